@@ -1,0 +1,3 @@
+//! The `drover` binary.
+#![forbid(unsafe_code)]
+fn main() {}

@@ -1,0 +1,1 @@
+//! How a Linux server waits for I/O.
