@@ -1,0 +1,90 @@
+//! A mechanism with its waker: what a worker holds.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Batch, Event, Features, Interest, Mechanism, Options, Readiness};
+use crate::key::Key;
+use crate::waker::Waker;
+
+/// One mechanism in use, and the [`Waker`] by which other threads end its wait.
+///
+/// The waker's own events are swallowed here; users see [`Batch::woken`].
+pub struct Dispatcher {
+    mechanism: &'static Mechanism,
+    readiness: Box<dyn Readiness>,
+    waker: Arc<Waker>,
+}
+
+impl Dispatcher {
+    /// Makes one for the calling thread.
+    ///
+    /// # Errors
+    /// What the kernel says when the mechanism or its waker is made.
+    pub fn open(mechanism: &'static Mechanism, options: &Options) -> io::Result<Dispatcher> {
+        let mut readiness = (mechanism.open)(options)?;
+        let waker = match readiness.own_waker()? {
+            Some(waker) => waker,
+            None => {
+                let waker = Waker::eventfd()?;
+                if let Some(fd) = waker.as_eventfd() {
+                    readiness.attach(fd, Key::WAKER, Interest::READABLE)?;
+                }
+                waker
+            }
+        };
+        Ok(Dispatcher { mechanism, readiness, waker: Arc::new(waker) })
+    }
+
+    /// The mechanism in use.
+    #[must_use]
+    pub fn mechanism(&self) -> &'static Mechanism {
+        self.mechanism
+    }
+
+    /// What the mechanism does; see [`Features`].
+    #[must_use]
+    pub fn features(&self) -> Features {
+        self.mechanism.features
+    }
+
+    /// The waker, for other threads to keep.
+    #[must_use]
+    pub fn waker(&self) -> Arc<Waker> {
+        Arc::clone(&self.waker)
+    }
+}
+
+impl Readiness for Dispatcher {
+    fn attach(&mut self, fd: BorrowedFd<'_>, key: Key, interest: Interest) -> io::Result<()> {
+        self.readiness.attach(fd, key, interest)
+    }
+
+    fn want(&mut self, fd: BorrowedFd<'_>, key: Key, interest: Interest) -> io::Result<()> {
+        self.readiness.want(fd, key, interest)
+    }
+
+    fn detach(&mut self, fd: BorrowedFd<'_>, key: Key) -> io::Result<()> {
+        self.readiness.detach(fd, key)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<Batch> {
+        let before = events.len();
+        let mut batch = self.readiness.wait(timeout, events)?;
+        if let Some(at) = events[before..].iter().position(|event| event.key == Key::WAKER) {
+            events.swap_remove(before + at);
+            batch.woken = true;
+            batch.syscalls += 1;
+            self.waker.drain()?;
+            if self.features().contains(Features::REARM)
+                && let Some(fd) = self.waker.as_eventfd()
+            {
+                self.readiness.want(fd, Key::WAKER, Interest::READABLE)?;
+                batch.syscalls += 1;
+            }
+        }
+        Ok(batch)
+    }
+}

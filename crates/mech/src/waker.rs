@@ -1,0 +1,76 @@
+//! Ending another thread's wait.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::EventfdFlags;
+
+use crate::sys::syscall;
+
+/// Ends the wait of the dispatcher it belongs to, from any thread.
+///
+/// A wake that comes while the dispatcher is not waiting ends its next wait;
+/// several wakes before that are one.
+#[derive(Debug)]
+pub struct Waker(Means);
+
+#[derive(Debug)]
+enum Means {
+    /// A counter that is readable while it is not zero (eventfd(2)).
+    Eventfd(OwnedFd),
+    /// A queued real-time signal to one thread: an eventfd has no `fasync`
+    /// method, so `O_ASYNC` on it does nothing and signals need this.
+    Signal { thread: libc::pid_t, number: libc::c_int },
+}
+
+impl Waker {
+    pub(crate) fn eventfd() -> io::Result<Waker> {
+        let fd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Waker(Means::Eventfd(fd)))
+    }
+
+    /// A waker that sends signal `number`, which `thread` has blocked and
+    /// waits for.
+    #[allow(dead_code)]
+    pub(crate) fn signal(thread: libc::pid_t, number: libc::c_int) -> Waker {
+        Waker(Means::Signal { thread, number })
+    }
+
+    pub(crate) fn as_eventfd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0 {
+            Means::Eventfd(fd) => Some(fd.as_fd()),
+            Means::Signal { .. } => None,
+        }
+    }
+
+    /// Ends the wait.
+    ///
+    /// # Errors
+    /// `EAGAIN` when the signal queue of the user is full; `ESRCH` when the
+    /// thread has ended. An eventfd cannot fail this way.
+    pub fn wake(&self) -> io::Result<()> {
+        match &self.0 {
+            Means::Eventfd(fd) => match rustix::io::write(fd, &1u64.to_ne_bytes()) {
+                // The counter is at its maximum: it is readable, which is all we want.
+                Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+                Err(error) => Err(error.into()),
+            },
+            Means::Signal { thread, number } => {
+                let process = rustix::process::getpid().as_raw_nonzero().get();
+                // SAFETY: tgkill takes three integers and touches no memory of ours.
+                syscall!(syscall(libc::SYS_tgkill, process, *thread, *number)).map(drop)
+            }
+        }
+    }
+
+    /// Makes an eventfd unreadable again.
+    pub(crate) fn drain(&self) -> io::Result<()> {
+        if let Means::Eventfd(fd) = &self.0 {
+            match rustix::io::read(fd, &mut [0u8; 8]) {
+                Ok(_) | Err(rustix::io::Errno::AGAIN) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
