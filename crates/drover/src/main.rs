@@ -1,3 +1,8 @@
-//! The `drover` binary.
+//! The `drover` binary: everything is in the library.
 #![forbid(unsafe_code)]
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    drover::cli::main()
+}

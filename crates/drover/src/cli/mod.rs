@@ -1,0 +1,157 @@
+//! The command line: the table of subcommands, how errors are printed, and the exit status.
+//!
+//! Exit status: 0 done, 1 failed while running, 2 used wrongly.
+
+mod lab;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use crate::error::UsageError;
+
+/// Serve files, load servers, and measure which way of waiting for I/O wins on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "drover", version, arg_required_else_help = true)]
+struct Cli {
+    /// Say more on stderr: -v for progress, -vv for details (RUST_LOG overrides)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The subcommands: a file each in this folder, and a line each here and in [`Command::run`].
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Re-run the classic experiments on this machine and judge their claims
+    Lab(lab::Args),
+}
+
+impl Command {
+    fn run(self) -> anyhow::Result<()> {
+        match self {
+            Command::Lab(args) => lab::run(args),
+        }
+    }
+}
+
+/// Runs the process's command line and returns its exit status.
+pub fn main() -> ExitCode {
+    run(std::env::args_os())
+}
+
+fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => return report_parse_error(&error),
+    };
+    set_up_logging(cli.verbose);
+    match cli.command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report_failure(&error),
+    }
+}
+
+/// Help and version are answers; everything else is a mistake, told in one line.
+fn report_parse_error(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
+            Err(failure) if failure.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+            _ => ExitCode::SUCCESS,
+        },
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::from(2)
+        }
+        _ => {
+            complain(&one_line(&error.render().to_string()));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Folds clap's paragraphs (what is wrong, possible values, a tip) into one line.
+fn one_line(rendered: &str) -> String {
+    let parts: Vec<&str> = rendered
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:"))
+        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
+        .map(|line| {
+            line.trim_start_matches("error: ")
+                .trim_start_matches("tip: ")
+        })
+        .collect();
+    format!("{}; see 'drover help'", parts.join("; ").replace(":; ", ": "))
+}
+
+fn report_failure(error: &anyhow::Error) -> ExitCode {
+    // The reader of a pipe has seen enough: no failure of ours.
+    let closed_pipe = |cause: &(dyn std::error::Error + 'static)| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    };
+    if error.chain().any(closed_pipe) {
+        return ExitCode::SUCCESS;
+    }
+    complain(&format!("{error:#}"));
+    if error.chain().any(|cause| cause.is::<UsageError>()) {
+        ExitCode::from(2)
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn complain(message: &str) {
+    // Nobody is left to tell when stderr is gone too.
+    let _ = writeln!(
+        io::stderr().lock(),
+        "drover: {}",
+        message.replace('\n', " ")
+    );
+}
+
+/// Sends the log to stderr: stdout belongs to results.
+fn set_up_logging(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let colour =
+        io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    // A second call in one process (tests) keeps the first set-up.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(colour)
+        .with_writer(io::stderr)
+        .with_target(false)
+        .try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_table_of_commands_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_parse_error_is_one_line_with_the_suggestion() {
+        let error = Cli::try_parse_from(["drover", "labs"]).unwrap_err();
+        let line = one_line(&error.render().to_string());
+        assert!(!line.contains('\n'), "{line}");
+        assert!(line.contains("'labs'") && line.contains("'lab'"), "{line}");
+    }
+}

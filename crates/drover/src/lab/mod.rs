@@ -1,0 +1,3 @@
+//! The laboratory: re-runs published experiments on this machine and judges their claims.
+
+pub mod experiment;
