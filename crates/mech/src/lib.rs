@@ -2,6 +2,11 @@
 //! contract, and the coroutines that run on top of any of them.
 //!
 //! - [`dispatch`]: which descriptors are ready — a file per mechanism.
+//! - [`net`]: what coroutines see — connections that own their buffers, an
+//!   executor, deadlines — over any mechanism.
+//! - [`fileio`]: how a file's bytes reach a socket — a file per backend.
+//! - [`fs`]: files beneath a root, by the kernel's own rule.
+//! - [`socket`]: listening and connecting sockets.
 //! - [`waker`]: ending a wait from another thread.
 //!
 //! The crate knows no HTTP. It holds every system call and every `unsafe`
@@ -9,7 +14,11 @@
 #![cfg(target_os = "linux")]
 
 pub mod dispatch;
+pub mod fileio;
+pub mod fs;
 pub mod key;
+pub mod net;
+pub mod socket;
 mod sys;
 pub mod waker;
 

@@ -1,0 +1,309 @@
+//! A coroutine's connection.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use rustix::net::{Shutdown, SocketAddrAny};
+
+use super::driver::{Flags, Origin, Slot};
+use super::{Body, Inner, Net};
+use crate::key::Key;
+
+/// The right to one slot of a worker: a socket (or none yet), its buffers and
+/// its deadline. Dropping it closes the socket.
+///
+/// Each `async` operation has a `poll_` twin for coroutines that wait for
+/// several things at once; a coroutine is resumed by events of its own slot,
+/// its deadline, its alarm and [`Net::wake`], and asks again then.
+pub struct Conn<'n> {
+    net: &'n Net,
+    key: Key,
+}
+
+/// Both buffers of a connection at once; see [`Conn::io`].
+pub struct Io<'b> {
+    /// What was received and not consumed.
+    pub input: &'b [u8],
+    /// Where heads (and small bodies) are written; sent by [`Conn::send`].
+    pub output: &'b mut Vec<u8>,
+}
+
+impl<'n> Conn<'n> {
+    pub(super) fn new(net: &'n Net, key: Key) -> Conn<'n> {
+        Conn { net, key }
+    }
+
+    /// The worker's network.
+    #[must_use]
+    pub fn net(&self) -> &'n Net {
+        self.net
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Receives more bytes behind those in the input buffer, and says how many;
+    /// 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// `TimedOut` when the deadline has passed; `StorageFull` when the buffer is
+    /// full of bytes that were not consumed; otherwise the kernel's.
+    pub async fn fill(&self) -> io::Result<usize> {
+        poll_fn(|_| self.poll_fill()).await
+    }
+
+    /// See [`Conn::fill`].
+    pub fn poll_fill(&self) -> Poll<io::Result<usize>> {
+        self.with(|inner, index| {
+            let slot = &mut inner.slots[index as usize];
+            check_deadline(slot)?;
+            if !inner.charge(index) {
+                return Poll::Pending;
+            }
+            let slot = &mut inner.slots[index as usize];
+            let mut input = slot.input.take().unwrap_or_else(|| inner.pool.take_input());
+            if input.spare().is_empty() {
+                slot.input = Some(input);
+                return Poll::Ready(Err(io::ErrorKind::StorageFull.into()));
+            }
+            let polled = inner.driver.poll_fill(self.key, slot, &mut input);
+            if input.is_empty() {
+                inner.pool.give_input(input);
+            } else {
+                slot.input = Some(input);
+            }
+            polled
+        })
+    }
+
+    /// [`Conn::fill`] between two messages: while the worker stops, a connection
+    /// that has sent nothing gets 0 as well.
+    ///
+    /// # Errors
+    /// As [`Conn::fill`].
+    pub async fn fill_idle(&self) -> io::Result<usize> {
+        poll_fn(|_| match self.poll_fill() {
+            Poll::Pending if self.net.stopping() && self.input_len() == 0 => Poll::Ready(Ok(0)),
+            polled => polled,
+        })
+        .await
+    }
+
+    /// How many received bytes have not been consumed.
+    #[must_use]
+    pub fn input_len(&self) -> usize {
+        self.with(|inner, index| {
+            inner.slots[index as usize].input.as_ref().map_or(0, |input| input.filled().len())
+        })
+    }
+
+    /// Works on both buffers: reads what was received, appends to what will be
+    /// sent. `work` returns how many bytes of the input it has consumed, beside
+    /// its result; it must not use the `Net`.
+    pub fn io<R>(&self, work: impl FnOnce(Io<'_>) -> (usize, R)) -> R {
+        self.with(|inner, index| {
+            let slot = &mut inner.slots[index as usize];
+            let output = slot.output.get_or_insert_with(|| inner.pool.take_output());
+            let filled = slot.input.as_ref().map_or(&[][..], |input| input.filled());
+            let (consumed, result) = work(Io { input: filled, output: &mut output.head });
+            if output.is_empty() {
+                inner.pool.give_output(slot.output.take().expect("it was just put there"));
+            }
+            if let Some(input) = &mut slot.input {
+                input.consume(consumed);
+                if input.is_empty() {
+                    inner.pool.give_input(slot.input.take().expect("it was just consumed from"));
+                }
+            }
+            result
+        })
+    }
+
+    /// Bytes written to the output and not sent yet.
+    #[must_use]
+    pub fn output_len(&self) -> usize {
+        self.with(|inner, index| {
+            inner.slots[index as usize].output.as_ref().map_or(0, |output| output.head_left().len())
+        })
+    }
+
+    /// Sends the output, then `body`. Each time some of it goes out, the
+    /// deadline moves `patience` into the future: a peer that takes nothing
+    /// for so long is given up, a slow one is not.
+    ///
+    /// # Errors
+    /// `TimedOut`; `UnexpectedEof` when a file is shorter than its body should
+    /// be; `BrokenPipe` or `ConnectionReset` when the peer is gone. After an
+    /// error the connection must be closed: what was promised cannot be sent.
+    pub async fn send(&self, body: Body, patience: Option<Duration>) -> io::Result<u64> {
+        self.with(|inner, index| {
+            let slot = &mut inner.slots[index as usize];
+            if slot.output.is_some() || body.len() > 0 {
+                let output = slot.output.get_or_insert_with(|| inner.pool.take_output());
+                output.body = body;
+                output.body_sent = 0;
+            }
+        });
+        let mut total = 0;
+        loop {
+            match poll_fn(|_| self.poll_send()).await? {
+                0 => return Ok(total),
+                count => total += count,
+            }
+            if patience.is_some() && self.output_pending() {
+                self.set_deadline(patience);
+            }
+        }
+    }
+
+    /// Sends what it can of the output; 0 when there is nothing left of it.
+    ///
+    /// # Errors
+    /// As [`Conn::send`].
+    pub fn poll_send(&self) -> Poll<io::Result<u64>> {
+        self.with(|inner, index| {
+            let slot = &mut inner.slots[index as usize];
+            check_deadline(slot)?;
+            let Some(mut output) = slot.output.take() else { return Poll::Ready(Ok(0)) };
+            if output.is_empty() {
+                inner.pool.give_output(output);
+                return Poll::Ready(Ok(0));
+            }
+            if !inner.charge(index) {
+                inner.slots[index as usize].output = Some(output);
+                return Poll::Pending;
+            }
+            let slot = &mut inner.slots[index as usize];
+            let polled = inner.driver.poll_flush(self.key, slot, &mut output);
+            slot.output = Some(output);
+            polled
+        })
+    }
+
+    fn output_pending(&self) -> bool {
+        self.with(|inner, index| {
+            inner.slots[index as usize].output.as_ref().is_some_and(|output| !output.is_empty())
+        })
+    }
+
+    /// Connects `socket` (see [`crate::socket::for_connect`]) and makes it the
+    /// connection's, in place of any it had.
+    ///
+    /// # Errors
+    /// `ConnectionRefused`, `AddrNotAvailable` (no local port left), `TimedOut`
+    /// when the deadline has passed, and the kernel's others.
+    pub async fn connect(&self, socket: OwnedFd, target: std::net::SocketAddr) -> io::Result<()> {
+        self.with(|inner, index| {
+            inner.close(index);
+            // Attached before connect(2): mechanisms that report changes miss none.
+            inner.open(self.key, socket, Origin::Connecting)
+        })?;
+        let target = SocketAddrAny::from(target);
+        poll_fn(|_| {
+            self.with(|inner, index| {
+                let slot = &mut inner.slots[index as usize];
+                check_deadline(slot)?;
+                inner.driver.poll_connect(self.key, slot, &target)
+            })
+        })
+        .await
+    }
+
+    /// Closes the socket and empties the buffers; the slot stays, and may
+    /// connect again.
+    pub fn close(&self) {
+        self.with(|inner, index| inner.close(index));
+    }
+
+    /// Ends the sending side (shutdown(2), `SHUT_WR`): the peer reads the end
+    /// of the stream, and can still send.
+    ///
+    /// # Errors
+    /// `ENOTCONN`.
+    pub fn shutdown(&self) -> io::Result<()> {
+        self.with(|inner, index| match &inner.slots[index as usize].fd {
+            Some(fd) => Ok(rustix::net::shutdown(fd.as_fd(), Shutdown::Write)?),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        })
+    }
+
+    /// From `after` now on, operations fail with `TimedOut`; `None`: never.
+    /// Coarse: it comes true up to one timer resolution late. Costs nothing to
+    /// move.
+    pub fn set_deadline(&self, after: Option<Duration>) {
+        let now = self.net.now();
+        self.with(|inner, index| {
+            let slot = &mut inner.slots[index as usize];
+            slot.flags -= Flags::TIMED_OUT;
+            match after {
+                Some(after) => inner.wheel.set(index, &mut slot.deadline, now + after),
+                None => inner.wheel.clear(&mut slot.deadline),
+            }
+        });
+    }
+
+    /// Sleeps until `until`, as precisely as the mechanism's time-out allows,
+    /// or until the worker stops.
+    pub async fn sleep_until(&self, until: Instant) {
+        self.set_alarm(until);
+        poll_fn(|_| {
+            if self.net.now() >= until || self.net.stopping() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+
+    /// Resumes this coroutine at `at`; for use beside other `poll_` operations.
+    pub fn set_alarm(&self, at: Instant) {
+        self.with(|inner, _| inner.alarms.push(std::cmp::Reverse((at, self.key))));
+    }
+
+    /// Lets every other coroutine that is ready, and one wait, come first.
+    pub async fn yield_now(&self) {
+        let mut yielded = false;
+        poll_fn(|_| {
+            if std::mem::replace(&mut yielded, true) {
+                return Poll::Ready(());
+            }
+            self.net.wake(self.key);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Works on the worker and the connection's slot.
+    ///
+    /// # Panics
+    /// If the connection was kept longer than the coroutine it was made for.
+    pub(super) fn with<R>(&self, work: impl FnOnce(&mut Inner, u32) -> R) -> R {
+        let mut inner = self.net.inner.borrow_mut();
+        assert!(inner.slot(self.key).is_some(), "a Conn ends with its coroutine");
+        work(&mut inner, self.key.slot)
+    }
+}
+
+impl Drop for Conn<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.net.inner.borrow_mut();
+        if inner.slot(self.key).is_some() {
+            inner.close(self.key.slot);
+        }
+    }
+}
+
+fn check_deadline(slot: &mut Slot) -> io::Result<()> {
+    if slot.flags.contains(Flags::TIMED_OUT) {
+        slot.flags -= Flags::TIMED_OUT;
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! The contract between the coroutines' operations and the kernel, and the
+//! slot that both work on.
+//!
+//! It is completion-shaped: an operation is asked for with `poll_…`, which says
+//! `Ready` with its result or `Pending`, and in that case the slot is named by
+//! a later [`Driver::turn`] once asking again makes sense. A readiness
+//! mechanism tries, and waits for readiness; a completion mechanism submits,
+//! and waits for the completion. Buffers live in the slot, so an operation that
+//! nobody asks about any more is harmless.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::task::Poll;
+use std::time::Duration;
+
+use bitflags::bitflags;
+use rustix::net::SocketAddrAny;
+
+use super::buffer::{Input, Output};
+use super::timers::Deadline;
+use crate::dispatch::{Interest, Ready};
+use crate::key::Key;
+
+bitflags! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub(crate) struct Flags: u8 {
+        /// Stands in the run queue.
+        const QUEUED = 1;
+        /// Its deadline has passed and its coroutine has not been told yet.
+        const TIMED_OUT = 2;
+        /// Its readable bit is a guess (see `Features::MISSES_EARLIER`): only
+        /// `EAGAIN` clears it.
+        const GUESSED = 4;
+        /// The peer has closed its side: the readable bit stays.
+        const HANGUP = 8;
+        /// Belongs to a task.
+        const TAKEN = 16;
+    }
+}
+
+/// What a worker keeps for each connection, listener and service.
+#[derive(Default)]
+pub(crate) struct Slot {
+    pub(crate) fd: Option<OwnedFd>,
+    pub(crate) generation: u32,
+    pub(crate) deadline: Deadline,
+    pub(crate) input: Option<Box<Input>>,
+    pub(crate) output: Option<Box<Output>>,
+    /// Cached readiness: set by events, cleared by `EAGAIN` and short transfers.
+    pub(crate) ready: Ready,
+    /// What the mechanism has been asked to report.
+    pub(crate) armed: Interest,
+    pub(crate) flags: Flags,
+}
+
+impl Slot {
+    pub(crate) fn key(&self, slot: u32) -> Key {
+        Key { slot, generation: self.generation }
+    }
+}
+
+/// How a socket came to its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// `accept4` returned it: connected, perhaps with data already.
+    Accepted,
+    /// Made by us, not connected yet.
+    Connecting,
+    /// Listens.
+    Listening,
+}
+
+/// The contract; implementations: over any readiness mechanism
+/// (`net/readiness.rs`), and over a completion ring.
+pub(crate) trait Driver {
+    /// Takes over the socket in `slot.fd`.
+    fn open(&mut self, key: Key, slot: &mut Slot, origin: Origin) -> io::Result<()>;
+
+    /// Gives up and closes the socket in `slot.fd`.
+    fn close(&mut self, key: Key, slot: &mut Slot);
+
+    /// Takes one connection from the backlog of a listener.
+    fn poll_accept(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<OwnedFd>>;
+
+    /// Connects.
+    fn poll_connect(
+        &mut self,
+        key: Key,
+        slot: &mut Slot,
+        address: &SocketAddrAny,
+    ) -> Poll<io::Result<()>>;
+
+    /// Receives into `input`; 0 is the end of the stream.
+    fn poll_fill(
+        &mut self,
+        key: Key,
+        slot: &mut Slot,
+        input: &mut Input,
+    ) -> Poll<io::Result<usize>>;
+
+    /// Sends as much of `output` as can be sent now, and reports how many bytes
+    /// that was; 0 only if `output` was empty.
+    fn poll_flush(
+        &mut self,
+        key: Key,
+        slot: &mut Slot,
+        output: &mut Output,
+    ) -> Poll<io::Result<u64>>;
+
+    /// Waits, at most `timeout`, and names the slots whose coroutines should
+    /// ask again.
+    fn turn(
+        &mut self,
+        slots: &mut [Slot],
+        timeout: Option<Duration>,
+        resume: &mut Vec<u32>,
+    ) -> io::Result<()>;
+}

@@ -1,0 +1,117 @@
+//! Accepting.
+
+use std::future::poll_fn;
+use std::io;
+use std::num::NonZeroU32;
+use std::os::fd::OwnedFd;
+use std::task::Poll;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::driver::Origin;
+use super::{Conn, Net};
+
+/// How many connections are accepted per wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcceptBatch {
+    /// At most so many; the rest waits in the backlog until the next wait.
+    Most(NonZeroU32),
+    /// All that there are: the *multi-accept* of Chandra & Mosberger (2001).
+    All,
+}
+
+/// A listening socket in the hands of its accept coroutine.
+pub struct Listener<'n> {
+    conn: Conn<'n>,
+}
+
+/// How long a listener rests when there is no descriptor, memory or buffer for
+/// another connection. Those that arrive meanwhile wait in the backlog.
+const REST: Duration = Duration::from_millis(50);
+
+impl<'n> Listener<'n> {
+    /// Registers a non-blocking listening socket with the worker.
+    ///
+    /// # Errors
+    /// What the mechanism says.
+    pub fn open(net: &'n Net, socket: OwnedFd) -> io::Result<Listener<'n>> {
+        let conn = net.task();
+        conn.with(|inner, index| {
+            inner.open(conn.key(), socket, Origin::Listening).inspect_err(|_| inner.release(index))
+        })?;
+        Ok(Listener { conn })
+    }
+
+    pub(super) fn slot(&self) -> u32 {
+        self.conn.key().slot
+    }
+
+    /// Accepts until the worker stops, `batch` connections per wait, and hands
+    /// each to a coroutine of its own. `trouble` is told of what kept a
+    /// connection from being accepted; nothing ends the loop but the stop, or
+    /// a listener that is broken.
+    ///
+    /// # Errors
+    /// Errors of the listening socket itself (`EBADF`, `EINVAL`, `ENOTSOCK`).
+    pub async fn run(
+        self,
+        batch: AcceptBatch,
+        mut trouble: impl FnMut(&io::Error),
+    ) -> io::Result<()> {
+        let net = self.conn.net();
+        let most = match batch {
+            AcceptBatch::Most(most) => most.get(),
+            AcceptBatch::All => u32::MAX,
+        };
+        let mut taken = 0;
+        loop {
+            let accepted = match poll_fn(|_| self.poll_accept()).await {
+                None => return Ok(()),
+                Some(accepted) => accepted,
+            };
+            match accepted.and_then(|socket| net.adopt(socket)) {
+                Ok(_) => taken += 1,
+                Err(error) => match Errno::from_io_error(&error) {
+                    // accept(2): pending network errors of the new socket are
+                    // reported here, and mean "try the next one".
+                    Some(
+                        Errno::CONNABORTED
+                        | Errno::INTR
+                        | Errno::PROTO
+                        | Errno::NETDOWN
+                        | Errno::NOPROTOOPT
+                        | Errno::HOSTDOWN
+                        | Errno::NONET
+                        | Errno::HOSTUNREACH
+                        | Errno::OPNOTSUPP
+                        | Errno::NETUNREACH
+                        | Errno::PERM,
+                    ) => trouble(&error),
+                    Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::FAULT) => {
+                        return Err(error);
+                    }
+                    _ => {
+                        trouble(&error);
+                        self.conn.sleep_until(net.now() + REST).await;
+                    }
+                },
+            }
+            if taken >= most {
+                taken = 0;
+                self.conn.yield_now().await;
+            }
+        }
+    }
+
+    /// `None`: the worker stops.
+    fn poll_accept(&self) -> Poll<Option<io::Result<OwnedFd>>> {
+        let key = self.conn.key();
+        if self.conn.net().stopping() {
+            return Poll::Ready(None);
+        }
+        self.conn
+            .with(|inner, index| inner.driver.poll_accept(key, &mut inner.slots[index as usize]))
+            .map(Some)
+    }
+}

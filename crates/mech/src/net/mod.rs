@@ -1,0 +1,355 @@
+//! What coroutines see of the network: connections that own their buffers.
+//!
+//! A [`Net`] belongs to one worker and one thread. Each coroutine holds a
+//! [`Conn`]: the right to a slot, in which its socket, its buffers and its
+//! deadline live. Operations have the shape of completions (receive into my
+//! buffer, send what I have written), so that the same coroutine runs over
+//! every readiness mechanism and over a completion ring.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::dispatch::{self, Dispatcher, Mechanism};
+use crate::fileio::{self, Backend};
+use crate::key::Key;
+
+mod buffer;
+mod conn;
+mod driver;
+mod executor;
+mod listener;
+mod readiness;
+mod remote;
+mod timers;
+
+pub use buffer::Body;
+pub use conn::{Conn, Io};
+pub use executor::Executor;
+pub use listener::{AcceptBatch, Listener};
+pub use remote::Remote;
+
+use buffer::Pool;
+use driver::{Driver, Flags, Origin, Slot};
+use readiness::ReadinessDriver;
+use timers::Wheel;
+
+/// How a worker's network is made.
+#[derive(Clone, Copy, Debug)]
+pub struct NetOptions {
+    /// The dispatch mechanism.
+    pub mechanism: &'static Mechanism,
+    /// The file backend.
+    pub files: &'static Backend,
+    /// What the mechanism is told.
+    pub dispatch: dispatch::Options,
+    /// Bytes of an input buffer; a message head must fit into one.
+    pub input_capacity: usize,
+    /// Granularity of deadlines ([`Conn::set_deadline`]).
+    pub timer_resolution: Duration,
+    /// How many transfers a coroutine may make before the others get their turn.
+    pub budget: u32,
+}
+
+impl NetOptions {
+    /// The defaults, on `mechanism`.
+    #[must_use]
+    pub fn new(mechanism: &'static Mechanism) -> NetOptions {
+        NetOptions {
+            mechanism,
+            files: fileio::auto(),
+            dispatch: dispatch::Options::default(),
+            input_capacity: 16 * 1024,
+            timer_resolution: Duration::from_millis(100),
+            budget: 32,
+        }
+    }
+}
+
+/// One worker's connections, timers and mechanism. Used by one thread.
+pub struct Net {
+    inner: RefCell<Inner>,
+    /// The time at the end of the last wait.
+    now: Cell<Instant>,
+    stopping: Cell<bool>,
+    remote: Arc<remote::Shared>,
+    mechanism: &'static Mechanism,
+    /// Transfers per coroutine and turn.
+    budget: u32,
+}
+
+struct Inner {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    driver: Box<dyn Driver>,
+    wheel: Wheel,
+    /// Precise sleeps ([`Conn::sleep_until`]); the wheel's are coarse.
+    alarms: BinaryHeap<std::cmp::Reverse<(Instant, Key)>>,
+    run_queue: VecDeque<u32>,
+    /// Slots that wait for the executor to give them a coroutine.
+    unborn: VecDeque<u32>,
+    /// Kept between turns for its memory.
+    events: Vec<u32>,
+    pool: Pool,
+    /// What is left of the running coroutine's transfers.
+    budget: u32,
+    live: usize,
+}
+
+impl Net {
+    /// Makes the network of a worker, on the thread that will run it.
+    ///
+    /// # Errors
+    /// What the kernel says when the mechanism is set up.
+    pub fn open(options: &NetOptions) -> io::Result<Net> {
+        let dispatcher = Dispatcher::open(options.mechanism, &options.dispatch)?;
+        let driver = ReadinessDriver::new(dispatcher, (options.files.open)());
+        let remote = Arc::new(remote::Shared::new(driver.waker()));
+        let now = Instant::now();
+        let inner = Inner {
+            slots: Vec::new(),
+            free: Vec::new(),
+            driver: Box::new(driver),
+            wheel: Wheel::new(now, options.timer_resolution),
+            alarms: BinaryHeap::new(),
+            run_queue: VecDeque::new(),
+            unborn: VecDeque::new(),
+            events: Vec::new(),
+            pool: Pool::new(options.input_capacity),
+            budget: 0,
+            live: 0,
+        };
+        Ok(Net {
+            inner: RefCell::new(inner),
+            now: Cell::new(now),
+            stopping: Cell::new(false),
+            remote,
+            mechanism: options.mechanism,
+            budget: options.budget,
+        })
+    }
+
+    /// The mechanism in use.
+    #[must_use]
+    pub fn mechanism(&self) -> &'static Mechanism {
+        self.mechanism
+    }
+
+    /// The time of this turn: read once per wait, not per call.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    /// Whether [`Remote::stop`] or [`Net::stop`] was called.
+    #[must_use]
+    pub fn stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    /// Stops gracefully: listeners end, idle connections see the end of their
+    /// stream, [`Executor::run`] returns when the last coroutine has ended.
+    pub fn stop(&self) {
+        self.stopping.set(true);
+        let mut inner = self.inner.borrow_mut();
+        for slot in 0..inner.slots.len() {
+            inner.resume(slot as u32);
+        }
+    }
+
+    /// The handle by which other threads reach this worker.
+    #[must_use]
+    pub fn remote(&self) -> Remote {
+        Remote::new(Arc::clone(&self.remote))
+    }
+
+    /// How many tasks (connections, listeners and services) there are.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.inner.borrow().live
+    }
+
+    /// Resumes the coroutine of `key`, if there still is one.
+    pub fn wake(&self, key: Key) {
+        let mut inner = self.inner.borrow_mut();
+        if inner.slot(key).is_some() {
+            inner.resume(key.slot);
+        }
+    }
+
+    /// A slot without a socket yet, for a coroutine of the caller's.
+    pub(crate) fn task(&self) -> Conn<'_> {
+        Conn::new(self, self.inner.borrow_mut().take_slot())
+    }
+
+    /// Has the executor run its coroutine on a new slot, without a socket:
+    /// the coroutine connects it itself.
+    pub fn spawn(&self) -> Key {
+        let mut inner = self.inner.borrow_mut();
+        let key = inner.take_slot();
+        inner.unborn.push_back(key.slot);
+        key
+    }
+
+    /// Hands an accepted, non-blocking socket to a new coroutine.
+    ///
+    /// # Errors
+    /// What the mechanism says when it is registered; the socket is closed.
+    pub fn adopt(&self, socket: OwnedFd) -> io::Result<Key> {
+        let mut inner = self.inner.borrow_mut();
+        let key = inner.take_slot();
+        if let Err(error) = inner.open(key, socket, Origin::Accepted) {
+            inner.release(key.slot);
+            return Err(error);
+        }
+        inner.unborn.push_back(key.slot);
+        Ok(key)
+    }
+
+    /// Waits for events, at most until `until`, and fires what is due.
+    fn turn(&self, block: bool) -> io::Result<()> {
+        let mut inner = self.inner.borrow_mut();
+        let timeout = if block { inner.timeout(self.now.get()) } else { Some(Duration::ZERO) };
+        inner.turn(timeout)?;
+        self.now.set(Instant::now());
+        inner.fire(self.now.get());
+        Ok(())
+    }
+
+    /// Does what other threads have asked for.
+    fn hear_remote(&self) {
+        if !self.remote.asked() {
+            return;
+        }
+        for key in self.remote.take() {
+            self.wake(key);
+        }
+        if self.remote.stop_asked() && !self.stopping.get() {
+            self.stop();
+        }
+    }
+}
+
+impl Inner {
+    fn slot(&mut self, key: Key) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(key.slot as usize)?;
+        (slot.generation == key.generation && slot.flags.contains(Flags::TAKEN)).then_some(slot)
+    }
+
+    fn take_slot(&mut self) -> Key {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            (self.slots.len() - 1) as u32
+        });
+        self.live += 1;
+        let slot = &mut self.slots[index as usize];
+        slot.flags = Flags::TAKEN;
+        slot.key(index)
+    }
+
+    /// Gives a slot up: its socket is closed, its buffers go back.
+    fn release(&mut self, index: u32) {
+        self.close(index);
+        let slot = &mut self.slots[index as usize];
+        if slot.flags.contains(Flags::TAKEN) {
+            slot.flags &= Flags::QUEUED;
+            slot.generation = slot.generation.wrapping_add(1);
+            slot.deadline = timers::Deadline::default();
+            self.live -= 1;
+            self.free.push(index);
+        }
+    }
+
+    fn open(&mut self, key: Key, socket: OwnedFd, origin: Origin) -> io::Result<()> {
+        let slot = &mut self.slots[key.slot as usize];
+        slot.fd = Some(socket);
+        self.driver.open(key, slot, origin).inspect_err(|_| slot.fd = None)
+    }
+
+    /// Closes the slot's socket, if it has one, and gives its buffers back.
+    fn close(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if slot.fd.is_some() {
+            let key = slot.key(index);
+            self.driver.close(key, slot);
+        }
+        if let Some(input) = slot.input.take() {
+            self.pool.give_input(input);
+        }
+        if let Some(output) = slot.output.take() {
+            self.pool.give_output(output);
+        }
+    }
+
+    fn resume(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if slot.flags.contains(Flags::TAKEN) && !slot.flags.contains(Flags::QUEUED) {
+            slot.flags |= Flags::QUEUED;
+            self.run_queue.push_back(index);
+        }
+    }
+
+    fn next_to_run(&mut self) -> Option<u32> {
+        let index = self.run_queue.pop_front()?;
+        self.slots[index as usize].flags -= Flags::QUEUED;
+        Some(index)
+    }
+
+    /// Charges one transfer to the running coroutine; `false`: its budget is
+    /// used up, and it comes back after the others.
+    fn charge(&mut self, index: u32) -> bool {
+        if self.budget == 0 {
+            self.resume(index);
+            return false;
+        }
+        self.budget -= 1;
+        true
+    }
+
+    fn timeout(&self, now: Instant) -> Option<Duration> {
+        let alarm = self.alarms.peek().map(|alarm| alarm.0.0);
+        let due = match (alarm, self.wheel.next()) {
+            (Some(alarm), Some(tick)) => Some(alarm.min(tick)),
+            (alarm, tick) => alarm.or(tick),
+        }?;
+        // `now` is the start of this turn; only a precise sleep is worth asking the clock again.
+        let now = if Some(due) == alarm { Instant::now() } else { now };
+        Some(due.saturating_duration_since(now))
+    }
+
+    fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let mut events = std::mem::take(&mut self.events);
+        let turned = self.driver.turn(&mut self.slots, timeout, &mut events);
+        for index in events.drain(..) {
+            self.resume(index);
+        }
+        self.events = events;
+        turned
+    }
+
+    fn fire(&mut self, now: Instant) {
+        while self.alarms.peek().is_some_and(|alarm| alarm.0.0 <= now) {
+            if let Some(std::cmp::Reverse((_, key))) = self.alarms.pop()
+                && self.slot(key).is_some()
+            {
+                self.resume(key.slot);
+            }
+        }
+        let Inner { wheel, slots, run_queue, .. } = self;
+        wheel.expire(
+            now,
+            slots,
+            |slot| &mut slot.deadline,
+            |index, slot| {
+                slot.flags |= Flags::TIMED_OUT;
+                if !slot.flags.contains(Flags::QUEUED) {
+                    slot.flags |= Flags::QUEUED;
+                    run_queue.push_back(index);
+                }
+            },
+        );
+    }
+}

@@ -1,0 +1,247 @@
+//! The net contract over a readiness mechanism — any of them.
+//!
+//! Each operation tries its system call if the slot's cached readiness allows
+//! it, and otherwise waits for an event. Which bits may be trusted, and when
+//! the mechanism has to be told something, follows from its features alone.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
+
+use super::buffer::{Body, Input, Output};
+use super::driver::{Driver, Flags, Origin, Slot};
+use crate::dispatch::{Dispatcher, Event, Features, Interest, Readiness, Ready};
+use crate::fileio::FileIo;
+use crate::key::Key;
+use crate::waker::Waker;
+
+pub(crate) struct ReadinessDriver {
+    dispatcher: Dispatcher,
+    features: Features,
+    files: Box<dyn FileIo>,
+    events: Vec<Event>,
+}
+
+impl ReadinessDriver {
+    pub(crate) fn new(dispatcher: Dispatcher, files: Box<dyn FileIo>) -> ReadinessDriver {
+        let features = dispatcher.features();
+        ReadinessDriver { dispatcher, features, files, events: Vec::new() }
+    }
+
+    pub(crate) fn waker(&self) -> Arc<Waker> {
+        self.dispatcher.waker()
+    }
+
+    /// Says `Pending` until an event sets `bit` again.
+    fn wait_for<T>(&mut self, key: Key, slot: &mut Slot, bit: Interest) -> Poll<io::Result<T>> {
+        // What is known to be ready need not be reported.
+        let known = Interest::from_bits_truncate(slot.ready.bits());
+        let wanted = (slot.armed - known) | bit;
+        if !self.features.contains(Features::EDGE) && wanted != slot.armed {
+            let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::NOTCONN.into())) };
+            self.dispatcher.want(fd.as_fd(), key, wanted)?;
+            slot.armed = wanted;
+        }
+        Poll::Pending
+    }
+
+    /// Whether a transfer that moved less than it could have shows that the
+    /// next would return `EAGAIN`.
+    fn short_read_ends_it(&self, slot: &Slot) -> bool {
+        !self.features.must_confirm_short_read()
+            && !slot.flags.intersects(Flags::GUESSED | Flags::HANGUP)
+    }
+
+    /// Takes down what one event says.
+    fn note(&mut self, slot: &mut Slot, event: Event) -> io::Result<()> {
+        let bits = event.ready & (Ready::READABLE | Ready::WRITABLE);
+        if event.ready.contains(Ready::HANGUP) {
+            slot.flags |= Flags::HANGUP;
+        }
+        if self.features.contains(Features::REARM) {
+            slot.armed = Interest::empty();
+        } else if !self.features.contains(Features::EDGE) && slot.ready.contains(bits) {
+            // A state mechanism repeats itself at every wait: what its owner
+            // has not used since the last report is not asked about any more.
+            slot.armed -= Interest::from_bits_truncate(bits.bits());
+            if let Some(fd) = &slot.fd {
+                self.dispatcher.want(fd.as_fd(), event.key, slot.armed)?;
+            }
+        }
+        slot.ready |= bits;
+        Ok(())
+    }
+}
+
+impl Driver for ReadinessDriver {
+    fn open(&mut self, key: Key, slot: &mut Slot, origin: Origin) -> io::Result<()> {
+        let Some(fd) = &slot.fd else { return Err(Errno::BADF.into()) };
+        let interest = match origin {
+            Origin::Accepted | Origin::Listening => Interest::READABLE,
+            Origin::Connecting => Interest::WRITABLE,
+        };
+        self.dispatcher.attach(fd.as_fd(), key, interest)?;
+        slot.armed = interest;
+        slot.ready = Ready::empty();
+        slot.flags -= Flags::GUESSED | Flags::HANGUP;
+        if origin == Origin::Accepted {
+            slot.ready |= Ready::WRITABLE;
+        }
+        if origin != Origin::Connecting && self.features.contains(Features::MISSES_EARLIER) {
+            slot.ready |= Ready::READABLE;
+            slot.flags |= Flags::GUESSED;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, key: Key, slot: &mut Slot) {
+        if let Some(fd) = slot.fd.take() {
+            // It is attached: `open` did that. Should the kernel disagree, closing still ends it.
+            let _ = self.dispatcher.detach(fd.as_fd(), key);
+        }
+    }
+
+    fn poll_accept(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<OwnedFd>> {
+        if slot.ready.contains(Ready::READABLE) {
+            let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
+            match rustix::net::accept_with(fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Err(Errno::AGAIN) => {
+                    slot.ready -= Ready::READABLE;
+                    slot.flags -= Flags::GUESSED;
+                }
+                result => return Poll::Ready(result.map_err(io::Error::from)),
+            }
+        }
+        self.wait_for(key, slot, Interest::READABLE)
+    }
+
+    /// Asking connect(2) again tells a finished connect from a spurious event:
+    /// it answers `EISCONN`, `EALREADY`, or with the error.
+    fn poll_connect(
+        &mut self,
+        key: Key,
+        slot: &mut Slot,
+        address: &SocketAddrAny,
+    ) -> Poll<io::Result<()>> {
+        let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
+        match rustix::net::connect(fd, address) {
+            Ok(()) | Err(Errno::ISCONN) => {
+                slot.ready |= Ready::WRITABLE;
+                Poll::Ready(Ok(()))
+            }
+            Err(Errno::INPROGRESS | Errno::ALREADY) => {
+                slot.ready -= Ready::WRITABLE;
+                self.wait_for(key, slot, Interest::WRITABLE)
+            }
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
+    }
+
+    fn poll_fill(
+        &mut self,
+        key: Key,
+        slot: &mut Slot,
+        input: &mut Input,
+    ) -> Poll<io::Result<usize>> {
+        if slot.ready.contains(Ready::READABLE) {
+            let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
+            let spare = input.spare();
+            let room = spare.len();
+            match rustix::net::recv(fd, spare, RecvFlags::empty()) {
+                Ok((_, count)) => {
+                    input.received(count);
+                    if count > 0 && count < room && self.short_read_ends_it(slot) {
+                        slot.ready -= Ready::READABLE;
+                    }
+                    return Poll::Ready(Ok(count));
+                }
+                Err(Errno::AGAIN) => {
+                    slot.ready -= Ready::READABLE;
+                    slot.flags -= Flags::GUESSED | Flags::HANGUP;
+                }
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        self.wait_for(key, slot, Interest::READABLE)
+    }
+
+    fn poll_flush(
+        &mut self,
+        key: Key,
+        slot: &mut Slot,
+        output: &mut Output,
+    ) -> Poll<io::Result<u64>> {
+        let mut total = 0;
+        while !output.is_empty() {
+            if !slot.ready.contains(Ready::WRITABLE) {
+                // What went out is told first: it keeps the deadline moving.
+                if total > 0 {
+                    break;
+                }
+                return self.wait_for(key, slot, Interest::WRITABLE);
+            }
+            let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
+            let asked = output.head_left().len() as u64 + output.body_left();
+            match send(fd.as_fd(), output, self.files.as_mut()) {
+                Ok(count) => {
+                    output.sent(count);
+                    total += count;
+                    if count < asked && !matches!(output.body, Body::File { .. }) {
+                        slot.ready -= Ready::WRITABLE;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    slot.ready -= Ready::WRITABLE;
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(total))
+    }
+
+    fn turn(
+        &mut self,
+        slots: &mut [Slot],
+        timeout: Option<Duration>,
+        resume: &mut Vec<u32>,
+    ) -> io::Result<()> {
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        self.dispatcher.wait(timeout, &mut events)?;
+        for &event in &events {
+            let Some(slot) = slots.get_mut(event.key.slot as usize) else { continue };
+            if slot.generation == event.key.generation && slot.fd.is_some() {
+                self.note(slot, event)?;
+                resume.push(event.key.slot);
+            }
+        }
+        self.events = events;
+        Ok(())
+    }
+}
+
+/// One system call's worth (two for a file behind a head) of `output`.
+fn send(fd: BorrowedFd<'_>, output: &Output, files: &mut dyn FileIo) -> io::Result<u64> {
+    let head = output.head_left();
+    let count = match &output.body {
+        Body::None => rustix::net::send(fd, head, SendFlags::NOSIGNAL)?,
+        Body::Shared(bytes) => {
+            let body = &bytes[output.body_sent as usize..];
+            if head.is_empty() {
+                rustix::net::send(fd, body, SendFlags::NOSIGNAL)?
+            } else {
+                crate::socket::send_vectored(fd, &[head, body])?
+            }
+        }
+        Body::File { file, offset, .. } => {
+            let offset = offset + output.body_sent;
+            files.send(fd, head, file.as_fd(), offset, output.body_left())?
+        }
+    };
+    Ok(count as u64)
+}

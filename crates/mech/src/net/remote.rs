@@ -1,0 +1,75 @@
+//! Reaching a worker from another thread.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::key::Key;
+use crate::waker::Waker;
+
+/// What a worker shares with other threads; written only when it is asked for
+/// something.
+pub(super) struct Shared {
+    waker: Arc<Waker>,
+    asked: AtomicBool,
+    stop: AtomicBool,
+    keys: Mutex<Vec<Key>>,
+}
+
+impl Shared {
+    pub(super) fn new(waker: Arc<Waker>) -> Shared {
+        Shared {
+            waker,
+            asked: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            keys: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Whether anything was asked since the last call.
+    pub(super) fn asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) && self.asked.swap(false, Ordering::AcqRel)
+    }
+
+    fn ask(&self) -> std::io::Result<()> {
+        self.asked.store(true, Ordering::Release);
+        self.waker.wake()
+    }
+
+    pub(super) fn take(&self) -> Vec<Key> {
+        std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn stop_asked(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+/// A worker as other threads see it: it can be asked to resume a coroutine, or
+/// to stop.
+#[derive(Clone)]
+pub struct Remote(Arc<Shared>);
+
+impl Remote {
+    pub(super) fn new(shared: Arc<Shared>) -> Remote {
+        Remote(shared)
+    }
+
+    /// Resumes the coroutine of `key`, if there still is one.
+    ///
+    /// # Errors
+    /// What [`Waker::wake`] says; the worker then hears it when its wait ends
+    /// for another reason.
+    pub fn wake(&self, key: Key) -> std::io::Result<()> {
+        self.0.keys.lock().unwrap_or_else(PoisonError::into_inner).push(key);
+        self.0.ask()
+    }
+
+    /// Asks the worker to stop gracefully; see [`super::Net::stop`].
+    ///
+    /// # Errors
+    /// What [`Waker::wake`] says: `ESRCH` when the worker's thread has ended.
+    pub fn stop(&self) -> std::io::Result<()> {
+        self.0.stop.store(true, Ordering::Release);
+        self.0.ask()
+    }
+}

@@ -1,0 +1,177 @@
+//! One hashed wheel of coarse time-outs per worker.
+//!
+//! Almost every time-out of a server is moved or cancelled before it comes
+//! true, so moving one must cost nothing: a connection's deadline is a field of
+//! its slot, and the wheel's entry, when its tick comes, looks at that field
+//! and goes round again if the deadline has moved (Varghese & Lauck, *Hashed
+//! and Hierarchical Timing Wheels*, SOSP 1987, scheme 6, with lazy deletion).
+
+use std::time::{Duration, Instant};
+
+const BUCKETS: usize = 1024;
+
+/// A point in time, in ticks since the wheel began; 0 is "none".
+pub(crate) type Tick = u32;
+
+/// The two fields of a slot that belong to the wheel.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Deadline {
+    /// When it is due; 0: never.
+    due: Tick,
+    /// The tick of this slot's one live entry in the wheel; 0: it has none.
+    entry: Tick,
+}
+
+pub(crate) struct Wheel {
+    start: Instant,
+    resolution: Duration,
+    buckets: Vec<Vec<u32>>,
+    /// The last tick that was expired.
+    current: Tick,
+    /// The earliest tick that may hold an entry; `None`: the wheel is empty.
+    next: Option<Tick>,
+}
+
+impl Wheel {
+    pub(crate) fn new(start: Instant, resolution: Duration) -> Wheel {
+        let buckets = vec![Vec::new(); BUCKETS];
+        Wheel { start, resolution, buckets, current: 0, next: None }
+    }
+
+    /// Sets or moves the deadline of `slot` to the first tick at or after `at`.
+    pub(crate) fn set(&mut self, slot: u32, deadline: &mut Deadline, at: Instant) {
+        deadline.due = self.tick_after(at).max(self.current + 1);
+        if deadline.entry == 0 || deadline.due < deadline.entry {
+            self.insert(slot, deadline);
+        }
+    }
+
+    /// Cancels; the entry dies when its tick comes.
+    pub(crate) fn clear(&mut self, deadline: &mut Deadline) {
+        deadline.due = 0;
+    }
+
+    /// When [`Wheel::expire`] has something to do next.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.next.map(|tick| self.start + self.resolution * tick)
+    }
+
+    /// Calls `due` for every slot whose deadline is not after `now`.
+    /// `deadline_of` finds a slot's deadline, if the slot still has a use.
+    pub(crate) fn expire<S>(
+        &mut self,
+        now: Instant,
+        slots: &mut [S],
+        deadline_of: impl Fn(&mut S) -> &mut Deadline,
+        mut due: impl FnMut(u32, &mut S),
+    ) {
+        let elapsed = now.saturating_duration_since(self.start);
+        let now = (elapsed.as_nanos() / self.resolution.as_nanos()) as Tick;
+        while let Some(tick) = self.next.filter(|&tick| tick <= now) {
+            self.current = tick;
+            let mut bucket = std::mem::take(&mut self.buckets[tick as usize % BUCKETS]);
+            for slot in bucket.drain(..) {
+                let owner = &mut slots[slot as usize];
+                let deadline = deadline_of(owner);
+                if deadline.entry != tick {
+                    // The slot has another owner, or an earlier entry by now.
+                } else if deadline.due == 0 {
+                    deadline.entry = 0;
+                } else if deadline.due > tick {
+                    self.insert(slot, deadline);
+                } else {
+                    *deadline = Deadline::default();
+                    due(slot, owner);
+                }
+            }
+            // Nothing was inserted into this bucket meanwhile: a turn ahead is
+            // out of reach of `insert`. It keeps its memory.
+            self.buckets[tick as usize % BUCKETS] = bucket;
+            self.next = self.first_after(tick);
+        }
+        self.current = self.current.max(now);
+    }
+
+    fn insert(&mut self, slot: u32, deadline: &mut Deadline) {
+        // A deadline beyond one turn of the wheel goes round: its entry comes
+        // up after a turn and is inserted again.
+        deadline.entry = deadline.due.min(self.current + BUCKETS as Tick - 1);
+        self.buckets[deadline.entry as usize % BUCKETS].push(slot);
+        self.next = Some(self.next.map_or(deadline.entry, |next| next.min(deadline.entry)));
+    }
+
+    fn first_after(&self, tick: Tick) -> Option<Tick> {
+        (tick + 1..=tick + BUCKETS as Tick)
+            .find(|&tick| !self.buckets[tick as usize % BUCKETS].is_empty())
+    }
+
+    fn tick_after(&self, at: Instant) -> Tick {
+        let elapsed = at.saturating_duration_since(self.start);
+        elapsed.as_nanos().div_ceil(self.resolution.as_nanos()) as Tick
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(100);
+
+    fn fired(wheel: &mut Wheel, slots: &mut [Deadline], now: Instant) -> Vec<u32> {
+        let mut out = Vec::new();
+        wheel.expire(now, slots, |slot| slot, |slot, _| out.push(slot));
+        out.sort_unstable();
+        out
+    }
+
+    #[test]
+    fn fires_once_and_not_before_its_time() {
+        let start = Instant::now();
+        let mut wheel = Wheel::new(start, TICK);
+        let mut slots = [Deadline::default(); 2];
+        wheel.set(1, &mut slots[1], start + Duration::from_millis(250));
+        assert_eq!(wheel.next(), Some(start + Duration::from_millis(300)));
+        assert_eq!(fired(&mut wheel, &mut slots, start + Duration::from_millis(299)), []);
+        assert_eq!(fired(&mut wheel, &mut slots, start + Duration::from_millis(300)), [1]);
+        assert_eq!(wheel.next(), None);
+        assert_eq!(fired(&mut wheel, &mut slots, start + Duration::from_secs(900)), []);
+    }
+
+    #[test]
+    fn a_moved_deadline_counts_and_its_old_entry_does_not() {
+        let start = Instant::now();
+        let mut wheel = Wheel::new(start, TICK);
+        let mut slots = [Deadline::default(); 1];
+        wheel.set(0, &mut slots[0], start + TICK * 5);
+        wheel.set(0, &mut slots[0], start + TICK * 9);
+        assert_eq!(fired(&mut wheel, &mut slots, start + TICK * 8), []);
+        wheel.set(0, &mut slots[0], start + TICK * 20);
+        wheel.set(0, &mut slots[0], start + TICK * 10);
+        assert_eq!(fired(&mut wheel, &mut slots, start + TICK * 10), [0]);
+        assert_eq!(fired(&mut wheel, &mut slots, start + TICK * 30), []);
+    }
+
+    #[test]
+    fn a_cleared_deadline_never_fires() {
+        let start = Instant::now();
+        let mut wheel = Wheel::new(start, TICK);
+        let mut slots = [Deadline::default(); 1];
+        wheel.set(0, &mut slots[0], start + TICK * 5);
+        wheel.clear(&mut slots[0]);
+        assert_eq!(fired(&mut wheel, &mut slots, start + TICK * 50), []);
+    }
+
+    #[test]
+    fn deadlines_beyond_one_turn_of_the_wheel_fire_on_time() {
+        let start = Instant::now();
+        let mut wheel = Wheel::new(start, TICK);
+        let mut slots = [Deadline::default(); 3];
+        let far = BUCKETS as u32 * 3 + 7;
+        for (slot, deadline) in slots.iter_mut().enumerate() {
+            wheel.set(slot as u32, deadline, start + TICK * (far + slot as u32));
+        }
+        assert_eq!(fired(&mut wheel, &mut slots, start + TICK * (far - 1)), []);
+        assert_eq!(fired(&mut wheel, &mut slots, start + TICK * far), [0]);
+        assert_eq!(fired(&mut wheel, &mut slots, start + TICK * (far + 2)), [1, 2]);
+    }
+}

@@ -1,0 +1,98 @@
+//! Sockets: listening ones, and vectored sends.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, ipproto, sockopt,
+};
+
+/// How a listening socket is made.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenOptions {
+    /// `SO_REUSEPORT`: several sockets share the address, and the kernel spreads
+    /// connections over them by a hash of the addresses.
+    pub reuse_port: bool,
+    /// How many connections may wait to be accepted; the kernel caps it at
+    /// `net.core.somaxconn`.
+    pub backlog: i32,
+}
+
+impl Default for ListenOptions {
+    fn default() -> ListenOptions {
+        ListenOptions { reuse_port: false, backlog: 4096 }
+    }
+}
+
+/// A non-blocking TCP socket that listens on `address`.
+///
+/// `TCP_NODELAY` is set here because accepted sockets inherit it (tcp(7)): no
+/// connection pays a setsockopt(2) of its own.
+///
+/// # Errors
+/// `EADDRINUSE`, `EADDRNOTAVAIL`, `EACCES` (ports below 1024), `EMFILE`.
+pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd> {
+    let fd = tcp(address)?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    sockopt::set_socket_reuseport(&fd, options.reuse_port)?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    rustix::net::bind(&fd, &address)?;
+    rustix::net::listen(&fd, options.backlog)?;
+    Ok(fd)
+}
+
+/// A non-blocking TCP socket to connect to `target`, sending from `source` if
+/// that is given (its port may be 0).
+///
+/// `IP_BIND_ADDRESS_NO_PORT` leaves the choice of the port to connect(2), which
+/// knows the whole four-tuple: each source address then has the full range of
+/// ports for each target (ip(7)).
+///
+/// # Errors
+/// `EMFILE`; `EADDRNOTAVAIL` for a source address that is not ours.
+pub fn for_connect(target: SocketAddr, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
+    let fd = tcp(target)?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    if let Some(source) = source {
+        bind_without_port(&fd)?;
+        rustix::net::bind(&fd, &source)?;
+    }
+    Ok(fd)
+}
+
+/// The address that a socket is bound to.
+///
+/// # Errors
+/// `EBADF`, `ENOTSOCK`; `InvalidData` for a socket that is not an IP one.
+pub fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+    SocketAddr::try_from(rustix::net::getsockname(fd)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not an IP socket"))
+}
+
+/// Sends `parts` one behind the other in one call (sendmsg(2), `MSG_NOSIGNAL`).
+pub(crate) fn send_vectored(fd: BorrowedFd<'_>, parts: &[&[u8]; 2]) -> io::Result<usize> {
+    let parts = [IoSlice::new(parts[0]), IoSlice::new(parts[1])];
+    let mut control = SendAncillaryBuffer::default();
+    Ok(rustix::net::sendmsg(fd, &parts, &mut control, SendFlags::NOSIGNAL)?)
+}
+
+fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?)
+}
+
+fn bind_without_port(fd: &OwnedFd) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let on: libc::c_int = 1;
+    // SAFETY: the pointer is to a c_int that outlives the call, and the length says so.
+    crate::sys::syscall!(setsockopt(
+        fd.as_raw_fd(),
+        libc::IPPROTO_IP,
+        libc::IP_BIND_ADDRESS_NO_PORT,
+        (&raw const on).cast(),
+        size_of::<libc::c_int>() as libc::socklen_t,
+    ))
+    .map(drop)
+}
