@@ -32,6 +32,11 @@ impl Dispatcher {
                 if let Some(fd) = waker.as_eventfd() {
                     readiness.attach(fd, Key::WAKER, Interest::READABLE)?;
                 }
+                if mechanism.features.contains(Features::EDGE) {
+                    // An edge mechanism watches both directions, and tells now
+                    // that the counter can be written.
+                    readiness.wait(Some(Duration::ZERO), &mut Vec::new())?;
+                }
                 waker
             }
         };
@@ -55,6 +60,23 @@ impl Dispatcher {
     pub fn waker(&self) -> Arc<Waker> {
         Arc::clone(&self.waker)
     }
+
+    /// After a wake: makes the eventfd unreadable, and re-arms it where that
+    /// is needed. An edge mechanism reports each write to it anyway, and would
+    /// report the draining too, as a chance to write. Returns the system calls.
+    fn calm_waker(&mut self) -> io::Result<u32> {
+        let features = self.features();
+        if features.contains(Features::EDGE) {
+            return Ok(0);
+        }
+        self.waker.drain()?;
+        let Some(fd) = self.waker.as_eventfd().filter(|_| features.contains(Features::REARM))
+        else {
+            return Ok(1);
+        };
+        self.readiness.want(fd, Key::WAKER, Interest::READABLE)?;
+        Ok(2)
+    }
 }
 
 impl Readiness for Dispatcher {
@@ -73,17 +95,9 @@ impl Readiness for Dispatcher {
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<Batch> {
         let before = events.len();
         let mut batch = self.readiness.wait(timeout, events)?;
-        if let Some(at) = events[before..].iter().position(|event| event.key == Key::WAKER) {
-            events.swap_remove(before + at);
+        if events.extract_if(before.., |event| event.key == Key::WAKER).count() > 0 {
             batch.woken = true;
-            batch.syscalls += 1;
-            self.waker.drain()?;
-            if self.features().contains(Features::REARM)
-                && let Some(fd) = self.waker.as_eventfd()
-            {
-                self.readiness.want(fd, Key::WAKER, Interest::READABLE)?;
-                batch.syscalls += 1;
-            }
+            batch.syscalls += self.calm_waker()?;
         }
         Ok(batch)
     }
