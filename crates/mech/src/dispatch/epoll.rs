@@ -14,9 +14,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 
-use super::{Batch, Event, Features, Interest, Mechanism, Options, Readiness, Ready};
+use super::{Batch, Event, Features, Interest, Mechanism, Options, Readiness, Ready, timespec};
 use crate::key::Key;
 
 /// Level-triggered epoll.
@@ -106,13 +106,6 @@ impl Readiness for Epoll {
 
 fn data(key: Key) -> epoll::EventData {
     epoll::EventData::new_u64(key.to_bits())
-}
-
-fn timespec(timeout: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(timeout.subsec_nanos()),
-    }
 }
 
 /// `EPOLLRDHUP` is asked for only together with reading, because a

@@ -12,12 +12,17 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use bitflags::bitflags;
+use rustix::event::Timespec;
 
 use crate::key::Key;
 use crate::waker::Waker;
 
+mod descriptors;
 mod dispatcher;
 mod epoll;
+mod poll;
+mod pollfd;
+mod select;
 
 pub use dispatcher::Dispatcher;
 
@@ -37,8 +42,8 @@ bitflags! {
     ///
     /// `HANGUP` and `ERROR` never come alone: a mechanism that sees them sets
     /// `READABLE` too (a read would not block; it returns 0 or the error), and
-    /// `WRITABLE` where a write would fail at once. Owners that look at the first two bits only
-    /// miss nothing.
+    /// `WRITABLE` where a write would fail at once. Owners that look at the first
+    /// two bits only miss nothing.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Ready: u8 {
         /// A read (or accept) would not block.
@@ -247,7 +252,8 @@ impl std::fmt::Debug for Mechanism {
 }
 
 /// Every mechanism, in the order that people list them: oldest first.
-pub static ALL: &[&Mechanism] = &[&epoll::EPOLL, &epoll::EPOLL_ET, &epoll::EPOLL_ONESHOT];
+pub static ALL: &[&Mechanism] =
+    &[&select::SELECT, &poll::POLL, &epoll::EPOLL, &epoll::EPOLL_ET, &epoll::EPOLL_ONESHOT];
 
 /// The mechanism with that name.
 #[must_use]
@@ -263,4 +269,13 @@ pub fn auto() -> Option<&'static Mechanism> {
         .into_iter()
         .filter_map(by_name)
         .find(|mechanism| mechanism.probe().is_ok())
+}
+
+/// A time-out as the kernel takes it; one too long for it is for ever all the
+/// same.
+fn timespec(timeout: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    }
 }
