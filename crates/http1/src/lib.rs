@@ -1,2 +1,70 @@
-//! HTTP/1.1 as values: bytes in, values out. No socket, no clock, no unsafe.
+//! HTTP/1.1 as values: bytes in, values out. No socket, no file, no clock, no unsafe, and no
+//! allocation per request once the caller's buffers have grown to their size.
+//!
+//! The modules in the order in which a server needs them:
+//!
+//! 1. [`request`] reads a request head, strictly, from as many bytes as have come.
+//! 2. [`path`] turns its target into a relative file name that cannot leave the root.
+//! 3. [`conditional`] weighs the preconditions against the file's validators.
+//! 4. [`range`] finds the part of the file that is wanted.
+//! 5. [`response`] writes the reply's head, with a type from [`mime`] and dates from [`date`].
+//!
+//! A client reads with [`reply`] and [`chunked`].
+//!
+//! # A request from its first byte to its reply
+//!
+//! ```
+//! use http1::conditional::{self, Outcome, Validators};
+//! use http1::range::{self, Ranges};
+//! use http1::response::{Common, Connection, Head};
+//! use http1::{Limits, Status, date, mime, path, request};
+//!
+//! let input = b"GET /docs/../a%20b.html HTTP/1.1\r\nHost: example.org\r\nRange: bytes=-100\r\n\r\n";
+//! assert_eq!(request::parse(&input[..20], &Limits::default()), Ok(None)); // more bytes, please
+//! let request = request::parse(input, &Limits::default())?.expect("the head is complete");
+//!
+//! let mut name = Vec::new(); // used again for every request
+//! path::resolve(request.path, &mut name)?;
+//! assert_eq!(name, b"a b.html");
+//!
+//! // The caller opens the file; this one has 1000 bytes and was last modified in 1994.
+//! let (length, file) = (1000, Validators::new(784_111_777, 0, 1000, None));
+//! assert_eq!(conditional::evaluate(&request.conditions, &file), Outcome::Proceed);
+//! let Some(Ranges::Satisfiable(part)) = request.range.map(|value| range::parse(value, length))
+//! else {
+//!     unreachable!("the last 100 bytes of 1000 exist");
+//! };
+//!
+//! let mut out = Vec::new(); // used again for every reply
+//! let common = Common {
+//!     server: "drover",
+//!     date: &date::format(1_000_000_000),
+//!     connection: Connection::new(request.version, request.keep_alive),
+//! };
+//! Head::new(&mut out, Status::PartialContent, &common)
+//!     .content_type(mime::of(&name))
+//!     .content_length(part.len())
+//!     .content_range(part, length)
+//!     .last_modified(&date::format(file.modified))
+//!     .etag(&file.etag)
+//!     .finish();
+//! assert!(out.starts_with(b"HTTP/1.1 206 Partial Content\r\nServer: drover\r\n"));
+//! # Ok::<(), http1::Refusal>(())
+//! ```
 #![forbid(unsafe_code)]
+
+pub mod chunked;
+pub mod conditional;
+pub mod date;
+mod framing;
+pub mod mime;
+pub mod path;
+pub mod range;
+pub mod reply;
+pub mod request;
+pub mod response;
+mod status;
+
+pub use framing::Version;
+pub use request::{Framing, Limits, Method, Request};
+pub use status::{Refusal, Status};

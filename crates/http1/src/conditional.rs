@@ -1,0 +1,308 @@
+//! Validators of a file, and the preconditions a request holds against them.
+//!
+//! [`evaluate`] follows the precedence of RFC 9110 section 13.2.2 step by step. A date that cannot
+//! be read makes its field void, as that RFC wants; an entity tag that cannot be read matches
+//! nothing.
+
+use crate::date;
+
+/// A strong entity tag, quotes included, in place: made from what the kernel says of a file.
+///
+/// Two states of a file get the same tag only if size and modification time agree to the
+/// nanosecond. Kernels before 6.13 stamp files with the time of the last tick, so two writes of
+/// equal size within one tick (1 to 10 ms) are not told apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ETag {
+    len: u8,
+    bytes: [u8; ETag::CAPACITY],
+}
+
+impl ETag {
+    /// Two quotes, two dashes, and 16 + 8 + 16 + 16 hexadecimal digits.
+    const CAPACITY: usize = 60;
+
+    /// The tag for a file of `size` bytes, modified at `seconds` and `nanoseconds` after the
+    /// epoch. With an inode number, a file that replaced another is told apart by that as well;
+    /// without, copies on several machines can share a tag.
+    pub fn new(seconds: i64, nanoseconds: u32, size: u64, inode: Option<u64>) -> Self {
+        let mut tag = ETag {
+            len: 0,
+            bytes: [0; ETag::CAPACITY],
+        };
+        tag.push(b'"');
+        tag.push_hex(seconds as u64, 1);
+        tag.push_hex(u64::from(nanoseconds), 8);
+        tag.push(b'-');
+        tag.push_hex(size, 1);
+        if let Some(inode) = inode {
+            tag.push(b'-');
+            tag.push_hex(inode, 1);
+        }
+        tag.push(b'"');
+        tag
+    }
+
+    /// The tag as it stands in a field.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.bytes[usize::from(self.len)] = byte;
+        self.len += 1;
+    }
+
+    fn push_hex(&mut self, number: u64, least_digits: u32) {
+        let digits = (16 - number.leading_zeros() / 4).max(least_digits);
+        for place in (0..digits).rev() {
+            self.push(b"0123456789abcdef"[(number >> (4 * place)) as usize & 15]);
+        }
+    }
+}
+
+impl std::fmt::Debug for ETag {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&String::from_utf8_lossy(self.as_bytes()))
+    }
+}
+
+/// What identifies the state of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validators {
+    /// The strong entity tag.
+    pub etag: ETag,
+    /// `Last-Modified` in whole seconds since the epoch; a file from before 1970 counts as 0.
+    pub modified: u64,
+}
+
+impl Validators {
+    /// The validators of a file, from the same numbers as [`ETag::new`].
+    pub fn new(seconds: i64, nanoseconds: u32, size: u64, inode: Option<u64>) -> Self {
+        Validators {
+            etag: ETag::new(seconds, nanoseconds, size, inode),
+            modified: u64::try_from(seconds).unwrap_or(0),
+        }
+    }
+}
+
+/// The precondition fields of a request, as they were sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conditions<'a> {
+    /// `If-Match`: go on only if the file is one of these.
+    pub if_match: Option<&'a [u8]>,
+    /// `If-None-Match`: go on only if the file is none of these.
+    pub if_none_match: Option<&'a [u8]>,
+    /// `If-Modified-Since`: go on only if the file is newer.
+    pub if_modified_since: Option<&'a [u8]>,
+    /// `If-Unmodified-Since`: go on only if the file is not newer.
+    pub if_unmodified_since: Option<&'a [u8]>,
+    /// `If-Range`: honour `Range` only if the file is this one.
+    pub if_range: Option<&'a [u8]>,
+}
+
+/// What the preconditions of a GET or HEAD come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answer as if there were no preconditions; a range may be honoured.
+    Proceed,
+    /// Answer with the whole file: `If-Range` does not hold. Means [`Outcome::Proceed`] if there
+    /// is no range.
+    IgnoreRange,
+    /// Answer 304.
+    NotModified,
+    /// Answer 412.
+    PreconditionFailed,
+}
+
+/// Evaluates the preconditions of a GET or HEAD for a file that exists.
+pub fn evaluate(conditions: &Conditions<'_>, file: &Validators) -> Outcome {
+    let tag = file.etag.as_bytes();
+    if let Some(tags) = conditions.if_match {
+        if !matches_any(tags, tag, Comparison::Strong) {
+            return Outcome::PreconditionFailed;
+        }
+    } else if let Some(limit) = conditions.if_unmodified_since.and_then(date::parse)
+        && file.modified > limit
+    {
+        return Outcome::PreconditionFailed;
+    }
+    if let Some(tags) = conditions.if_none_match {
+        if matches_any(tags, tag, Comparison::Weak) {
+            return Outcome::NotModified;
+        }
+    } else if let Some(since) = conditions.if_modified_since.and_then(date::parse)
+        && file.modified <= since
+    {
+        return Outcome::NotModified;
+    }
+    match conditions.if_range {
+        Some(validator) if !range_applies(validator, file) => Outcome::IgnoreRange,
+        _ => Outcome::Proceed,
+    }
+}
+
+/// `If-Range` takes one entity tag, compared strongly, or a date that must match exactly.
+fn range_applies(validator: &[u8], file: &Validators) -> bool {
+    validator == file.etag.as_bytes() || date::parse(validator) == Some(file.modified)
+}
+
+/// How entity tags are compared (RFC 9110 section 8.8.3.2). Ours are strong, so the difference is
+/// whether a weak tag of the client can match.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Strong,
+    Weak,
+}
+
+/// Whether `tags`, a list of entity tags or `*`, has one that matches `tag`.
+fn matches_any(tags: &[u8], tag: &[u8], comparison: Comparison) -> bool {
+    if tags == b"*" {
+        return true;
+    }
+    let mut rest = tags;
+    while let Some((weak, opaque, after)) = next_tag(rest) {
+        if opaque == tag && (!weak || comparison == Comparison::Weak) {
+            return true;
+        }
+        rest = after;
+    }
+    false
+}
+
+/// The first entity tag of a list: whether it is weak, its quoted part, and what follows. Tags may
+/// contain commas, so the list cannot be split at them.
+fn next_tag(list: &[u8]) -> Option<(bool, &[u8], &[u8])> {
+    let start = list.iter().position(|byte| !b" \t,".contains(byte))?;
+    let list = &list[start..];
+    let (weak, quoted) = match list.strip_prefix(b"W/") {
+        Some(quoted) => (true, quoted),
+        None => (false, list),
+    };
+    let inside = quoted.strip_prefix(b"\"")?;
+    let end = inside.iter().position(|byte| *byte == b'"')? + 2;
+    let (opaque, after) = quoted.split_at(end);
+    Some((weak, opaque, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODIFIED: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const EARLIER: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+    const LATER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
+    const TAG: &str = "\"2ebc98a100000000-64\"";
+
+    fn file() -> Validators {
+        Validators::new(784_111_777, 0, 100, None)
+    }
+
+    /// Evaluates the fields given as `Name: value` lines.
+    fn outcome(fields: &[(&str, &str)]) -> Outcome {
+        let head = fields
+            .iter()
+            .fold("GET / HTTP/1.0\r\n".to_string(), |head, (name, value)| {
+                head + name + ": " + value + "\r\n"
+            })
+            + "\r\n";
+        let request = crate::request::parse(head.as_bytes(), &Default::default());
+        evaluate(&request.unwrap().unwrap().conditions, &file())
+    }
+
+    #[test]
+    fn tags_have_a_fixed_form_and_room_for_the_largest_numbers() {
+        assert_eq!(file().etag.as_bytes(), TAG.as_bytes());
+        let small = ETag::new(0, 1, 0, Some(0));
+        assert_eq!(small.as_bytes(), b"\"000000001-0-0\"");
+        let large = ETag::new(-1, u32::MAX, u64::MAX, Some(u64::MAX));
+        assert_eq!(large.as_bytes().len(), ETag::CAPACITY);
+    }
+
+    #[test]
+    fn a_change_of_any_number_changes_the_tag() {
+        let tag = ETag::new(1, 2, 3, Some(4));
+        assert_ne!(tag, ETag::new(0, 2, 3, Some(4)));
+        assert_ne!(tag, ETag::new(1, 0, 3, Some(4)));
+        assert_ne!(tag, ETag::new(1, 2, 0, Some(4)));
+        assert_ne!(tag, ETag::new(1, 2, 3, Some(0)));
+        assert_ne!(tag, ETag::new(1, 2, 3, None));
+    }
+
+    #[test]
+    fn a_file_from_before_1970_counts_as_1970() {
+        assert_eq!(Validators::new(-5, 0, 1, None).modified, 0);
+    }
+
+    #[test]
+    fn no_condition_proceeds() {
+        assert_eq!(outcome(&[]), Outcome::Proceed);
+    }
+
+    #[test]
+    fn if_none_match_compares_weakly_over_a_list() {
+        let weak = format!("W/{TAG}");
+        let list = format!("\"a,b\", W/\"c\" ,, {TAG}");
+        for tags in [TAG, "*", &weak, &list] {
+            assert_eq!(outcome(&[("If-None-Match", tags)]), Outcome::NotModified);
+        }
+        let unquoted = TAG.trim_matches('"');
+        for tags in ["\"a\"", "", unquoted, "\"", "a, *", "\"x, "] {
+            assert_eq!(
+                outcome(&[("If-None-Match", tags)]),
+                Outcome::Proceed,
+                "{tags}"
+            );
+        }
+    }
+
+    #[test]
+    fn if_match_compares_strongly() {
+        let weak = format!("W/{TAG}");
+        let list = format!("\"a\",{TAG}");
+        for tags in [TAG, "*", &list] {
+            assert_eq!(outcome(&[("If-Match", tags)]), Outcome::Proceed);
+        }
+        for tags in ["\"a\"", &weak, ""] {
+            assert_eq!(outcome(&[("If-Match", tags)]), Outcome::PreconditionFailed);
+        }
+    }
+
+    #[test]
+    fn dates_decide_when_there_are_no_tags() {
+        let since = |date| outcome(&[("If-Modified-Since", date)]);
+        assert_eq!(since(EARLIER), Outcome::Proceed);
+        assert_eq!(since(MODIFIED), Outcome::NotModified);
+        assert_eq!(since(LATER), Outcome::NotModified);
+        assert_eq!(since("yesterday"), Outcome::Proceed);
+        let unless = |date| outcome(&[("If-Unmodified-Since", date)]);
+        assert_eq!(unless(EARLIER), Outcome::PreconditionFailed);
+        assert_eq!(unless(MODIFIED), Outcome::Proceed);
+        assert_eq!(unless("yesterday"), Outcome::Proceed);
+    }
+
+    #[test]
+    fn tags_take_precedence_over_dates() {
+        let other = "\"other\"";
+        let fields = [("If-None-Match", other), ("If-Modified-Since", LATER)];
+        assert_eq!(outcome(&fields), Outcome::Proceed);
+        let fields = [("If-Match", TAG), ("If-Unmodified-Since", EARLIER)];
+        assert_eq!(outcome(&fields), Outcome::Proceed);
+        let fields = [("If-Match", other), ("If-None-Match", TAG)];
+        assert_eq!(outcome(&fields), Outcome::PreconditionFailed);
+        let fields = [("If-Match", TAG), ("If-None-Match", TAG)];
+        assert_eq!(outcome(&fields), Outcome::NotModified);
+        let fields = [("If-Range", other), ("If-None-Match", TAG)];
+        assert_eq!(outcome(&fields), Outcome::NotModified);
+    }
+
+    #[test]
+    fn if_range_wants_the_strong_tag_or_the_exact_date() {
+        let weak = format!("W/{TAG}");
+        let range = |validator| outcome(&[("If-Range", validator)]);
+        assert_eq!(range(TAG), Outcome::Proceed);
+        assert_eq!(range(MODIFIED), Outcome::Proceed);
+        for validator in [weak.as_str(), "\"other\"", EARLIER, LATER, "", "*"] {
+            assert_eq!(range(validator), Outcome::IgnoreRange, "{validator}");
+        }
+    }
+}

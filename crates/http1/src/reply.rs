@@ -1,0 +1,247 @@
+//! Reply heads as a client reads them: status, and where the body ends.
+//!
+//! The load generator calls [`parse`] once per reply, so nothing is looked at that it does not
+//! need. A reply that could be read in two ways is an error, not a guess: the next reply on the
+//! connection would be counted from the wrong byte.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+
+use crate::framing::{Delimiters, Stated, Version};
+
+/// The longest head a reply may have, in bytes.
+pub const MAX_HEAD: usize = 64 << 10;
+
+/// The most fields a reply may have.
+pub const MAX_FIELDS: usize = 100;
+
+/// How a reply's body is delimited (RFC 9112 section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Body {
+    /// No body: the answer to HEAD, an interim reply, 204 or 304.
+    None,
+    /// So many bytes follow; can be 0.
+    Length(u64),
+    /// Chunks follow: see [`chunked::Decoder`](crate::chunked::Decoder).
+    Chunked,
+    /// Everything until the server closes.
+    UntilClose,
+}
+
+/// A reply head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The status code, 100 to 599.
+    pub status: u16,
+    /// The head's length in bytes, its closing empty line included.
+    pub head_len: usize,
+    /// How the body is delimited.
+    pub body: Body,
+    /// Whether another request may be sent once the body is over.
+    pub keep_alive: bool,
+}
+
+impl Reply {
+    /// Whether this is a 1xx: the reply proper follows right behind it.
+    pub fn is_interim(&self) -> bool {
+        self.status < 200
+    }
+}
+
+/// Why bytes are not a reply; the connection is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadReply {
+    /// What was wrong, in a few words without a full stop.
+    pub reason: &'static str,
+}
+
+impl fmt::Display for BadReply {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "bad reply: {}", self.reason)
+    }
+}
+
+impl std::error::Error for BadReply {}
+
+/// Parses the reply head at the beginning of `input`; `None` means that more bytes are needed.
+///
+/// `request_was_head` must say whether the request was a HEAD: such a reply has no body, whatever
+/// its fields announce.
+///
+/// # Errors
+///
+/// A [`BadReply`] if the bytes are not an HTTP/1 head, the head is longer than [`MAX_HEAD`], the
+/// body's end is ambiguous, or the server switches protocols, which nobody asked for.
+pub fn parse(input: &[u8], request_was_head: bool) -> Result<Option<Reply>, BadReply> {
+    let window = &input[..input.len().min(MAX_HEAD)];
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut head = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut head,
+        window,
+        &mut fields,
+    );
+    match parsed {
+        Ok(httparse::Status::Complete(head_len)) => {
+            interpret(&head, head_len, request_was_head).map(Some)
+        }
+        Ok(httparse::Status::Partial) if input.len() >= MAX_HEAD => Err(BadReply {
+            reason: "head too long",
+        }),
+        Ok(httparse::Status::Partial) => Ok(None),
+        Err(error) => Err(BadReply {
+            reason: reason_for(error),
+        }),
+    }
+}
+
+#[cold]
+fn reason_for(error: httparse::Error) -> &'static str {
+    match error {
+        httparse::Error::Status => "invalid status",
+        httparse::Error::Version => "not HTTP/1.0 or HTTP/1.1",
+        httparse::Error::HeaderName => "invalid field name",
+        httparse::Error::HeaderValue => "invalid field value",
+        httparse::Error::NewLine => "invalid line end",
+        httparse::Error::TooManyHeaders => "too many fields",
+        httparse::Error::Token => "invalid status line",
+    }
+}
+
+fn interpret(
+    head: &httparse::Response<'_, '_>,
+    head_len: usize,
+    request_was_head: bool,
+) -> Result<Reply, BadReply> {
+    let status = match head.code {
+        Some(101) => {
+            return Err(BadReply {
+                reason: "the server switches protocols",
+            });
+        }
+        Some(code @ 100..=599) => code,
+        _ => {
+            return Err(BadReply {
+                reason: "status out of range",
+            });
+        }
+    };
+    let version = Version::from_minor(head.version);
+    let (stated, persists) = delimiters_of(head.headers, version).map_err(|refusal| BadReply {
+        reason: refusal.reason,
+    })?;
+    let body = match stated {
+        _ if request_was_head || matches!(status, 100..=199 | 204 | 304) => Body::None,
+        Stated::Length(length) => Body::Length(length),
+        Stated::Chunked => Body::Chunked,
+        Stated::Nothing => Body::UntilClose,
+    };
+    Ok(Reply {
+        status,
+        head_len,
+        body,
+        keep_alive: persists && body != Body::UntilClose,
+    })
+}
+
+fn delimiters_of(
+    fields: &[httparse::Header<'_>],
+    version: Version,
+) -> Result<(Stated, bool), crate::status::Refusal> {
+    let mut delimiters = Delimiters::default();
+    for field in fields {
+        let is = |known: &str| field.name.eq_ignore_ascii_case(known);
+        match field.name.len() {
+            10 if is("Connection") => delimiters.connection(field.value),
+            14 if is("Content-Length") => delimiters.content_length(field.value)?,
+            17 if is("Transfer-Encoding") => delimiters.transfer_encoding(field.value)?,
+            _ => {}
+        }
+    }
+    Ok((delimiters.stated(version)?, delimiters.persists(version)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(input: &str) -> Reply {
+        parse(input.as_bytes(), false).unwrap().unwrap()
+    }
+
+    fn refused(input: &str) -> &'static str {
+        parse(input.as_bytes(), false).unwrap_err().reason
+    }
+
+    #[test]
+    fn a_plain_reply_is_read() {
+        let input = "HTTP/1.1 200 OK\r\nServer: x\r\ncontent-length: 5\r\n\r\nhello";
+        let reply = whole(input);
+        assert_eq!(reply.status, 200);
+        assert_eq!(reply.head_len, input.len() - 5);
+        assert_eq!(reply.body, Body::Length(5));
+        assert!(reply.keep_alive && !reply.is_interim());
+    }
+
+    #[test]
+    fn some_replies_have_no_body_whatever_they_announce() {
+        for status in [100, 103, 204, 304] {
+            let input = format!("HTTP/1.1 {status} X\r\nContent-Length: 5\r\n\r\n");
+            assert_eq!(whole(&input).body, Body::None);
+            assert!(whole(&input).keep_alive);
+            assert_eq!(whole(&input).is_interim(), status < 200);
+        }
+        let input = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+        assert_eq!(parse(input, true).unwrap().unwrap().body, Body::None);
+    }
+
+    #[test]
+    fn without_a_length_the_body_lasts_until_the_close() {
+        let reply = whole("HTTP/1.1 200 OK\r\n\r\n");
+        assert_eq!(reply.body, Body::UntilClose);
+        assert!(!reply.keep_alive);
+        let chunked = whole("HTTP/1.1 200\r\nTransfer-Encoding: chunked\r\n\r\n");
+        assert_eq!(chunked.body, Body::Chunked);
+        assert!(chunked.keep_alive);
+    }
+
+    #[test]
+    fn persistence_follows_version_and_connection() {
+        let keep_alive =
+            |start: &str| whole(&format!("HTTP/{start}\r\nContent-Length: 0\r\n\r\n")).keep_alive;
+        assert!(keep_alive("1.1 200 OK"));
+        assert!(!keep_alive("1.1 200 OK\r\nConnection: close"));
+        assert!(!keep_alive("1.0 200 OK"));
+        assert!(keep_alive("1.0 200 OK\r\nConnection: Keep-Alive"));
+    }
+
+    #[test]
+    fn ambiguous_or_foreign_replies_are_errors() {
+        let with = |fields: &str| format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
+        let length = "Content-Length: 1\r\n";
+        let chunked = "Transfer-Encoding: chunked\r\n";
+        assert_eq!(
+            refused(&with(&length.repeat(2))),
+            "more than one Content-Length"
+        );
+        refused(&with(&format!("{length}{chunked}")));
+        refused(&with("Content-Length: 1,1\r\n"));
+        refused(&with("Transfer-Encoding: gzip, chunked\r\n"));
+        refused(&with(&"X: y\r\n".repeat(MAX_FIELDS + 1)));
+        assert_eq!(refused("SSH-2.0-x\r\n"), "not HTTP/1.0 or HTTP/1.1");
+        assert_eq!(refused("HTTP/1.1 099 X\r\n\r\n"), "status out of range");
+        assert_eq!(refused("HTTP/1.1 600 X\r\n\r\n"), "status out of range");
+        assert_eq!(refused("HTTP/1.1 2x0 X\r\n\r\n"), "invalid status");
+        assert_eq!(
+            refused("HTTP/1.1 101 X\r\n\r\n"),
+            "the server switches protocols"
+        );
+    }
+
+    #[test]
+    fn a_head_without_end_is_an_error_at_the_limit() {
+        let head = format!("HTTP/1.1 200 OK\r\nX: {}", "y".repeat(MAX_HEAD));
+        assert_eq!(parse(&head.as_bytes()[..MAX_HEAD - 1], false), Ok(None));
+        assert_eq!(refused(&head[..MAX_HEAD]), "head too long");
+    }
+}

@@ -1,0 +1,533 @@
+//! Request heads: from the bytes received so far to a [`Request`] that borrows from them.
+//!
+//! [`parse`] is called again with the longer input whenever it says that bytes are missing. For
+//! one connection it never changes its mind: if a prefix got an answer, every longer input gets
+//! the same. What RFC 9112 leaves to the recipient is decided for the stricter reading, because a
+//! lenient server behind a proxy is how requests are smuggled: a line ends with CR LF and nothing
+//! less, a field is never folded, a `Host` comes once.
+
+use std::mem::MaybeUninit;
+
+use crate::conditional::Conditions;
+use crate::framing::{Delimiters, Stated, Version, list};
+use crate::status::{Refusal, Status};
+
+/// The most fields a head may have; one more is a 431. Apache's default is the same.
+pub const MAX_FIELDS: usize = 100;
+
+const TARGET_TOO_LONG: Refusal = Refusal::new(Status::UriTooLong, "request target too long");
+const HEAD_TOO_LONG: Refusal = Refusal::new(Status::HeadTooLarge, "request head too long");
+
+/// How long a head may grow before it is refused, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest request target; a longer one is a 414.
+    pub target: usize,
+    /// The longest head, its closing empty line included; a longer one is a 431.
+    pub head: usize,
+}
+
+impl Default for Limits {
+    /// 8 KiB for the target (RFC 9112 section 3 asks for 8000 bytes) and 16 KiB for the head.
+    fn default() -> Self {
+        Limits {
+            target: 8 << 10,
+            head: 16 << 10,
+        }
+    }
+}
+
+/// What is to be done. Methods are case-sensitive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// `GET`
+    Get,
+    /// `HEAD`
+    Head,
+    /// Any other token; a file server answers 405.
+    Other,
+}
+
+/// How the request's body is delimited (RFC 9112 section 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Framing {
+    /// No body: the next request begins right after the head. `Content-Length: 0` is this too.
+    None,
+    /// So many bytes follow; never 0.
+    Length(u64),
+    /// Chunks follow: see [`chunked::Decoder`](crate::chunked::Decoder).
+    Chunked,
+}
+
+/// A request head. All slices borrow from the input.
+///
+/// Of a list-valued field (`Accept-Encoding`, `If-Match`, `If-None-Match`) that comes in several
+/// lines the first is kept; a second `Host`, `Range`, `If-Range` or date is a 400.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// The method.
+    pub method: Method,
+    /// The request target as it was sent, for logs.
+    pub target: &'a [u8],
+    /// Path and query: the target without the scheme and authority it may have had. For
+    /// [`Method::Other`] the target itself, unchecked.
+    pub path: &'a [u8],
+    /// The version in the request line.
+    pub version: Version,
+    /// The head's length in bytes, leading and closing empty lines included.
+    pub head_len: usize,
+    /// Whether the client lets the connection persist after the reply.
+    pub keep_alive: bool,
+    /// How the body is delimited.
+    pub framing: Framing,
+    /// Whether the client waits for a 100 before it sends the body.
+    pub expect_continue: bool,
+    /// The authority: the target's if it has one, else `Host`.
+    pub host: Option<&'a [u8]>,
+    /// `Range`, for GET only: it means nothing with other methods (RFC 9110 section 14.2).
+    pub range: Option<&'a [u8]>,
+    /// `Accept-Encoding`
+    pub accept_encoding: Option<&'a [u8]>,
+    /// The preconditions.
+    pub conditions: Conditions<'a>,
+}
+
+/// Parses the head at the beginning of `input`; `None` means that more bytes are needed.
+///
+/// Empty lines before the request line are skipped (RFC 9112 section 2.2) and count for the head.
+///
+/// # Errors
+///
+/// A [`Refusal`] with status 400, 414, 431, 501 or 505. It can come before the head is complete.
+/// Where the message ends is then unknown: answer and close.
+pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<Request<'a>>, Refusal> {
+    // Looking at no more than a legal head keeps the answer independent of how much came at once.
+    let window = &input[..input.len().min(limits.head)];
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut head = httparse::Request::new(&mut []);
+    match head.parse_with_uninit_headers(window, &mut fields) {
+        Ok(httparse::Status::Complete(head_len)) => {
+            interpret(&head, &window[..head_len], limits).map(Some)
+        }
+        Ok(httparse::Status::Partial) if target_is_too_long(window, limits) => Err(TARGET_TOO_LONG),
+        Ok(httparse::Status::Partial) if input.len() >= limits.head => Err(HEAD_TOO_LONG),
+        Ok(httparse::Status::Partial) => Ok(None),
+        Err(_) if target_is_too_long(window, limits) => Err(TARGET_TOO_LONG),
+        Err(error) => Err(refusal_for(error, window)),
+    }
+}
+
+/// Whether the target outgrew its limit before anything else in `window` was wrong.
+#[cold]
+fn target_is_too_long(window: &[u8], limits: &Limits) -> bool {
+    let Some(start) = target_start(window) else {
+        return false;
+    };
+    let end = start.saturating_add(limits.target).saturating_add(1);
+    let Some(target) = window.get(start..end) else {
+        return false;
+    };
+    let so_far = httparse::Request::new(&mut []).parse(&window[..end]);
+    !target.contains(&b' ') && so_far == Ok(httparse::Status::Partial)
+}
+
+/// The offset of the first byte after the method and its space.
+fn target_start(window: &[u8]) -> Option<usize> {
+    let line = window.iter().position(|byte| !b"\r\n".contains(byte))?;
+    let space = window[line..].iter().position(|byte| *byte == b' ')?;
+    Some(line + space + 1)
+}
+
+#[cold]
+fn refusal_for(error: httparse::Error, window: &[u8]) -> Refusal {
+    match error {
+        httparse::Error::TooManyHeaders => {
+            Refusal::new(Status::HeadTooLarge, "too many header fields")
+        }
+        httparse::Error::Version => {
+            let mut words = window[target_start(window).unwrap_or(0)..].splitn(2, |b| *b == b' ');
+            match words.nth(1) {
+                Some(version) if version.starts_with(b"HTTP/") => Refusal::new(
+                    Status::VersionNotSupported,
+                    "only HTTP/1.0 and HTTP/1.1 are spoken here",
+                ),
+                _ => Refusal::bad("no HTTP version in the request line"),
+            }
+        }
+        httparse::Error::HeaderName => Refusal::bad("invalid header field name"),
+        httparse::Error::HeaderValue => Refusal::bad("invalid header field value"),
+        httparse::Error::NewLine => Refusal::bad("invalid line end"),
+        httparse::Error::Token | httparse::Error::Status => Refusal::bad("invalid request line"),
+    }
+}
+
+/// From a head that is well-formed line by line to what it says as a whole.
+fn interpret<'a>(
+    head: &httparse::Request<'_, 'a>,
+    bytes: &'a [u8],
+    limits: &Limits,
+) -> Result<Request<'a>, Refusal> {
+    let target = head.path.unwrap_or_default().as_bytes();
+    if target.len() > limits.target {
+        return Err(TARGET_TOO_LONG);
+    }
+    if has_bare_line_feed(bytes) {
+        return Err(Refusal::bad("a line ends without CR"));
+    }
+    let method = match head.method {
+        Some("GET") => Method::Get,
+        Some("HEAD") => Method::Head,
+        _ => Method::Other,
+    };
+    let version = Version::from_minor(head.version);
+    let mut request = Request {
+        method,
+        target,
+        path: target,
+        version,
+        head_len: bytes.len(),
+        keep_alive: false,
+        framing: Framing::None,
+        expect_continue: false,
+        host: None,
+        range: None,
+        accept_encoding: None,
+        conditions: Conditions::default(),
+    };
+    let mut delimiters = Delimiters::default();
+    for field in head.headers.iter() {
+        request.take(field.name, field.value, &mut delimiters)?;
+    }
+    request.keep_alive = delimiters.persists(version);
+    request.framing = match delimiters.stated(version)? {
+        Stated::Nothing | Stated::Length(0) => Framing::None,
+        Stated::Length(length) => Framing::Length(length),
+        Stated::Chunked => Framing::Chunked,
+    };
+    request.settle_host()?;
+    if request.method != Method::Get {
+        request.range = None;
+    }
+    Ok(request)
+}
+
+impl<'a> Request<'a> {
+    /// Takes one field line. The length of the name tells nearly all of them apart.
+    fn take(
+        &mut self,
+        name: &str,
+        value: &'a [u8],
+        delimiters: &mut Delimiters,
+    ) -> Result<(), Refusal> {
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        let conditions = &mut self.conditions;
+        match name.len() {
+            4 if is("Host") => return once(&mut self.host, value),
+            5 if is("Range") => return once(&mut self.range, value),
+            6 if is("Expect") && self.version == Version::Http11 => {
+                self.expect_continue |=
+                    list(value).any(|item| item.eq_ignore_ascii_case(b"100-continue"));
+            }
+            8 if is("If-Range") => return once(&mut conditions.if_range, value),
+            8 if is("If-Match") => _ = conditions.if_match.get_or_insert(value),
+            10 if is("Connection") => delimiters.connection(value),
+            13 if is("If-None-Match") => _ = conditions.if_none_match.get_or_insert(value),
+            14 if is("Content-Length") => return delimiters.content_length(value),
+            15 if is("Accept-Encoding") => _ = self.accept_encoding.get_or_insert(value),
+            17 if is("If-Modified-Since") => {
+                return once(&mut conditions.if_modified_since, value);
+            }
+            17 if is("Transfer-Encoding") => return delimiters.transfer_encoding(value),
+            19 if is("If-Unmodified-Since") => {
+                return once(&mut conditions.if_unmodified_since, value);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Applies the rules for `Host` and the forms of the target (RFC 9112 sections 3.2 and 3.3).
+    fn settle_host(&mut self) -> Result<(), Refusal> {
+        match self.host {
+            None if self.version == Version::Http11 => return Err(Refusal::bad("no Host field")),
+            Some(host) if !is_authority(host) => return Err(Refusal::bad("invalid Host field")),
+            _ => {}
+        }
+        if self.method == Method::Other || self.target.starts_with(b"/") {
+            return Ok(());
+        }
+        let rest = strip_scheme(self.target)
+            .ok_or(Refusal::bad("the target is neither a path nor a URL"))?;
+        let end = rest.iter().position(|byte| b"/?#".contains(byte));
+        let (authority, path) = rest.split_at(end.unwrap_or(rest.len()));
+        if authority.is_empty() || !is_authority(authority) {
+            return Err(Refusal::bad("invalid host in the target"));
+        }
+        self.host = Some(authority);
+        self.path = path;
+        Ok(())
+    }
+}
+
+fn once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Refusal> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Refusal::bad("a field that may come once comes twice")),
+    }
+}
+
+fn strip_scheme(target: &[u8]) -> Option<&[u8]> {
+    [b"http://".as_slice(), b"https://"]
+        .into_iter()
+        .find_map(|scheme| {
+            let (head, rest) = target.split_at_checked(scheme.len())?;
+            head.eq_ignore_ascii_case(scheme).then_some(rest)
+        })
+}
+
+/// Whether `host` has only the bytes of `uri-host [ ":" port ]` (RFC 3986 section 3.2.2). It may be
+/// empty. User information (`user@host`) is not allowed.
+fn is_authority(host: &[u8]) -> bool {
+    host.iter()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
+}
+
+/// httparse takes a lone LF for a line end; RFC 9112 section 2.2 allows it, and proxies differ. It
+/// lets no CR pass that has no LF behind it, so it is enough to compare how many there are.
+fn has_bare_line_feed(head: &[u8]) -> bool {
+    let count = |wanted: u8| head.iter().filter(|byte| **byte == wanted).count();
+    count(b'\n') != count(b'\r')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(input: &str) -> Request<'_> {
+        match parse(input.as_bytes(), &Limits::default()) {
+            Ok(Some(request)) => request,
+            other => panic!("{input:?} gave {other:?}"),
+        }
+    }
+
+    /// The status of a refusal; 0 for a request that is accepted, 1 for one that is incomplete.
+    fn verdict(input: &str, limits: &Limits) -> u16 {
+        match parse(input.as_bytes(), limits) {
+            Ok(Some(_)) => 0,
+            Ok(None) => 1,
+            Err(refusal) => refusal.status.code(),
+        }
+    }
+
+    #[track_caller]
+    fn refused(input: &str, status: u16) {
+        assert_eq!(verdict(input, &Limits::default()), status, "{input:?}");
+    }
+
+    /// A GET whose fields are `Host: a` and what is given, each ending with CR LF.
+    fn get(fields: &str) -> String {
+        format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n")
+    }
+
+    #[test]
+    fn a_browser_s_request_is_read_field_by_field() {
+        let request = whole(
+            "GET /a%20b?q=1 HTTP/1.1\r\nhost: example.org:8080\r\nACCEPT-ENCODING:  gzip, br \r\n\
+             Range: bytes=0-9\r\nIf-Range: \"r\"\r\nIf-Match: \"m\"\r\nIf-None-Match: \"n\"\r\n\
+             If-Modified-Since: then\r\nIf-Unmodified-Since: later\r\nExpect: 100-Continue\r\n\
+             Content-Length: 3\r\n\r\nabc",
+        );
+        assert_eq!(request.method, Method::Get);
+        assert_eq!(request.target, b"/a%20b?q=1");
+        assert_eq!(request.path, b"/a%20b?q=1");
+        assert_eq!(request.version, Version::Http11);
+        assert_eq!(request.host, Some(b"example.org:8080".as_slice()));
+        assert_eq!(request.accept_encoding, Some(b"gzip, br".as_slice()));
+        assert_eq!(request.range, Some(b"bytes=0-9".as_slice()));
+        assert_eq!(request.framing, Framing::Length(3));
+        assert!(request.keep_alive && request.expect_continue);
+        let conditions = request.conditions;
+        assert_eq!(conditions.if_range, Some(b"\"r\"".as_slice()));
+        assert_eq!(conditions.if_match, Some(b"\"m\"".as_slice()));
+        assert_eq!(conditions.if_none_match, Some(b"\"n\"".as_slice()));
+        assert_eq!(conditions.if_modified_since, Some(b"then".as_slice()));
+        assert_eq!(conditions.if_unmodified_since, Some(b"later".as_slice()));
+    }
+
+    #[test]
+    fn head_len_counts_leading_empty_lines_and_stops_at_the_next_request() {
+        let first = format!("\r\n\r\n{}", get(""));
+        let both = format!("{first}{}", get("Range: bytes=0-1\r\n"));
+        assert_eq!(whole(&both).head_len, first.len());
+        assert_eq!(whole(&both).range, None);
+    }
+
+    #[test]
+    fn methods_are_case_sensitive() {
+        assert_eq!(whole("HEAD / HTTP/1.0\r\n\r\n").method, Method::Head);
+        assert_eq!(whole("head / HTTP/1.0\r\n\r\n").method, Method::Other);
+        assert_eq!(whole("OPTIONS * HTTP/1.0\r\n\r\n").method, Method::Other);
+        let connect = whole("CONNECT example.org:443 HTTP/1.0\r\n\r\n");
+        assert_eq!(connect.method, Method::Other);
+        assert_eq!(connect.path, b"example.org:443");
+    }
+
+    #[test]
+    fn persistence_follows_version_and_connection() {
+        let keep_alive = |version: &str, fields: &str| {
+            whole(&format!("GET / {version}\r\nHost: a\r\n{fields}\r\n")).keep_alive
+        };
+        assert!(keep_alive("HTTP/1.1", ""));
+        assert!(keep_alive("HTTP/1.1", "Connection: TE\r\n"));
+        assert!(!keep_alive("HTTP/1.1", "Connection: te,CLOSE\r\n"));
+        assert!(!keep_alive(
+            "HTTP/1.1",
+            "Connection: te\r\nConnection: close\r\n"
+        ));
+        assert!(!keep_alive("HTTP/1.1", "Connection: close, keep-alive\r\n"));
+        assert!(!keep_alive("HTTP/1.0", ""));
+        assert!(keep_alive("HTTP/1.0", "Connection: Keep-Alive\r\n"));
+        assert!(!keep_alive("HTTP/1.0", "Connection: keep-alive, close\r\n"));
+    }
+
+    #[test]
+    fn a_body_is_delimited_in_one_way_or_refused() {
+        let framing = |fields: &str| whole(&get(fields)).framing;
+        assert_eq!(framing(""), Framing::None);
+        assert_eq!(framing("Content-Length: 0\r\n"), Framing::None);
+        assert_eq!(framing("Content-Length: 7\r\n"), Framing::Length(7));
+        assert_eq!(framing("Transfer-Encoding: ,Chunked\r\n"), Framing::Chunked);
+        let chunked = "Transfer-Encoding: chunked\r\n";
+        refused(&get(&format!("{chunked}Content-Length: 3\r\n")), 400);
+        refused(&get(&format!("Content-Length: 3\r\n{chunked}")), 400);
+        refused(&get(&format!("{chunked}{chunked}")), 400);
+        refused(&format!("GET / HTTP/1.0\r\n{chunked}\r\n"), 400);
+        for length in ["", "+3", "-3", "3,3", "3 3", "0x3", "99999999999999999999"] {
+            refused(&get(&format!("Content-Length: {length}\r\n")), 400);
+        }
+        refused(&get("Content-Length: 3\r\nContent-Length: 3\r\n"), 400);
+        refused(&get("Content-Length: 3\r\ncontent-length: 4\r\n"), 400);
+        refused(&get("Transfer-Encoding:\r\n"), 400);
+        for coding in [
+            "gzip",
+            "gzip, chunked",
+            "identity",
+            "chunked;a=b",
+            "xchunked",
+        ] {
+            refused(&get(&format!("Transfer-Encoding: {coding}\r\n")), 501);
+        }
+    }
+
+    #[test]
+    fn host_comes_once_and_looks_like_one() {
+        refused("GET / HTTP/1.1\r\n\r\n", 400);
+        refused("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400);
+        refused("GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", 400);
+        for host in ["a b", "a/b", "user@a", "a?b", "a\u{e9}"] {
+            refused(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"), 400);
+        }
+        for host in ["", "[::1]:80", "xn--caf-dma.fr", "a_b"] {
+            refused(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"), 0);
+        }
+        assert_eq!(whole("GET / HTTP/1.0\r\n\r\n").host, None);
+    }
+
+    #[test]
+    fn an_absolute_target_names_the_host() {
+        for (target, path) in [
+            ("http://b:80/c?d", "/c?d"),
+            ("HTTPS://b:80", ""),
+            ("http://b:80?d", "?d"),
+        ] {
+            let input = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+            let request = whole(&input);
+            assert_eq!(request.path, path.as_bytes());
+            assert_eq!(request.target, target.as_bytes());
+            assert_eq!(request.host, Some(b"b:80".as_slice()));
+        }
+        refused("GET http://b/ HTTP/1.1\r\n\r\n", 400);
+        for target in ["http:///c", "http://u@b/", "ftp://b/", "c", "*", "?d"] {
+            refused(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"), 400);
+        }
+    }
+
+    #[test]
+    fn a_range_belongs_to_get_alone() {
+        let head = get("Range: bytes=0-1\r\n").replace("GET", "HEAD");
+        assert_eq!(whole(&head).range, None);
+    }
+
+    #[test]
+    fn fields_that_come_once_are_refused_twice_and_lists_keep_the_first() {
+        for name in [
+            "Range",
+            "If-Range",
+            "If-Modified-Since",
+            "If-Unmodified-Since",
+        ] {
+            refused(&get(&format!("{name}: x\r\n{name}: x\r\n")), 400);
+        }
+        let input = get("If-None-Match: \"a\"\r\nIf-None-Match: \"b\"\r\n");
+        let first = whole(&input).conditions.if_none_match;
+        assert_eq!(first, Some(b"\"a\"".as_slice()));
+    }
+
+    #[test]
+    fn what_two_servers_could_read_in_two_ways_is_refused() {
+        refused("GET / HTTP/1.1\nHost: a\n\n", 400);
+        refused("GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n", 400);
+        refused("\nGET / HTTP/1.0\r\n\r\n", 400);
+        refused("GET / HTTP/1.0\r\rX: y\r\n\r\n", 400);
+        refused(&get("X: a\rb\r\n"), 400);
+        refused(&get("X: a\0b\r\n"), 400);
+        refused(&get("X : y\r\n"), 400);
+        refused(&get("X\r\n"), 400);
+        refused(&get(": y\r\n"), 400);
+        refused(&get("X: y\r\n folded\r\n"), 400);
+        refused("GET / HTTP/1.1\r\n Host: a\r\n\r\n", 400);
+        refused("GET  / HTTP/1.1\r\nHost: a\r\n\r\n", 400);
+        refused("GET / a HTTP/1.1\r\nHost: a\r\n\r\n", 400);
+        refused("GET /\t HTTP/1.1\r\nHost: a\r\n\r\n", 400);
+        refused("GET /\r\n\r\n", 400);
+        refused("\u{16}\u{3}\u{1}", 400);
+    }
+
+    #[test]
+    fn other_versions_are_505_and_other_protocols_400() {
+        refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505);
+        refused("GET / HTTP/1.2\r\n\r\n", 505);
+        refused("GET / HTTP/0.9\r\n\r\n", 505);
+        refused("GET / HTTP/2", 505);
+        refused("GET / RTSP/1.0\r\n\r\n", 400);
+        refused("GET / http/1.1\r\n\r\n", 400);
+    }
+
+    #[test]
+    fn limits_hold_for_complete_and_for_incomplete_heads() {
+        let limits = Limits {
+            target: 10,
+            head: 60,
+        };
+        let target = |len: usize| format!("GET /{} HTTP/1.0\r\n\r\n", "a".repeat(len - 1));
+        assert_eq!(verdict(&target(10), &limits), 0);
+        assert_eq!(verdict(&target(11), &limits), 414);
+        assert_eq!(verdict("GET /aaaaaaaaa", &limits), 1);
+        assert_eq!(verdict("GET /aaaaaaaaaa", &limits), 414);
+        assert_eq!(verdict("GET /aaaaaaaaaa HTTP/9.9", &limits), 414);
+        assert_eq!(verdict("GET /a HTTP/1.0\r\nA: aaaaaaaaaa\rb", &limits), 400);
+        let head = |len: usize| format!("GET / HTTP/1.0\r\nA: {}\r\n\r\n", "a".repeat(len - 23));
+        assert_eq!(head(60).len(), 60);
+        assert_eq!(verdict(&head(60), &limits), 0);
+        assert_eq!(verdict(&head(61), &limits), 431);
+        assert_eq!(verdict(&head(61)[..59], &limits), 1);
+        assert_eq!(verdict(&head(61)[..60], &limits), 431);
+        assert_eq!(verdict(&"\r\n".repeat(30), &limits), 431);
+    }
+
+    #[test]
+    fn one_field_too_many_is_a_431() {
+        refused(&get(&"X: y\r\n".repeat(MAX_FIELDS - 1)), 0);
+        refused(&get(&"X: y\r\n".repeat(MAX_FIELDS)), 431);
+    }
+}

@@ -1,0 +1,348 @@
+//! Response heads, written into a buffer that the caller keeps and uses again.
+//!
+//! A [`Head`] is begun with what every reply has (status line, `Server`, `Date`, `Connection`), gets
+//! its other fields one call each, and ends with [`Head::finish`] or, for replies without a file,
+//! with [`Head::text`]. Nothing is formatted through `std::fmt` and nothing is allocated once the
+//! buffer has grown to its size.
+
+use crate::conditional::ETag;
+use crate::date::DateText;
+use crate::framing::Version;
+use crate::range::ByteRange;
+use crate::status::Status;
+
+/// The whole interim reply to `Expect: 100-continue`.
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// What the `Connection` field of a reply has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Connection {
+    /// Nothing: HTTP/1.1 persists unless told otherwise.
+    Implied,
+    /// `keep-alive`: an HTTP/1.0 client asked for it.
+    KeepAlive,
+    /// `close`: the server closes after this reply.
+    Close,
+}
+
+impl Connection {
+    /// What to tell a client that spoke `version`, if the connection persists or not.
+    pub fn new(version: Version, persists: bool) -> Self {
+        match (persists, version) {
+            (false, _) => Connection::Close,
+            (true, Version::Http10) => Connection::KeepAlive,
+            (true, Version::Http11) => Connection::Implied,
+        }
+    }
+}
+
+/// What every reply begins with.
+#[derive(Clone, Copy, Debug)]
+pub struct Common<'a> {
+    /// The value of `Server`; no field if empty.
+    pub server: &'a str,
+    /// The value of `Date`.
+    pub date: &'a DateText,
+    /// The value of `Connection`.
+    pub connection: Connection,
+}
+
+/// A response head in the making. It is not complete before [`finish`](Head::finish) or
+/// [`text`](Head::text).
+///
+/// Values given as text or bytes are written as they are; they must not contain CR or LF.
+#[derive(Debug)]
+#[must_use = "a head without its closing empty line is no head"]
+pub struct Head<'o> {
+    out: &'o mut Vec<u8>,
+    status: Status,
+}
+
+impl<'o> Head<'o> {
+    /// Appends the status line and the fields in `common` to `out`.
+    pub fn new(out: &'o mut Vec<u8>, status: Status, common: &Common<'_>) -> Self {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        out.extend_from_slice(status.text().as_bytes());
+        out.extend_from_slice(b"\r\n");
+        let mut head = Head { out, status };
+        if !common.server.is_empty() {
+            head = head.field("Server", common.server.as_bytes());
+        }
+        head = head.field("Date", common.date);
+        match common.connection {
+            Connection::Implied => head,
+            Connection::KeepAlive => head.field("Connection", b"keep-alive"),
+            Connection::Close => head.field("Connection", b"close"),
+        }
+    }
+
+    /// Any field.
+    pub fn field(self, name: &str, value: &[u8]) -> Self {
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b": ");
+        self.out.extend_from_slice(value);
+        self.out.extend_from_slice(b"\r\n");
+        self
+    }
+
+    /// `Content-Type`
+    pub fn content_type(self, value: &str) -> Self {
+        self.field("Content-Type", value.as_bytes())
+    }
+
+    /// `Content-Length` in bytes.
+    pub fn content_length(self, length: u64) -> Self {
+        self.out.extend_from_slice(b"Content-Length: ");
+        push_decimal(self.out, length);
+        self.out.extend_from_slice(b"\r\n");
+        self
+    }
+
+    /// `Last-Modified`, which must not be later than `Date` (RFC 9110 section 8.8.2.1).
+    pub fn last_modified(self, date: &DateText) -> Self {
+        self.field("Last-Modified", date)
+    }
+
+    /// `ETag`
+    pub fn etag(self, tag: &ETag) -> Self {
+        self.field("ETag", tag.as_bytes())
+    }
+
+    /// `Accept-Ranges: bytes`
+    pub fn accept_ranges(self) -> Self {
+        self.field("Accept-Ranges", b"bytes")
+    }
+
+    /// `Content-Range` of a 206: `range` of a representation of `length` bytes.
+    pub fn content_range(self, range: ByteRange, length: u64) -> Self {
+        self.out.extend_from_slice(b"Content-Range: bytes ");
+        push_decimal(self.out, range.start);
+        self.out.push(b'-');
+        push_decimal(self.out, range.end - 1);
+        self.out.push(b'/');
+        push_decimal(self.out, length);
+        self.out.extend_from_slice(b"\r\n");
+        self
+    }
+
+    /// `Content-Range` of a 416: tells the client the length it did not know.
+    pub fn unsatisfied_range(self, length: u64) -> Self {
+        self.out.extend_from_slice(b"Content-Range: bytes */");
+        push_decimal(self.out, length);
+        self.out.extend_from_slice(b"\r\n");
+        self
+    }
+
+    /// `Allow` of a 405.
+    pub fn allow(self, methods: &str) -> Self {
+        self.field("Allow", methods.as_bytes())
+    }
+
+    /// `Location` of a 301 that adds the closing slash to a directory: `name` as
+    /// [`path::resolve`](crate::path::resolve) left it, escaped anew, and the query.
+    pub fn directory_location(self, name: &[u8], query: Option<&[u8]>) -> Self {
+        self.out.extend_from_slice(b"Location: /");
+        if !name.is_empty() {
+            push_escaped(self.out, name, is_path_byte);
+            self.out.push(b'/');
+        }
+        if let Some(query) = query {
+            self.out.push(b'?');
+            push_escaped(self.out, query, is_query_byte);
+        }
+        self.out.extend_from_slice(b"\r\n");
+        self
+    }
+
+    /// Ends the head: the body, if the reply has one, is the caller's business.
+    pub fn finish(self) {
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Ends the head of a reply whose body is one line for people: the status and, if it is not
+    /// empty, the reason. The body is left out for HEAD (`with_body` false), its length is not.
+    pub fn text(self, reason: &str, with_body: bool) {
+        let status = self.status.text();
+        let parts = match reason {
+            "" => [status, "", "", "\n"],
+            reason => [status, ": ", reason, "\n"],
+        };
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        let head = self
+            .content_type("text/plain; charset=utf-8")
+            .content_length(length as u64);
+        head.out.extend_from_slice(b"\r\n");
+        if with_body {
+            for part in parts {
+                head.out.extend_from_slice(part.as_bytes());
+            }
+        }
+    }
+}
+
+fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[start..]);
+}
+
+fn push_escaped(out: &mut Vec<u8>, bytes: &[u8], stays: fn(u8) -> bool) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in bytes.iter().copied() {
+        if stays(byte) {
+            out.push(byte);
+        } else {
+            let high = DIGITS[usize::from(byte >> 4)];
+            let low = DIGITS[usize::from(byte & 15)];
+            out.extend_from_slice(&[b'%', high, low]);
+        }
+    }
+}
+
+/// `pchar` and the slash (RFC 3986 section 3.3); a percent sign in a name must be escaped.
+fn is_path_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte)
+}
+
+/// A query is still as the client escaped it, so its percent signs stay.
+fn is_query_byte(byte: u8) -> bool {
+    is_path_byte(byte) || byte == b'?' || byte == b'%'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::date;
+
+    fn written(status: Status, connection: Connection, rest: impl FnOnce(Head<'_>)) -> String {
+        let date = date::format(784_111_777);
+        let common = Common {
+            server: "drover",
+            date: &date,
+            connection,
+        };
+        let mut out = Vec::new();
+        rest(Head::new(&mut out, status, &common));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_file_s_head_has_its_fields_in_the_order_of_the_calls() {
+        let head = written(Status::PartialContent, Connection::Implied, |head| {
+            head.content_type("text/html")
+                .content_length(10)
+                .content_range(
+                    ByteRange {
+                        start: 90,
+                        end: 100,
+                    },
+                    u64::MAX,
+                )
+                .last_modified(&date::format(0))
+                .etag(&ETag::new(0, 0, 100, None))
+                .accept_ranges()
+                .finish();
+        });
+        assert_eq!(
+            head,
+            "HTTP/1.1 206 Partial Content\r\nServer: drover\r\n\
+             Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Type: text/html\r\n\
+             Content-Length: 10\r\nContent-Range: bytes 90-99/18446744073709551615\r\n\
+             Last-Modified: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
+             ETag: \"000000000-64\"\r\nAccept-Ranges: bytes\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn connection_is_said_only_where_it_is_not_implied() {
+        let line = |version, persists| {
+            let connection = Connection::new(version, persists);
+            let head = written(Status::Ok, connection, |head| head.finish());
+            let line = head.lines().find(|line| line.starts_with("Connection"));
+            line.map(str::to_string)
+        };
+        assert_eq!(line(Version::Http11, true), None);
+        let keep_alive = line(Version::Http10, true);
+        assert_eq!(keep_alive.as_deref(), Some("Connection: keep-alive"));
+        for version in [Version::Http10, Version::Http11] {
+            assert_eq!(line(version, false).as_deref(), Some("Connection: close"));
+        }
+    }
+
+    #[test]
+    fn an_empty_server_name_leaves_the_field_out() {
+        let common = Common {
+            server: "",
+            date: &date::format(0),
+            connection: Connection::Implied,
+        };
+        let mut out = Vec::new();
+        Head::new(&mut out, Status::Ok, &common).finish();
+        assert!(!String::from_utf8(out).unwrap().contains("Server"));
+    }
+
+    #[test]
+    fn a_text_reply_has_the_same_length_with_and_without_body() {
+        let reply = |with_body| {
+            written(Status::BadRequest, Connection::Close, |head| {
+                head.text("no Host field", with_body);
+            })
+        };
+        let body = "400 Bad Request: no Host field\n";
+        assert!(reply(true).contains(&format!("Content-Length: {}\r\n", body.len())));
+        assert_eq!(reply(true), reply(false) + body);
+        let bare = written(Status::NotFound, Connection::Implied, |head| {
+            head.text("", true)
+        });
+        assert!(bare.ends_with("Content-Length: 14\r\n\r\n404 Not Found\n"));
+    }
+
+    #[test]
+    fn refusals_carry_the_fields_they_must() {
+        let head = written(Status::MethodNotAllowed, Connection::Implied, |head| {
+            head.allow("GET, HEAD").text("", true);
+        });
+        assert!(head.contains("\r\nAllow: GET, HEAD\r\n"));
+        let head = written(Status::RangeNotSatisfiable, Connection::Implied, |head| {
+            head.unsatisfied_range(0).text("", true);
+        });
+        assert!(head.contains("\r\nContent-Range: bytes */0\r\n"));
+    }
+
+    #[test]
+    fn a_directory_s_location_is_escaped_and_local() {
+        let location = |name: &[u8], query: Option<&[u8]>| {
+            let head = written(Status::MovedPermanently, Connection::Implied, |head| {
+                head.directory_location(name, query).finish();
+            });
+            let line = head
+                .lines()
+                .find_map(|line| line.strip_prefix("Location: "));
+            line.unwrap().to_string()
+        };
+        assert_eq!(location(b"a/b", None), "/a/b/");
+        assert_eq!(location(b"", None), "/");
+        assert_eq!(location(b"a b%\xff?\r\n", None), "/a%20b%25%FF%3F%0D%0A/");
+        assert_eq!(
+            location(b"a", Some(b"b=%20\r\n\xff?")),
+            "/a/?b=%20%0D%0A%FF?"
+        );
+    }
+
+    #[test]
+    fn decimals_are_those_of_the_standard_library() {
+        for number in [0, 9, 10, 99, 100, 1_234_567_890, u64::MAX] {
+            let mut out = Vec::new();
+            push_decimal(&mut out, number);
+            assert_eq!(out, number.to_string().as_bytes());
+        }
+    }
+}
