@@ -3,10 +3,7 @@
 use std::process::{Command, Output, Stdio};
 
 fn drover(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_drover"))
-        .args(args)
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_drover")).args(args).output().unwrap()
 }
 
 #[track_caller]
@@ -14,10 +11,7 @@ fn assert_usage_error(output: &Output, mentions: &str) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    assert!(
-        stderr.starts_with("drover: ") && stderr.contains(mentions),
-        "{stderr}"
-    );
+    assert!(stderr.starts_with("drover: ") && stderr.contains(mentions), "{stderr}");
 }
 
 #[test]

@@ -79,12 +79,7 @@ impl Default for Decoder {
 impl Decoder {
     /// A decoder at the beginning of a body.
     pub fn new() -> Self {
-        Decoder {
-            state: State::Size(0),
-            remaining: 0,
-            body_len: 0,
-            extra: 0,
-        }
+        Decoder { state: State::Size(0), remaining: 0, body_len: 0, extra: 0 }
     }
 
     /// Takes more of the body and returns how many bytes of `input` belong to it: all of them
@@ -188,10 +183,7 @@ mod tests {
         assert_eq!(decoded("0\r\n\r\n"), Ok(Some((0, 0))));
         let body = "5\r\nhello\r\n00a;x=\"y\"\r\n0123456789\r\n0\r\n\r\nHTTP";
         assert_eq!(decoded(body), Ok(Some((15, 4))));
-        assert_eq!(
-            decoded("1 \r\na\r\n0\r\nA: b\r\nC: d\r\n\r\n"),
-            Ok(Some((1, 0)))
-        );
+        assert_eq!(decoded("1 \r\na\r\n0\r\nA: b\r\nC: d\r\n\r\n"), Ok(Some((1, 0))));
         let large = format!("Ff\r\n{}\r\n0\r\n\r\n", "x".repeat(255));
         assert_eq!(decoded(&large), Ok(Some((255, 0))));
     }
@@ -206,18 +198,13 @@ mod tests {
 
     #[test]
     fn sizes_are_hexadecimal_and_fit() {
-        for body in [
-            "\r\n", ";x\r\n", "g\r\n", "-1\r\n", "0x1\r\n", "1g\r\n", " 1\r\n",
-        ] {
+        for body in ["\r\n", ";x\r\n", "g\r\n", "-1\r\n", "0x1\r\n", "1g\r\n", " 1\r\n"] {
             assert_eq!(decoded(body), Err(BadChunk::Size), "{body:?}");
         }
         assert_eq!(decoded("ffffffffffffffff\r\n"), Ok(None));
         assert_eq!(decoded("10000000000000000\r\n"), Err(BadChunk::Size));
         assert_eq!(decoded("00000000000000000"), Err(BadChunk::Size));
-        assert_eq!(
-            decoded("1\r\na\r\nffffffffffffffff\r\n"),
-            Err(BadChunk::Size)
-        );
+        assert_eq!(decoded("1\r\na\r\nffffffffffffffff\r\n"), Err(BadChunk::Size));
     }
 
     #[test]

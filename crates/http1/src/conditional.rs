@@ -25,10 +25,7 @@ impl ETag {
     /// epoch. With an inode number, a file that replaced another is told apart by that as well;
     /// without, copies on several machines can share a tag.
     pub fn new(seconds: i64, nanoseconds: u32, size: u64, inode: Option<u64>) -> Self {
-        let mut tag = ETag {
-            len: 0,
-            bytes: [0; ETag::CAPACITY],
-        };
+        let mut tag = ETag { len: 0, bytes: [0; ETag::CAPACITY] };
         tag.push(b'"');
         tag.push_hex(seconds as u64, 1);
         tag.push_hex(u64::from(nanoseconds), 8);
@@ -199,12 +196,9 @@ mod tests {
 
     /// Evaluates the fields given as `Name: value` lines.
     fn outcome(fields: &[(&str, &str)]) -> Outcome {
-        let head = fields
-            .iter()
-            .fold("GET / HTTP/1.0\r\n".to_string(), |head, (name, value)| {
-                head + name + ": " + value + "\r\n"
-            })
-            + "\r\n";
+        let head = fields.iter().fold("GET / HTTP/1.0\r\n".to_string(), |head, (name, value)| {
+            head + name + ": " + value + "\r\n"
+        }) + "\r\n";
         let request = crate::request::parse(head.as_bytes(), &Default::default());
         evaluate(&request.unwrap().unwrap().conditions, &file())
     }
@@ -247,11 +241,7 @@ mod tests {
         }
         let unquoted = TAG.trim_matches('"');
         for tags in ["\"a\"", "", unquoted, "\"", "a, *", "\"x, "] {
-            assert_eq!(
-                outcome(&[("If-None-Match", tags)]),
-                Outcome::Proceed,
-                "{tags}"
-            );
+            assert_eq!(outcome(&[("If-None-Match", tags)]), Outcome::Proceed, "{tags}");
         }
     }
 

@@ -37,10 +37,7 @@ pub struct DateCache {
 impl DateCache {
     /// A cache that holds `seconds` since the epoch.
     pub fn new(seconds: u64) -> Self {
-        DateCache {
-            seconds,
-            text: format(seconds),
-        }
+        DateCache { seconds, text: format(seconds) }
     }
 
     /// The text for `seconds` since the epoch.

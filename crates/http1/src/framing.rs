@@ -40,10 +40,7 @@ impl Delimiters {
         self.has_coding = true;
         for coding in list(value) {
             if !coding.eq_ignore_ascii_case(b"chunked") {
-                return Err(Refusal::new(
-                    Status::NotImplemented,
-                    "unknown transfer coding",
-                ));
+                return Err(Refusal::new(Status::NotImplemented, "unknown transfer coding"));
             }
             if self.chunked {
                 return Err(Refusal::bad("chunked twice"));
@@ -133,16 +130,7 @@ mod tests {
         assert_eq!(decimal(b"0"), Some(0));
         assert_eq!(decimal(b"0042"), Some(42));
         assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
-        for bad in [
-            "",
-            "+1",
-            "-1",
-            " 1",
-            "1 ",
-            "1,1",
-            "0x10",
-            "18446744073709551616",
-        ] {
+        for bad in ["", "+1", "-1", " 1", "1 ", "1,1", "0x10", "18446744073709551616"] {
             assert_eq!(decimal(bad.as_bytes()), None, "{bad:?}");
         }
     }

@@ -25,10 +25,7 @@ const TYPES: &[(&str, &str)] = &[
     ("csv", "text/csv; charset=utf-8"),
     ("deb", "application/vnd.debian.binary-package"),
     ("doc", "application/msword"),
-    (
-        "docx",
-        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    ),
+    ("docx", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
     ("eot", "application/vnd.ms-fontobject"),
     ("epub", "application/epub+zip"),
     ("flac", "audio/flac"),
@@ -73,10 +70,7 @@ const TYPES: &[(&str, &str)] = &[
     ("pdf", "application/pdf"),
     ("png", "image/png"),
     ("ppt", "application/vnd.ms-powerpoint"),
-    (
-        "pptx",
-        "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-    ),
+    ("pptx", "application/vnd.openxmlformats-officedocument.presentationml.presentation"),
     ("ps", "application/postscript"),
     ("rar", "application/vnd.rar"),
     ("rss", "application/rss+xml; charset=utf-8"),
@@ -102,10 +96,7 @@ const TYPES: &[(&str, &str)] = &[
     ("woff2", "font/woff2"),
     ("xhtml", "application/xhtml+xml; charset=utf-8"),
     ("xls", "application/vnd.ms-excel"),
-    (
-        "xlsx",
-        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-    ),
+    ("xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
     ("xml", "application/xml; charset=utf-8"),
     ("xz", "application/x-xz"),
     ("yaml", "application/yaml; charset=utf-8"),
@@ -162,16 +153,7 @@ mod tests {
 
     #[test]
     fn the_unknown_has_the_default_type() {
-        for path in [
-            "",
-            "a",
-            "a.",
-            "a.unknown",
-            ".html",
-            "a/.html",
-            "a.html/b",
-            "a.webmanifests",
-        ] {
+        for path in ["", "a", "a.", "a.unknown", ".html", "a/.html", "a.html/b", "a.webmanifests"] {
             assert_eq!(of(path.as_bytes()), DEFAULT, "{path}");
         }
         assert_eq!(of(b"a.\xff"), DEFAULT);

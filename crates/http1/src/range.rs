@@ -76,10 +76,9 @@ impl Spec {
         let dash = text.iter().position(|byte| *byte == b'-')?;
         match (&text[..dash], &text[dash + 1..]) {
             (b"", count) => Some(Spec::Suffix(saturating_decimal(count)?)),
-            (first, b"") => Some(Spec::Between {
-                first: saturating_decimal(first)?,
-                last: u64::MAX,
-            }),
+            (first, b"") => {
+                Some(Spec::Between { first: saturating_decimal(first)?, last: u64::MAX })
+            }
             (first, last) => {
                 let first = saturating_decimal(first)?;
                 let last = saturating_decimal(last)?;
@@ -93,10 +92,9 @@ impl Spec {
             Spec::Suffix(0) => Ranges::Unsatisfiable,
             // The end of nothing is nothing, which `Content-Range` cannot say; 200 with 0 bytes can.
             Spec::Suffix(_) if length == 0 => Ranges::Ignore,
-            Spec::Suffix(count) => Ranges::Satisfiable(ByteRange {
-                start: length.saturating_sub(count),
-                end: length,
-            }),
+            Spec::Suffix(count) => {
+                Ranges::Satisfiable(ByteRange { start: length.saturating_sub(count), end: length })
+            }
             Spec::Between { first, .. } if first >= length => Ranges::Unsatisfiable,
             Spec::Between { first, last } => Ranges::Satisfiable(ByteRange {
                 start: first,
@@ -111,9 +109,7 @@ fn saturating_decimal(digits: &[u8]) -> Option<u64> {
         return None;
     }
     Some(digits.iter().fold(0u64, |number, byte| {
-        number
-            .saturating_mul(10)
-            .saturating_add(u64::from(byte - b'0'))
+        number.saturating_mul(10).saturating_add(u64::from(byte - b'0'))
     }))
 }
 

@@ -85,13 +85,11 @@ pub fn parse(input: &[u8], request_was_head: bool) -> Result<Option<Reply>, BadR
         Ok(httparse::Status::Complete(head_len)) => {
             interpret(&head, head_len, request_was_head).map(Some)
         }
-        Ok(httparse::Status::Partial) if input.len() >= MAX_HEAD => Err(BadReply {
-            reason: "head too long",
-        }),
+        Ok(httparse::Status::Partial) if input.len() >= MAX_HEAD => {
+            Err(BadReply { reason: "head too long" })
+        }
         Ok(httparse::Status::Partial) => Ok(None),
-        Err(error) => Err(BadReply {
-            reason: reason_for(error),
-        }),
+        Err(error) => Err(BadReply { reason: reason_for(error) }),
     }
 }
 
@@ -115,33 +113,23 @@ fn interpret(
 ) -> Result<Reply, BadReply> {
     let status = match head.code {
         Some(101) => {
-            return Err(BadReply {
-                reason: "the server switches protocols",
-            });
+            return Err(BadReply { reason: "the server switches protocols" });
         }
         Some(code @ 100..=599) => code,
         _ => {
-            return Err(BadReply {
-                reason: "status out of range",
-            });
+            return Err(BadReply { reason: "status out of range" });
         }
     };
     let version = Version::from_minor(head.version);
-    let (stated, persists) = delimiters_of(head.headers, version).map_err(|refusal| BadReply {
-        reason: refusal.reason,
-    })?;
+    let (stated, persists) = delimiters_of(head.headers, version)
+        .map_err(|refusal| BadReply { reason: refusal.reason })?;
     let body = match stated {
         _ if request_was_head || matches!(status, 100..=199 | 204 | 304) => Body::None,
         Stated::Length(length) => Body::Length(length),
         Stated::Chunked => Body::Chunked,
         Stated::Nothing => Body::UntilClose,
     };
-    Ok(Reply {
-        status,
-        head_len,
-        body,
-        keep_alive: persists && body != Body::UntilClose,
-    })
+    Ok(Reply { status, head_len, body, keep_alive: persists && body != Body::UntilClose })
 }
 
 fn delimiters_of(
@@ -220,10 +208,7 @@ mod tests {
         let with = |fields: &str| format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
         let length = "Content-Length: 1\r\n";
         let chunked = "Transfer-Encoding: chunked\r\n";
-        assert_eq!(
-            refused(&with(&length.repeat(2))),
-            "more than one Content-Length"
-        );
+        assert_eq!(refused(&with(&length.repeat(2))), "more than one Content-Length");
         refused(&with(&format!("{length}{chunked}")));
         refused(&with("Content-Length: 1,1\r\n"));
         refused(&with("Transfer-Encoding: gzip, chunked\r\n"));
@@ -232,10 +217,7 @@ mod tests {
         assert_eq!(refused("HTTP/1.1 099 X\r\n\r\n"), "status out of range");
         assert_eq!(refused("HTTP/1.1 600 X\r\n\r\n"), "status out of range");
         assert_eq!(refused("HTTP/1.1 2x0 X\r\n\r\n"), "invalid status");
-        assert_eq!(
-            refused("HTTP/1.1 101 X\r\n\r\n"),
-            "the server switches protocols"
-        );
+        assert_eq!(refused("HTTP/1.1 101 X\r\n\r\n"), "the server switches protocols");
     }
 
     #[test]

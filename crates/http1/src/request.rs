@@ -30,10 +30,7 @@ pub struct Limits {
 impl Default for Limits {
     /// 8 KiB for the target (RFC 9112 section 3 asks for 8000 bytes) and 16 KiB for the head.
     fn default() -> Self {
-        Limits {
-            target: 8 << 10,
-            head: 16 << 10,
-        }
+        Limits { target: 8 << 10, head: 16 << 10 }
     }
 }
 
@@ -277,19 +274,16 @@ fn once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) -> Result<(), Refusal>
 }
 
 fn strip_scheme(target: &[u8]) -> Option<&[u8]> {
-    [b"http://".as_slice(), b"https://"]
-        .into_iter()
-        .find_map(|scheme| {
-            let (head, rest) = target.split_at_checked(scheme.len())?;
-            head.eq_ignore_ascii_case(scheme).then_some(rest)
-        })
+    [b"http://".as_slice(), b"https://"].into_iter().find_map(|scheme| {
+        let (head, rest) = target.split_at_checked(scheme.len())?;
+        head.eq_ignore_ascii_case(scheme).then_some(rest)
+    })
 }
 
 /// Whether `host` has only the bytes of `uri-host [ ":" port ]` (RFC 3986 section 3.2.2). It may be
 /// empty. User information (`user@host`) is not allowed.
 fn is_authority(host: &[u8]) -> bool {
-    host.iter()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
+    host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
 }
 
 /// httparse takes a lone LF for a line end; RFC 9112 section 2.2 allows it, and proxies differ. It
@@ -380,10 +374,7 @@ mod tests {
         assert!(keep_alive("HTTP/1.1", ""));
         assert!(keep_alive("HTTP/1.1", "Connection: TE\r\n"));
         assert!(!keep_alive("HTTP/1.1", "Connection: te,CLOSE\r\n"));
-        assert!(!keep_alive(
-            "HTTP/1.1",
-            "Connection: te\r\nConnection: close\r\n"
-        ));
+        assert!(!keep_alive("HTTP/1.1", "Connection: te\r\nConnection: close\r\n"));
         assert!(!keep_alive("HTTP/1.1", "Connection: close, keep-alive\r\n"));
         assert!(!keep_alive("HTTP/1.0", ""));
         assert!(keep_alive("HTTP/1.0", "Connection: Keep-Alive\r\n"));
@@ -408,13 +399,7 @@ mod tests {
         refused(&get("Content-Length: 3\r\nContent-Length: 3\r\n"), 400);
         refused(&get("Content-Length: 3\r\ncontent-length: 4\r\n"), 400);
         refused(&get("Transfer-Encoding:\r\n"), 400);
-        for coding in [
-            "gzip",
-            "gzip, chunked",
-            "identity",
-            "chunked;a=b",
-            "xchunked",
-        ] {
+        for coding in ["gzip", "gzip, chunked", "identity", "chunked;a=b", "xchunked"] {
             refused(&get(&format!("Transfer-Encoding: {coding}\r\n")), 501);
         }
     }
@@ -435,11 +420,9 @@ mod tests {
 
     #[test]
     fn an_absolute_target_names_the_host() {
-        for (target, path) in [
-            ("http://b:80/c?d", "/c?d"),
-            ("HTTPS://b:80", ""),
-            ("http://b:80?d", "?d"),
-        ] {
+        for (target, path) in
+            [("http://b:80/c?d", "/c?d"), ("HTTPS://b:80", ""), ("http://b:80?d", "?d")]
+        {
             let input = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
             let request = whole(&input);
             assert_eq!(request.path, path.as_bytes());
@@ -460,12 +443,7 @@ mod tests {
 
     #[test]
     fn fields_that_come_once_are_refused_twice_and_lists_keep_the_first() {
-        for name in [
-            "Range",
-            "If-Range",
-            "If-Modified-Since",
-            "If-Unmodified-Since",
-        ] {
+        for name in ["Range", "If-Range", "If-Modified-Since", "If-Unmodified-Since"] {
             refused(&get(&format!("{name}: x\r\n{name}: x\r\n")), 400);
         }
         let input = get("If-None-Match: \"a\"\r\nIf-None-Match: \"b\"\r\n");
@@ -505,10 +483,7 @@ mod tests {
 
     #[test]
     fn limits_hold_for_complete_and_for_incomplete_heads() {
-        let limits = Limits {
-            target: 10,
-            head: 60,
-        };
+        let limits = Limits { target: 10, head: 60 };
         let target = |len: usize| format!("GET /{} HTTP/1.0\r\n\r\n", "a".repeat(len - 1));
         assert_eq!(verdict(&target(10), &limits), 0);
         assert_eq!(verdict(&target(11), &limits), 414);

@@ -168,9 +168,7 @@ impl<'o> Head<'o> {
             reason => [status, ": ", reason, "\n"],
         };
         let length: usize = parts.iter().map(|part| part.len()).sum();
-        let head = self
-            .content_type("text/plain; charset=utf-8")
-            .content_length(length as u64);
+        let head = self.content_type("text/plain; charset=utf-8").content_length(length as u64);
         head.out.extend_from_slice(b"\r\n");
         if with_body {
             for part in parts {
@@ -224,11 +222,7 @@ mod tests {
 
     fn written(status: Status, connection: Connection, rest: impl FnOnce(Head<'_>)) -> String {
         let date = date::format(784_111_777);
-        let common = Common {
-            server: "drover",
-            date: &date,
-            connection,
-        };
+        let common = Common { server: "drover", date: &date, connection };
         let mut out = Vec::new();
         rest(Head::new(&mut out, status, &common));
         String::from_utf8(out).unwrap()
@@ -239,13 +233,7 @@ mod tests {
         let head = written(Status::PartialContent, Connection::Implied, |head| {
             head.content_type("text/html")
                 .content_length(10)
-                .content_range(
-                    ByteRange {
-                        start: 90,
-                        end: 100,
-                    },
-                    u64::MAX,
-                )
+                .content_range(ByteRange { start: 90, end: 100 }, u64::MAX)
                 .last_modified(&date::format(0))
                 .etag(&ETag::new(0, 0, 100, None))
                 .accept_ranges()
@@ -279,11 +267,7 @@ mod tests {
 
     #[test]
     fn an_empty_server_name_leaves_the_field_out() {
-        let common = Common {
-            server: "",
-            date: &date::format(0),
-            connection: Connection::Implied,
-        };
+        let common = Common { server: "", date: &date::format(0), connection: Connection::Implied };
         let mut out = Vec::new();
         Head::new(&mut out, Status::Ok, &common).finish();
         assert!(!String::from_utf8(out).unwrap().contains("Server"));
@@ -299,9 +283,7 @@ mod tests {
         let body = "400 Bad Request: no Host field\n";
         assert!(reply(true).contains(&format!("Content-Length: {}\r\n", body.len())));
         assert_eq!(reply(true), reply(false) + body);
-        let bare = written(Status::NotFound, Connection::Implied, |head| {
-            head.text("", true)
-        });
+        let bare = written(Status::NotFound, Connection::Implied, |head| head.text("", true));
         assert!(bare.ends_with("Content-Length: 14\r\n\r\n404 Not Found\n"));
     }
 
@@ -323,18 +305,13 @@ mod tests {
             let head = written(Status::MovedPermanently, Connection::Implied, |head| {
                 head.directory_location(name, query).finish();
             });
-            let line = head
-                .lines()
-                .find_map(|line| line.strip_prefix("Location: "));
+            let line = head.lines().find_map(|line| line.strip_prefix("Location: "));
             line.unwrap().to_string()
         };
         assert_eq!(location(b"a/b", None), "/a/b/");
         assert_eq!(location(b"", None), "/");
         assert_eq!(location(b"a b%\xff?\r\n", None), "/a%20b%25%FF%3F%0D%0A/");
-        assert_eq!(
-            location(b"a", Some(b"b=%20\r\n\xff?")),
-            "/a/?b=%20%0D%0A%FF?"
-        );
+        assert_eq!(location(b"a", Some(b"b=%20\r\n\xff?")), "/a/?b=%20%0D%0A%FF?");
     }
 
     #[test]

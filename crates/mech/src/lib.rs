@@ -6,6 +6,7 @@
 //!   executor, deadlines — over any mechanism.
 //! - [`fileio`]: how a file's bytes reach a socket — a file per backend.
 //! - [`fs`]: files beneath a root, by the kernel's own rule.
+//! - [`process`]: CPU clocks, pinning, limits, children.
 //! - [`socket`]: listening and connecting sockets.
 //! - [`waker`]: ending a wait from another thread.
 //!
@@ -18,6 +19,7 @@ pub mod fileio;
 pub mod fs;
 pub mod key;
 pub mod net;
+pub mod process;
 pub mod socket;
 mod sys;
 pub mod waker;

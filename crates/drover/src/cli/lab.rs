@@ -27,11 +27,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
 fn list() -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     for experiment in Experiment::built_in() {
-        writeln!(
-            out,
-            "{:<20} {} ({})",
-            experiment.id, experiment.title, experiment.source
-        )?;
+        writeln!(out, "{:<20} {} ({})", experiment.id, experiment.title, experiment.source)?;
     }
     Ok(())
 }

@@ -83,10 +83,7 @@ fn one_line(rendered: &str) -> String {
         .map(str::trim)
         .take_while(|line| !line.starts_with("Usage:"))
         .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
-        .map(|line| {
-            line.trim_start_matches("error: ")
-                .trim_start_matches("tip: ")
-        })
+        .map(|line| line.trim_start_matches("error: ").trim_start_matches("tip: "))
         .collect();
     format!("{}; see 'drover help'", parts.join("; ").replace(":; ", ": "))
 }
@@ -94,9 +91,7 @@ fn one_line(rendered: &str) -> String {
 fn report_failure(error: &anyhow::Error) -> ExitCode {
     // The reader of a pipe has seen enough: no failure of ours.
     let closed_pipe = |cause: &(dyn std::error::Error + 'static)| {
-        cause
-            .downcast_ref::<io::Error>()
-            .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
     };
     if error.chain().any(closed_pipe) {
         return ExitCode::SUCCESS;
@@ -111,11 +106,7 @@ fn report_failure(error: &anyhow::Error) -> ExitCode {
 
 fn complain(message: &str) {
     // Nobody is left to tell when stderr is gone too.
-    let _ = writeln!(
-        io::stderr().lock(),
-        "drover: {}",
-        message.replace('\n', " ")
-    );
+    let _ = writeln!(io::stderr().lock(), "drover: {}", message.replace('\n', " "));
 }
 
 /// Sends the log to stderr: stdout belongs to results.

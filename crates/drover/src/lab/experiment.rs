@@ -3,9 +3,7 @@
 use serde::Deserialize;
 
 /// The experiments that come with the program.
-const BUILT_IN: &[&str] = &[include_str!(
-    "../../../../experiments/dispatch-overhead.toml"
-)];
+const BUILT_IN: &[&str] = &[include_str!("../../../../experiments/dispatch-overhead.toml")];
 
 /// One experiment.
 #[derive(Debug, Deserialize)]

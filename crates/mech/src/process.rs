@@ -1,0 +1,260 @@
+//! Processes as a laboratory needs them: CPU clocks, pinning, limits, and
+//! children that never outlive their parent.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal};
+use rustix::thread::CpuSet;
+
+use crate::sys::syscall;
+
+/// The CPU time that process `pid` has used, user and system, in the kernel's
+/// nanosecond accounting: all its threads, those that have ended and
+/// io_uring's workers included; its child processes not.
+///
+/// A thread that is running on another processor at this moment is accounted
+/// up to its last tick or switch.
+///
+/// # Errors
+/// `ESRCH` if there is no such process, or it has been waited for.
+pub fn cpu_time(pid: u32) -> io::Result<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is writable and outlives the call.
+    syscall!(clock_gettime(cpu_clock(pid), &mut time)).map_err(|error| {
+        match error.raw_os_error() {
+            Some(libc::EINVAL) => io::Error::from_raw_os_error(libc::ESRCH),
+            _ => error,
+        }
+    })?;
+    Ok(Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0)))
+}
+
+/// The clock that clock_getcpuclockid(3) returns for `pid`: the kernel's
+/// `MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED)`, which the libc crate lacks.
+fn cpu_clock(pid: u32) -> libc::clockid_t {
+    const CPUCLOCK_SCHED: libc::clockid_t = 2;
+    (!pid.cast_signed() << 3) | CPUCLOCK_SCHED
+}
+
+/// The processors that the calling thread may run on, in ascending order.
+///
+/// # Errors
+/// What sched_getaffinity(2) says.
+pub fn usable_cpus() -> io::Result<Vec<usize>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+/// Keeps the calling thread, and threads that it starts from now on, on one
+/// processor.
+///
+/// # Errors
+/// `EINVAL` if the process may not use that processor.
+pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
+    Ok(rustix::thread::sched_setaffinity(None, &cpu_set(&[cpu])?)?)
+}
+
+/// Makes `command`'s process run on `cpus` only (an empty list: anywhere).
+///
+/// # Errors
+/// `EINVAL` for a processor number beyond what the kernel's set can name.
+pub fn pin(command: &mut Command, cpus: &[usize]) -> io::Result<()> {
+    if cpus.is_empty() {
+        return Ok(());
+    }
+    let set = cpu_set(cpus)?;
+    // SAFETY: the closure makes one system call on a copied value; it neither
+    // allocates nor takes a lock, so it may run between fork and exec.
+    unsafe {
+        command.pre_exec(move || Ok(rustix::thread::sched_setaffinity(None, &set)?));
+    }
+    Ok(())
+}
+
+/// Makes the kernel kill `command`'s process when the *thread* that spawns it
+/// ends, however it ends: also by SIGKILL.
+///
+/// So spawn from a thread that lives as long as the child is needed. The
+/// setting survives exec, but is not inherited by the child's own children.
+pub fn die_with_parent(command: &mut Command) {
+    let parent = Pid::from_raw(std::process::id().cast_signed());
+    // SAFETY: two system calls on copied values; no allocation, no lock.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            // A parent that died before the line above sends no signal any
+            // more; its orphan has another parent by then.
+            if rustix::process::getppid() == parent {
+                Ok(())
+            } else {
+                Err(io::Error::from_raw_os_error(libc::ESRCH))
+            }
+        });
+    }
+}
+
+/// Asks a child to stop in good order (SIGTERM). [`Child::kill`] is the other way.
+///
+/// # Errors
+/// `ESRCH` if the child has been waited for.
+pub fn ask_to_stop(child: &Child) -> io::Result<()> {
+    let pid = Pid::from_child(child);
+    Ok(rustix::process::kill_process(pid, Signal::TERM)?)
+}
+
+/// A resource limit of this process; `None` means unlimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// What holds now.
+    pub soft: Option<u64>,
+    /// How far the process may raise it by itself.
+    pub hard: Option<u64>,
+}
+
+/// `RLIMIT_NOFILE`: one more than the highest descriptor number.
+#[must_use]
+pub fn open_files_limit() -> Limit {
+    limit(Resource::Nofile)
+}
+
+/// Raises the soft limit on descriptors to the hard one and returns the limit
+/// that holds then.
+///
+/// # Errors
+/// What prlimit(2) says.
+pub fn raise_open_files_limit() -> io::Result<Limit> {
+    let Limit { hard, .. } = open_files_limit();
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard })?;
+    Ok(open_files_limit())
+}
+
+/// `RLIMIT_SIGPENDING`: how many signals may be queued for all processes of
+/// this real user together.
+#[must_use]
+pub fn pending_signals_limit() -> Limit {
+    limit(Resource::Sigpending)
+}
+
+fn limit(resource: Resource) -> Limit {
+    let Rlimit { current, maximum } = rustix::process::getrlimit(resource);
+    Limit { soft: current, hard: maximum }
+}
+
+fn cpu_set(cpus: &[usize]) -> io::Result<CpuSet> {
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        set.set(cpu);
+    }
+    Ok(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Read};
+    use std::process::Stdio;
+
+    /// A shell that runs `script` and inherits nothing to write to but a pipe.
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+    }
+
+    #[test]
+    fn cpu_time_of_a_child_contains_its_work() {
+        let work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; read wait";
+        let mut child = shell(work).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let used = cpu_time(child.id()).unwrap();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(used > Duration::from_micros(500), "{used:?}");
+    }
+
+    #[test]
+    fn cpu_time_of_this_process_contains_ended_threads() {
+        let before = cpu_time(std::process::id()).unwrap();
+        let spin = || {
+            let clock = rustix::time::ClockId::ThreadCPUTime;
+            while rustix::time::clock_gettime(clock).tv_nsec < 20_000_000 {}
+        };
+        std::thread::spawn(spin).join().unwrap();
+        let used = cpu_time(std::process::id()).unwrap() - before;
+        assert!(used >= Duration::from_millis(15), "{used:?}");
+    }
+
+    #[test]
+    fn cpu_time_of_no_process_is_no_such_process() {
+        let mut child = shell("exit 0").spawn().unwrap();
+        child.wait().unwrap();
+        let error = cpu_time(child.id()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
+    }
+
+    #[test]
+    fn a_pinned_child_has_the_processor_and_no_other() {
+        let cpu = *usable_cpus().unwrap().last().unwrap();
+        let mut command = shell("grep Cpus_allowed_list /proc/self/status");
+        pin(&mut command, &[cpu]).unwrap();
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.split_whitespace().last(), Some(cpu.to_string().as_str()));
+    }
+
+    #[test]
+    fn a_pinned_thread_has_the_processor_and_no_other() {
+        let cpu = usable_cpus().unwrap()[0];
+        let seen = std::thread::spawn(move || {
+            pin_current_thread(cpu).unwrap();
+            usable_cpus().unwrap()
+        });
+        assert_eq!(seen.join().unwrap(), [cpu]);
+    }
+
+    #[test]
+    fn pinning_to_a_processor_that_cannot_exist_fails() {
+        assert!(pin_current_thread(CpuSet::MAX_CPU).is_err());
+    }
+
+    #[test]
+    fn a_child_dies_with_the_thread_that_started_it() {
+        let (reader, writer) = io::pipe().unwrap();
+        let start = move || {
+            let mut command = Command::new("sleep");
+            command.arg("600").stdout(writer);
+            die_with_parent(&mut command);
+            command.spawn().unwrap()
+        };
+        let mut child = std::thread::spawn(start).join().unwrap();
+        // The pipe ends when its last writer, the child, is gone.
+        BufReader::new(reader).read_to_end(&mut Vec::new()).unwrap();
+        let status = child.wait().unwrap();
+        use std::os::unix::process::ExitStatusExt;
+        assert_eq!(status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_child_that_is_asked_to_stop_stops() {
+        let mut child = shell("trap 'exit 7' TERM; echo ready; read wait").spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        ask_to_stop(&child).unwrap();
+        drop(child.stdin.take());
+        assert_eq!(child.wait().unwrap().code(), Some(7));
+    }
+
+    #[test]
+    fn the_descriptor_limit_can_be_raised_to_the_hard_one() {
+        let raised = raise_open_files_limit().unwrap();
+        assert_eq!(raised.soft, raised.hard);
+        assert!(pending_signals_limit().hard.is_none_or(|hard| hard > 0));
+    }
+}
