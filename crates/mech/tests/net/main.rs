@@ -1,0 +1,100 @@
+//! What coroutines are promised by `mech::net`, over every mechanism.
+//!
+//! Each case is written once and run by [`on_every_mechanism`]; the peers are
+//! plain blocking sockets on other threads.
+
+mod deadlines;
+mod transfers;
+mod workers;
+
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use mech::dispatch::{self, Mechanism};
+use mech::net::{AcceptBatch, Conn, Executor, Listener, Net, NetOptions, Remote};
+use mech::socket::{ListenOptions, listen, local_address};
+
+/// Long enough that only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs `case` under each usable mechanism; the others are printed with the
+/// kernel's reason.
+fn on_every_mechanism(case: impl Fn(&'static Mechanism)) {
+    let mut ran = 0;
+    for mechanism in dispatch::ALL {
+        match mechanism.probe() {
+            Ok(()) => {
+                println!("{}", mechanism.name);
+                case(mechanism);
+                ran += 1;
+            }
+            Err(reason) => println!("skipped {}: {reason}", mechanism.name),
+        }
+    }
+    assert!(ran > 0, "no mechanism is usable");
+}
+
+/// A worker on its own thread, stopped and joined when dropped.
+struct Worker {
+    address: SocketAddr,
+    remote: Remote,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Serves every connection with `serve`.
+    fn start<S, F>(options: NetOptions, batch: AcceptBatch, serve: S) -> Worker
+    where
+        S: Fn(Conn<'static>) -> F + Send + 'static,
+        F: Future<Output = ()>,
+    {
+        let socket = listen(([127, 0, 0, 1], 0).into(), ListenOptions::default()).unwrap();
+        let address = local_address(socket.as_fd()).unwrap();
+        let (send, receive) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            // The coroutines' type names the lifetime of the net: a test's net may leak.
+            let net: &'static Net = Box::leak(Box::new(Net::open(&options).unwrap()));
+            send.send(net.remote()).unwrap();
+            let mut executor = Executor::new(net, PATIENCE);
+            let listener = Listener::open(net, socket).unwrap();
+            executor.listen(listener, |listener| async move {
+                listener.run(batch, |error| panic!("accept: {error}")).await.unwrap();
+            });
+            executor.run(serve).unwrap();
+        });
+        Worker { address, remote: receive.recv().unwrap(), thread: Some(thread) }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let stopped = self.remote.stop();
+        let ended = self.thread.take().map(thread::JoinHandle::join);
+        if !thread::panicking() {
+            stopped.unwrap();
+            ended.unwrap().unwrap();
+        }
+    }
+}
+
+/// Sends back what it receives until the peer ends or the worker stops.
+async fn echo(conn: Conn<'_>) {
+    while let Ok(1..) = conn.fill_idle().await {
+        conn.io(|io| {
+            io.output.extend_from_slice(io.input);
+            (io.input.len(), ())
+        });
+        if conn.send(mech::net::Body::None, None).await.is_err() {
+            return;
+        }
+    }
+}

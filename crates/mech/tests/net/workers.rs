@@ -1,0 +1,66 @@
+//! A worker as a whole: stopping, full tables, what an idle connection costs.
+
+use std::io::{ErrorKind, Read, Write};
+use std::sync::mpsc;
+
+use mech::net::{AcceptBatch, Body, NetOptions};
+
+use crate::{PATIENCE, Worker, echo, on_every_mechanism};
+
+#[test]
+fn a_stop_closes_idle_connections_and_refuses_new_ones() {
+    on_every_mechanism(|mechanism| {
+        let worker = Worker::start(NetOptions::new(mechanism), AcceptBatch::All, echo);
+        let mut idle: Vec<_> = (0..20).map(|_| worker.connect()).collect();
+        for stream in &mut idle {
+            stream.write_all(b"a").unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+        }
+        let address = worker.address;
+        drop(worker);
+        for stream in &mut idle {
+            assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        }
+        let refused = std::net::TcpStream::connect(address).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn a_stop_lets_a_transfer_under_way_finish() {
+    on_every_mechanism(|mechanism| {
+        let (tell, started) = mpsc::channel();
+        let worker = Worker::start(NetOptions::new(mechanism), AcceptBatch::All, move |conn| {
+            let tell = tell.clone();
+            async move {
+                assert_eq!(conn.fill().await.unwrap(), 1);
+                tell.send(()).unwrap();
+                conn.send(Body::Shared(vec![1; 32 << 20].into()), None).await.unwrap();
+            }
+        });
+        let mut stream = worker.connect();
+        stream.write_all(b"?").unwrap();
+        started.recv_timeout(PATIENCE).unwrap();
+        worker.remote.stop().unwrap();
+        assert_eq!(std::io::copy(&mut stream, &mut std::io::sink()).unwrap(), 32 << 20);
+    });
+}
+
+/// A closed connection's slot goes to the next one; the next must get its own
+/// events, and none of the last owner's.
+#[test]
+fn slots_and_descriptors_are_reused_without_confusion() {
+    on_every_mechanism(|mechanism| {
+        let worker = Worker::start(NetOptions::new(mechanism), AcceptBatch::All, echo);
+        for round in 0..300u32 {
+            let mut stream = worker.connect();
+            stream.write_all(&round.to_le_bytes()).unwrap();
+            if round % 3 == 0 {
+                continue;
+            }
+            let mut back = [0; 4];
+            stream.read_exact(&mut back).unwrap();
+            assert_eq!(u32::from_le_bytes(back), round);
+        }
+    });
+}
