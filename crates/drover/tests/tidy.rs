@@ -1,0 +1,122 @@
+//! House rules that a machine can check, over the sources as they are.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Every Rust file of the workspace with its text, paths relative to its root.
+fn sources() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found = Vec::new();
+    let mut folders = vec![root.join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path.strip_prefix(&root).unwrap().to_owned(), text));
+            }
+        }
+    }
+    assert!(found.len() > 20, "the sources were not found under {}", root.display());
+    found
+}
+
+/// Lists every line of the chosen files that `broken` objects to, and fails if
+/// there is one.
+#[track_caller]
+fn forbid(
+    rule: &str,
+    applies: impl Fn(&Path) -> bool,
+    broken: impl Fn(&[&str], usize) -> bool,
+) {
+    let mut offences = Vec::new();
+    let mut files = 0;
+    for (path, text) in sources().iter().filter(|(path, _)| applies(path)) {
+        files += 1;
+        let lines: Vec<&str> = text.lines().collect();
+        offences.extend(
+            (0..lines.len())
+                .filter(|&at| broken(&lines, at))
+                .map(|at| format!("{}:{}: {}", path.display(), at + 1, lines[at].trim())),
+        );
+    }
+    assert!(files > 0, "the rule \"{rule}\" applies to no file");
+    assert!(offences.is_empty(), "{rule}:\n{}", offences.join("\n"));
+}
+
+fn is_code(line: &str) -> bool {
+    !line.trim_start().starts_with("//")
+}
+
+#[test]
+fn every_file_opens_by_saying_what_it_holds() {
+    forbid("a file opens with a //! doc", |_| true, |lines, at| at == 0 && !lines[0].starts_with("//!"));
+}
+
+#[test]
+fn no_file_is_too_long_to_hold_one_thing() {
+    forbid("at most 700 lines a file", |_| true, |_, at| at == 700);
+}
+
+#[test]
+fn unsafe_stays_in_mech_and_gives_its_reason() {
+    let word = concat!("un", "safe");
+    forbid(
+        "no unsafe code outside crates/mech",
+        |path| !path.starts_with("crates/mech"),
+        |lines, at| {
+            is_code(lines[at]) && lines[at].contains(&format!("{word} {{"))
+        },
+    );
+    forbid(
+        "an unsafe block follows its SAFETY comment",
+        |path| path.starts_with("crates/mech"),
+        |lines, at| {
+            let opens = is_code(lines[at])
+                && (lines[at].contains(&format!("{word} {{"))
+                    || lines[at].contains(&format!("{word} impl")));
+            opens
+                && !lines[at.saturating_sub(8)..at].iter().any(|line| line.contains("SAFETY:"))
+                && !lines[at].contains("undocumented")
+                && !lines[at.saturating_sub(1)].contains("undocumented")
+        },
+    );
+}
+
+#[test]
+fn server_and_load_ask_for_features_and_never_for_names() {
+    let names: Vec<String> =
+        mech::dispatch::ALL.iter().map(|mechanism| format!("\"{}\"", mechanism.name)).collect();
+    forbid(
+        "no mechanism's name in server/ or load/",
+        |path| ["server", "load"].iter().any(|face| path.starts_with(format!("crates/drover/src/{face}"))),
+        |lines, at| is_code(lines[at]) && names.iter().any(|name| lines[at].contains(name)),
+    );
+}
+
+#[test]
+fn the_parser_crate_touches_neither_sockets_nor_files_nor_clocks() {
+    forbid(
+        "http1 is values only",
+        |path| path.starts_with("crates/http1/src"),
+        |lines, at| {
+            is_code(lines[at])
+                && ["std::net", "std::fs", "std::os", "Instant::now", "SystemTime::now"]
+                    .iter()
+                    .any(|forbidden| lines[at].contains(forbidden))
+        },
+    );
+}
+
+#[test]
+fn no_test_is_ignored_or_ordered_by_sleeping() {
+    let sleep = concat!("thread::", "sleep(");
+    let ignore = concat!("#[", "ignore");
+    forbid(
+        "tests neither sleep nor are ignored",
+        |path| path.components().any(|part| part.as_os_str() == "tests"),
+        |lines, at| lines[at].contains(sleep) || lines[at].contains(ignore),
+    );
+}

@@ -1,0 +1,26 @@
+# Short names for what CONTRIBUTING.md describes; `just --list` shows them.
+
+# Everything that must pass before a change lands.
+check:
+    .ci/run
+
+# The tests.
+test *ARGS:
+    cargo test --workspace {{ARGS}}
+
+# Format and lint.
+lint:
+    cargo fmt --all
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# The conformance suites alone, with each mechanism's name.
+conformance:
+    cargo test -p drover-mech --tests -- --nocapture
+
+# The quick lab.
+lab:
+    cargo run --release -- lab
+
+# One fuzz target for a minute: just fuzz request
+fuzz TARGET:
+    cargo +nightly fuzz run {{TARGET}} -- -max_total_time=60
