@@ -26,11 +26,7 @@ fn sources() -> Vec<(PathBuf, String)> {
 /// Lists every line of the chosen files that `broken` objects to, and fails if
 /// there is one.
 #[track_caller]
-fn forbid(
-    rule: &str,
-    applies: impl Fn(&Path) -> bool,
-    broken: impl Fn(&[&str], usize) -> bool,
-) {
+fn forbid(rule: &str, applies: impl Fn(&Path) -> bool, broken: impl Fn(&[&str], usize) -> bool) {
     let mut offences = Vec::new();
     let mut files = 0;
     for (path, text) in sources().iter().filter(|(path, _)| applies(path)) {
@@ -52,7 +48,11 @@ fn is_code(line: &str) -> bool {
 
 #[test]
 fn every_file_opens_by_saying_what_it_holds() {
-    forbid("a file opens with a //! doc", |_| true, |lines, at| at == 0 && !lines[0].starts_with("//!"));
+    forbid(
+        "a file opens with a //! doc",
+        |_| true,
+        |lines, at| at == 0 && !lines[0].starts_with("//!"),
+    );
 }
 
 #[test]
@@ -66,9 +66,7 @@ fn unsafe_stays_in_mech_and_gives_its_reason() {
     forbid(
         "no unsafe code outside crates/mech",
         |path| !path.starts_with("crates/mech"),
-        |lines, at| {
-            is_code(lines[at]) && lines[at].contains(&format!("{word} {{"))
-        },
+        |lines, at| is_code(lines[at]) && lines[at].contains(&format!("{word} {{")),
     );
     forbid(
         "an unsafe block follows its SAFETY comment",
@@ -91,7 +89,11 @@ fn server_and_load_ask_for_features_and_never_for_names() {
         mech::dispatch::ALL.iter().map(|mechanism| format!("\"{}\"", mechanism.name)).collect();
     forbid(
         "no mechanism's name in server/ or load/",
-        |path| ["server", "load"].iter().any(|face| path.starts_with(format!("crates/drover/src/{face}"))),
+        |path| {
+            ["server", "load"]
+                .iter()
+                .any(|face| path.starts_with(format!("crates/drover/src/{face}")))
+        },
         |lines, at| is_code(lines[at]) && names.iter().any(|name| lines[at].contains(name)),
     );
 }

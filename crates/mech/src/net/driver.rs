@@ -107,6 +107,10 @@ pub(crate) trait Driver {
         output: &mut Output,
     ) -> Poll<io::Result<u64>>;
 
+    /// Makes the next `poll_fill` or `poll_accept` ask the kernel, whatever was
+    /// reported: before a stop, what has arrived is served.
+    fn look_once_more(&mut self, slot: &mut Slot);
+
     /// Waits, at most `timeout`, and names the slots whose coroutines should
     /// ask again.
     fn turn(

@@ -94,6 +94,9 @@ impl<'n> Listener<'n> {
                     _ => {
                         trouble(&error);
                         self.conn.sleep_until(net.now() + REST).await;
+                        if net.stopping() {
+                            return Ok(());
+                        }
                     }
                 },
             }
@@ -104,14 +107,15 @@ impl<'n> Listener<'n> {
         }
     }
 
-    /// `None`: the worker stops.
+    /// `None`: the worker stops, and what had arrived by then was taken.
     fn poll_accept(&self) -> Poll<Option<io::Result<OwnedFd>>> {
         let key = self.conn.key();
-        if self.conn.net().stopping() {
-            return Poll::Ready(None);
+        let polled = self
+            .conn
+            .with(|inner, index| inner.driver.poll_accept(key, &mut inner.slots[index as usize]));
+        match polled {
+            Poll::Pending if self.conn.net().stopping() => Poll::Ready(None),
+            polled => polled.map(Some),
         }
-        self.conn
-            .with(|inner, index| inner.driver.poll_accept(key, &mut inner.slots[index as usize]))
-            .map(Some)
     }
 }

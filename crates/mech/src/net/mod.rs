@@ -150,13 +150,16 @@ impl Net {
         self.stopping.get()
     }
 
-    /// Stops gracefully: listeners end, idle connections see the end of their
-    /// stream, [`Executor::run`] returns when the last coroutine has ended.
+    /// Stops gracefully: listeners take what has arrived and end, idle
+    /// connections see the end of their stream, [`Executor::run`] returns when
+    /// the last coroutine has ended.
     pub fn stop(&self) {
         self.stopping.set(true);
         let mut inner = self.inner.borrow_mut();
-        for slot in 0..inner.slots.len() {
-            inner.resume(slot as u32);
+        for index in 0..inner.slots.len() {
+            let Inner { driver, slots, .. } = &mut *inner;
+            driver.look_once_more(&mut slots[index]);
+            inner.resume(index as u32);
         }
     }
 
@@ -204,6 +207,10 @@ impl Net {
         if let Err(error) = inner.open(key, socket, Origin::Accepted) {
             inner.release(key.slot);
             return Err(error);
+        }
+        if self.stopping.get() {
+            let Inner { driver, slots, .. } = &mut *inner;
+            driver.look_once_more(&mut slots[key.slot as usize]);
         }
         inner.unborn.push_back(key.slot);
         Ok(key)

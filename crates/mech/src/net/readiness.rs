@@ -204,6 +204,11 @@ impl Driver for ReadinessDriver {
         Poll::Ready(Ok(total))
     }
 
+    fn look_once_more(&mut self, slot: &mut Slot) {
+        slot.ready |= Ready::READABLE;
+        slot.flags |= Flags::GUESSED;
+    }
+
     fn turn(
         &mut self,
         slots: &mut [Slot],

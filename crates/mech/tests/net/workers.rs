@@ -46,6 +46,43 @@ fn a_stop_lets_a_transfer_under_way_finish() {
     });
 }
 
+/// What was sent before the stop is answered, even on a connection that the
+/// worker has not accepted yet.
+#[test]
+fn a_stop_serves_what_had_arrived() {
+    on_every_mechanism(|mechanism| {
+        let (block, blocked) = mpsc::channel::<()>();
+        let (tell, busy) = mpsc::channel();
+        let blocked = std::sync::Arc::new(std::sync::Mutex::new(blocked));
+        let worker = Worker::start(NetOptions::new(mechanism), AcceptBatch::All, move |conn| {
+            let (blocked, tell) = (std::sync::Arc::clone(&blocked), tell.clone());
+            async move {
+                let first = conn.fill_idle().await;
+                if first.is_ok_and(|count| count == 1) {
+                    // Holds the whole worker.
+                    tell.send(()).unwrap();
+                    blocked.lock().unwrap().recv().unwrap();
+                }
+                conn.io(|io| {
+                    io.output.extend_from_slice(io.input);
+                    (io.input.len(), ())
+                });
+                conn.send(Body::None, None).await.unwrap();
+            }
+        });
+        let mut holder = worker.connect();
+        holder.write_all(b"1").unwrap();
+        busy.recv_timeout(PATIENCE).unwrap();
+        let mut late = worker.connect();
+        late.write_all(b"late").unwrap();
+        worker.remote.stop().unwrap();
+        block.send(()).unwrap();
+        let mut back = Vec::new();
+        late.read_to_end(&mut back).unwrap();
+        assert_eq!(back, b"late");
+    });
+}
+
 /// A closed connection's slot goes to the next one; the next must get its own
 /// events, and none of the last owner's.
 #[test]
