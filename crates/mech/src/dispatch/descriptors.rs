@@ -46,6 +46,13 @@ impl<T> Descriptors<T> {
     pub(super) fn remove(&mut self, fd: RawFd) -> io::Result<T> {
         self.slots.get_mut(index(fd)).and_then(Option::take).ok_or(Errno::NOENT.into())
     }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (RawFd, &T)> {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(fd, slot)| Some((RawFd::try_from(fd).ok()?, slot.as_ref()?)))
+    }
 }
 
 /// A descriptor that is open is not negative; others are out of any table.

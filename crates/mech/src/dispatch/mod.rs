@@ -18,12 +18,14 @@ use crate::key::Key;
 use crate::waker::Waker;
 
 mod descriptors;
+mod devpoll;
 mod dispatcher;
 mod epoll;
 mod poll;
 mod pollfd;
 mod select;
 
+pub use devpoll::{DevPoll, POLLREMOVE, PollFd};
 pub use dispatcher::Dispatcher;
 
 bitflags! {
@@ -51,7 +53,7 @@ bitflags! {
         /// A write (or the end of a connect) would not block.
         const WRITABLE = 2;
         /// The peer has closed its sending side, or the connection is gone.
-        /// Mechanisms without [`Features::REPORTS_HANGUP`] never set it.
+        /// Without [`Features::REPORTS_HANGUP`] it may be missing.
         const HANGUP = 4;
         /// An error is pending on the descriptor (`SO_ERROR`).
         const ERROR = 8;
@@ -75,7 +77,8 @@ bitflags! {
         /// descriptors that have no event.
         const KERNEL_SET = 1 << 2;
         /// What became ready before `attach` is not reported: the owner must
-        /// try once itself.
+        /// try once itself, until `EAGAIN` even after a short read, which may
+        /// have an end of stream behind it.
         const MISSES_EARLIER = 1 << 3;
         /// Several events of one descriptor come out as one.
         const COALESCES = 1 << 4;
@@ -89,8 +92,8 @@ bitflags! {
         /// Can be one of several waiters on a shared listener without waking
         /// all of them (`EPOLLEXCLUSIVE`).
         const EXCLUSIVE = 1 << 8;
-        /// Events are delivered to the thread that called `attach`; it must
-        /// be the thread that waits.
+        /// Events are delivered to the thread that made the mechanism; no other
+        /// can use it.
         const THREAD_BOUND = 1 << 9;
         /// A user-space model of an interface that this kernel does not have;
         /// every table and chart says so.
@@ -128,8 +131,9 @@ pub struct Event {
 pub struct Batch {
     /// System calls made.
     pub syscalls: u32,
-    /// The kernel's queue had overflowed and the interest set was polled to
-    /// recover what was lost.
+    /// The kernel's queue had overflowed, and (unless
+    /// [`Options::ignore_overflow`]) the interest set was polled to recover what
+    /// was lost.
     pub overflowed: bool,
     /// Kernel events that were folded into another event of this batch.
     pub coalesced: u32,
@@ -163,8 +167,9 @@ pub trait Readiness {
     /// `ENOSPC`/`ENOMEM` when a kernel table is full.
     fn attach(&mut self, fd: BorrowedFd<'_>, key: Key, interest: Interest) -> io::Result<()>;
 
-    /// Replaces the interest of an attached descriptor (empty: keep it, but
-    /// report nothing), and re-arms it under [`Features::REARM`].
+    /// Replaces the interest of an attached descriptor and re-arms it under
+    /// [`Features::REARM`]. An empty interest keeps it attached; at most a hang-up
+    /// or an error is then reported, once.
     ///
     /// # Errors
     /// `ENOENT` if `fd` is not attached.
@@ -204,11 +209,15 @@ pub struct Options {
     /// How many events one wait returns at most, where the kernel call takes
     /// such a number.
     pub events_per_wait: usize,
+    /// Do *not* recover the events that an overflow of the kernel's queue has
+    /// lost: the deliberately wrong server of the overflow experiment. Only
+    /// mechanisms with [`Features::CAN_OVERFLOW`] look at it.
+    pub ignore_overflow: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { events_per_wait: 512 }
+        Options { events_per_wait: 512, ignore_overflow: false }
     }
 }
 
@@ -252,8 +261,14 @@ impl std::fmt::Debug for Mechanism {
 }
 
 /// Every mechanism, in the order that people list them: oldest first.
-pub static ALL: &[&Mechanism] =
-    &[&select::SELECT, &poll::POLL, &epoll::EPOLL, &epoll::EPOLL_ET, &epoll::EPOLL_ONESHOT];
+pub static ALL: &[&Mechanism] = &[
+    &select::SELECT,
+    &poll::POLL,
+    &devpoll::DEVPOLL,
+    &epoll::EPOLL,
+    &epoll::EPOLL_ET,
+    &epoll::EPOLL_ONESHOT,
+];
 
 /// The mechanism with that name.
 #[must_use]
