@@ -20,6 +20,7 @@ pub mod fs;
 pub mod key;
 pub mod net;
 pub mod process;
+mod ring;
 pub mod socket;
 mod sys;
 pub mod waker;

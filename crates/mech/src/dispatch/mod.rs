@@ -24,6 +24,7 @@ mod epoll;
 mod poll;
 mod pollfd;
 mod select;
+mod uring_poll;
 
 pub use devpoll::{DevPoll, POLLREMOVE, PollFd};
 pub use dispatcher::Dispatcher;
@@ -268,6 +269,7 @@ pub static ALL: &[&Mechanism] = &[
     &epoll::EPOLL,
     &epoll::EPOLL_ET,
     &epoll::EPOLL_ONESHOT,
+    &uring_poll::URING_POLL,
 ];
 
 /// The mechanism with that name.

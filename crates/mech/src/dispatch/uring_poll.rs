@@ -1,0 +1,233 @@
+//! `uring-poll`: io_uring as a readiness mechanism.
+//!
+//! Each descriptor has one *multishot* poll request armed for both directions:
+//! it posts a completion per change (the first at once, if there is something
+//! to report) and stays armed while its completions say `IORING_CQE_F_MORE`.
+//! Without that bit the request is over, because the completion queue was full
+//! or there was an error, and is armed again; arming looks at the state, so
+//! nothing is lost between.
+//!
+//! Requests are only queued by `attach` and `detach` and submitted in order by
+//! the next wait, for no system call of their own. Two things follow:
+//! - A request names a descriptor *number*. If a descriptor is detached and
+//!   closed before its request was submitted, the request meets nobody or the
+//!   number's next owner, and the removal queued right behind takes it away
+//!   again; what it posted carries the serial of an attachment that is over.
+//! - An armed request holds the open file. close(2) after `detach` reaches the
+//!   peer when the removal has been submitted: by the next wait, before it
+//!   sleeps.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+use io_uring::{cqueue, opcode, types};
+
+use super::descriptors::Descriptors;
+use super::{Batch, Event, Features, Interest, Mechanism, Options, Readiness, Ready, pollfd};
+use crate::key::Key;
+use crate::ring::Ring;
+
+/// io_uring, multishot poll.
+pub(super) static URING_POLL: Mechanism = Mechanism {
+    name: "uring-poll",
+    summary: "io_uring as readiness: one multishot poll per descriptor",
+    features: Features::EDGE
+        .union(Features::KERNEL_SET)
+        .union(Features::COALESCES)
+        .union(Features::REPORTS_HANGUP)
+        .union(Features::THREAD_BOUND),
+    waits_with: &["io_uring_enter"],
+    open: |options| Ok(Box::new(UringPoll::open(options, COMPLETIONS)?)),
+};
+
+/// Room for one completion of each of as many descriptors as fit into a usual
+/// process; 256 KiB. What does not fit is kept by the kernel, but ends its poll
+/// request and costs a new one.
+const COMPLETIONS: u32 = 16_384;
+
+/// The `user_data` of a removal. Its low half is no descriptor.
+const REMOVAL: u64 = u64::MAX;
+
+struct UringPoll {
+    ring: Ring,
+    attached: Descriptors<Attachment>,
+    /// The serial of the next attachment.
+    next: u32,
+}
+
+/// The serial tells completions of a descriptor's earlier owners from ours.
+struct Attachment {
+    key: Key,
+    serial: u32,
+}
+
+impl UringPoll {
+    fn open(options: &Options, completions: u32) -> io::Result<UringPoll> {
+        let submissions = u32::try_from(options.events_per_wait).unwrap_or(u32::MAX).max(1);
+        let ring = Ring::open(submissions.min(completions), completions)?;
+        Ok(UringPoll { ring, attached: Descriptors::new(), next: 0 })
+    }
+
+    fn arm(&mut self, fd: RawFd, serial: u32) -> io::Result<()> {
+        let bits = pollfd::bits(Interest::all()) as u32;
+        let request = opcode::PollAdd::new(types::Fd(fd), bits).multi(true).build();
+        // SAFETY: a poll request points to no memory.
+        unsafe { self.ring.push(&request.user_data(user_data(fd, serial))) }
+    }
+
+    /// The event in a completion, unless it is of a removal or a former owner.
+    fn take(&mut self, completion: &cqueue::Entry, batch: &mut Batch) -> io::Result<Option<Event>> {
+        if completion.user_data() == REMOVAL {
+            return Ok(None);
+        }
+        let (fd, serial) = attachment(completion.user_data());
+        let owner = self.attached.get(fd).filter(|attachment| attachment.serial == serial);
+        let Some(&Attachment { key, .. }) = owner else {
+            batch.stale += u32::from(completion.result() != -libc::ECANCELED);
+            return Ok(None);
+        };
+        if !cqueue::more(completion.flags()) {
+            self.arm(fd, serial)?;
+        }
+        let ready = match i16::try_from(completion.result()) {
+            Ok(bits) if bits >= 0 => pollfd::ready(bits),
+            _ => Ready::ERROR | Ready::READABLE | Ready::WRITABLE,
+        };
+        Ok((!ready.is_empty()).then_some(Event { key, ready }))
+    }
+}
+
+impl Readiness for UringPoll {
+    fn attach(&mut self, fd: BorrowedFd<'_>, key: Key, _interest: Interest) -> io::Result<()> {
+        let (fd, serial) = (fd.as_raw_fd(), self.next);
+        self.attached.insert(fd, Attachment { key, serial })?;
+        self.next = self.next.wrapping_add(1);
+        let armed = self.arm(fd, serial);
+        if armed.is_err() {
+            self.attached.remove(fd)?;
+        }
+        armed
+    }
+
+    fn want(&mut self, fd: BorrowedFd<'_>, key: Key, _interest: Interest) -> io::Result<()> {
+        self.attached.get_mut(fd.as_raw_fd())?.key = key;
+        Ok(())
+    }
+
+    fn detach(&mut self, fd: BorrowedFd<'_>, _key: Key) -> io::Result<()> {
+        let fd = fd.as_raw_fd();
+        let Attachment { serial, .. } = self.attached.remove(fd)?;
+        // POLL_REMOVE would fail with EALREADY, and leave the request armed, if
+        // an event had come since the last wait; a cancellation does not.
+        let removal = opcode::AsyncCancel::new(user_data(fd, serial)).build();
+        // SAFETY: a cancellation points to no memory.
+        unsafe { self.ring.push(&removal.user_data(REMOVAL)) }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<Batch> {
+        let mut batch = Batch { syscalls: 1, ..Batch::default() };
+        self.ring.wait(timeout)?;
+        while let Some(completion) = self.ring.completion() {
+            events.extend(self.take(&completion, &mut batch)?);
+        }
+        Ok(batch)
+    }
+}
+
+fn user_data(fd: RawFd, serial: u32) -> u64 {
+    u64::from(serial) << 32 | u64::from(fd as u32)
+}
+
+/// The inverse of [`user_data`].
+fn attachment(user_data: u64) -> (RawFd, u32) {
+    (user_data as u32 as RawFd, (user_data >> 32) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const KEY: Key = Key { slot: 1, generation: 1 };
+
+    fn open(completions: u32) -> UringPoll {
+        UringPoll::open(&Options::default(), completions).unwrap()
+    }
+
+    fn look(mechanism: &mut UringPoll) -> Vec<Event> {
+        let mut events = Vec::new();
+        mechanism.wait(Some(Duration::ZERO), &mut events).unwrap();
+        events
+    }
+
+    #[test]
+    fn detach_lets_go_of_the_file_even_with_an_event_under_way() {
+        let mut mechanism = open(64);
+        let (ours, mut peer) = UnixStream::pair().unwrap();
+        mechanism.attach(ours.as_fd(), KEY, Interest::all()).unwrap();
+        look(&mut mechanism);
+        peer.write_all(b"x").unwrap();
+        mechanism.detach(ours.as_fd(), KEY).unwrap();
+        drop(ours);
+        assert_eq!(look(&mut mechanism), []);
+        assert_eq!(look(&mut mechanism), []);
+        peer.set_nonblocking(true).unwrap();
+        let got = peer.read(&mut [0]).map_err(|error| error.kind());
+        assert_ne!(got, Err(io::ErrorKind::WouldBlock));
+    }
+
+    #[test]
+    fn close_reaches_the_peer_while_the_next_wait_sleeps() {
+        let mut mechanism = open(64);
+        let (ours, mut peer) = UnixStream::pair().unwrap();
+        let (other, mut waker) = UnixStream::pair().unwrap();
+        let other_key = Key { slot: 2, ..KEY };
+        mechanism.attach(ours.as_fd(), KEY, Interest::all()).unwrap();
+        mechanism.attach(other.as_fd(), other_key, Interest::all()).unwrap();
+        look(&mut mechanism);
+        mechanism.detach(ours.as_fd(), KEY).unwrap();
+        drop(ours);
+        let peer_side = std::thread::spawn(move || {
+            let end_of_stream = peer.read(&mut [0]);
+            waker.write_all(b"x").unwrap();
+            end_of_stream.unwrap()
+        });
+        let mut events = Vec::new();
+        while events.is_empty() {
+            mechanism.wait(None, &mut events).unwrap();
+        }
+        assert_eq!(events[0].key, other_key);
+        assert_eq!(peer_side.join().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_full_completion_queue_loses_no_event_and_arms_again() {
+        let mut mechanism = open(4);
+        let mut pairs: Vec<_> = (0..100).map(|_| UnixStream::pair().unwrap()).collect();
+        for (slot, (ours, _)) in pairs.iter().enumerate() {
+            let key = Key { slot: slot as u32, generation: 0 };
+            mechanism.attach(ours.as_fd(), key, Interest::all()).unwrap();
+        }
+        let mut everyone = |wanted: Ready| {
+            let mut seen = vec![false; 100];
+            while seen.contains(&false) {
+                let events = look(&mut mechanism);
+                assert!(!events.is_empty(), "{} of 100", seen.iter().filter(|s| **s).count());
+                for event in events {
+                    seen[event.key.slot as usize] |= event.ready.contains(wanted);
+                }
+            }
+        };
+        everyone(Ready::WRITABLE);
+        for _ in 0..3 {
+            for (_, peer) in &mut pairs {
+                peer.write_all(b"x").unwrap();
+            }
+            everyone(Ready::READABLE);
+        }
+    }
+}
