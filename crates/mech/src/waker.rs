@@ -18,8 +18,8 @@ pub struct Waker(Means);
 enum Means {
     /// A counter that is readable while it is not zero (eventfd(2)).
     Eventfd(OwnedFd),
-    /// A queued real-time signal to one thread: an eventfd has no `fasync`
-    /// method, so `O_ASYNC` on it does nothing and signals need this.
+    /// A signal to one thread: an eventfd has no `fasync` method, so `O_ASYNC`
+    /// on it does nothing and mechanisms on signals need this.
     Signal { thread: libc::pid_t, number: libc::c_int },
 }
 
@@ -30,8 +30,9 @@ impl Waker {
     }
 
     /// A waker that sends signal `number`, which `thread` has blocked and
-    /// waits for.
-    #[allow(dead_code)]
+    /// waits for: a standard signal. A real-time one would be refused when the
+    /// queue is full, just when a wake is needed most; a standard one is
+    /// delivered all the same, without its siginfo.
     pub(crate) fn signal(thread: libc::pid_t, number: libc::c_int) -> Waker {
         Waker(Means::Signal { thread, number })
     }
@@ -46,8 +47,7 @@ impl Waker {
     /// Ends the wait.
     ///
     /// # Errors
-    /// `EAGAIN` when the signal queue of the user is full; `ESRCH` when the
-    /// thread has ended. An eventfd cannot fail this way.
+    /// `ESRCH` when the waker is a signal and the thread has ended.
     pub fn wake(&self) -> io::Result<()> {
         match &self.0 {
             Means::Eventfd(fd) => match rustix::io::write(fd, &1u64.to_ne_bytes()) {

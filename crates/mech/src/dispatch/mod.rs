@@ -23,7 +23,12 @@ mod dispatcher;
 mod epoll;
 mod poll;
 mod pollfd;
+mod rtsig;
+mod rtsig_batch;
+mod rtsig_per_fd;
 mod select;
+mod signal_queue;
+mod signal_reader;
 mod uring_poll;
 
 pub use devpoll::{DevPoll, POLLREMOVE, PollFd};
@@ -266,6 +271,9 @@ pub static ALL: &[&Mechanism] = &[
     &select::SELECT,
     &poll::POLL,
     &devpoll::DEVPOLL,
+    &rtsig::RTSIG,
+    &rtsig_batch::RTSIG_BATCH,
+    &rtsig_per_fd::RTSIG_PER_FD,
     &epoll::EPOLL,
     &epoll::EPOLL_ET,
     &epoll::EPOLL_ONESHOT,

@@ -1,0 +1,70 @@
+//! Taking many queued signals with one system call: a signalfd.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::signal_queue::{Signal, poll_bits, signals};
+use crate::sys::syscall;
+
+/// Signals per read(2): 32 KiB of records.
+const SIGNALS_PER_READ: usize = 256;
+
+/// A signalfd(2), and a buffer of records.
+///
+/// It delivers what is queued for the thread that *reads*. Polling it would be
+/// another matter: all threads of a process share one wait queue for that, and
+/// a signal for one worker would wake every worker that sleeps on its signalfd.
+pub(super) struct SignalReader {
+    signalfd: OwnedFd,
+    records: Box<[libc::signalfd_siginfo]>,
+}
+
+impl SignalReader {
+    pub(super) fn open() -> io::Result<SignalReader> {
+        let flags = libc::SFD_NONBLOCK | libc::SFD_CLOEXEC;
+        let set = signals();
+        // SAFETY: signalfd reads one signal set, which lives over the call.
+        let fd = syscall!(signalfd(-1, &raw const set, flags))?;
+        // SAFETY: the descriptor was made a line ago and belongs to nobody.
+        let signalfd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: the record is plain integers, for which zero is a value.
+        let record: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+        Ok(SignalReader { signalfd, records: vec![record; SIGNALS_PER_READ].into() })
+    }
+
+    /// Takes queued signals with one read(2), without waiting.
+    pub(super) fn read(&mut self) -> io::Result<Signals<'_>> {
+        let size = std::mem::size_of_val(&*self.records);
+        let buffer = self.records.as_mut_ptr().cast();
+        // SAFETY: the buffer is `size` bytes of live, exclusively borrowed
+        // records, and any bytes are a record.
+        let count = match syscall!(read(self.signalfd.as_raw_fd(), buffer, size)) {
+            Ok(bytes) => bytes as usize / size_of::<libc::signalfd_siginfo>(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error),
+        };
+        Ok(Signals(&self.records[..count]))
+    }
+}
+
+/// What one read returned.
+pub(super) struct Signals<'a>(&'a [libc::signalfd_siginfo]);
+
+impl Signals<'_> {
+    /// Whether there was nothing more to take.
+    pub(super) fn emptied_the_queue(&self) -> bool {
+        self.0.len() < SIGNALS_PER_READ
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Signal> {
+        self.0.iter().map(|record| Signal {
+            number: record.ssi_signo as libc::c_int,
+            fd: record.ssi_fd,
+            band: poll_bits(record.ssi_band),
+        })
+    }
+}
