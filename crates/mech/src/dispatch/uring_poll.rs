@@ -213,7 +213,7 @@ mod tests {
             mechanism.attach(ours.as_fd(), key, Interest::all()).unwrap();
         }
         let mut everyone = |wanted: Ready| {
-            let mut seen = vec![false; 100];
+            let mut seen = [false; 100];
             while seen.contains(&false) {
                 let events = look(&mut mechanism);
                 assert!(!events.is_empty(), "{} of 100", seen.iter().filter(|s| **s).count());
