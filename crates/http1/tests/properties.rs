@@ -1,0 +1,302 @@
+//! What holds for every input: the parsers under cuts and noise, and writers against readers.
+
+use http1::chunked::Decoder;
+use http1::conditional::{self, Conditions, Outcome, Validators};
+use http1::range::{self, Ranges};
+use http1::reply::{self, Body};
+use http1::response::{Common, Connection, Head};
+use http1::{Framing, Limits, Status, Version, date, path, request};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// Byte strings that look enough like a message to get past the first line.
+fn message(pieces: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
+    let noise = vec(any::<u8>(), 0..3);
+    let piece = select(pieces).prop_map(|piece| piece.as_bytes().to_vec());
+    vec(prop_oneof![20 => piece, 1 => noise], 0..8).prop_map(|pieces| pieces.concat())
+}
+
+/// A start line, fields and an empty line, each of them possibly wrong or missing.
+fn head(
+    start_lines: &'static [&'static str],
+    fields: &'static [&'static str],
+) -> impl Strategy<Value = Vec<u8>> {
+    let end = select(&["\r\n", "\r\n", "", "\n"][..]).prop_map(str::as_bytes);
+    (select(start_lines), message(fields), end)
+        .prop_map(|(start, fields, end)| [start.as_bytes(), &fields, end].concat())
+}
+
+fn request_bytes() -> impl Strategy<Value = Vec<u8>> {
+    head(
+        &[
+            "GET / HTTP/1.0\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\n",
+            "\r\nHEAD /a?b HTTP/1.1\r\nHost: a\r\n",
+            "GET http://b/c HTTP/1.1\r\nHost: a\r\n",
+            "GET /a-long-target-of-many-bytes HTTP/1.0\r\n",
+            "PRI * HTTP/2.0\r\n",
+            "G\u{e9}T / HTTP/1.1\r\n",
+            "",
+        ],
+        &[
+            "X: y\r\n",
+            "X: y\r\n",
+            "Accept-Encoding: br\r\n",
+            "If-None-Match: *\r\n",
+            "Range: bytes=0-1\r\n",
+            "Connection: close\r\n",
+            "Host: a\r\n",
+            "Content-Length: 3\r\n",
+            "Content-Length: 0\r\n",
+            "Transfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: gzip\r\n",
+            "Long: 0123456789012345678901234567890123456789\r\n",
+            " folded\r\n",
+            "\r\n",
+            "\r",
+        ],
+    )
+}
+
+fn reply_bytes() -> impl Strategy<Value = Vec<u8>> {
+    head(
+        &[
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.0 304\r\n",
+            "HTTP/1.1 100 Continue\r\n",
+            "HTTP/2 200\r\n",
+            "",
+        ],
+        &[
+            "X: y\r\n",
+            "Server: z\r\n",
+            "Content-Length: 3\r\n",
+            "Transfer-Encoding: chunked\r\n",
+            "Connection: keep-alive\r\n",
+            "Connection: close\r\n",
+            "\r\n",
+            "\r",
+        ],
+    )
+}
+
+fn chunked_bytes() -> impl Strategy<Value = Vec<u8>> {
+    message(&["0", "2", "a", "F", ";x=y", "\r\n", "\r\n", "\r", "ab\r\n", "X: y", "0\r\n\r\n"])
+}
+
+/// Paths full of what paths can be attacked with.
+fn path_bytes() -> impl Strategy<Value = Vec<u8>> {
+    message(&[
+        "/", "/", "..", ".", "%2e", "%2E", "%2f", "%5c", "\\", "a", "b", "%", "%00", "%61", "%25",
+        "?", "#", "//", "/../", "\u{e9}", "%ff",
+    ])
+}
+
+/// Relative names as the kernel would list them: no empty, dot or dot-dot segment.
+fn file_name() -> impl Strategy<Value = Vec<u8>> {
+    let byte = (1..=255u8).prop_filter("a slash ends a segment", |byte| *byte != b'/');
+    let segment = vec(byte, 1..6)
+        .prop_filter("dot segments are no names", |name| name != b"." && name != b"..");
+    vec(segment, 1..4).prop_map(|segments| segments.join(&b'/'))
+}
+
+proptest! {
+    #[test]
+    fn a_request_s_prefix_is_incomplete_or_gives_the_same_answer(
+        input in request_bytes(),
+        target in 1..40usize,
+        head in 1..200usize,
+    ) {
+        let limits = Limits { target, head };
+        let whole = request::parse(&input, &limits);
+        for end in 0..input.len() {
+            let part = request::parse(&input[..end], &limits);
+            prop_assert!(part == Ok(None) || part == whole, "at {end}: {part:?}, not {whole:?}");
+        }
+    }
+
+    #[test]
+    fn an_accepted_request_ends_with_its_empty_line_and_within_the_limits(
+        input in request_bytes(),
+    ) {
+        let limits = Limits::default();
+        if let Ok(Some(request)) = request::parse(&input, &limits) {
+            let head = &input[..request.head_len];
+            prop_assert!(head.ends_with(b"\r\n\r\n"));
+            prop_assert!(head.len() <= limits.head && request.target.len() <= limits.target);
+            prop_assert_ne!(request.framing, Framing::Length(0));
+        }
+    }
+
+    #[test]
+    fn a_reply_s_prefix_is_incomplete_or_gives_the_same_answer(
+        input in reply_bytes(),
+        request_was_head: bool,
+    ) {
+        let whole = reply::parse(&input, request_was_head);
+        for end in 0..input.len() {
+            let part = reply::parse(&input[..end], request_was_head);
+            prop_assert!(part == Ok(None) || part == whole, "at {end}: {part:?}, not {whole:?}");
+        }
+    }
+
+    #[test]
+    fn a_written_head_is_read_back(
+        status in select(Status::ALL),
+        length: u64,
+        old: bool,
+        persists: bool,
+        was_head: bool,
+        behind in vec(any::<u8>(), 0..20),
+    ) {
+        let version = if old { Version::Http10 } else { Version::Http11 };
+        let common = Common {
+            server: "drover",
+            date: &date::format(0),
+            connection: Connection::new(version, persists),
+        };
+        let mut out = Vec::new();
+        Head::new(&mut out, status, &common).content_length(length).finish();
+        let head_len = out.len();
+        out.extend(behind);
+        let reply = reply::parse(&out, was_head).unwrap().unwrap();
+        let bodiless = was_head || matches!(status, Status::Continue | Status::NotModified);
+        prop_assert_eq!(reply.status, status.code());
+        prop_assert_eq!(reply.head_len, head_len);
+        prop_assert_eq!(reply.body, if bodiless { Body::None } else { Body::Length(length) });
+        prop_assert_eq!(reply.keep_alive, persists);
+    }
+
+    #[test]
+    fn a_resolved_name_stays_below_the_root(input in path_bytes()) {
+        let mut name = Vec::new();
+        if path::resolve(&input, &mut name).is_ok() && !name.is_empty() {
+            prop_assert!(!name.contains(&0));
+            for segment in name.split(|byte| *byte == b'/') {
+                prop_assert!(!matches!(segment, b"" | b"." | b".."), "{name:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_location_of_a_directory_resolves_to_it(name in file_name(), query in "[a-z%=?]{0,9}") {
+        let common = Common {
+            server: "",
+            date: &date::format(0),
+            connection: Connection::Implied,
+        };
+        let mut out = Vec::new();
+        Head::new(&mut out, Status::MovedPermanently, &common)
+            .directory_location(&name, Some(query.as_bytes()))
+            .finish();
+        let head = String::from_utf8(out).unwrap();
+        let location = head.lines().find_map(|line| line.strip_prefix("Location: ")).unwrap();
+        let mut resolved_name = Vec::new();
+        let resolved = path::resolve(location.as_bytes(), &mut resolved_name).unwrap();
+        prop_assert_eq!(resolved_name, name);
+        prop_assert!(resolved.directory);
+        prop_assert_eq!(resolved.query, Some(query.as_bytes()));
+    }
+
+    #[test]
+    fn a_satisfiable_range_lies_within_the_length(
+        value in "(bytes=)?[0-9,-]{0,24}",
+        length: u64,
+        short in 0..100u64,
+    ) {
+        for length in [length, short] {
+            if let Ranges::Satisfiable(part) = range::parse(value.as_bytes(), length) {
+                prop_assert!(part.start < part.end && part.end <= length);
+            }
+        }
+    }
+
+    #[test]
+    fn a_written_range_is_read_back(start: u64, more: u64, length: u64) {
+        let last = start.saturating_add(more);
+        let value = format!("bytes={start}-{last}");
+        match range::parse(value.as_bytes(), length) {
+            Ranges::Satisfiable(part) => {
+                prop_assert!(start < length);
+                prop_assert_eq!(part.start, start);
+                prop_assert_eq!(part.end - 1, last.min(length - 1));
+            }
+            other => {
+                prop_assert_eq!(other, Ranges::Unsatisfiable);
+                prop_assert!(start >= length);
+            }
+        }
+    }
+
+    #[test]
+    fn a_date_is_read_back(seconds in 0..=date::MAX_SECONDS) {
+        prop_assert_eq!(date::parse(&date::format(seconds)), Some(seconds));
+    }
+
+    #[test]
+    fn any_bytes_are_a_date_or_none(text in "[A-Za-z0-9 ,:-]{0,40}", bytes in vec(any::<u8>(), 0..40)) {
+        for text in [text.as_bytes(), &bytes] {
+            prop_assert!(date::parse(text).is_none_or(|seconds| seconds <= date::MAX_SECONDS));
+        }
+    }
+
+    #[test]
+    fn a_file_s_own_tag_matches_it_in_any_list(
+        seconds: i64,
+        nanoseconds in 0..1_000_000_000u32,
+        size: u64,
+        inode: Option<u64>,
+        before in "(\"[!-~&&[^\"]]{0,5}\", ?){0,3}",
+    ) {
+        let file = Validators::new(seconds, nanoseconds, size, inode);
+        let list = [before.as_bytes(), file.etag.as_bytes()].concat();
+        let none_match = Conditions { if_none_match: Some(&list), ..Default::default() };
+        prop_assert_eq!(conditional::evaluate(&none_match, &file), Outcome::NotModified);
+        let matches = Conditions { if_match: Some(&list), ..Default::default() };
+        prop_assert_eq!(conditional::evaluate(&matches, &file), Outcome::Proceed);
+    }
+
+    #[test]
+    fn a_chunked_body_is_decoded_however_it_is_cut(
+        input in chunked_bytes(),
+        cuts in vec(1..5usize, 1..40),
+    ) {
+        let mut whole = Decoder::new();
+        let at_once = whole.advance(&input);
+        let mut piecewise = Decoder::new();
+        let mut taken = 0;
+        let mut outcome = Ok(0);
+        for cut in cuts.iter().cycle() {
+            let piece = &input[taken..input.len().min(taken + cut)];
+            outcome = piecewise.advance(piece).map(|length| taken + length);
+            match outcome {
+                Ok(total) if !piece.is_empty() && !piecewise.is_done() => taken = total,
+                _ => break,
+            }
+        }
+        prop_assert_eq!(outcome, at_once);
+        prop_assert_eq!(piecewise.is_done(), whole.is_done());
+        prop_assert_eq!(piecewise.body_len(), whole.body_len());
+    }
+
+    #[test]
+    fn an_encoded_body_has_the_length_of_its_data(
+        sizes in vec(1..600usize, 0..8),
+        behind in vec(any::<u8>(), 0..9),
+    ) {
+        let mut body = Vec::new();
+        for size in &sizes {
+            body.extend(format!("{size:x}\r\n").bytes());
+            body.extend(vec![b'\n'; *size]);
+            body.extend(b"\r\n");
+        }
+        body.extend(b"0\r\n\r\n");
+        let end = body.len();
+        body.extend(behind);
+        let mut decoder = Decoder::new();
+        prop_assert_eq!(decoder.advance(&body), Ok(end));
+        prop_assert!(decoder.is_done());
+        prop_assert_eq!(decoder.body_len(), sizes.iter().sum::<usize>() as u64);
+    }
+}
