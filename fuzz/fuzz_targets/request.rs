@@ -1,0 +1,24 @@
+//! A prefix of a request is incomplete or gives the answer of the whole; an accepted head ends with
+//! its empty line, keeps the limits and has no line that ends with a lone LF.
+#![no_main]
+
+use http1::{Limits, request};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: (u8, u8, &[u8])| {
+    let (target, head, input) = input;
+    let limits = Limits { target: usize::from(target), head: 2 * usize::from(head) };
+    let whole = request::parse(input, &limits);
+    for end in 0..input.len().min(600) {
+        let part = request::parse(&input[..end], &limits);
+        assert!(part == Ok(None) || part == whole, "at {end}: {part:?}, not {whole:?}");
+    }
+    if let Ok(Some(request)) = whole {
+        let head = &input[..request.head_len];
+        assert!(head.len() <= limits.head && request.target.len() <= limits.target);
+        assert!(head.ends_with(b"\r\n\r\n"));
+        for line in head.split_inclusive(|byte| *byte == b'\n') {
+            assert!(line.ends_with(b"\r\n"));
+        }
+    }
+});
