@@ -1,8 +1,8 @@
 //! Files beneath a root, by the kernel's own rule.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
@@ -19,8 +19,10 @@ pub struct OpenFile {
     pub kind: FileKind,
     /// Its length in bytes.
     pub len: u64,
-    /// Last modification, nanoseconds since 1970 (negative before).
-    pub modified_ns: i128,
+    /// Last modification, seconds since 1970 (negative before).
+    pub modified: i64,
+    /// Nanoseconds after that second.
+    pub modified_nanos: u32,
     /// Inode number; tells two files of one length and time apart.
     pub inode: u64,
 }
@@ -71,10 +73,47 @@ impl Root {
             fd,
             kind,
             len: stat.st_size as u64,
-            modified_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
+            modified: stat.st_mtime,
+            modified_nanos: stat.st_mtime_nsec as u32,
             inode: stat.st_ino,
         })
     }
+}
+
+/// Appends the `len` bytes of `file` from `offset` on to `out`, which keeps
+/// what it has if that fails.
+///
+/// # Errors
+/// `UnexpectedEof` when the file is shorter than that (it was truncated since
+/// its length was asked for); otherwise what pread(2) says.
+pub fn append(file: BorrowedFd<'_>, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
+    let before = out.len();
+    out.resize(before + len, 0);
+    let read = read_exact(file, offset, &mut out[before..]);
+    if read.is_err() {
+        out.truncate(before);
+    }
+    read
+}
+
+fn read_exact(file: BorrowedFd<'_>, mut offset: u64, mut buffer: &mut [u8]) -> io::Result<()> {
+    while !buffer.is_empty() {
+        let count = rustix::io::pread(file, &mut *buffer, offset)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        offset += count as u64;
+        buffer = &mut buffer[count..];
+    }
+    Ok(())
+}
+
+/// The name that an open file had last, for messages: what /proc says of its
+/// descriptor.
+#[must_use]
+pub fn name_of(file: BorrowedFd<'_>) -> PathBuf {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::read_link(&link).unwrap_or_else(|_| PathBuf::from(link))
 }
 
 #[cfg(test)]
@@ -91,9 +130,22 @@ mod tests {
         let root = Root::open(directory.path()).unwrap();
         let file = root.open_file(b"a").unwrap();
         assert_eq!((file.kind, file.len), (FileKind::Regular, 3));
-        assert!(file.modified_ns > 0);
+        assert!(file.modified > 0 && file.modified_nanos < 1_000_000_000);
         assert_eq!(root.open_file(b"").unwrap().kind, FileKind::Directory);
         assert_eq!(root.open_file(b"b").unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn appends_a_part_of_a_file_or_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("a"), b"abcdef").unwrap();
+        let file = Root::open(directory.path()).unwrap().open_file(b"a").unwrap().fd;
+        let mut out = b"-".to_vec();
+        append(file.as_fd(), 2, 3, &mut out).unwrap();
+        assert_eq!(out, b"-cde");
+        let error = append(file.as_fd(), 2, 5, &mut out).unwrap_err();
+        assert_eq!((error.kind(), &out[..]), (io::ErrorKind::UnexpectedEof, &b"-cde"[..]));
+        assert!(name_of(file.as_fd()).ends_with("a"));
     }
 
     #[test]
