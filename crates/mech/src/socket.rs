@@ -28,17 +28,35 @@ impl Default for ListenOptions {
 /// A non-blocking TCP socket that listens on `address`.
 ///
 /// `TCP_NODELAY` is set here because accepted sockets inherit it (tcp(7)): no
-/// connection pays a setsockopt(2) of its own.
+/// connection pays a setsockopt(2) of its own. An IPv6 socket takes no IPv4
+/// connections (`IPV6_V6ONLY`): `0.0.0.0` and `[::]` can have one port each.
 ///
 /// # Errors
 /// `EADDRINUSE`, `EADDRNOTAVAIL`, `EACCES` (ports below 1024), `EMFILE`.
 pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd> {
-    let fd = tcp(address)?;
-    sockopt::set_socket_reuseaddr(&fd, true)?;
+    let fd = for_bind(address)?;
     sockopt::set_socket_reuseport(&fd, options.reuse_port)?;
     sockopt::set_tcp_nodelay(&fd, true)?;
     rustix::net::bind(&fd, &address)?;
     rustix::net::listen(&fd, options.backlog)?;
+    Ok(fd)
+}
+
+/// Fails if a socket listens on `address` already, even one with `SO_REUSEPORT`
+/// that would share it: binding without that option is refused then.
+///
+/// # Errors
+/// Those of [`listen`].
+pub fn check_free(address: SocketAddr) -> io::Result<()> {
+    Ok(rustix::net::bind(for_bind(address)?, &address)?)
+}
+
+fn for_bind(address: SocketAddr) -> io::Result<OwnedFd> {
+    let fd = tcp(address)?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
     Ok(fd)
 }
 
@@ -95,4 +113,23 @@ fn bind_without_port(fd: &OwnedFd) -> io::Result<()> {
         size_of::<libc::c_int>() as libc::socklen_t,
     ))
     .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_shared_is_not_free() {
+        let options = ListenOptions { reuse_port: true, ..ListenOptions::default() };
+        let first = listen("127.0.0.1:0".parse().unwrap(), options).unwrap();
+        let address = local_address(first.as_fd()).unwrap();
+        let second = listen(address, options).unwrap();
+        let error = check_free(address).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        drop((first, second));
+        check_free(address).unwrap();
+    }
 }
