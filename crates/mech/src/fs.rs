@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
 /// A directory that nothing is opened outside of.
 #[derive(Debug)]
@@ -36,6 +37,45 @@ pub enum FileKind {
     Directory,
     /// A socket, FIFO or device: nothing to serve.
     Other,
+}
+
+/// What it means that [`Root::open_file`] failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// There is no such file beneath the root.
+    Missing,
+    /// There is, and this process may not read it, or nobody can: a socket, a
+    /// device without driver.
+    Forbidden,
+    /// The process or the system is out of descriptors or memory, or a rename
+    /// kept racing: it may work later.
+    Exhausted,
+    /// Something is wrong with the file system or the root.
+    Broken,
+}
+
+impl Cause {
+    /// The cause behind an error of [`Root::open_file`].
+    #[must_use]
+    pub fn of(error: &io::Error) -> Cause {
+        match Errno::from_io_error(error) {
+            // EXDEV is openat2's word for a path that leads out of the root; EINVAL
+            // and EILSEQ are what some file systems say of names they cannot have.
+            Some(
+                Errno::NOENT
+                | Errno::NOTDIR
+                | Errno::NAMETOOLONG
+                | Errno::LOOP
+                | Errno::XDEV
+                | Errno::INVAL
+                | Errno::ILSEQ,
+            ) => Cause::Missing,
+            // ENXIO is what open(2) says of a socket.
+            Some(Errno::ACCESS | Errno::PERM | Errno::NXIO | Errno::NODEV) => Cause::Forbidden,
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => Cause::Exhausted,
+            _ => Cause::Broken,
+        }
+    }
 }
 
 impl Root {
@@ -132,7 +172,9 @@ mod tests {
         assert_eq!((file.kind, file.len), (FileKind::Regular, 3));
         assert!(file.modified > 0 && file.modified_nanos < 1_000_000_000);
         assert_eq!(root.open_file(b"").unwrap().kind, FileKind::Directory);
-        assert_eq!(root.open_file(b"b").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(Cause::of(&root.open_file(b"b").unwrap_err()), Cause::Missing);
+        std::os::unix::net::UnixListener::bind(directory.path().join("s")).unwrap();
+        assert_eq!(Cause::of(&root.open_file(b"s").unwrap_err()), Cause::Forbidden);
     }
 
     #[test]
@@ -159,7 +201,8 @@ mod tests {
         let root = Root::open(&inside).unwrap();
         for path in [&b"../secret"[..], b"relative", b"absolute", b"/etc/passwd", b"x/../../secret"]
         {
-            assert!(root.open_file(path).is_err(), "{}", path.escape_ascii());
+            let error = root.open_file(path).unwrap_err();
+            assert_eq!(Cause::of(&error), Cause::Missing, "{}", path.escape_ascii());
         }
     }
 }
