@@ -1,0 +1,139 @@
+//! The coroutine of a connection: one for all mechanisms.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use http1::{Refusal, Status};
+use mech::net::{Body, Conn};
+use tracing::warn;
+
+use super::site::{Next, Site};
+use super::stats::Counters;
+
+/// How long a connection that is closed for a fault is read on, so that the client finds the reply.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Serves one connection from its first byte to its last.
+pub(super) async fn serve(conn: Conn<'_>, site: &Site<'_>) {
+    let _count = Count::new(site.counters);
+    if let Err(error) = converse(&conn, site).await {
+        match error.kind() {
+            io::ErrorKind::TimedOut => site.counters.time_outs.add(1),
+            _ => site.counters.errors.add(1),
+        }
+    }
+}
+
+/// Answers, sends, receives, until one side has had enough.
+async fn converse(conn: &Conn<'_>, site: &Site<'_>) -> io::Result<()> {
+    // Whether the deadline is that of a request which has begun: more bytes do not move it.
+    let mut begun = false;
+    loop {
+        let step = conn.io(|io| site.answer(io, conn.net()));
+        if step.answered {
+            begun = false;
+            send(conn, site, step.body).await?;
+        }
+        match step.next {
+            Next::Receive => {}
+            Next::Again => continue,
+            Next::Skip(len) => skip(conn, site, len).await?,
+            Next::Close => return Ok(()),
+            Next::Linger => return linger(conn).await,
+        }
+        let partial = conn.input_len() > 0;
+        if !(begun && partial) {
+            let time_outs = &site.time_outs;
+            conn.set_deadline(if partial { time_outs.header } else { time_outs.idle });
+        }
+        begun = partial;
+        match conn.fill_idle().await {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if begun && error.kind() == io::ErrorKind::TimedOut => {
+                site.counters.time_outs.add(1);
+                return tell_late(conn, site).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Sends the output and `body`.
+async fn send(conn: &Conn<'_>, site: &Site<'_>, body: Body) -> io::Result<()> {
+    let file = match &body {
+        Body::File { file, .. } => Some(Rc::clone(file)),
+        _ => None,
+    };
+    match conn.send(body, site.time_outs.idle).await {
+        Ok(count) => {
+            site.counters.bytes_sent.add(count);
+            Ok(())
+        }
+        Err(error) => {
+            if let (Some(file), io::ErrorKind::UnexpectedEof) = (file, error.kind()) {
+                let name = mech::fs::name_of(file.as_fd());
+                warn!("{} shrank while it was sent: connection cut", name.display());
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Receives and drops `left` bytes.
+async fn skip(conn: &Conn<'_>, site: &Site<'_>, mut left: u64) -> io::Result<()> {
+    conn.set_deadline(site.time_outs.header);
+    while left > 0 {
+        if conn.fill().await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        left -= conn.io(|io| {
+            let count = left.min(io.input.len() as u64);
+            (count as usize, count)
+        });
+    }
+    Ok(())
+}
+
+/// Answers a request whose head did not come in time, and closes.
+async fn tell_late(conn: &Conn<'_>, site: &Site<'_>) -> io::Result<()> {
+    let refusal = Refusal { status: Status::RequestTimeout, reason: "" };
+    conn.io(|io| {
+        site.refuse(refusal, io.output);
+        (io.input.len(), ())
+    });
+    conn.set_deadline(Some(LINGER));
+    send(conn, site, Body::None).await?;
+    linger(conn).await
+}
+
+/// Ends the sending side, and reads on for a while.
+async fn linger(conn: &Conn<'_>) -> io::Result<()> {
+    conn.shutdown()?;
+    conn.set_deadline(Some(LINGER));
+    loop {
+        conn.io(|io| (io.input.len(), ()));
+        // Whether the client has seen the end or just goes on, it has had its time.
+        if !matches!(conn.fill().await, Ok(1..)) {
+            return Ok(());
+        }
+    }
+}
+
+/// Counts a connection, also when its coroutine is dropped.
+struct Count<'w>(&'w Counters);
+
+impl<'w> Count<'w> {
+    fn new(counters: &'w Counters) -> Count<'w> {
+        counters.connections.add(1);
+        Count(counters)
+    }
+}
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        self.0.closed.add(1);
+    }
+}

@@ -1,0 +1,286 @@
+//! The web server: static files, or always the same bytes, over any dispatch mechanism.
+//!
+//! A [`Server`] is a few workers, each a thread with everything of its own (`worker.rs`). A worker
+//! runs one coroutine per connection (`connection.rs`), which asks the worker's site what to answer
+//! (`site.rs`); that finds files (`files.rs`) and writes replies (`reply.rs`).
+
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use mech::dispatch::{self, Mechanism};
+use mech::fileio::Backend;
+use mech::fs::Root;
+use mech::net::{AcceptBatch, Remote};
+use mech::socket::{self, ListenOptions};
+use tracing::error;
+
+mod clock;
+mod connection;
+mod files;
+mod reply;
+mod signals;
+mod site;
+mod stats;
+mod worker;
+
+pub use signals::StopSignals;
+use stats::Counters;
+pub use stats::Statistics;
+
+/// What is served.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// The files beneath a directory.
+    Directory(Arc<Root>),
+    /// So many bytes to every request, without touching a file.
+    Fixed(usize),
+}
+
+/// Everything that a server can be told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What is served.
+    pub source: Source,
+    /// Where; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// How each worker waits.
+    pub mechanism: &'static Mechanism,
+    /// What the mechanism is told.
+    pub dispatch: dispatch::Options,
+    /// How many connections are accepted per wait.
+    pub accept_batch: AcceptBatch,
+    /// What moves a file's bytes. `None`: small files are read and sent with their head, large ones
+    /// go through the backend that measures best.
+    pub files: Option<&'static Backend>,
+    /// Threads. With more than one, each has a listening socket of its own (`SO_REUSEPORT`).
+    pub workers: NonZeroUsize,
+    /// Whether each worker stays on a processor of its own.
+    pub pin: bool,
+    /// How long a request's head may take from its first byte on; `None`: for ever.
+    pub header_time_out: Option<Duration>,
+    /// How long a connection may be silent between requests, or take nothing of a reply.
+    pub idle_time_out: Option<Duration>,
+    /// How long requests may go on after the server was asked to stop.
+    pub grace: Duration,
+}
+
+impl Config {
+    /// The defaults: one worker on a free port of this machine's loopback address.
+    #[must_use]
+    pub fn new(source: Source, mechanism: &'static Mechanism) -> Config {
+        Config {
+            source,
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+            mechanism,
+            dispatch: dispatch::Options::default(),
+            accept_batch: AcceptBatch::All,
+            files: None,
+            workers: NonZeroUsize::MIN,
+            pin: false,
+            header_time_out: Some(Duration::from_secs(10)),
+            idle_time_out: Some(Duration::from_secs(60)),
+            grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A running server. Dropping it asks it to stop.
+#[derive(Debug)]
+pub struct Server {
+    addresses: Vec<SocketAddr>,
+    counters: Vec<Arc<Counters>>,
+    stopper: Stopper,
+    reports: Receiver<Report>,
+}
+
+/// What a worker tells its server.
+enum Report {
+    /// It accepts connections.
+    Ready(Remote),
+    /// It has ended, on request or because it could not go on.
+    Ended(anyhow::Result<()>),
+}
+
+/// Asks a server to stop, from any thread.
+#[derive(Clone, Default)]
+pub struct Stopper(Vec<Remote>);
+
+impl Stopper {
+    /// Ends accepting and closes idle connections; requests under way may finish within the grace.
+    pub fn stop(&self) {
+        for worker in &self.0 {
+            // It fails when the worker has ended already.
+            let _ = worker.stop();
+        }
+    }
+}
+
+impl std::fmt::Debug for Stopper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Stopper").field(&self.0.len()).finish()
+    }
+}
+
+impl Server {
+    /// Binds every address, starts the workers, and returns when all of them accept.
+    ///
+    /// # Errors
+    /// An address that cannot be bound, a mechanism that cannot be set up, too few descriptors: one
+    /// chain with the remedy. Nothing keeps running then.
+    pub fn start(config: Config) -> anyhow::Result<Server> {
+        let cpus = if config.pin { processors(config.workers)? } else { Vec::new() };
+        let (addresses, sockets) = bind(&config)?;
+        let config = Arc::new(config);
+        let (sender, reports) = channel();
+        let mut counters = Vec::new();
+        for (index, sockets) in sockets.into_iter().enumerate() {
+            let counter = Arc::new(Counters::default());
+            counters.push(Arc::clone(&counter));
+            let plan = worker::Plan {
+                config: Arc::clone(&config),
+                sockets,
+                cpu: cpus.get(index).copied(),
+                counters: counter,
+            };
+            let sender = sender.clone();
+            let work = move || {
+                let ready = |remote| drop(sender.send(Report::Ready(remote)));
+                let ended = catch_unwind(AssertUnwindSafe(|| worker::run(plan, ready)))
+                    .unwrap_or_else(|_| Err(anyhow!("it panicked: a defect")))
+                    .with_context(|| format!("worker {index}"));
+                // Nobody listens any more when the server was given up.
+                let _ = sender.send(Report::Ended(ended));
+            };
+            thread::Builder::new()
+                .name(format!("worker {index}"))
+                .spawn(work)
+                .context("cannot start a thread (--workers)")?;
+        }
+        drop(sender);
+        let mut server = Server { addresses, counters, stopper: Stopper::default(), reports };
+        while server.stopper.0.len() < server.counters.len() {
+            match server.reports.recv() {
+                Ok(Report::Ready(remote)) => server.stopper.0.push(remote),
+                Ok(Report::Ended(result)) => result?,
+                Err(_) => bail!("a worker ended before it began"),
+            }
+        }
+        Ok(server)
+    }
+
+    /// Finds what [`Server::start`] would find wrong with `config`, and starts nothing.
+    ///
+    /// # Errors
+    /// As [`Server::start`], as far as it can be known without a worker.
+    pub fn check(config: &Config) -> anyhow::Result<()> {
+        if config.pin {
+            processors(config.workers)?;
+        }
+        bind(config).map(drop)
+    }
+
+    /// The addresses as they are bound, in the order of the configuration.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The handle by which other threads stop this server.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// What the workers have done so far.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        Statistics::sum(self.counters.iter().map(Arc::as_ref))
+    }
+
+    /// Waits until the server has stopped.
+    ///
+    /// # Errors
+    /// The failure of a worker that could not go on. It is logged at once, and the other workers
+    /// are asked to stop: no server goes on with some of its workers missing.
+    pub fn wait(&self) -> anyhow::Result<()> {
+        let mut failure = None;
+        while let Ok(report) = self.reports.recv() {
+            if let Report::Ended(Err(reason)) = report {
+                error!("{reason:#}; stopping the server");
+                self.stopper.stop();
+                failure.get_or_insert(reason);
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stopper.stop();
+    }
+}
+
+/// A processor for each worker, of those that this process may use.
+fn processors(workers: NonZeroUsize) -> anyhow::Result<Vec<usize>> {
+    let mut cpus = mech::process::usable_cpus().context("cannot learn the processors (--pin)")?;
+    if cpus.len() < workers.get() {
+        bail!(crate::error::UsageError::new(format!(
+            "--pin: {workers} workers need as many processors, and there are {}; use --workers {}",
+            cpus.len(),
+            cpus.len(),
+        )));
+    }
+    cpus.truncate(workers.get());
+    Ok(cpus)
+}
+
+/// Binds every address: the addresses as they came out, and each worker's sockets. All are bound
+/// before any worker accepts, because each socket takes its share of the connections from then on.
+fn bind(config: &Config) -> anyhow::Result<(Vec<SocketAddr>, Vec<Vec<OwnedFd>>)> {
+    let mut sockets: Vec<Vec<OwnedFd>> = (0..config.workers.get()).map(|_| Vec::new()).collect();
+    let mut addresses = Vec::new();
+    for &asked in &config.listen {
+        addresses.push(bind_one(asked, &mut sockets).map_err(|error| cannot_listen(asked, error))?);
+    }
+    Ok((addresses, sockets))
+}
+
+fn bind_one(asked: SocketAddr, sockets: &mut [Vec<OwnedFd>]) -> io::Result<SocketAddr> {
+    let reuse_port = sockets.len() > 1;
+    if reuse_port && asked.port() != 0 {
+        // Otherwise a second server of the same user would silently take half of the connections.
+        socket::check_free(asked)?;
+    }
+    let options = ListenOptions { reuse_port, ..ListenOptions::default() };
+    let mut address = asked;
+    for worker in sockets {
+        let socket = socket::listen(address, options)?;
+        address = socket::local_address(socket.as_fd())?;
+        worker.push(socket);
+    }
+    Ok(address)
+}
+
+fn cannot_listen(address: SocketAddr, error: io::Error) -> anyhow::Error {
+    let port = address.port();
+    let remedy = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!("port {port} is taken; choose another, or 0 for a free one")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("port {port} is for the superuser; choose one above 1023")
+        }
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_string(),
+        _ => format!("{error}; raise 'ulimit -n' if that is about open files"),
+    };
+    anyhow!("cannot listen on --listen {address}: {remedy}")
+}

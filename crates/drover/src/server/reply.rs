@@ -1,0 +1,172 @@
+//! Replies: from what was asked for and what was found to a head, and a body behind it.
+
+use std::rc::Rc;
+
+use http1::conditional::{self, Outcome};
+use http1::range::{self, ByteRange, Ranges};
+use http1::response::{Common, Head};
+use http1::{Method, Refusal, Request, Status};
+use mech::fs;
+use mech::net::Body;
+use std::os::fd::AsFd;
+
+use super::files::Entry;
+
+/// The value of `Server`.
+pub(super) const SERVER: &str = "drover";
+
+/// A reply whose head stands in the output; a small body may stand there too.
+pub(super) struct Reply {
+    pub(super) status: Status,
+    pub(super) body: Body,
+}
+
+impl Reply {
+    /// A reply that stands in the output as a whole.
+    pub(super) fn written(status: Status) -> Reply {
+        Reply { status, body: Body::None }
+    }
+}
+
+/// Answers that the request is not granted, in one line for people.
+pub(super) fn refusal(
+    refusal: Refusal,
+    common: &Common<'_>,
+    with_body: bool,
+    out: &mut Vec<u8>,
+) -> Reply {
+    let head = Head::new(out, refusal.status, common);
+    match refusal.status {
+        Status::MethodNotAllowed => head.allow("GET, HEAD"),
+        _ => head,
+    }
+    .text(refusal.reason, with_body);
+    Reply::written(refusal.status)
+}
+
+/// Sends the client to the path with the slash.
+pub(super) fn redirect(
+    name: &[u8],
+    query: Option<&[u8]>,
+    common: &Common<'_>,
+    with_body: bool,
+    out: &mut Vec<u8>,
+) -> Reply {
+    let status = Status::MovedPermanently;
+    Head::new(out, status, common).directory_location(name, query).text("", with_body);
+    Reply::written(status)
+}
+
+/// Answers a request for a file: with all of it, a part, or the news that there are none.
+///
+/// Bodies of at most `in_memory` bytes are read into `out`, behind their head; longer ones are left
+/// to the file backend.
+pub(super) fn file(
+    entry: &Entry,
+    request: &Request<'_>,
+    common: &Common<'_>,
+    now: u64,
+    in_memory: u64,
+    out: &mut Vec<u8>,
+) -> Reply {
+    let with_body = request.method != Method::Head;
+    let validators = &entry.validators;
+    // A time in the future would promise what the clock cannot keep (RFC 9110 section 8.8.2.1).
+    let modified = http1::date::format(validators.modified.min(now));
+    let head = |out, status| Head::new(out, status, common);
+    let whole = ByteRange { start: 0, end: entry.len };
+    let (status, part) = match conditional::evaluate(&request.conditions, validators) {
+        Outcome::NotModified => {
+            let status = Status::NotModified;
+            head(out, status).last_modified(&modified).etag(&validators.etag).finish();
+            return Reply::written(status);
+        }
+        Outcome::PreconditionFailed => {
+            let status = Status::PreconditionFailed;
+            head(out, status).text("", with_body);
+            return Reply::written(status);
+        }
+        Outcome::IgnoreRange => (Status::Ok, whole),
+        Outcome::Proceed => match request.range.map(|value| range::parse(value, entry.len)) {
+            Some(Ranges::Satisfiable(part)) => (Status::PartialContent, part),
+            Some(Ranges::Unsatisfiable) => {
+                let status = Status::RangeNotSatisfiable;
+                head(out, status).unsatisfied_range(entry.len).text("", with_body);
+                return Reply::written(status);
+            }
+            Some(Ranges::Several | Ranges::Ignore) | None => (Status::Ok, whole),
+        },
+    };
+    let before = out.len();
+    let mut head = head(out, status).content_type(entry.content_type).content_length(part.len());
+    if status == Status::PartialContent {
+        head = head.content_range(part, entry.len);
+    }
+    head.last_modified(&modified).etag(&validators.etag).accept_ranges().finish();
+    if !with_body || part.len() == 0 {
+        return Reply::written(status);
+    }
+    if part.len() > in_memory {
+        let file = Rc::clone(&entry.file);
+        return Reply { status, body: Body::File { file, offset: part.start, len: part.len() } };
+    }
+    match fs::append(entry.file.as_fd(), part.start, part.len() as usize, out) {
+        Ok(()) => Reply::written(status),
+        Err(_) => {
+            // Its head has not left yet, so the client can still be told.
+            out.truncate(before);
+            let status = Status::InternalServerError;
+            refusal(Refusal { status, reason: "the file could not be read" }, common, true, out)
+        }
+    }
+}
+
+/// A body that is always the same: `--reply-size`, the micro-server of the papers.
+pub(super) struct Fixed {
+    body: Rc<[u8]>,
+    /// Head, and body if it is small, of the usual reply in the current second.
+    usual: Vec<u8>,
+    in_memory: bool,
+}
+
+/// From here on a body in memory is cheaper to send from where it is than to copy behind a head.
+const COPIED_MOST: usize = 16 * 1024;
+
+impl Fixed {
+    pub(super) fn new(size: usize) -> Fixed {
+        let body = vec![b'x'; size].into();
+        Fixed { body, usual: Vec::new(), in_memory: size <= COPIED_MOST }
+    }
+
+    /// Prepares the usual reply, to an HTTP/1.1 GET on a connection that persists.
+    pub(super) fn prepare(&mut self, common: &Common<'_>) {
+        let mut usual = std::mem::take(&mut self.usual);
+        usual.clear();
+        self.head(common, &mut usual);
+        if self.in_memory {
+            usual.extend_from_slice(&self.body);
+        }
+        self.usual = usual;
+    }
+
+    /// The usual reply.
+    pub(super) fn usual(&self, out: &mut Vec<u8>) -> Reply {
+        out.extend_from_slice(&self.usual);
+        let body = if self.in_memory { Body::None } else { Body::Shared(Rc::clone(&self.body)) };
+        Reply { status: Status::Ok, body }
+    }
+
+    /// Any other reply.
+    pub(super) fn unusual(&self, common: &Common<'_>, with_body: bool, out: &mut Vec<u8>) -> Reply {
+        self.head(common, out);
+        let body = if with_body { Body::Shared(Rc::clone(&self.body)) } else { Body::None };
+        Reply { status: Status::Ok, body }
+    }
+
+    fn head(&self, common: &Common<'_>, out: &mut Vec<u8>) {
+        Head::new(out, Status::Ok, common)
+            .content_type(http1::mime::DEFAULT)
+            .content_length(self.body.len() as u64)
+            .finish();
+    }
+}

@@ -1,0 +1,215 @@
+//! What one worker serves: it turns the bytes that a connection has received into the bytes that it
+//! is to send. No I/O on sockets here, so the same site serves over every mechanism.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use http1::response::{Common, Connection};
+use http1::{Framing, Limits, Method, Refusal, Request, Status, request};
+use mech::net::{Body, Io, Net};
+use tracing::warn;
+
+use super::clock::{Clock, Throttle};
+use super::files::{Files, Found, Lost};
+use super::reply::{self, Fixed, Reply, SERVER};
+use super::stats::Counters;
+
+/// The longest heads that are read; the input buffer is as long as the longest.
+pub(super) const LIMITS: Limits = Limits { target: 8 * 1024, head: 16 * 1024 };
+
+/// A request's body is passed over up to this length; behind a longer one the connection is closed.
+const SKIPPED_MOST: u64 = 64 * 1024;
+
+/// Replies of pipelined requests are gathered up to this length, then sent.
+const GATHERED_MOST: usize = 64 * 1024;
+
+/// How long a connection may take for what; `None`: as long as it likes.
+#[derive(Clone, Copy)]
+pub(super) struct TimeOuts {
+    /// From the first byte of a request to the end of its head (or of its body).
+    pub(super) header: Option<Duration>,
+    /// Between requests, and for taking any byte of a reply.
+    pub(super) idle: Option<Duration>,
+}
+
+/// What is to be done after the requests in the input were answered.
+pub(super) struct Step {
+    /// Whether a reply stands in the output.
+    pub(super) answered: bool,
+    /// To be sent behind the output.
+    pub(super) body: Body,
+    pub(super) next: Next,
+}
+
+/// What comes after the output is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Receive: the input holds no complete request.
+    Receive,
+    /// Look at the input again.
+    Again,
+    /// Pass over so many bytes that have not been received yet: a request's body.
+    Skip(u64),
+    /// Close.
+    Close,
+    /// Close, after reading what the client may still be sending: closing with unread input makes
+    /// the kernel send a reset, which can destroy the reply on its way (RFC 9112 section 9.6).
+    Linger,
+}
+
+/// What is served.
+pub(super) enum Content {
+    /// Files; those of at most `in_memory` bytes are read, the others left to the file backend.
+    Files { files: Files, in_memory: u64 },
+    /// Always the same bytes.
+    Fixed(Fixed),
+}
+
+/// A worker's site.
+pub(super) struct Site<'w> {
+    state: RefCell<State>,
+    pub(super) counters: &'w Counters,
+    pub(super) time_outs: TimeOuts,
+}
+
+struct State {
+    clock: Clock,
+    content: Content,
+    complaints: Throttle,
+}
+
+impl<'w> Site<'w> {
+    pub(super) fn new(
+        content: Content,
+        time_outs: TimeOuts,
+        counters: &'w Counters,
+        net: &Net,
+    ) -> Site<'w> {
+        let clock = Clock::new(net.now());
+        let mut state = State { clock, content, complaints: Throttle::default() };
+        state.prepare();
+        Site { state: RefCell::new(state), counters, time_outs }
+    }
+
+    /// Answers the complete requests in the input, as far as one send can carry the replies, and
+    /// says how much of the input that was.
+    pub(super) fn answer(&self, io: Io<'_>, net: &Net) -> (usize, Step) {
+        let Io { input, output } = io;
+        let state = &mut *self.state.borrow_mut();
+        if state.clock.tick(net.now()) {
+            state.prepare();
+        }
+        let mut step = Step { answered: false, body: Body::None, next: Next::Receive };
+        let mut consumed = 0;
+        while consumed < input.len() {
+            let request = match request::parse(&input[consumed..], &LIMITS) {
+                Ok(Some(request)) => request,
+                Ok(None) => break,
+                Err(refusal) => {
+                    self.refuse_with(state, refusal, output);
+                    return (input.len(), Step { answered: true, next: Next::Linger, ..step });
+                }
+            };
+            consumed += request.head_len;
+            step.answered = true;
+            let skipped = body_to_skip(&request);
+            let persists = request.keep_alive && skipped.is_some() && !net.stopping();
+            let reply = state.reply(&request, persists, net, output);
+            self.counters.requests.add(1);
+            self.counters.reply(reply.status);
+            step.body = reply.body;
+            let left = input.len() - consumed;
+            let Some(skipped) = skipped.filter(|_| persists) else {
+                let silent = left == 0 && request.framing == Framing::None;
+                step.next = if silent { Next::Close } else { Next::Linger };
+                return (input.len(), step);
+            };
+            if skipped > left as u64 {
+                step.next = Next::Skip(skipped - left as u64);
+                return (input.len(), step);
+            }
+            consumed += skipped as usize;
+            if !matches!(step.body, Body::None) || output.len() >= GATHERED_MOST {
+                if consumed < input.len() {
+                    step.next = Next::Again;
+                }
+                break;
+            }
+        }
+        (consumed, step)
+    }
+
+    /// Answers a client that was not heard out.
+    pub(super) fn refuse(&self, refusal: Refusal, output: &mut Vec<u8>) {
+        self.refuse_with(&self.state.borrow(), refusal, output);
+    }
+
+    fn refuse_with(&self, state: &State, refusal: Refusal, output: &mut Vec<u8>) {
+        let common = state.common(Connection::Close);
+        let reply = reply::refusal(refusal, &common, true, output);
+        self.counters.reply(reply.status);
+    }
+}
+
+impl State {
+    fn common(&self, connection: Connection) -> Common<'_> {
+        Common { server: SERVER, date: self.clock.date(), connection }
+    }
+
+    /// Another second has begun.
+    fn prepare(&mut self) {
+        if let Content::Fixed(fixed) = &mut self.content {
+            let date = self.clock.date();
+            fixed.prepare(&Common { server: SERVER, date, connection: Connection::Implied });
+        }
+    }
+
+    fn reply(
+        &mut self,
+        request: &Request<'_>,
+        persists: bool,
+        net: &Net,
+        out: &mut Vec<u8>,
+    ) -> Reply {
+        let connection = Connection::new(request.version, persists);
+        let common = Common { server: SERVER, date: self.clock.date(), connection };
+        let with_body = request.method != Method::Head;
+        if request.method == Method::Other {
+            let refusal = Refusal { status: Status::MethodNotAllowed, reason: "" };
+            return reply::refusal(refusal, &common, with_body, out);
+        }
+        let (files, in_memory) = match &mut self.content {
+            Content::Fixed(fixed) if connection == Connection::Implied && with_body => {
+                return fixed.usual(out);
+            }
+            Content::Fixed(fixed) => return fixed.unusual(&common, with_body, out),
+            Content::Files { files, in_memory } => (files, *in_memory),
+        };
+        match files.find(request.path) {
+            Ok(Found::File(entry)) => {
+                reply::file(&entry, request, &common, self.clock.seconds(), in_memory, out)
+            }
+            Ok(Found::Redirect { name, query }) => {
+                reply::redirect(name, query, &common, with_body, out)
+            }
+            Err(Lost::Refused(refusal)) => reply::refusal(refusal, &common, with_body, out),
+            Err(Lost::Failed(refusal, error)) => {
+                if let Some(others) = self.complaints.ask(net.now()) {
+                    let path = request.path.escape_ascii();
+                    warn!("cannot open {path}: {error} ({others} like this were not logged)");
+                }
+                reply::refusal(refusal, &common, with_body, out)
+            }
+        }
+    }
+}
+
+/// How many bytes of body separate this request from the next; `None`: too many to read, a number
+/// that is not known, or a body that may or may not come (the client waits for a 100).
+fn body_to_skip(request: &Request<'_>) -> Option<u64> {
+    match request.framing {
+        Framing::None => Some(0),
+        Framing::Length(len) if len <= SKIPPED_MOST && !request.expect_continue => Some(len),
+        Framing::Length(_) | Framing::Chunked => None,
+    }
+}

@@ -1,0 +1,100 @@
+//! One worker: a thread with its own mechanism, executor, timers, listening sockets and site.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use anyhow::Context;
+use mech::net::{Executor, Listener, Net, NetOptions, Remote};
+use tracing::warn;
+
+use super::clock::Throttle;
+use super::files::Files;
+use super::reply::Fixed;
+use super::site::{Content, LIMITS, Site, TimeOuts};
+use super::stats::Counters;
+use super::{Config, Source, connection};
+
+/// Bodies up to this length are read and sent with their head by one call when the choice of the
+/// file backend is ours: at this size a read costs as much as the second call that lends the pages.
+const IN_MEMORY_MOST: u64 = 16 * 1024;
+
+/// What a worker is made of.
+pub(super) struct Plan {
+    pub(super) config: Arc<Config>,
+    /// This worker's listening sockets.
+    pub(super) sockets: Vec<OwnedFd>,
+    /// The processor to stay on.
+    pub(super) cpu: Option<usize>,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// Serves until asked to stop. `ready` is called once connections can be accepted.
+pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> {
+    let Plan { config, sockets, cpu, counters } = plan;
+    if let Some(cpu) = cpu {
+        mech::process::pin_current_thread(cpu)
+            .with_context(|| format!("cannot stay on processor {cpu} (--pin)"))?;
+    }
+    let net = Net::open(&net_options(&config))
+        .with_context(|| format!("cannot set up --dispatch {}", config.mechanism.name))?;
+    let time_outs = TimeOuts { header: config.header_time_out, idle: config.idle_time_out };
+    let site = Site::new(content(&config), time_outs, &counters, &net);
+    let failure = RefCell::new(None);
+    let mut executor = Executor::new(&net, config.grace);
+    for socket in sockets {
+        let listener = Listener::open(&net, socket).context("cannot wait for connections")?;
+        executor.listen(listener, |listener| async {
+            if let Err(error) = accept(listener, &config, &net, &counters).await {
+                // A worker that accepts nothing any more must not go on in silence.
+                *failure.borrow_mut() = Some(error);
+                net.stop();
+            }
+        });
+    }
+    ready(net.remote());
+    executor.run(|conn| connection::serve(conn, &site)).context("the dispatch mechanism failed")?;
+    match failure.take() {
+        None => Ok(()),
+        Some(error) => Err(error).context("the listening socket failed"),
+    }
+}
+
+fn net_options(config: &Config) -> NetOptions {
+    let mut options = NetOptions::new(config.mechanism);
+    options.dispatch = config.dispatch;
+    options.input_capacity = LIMITS.head;
+    if let Some(files) = config.files {
+        options.files = files;
+    }
+    options
+}
+
+fn content(config: &Config) -> Content {
+    match &config.source {
+        Source::Fixed(size) => Content::Fixed(Fixed::new(*size)),
+        Source::Directory(root) => Content::Files {
+            files: Files::new(Arc::clone(root)),
+            // A backend that is asked for by name moves every body itself.
+            in_memory: if config.files.is_none() { IN_MEMORY_MOST } else { 0 },
+        },
+    }
+}
+
+async fn accept(
+    listener: Listener<'_>,
+    config: &Config,
+    net: &Net,
+    counters: &Counters,
+) -> io::Result<()> {
+    let mut throttle = Throttle::default();
+    listener
+        .run(config.accept_batch, |error| {
+            counters.accept_errors.add(1);
+            if let Some(others) = throttle.ask(net.now()) {
+                warn!("cannot accept: {error}; connections wait ({others} like this not logged)");
+            }
+        })
+        .await
+}
