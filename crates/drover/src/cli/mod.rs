@@ -4,6 +4,7 @@
 
 pub mod duration;
 mod lab;
+mod serve;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -30,6 +31,8 @@ struct Cli {
 /// The subcommands: a file each in this folder, and a line each here and in [`Command::run`].
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serve files over HTTP
+    Serve(serve::Args),
     /// Re-run the classic experiments on this machine and judge their claims
     Lab(lab::Args),
 }
@@ -37,8 +40,15 @@ enum Command {
 impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
+            Command::Serve(args) => serve::run(args),
             Command::Lab(args) => lab::run(args),
         }
+    }
+
+    /// How much the command says without being asked: a server tells what it has picked, and when
+    /// it stops.
+    fn verbosity(&self) -> u8 {
+        u8::from(matches!(self, Command::Serve(_)))
     }
 }
 
@@ -52,7 +62,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return report_parse_error(&error),
     };
-    set_up_logging(cli.verbose);
+    set_up_logging(cli.verbose + cli.command.verbosity());
     match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report_failure(&error),

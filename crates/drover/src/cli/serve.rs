@@ -1,0 +1,238 @@
+//! `drover serve`: flags of the web server.
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use mech::dispatch::{self, Mechanism};
+use mech::fileio::{self, Backend};
+use mech::fs::Root;
+use mech::net::AcceptBatch;
+use tracing::info;
+
+use super::duration;
+use crate::error::UsageError;
+use crate::server::{Config, Server, Source, StopSignals};
+
+/// Flags of `drover serve`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The directory whose files are served; nothing outside of it is
+    #[arg(default_value = ".")]
+    root: PathBuf,
+
+    /// Where to listen, HOST:PORT; port 0 takes a free one. May be given several times
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address)]
+    listen: Vec<SocketAddr>,
+
+    #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,
+          help = mechanism_help())]
+    dispatch: Choice<Mechanism>,
+
+    /// How connections are shared among workers: reuseport gives each a listening socket of its own
+    #[arg(long, value_name = "S", default_value = "auto", value_parser = ["auto", "reuseport"])]
+    accept: String,
+
+    /// How many connections are accepted per wait: a number, or 'all'
+    #[arg(long, value_name = "N", default_value = "all", value_parser = accept_batch)]
+    accept_batch: AcceptBatch,
+
+    #[arg(long, value_name = "B", default_value = "auto", value_parser = backend,
+          help = backend_help())]
+    files: Choice<Backend>,
+
+    /// How many threads serve, each with its own dispatch and connections
+    #[arg(long, value_name = "N", default_value = "1")]
+    workers: NonZeroUsize,
+
+    /// Keep each worker on a processor of its own
+    #[arg(long)]
+    pin: bool,
+
+    /// Answer every request with that many bytes and touch no file: the papers' micro web server
+    #[arg(long, value_name = "BYTES", conflicts_with = "root")]
+    reply_size: Option<usize>,
+
+    /// How long a request's head may take from its first byte on; 0: for ever
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
+    header_timeout: Duration,
+
+    /// How long a connection may be silent between requests, or take nothing of a reply; 0: for ever
+    #[arg(long, value_name = "T", default_value = "60s", value_parser = duration::parse)]
+    idle_timeout: Duration,
+
+    /// How long requests under way may go on after SIGTERM or SIGINT
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
+    grace: Duration,
+
+    /// Check the flags, the directory and the addresses, and serve nothing
+    #[arg(long)]
+    check: bool,
+}
+
+/// A row of one of mech's tables, or `None` for `auto`.
+#[derive(Debug)]
+struct Choice<T: 'static>(Option<&'static T>);
+
+impl<T> Clone for Choice<T> {
+    fn clone(&self) -> Self {
+        Choice(self.0)
+    }
+}
+
+/// Runs `drover serve`.
+pub(super) fn run(args: Args) -> anyhow::Result<()> {
+    let check = args.check;
+    let config = configuration(args)?;
+    if check {
+        Server::check(&config)?;
+        writeln!(io::stdout(), "no fault found; would serve with {}", describe(&config))?;
+        return Ok(());
+    }
+    mech::process::raise_open_files_limit().context("cannot raise the limit of open files")?;
+    let signals = StopSignals::catch().context("cannot catch SIGTERM and SIGINT")?;
+    let described = describe(&config);
+    let server = Server::start(config)?;
+    announce(&server)?;
+    info!("{described}");
+    let result = server.run_until(signals);
+    info!("stopped: {:?}", server.statistics());
+    result
+}
+
+fn configuration(args: Args) -> anyhow::Result<Config> {
+    let source = match args.reply_size {
+        Some(size) => Source::Fixed(size),
+        None => Source::Directory(Arc::new(open_root(&args.root)?)),
+    };
+    let mechanism = match args.dispatch.0 {
+        Some(mechanism) => {
+            check_usable(mechanism)?;
+            mechanism
+        }
+        None => dispatch::auto().context("no mechanism works here; see 'drover mechanisms'")?,
+    };
+    let some = |time: Duration| (!time.is_zero()).then_some(time);
+    Ok(Config {
+        listen: args.listen,
+        accept_batch: args.accept_batch,
+        files: args.files.0,
+        workers: args.workers,
+        pin: args.pin,
+        header_time_out: some(args.header_timeout),
+        idle_time_out: some(args.idle_timeout),
+        grace: args.grace,
+        ..Config::new(source, mechanism)
+    })
+}
+
+fn open_root(directory: &Path) -> anyhow::Result<Root> {
+    let refused = |reason: &dyn std::fmt::Display| {
+        let directory = directory.display();
+        UsageError::new(format!("cannot serve '{directory}': {reason}; ROOT must be a directory"))
+    };
+    let root = Root::open(directory).map_err(|error| refused(&error))?;
+    // Whether the kernel has openat2 shows at the first file; better here than at each request.
+    match root.open_file(b"") {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(error).context(
+            "openat2(2) is missing: Drover needs Linux 5.11, and a container that allows it",
+        ),
+        _ => Ok(root),
+    }
+}
+
+/// One line per address, the first thing on stdout: whoever started the server waits for it.
+fn announce(server: &Server) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    for address in server.addresses() {
+        writeln!(out, "listening on http://{address}")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// What was picked, on each axis.
+fn describe(config: &Config) -> String {
+    let workers = match config.workers.get() {
+        1 => "1 worker".to_string(),
+        workers => format!("{workers} workers, a listening socket each (reuseport)"),
+    };
+    let files = match (&config.source, config.files) {
+        (Source::Fixed(_), _) => "no files".to_string(),
+        (_, Some(backend)) => format!("files by {}", backend.name),
+        (_, None) => format!("small files from memory, large ones by {}", fileio::auto().name),
+    };
+    format!("dispatch {}, {workers}, {files}", config.mechanism.name)
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.to_socket_addrs()
+        .map_err(|error| error.to_string())
+        .and_then(|mut found| found.next().ok_or_else(|| "no address found".to_string()))
+        .map_err(|reason| format!("{reason}; write HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080"))
+}
+
+fn mechanism(text: &str) -> Result<Choice<Mechanism>, String> {
+    if text == "auto" {
+        return Ok(Choice(None));
+    }
+    let found = dispatch::by_name(text).ok_or_else(|| {
+        let usable = names(usable().map(|mechanism| mechanism.name));
+        format!("usable here are auto, {usable}; see 'drover mechanisms'")
+    })?;
+    Ok(Choice(Some(found)))
+}
+
+fn usable() -> impl Iterator<Item = &'static Mechanism> {
+    dispatch::ALL.iter().copied().filter(|mechanism| mechanism.probe().is_ok())
+}
+
+/// Refuses a mechanism that this kernel does not offer, and names the usable one that shares most
+/// of its features.
+fn check_usable(asked: &Mechanism) -> anyhow::Result<()> {
+    let Err(reason) = asked.probe() else { return Ok(()) };
+    let differences = |other: &&Mechanism| (other.features ^ asked.features).bits().count_ones();
+    let nearest = usable().min_by_key(differences).map_or("auto", |mechanism| mechanism.name);
+    bail!("--dispatch {} {reason}; the nearest that works here is {nearest}", asked.name)
+}
+
+fn mechanism_help() -> String {
+    format!("How a worker waits: auto, {}", names(dispatch::ALL.iter().map(|m| m.name)))
+}
+
+fn backend(text: &str) -> Result<Choice<Backend>, String> {
+    if text == "auto" {
+        return Ok(Choice(None));
+    }
+    let found = fileio::by_name(text).ok_or_else(|| format!("there are {}", backends()))?;
+    Ok(Choice(Some(found)))
+}
+
+fn backend_help() -> String {
+    format!(
+        "How a file's bytes reach the socket: {}. auto reads small files and sends them with \
+         their head; a backend by name moves every byte itself",
+        backends()
+    )
+}
+
+fn backends() -> String {
+    format!("auto, {}", names(fileio::ALL.iter().map(|backend| backend.name)))
+}
+
+fn names<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn accept_batch(text: &str) -> Result<AcceptBatch, String> {
+    match text {
+        "all" => Ok(AcceptBatch::All),
+        number => number
+            .parse::<NonZeroU32>()
+            .map(AcceptBatch::Most)
+            .map_err(|_| "write a number above 0, or all".to_string()),
+    }
+}
