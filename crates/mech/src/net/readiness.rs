@@ -72,6 +72,10 @@ impl ReadinessDriver {
             if let Some(fd) = &slot.fd {
                 self.dispatcher.want(fd.as_fd(), event.key, slot.armed)?;
             }
+        } else if slot.ready.contains(Ready::READABLE) && bits.contains(Ready::READABLE) {
+            // Two events become one bit: the second may have been the end of
+            // the stream, which a short read would leave unseen.
+            slot.flags |= Flags::GUESSED;
         }
         slot.ready |= bits;
         Ok(())
