@@ -7,15 +7,10 @@
 //! or there was an error, and is armed again; arming looks at the state, so
 //! nothing is lost between.
 //!
-//! Requests are only queued by `attach` and `detach` and submitted in order by
-//! the next wait, for no system call of their own. Two things follow:
-//! - A request names a descriptor *number*. If a descriptor is detached and
-//!   closed before its request was submitted, the request meets nobody or the
-//!   number's next owner, and the removal queued right behind takes it away
-//!   again; what it posted carries the serial of an attachment that is over.
-//! - An armed request holds the open file. close(2) after `detach` reaches the
-//!   peer when the removal has been submitted: by the next wait, before it
-//!   sleeps.
+//! `attach` only queues its request, for no system call of its own: the next
+//! wait submits it. `detach` submits at once, because an armed request holds the
+//! open file: close(2) would not reach the peer. It makes the kernel do all that
+//! is queued, so no request ever names a descriptor that has been closed.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -120,9 +115,12 @@ impl Readiness for UringPoll {
         let Attachment { serial, .. } = self.attached.remove(fd)?;
         // POLL_REMOVE would fail with EALREADY, and leave the request armed, if
         // an event had come since the last wait; a cancellation does not.
+        // POLL_REMOVE would fail with EALREADY, and leave the request armed, if
+        // an event had come since the last wait; a cancellation does not.
         let removal = opcode::AsyncCancel::new(user_data(fd, serial)).build();
         // SAFETY: a cancellation points to no memory.
-        unsafe { self.ring.push(&removal.user_data(REMOVAL)) }
+        unsafe { self.ring.push(&removal.user_data(REMOVAL))? };
+        self.ring.wait(Some(Duration::ZERO))
     }
 
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<Batch> {
@@ -173,35 +171,11 @@ mod tests {
         peer.write_all(b"x").unwrap();
         mechanism.detach(ours.as_fd(), KEY).unwrap();
         drop(ours);
-        assert_eq!(look(&mut mechanism), []);
-        assert_eq!(look(&mut mechanism), []);
         peer.set_nonblocking(true).unwrap();
-        let got = peer.read(&mut [0]).map_err(|error| error.kind());
-        assert_ne!(got, Err(io::ErrorKind::WouldBlock));
-    }
-
-    #[test]
-    fn close_reaches_the_peer_while_the_next_wait_sleeps() {
-        let mut mechanism = open(64);
-        let (ours, mut peer) = UnixStream::pair().unwrap();
-        let (other, mut waker) = UnixStream::pair().unwrap();
-        let other_key = Key { slot: 2, ..KEY };
-        mechanism.attach(ours.as_fd(), KEY, Interest::all()).unwrap();
-        mechanism.attach(other.as_fd(), other_key, Interest::all()).unwrap();
-        look(&mut mechanism);
-        mechanism.detach(ours.as_fd(), KEY).unwrap();
-        drop(ours);
-        let peer_side = std::thread::spawn(move || {
-            let end_of_stream = peer.read(&mut [0]);
-            waker.write_all(b"x").unwrap();
-            end_of_stream.unwrap()
-        });
-        let mut events = Vec::new();
-        while events.is_empty() {
-            mechanism.wait(None, &mut events).unwrap();
-        }
-        assert_eq!(events[0].key, other_key);
-        assert_eq!(peer_side.join().unwrap(), 0);
+        // We had not read what it sent.
+        let error = peer.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        assert_eq!(look(&mut mechanism), []);
     }
 
     #[test]
