@@ -4,6 +4,8 @@
 //! and the kernel posts completions only while that thread is in
 //! io_uring_enter(2) (`IORING_SETUP_DEFER_TASKRUN`, 6.1): no interrupt of
 //! running code, and events that come meanwhile are gathered into one.
+//! Some time after a ring has been dropped the kernel interrupts its thread once
+//! more to take the ring off it: a call that is not restarted returns `EINTR`.
 
 use std::io;
 use std::time::Duration;

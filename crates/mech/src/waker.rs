@@ -44,10 +44,10 @@ impl Waker {
         }
     }
 
-    /// Ends the wait.
+    /// Ends the wait; where nobody waits any more, does nothing.
     ///
     /// # Errors
-    /// `ESRCH` when the waker is a signal and the thread has ended.
+    /// What the kernel says; no error is known to happen.
     pub fn wake(&self) -> io::Result<()> {
         match &self.0 {
             Means::Eventfd(fd) => match rustix::io::write(fd, &1u64.to_ne_bytes()) {
@@ -58,7 +58,10 @@ impl Waker {
             Means::Signal { thread, number } => {
                 let process = rustix::process::getpid().as_raw_nonzero().get();
                 // SAFETY: tgkill takes three integers and touches no memory of ours.
-                syscall!(syscall(libc::SYS_tgkill, process, *thread, *number)).map(drop)
+                match syscall!(syscall(libc::SYS_tgkill, process, *thread, *number)) {
+                    Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
+                    _ => Ok(()),
+                }
             }
         }
     }

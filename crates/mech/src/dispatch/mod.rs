@@ -114,7 +114,9 @@ impl Features {
     /// A later arrival raises a new event by itself; what can be lost is an
     /// end-of-stream that was folded into the same event as the data. State
     /// mechanisms report it at the next wait, hang-up-reporting ones have told
-    /// it already, and uncoalesced queues hold an event of its own for it.
+    /// it already, and uncoalesced queues hold an event of its own for it. (An
+    /// owner that folds two such events into one bit before it reads has to
+    /// confirm all the same.)
     #[must_use]
     pub const fn must_confirm_short_read(self) -> bool {
         self.contains(Features::EDGE)
@@ -244,16 +246,24 @@ pub struct Mechanism {
 impl Mechanism {
     /// Whether this kernel, in this process, can use the mechanism.
     ///
+    /// Tries on a thread of its own, because a mechanism leaves traces: blocked
+    /// signals while it lives, and a ring that has been closed interrupts its
+    /// thread once more, in whatever call that is.
+    ///
     /// # Errors
     /// The reason why not, in words for people: what was tried and what the
     /// kernel said.
     pub fn probe(&self) -> Result<(), String> {
-        let mut mechanism = (self.open)(&Options::default())
-            .map_err(|error| format!("cannot be set up: {error}"))?;
-        mechanism
-            .wait(Some(Duration::ZERO), &mut Vec::new())
-            .map_err(|error| format!("cannot wait: {error}"))?;
-        Ok(())
+        let trial = || {
+            let mut mechanism = (self.open)(&Options::default())
+                .map_err(|error| format!("cannot be set up: {error}"))?;
+            mechanism
+                .wait(Some(Duration::ZERO), &mut Vec::new())
+                .map_err(|error| format!("cannot wait: {error}"))?;
+            Ok(())
+        };
+        std::thread::scope(|scope| scope.spawn(trial).join())
+            .unwrap_or_else(|_| Err("the trial panicked".to_owned()))
     }
 }
 
