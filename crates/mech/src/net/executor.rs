@@ -70,15 +70,18 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         loop {
             self.net.hear_remote();
             self.run_ready(&mut spawn);
-            if self.net.live() == 0 {
-                return Ok(());
-            }
-            if self.net.stopping() && self.grace_is_over(&mut stop_at) {
-                return Ok(());
+            let over =
+                self.net.live() == 0 || (self.net.stopping() && self.grace_is_over(&mut stop_at));
+            if over {
+                break;
             }
             let idle = self.net.inner.borrow().run_queue.is_empty();
             self.net.turn(idle)?;
         }
+        // Mechanisms that queue what they are told (a ring) learn of the last
+        // closes here: until then they hold the sockets open.
+        drop(self.pages);
+        self.net.turn(false)
     }
 
     /// Whether the grace has passed since the stop was first seen. The alarm

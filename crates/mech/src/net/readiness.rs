@@ -50,7 +50,7 @@ impl ReadinessDriver {
         Poll::Pending
     }
 
-    /// Whether a transfer that moved less than it could have shows that the
+    /// Whether a receive that returned less than it could have shows that the
     /// next would return `EAGAIN`.
     fn short_read_ends_it(&self, slot: &Slot) -> bool {
         !self.features.must_confirm_short_read()

@@ -19,7 +19,7 @@ fn a_stop_closes_idle_connections_and_refuses_new_ones() {
         let address = worker.address;
         drop(worker);
         for stream in &mut idle {
-            assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+            assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0);
         }
         let refused = std::net::TcpStream::connect(address).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
