@@ -180,13 +180,8 @@ impl Driver for ReadinessDriver {
         slot: &mut Slot,
         output: &mut Output,
     ) -> Poll<io::Result<u64>> {
-        let mut total = 0;
         while !output.is_empty() {
             if !slot.ready.contains(Ready::WRITABLE) {
-                // What went out is told first: it keeps the deadline moving.
-                if total > 0 {
-                    break;
-                }
                 return self.wait_for(key, slot, Interest::WRITABLE);
             }
             let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
@@ -194,10 +189,13 @@ impl Driver for ReadinessDriver {
             match send(fd.as_fd(), output, self.files.as_mut()) {
                 Ok(count) => {
                     output.sent(count);
-                    total += count;
                     if count < asked && !matches!(output.body, Body::File { .. }) {
                         slot.ready -= Ready::WRITABLE;
                     }
+                    // One transfer per call: the caller charges it to the coroutine's
+                    // budget, so that a peer who reads as fast as we send takes no
+                    // worker for itself, and its deadline keeps moving.
+                    return Poll::Ready(Ok(count));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     slot.ready -= Ready::WRITABLE;
@@ -205,7 +203,7 @@ impl Driver for ReadinessDriver {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
-        Poll::Ready(Ok(total))
+        Poll::Ready(Ok(0))
     }
 
     fn look_once_more(&mut self, slot: &mut Slot) {
