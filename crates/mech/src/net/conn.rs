@@ -133,15 +133,22 @@ impl<'n> Conn<'n> {
         })
     }
 
-    /// Sends the output, then `body`. Each time some of it goes out, the
-    /// deadline moves `patience` into the future: a peer that takes nothing
-    /// for so long is given up, a slow one is not.
+    /// Sends the output, then `body`: [`Conn::queue`], then [`Conn::flush`].
     ///
     /// # Errors
-    /// `TimedOut`; `UnexpectedEof` when a file is shorter than its body should
-    /// be; `BrokenPipe` or `ConnectionReset` when the peer is gone. After an
-    /// error the connection must be closed: what was promised cannot be sent.
-    pub async fn send(&self, body: Body, patience: Option<Duration>) -> io::Result<u64> {
+    /// As [`Conn::flush`].
+    pub fn send(
+        &self,
+        body: Body,
+        patience: Option<Duration>,
+    ) -> impl Future<Output = io::Result<u64>> + use<'_, 'n> {
+        self.queue(body);
+        self.flush(patience)
+    }
+
+    /// Puts `body` behind the output, in place of any that was not sent. It lies
+    /// in the slot then, and a coroutine that waits needs no room for it.
+    pub fn queue(&self, body: Body) {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
             if slot.output.is_some() || body.len() > 0 {
@@ -150,16 +157,41 @@ impl<'n> Conn<'n> {
                 output.body_sent = 0;
             }
         });
+    }
+
+    /// Sends the output and what is queued behind it, and says how many bytes
+    /// that was. Whenever the peer takes none of it, the deadline moves
+    /// `patience` into the future: a peer that takes nothing for so long is
+    /// given up, a slow one is not.
+    ///
+    /// # Errors
+    /// `TimedOut`; `UnexpectedEof` when a file is shorter than its body should
+    /// be; `BrokenPipe` or `ConnectionReset` when the peer is gone. After an
+    /// error the connection must be closed: what was promised cannot be sent.
+    pub fn flush(
+        &self,
+        patience: Option<Duration>,
+    ) -> impl Future<Output = io::Result<u64>> + use<'_, 'n> {
         let mut total = 0;
-        loop {
-            match poll_fn(|_| self.poll_send()).await? {
-                0 => return Ok(total),
-                count => total += count,
+        let mut waits = false;
+        poll_fn(move |_| {
+            loop {
+                match self.poll_send() {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Ok(total)),
+                    Poll::Ready(Ok(count)) => {
+                        total += count;
+                        waits = false;
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => {
+                        if patience.is_some() && !std::mem::replace(&mut waits, true) {
+                            self.set_deadline(patience);
+                        }
+                        return Poll::Pending;
+                    }
+                }
             }
-            if patience.is_some() && self.output_pending() {
-                self.set_deadline(patience);
-            }
-        }
+        })
     }
 
     /// Sends what it can of the output; 0 when there is nothing left of it.
@@ -183,12 +215,6 @@ impl<'n> Conn<'n> {
             let polled = inner.driver.poll_flush(self.key, slot, &mut output);
             slot.output = Some(output);
             polled
-        })
-    }
-
-    fn output_pending(&self) -> bool {
-        self.with(|inner, index| {
-            inner.slots[index as usize].output.as_ref().is_some_and(|output| !output.is_empty())
         })
     }
 
