@@ -9,76 +9,83 @@ use http1::{Refusal, Status};
 use mech::net::{Body, Conn};
 use tracing::warn;
 
-use super::site::{Next, Site};
+use super::site::{Next, Site, Step};
 use super::stats::Counters;
 
 /// How long a connection that is closed for a fault is read on, so that the client finds the reply.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves one connection from its first byte to its last.
-pub(super) async fn serve(conn: Conn<'_>, site: &Site<'_>) {
-    let _count = Count::new(site.counters);
-    if let Err(error) = converse(&conn, site).await {
-        match error.kind() {
-            io::ErrorKind::TimedOut => site.counters.time_outs.add(1),
-            _ => site.counters.errors.add(1),
+///
+/// Functions here return `async` blocks where an `async fn` would keep its arguments twice: an idle
+/// connection costs the size of this future.
+#[expect(clippy::manual_async_fn)]
+pub(super) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Output = ()> + use<'w> {
+    async move {
+        site.counters.connections.add(1);
+        let _count = Count(site.counters);
+        if let Err(error) = converse(&conn, site).await {
+            match error.kind() {
+                io::ErrorKind::TimedOut => site.counters.time_outs.add(1),
+                _ => site.counters.errors.add(1),
+            }
         }
     }
 }
 
 /// Answers, sends, receives, until one side has had enough.
-async fn converse(conn: &Conn<'_>, site: &Site<'_>) -> io::Result<()> {
-    // Whether the deadline is that of a request which has begun: more bytes do not move it.
-    let mut begun = false;
-    loop {
-        let step = conn.io(|io| site.answer(io, conn.net()));
-        if step.answered {
-            begun = false;
-            send(conn, site, step.body).await?;
-        }
-        match step.next {
-            Next::Receive => {}
-            Next::Again => continue,
-            Next::Skip(len) => skip(conn, site, len).await?,
-            Next::Close => return Ok(()),
-            Next::Linger => return linger(conn).await,
-        }
-        let partial = conn.input_len() > 0;
-        if !(begun && partial) {
-            let time_outs = &site.time_outs;
-            conn.set_deadline(if partial { time_outs.header } else { time_outs.idle });
-        }
-        begun = partial;
-        match conn.fill_idle().await {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(error) if begun && error.kind() == io::ErrorKind::TimedOut => {
-                site.counters.time_outs.add(1);
+#[expect(clippy::manual_async_fn)]
+fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result<()>> {
+    async move {
+        // Whether the deadline is that of a request which has begun: more bytes do not move it.
+        let mut begun = false;
+        loop {
+            let Step { answered, body, next } = conn.io(|io| site.answer(io, conn.net()));
+            begun &= !answered;
+            send(conn, site, body).await?;
+            match next {
+                Next::Receive => {}
+                Next::Again => continue,
+                Next::Skip(len) => skip(conn, site, len).await?,
+                Next::Close => return Ok(()),
+                Next::Linger => return linger(conn).await,
+            }
+            let partial = conn.input_len() > 0;
+            if !(begun && partial) {
+                let time_outs = &site.time_outs;
+                conn.set_deadline(if partial { time_outs.header } else { time_outs.idle });
+            }
+            begun = partial;
+            let late = match conn.fill_idle().await {
+                Ok(0) => return Ok(()),
+                Ok(_) => false,
+                Err(error) if begun && error.kind() == io::ErrorKind::TimedOut => true,
+                Err(error) => return Err(error),
+            };
+            if late {
                 return tell_late(conn, site).await;
             }
-            Err(error) => return Err(error),
         }
     }
 }
 
 /// Sends the output and `body`.
-async fn send(conn: &Conn<'_>, site: &Site<'_>, body: Body) -> io::Result<()> {
+fn send(conn: &Conn<'_>, site: &Site<'_>, body: Body) -> impl Future<Output = io::Result<()>> {
     let file = match &body {
         Body::File { file, .. } => Some(Rc::clone(file)),
         _ => None,
     };
-    match conn.send(body, site.time_outs.idle).await {
-        Ok(count) => {
-            site.counters.bytes_sent.add(count);
-            Ok(())
+    conn.queue(body);
+    async move {
+        let sent = conn.flush(site.time_outs.idle).await;
+        if let (Some(file), Err(error)) = (file, &sent)
+            && error.kind() == io::ErrorKind::UnexpectedEof
+        {
+            let name = mech::fs::name_of(file.as_fd());
+            warn!("{} shrank while it was sent: connection cut", name.display());
         }
-        Err(error) => {
-            if let (Some(file), io::ErrorKind::UnexpectedEof) = (file, error.kind()) {
-                let name = mech::fs::name_of(file.as_fd());
-                warn!("{} shrank while it was sent: connection cut", name.display());
-            }
-            Err(error)
-        }
+        site.counters.bytes_sent.add(sent?);
+        Ok(())
     }
 }
 
@@ -99,9 +106,9 @@ async fn skip(conn: &Conn<'_>, site: &Site<'_>, mut left: u64) -> io::Result<()>
 
 /// Answers a request whose head did not come in time, and closes.
 async fn tell_late(conn: &Conn<'_>, site: &Site<'_>) -> io::Result<()> {
-    let refusal = Refusal { status: Status::RequestTimeout, reason: "" };
+    site.counters.time_outs.add(1);
     conn.io(|io| {
-        site.refuse(refusal, io.output);
+        site.refuse(Refusal { status: Status::RequestTimeout, reason: "" }, io.output);
         (io.input.len(), ())
     });
     conn.set_deadline(Some(LINGER));
@@ -122,18 +129,28 @@ async fn linger(conn: &Conn<'_>) -> io::Result<()> {
     }
 }
 
-/// Counts a connection, also when its coroutine is dropped.
+/// Counts the end of a connection, also when its coroutine is dropped.
 struct Count<'w>(&'w Counters);
-
-impl<'w> Count<'w> {
-    fn new(counters: &'w Counters) -> Count<'w> {
-        counters.connections.add(1);
-        Count(counters)
-    }
-}
 
 impl Drop for Count<'_> {
     fn drop(&mut self) {
         self.0.closed.add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_coroutine<'a, F>(_: impl Fn(Conn<'a>, &'a Site<'a>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    #[expect(clippy::print_stdout)]
+    fn a_connection_s_coroutine_is_small() {
+        let size = size_of_coroutine(serve);
+        println!("the coroutine of a connection, its Conn included, has {size} bytes");
+        assert!(size <= 512);
     }
 }
