@@ -8,4 +8,5 @@
 pub mod cli;
 pub mod error;
 pub mod lab;
+pub mod load;
 pub mod server;

@@ -39,6 +39,23 @@ fn cpu_clock(pid: u32) -> libc::clockid_t {
     (!pid.cast_signed() << 3) | CPUCLOCK_SCHED
 }
 
+/// The CPU time that the calling thread has used, user and system.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Makes the calling thread's waits end when they should: by default the kernel
+/// may add up to 50 µs to each (PR_SET_TIMERSLACK(2const)), to wake for several
+/// at once.
+///
+/// # Errors
+/// What prctl(2) says; the waits are then late, and nothing else is wrong.
+pub fn sharpen_timers() -> io::Result<()> {
+    Ok(rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?)
+}
+
 /// The processors that the calling thread may run on, in ascending order.
 ///
 /// # Errors
@@ -189,6 +206,19 @@ mod tests {
         std::thread::spawn(spin).join().unwrap();
         let used = cpu_time(std::process::id()).unwrap() - before;
         assert!(used >= Duration::from_millis(15), "{used:?}");
+    }
+
+    #[test]
+    fn a_thread_has_its_own_cpu_time_and_timer_slack() {
+        let before = thread_cpu_time();
+        while thread_cpu_time() - before < Duration::from_millis(1) {}
+        std::thread::spawn(|| {
+            assert!(thread_cpu_time() < Duration::from_millis(1));
+            sharpen_timers().unwrap();
+            assert_eq!(rustix::thread::current_timer_slack().unwrap(), 1);
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

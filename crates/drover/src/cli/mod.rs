@@ -4,6 +4,7 @@
 
 pub mod duration;
 mod lab;
+mod load;
 mod serve;
 
 use std::ffi::OsString;
@@ -35,6 +36,8 @@ enum Command {
     Serve(serve::Args),
     /// Re-run the classic experiments on this machine and judge their claims
     Lab(lab::Args),
+    /// Load an HTTP server, and tell the truth about rates, latencies and errors
+    Load(load::Args),
 }
 
 impl Command {
@@ -42,6 +45,7 @@ impl Command {
         match self {
             Command::Serve(args) => serve::run(args),
             Command::Lab(args) => lab::run(args),
+            Command::Load(args) => load::run(args),
         }
     }
 

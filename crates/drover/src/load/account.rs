@@ -1,0 +1,288 @@
+//! What a worker counts, so that the sums add up exactly:
+//!
+//! - scheduled = requests + unsent (open loop);
+//! - requests = replies + errors after sending + requests in flight at an interruption;
+//! - attempted = opened + failed + attempts in progress at an interruption;
+//! - the errors of all classes = failed + errors after sending.
+
+use std::io;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// Why a request got no reply, or an attempt no connection. The names are those of the JSON result,
+/// after httperf's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The reply was not complete in time.
+    ClientTimeout,
+    /// The connection was not open in time.
+    ConnectTimeout,
+    /// Nothing took the connection: nobody listens, or there is no way there.
+    Refused,
+    /// The peer ended the connection with a reset.
+    Reset,
+    /// No descriptor, or no kernel memory, was left for a socket.
+    FdUnavailable,
+    /// No local port was left, or the source address is not ours.
+    AddressUnavailable,
+    /// The peer closed before the reply was complete.
+    Truncated,
+    /// The body has another length than was expected.
+    BadLength,
+    /// What came is not HTTP/1, or more came than the reply.
+    Protocol,
+}
+
+impl Failure {
+    const COUNT: usize = Failure::Protocol as usize + 1;
+
+    /// The class of an error at connect(2), or before it.
+    pub(super) fn of_connect(error: &io::Error) -> Failure {
+        // errno(3), numbers of Linux on every architecture that Rust has but MIPS and SPARC.
+        const ENFILE: i32 = 23;
+        const EMFILE: i32 = 24;
+        const ENOBUFS: i32 = 105;
+        match (error.kind(), error.raw_os_error()) {
+            (_, Some(ENFILE | EMFILE | ENOBUFS)) => Failure::FdUnavailable,
+            (io::ErrorKind::OutOfMemory, _) => Failure::FdUnavailable,
+            (io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse, _) => {
+                Failure::AddressUnavailable
+            }
+            (io::ErrorKind::TimedOut, _) => Failure::ConnectTimeout,
+            (io::ErrorKind::ConnectionReset, _) => Failure::Reset,
+            _ => Failure::Refused,
+        }
+    }
+
+    /// The class of an error on an open connection.
+    pub(super) fn of_transfer(error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Failure::ClientTimeout,
+            // The input buffer is full of a head that does not end.
+            io::ErrorKind::StorageFull => Failure::Protocol,
+            _ => Failure::Reset,
+        }
+    }
+}
+
+/// Errors by class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Errors([u64; Failure::COUNT]);
+
+impl Errors {
+    pub(super) fn add(&mut self, failure: Failure) {
+        self.0[failure as usize] += 1;
+    }
+
+    pub(super) fn of(&self, failure: Failure) -> u64 {
+        self.0[failure as usize]
+    }
+}
+
+/// What happened to connections, those held idle included.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Connections {
+    pub(super) attempted: u64,
+    pub(super) opened: u64,
+    pub(super) failed: u64,
+    /// Requests sent on a connection that had carried one before.
+    pub(super) reused: u64,
+    /// Idle connections open at the end of the window.
+    pub(super) idle_held: u64,
+    /// Closed by the server: between two replies, or with a reply that said so.
+    pub(super) closed_by_peer: u64,
+    /// Closed because the server sent something that nobody had asked for.
+    pub(super) unasked: u64,
+}
+
+/// Times in nanoseconds, with three significant digits.
+pub(super) type Times = Histogram<u64>;
+
+/// Longer times are recorded as this; no request waits for an hour.
+const LONGEST: u64 = 3_600_000_000_000;
+
+pub(super) fn times() -> Times {
+    Times::new_with_bounds(1, LONGEST, 3).expect("the bounds are valid")
+}
+
+pub(super) fn record(times: &mut Times, time: Duration) {
+    times.saturating_record(time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos()));
+}
+
+/// How late the generator itself may bring a request to the connection before it counts as a late
+/// start.
+pub(super) const LATE: Duration = Duration::from_millis(1);
+
+/// Everything one worker counts.
+pub(super) struct Account {
+    /// Requests whose intended start came; stays 0 in a closed loop.
+    pub(super) scheduled: u64,
+    pub(super) requests: u64,
+    pub(super) replies: u64,
+    /// Replies that were complete before the window ended.
+    pub(super) replies_in_window: u64,
+    /// Replies by status code.
+    pub(super) statuses: Box<[u64; 600]>,
+    pub(super) errors: Errors,
+    /// Requests that waited, past their intended start, until a connection was free.
+    pub(super) waited: u64,
+    pub(super) late_starts: u64,
+    /// Requests without their answer when the run was interrupted.
+    pub(super) in_flight: u64,
+    pub(super) sent_bytes: u64,
+    pub(super) head_bytes: u64,
+    pub(super) body_bytes: u64,
+    pub(super) connections: Connections,
+    /// From the intended start to the last byte of the reply; empty in a closed loop, where this is
+    /// the same as `service`.
+    pub(super) latency: Times,
+    /// From just before the request is given to the kernel to the last byte of the reply.
+    pub(super) service: Times,
+    pub(super) connect: Times,
+    pub(super) first_byte: Times,
+    /// How late the generator was, by itself: see [`LATE`].
+    pub(super) slip: Times,
+    /// Replies in each second of the window.
+    pub(super) per_second: Vec<u64>,
+}
+
+impl Account {
+    pub(super) fn new() -> Account {
+        Account {
+            scheduled: 0,
+            requests: 0,
+            replies: 0,
+            replies_in_window: 0,
+            statuses: Box::new([0; 600]),
+            errors: Errors::default(),
+            waited: 0,
+            late_starts: 0,
+            in_flight: 0,
+            sent_bytes: 0,
+            head_bytes: 0,
+            body_bytes: 0,
+            connections: Connections::default(),
+            latency: times(),
+            service: times(),
+            connect: times(),
+            first_byte: times(),
+            slip: times(),
+            per_second: Vec::new(),
+        }
+    }
+
+    /// Counts a reply that ended `at` (from the beginning of the window) if that was before `end`.
+    pub(super) fn reply_in_window(&mut self, at: Duration) {
+        self.replies_in_window += 1;
+        let second = at.as_secs() as usize;
+        if self.per_second.len() <= second {
+            self.per_second.resize(second + 1, 0);
+        }
+        self.per_second[second] += 1;
+    }
+
+    /// Takes down by how much the generator was late with one request.
+    pub(super) fn slipped(&mut self, by: Duration) {
+        record(&mut self.slip, by);
+        self.late_starts += u64::from(by > LATE);
+    }
+
+    /// Requests whose intended start came and that were never sent.
+    pub(super) fn unsent(&self) -> u64 {
+        self.scheduled.saturating_sub(self.requests)
+    }
+
+    /// Adds what another worker counted.
+    pub(super) fn merge(&mut self, other: &Account) {
+        self.scheduled += other.scheduled;
+        self.requests += other.requests;
+        self.replies += other.replies;
+        self.replies_in_window += other.replies_in_window;
+        add_each(&mut self.statuses[..], &other.statuses[..]);
+        add_each(&mut self.errors.0, &other.errors.0);
+        self.waited += other.waited;
+        self.late_starts += other.late_starts;
+        self.in_flight += other.in_flight;
+        self.sent_bytes += other.sent_bytes;
+        self.head_bytes += other.head_bytes;
+        self.body_bytes += other.body_bytes;
+        let (sum, more) = (&mut self.connections, &other.connections);
+        sum.attempted += more.attempted;
+        sum.opened += more.opened;
+        sum.failed += more.failed;
+        sum.reused += more.reused;
+        sum.idle_held += more.idle_held;
+        sum.closed_by_peer += more.closed_by_peer;
+        sum.unasked += more.unasked;
+        for (sum, more) in [
+            (&mut self.latency, &other.latency),
+            (&mut self.service, &other.service),
+            (&mut self.connect, &other.connect),
+            (&mut self.first_byte, &other.first_byte),
+            (&mut self.slip, &other.slip),
+        ] {
+            sum.add(more).expect("all histograms have the same bounds");
+        }
+        if self.per_second.len() < other.per_second.len() {
+            self.per_second.resize(other.per_second.len(), 0);
+        }
+        add_each(&mut self.per_second, &other.per_second);
+    }
+}
+
+fn add_each(sums: &mut [u64], more: &[u64]) {
+    for (sum, more) in sums.iter_mut().zip(more) {
+        *sum += more;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merged_accounts_have_the_sums() {
+        let mut sum = Account::new();
+        for part in 1..=3 {
+            let mut account = Account::new();
+            account.scheduled = 10 * part;
+            account.requests = 9 * part;
+            account.statuses[200] = part;
+            account.errors.add(Failure::Reset);
+            account.connections.opened = part;
+            record(&mut account.service, Duration::from_millis(part));
+            account.reply_in_window(Duration::from_secs(part));
+            account.slipped(LATE * part as u32);
+            sum.merge(&account);
+        }
+        assert_eq!((sum.scheduled, sum.requests, sum.unsent()), (60, 54, 6));
+        assert_eq!((sum.statuses[200], sum.connections.opened), (6, 6));
+        assert_eq!(sum.errors.of(Failure::Reset), 3);
+        assert_eq!((sum.service.len(), sum.late_starts), (3, 2));
+        assert_eq!((sum.per_second, sum.replies_in_window), (vec![0, 1, 1, 1], 3));
+    }
+
+    #[test]
+    fn times_keep_three_digits_and_never_overflow() {
+        let mut times = times();
+        record(&mut times, Duration::from_micros(123_456));
+        record(&mut times, Duration::from_secs(1 << 40));
+        let first = times.min() as f64;
+        assert!((first / 123_456_000.0 - 1.0).abs() < 0.001, "{first}");
+        assert!(times.max() >= LONGEST);
+    }
+
+    #[test]
+    fn the_kernels_errors_have_their_class() {
+        let of = |errno| Failure::of_connect(&io::Error::from_raw_os_error(errno));
+        assert_eq!(of(24), Failure::FdUnavailable);
+        assert_eq!(of(99), Failure::AddressUnavailable);
+        assert_eq!(of(111), Failure::Refused);
+        assert_eq!(of(110), Failure::ConnectTimeout);
+        let timed_out = io::Error::from(io::ErrorKind::TimedOut);
+        assert_eq!(Failure::of_transfer(&timed_out), Failure::ClientTimeout);
+        let broken = io::Error::from_raw_os_error(32);
+        assert_eq!(Failure::of_transfer(&broken), Failure::Reset);
+    }
+}

@@ -1,0 +1,283 @@
+//! Conducts the workers of a run from the main thread: start, end, interruption, progress.
+
+use std::io::{self, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use mech::Key;
+use mech::net::Remote;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::account::Account;
+use super::pace::Share;
+use super::plan::Plan;
+use super::progress::Progress;
+use super::worker::{self, Outcome};
+
+/// The time between the opening of the last connection and the beginning of the window: enough for
+/// every worker to hear of it, and for a reader of the events to take its own measurements.
+const LEAD: Duration = Duration::from_millis(10);
+
+/// What workers tell.
+pub(super) enum Report {
+    /// How to wake the worker's control coroutine.
+    Up(Remote, Key),
+    /// The connections are open, and so many of them can be used.
+    Ready { opened: u32 },
+    /// The window is over.
+    Measured { end: Instant },
+    /// The thread has ended.
+    Ended,
+    /// A signal asks for the end.
+    Interrupt,
+}
+
+/// What the conductor tells.
+#[derive(Default)]
+struct Baton {
+    start: OnceLock<Instant>,
+    close: AtomicBool,
+    interrupted: AtomicBool,
+    /// Replies so far, by worker; written ten times a second.
+    replies: Vec<AtomicU64>,
+}
+
+/// A worker's end of both.
+pub(super) struct Desk<'b> {
+    baton: &'b Baton,
+    reports: Sender<Report>,
+    worker: usize,
+}
+
+impl Desk<'_> {
+    pub(super) fn tell(&self, report: Report) {
+        // The conductor listens until every worker has ended.
+        let _ = self.reports.send(report);
+    }
+
+    pub(super) fn progress(&self, replies: u64) {
+        self.baton.replies[self.worker].store(replies, Ordering::Relaxed);
+    }
+
+    /// When the window begins, once that is known.
+    pub(super) fn start(&self) -> Option<Instant> {
+        self.baton.start.get().copied()
+    }
+
+    pub(super) fn may_close(&self) -> bool {
+        self.baton.close.load(Ordering::Acquire)
+    }
+
+    pub(super) fn interrupted(&self) -> bool {
+        self.baton.interrupted.load(Ordering::Acquire)
+    }
+}
+
+/// What came of a run.
+pub(super) struct Run {
+    pub(super) account: Account,
+    /// The length of the window.
+    pub(super) window: Duration,
+    /// CPU time of all workers within it.
+    pub(super) cpu: Duration,
+    /// The largest share of its window that a worker's thread was on a processor.
+    pub(super) busiest: f64,
+    pub(super) interrupted: bool,
+}
+
+/// Runs the workers of `plan`. With `events`, says on stdout when connections are open and when the
+/// window is over.
+pub(super) fn conduct(plan: &Plan, events: bool) -> anyhow::Result<Run> {
+    let baton = Baton {
+        replies: (0..plan.threads).map(|_| AtomicU64::new(0)).collect(),
+        ..Baton::default()
+    };
+    let (reports, inbox) = channel();
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
+    let stop_listening = signals.handle();
+    let (conducted, outcomes) = thread::scope(|scope| {
+        let interrupts = reports.clone();
+        scope.spawn(move || {
+            for _ in signals.forever() {
+                let _ = interrupts.send(Report::Interrupt);
+            }
+        });
+        let workers: Vec<_> = (0..plan.threads)
+            .map(|worker| {
+                let desk =
+                    Desk { baton: &baton, reports: reports.clone(), worker: worker as usize };
+                let share = Share { worker, workers: plan.threads };
+                scope.spawn(move || {
+                    let outcome = worker::run(plan, share, &desk);
+                    desk.tell(Report::Ended);
+                    outcome
+                })
+            })
+            .collect();
+        let mut conductor = Conductor::new(&baton, plan, events);
+        let conducted = conductor.listen(&inbox).map(|()| conductor);
+        stop_listening.close();
+        let outcomes: Vec<_> = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect();
+        (conducted, outcomes)
+    });
+    let outcomes = outcomes
+        .into_iter()
+        .collect::<io::Result<Vec<Outcome>>>()
+        .with_context(|| format!("--dispatch {}: the mechanism failed", plan.mechanism.name))?;
+    Ok(sum_up(&conducted?, &outcomes))
+}
+
+fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome]) -> Run {
+    let mut account = Account::new();
+    let mut busiest = 0.0f64;
+    for outcome in outcomes {
+        account.merge(&outcome.account);
+        if !outcome.wall.is_zero() {
+            busiest = busiest.max(outcome.cpu.as_secs_f64() / outcome.wall.as_secs_f64());
+        }
+    }
+    let start = conductor.baton.start.get();
+    Run {
+        account,
+        window: conductor.end.zip(start).map_or(Duration::ZERO, |(end, &start)| end - start),
+        cpu: outcomes.iter().map(|outcome| outcome.cpu).sum(),
+        busiest,
+        interrupted: conductor.baton.interrupted.load(Ordering::Acquire),
+    }
+}
+
+struct Conductor<'b> {
+    baton: &'b Baton,
+    events: bool,
+    progress: Progress,
+    workers: u32,
+    remotes: Vec<(Remote, Key)>,
+    ready: u32,
+    opened: u32,
+    measured: u32,
+    ended: u32,
+    /// The end of the last worker's window.
+    end: Option<Instant>,
+}
+
+impl<'b> Conductor<'b> {
+    fn new(baton: &'b Baton, plan: &Plan, events: bool) -> Conductor<'b> {
+        Conductor {
+            baton,
+            events,
+            progress: Progress::new(plan),
+            workers: plan.threads,
+            remotes: Vec::new(),
+            ready: 0,
+            opened: 0,
+            measured: 0,
+            ended: 0,
+            end: None,
+        }
+    }
+
+    /// Goes on until every worker has ended, also when stdout does not.
+    fn listen(&mut self, inbox: &Receiver<Report>) -> anyhow::Result<()> {
+        let mut trouble = Ok(());
+        while self.ended < self.workers {
+            match inbox.recv_timeout(self.progress.interval()) {
+                Ok(report) => {
+                    if let Err(error) = self.hear(report) {
+                        trouble = Err(error.into());
+                        self.interrupt();
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let replies = self.baton.replies.iter().map(|r| r.load(Ordering::Relaxed)).sum();
+            self.progress.show(self.baton.start.get().copied(), replies);
+        }
+        self.progress.end();
+        trouble
+    }
+
+    fn hear(&mut self, report: Report) -> io::Result<()> {
+        match report {
+            Report::Up(remote, key) => {
+                self.remotes.push((remote, key));
+                // It may have looked before the interruption was known.
+                if self.baton.interrupted.load(Ordering::Acquire) {
+                    self.wake_all();
+                }
+            }
+            Report::Ready { opened } => {
+                self.ready += 1;
+                self.opened += opened;
+                if self.ready == self.workers {
+                    self.begin()?;
+                }
+            }
+            Report::Measured { end } => {
+                self.measured += 1;
+                self.end = self.end.max(Some(end));
+                if self.measured == self.workers {
+                    self.say("measured")?;
+                    self.close();
+                }
+            }
+            Report::Ended => {
+                self.ended += 1;
+                // One that ends before the others were told to has failed: they cannot go on alone.
+                if !self.baton.close.load(Ordering::Acquire) {
+                    self.interrupt();
+                }
+            }
+            Report::Interrupt => self.interrupt(),
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        if self.baton.interrupted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if self.opened == 0 {
+            self.close();
+            return Ok(());
+        }
+        self.say("connected")?;
+        let _ = self.baton.start.set(Instant::now() + LEAD);
+        self.wake_all();
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.baton.close.store(true, Ordering::Release);
+        self.wake_all();
+    }
+
+    fn interrupt(&self) {
+        self.baton.interrupted.store(true, Ordering::Release);
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        for (remote, key) in &self.remotes {
+            // A worker that has ended needs no waking.
+            let _ = remote.wake(*key);
+        }
+    }
+
+    fn say(&self, event: &str) -> io::Result<()> {
+        if !self.events {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        writeln!(out, "{event}")?;
+        out.flush()
+    }
+}

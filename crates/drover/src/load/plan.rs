@@ -1,0 +1,134 @@
+//! What a run is asked to do, checked before it begins.
+
+use std::time::Duration;
+
+use mech::dispatch::{self, Mechanism};
+use mech::process;
+
+use super::pace::Pace;
+use super::target::{self, Method, Origin, Sources, Url};
+use crate::error::UsageError;
+
+/// What is wanted of a run, as flags say it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is asked for: each connection goes to one of the servers and asks for its URLs in turn.
+    pub urls: Vec<Url>,
+    /// How.
+    pub method: Method,
+    /// Header fields, `Name: value`, beside Host.
+    pub fields: Vec<String>,
+    /// How many connections send requests.
+    pub connections: u32,
+    /// How many more are opened before, and only held.
+    pub idle: u32,
+    /// When requests start.
+    pub pace: Pace,
+    /// The length of the measured window; `None`: until `requests` are done.
+    pub duration: Option<Duration>,
+    /// How many requests are sent at most.
+    pub requests: Option<u64>,
+    /// Each connection is closed after so many requests and opened when a request needs it;
+    /// `None`: all are opened before the window, and used as long as the server lets them be.
+    pub calls_per_connection: Option<u32>,
+    /// How long a connection rests between a reply and its next request.
+    pub think_time: Duration,
+    /// How long a reply, or the opening of a connection, may take.
+    pub timeout: Duration,
+    /// How long each body must be.
+    pub expect_size: Option<u64>,
+    /// How many threads send, each with its share of the connections.
+    pub threads: u32,
+    /// The dispatch mechanism; `None`: the best usable one.
+    pub mechanism: Option<&'static Mechanism>,
+    /// Seeds what is random: Poisson arrivals, and the order in which connections are used first.
+    pub seed: u64,
+}
+
+/// Options that can be carried out, with what follows from them.
+pub(super) struct Plan {
+    options: Options,
+    pub(super) origins: Vec<Origin>,
+    pub(super) mechanism: &'static Mechanism,
+}
+
+impl std::ops::Deref for Plan {
+    type Target = Options;
+
+    fn deref(&self) -> &Options {
+        &self.options
+    }
+}
+
+/// Descriptors of a process beside its connections: standard streams, what it inherited and what
+/// each worker needs for its mechanism and waker.
+const OWN_DESCRIPTORS: u64 = 8;
+const DESCRIPTORS_PER_WORKER: u64 = 4;
+
+impl Plan {
+    pub(super) fn new(options: Options) -> anyhow::Result<Plan> {
+        if options.threads > options.connections {
+            return Err(UsageError::new(format!(
+                "--threads: {} threads have too few connections with --connections {}: \
+                 each needs one",
+                options.threads, options.connections
+            ))
+            .into());
+        }
+        let total = options.connections.saturating_add(options.idle);
+        require_descriptors(total, options.threads)?;
+        let mut origins = target::origins(&options.urls, options.method, &options.fields)?;
+        let each = total.div_ceil(origins.len() as u32);
+        let churn = options.calls_per_connection.is_some();
+        for origin in &mut origins {
+            let ports = target::local_ports();
+            origin.sources = Sources::find(origin.address.ip(), each, churn, ports)?;
+        }
+        Ok(Plan { mechanism: mechanism(options.mechanism)?, options, origins })
+    }
+
+    /// Whether all connections are opened before the window begins.
+    pub(super) fn opens_early(&self) -> bool {
+        self.calls_per_connection.is_none()
+    }
+
+    pub(super) fn asks_head(&self) -> bool {
+        self.method == Method::Head
+    }
+}
+
+/// The mechanism that was asked for, or the best one, if it can be used.
+pub(super) fn mechanism(asked: Option<&'static Mechanism>) -> anyhow::Result<&'static Mechanism> {
+    let Some(mechanism) = asked.or_else(dispatch::auto) else {
+        anyhow::bail!("no dispatch mechanism can be used here: see 'drover mechanisms'");
+    };
+    mechanism.probe().map_err(|reason| {
+        anyhow::anyhow!(
+            "--dispatch: '{}' cannot be used here: {reason}; see 'drover mechanisms'",
+            mechanism.name
+        )
+    })?;
+    Ok(mechanism)
+}
+
+/// Raises the soft limit on descriptors as far as it goes, and refuses what does not fit.
+///
+/// # Errors
+/// A [`UsageError`] that says how many there are and how many are needed.
+pub(super) fn require_descriptors(connections: u32, workers: u32) -> anyhow::Result<()> {
+    let needed =
+        u64::from(connections) + OWN_DESCRIPTORS + u64::from(workers) * DESCRIPTORS_PER_WORKER;
+    let available = process::raise_open_files_limit()
+        .unwrap_or_else(|_| process::open_files_limit())
+        .soft
+        .unwrap_or(u64::MAX);
+    if needed > available {
+        return Err(UsageError::new(format!(
+            "{connections} connections need {needed} descriptors and this process may have \
+             {available}: ask for fewer (--connections, --idle), or raise the hard limit \
+             (ulimit -Hn) first"
+        ))
+        .into());
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! Reads one reply from bytes as they come, to know whether it is one and where it ends.
+
+use http1::chunked::{BadChunk, Decoder};
+use http1::reply::{self, BadReply, Body};
+
+/// What one reply has shown so far. Bodies are passed over: nothing is copied or kept.
+#[derive(Debug)]
+pub(super) struct Reader {
+    state: State,
+    request_was_head: bool,
+    /// The status; 0 until the head is complete.
+    pub(super) status: u16,
+    /// Whether the server lets the connection be used again.
+    pub(super) keep_alive: bool,
+    /// Bytes of complete heads, interim replies included.
+    pub(super) head_len: u64,
+    /// Bytes of the body, without the framing of its chunks.
+    pub(super) body_len: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Head,
+    Length(u64),
+    Chunked(Decoder),
+    UntilClose,
+    Done,
+}
+
+/// These bytes are no reply.
+#[derive(Debug)]
+pub(super) struct NoReply;
+
+impl From<BadReply> for NoReply {
+    fn from(_: BadReply) -> NoReply {
+        NoReply
+    }
+}
+
+impl From<BadChunk> for NoReply {
+    fn from(_: BadChunk) -> NoReply {
+        NoReply
+    }
+}
+
+impl Reader {
+    pub(super) fn new(request_was_head: bool) -> Reader {
+        Reader {
+            state: State::Head,
+            request_was_head,
+            status: 0,
+            keep_alive: false,
+            head_len: 0,
+            body_len: 0,
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    /// Takes what it can of `input` and says how many bytes that was: all that belong to the reply,
+    /// except for the beginning of a head, which must be offered again with more behind it.
+    pub(super) fn take(&mut self, input: &[u8]) -> Result<usize, NoReply> {
+        let mut taken = 0;
+        loop {
+            let rest = &input[taken..];
+            match &mut self.state {
+                State::Head => match reply::parse(rest, self.request_was_head)? {
+                    None => return Ok(taken),
+                    Some(head) => {
+                        taken += head.head_len;
+                        self.head_len += head.head_len as u64;
+                        if !head.is_interim() {
+                            self.begin_body(&head);
+                        }
+                    }
+                },
+                State::Length(left) => {
+                    let part = (*left).min(rest.len() as u64);
+                    *left -= part;
+                    self.body_len += part;
+                    if *left == 0 {
+                        self.state = State::Done;
+                    }
+                    return Ok(taken + part as usize);
+                }
+                State::Chunked(decoder) => {
+                    let advanced = decoder.advance(rest);
+                    self.body_len = decoder.body_len();
+                    if decoder.is_done() {
+                        self.state = State::Done;
+                    }
+                    return Ok(taken + advanced?);
+                }
+                State::UntilClose => {
+                    self.body_len += rest.len() as u64;
+                    return Ok(input.len());
+                }
+                State::Done => return Ok(taken),
+            }
+        }
+    }
+
+    /// The server has closed its side: whether that ends the reply, or cuts it short.
+    pub(super) fn end_of_stream(&mut self) -> bool {
+        if matches!(self.state, State::UntilClose) {
+            self.state = State::Done;
+        }
+        self.is_done()
+    }
+
+    fn begin_body(&mut self, head: &reply::Reply) {
+        self.status = head.status;
+        self.keep_alive = head.keep_alive;
+        self.state = match head.body {
+            Body::None | Body::Length(0) => State::Done,
+            Body::Length(length) => State::Length(length),
+            Body::Chunked => State::Chunked(Decoder::new()),
+            Body::UntilClose => State::UntilClose,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Offers `reply` with every possible cut, as a connection's buffer would.
+    fn read(reply: &[u8], extra: &[u8]) -> Reader {
+        let whole = [reply, extra].concat();
+        for cut in 0..=whole.len() {
+            let mut reader = Reader::new(false);
+            let first = reader.take(&whole[..cut]).unwrap();
+            let second = reader.take(&whole[first..]).unwrap();
+            assert!(reader.is_done(), "cut at {cut}");
+            assert_eq!(first + second, reply.len(), "cut at {cut}");
+        }
+        let mut reader = Reader::new(false);
+        reader.take(reply).unwrap();
+        reader
+    }
+
+    #[test]
+    fn a_reply_with_a_length_ends_there() {
+        let reader = read(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", b"HTTP/1.1");
+        assert_eq!((reader.status, reader.head_len, reader.body_len), (200, 38, 5));
+        assert!(reader.keep_alive);
+    }
+
+    #[test]
+    fn a_chunked_reply_ends_with_its_last_chunk() {
+        let head = "HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let reader = read(format!("{head}5\r\nhello\r\n0\r\n\r\n").as_bytes(), b"x");
+        assert_eq!((reader.status, reader.body_len), (404, 5));
+        assert_eq!(reader.head_len, head.len() as u64);
+    }
+
+    #[test]
+    fn interim_replies_are_passed_over() {
+        let reader = read(b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 204 No\r\n\r\n", b"");
+        assert_eq!((reader.status, reader.body_len), (204, 0));
+    }
+
+    #[test]
+    fn a_body_until_the_close_is_ended_by_nothing_else() {
+        let mut reader = Reader::new(false);
+        assert_eq!(reader.take(b"HTTP/1.1 200 OK\r\n\r\nabc").unwrap(), 22);
+        assert!(!reader.is_done());
+        assert!(reader.end_of_stream());
+        assert_eq!(reader.body_len, 3);
+        assert!(!reader.keep_alive);
+    }
+
+    #[test]
+    fn the_answer_to_head_has_no_body() {
+        let mut reader = Reader::new(true);
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+        assert_eq!(reader.take(head).unwrap(), head.len());
+        assert!(reader.is_done());
+    }
+
+    #[test]
+    fn an_early_end_is_none() {
+        for cut in ["", "HTTP/1.1 2", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"] {
+            let mut reader = Reader::new(false);
+            reader.take(cut.as_bytes()).unwrap();
+            assert!(!reader.end_of_stream(), "{cut}");
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_no_reply() {
+        Reader::new(false).take(b"SSH-2.0-x\r\n").unwrap_err();
+        let bad = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n";
+        Reader::new(false).take(bad).unwrap_err();
+    }
+}

@@ -1,0 +1,462 @@
+//! The JSON result, `drover.load/1`. Its schema is `schemas/drover.load-1.schema.json`.
+//!
+//! What is not known or does not apply is null, never 0.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+use serde::Serialize;
+
+use super::account::{Account, Failure, Times};
+use super::conductor::Run;
+use super::plan::Plan;
+
+/// What a run found.
+#[derive(Debug, Serialize)]
+pub struct LoadResult {
+    /// `drover.load/1`.
+    pub schema: &'static str,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The URLs, with a space between them.
+    pub target: String,
+    /// When the run began, in seconds since 1970 (UTC).
+    pub start: f64,
+    /// The length of the measured window, from its beginning to its end.
+    pub duration_s: f64,
+    /// Requests per second that the schedule asked for; null in a closed loop.
+    pub offered_rate: Option<f64>,
+    /// Replies per second within the window; null if there was none.
+    pub achieved_rate: Option<f64>,
+    /// Requests sent; each is a reply, an error after sending, or in flight.
+    pub requests: u64,
+    /// Complete replies, of any status.
+    pub replies: u64,
+    /// Requests still without an answer when the run was interrupted. A run that ends by itself
+    /// waits for its last replies, for as long as the time-out allows.
+    pub in_flight: u64,
+    /// Replies by status code.
+    pub status: BTreeMap<String, u64>,
+    /// Errors by class. Those of all classes together are `connections.failed` and the requests
+    /// that are neither answered nor in flight.
+    pub errors: ErrorCounts,
+    /// Requests that the generator itself brought to their connection (or into the queue for the
+    /// next free one) more than 1 ms after their intended start; null in a closed loop.
+    pub late_starts: Option<u64>,
+    /// Requests whose intended start came and that were not sent, because no connection was free or
+    /// could be opened for them until the window ended; null in a closed loop.
+    pub unsent: Option<u64>,
+    /// Bytes.
+    pub bytes: Bytes,
+    /// Connections, those held idle included.
+    pub connections: ConnectionCounts,
+    /// From a request's intended start to the last byte of its reply; in a closed loop from its
+    /// sending, because there is no other start. Null if there was no reply.
+    pub latency_us: Option<Distribution>,
+    /// From a request's sending to the last byte of its reply.
+    pub service_us: Option<Distribution>,
+    /// How long it took to open each connection that was opened.
+    pub connect_us: Option<Distribution>,
+    /// From a request's sending to the first bytes of its reply.
+    pub first_byte_us: Option<Distribution>,
+    /// Replies in each full second of the window; null if it was shorter than one.
+    pub reply_rate: Option<ReplyRate>,
+    /// The generator itself.
+    pub client: Client,
+    /// What should be known before these numbers are believed.
+    pub warnings: Vec<String>,
+    /// The latencies in nanoseconds: HdrHistogram V2, compressed, in base64.
+    pub histogram: Option<String>,
+    #[serde(skip)]
+    pub(super) interrupted: bool,
+    #[serde(skip)]
+    pub(super) setting: String,
+}
+
+/// Errors by class; null for those that were not looked for.
+#[derive(Debug, Serialize)]
+pub struct ErrorCounts {
+    /// The reply was not complete within the time-out.
+    pub client_timeout: u64,
+    /// The connection was not open within the time-out.
+    pub connect_timeout: u64,
+    /// Nothing took the connection.
+    pub refused: u64,
+    /// The server reset the connection.
+    pub reset: u64,
+    /// No descriptor or kernel memory was left.
+    pub fd_unavailable: u64,
+    /// No local port was left.
+    pub address_unavailable: u64,
+    /// The server closed before the reply was complete.
+    pub truncated: u64,
+    /// The body was not as long as expected; null without an expectation.
+    pub bad_length: Option<u64>,
+    /// The body was not the expected one: never looked for so far.
+    pub bad_body: Option<u64>,
+    /// What came was not HTTP/1, or more came than the reply.
+    pub protocol: u64,
+}
+
+/// Bytes sent and received.
+#[derive(Debug, Serialize)]
+pub struct Bytes {
+    /// Of requests.
+    pub sent: u64,
+    /// Of the heads of replies, interim ones included.
+    pub head: u64,
+    /// Of bodies, those of incomplete replies included, the framing of chunks not.
+    pub body: u64,
+}
+
+/// What happened to connections.
+#[derive(Debug, Serialize)]
+pub struct ConnectionCounts {
+    /// Attempts to connect: opened, failed, or in progress at an interruption.
+    pub attempted: u64,
+    /// Those that succeeded.
+    pub opened: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Requests sent on a connection that had carried one before.
+    pub reused: u64,
+    /// Idle connections open at the end of the window; null if none was asked for.
+    pub idle_held: Option<u64>,
+    /// Closed by the server between two replies, or by a reply that said so.
+    pub closed_by_peer: u64,
+}
+
+/// A distribution of times, in microseconds.
+#[derive(Debug, Serialize)]
+pub struct Distribution {
+    /// Median.
+    pub p50: f64,
+    /// 90 % are not above.
+    pub p90: f64,
+    /// 99 % are not above.
+    pub p99: f64,
+    /// 99.9 % are not above.
+    pub p99_9: f64,
+    /// The longest.
+    pub max: f64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub stddev: f64,
+}
+
+/// Replies per second, second by second.
+#[derive(Debug, Serialize)]
+pub struct ReplyRate {
+    /// In the slowest second.
+    pub min: u64,
+    /// On average.
+    pub avg: f64,
+    /// In the fastest second.
+    pub max: u64,
+    /// Sample standard deviation; null for a single second.
+    pub stddev: Option<f64>,
+    /// In each second.
+    pub series: Vec<u64>,
+}
+
+/// The generator's own state.
+#[derive(Debug, Serialize)]
+pub struct Client {
+    /// CPU time of its threads within the window, in seconds.
+    pub cpu_s: f64,
+    /// Threads that sent.
+    pub threads: u32,
+    /// One of them was on a processor for more than 90 % of the window: the server may be faster
+    /// than these numbers.
+    pub saturated: bool,
+    /// 99 % of the requests were brought to their connection at most so long after their intended
+    /// start; null in a closed loop.
+    pub slip_p99_us: Option<f64>,
+    /// How long the generator was stopped: not measured so far.
+    pub paused_us: Option<f64>,
+}
+
+const SATURATED: f64 = 0.9;
+
+impl LoadResult {
+    pub(super) fn new(plan: &Plan, start: SystemTime, run: Run) -> LoadResult {
+        let open_loop = plan.pace.rate().is_some();
+        let Run { account, window, cpu, busiest, interrupted } = &run;
+        let seconds = window.as_secs_f64();
+        let latency = if open_loop { &account.latency } else { &account.service };
+        let targets: Vec<String> = plan.urls.iter().map(ToString::to_string).collect();
+        LoadResult {
+            schema: "drover.load/1",
+            command: std::env::args().collect(),
+            target: targets.join(" "),
+            start: start.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            duration_s: seconds,
+            offered_rate: plan.pace.rate(),
+            achieved_rate: (seconds > 0.0).then(|| account.replies_in_window as f64 / seconds),
+            requests: account.requests,
+            replies: account.replies,
+            in_flight: account.in_flight,
+            status: statuses(account),
+            errors: ErrorCounts::new(account, plan.expect_size.is_some()),
+            late_starts: open_loop.then_some(account.late_starts),
+            unsent: open_loop.then(|| account.unsent()),
+            bytes: Bytes {
+                sent: account.sent_bytes,
+                head: account.head_bytes,
+                body: account.body_bytes,
+            },
+            connections: ConnectionCounts {
+                attempted: account.connections.attempted,
+                opened: account.connections.opened,
+                failed: account.connections.failed,
+                reused: account.connections.reused,
+                idle_held: (plan.idle > 0).then_some(account.connections.idle_held),
+                closed_by_peer: account.connections.closed_by_peer,
+            },
+            latency_us: Distribution::of(latency),
+            service_us: Distribution::of(&account.service),
+            connect_us: Distribution::of(&account.connect),
+            first_byte_us: Distribution::of(&account.first_byte),
+            reply_rate: ReplyRate::of(&account.per_second, *window),
+            client: Client {
+                cpu_s: cpu.as_secs_f64(),
+                threads: plan.threads,
+                saturated: *busiest > SATURATED,
+                slip_p99_us: Distribution::of(&account.slip).map(|slip| slip.p99),
+                paused_us: None,
+            },
+            warnings: warnings(plan, &run),
+            histogram: (!latency.is_empty()).then(|| export(latency)),
+            interrupted: *interrupted,
+            setting: setting(plan),
+        }
+    }
+
+    /// Why the run counts as failed, if it does: it was interrupted, or got no reply at all.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        if self.interrupted {
+            return Some("interrupted: the results are those until then".to_string());
+        }
+        if self.replies > 0 {
+            return None;
+        }
+        let errors = self.errors.largest();
+        let seen = errors
+            .map_or("nothing was sent".to_string(), |(name, count)| format!("{count} {name}"));
+        Some(format!("no reply from {} ({seen}): is the server running there?", self.target))
+    }
+}
+
+/// The run in a line, for people.
+fn setting(plan: &Plan) -> String {
+    let plural = |count: u32| if count == 1 { "" } else { "s" };
+    let pace = match plan.pace.rate() {
+        None => "closed loop".to_string(),
+        Some(rate) => format!("{rate} requests/s scheduled"),
+    };
+    let idle = if plan.idle > 0 { format!(" and {} idle", plan.idle) } else { String::new() };
+    format!(
+        "{} connection{}{idle}, {} thread{}, {pace}, dispatch {}",
+        plan.connections,
+        plural(plan.connections),
+        plan.threads,
+        plural(plan.threads),
+        plan.mechanism.name,
+    )
+}
+
+fn statuses(account: &Account) -> BTreeMap<String, u64> {
+    let seen = account.statuses.iter().enumerate().filter(|(_, count)| **count > 0);
+    seen.map(|(status, count)| (status.to_string(), *count)).collect()
+}
+
+impl ErrorCounts {
+    fn new(account: &Account, expects_size: bool) -> ErrorCounts {
+        let of = |failure| account.errors.of(failure);
+        ErrorCounts {
+            client_timeout: of(Failure::ClientTimeout),
+            connect_timeout: of(Failure::ConnectTimeout),
+            refused: of(Failure::Refused),
+            reset: of(Failure::Reset),
+            fd_unavailable: of(Failure::FdUnavailable),
+            address_unavailable: of(Failure::AddressUnavailable),
+            truncated: of(Failure::Truncated),
+            bad_length: expects_size.then(|| of(Failure::BadLength)),
+            bad_body: None,
+            protocol: of(Failure::Protocol),
+        }
+    }
+
+    /// Every class with its name, in the order of the result.
+    pub(super) fn classes(&self) -> [(&'static str, u64); 10] {
+        [
+            ("client_timeout", self.client_timeout),
+            ("connect_timeout", self.connect_timeout),
+            ("refused", self.refused),
+            ("reset", self.reset),
+            ("fd_unavailable", self.fd_unavailable),
+            ("address_unavailable", self.address_unavailable),
+            ("truncated", self.truncated),
+            ("bad_length", self.bad_length.unwrap_or(0)),
+            ("bad_body", self.bad_body.unwrap_or(0)),
+            ("protocol", self.protocol),
+        ]
+    }
+
+    fn largest(&self) -> Option<(&'static str, u64)> {
+        self.classes().into_iter().filter(|(_, count)| *count > 0).max_by_key(|(_, count)| *count)
+    }
+}
+
+impl Distribution {
+    fn of(times: &Times) -> Option<Distribution> {
+        let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
+        let quantile = |q: f64| microseconds(times.value_at_quantile(q));
+        (!times.is_empty()).then(|| Distribution {
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p99_9: quantile(0.999),
+            max: microseconds(times.max()),
+            mean: times.mean() / 1000.0,
+            stddev: times.stdev() / 1000.0,
+        })
+    }
+}
+
+impl ReplyRate {
+    fn of(per_second: &[u64], window: Duration) -> Option<ReplyRate> {
+        let mut series = per_second.to_vec();
+        series.resize(window.as_secs() as usize, 0);
+        let (&min, &max) = (series.iter().min()?, series.iter().max()?);
+        let count = series.len() as f64;
+        let avg = series.iter().sum::<u64>() as f64 / count;
+        let squares: f64 = series.iter().map(|&replies| (replies as f64 - avg).powi(2)).sum();
+        let stddev = (series.len() > 1).then(|| (squares / (count - 1.0)).sqrt());
+        Some(ReplyRate { min, avg, max, stddev, series })
+    }
+}
+
+fn export(times: &Times) -> String {
+    let mut bytes = Vec::new();
+    let written = V2DeflateSerializer::new().serialize(times, &mut bytes);
+    written.expect("memory takes every histogram");
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+/// What was seen, its likely cause, and what helps.
+fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut warn = |condition: bool, text: String| {
+        if condition {
+            warnings.push(text);
+        }
+    };
+    let Run { account, busiest, .. } = run;
+    warn(
+        *busiest > SATURATED,
+        format!(
+            "the generator was the bottleneck: a thread was busy for {:.0} % of the window; use \
+             more --threads, or a lower --rate",
+            busiest * 100.0
+        ),
+    );
+    warn(
+        account.late_starts * 1000 > account.scheduled,
+        format!(
+            "{} requests started more than 1 ms late by the generator's own fault: it needs more \
+             of the processor, or more --threads",
+            account.late_starts
+        ),
+    );
+    warn(
+        account.unsent() > 0,
+        format!(
+            "{} of {} scheduled requests were not sent: no connection was free; use more \
+             --connections, or a lower --rate",
+            account.unsent(),
+            account.scheduled
+        ),
+    );
+    let odd = account.statuses.iter().enumerate().filter(|(status, _)| status / 100 != 2);
+    let odd: u64 = odd.map(|(_, count)| count).sum();
+    warn(odd > 0, format!("{odd} of {} replies have a status other than 2xx", account.replies));
+    let connections = &account.connections;
+    warn(
+        connections.unasked > 0,
+        format!(
+            "{} connections were closed because the server sent bytes that nobody asked for: its \
+             lengths may be wrong",
+            connections.unasked
+        ),
+    );
+    warn(
+        connections.failed > 0,
+        format!(
+            "{} of {} attempts to connect failed; a connection that failed before the window \
+             takes no part in it",
+            connections.failed, connections.attempted
+        ),
+    );
+    let idle = u64::from(plan.idle);
+    warn(
+        connections.idle_held < idle,
+        format!("{} of {idle} idle connections were held to the end", connections.idle_held),
+    );
+    warn(run.interrupted, "interrupted before its end".to_string());
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::account::{record, times};
+    use super::*;
+
+    #[test]
+    fn no_samples_are_null() {
+        assert!(Distribution::of(&times()).is_none());
+        assert!(ReplyRate::of(&[7], Duration::from_millis(999)).is_none());
+    }
+
+    #[test]
+    fn a_distribution_is_in_microseconds() {
+        let mut times = times();
+        for millisecond in 1..=100 {
+            record(&mut times, Duration::from_millis(millisecond));
+        }
+        let distribution = Distribution::of(&times).unwrap();
+        for (found, expected) in [
+            (distribution.p50, 50_000.0),
+            (distribution.p90, 90_000.0),
+            (distribution.p99, 99_000.0),
+            (distribution.max, 100_000.0),
+            (distribution.mean, 50_500.0),
+            (distribution.stddev, 28_866.0),
+        ] {
+            assert!((found / expected - 1.0).abs() < 0.001, "{found} for {expected}");
+        }
+    }
+
+    #[test]
+    fn the_reply_rate_counts_full_seconds_and_quiet_ones() {
+        let rate = ReplyRate::of(&[4, 8, 0, 9], Duration::from_millis(3500)).unwrap();
+        assert_eq!((rate.min, rate.max, rate.avg), (0, 8, 4.0));
+        assert_eq!((rate.stddev, rate.series), (Some(4.0), vec![4, 8, 0]));
+        let quiet = ReplyRate::of(&[], Duration::from_secs(1)).unwrap();
+        assert_eq!((quiet.series, quiet.stddev), (vec![0], None));
+    }
+
+    #[test]
+    fn the_exported_histogram_is_the_recorded_one() {
+        let mut times = times();
+        record(&mut times, Duration::from_micros(1234));
+        let bytes = base64::engine::general_purpose::STANDARD.decode(export(&times)).unwrap();
+        let mut reader = hdrhistogram::serialization::Deserializer::new();
+        let read: Times = reader.deserialize(&mut &bytes[..]).unwrap();
+        assert_eq!(read, times);
+    }
+}
