@@ -107,7 +107,8 @@ pub(super) fn times() -> Times {
 }
 
 pub(super) fn record(times: &mut Times, time: Duration) {
-    times.saturating_record(time.as_secs() * 1_000_000_000 + u64::from(time.subsec_nanos()));
+    let whole = time.as_secs().saturating_mul(1_000_000_000);
+    times.saturating_record(whole.saturating_add(u64::from(time.subsec_nanos())));
 }
 
 /// How late the generator itself may bring a request to the connection before it counts as a late

@@ -30,7 +30,7 @@ impl std::str::FromStr for Url {
             return Err(format!("'{text}' is no http:// URL: {example}"));
         };
         if let Some(odd) = rest.chars().find(|c| !c.is_ascii_graphic()) {
-            return Err(format!("'{text}': write {odd:?} percent-encoded (RFC 3986)"));
+            return Err(format!("{text:?}: write {odd:?} percent-encoded (RFC 3986)"));
         }
         let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
