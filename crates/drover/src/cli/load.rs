@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use mech::dispatch::{self, Mechanism};
+use mech::dispatch::Mechanism;
 
+use super::choice::{Choice, mechanism, mechanism_names};
 use super::duration;
 use crate::error::UsageError;
 use crate::load::pace::Pace;
@@ -78,9 +79,9 @@ pub(super) struct Args {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
 
-    /// Dispatch mechanism: see 'drover mechanisms'
-    #[arg(long, value_name = "M", value_parser = parse_mechanism, default_value = "auto")]
-    dispatch: Choice,
+    #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,
+          help = format!("How a thread waits: {}", mechanism_names()))]
+    dispatch: Choice<Mechanism>,
 
     /// Seed of what is random: Poisson arrivals, the first order of connections
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -103,21 +104,6 @@ enum Arrivals {
     Constant,
     /// Independently of each other
     Poisson,
-}
-
-/// A mechanism by name; `None` is `auto`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Choice(pub(super) Option<&'static Mechanism>);
-
-/// Finds a dispatch mechanism by its name.
-pub(super) fn parse_mechanism(name: &str) -> Result<Choice, String> {
-    if name == "auto" {
-        return Ok(Choice(None));
-    }
-    dispatch::by_name(name).map(|mechanism| Choice(Some(mechanism))).ok_or_else(|| {
-        let names: Vec<&str> = dispatch::ALL.iter().map(|mechanism| mechanism.name).collect();
-        format!("there is no such mechanism; choose auto, {}", names.join(", "))
-    })
 }
 
 fn parse_rate(text: &str) -> Result<f64, String> {
@@ -181,7 +167,7 @@ impl Args {
             timeout: self.timeout,
             expect_size: self.expect_size,
             threads: self.threads,
-            mechanism: self.dispatch.0,
+            mechanism: self.dispatch.usable()?,
             seed: self.seed,
         })
     }

@@ -2,6 +2,7 @@
 //!
 //! Exit status: 0 done, 1 failed while running, 2 used wrongly.
 
+mod choice;
 pub mod duration;
 mod lab;
 mod load;

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use mech::dispatch::{self, Mechanism};
+use anyhow::Context;
+use mech::dispatch::Mechanism;
 use mech::fileio::{self, Backend};
 use mech::fs::Root;
 use mech::net::AcceptBatch;
 use tracing::info;
 
+use super::choice::{Choice, mechanism, mechanism_names, names};
 use super::duration;
 use crate::error::UsageError;
 use crate::server::{Config, Server, Source, StopSignals};
@@ -30,7 +31,7 @@ pub(super) struct Args {
     listen: Vec<SocketAddr>,
 
     #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,
-          help = mechanism_help())]
+          help = format!("How a worker waits: {}", mechanism_names()))]
     dispatch: Choice<Mechanism>,
 
     /// How connections are shared among workers: reuseport gives each a listening socket of its own
@@ -74,16 +75,6 @@ pub(super) struct Args {
     check: bool,
 }
 
-/// A row of one of mech's tables, or `None` for `auto`.
-#[derive(Debug)]
-struct Choice<T: 'static>(Option<&'static T>);
-
-impl<T> Clone for Choice<T> {
-    fn clone(&self) -> Self {
-        Choice(self.0)
-    }
-}
-
 /// Runs `drover serve`.
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let check = args.check;
@@ -109,13 +100,7 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
         Some(size) => Source::Fixed(size),
         None => Source::Directory(Arc::new(open_root(&args.root)?)),
     };
-    let mechanism = match args.dispatch.0 {
-        Some(mechanism) => {
-            check_usable(mechanism)?;
-            mechanism
-        }
-        None => dispatch::auto().context("no mechanism works here; see 'drover mechanisms'")?,
-    };
+    let mechanism = args.dispatch.usable()?;
     let some = |time: Duration| (!time.is_zero()).then_some(time);
     Ok(Config {
         listen: args.listen,
@@ -175,34 +160,6 @@ fn address(text: &str) -> Result<SocketAddr, String> {
         .map_err(|reason| format!("{reason}; write HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080"))
 }
 
-fn mechanism(text: &str) -> Result<Choice<Mechanism>, String> {
-    if text == "auto" {
-        return Ok(Choice(None));
-    }
-    let found = dispatch::by_name(text).ok_or_else(|| {
-        let usable = names(usable().map(|mechanism| mechanism.name));
-        format!("usable here are auto, {usable}; see 'drover mechanisms'")
-    })?;
-    Ok(Choice(Some(found)))
-}
-
-fn usable() -> impl Iterator<Item = &'static Mechanism> {
-    dispatch::ALL.iter().copied().filter(|mechanism| mechanism.probe().is_ok())
-}
-
-/// Refuses a mechanism that this kernel does not offer, and names the usable one that shares most
-/// of its features.
-fn check_usable(asked: &Mechanism) -> anyhow::Result<()> {
-    let Err(reason) = asked.probe() else { return Ok(()) };
-    let differences = |other: &&Mechanism| (other.features ^ asked.features).bits().count_ones();
-    let nearest = usable().min_by_key(differences).map_or("auto", |mechanism| mechanism.name);
-    bail!("--dispatch {} {reason}; the nearest that works here is {nearest}", asked.name)
-}
-
-fn mechanism_help() -> String {
-    format!("How a worker waits: auto, {}", names(dispatch::ALL.iter().map(|m| m.name)))
-}
-
 fn backend(text: &str) -> Result<Choice<Backend>, String> {
     if text == "auto" {
         return Ok(Choice(None));
@@ -221,10 +178,6 @@ fn backend_help() -> String {
 
 fn backends() -> String {
     format!("auto, {}", names(fileio::ALL.iter().map(|backend| backend.name)))
-}
-
-fn names<'n>(names: impl Iterator<Item = &'n str>) -> String {
-    names.collect::<Vec<_>>().join(", ")
 }
 
 fn accept_batch(text: &str) -> Result<AcceptBatch, String> {

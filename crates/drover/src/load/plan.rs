@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mech::dispatch::{self, Mechanism};
+use mech::dispatch::Mechanism;
 use mech::process;
 
 use super::pace::Pace;
@@ -39,8 +39,8 @@ pub struct Options {
     pub expect_size: Option<u64>,
     /// How many threads send, each with its share of the connections.
     pub threads: u32,
-    /// The dispatch mechanism; `None`: the best usable one.
-    pub mechanism: Option<&'static Mechanism>,
+    /// The dispatch mechanism.
+    pub mechanism: &'static Mechanism,
     /// Seeds what is random: Poisson arrivals, and the order in which connections are used first.
     pub seed: u64,
 }
@@ -49,7 +49,6 @@ pub struct Options {
 pub(super) struct Plan {
     options: Options,
     pub(super) origins: Vec<Origin>,
-    pub(super) mechanism: &'static Mechanism,
 }
 
 impl std::ops::Deref for Plan {
@@ -84,7 +83,7 @@ impl Plan {
             let ports = target::local_ports();
             origin.sources = Sources::find(origin.address.ip(), each, churn, ports)?;
         }
-        Ok(Plan { mechanism: mechanism(options.mechanism)?, options, origins })
+        Ok(Plan { options, origins })
     }
 
     /// Whether all connections are opened before the window begins.
@@ -95,20 +94,6 @@ impl Plan {
     pub(super) fn asks_head(&self) -> bool {
         self.method == Method::Head
     }
-}
-
-/// The mechanism that was asked for, or the best one, if it can be used.
-pub(super) fn mechanism(asked: Option<&'static Mechanism>) -> anyhow::Result<&'static Mechanism> {
-    let Some(mechanism) = asked.or_else(dispatch::auto) else {
-        anyhow::bail!("no dispatch mechanism can be used here: see 'drover mechanisms'");
-    };
-    mechanism.probe().map_err(|reason| {
-        anyhow::anyhow!(
-            "--dispatch: '{}' cannot be used here: {reason}; see 'drover mechanisms'",
-            mechanism.name
-        )
-    })?;
-    Ok(mechanism)
 }
 
 /// Raises the soft limit on descriptors as far as it goes, and refuses what does not fit.

@@ -1,0 +1,58 @@
+//! Flags whose values are rows of mech's tables: `--dispatch M`, `--files B`.
+
+use anyhow::{Context, bail};
+use mech::dispatch::{self, Mechanism};
+
+/// A row of one of mech's tables, or `None` for `auto`.
+#[derive(Debug)]
+pub(super) struct Choice<T: 'static>(pub(super) Option<&'static T>);
+
+impl<T> Clone for Choice<T> {
+    fn clone(&self) -> Self {
+        Choice(self.0)
+    }
+}
+
+/// Reads the name of a dispatch mechanism.
+pub(super) fn mechanism(text: &str) -> Result<Choice<Mechanism>, String> {
+    if text == "auto" {
+        return Ok(Choice(None));
+    }
+    let found = dispatch::by_name(text).ok_or_else(|| {
+        let usable = names(usable().map(|mechanism| mechanism.name));
+        format!("usable here are auto, {usable}; see 'drover mechanisms'")
+    })?;
+    Ok(Choice(Some(found)))
+}
+
+/// The names that [`mechanism`] reads, for help texts.
+pub(super) fn mechanism_names() -> String {
+    format!("auto, {}", names(dispatch::ALL.iter().map(|mechanism| mechanism.name)))
+}
+
+impl Choice<Mechanism> {
+    /// The mechanism that was asked for, or the best one.
+    ///
+    /// # Errors
+    /// If this kernel does not offer it: the reason, and the usable mechanism that shares most of
+    /// its features.
+    pub(super) fn usable(self) -> anyhow::Result<&'static Mechanism> {
+        let Some(asked) = self.0 else {
+            return dispatch::auto().context("no mechanism works here; see 'drover mechanisms'");
+        };
+        let Err(reason) = asked.probe() else { return Ok(asked) };
+        let differences =
+            |other: &&Mechanism| (other.features ^ asked.features).bits().count_ones();
+        let nearest = usable().min_by_key(differences).map_or("auto", |mechanism| mechanism.name);
+        bail!("--dispatch {} {reason}; the nearest that works here is {nearest}", asked.name)
+    }
+}
+
+fn usable() -> impl Iterator<Item = &'static Mechanism> {
+    dispatch::ALL.iter().copied().filter(|mechanism| mechanism.probe().is_ok())
+}
+
+/// `names` with commas between them.
+pub(super) fn names<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
