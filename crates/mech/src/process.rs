@@ -122,6 +122,16 @@ pub fn ask_to_stop(child: &Child) -> io::Result<()> {
     Ok(rustix::process::kill_process(pid, Signal::TERM)?)
 }
 
+/// Kills the process group that `child` leads (SIGKILL), whether or not `child` itself has ended.
+/// Only for a child that was started as the leader of its own group.
+///
+/// # Errors
+/// `ESRCH` if nobody is left in it.
+pub fn kill_group(child: &Child) -> io::Result<()> {
+    let group = Pid::from_child(child);
+    Ok(rustix::process::kill_process_group(group, Signal::KILL)?)
+}
+
 /// A resource limit of this process; `None` means unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -279,6 +289,16 @@ mod tests {
         ask_to_stop(&child).unwrap();
         drop(child.stdin.take());
         assert_eq!(child.wait().unwrap().code(), Some(7));
+    }
+
+    #[test]
+    fn a_group_is_killed_after_its_leader_has_ended() {
+        let mut command = shell("sleep 600 & echo started");
+        let mut leader = command.process_group(0).spawn().unwrap();
+        leader.wait().unwrap();
+        kill_group(&leader).unwrap();
+        // The pipe ends when its last writer, the sleeper, is gone.
+        leader.stdout.unwrap().read_to_end(&mut Vec::new()).unwrap();
     }
 
     #[test]

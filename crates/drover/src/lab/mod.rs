@@ -1,3 +1,17 @@
 //! The laboratory: re-runs published experiments on this machine and judges their claims.
+//!
+//! In the order in which an experiment passes through: [`experiment`] is read and becomes a
+//! [`plan`], the [`runner`] hands its points to [`processes`] and collects [`results`], each with its
+//! [`metric`]s, and [`claims`] are judged by [`stats`].
 
+mod child;
+pub mod claims;
 pub mod experiment;
+pub mod machine;
+pub mod metric;
+pub mod plan;
+pub mod processes;
+pub mod results;
+pub mod runner;
+pub mod stats;
+pub mod utc;

@@ -1,0 +1,179 @@
+//! A child process that the lab listens to, and that never outlives it.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::runner::Failure;
+
+/// How often a wait looks whether the user wants to stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long a child may take to stop in good order.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How many of its last words are kept for an error message.
+const LAST_WORDS: usize = 3;
+
+/// A running child: dropping it stops it.
+///
+/// It leads a process group of its own, so that Ctrl-C on the terminal reaches the lab alone, which
+/// then stops its children in order; and it dies with the thread that started it.
+pub(super) struct Supervised<'a> {
+    name: &'static str,
+    child: Child,
+    lines: Receiver<String>,
+    last_words: Option<JoinHandle<String>>,
+    interrupted: &'a AtomicBool,
+}
+
+impl<'a> Supervised<'a> {
+    /// Starts `command` on `cpus` (an empty list: anywhere). Waits for it end early once
+    /// `interrupted` is set.
+    pub(super) fn start(
+        name: &'static str,
+        mut command: Command,
+        cpus: &[usize],
+        interrupted: &'a AtomicBool,
+    ) -> Result<Supervised<'a>, Failure> {
+        let failed = |error| Failure::Failed(format!("cannot start the {name}: {error}"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.process_group(0);
+        mech::process::pin(&mut command, cpus).map_err(failed)?;
+        mech::process::die_with_parent(&mut command);
+        let mut child = command.spawn().map_err(failed)?;
+        let stdout = child.stdout.take().expect("it is piped");
+        let stderr = child.stderr.take().expect("it is piped");
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // Nobody listens any more: the pipe is emptied all the same.
+                let _ = sender.send(line);
+            }
+        });
+        let last_words = Some(thread::spawn(move || last_words(stderr)));
+        Ok(Supervised { name, child, lines, last_words, interrupted })
+    }
+
+    /// Its process id.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the line on its stdout that `wanted` makes something of; others are passed over.
+    pub(super) fn expect_line<T>(
+        &mut self,
+        what: &str,
+        patience: Duration,
+        wanted: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, Failure> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.next_line(deadline)? {
+                Some(line) => {
+                    if let Some(found) = wanted(&line) {
+                        return Ok(found);
+                    }
+                }
+                None if Instant::now() < deadline => {
+                    let status = self.wait_until(deadline)?;
+                    let name = self.name;
+                    let words = self.take_last_words();
+                    return Err(Failure::Failed(format!(
+                        "the {name} ended before {what} ({status}){words}"
+                    )));
+                }
+                None => {
+                    return Err(Failure::Failed(format!(
+                        "no {what} from the {} within {patience:?}",
+                        self.name
+                    )));
+                }
+            }
+        }
+    }
+
+    /// Waits until it has ended by itself, successfully.
+    pub(super) fn expect_success(&mut self, patience: Duration) -> Result<(), Failure> {
+        let deadline = Instant::now() + patience;
+        while self.next_line(deadline)?.is_some() {}
+        let status = self.wait_until(deadline)?;
+        if status.success() {
+            return Ok(());
+        }
+        let name = self.name;
+        let words = self.take_last_words();
+        Err(Failure::Failed(format!("the {name} failed ({status}){words}")))
+    }
+
+    /// The next line, or `None` when stdout is closed or the deadline has come.
+    fn next_line(&mut self, deadline: Instant) -> Result<Option<String>, Failure> {
+        loop {
+            self.look_for_interruption()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left.min(LOOK)) {
+                Ok(line) => return Ok(Some(line)),
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn wait_until(&mut self, deadline: Instant) -> Result<ExitStatus, Failure> {
+        loop {
+            self.look_for_interruption()?;
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(2)),
+                Ok(None) => {
+                    return Err(Failure::Failed(format!("the {} does not end", self.name)));
+                }
+                Err(error) => return Err(Failure::Failed(error.to_string())),
+            }
+        }
+    }
+
+    fn look_for_interruption(&self) -> Result<(), Failure> {
+        if self.interrupted.load(Ordering::Relaxed) { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+
+    fn take_last_words(&mut self) -> String {
+        // Its process group may hold stderr open: what still runs in there is stopped first.
+        let _ = mech::process::kill_group(&self.child);
+        let words = self.last_words.take().and_then(|thread| thread.join().ok());
+        words.filter(|words| !words.is_empty()).map_or(String::new(), |words| format!(": {words}"))
+    }
+}
+
+impl Drop for Supervised<'_> {
+    fn drop(&mut self) {
+        let has_ended = |child: &mut Child| !matches!(child.try_wait(), Ok(None));
+        if !has_ended(&mut self.child) && mech::process::ask_to_stop(&self.child).is_ok() {
+            let deadline = Instant::now() + GRACE;
+            while !has_ended(&mut self.child) && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        // Whoever is left of its process group, itself included.
+        let _ = mech::process::kill_group(&self.child);
+        let _ = self.child.wait();
+    }
+}
+
+/// The last lines of what a child said, as one.
+fn last_words(stderr: impl Read) -> String {
+    let mut last = VecDeque::new();
+    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        if last.len() == LAST_WORDS {
+            last.pop_front();
+        }
+        last.push_back(line);
+    }
+    Vec::from(last).join("; ")
+}

@@ -1,0 +1,392 @@
+//! Judging a published claim by the interval of its effect.
+
+use super::experiment::{Claim, Judge};
+use super::metric::Metric;
+use super::results::{Point, Results};
+use super::stats::{self, Estimate};
+
+/// Fewer repeats of a point than this have no interval worth the name.
+const FEWEST_REPEATS: usize = 3;
+
+/// What became of a claim on this machine, in ascending order of weight: of several verdicts about
+/// one claim, the greatest counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// The whole interval of the effect agrees with it.
+    Holds,
+    /// The interval reaches both sides, or there are too few repeats to have one.
+    TooNoisy,
+    /// The whole interval contradicts it.
+    DoesNotHold,
+}
+
+impl Verdict {
+    /// The verdict in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::Holds => "holds",
+            Verdict::DoesNotHold => "does not hold",
+            Verdict::TooNoisy => "too noisy to say",
+        }
+    }
+}
+
+/// A claim, judged for one mechanism.
+#[derive(Clone, Debug)]
+pub struct Judgement {
+    /// The mechanism.
+    pub mechanism: String,
+    /// Whether the source says it of this mechanism; otherwise it is a successor.
+    pub in_source: bool,
+    /// Whether it holds everywhere: at each rate, for instance.
+    pub verdict: Verdict,
+    /// The effects that it was judged by.
+    pub effects: Vec<Effect>,
+    /// Published values, each beside the median over all points at that rate.
+    pub compared: Vec<Comparison>,
+}
+
+/// One effect, and what it says of the claim.
+#[derive(Clone, Debug)]
+pub struct Effect {
+    /// Where it was seen: `500 req/s`.
+    pub place: String,
+    /// Its size; `None` if too little was measured.
+    pub estimate: Option<Estimate>,
+    /// The verdict at this place.
+    pub verdict: Verdict,
+}
+
+/// A published value and the measured one.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// The published request rate.
+    pub rate: f64,
+    /// What the source says.
+    pub published: f64,
+    /// What was measured here.
+    pub measured: Option<Estimate>,
+}
+
+/// Judges `claim` for each of its mechanisms that was measured.
+pub fn judge(claim: &Claim, results: &Results) -> Vec<Judgement> {
+    let named = |names: &[toml::Spanned<String>], in_source: bool| -> Vec<(String, bool)> {
+        names.iter().map(|name| (name.get_ref().clone(), in_source)).collect()
+    };
+    named(&claim.mechanisms, true)
+        .into_iter()
+        .chain(named(&claim.successors, false))
+        .filter(|(name, _)| results.runs.iter().any(|run| run.point.mechanism == *name))
+        .map(|(mechanism, in_source)| {
+            let judge = Judging { claim, results, mechanism: &mechanism };
+            let effects = judge.effects();
+            let compared = judge.comparisons();
+            let verdicts = effects.iter().map(|effect| effect.verdict);
+            let verdict = verdicts.max().unwrap_or(Verdict::TooNoisy);
+            Judgement { mechanism, in_source, verdict, effects, compared }
+        })
+        .collect()
+}
+
+/// How a claim is judged, in words that go with [`Effect::estimate`].
+pub fn criterion(judge: &Judge, results: &Results) -> String {
+    let levels = results.connection_levels();
+    let ends = match (levels.first(), levels.last()) {
+        (Some(first), Some(last)) => format!("at {last} connections ÷ at {first}"),
+        _ => "over the range of connections".to_string(),
+    };
+    match judge {
+        Judge::EqualsOffered { within } => format!(
+            "Effect: reply rate ÷ request rate at the point that speaks most against equality. Holds if \
+             every point's interval lies within ±{}.",
+            percent(within.0)
+        ),
+        Judge::Grows { by_more_than, .. } => format!(
+            "Effect: value {ends}, along the Theil–Sen line. Holds if the interval lies above {:.2}.",
+            1.0 + by_more_than.0
+        ),
+        Judge::Flat { within } => format!(
+            "Effect: value {ends}, along the Theil–Sen line. Holds if the interval lies within \
+             {:.2} … {:.2}; a slope that merely cannot be told from zero is not enough.",
+            1.0 / (1.0 + within.0),
+            1.0 + within.0
+        ),
+        Judge::Ratio { expected, within } => format!(
+            "Effect: value at the highest rate ÷ at the lowest, median over connections. Holds if \
+             the interval lies within {:.2} … {:.2}.",
+            expected / (1.0 + within.0),
+            expected * (1.0 + within.0)
+        ),
+    }
+}
+
+fn percent(fraction: f64) -> String {
+    format!("{} %", (fraction * 1000.0).round() / 10.0)
+}
+
+/// One claim about one mechanism.
+struct Judging<'a> {
+    claim: &'a Claim,
+    results: &'a Results,
+    mechanism: &'a str,
+}
+
+impl Judging<'_> {
+    fn effects(&self) -> Vec<Effect> {
+        match self.claim.judge {
+            Judge::EqualsOffered { within } => {
+                self.at_each_rate(|rate| self.worst_share_of_offered(rate, within.0))
+            }
+            Judge::Grows { by_more_than, until_cpu_percent } => self.at_each_rate(|rate| {
+                let factor = self.growth(rate, until_cpu_percent)?;
+                let threshold = 1.0 + by_more_than.0;
+                Some((factor, verdict_within(&factor, threshold, f64::INFINITY)))
+            }),
+            Judge::Flat { within } => self.at_each_rate(|rate| {
+                let factor = self.growth(rate, None)?;
+                let margin = 1.0 + within.0;
+                Some((factor, verdict_within(&factor, 1.0 / margin, margin)))
+            }),
+            Judge::Ratio { expected, within } => {
+                let margin = 1.0 + within.0;
+                let found = self.ratio_of_rates().map(|ratio| {
+                    (ratio, verdict_within(&ratio, expected / margin, expected * margin))
+                });
+                let rates = self.results.rate_levels();
+                let name = |rate: Option<&f64>| {
+                    rate.map_or(0.0, |rate| self.results.offered_rate(*rate)).to_string()
+                };
+                let place = format!("{} ÷ {} req/s", name(rates.last()), name(rates.first()));
+                vec![effect(place, found)]
+            }
+        }
+    }
+
+    fn comparisons(&self) -> Vec<Comparison> {
+        let mine = |rate: f64| -> Vec<f64> {
+            let levels = self.levels(rate);
+            levels.iter().flat_map(|(_, values)| values.iter().copied()).collect()
+        };
+        self.claim
+            .published
+            .iter()
+            .filter(|published| published.mechanism == self.mechanism)
+            .map(|published| Comparison {
+                rate: published.rate,
+                published: published.value,
+                measured: stats::median_estimate(&mine(published.rate), self.results.seed),
+            })
+            .collect()
+    }
+
+    fn at_each_rate(&self, judge: impl Fn(f64) -> Option<(Estimate, Verdict)>) -> Vec<Effect> {
+        self.results
+            .rate_levels()
+            .into_iter()
+            .map(|rate| effect(format!("{} req/s", self.results.offered_rate(rate)), judge(rate)))
+            .collect()
+    }
+
+    /// The values at each number of connections, ascending; points without any value left out.
+    fn levels(&self, rate: f64) -> Vec<(u32, Vec<f64>)> {
+        self.levels_of(self.claim.metric, rate)
+    }
+
+    fn levels_of(&self, metric: Metric, rate: f64) -> Vec<(u32, Vec<f64>)> {
+        self.results
+            .connection_levels()
+            .into_iter()
+            .map(|connections| (connections, self.values(metric, connections, rate)))
+            .filter(|(_, values)| !values.is_empty())
+            .collect()
+    }
+
+    fn values(&self, metric: Metric, connections: u32, rate: f64) -> Vec<f64> {
+        let point = Point { mechanism: self.mechanism.to_string(), connections, rate };
+        self.results.values(metric, &point)
+    }
+
+    /// The metric as a share of the offered rate, at the point that speaks most against equality.
+    fn worst_share_of_offered(&self, rate: f64, within: f64) -> Option<(Estimate, Verdict)> {
+        let offered = self.results.offered_rate(rate);
+        let levels = self.levels(rate);
+        if !levels.iter().all(|(_, values)| values.len() >= FEWEST_REPEATS) {
+            return None;
+        }
+        let distance = |e: &Estimate| (e.low - 1.0).abs().max((e.high - 1.0).abs());
+        levels
+            .iter()
+            .filter_map(|(_, values)| {
+                let shares: Vec<f64> = values.iter().map(|value| value / offered).collect();
+                stats::median_estimate(&shares, self.results.seed)
+            })
+            .map(|share| (share, verdict_within(&share, 1.0 - within, 1.0 + within)))
+            .max_by(|(a, of_a), (b, of_b)| of_a.cmp(of_b).then(distance(a).total_cmp(&distance(b))))
+    }
+
+    fn growth(&self, rate: f64, until_cpu_percent: Option<f64>) -> Option<Estimate> {
+        let mut levels = self.levels(rate);
+        if let Some(limit) = until_cpu_percent {
+            let cpu = self.levels_of(Metric::CpuPercent, rate);
+            let is_saturated = |connections: u32| {
+                let found = cpu.iter().find(|(level, _)| *level == connections);
+                found.and_then(|(_, values)| stats::median(values)).is_some_and(|cpu| cpu >= limit)
+            };
+            if let Some(first) = levels.iter().position(|(level, _)| is_saturated(*level)) {
+                levels.truncate(first + 1);
+            }
+        }
+        if !levels.iter().all(|(_, values)| values.len() >= FEWEST_REPEATS) {
+            return None;
+        }
+        let points: Vec<(f64, &[f64])> =
+            levels.iter().map(|(level, values)| (f64::from(*level), values.as_slice())).collect();
+        stats::growth_factor(&points, self.results.seed)
+    }
+
+    fn ratio_of_rates(&self) -> Option<Estimate> {
+        let rates = self.results.rate_levels();
+        let (lowest, highest) = (*rates.first()?, *rates.last()?);
+        if lowest == highest {
+            return None;
+        }
+        let pairs: Vec<(Vec<f64>, Vec<f64>)> = self
+            .results
+            .connection_levels()
+            .into_iter()
+            .map(|level| {
+                let at = |rate| self.values(self.claim.metric, level, rate);
+                (at(lowest), at(highest))
+            })
+            .filter(|(low, high)| low.len().min(high.len()) >= FEWEST_REPEATS)
+            .collect();
+        let before: Vec<&[f64]> = pairs.iter().map(|(low, _)| low.as_slice()).collect();
+        let after: Vec<&[f64]> = pairs.iter().map(|(_, high)| high.as_slice()).collect();
+        stats::ratio(&before, &after, self.results.seed)
+    }
+}
+
+fn effect(place: String, found: Option<(Estimate, Verdict)>) -> Effect {
+    let verdict = found.map_or(Verdict::TooNoisy, |(_, verdict)| verdict);
+    Effect { place, estimate: found.map(|(estimate, _)| estimate), verdict }
+}
+
+fn verdict_within(estimate: &Estimate, from: f64, to: f64) -> Verdict {
+    if estimate.is_within(from, to) {
+        Verdict::Holds
+    } else if estimate.is_outside(from, to) {
+        Verdict::DoesNotHold
+    } else {
+        Verdict::TooNoisy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::experiment::Experiment;
+    use crate::lab::runner::tests::{results_of, sample};
+
+    /// Judges the claim of the test experiment with `judge` in place of its own, over runs whose
+    /// reply rate and CPU use (in %) are functions of connections, rate and repeat.
+    fn verdict_of(judge: &str, measured: impl Fn(f64, f64, u32) -> (f64, f64)) -> Vec<Judgement> {
+        let text = include_str!("test-experiment.toml")
+            .replace("{ kind = \"flat\", within = 0.25 }", judge);
+        let text = match judge.contains("equals-offered") {
+            true => text.replacen(
+                "metric = \"cpu-percent\"\nmechanisms",
+                "metric = \"reply-rate\"\nmechanisms",
+                1,
+            ),
+            false => text,
+        };
+        let results = results_of(&text, |point, round| {
+            let (rate, cpu) = measured(f64::from(point.connections), point.rate, round);
+            Ok(sample(rate, cpu, 100.0))
+        });
+        let experiment = Experiment::parse(&text, "test").unwrap();
+        super::judge(&experiment.claims[0], &results)
+    }
+
+    /// A few per cent up and down.
+    fn jitter(round: u32) -> f64 {
+        1.0 + 0.02 * (f64::from(round) - 2.0)
+    }
+
+    const GROWS: &str = "{ kind = \"grows\", by_more_than = 0.5, until_cpu_percent = 95 }";
+    const FLAT: &str = "{ kind = \"flat\", within = 0.25 }";
+    const RATIO: &str = "{ kind = \"ratio\", expected = 2, within = 0.15 }";
+    const EQUALS: &str = "{ kind = \"equals-offered\", within = 0.02 }";
+
+    #[test]
+    fn a_doubled_cpu_grows_and_is_not_flat() {
+        let doubles = |connections: f64, rate: f64, round| (rate, connections * jitter(round));
+        assert_eq!(verdict_of(GROWS, doubles)[0].verdict, Verdict::Holds);
+        assert_eq!(verdict_of(FLAT, doubles)[0].verdict, Verdict::DoesNotHold);
+    }
+
+    #[test]
+    fn a_steady_cpu_is_flat_and_does_not_grow() {
+        let steady = |_, rate: f64, round| (rate, 10.0 * jitter(round));
+        assert_eq!(verdict_of(GROWS, steady)[0].verdict, Verdict::DoesNotHold);
+        assert_eq!(verdict_of(FLAT, steady)[0].verdict, Verdict::Holds);
+    }
+
+    #[test]
+    fn noise_is_rewarded_by_neither() {
+        let noisy = |_, rate: f64, round| (rate, [5.0, 10.0, 40.0][round as usize - 1]);
+        assert_eq!(verdict_of(GROWS, noisy)[0].verdict, Verdict::TooNoisy);
+        assert_eq!(verdict_of(FLAT, noisy)[0].verdict, Verdict::TooNoisy);
+    }
+
+    #[test]
+    fn growth_at_one_rate_only_does_not_hold_for_all() {
+        let partly =
+            |connections: f64, rate: f64, _| (rate, if rate > 150.0 { connections } else { 10.0 });
+        let judgement = &verdict_of(GROWS, partly)[0];
+        assert_eq!(judgement.verdict, Verdict::DoesNotHold);
+        let verdicts: Vec<Verdict> = judgement.effects.iter().map(|e| e.verdict).collect();
+        assert_eq!(verdicts, [Verdict::DoesNotHold, Verdict::Holds]);
+    }
+
+    #[test]
+    fn a_server_saturated_from_the_start_cannot_be_judged() {
+        let saturated = |_, rate: f64, _| (rate, 99.0);
+        let judgement = &verdict_of(GROWS, saturated)[0];
+        assert_eq!(judgement.verdict, Verdict::TooNoisy);
+        assert_eq!(judgement.effects[0].estimate, None);
+    }
+
+    #[test]
+    fn twice_the_rate_is_twice_the_cpu_or_not() {
+        let twice = |_, rate: f64, round| (rate, rate / 50.0 * jitter(round));
+        assert_eq!(verdict_of(RATIO, twice)[0].verdict, Verdict::Holds);
+        let once = |_, rate: f64, round| (rate, 10.0 * jitter(round));
+        let judgement = &verdict_of(RATIO, once)[0];
+        assert_eq!(judgement.verdict, Verdict::DoesNotHold);
+        assert_eq!(judgement.effects[0].place, "200 ÷ 100 req/s");
+    }
+
+    #[test]
+    fn one_point_below_the_offered_rate_is_enough() {
+        let all = |_, rate: f64, _| (rate, 5.0);
+        assert_eq!(verdict_of(EQUALS, all)[0].verdict, Verdict::Holds);
+        let short = |connections: f64, rate: f64, _| {
+            (if connections > 15.0 { rate * 0.9 } else { rate }, 5.0)
+        };
+        let judgement = &verdict_of(EQUALS, short)[0];
+        assert_eq!(judgement.verdict, Verdict::DoesNotHold);
+        assert!((judgement.effects[0].estimate.unwrap().value - 0.9).abs() < 1e-9);
+    }
+
+    #[test]
+    fn published_values_stand_beside_measured_ones_and_successors_are_marked() {
+        let judgements = verdict_of(FLAT, |_, rate, _| (rate, 8.0));
+        let roles: Vec<(&str, bool)> =
+            judgements.iter().map(|j| (j.mechanism.as_str(), j.in_source)).collect();
+        assert_eq!(roles, [("poll", true), ("epoll", false)]);
+        let compared = &judgements[0].compared[0];
+        assert_eq!((compared.published, compared.measured.unwrap().value), (6.67, 8.0));
+        assert!(judgements[1].compared.is_empty());
+    }
+}

@@ -1,0 +1,100 @@
+//! What is read off a run: every number that a figure plots or a claim is about.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::results::Sample;
+
+/// A number that each successful run yields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// Complete, correct replies per second of the measured window.
+    ReplyRate,
+    /// The server's CPU time, user and system, per second of the measured window.
+    CpuPercent,
+    /// The server's CPU time per reply.
+    CpuPerReply,
+    /// Mean response time, counted from the scheduled start of a request.
+    LatencyMean,
+    /// Median response time, counted likewise.
+    LatencyMedian,
+    /// 99th percentile of the response time, counted likewise.
+    LatencyP99,
+}
+
+impl Metric {
+    /// Every metric, in the order of the table of points.
+    pub const ALL: [Metric; 6] = [
+        Metric::ReplyRate,
+        Metric::CpuPercent,
+        Metric::CpuPerReply,
+        Metric::LatencyMean,
+        Metric::LatencyMedian,
+        Metric::LatencyP99,
+    ];
+
+    /// Its name for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Metric::ReplyRate => "Reply rate",
+            Metric::CpuPercent => "CPU use",
+            Metric::CpuPerReply => "CPU per reply",
+            Metric::LatencyMean => "Mean response time",
+            Metric::LatencyMedian => "Median response time",
+            Metric::LatencyP99 => "99 % response time",
+        }
+    }
+
+    /// The unit of its values.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Metric::ReplyRate => "replies/s",
+            Metric::CpuPercent => "%",
+            Metric::CpuPerReply | Metric::LatencyMean | Metric::LatencyMedian => "µs",
+            Metric::LatencyP99 => "µs",
+        }
+    }
+
+    /// Its value in one run; `None` if the run does not know it.
+    pub fn of(self, sample: &Sample) -> Option<f64> {
+        let load = |pointer: &str| sample.load.pointer(pointer).and_then(Value::as_f64);
+        match self {
+            Metric::ReplyRate => load("/achieved_rate"),
+            Metric::CpuPercent => Some(100.0 * sample.server_cpu_s / sample.window_s),
+            Metric::CpuPerReply => {
+                let replies = load("/replies").filter(|replies| *replies > 0.0)?;
+                Some(1e6 * sample.server_cpu_s / replies)
+            }
+            Metric::LatencyMean => load("/latency_us/mean"),
+            Metric::LatencyMedian => load("/latency_us/p50"),
+            Metric::LatencyP99 => load("/latency_us/p99"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn metrics_are_read_off_a_sample() {
+        let sample = Sample {
+            server_cpu_s: 0.1,
+            window_s: 2.0,
+            load: json!({"achieved_rate": 500.0, "replies": 1000,
+                         "latency_us": {"mean": 90.5, "p50": 80, "p99": null}}),
+            ..Sample::default()
+        };
+        let values = Metric::ALL.map(|metric| metric.of(&sample));
+        let expected = [Some(500.0), Some(5.0), Some(100.0), Some(90.5), Some(80.0), None];
+        assert_eq!(values, expected);
+    }
+
+    #[test]
+    fn a_run_without_replies_has_no_cpu_per_reply() {
+        let sample = Sample { window_s: 1.0, load: json!({"replies": 0}), ..Sample::default() };
+        assert_eq!(Metric::CpuPerReply.of(&sample), None);
+    }
+}

@@ -1,0 +1,253 @@
+//! Runs a point for real: a server and a load generator, two processes on two processors.
+//!
+//! The server's CPU clock is read when the load generator says `connected` (every connection is
+//! open, no request was sent) and again when it says `measured` (the window is over, every
+//! connection is still open), so that opening and closing connections is not part of the bill.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::child::Supervised;
+use super::experiment::{Experiment, ServerCommand};
+use super::results::{Point, Sample};
+use super::runner::{Executor, Failure};
+
+/// How long a server may take until it accepts.
+const START: Duration = Duration::from_secs(10);
+
+/// How long anything may take that should take no time at all.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The slowest rate at which opening connections is waited for, per second.
+const SLOWEST_CONNECTS: f64 = 500.0;
+
+/// The processors that server and load run on; empty lists mean anywhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// The server's.
+    pub server: Vec<usize>,
+    /// The load generator's, and the lab's own.
+    pub load: Vec<usize>,
+}
+
+impl Placement {
+    /// The first processor for the server and the others for the load; with a single one, both
+    /// share it.
+    ///
+    /// # Errors
+    /// What sched_getaffinity(2) says.
+    pub fn choose() -> io::Result<Placement> {
+        let cpus = mech::process::usable_cpus()?;
+        Ok(match cpus.split_first() {
+            Some((first, rest)) if !rest.is_empty() => {
+                Placement { server: vec![*first], load: rest.to_vec() }
+            }
+            _ => Placement::default(),
+        })
+    }
+}
+
+/// Runs points as processes.
+///
+/// Children die with the thread that starts them: keep to one thread, and to one that lives on.
+#[derive(Debug)]
+pub struct Processes<'a> {
+    experiment: &'a Experiment,
+    program: PathBuf,
+    placement: Placement,
+    folder: PathBuf,
+    interrupted: &'a AtomicBool,
+    start: Instant,
+}
+
+impl<'a> Processes<'a> {
+    /// Runs points of `experiment` with this very program, keeping the load generator's files in
+    /// `folder` for a moment, until `interrupted` is set.
+    ///
+    /// # Errors
+    /// When the path of this program, or the processors it may use, cannot be found out.
+    pub fn new(
+        experiment: &'a Experiment,
+        folder: &Path,
+        interrupted: &'a AtomicBool,
+    ) -> io::Result<Processes<'a>> {
+        Ok(Processes {
+            experiment,
+            program: std::env::current_exe()?,
+            placement: Placement::choose()?,
+            folder: folder.to_path_buf(),
+            interrupted,
+            start: Instant::now(),
+        })
+    }
+
+    /// Whether server and load have processors of their own.
+    pub fn is_separated(&self) -> bool {
+        !self.placement.server.is_empty()
+    }
+
+    /// Starts the server of `point`; it accepts connections.
+    fn start_server(&self, point: &Point) -> Result<RunningServer<'a>, Failure> {
+        match self.experiment.servers.get(&point.mechanism) {
+            Some(server) => self.start_users_server(server),
+            None => self.start_own_server(point),
+        }
+    }
+
+    fn start_own_server(&self, point: &Point) -> Result<RunningServer<'a>, Failure> {
+        let mut command = Command::new(&self.program);
+        command.args(["serve", "--dispatch", &point.mechanism, "--workers", "1"]);
+        command.args(["--reply-size", &self.experiment.workload.reply_bytes.to_string()]);
+        // A connection may be idle for longer than a web server would allow.
+        command.args(["--listen", "127.0.0.1:0", "--idle-timeout", "0"]);
+        let command_line = words(&command);
+        let mut process =
+            Supervised::start("server", command, &self.placement.server, self.interrupted)?;
+        let url = process.expect_line("its address", START, |line| {
+            line.strip_prefix("listening on ").map(str::to_string)
+        })?;
+        Ok(RunningServer { process, url, command_line })
+    }
+
+    fn start_users_server(&self, server: &ServerCommand) -> Result<RunningServer<'a>, Failure> {
+        let port = free_port().map_err(|error| Failure::Failed(error.to_string()))?;
+        let script = format!("exec {}", server.command.replace("{port}", &port.to_string()));
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        let command_line = words(&command);
+        let process =
+            Supervised::start("server", command, &self.placement.server, self.interrupted)?;
+        let deadline = Instant::now() + START;
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            if Instant::now() > deadline {
+                let message = format!("nothing accepts on port {port} after '{script}'");
+                return Err(Failure::Failed(message));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let url = format!("http://127.0.0.1:{port}{}", server.path);
+        Ok(RunningServer { process, url, command_line })
+    }
+
+    fn load_command(
+        &self,
+        url: &str,
+        point: &Point,
+        offered_rate: f64,
+        window: Duration,
+        seed: u64,
+    ) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["load", url, "--events"]);
+        command.args(["--connections", &point.connections.to_string()]);
+        command.args(["--rate", &offered_rate.to_string()]);
+        command.args(["--duration", &format!("{}ms", window.as_millis())]);
+        command.args(["--seed", &seed.to_string()]);
+        command.arg("--json").arg(self.load_file());
+        command
+    }
+
+    fn load_file(&self) -> PathBuf {
+        self.folder.join("load.json")
+    }
+}
+
+impl Executor for Processes<'_> {
+    fn run(
+        &mut self,
+        point: &Point,
+        offered_rate: f64,
+        window: Duration,
+        seed: u64,
+    ) -> Result<Sample, Failure> {
+        let server = self.start_server(point)?;
+        let command = self.load_command(&server.url, point, offered_rate, window, seed);
+        let load_command = words(&command);
+        let mut load =
+            Supervised::start("load generator", command, &self.placement.load, self.interrupted)?;
+        let is = |word: &'static str| move |line: &str| (line == word).then_some(());
+        let opening = Duration::from_secs_f64(f64::from(point.connections) / SLOWEST_CONNECTS);
+        load.expect_line("'connected'", PATIENCE + opening, is("connected"))?;
+        let (cpu_before, begin) = (server.cpu_time()?, Instant::now());
+        load.expect_line("'measured'", PATIENCE + window, is("measured"))?;
+        let (cpu_after, end) = (server.cpu_time()?, Instant::now());
+        load.expect_success(PATIENCE + opening)?;
+        Ok(Sample {
+            server_command: server.command_line.clone(),
+            load_command,
+            server_cpu_s: cpu_after.saturating_sub(cpu_before).as_secs_f64(),
+            window_s: (end - begin).as_secs_f64(),
+            load: take_json(&self.load_file())?,
+        })
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+/// A server that accepts connections; dropping it stops it.
+struct RunningServer<'a> {
+    process: Supervised<'a>,
+    url: String,
+    command_line: Vec<String>,
+}
+
+impl RunningServer<'_> {
+    /// The CPU time of all processes of the server's group.
+    fn cpu_time(&self) -> Result<Duration, Failure> {
+        let failed =
+            |error| Failure::Failed(format!("cannot read the server's CPU clock: {error}"));
+        let leader = self.process.id();
+        let mut total = mech::process::cpu_time(leader).map_err(failed)?;
+        for member in group_members(leader) {
+            // A member that has just ended takes its time with it.
+            total += mech::process::cpu_time(member).unwrap_or_default();
+        }
+        Ok(total)
+    }
+}
+
+/// The processes of the group that `leader` leads, except itself.
+fn group_members(leader: u32) -> Vec<u32> {
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    processes
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid| *pid != leader && group_of(*pid) == Some(leader))
+        .collect()
+}
+
+/// The process group of `pid`: the third field after the name, which may itself contain anything.
+fn group_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok()
+}
+
+/// A port that nobody listens on at this moment.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// Reads what the load generator wrote, and removes it.
+fn take_json(path: &Path) -> Result<Value, Failure> {
+    let read = || -> anyhow::Result<Value> {
+        let text = fs::read_to_string(path)?;
+        fs::remove_file(path)?;
+        Ok(serde_json::from_str(&text)?)
+    };
+    read().map_err(|error| Failure::Failed(format!("the load generator's result: {error:#}")))
+}
+
+fn words(command: &Command) -> Vec<String> {
+    let text = |word: &OsStr| word.to_string_lossy().into_owned();
+    std::iter::once(command.get_program()).chain(command.get_args()).map(text).collect()
+}

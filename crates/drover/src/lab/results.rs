@@ -1,0 +1,226 @@
+//! What a run of an experiment leaves behind: every raw sample, and all that is needed to doubt it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::experiment::Experiment;
+use super::machine::Machine;
+use super::metric::Metric;
+use super::plan::Plan;
+use super::utc;
+
+/// The schema that results are written in.
+pub const SCHEMA: &str = "drover.lab/1";
+
+/// One experiment on one machine, complete or interrupted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The experiment file, word for word.
+    pub experiment: String,
+    /// Where that file came from: `built-in`, or its path.
+    pub experiment_file: String,
+    /// The preset that gave the levels.
+    pub preset: String,
+    /// The lab's own command line.
+    pub command: Vec<String>,
+    /// When it began: UTC, RFC 3339.
+    pub started: String,
+    /// How long it took so far, in seconds.
+    pub elapsed_s: f64,
+    /// How it ended.
+    pub state: State,
+    /// What all random choices derive from: the order of points, each run's load.
+    pub seed: u64,
+    /// What the published request rates were multiplied by.
+    pub rate_scale: f64,
+    /// The length that was asked of each measured window, in seconds.
+    pub window_s: f64,
+    /// Rounds that were planned; each contains every point once.
+    pub rounds_planned: u32,
+    /// Rounds that were completed.
+    pub rounds_done: u32,
+    /// The machine.
+    pub machine: Machine,
+    /// Mechanisms that were measured, in the experiment's order.
+    pub mechanisms: Vec<Measured>,
+    /// Mechanisms that were left out.
+    pub skipped: Vec<Skipped>,
+    /// What was done differently from what the preset asked, and why.
+    pub notes: Vec<String>,
+    /// Every run in the order in which it happened.
+    pub runs: Vec<Run>,
+}
+
+/// How a run of an experiment ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It is going on, or its process was killed.
+    Running,
+    /// Every round was completed.
+    Finished,
+    /// The time budget of its preset was used up.
+    OutOfTime,
+    /// Somebody stopped it.
+    Interrupted,
+}
+
+/// A mechanism, or a user's server, that was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Its name in flags, tables and legends.
+    pub name: String,
+    /// Whether it models an interface that this kernel does not have.
+    pub model: bool,
+}
+
+/// A mechanism that could not be measured here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Its name.
+    pub name: String,
+    /// What the kernel said.
+    pub reason: String,
+}
+
+/// One combination of the factors' levels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// The dispatch mechanism, or the name of a user's server.
+    pub mechanism: String,
+    /// How many connections are open.
+    pub connections: u32,
+    /// Requests per second over all connections, as published.
+    pub rate: f64,
+}
+
+/// One run of one point.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// The round it belongs to, from 1.
+    pub round: u32,
+    /// What was run.
+    pub point: Point,
+    /// The seed of its load.
+    pub seed: u64,
+    /// What was measured; `None` if the run failed.
+    pub sample: Option<Sample>,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+/// What one run measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Sample {
+    /// The server's command line.
+    pub server_command: Vec<String>,
+    /// The load generator's command line.
+    pub load_command: Vec<String>,
+    /// CPU seconds, user and system, that the server used in the window.
+    pub server_cpu_s: f64,
+    /// The length of the window as the lab saw it, in seconds.
+    pub window_s: f64,
+    /// What the load generator reported, unchanged (`drover.load/1`).
+    pub load: Value,
+}
+
+impl Sample {
+    /// Whether the load generator says that it was the limit.
+    pub fn is_saturated(&self) -> bool {
+        self.load.pointer("/client/saturated").and_then(Value::as_bool) == Some(true)
+    }
+
+    /// How many requests ended in an error of any kind.
+    pub fn errors(&self) -> u64 {
+        let errors = self.load.get("errors").and_then(Value::as_object);
+        errors.into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum()
+    }
+}
+
+impl Results {
+    /// The results of `plan` before its first run.
+    pub fn begin(
+        experiment: &Experiment,
+        preset: &str,
+        plan: &Plan,
+        seed: u64,
+        command: Vec<String>,
+    ) -> Results {
+        Results {
+            schema: SCHEMA.to_string(),
+            experiment: experiment.text.clone(),
+            experiment_file: experiment.file.clone(),
+            preset: preset.to_string(),
+            command,
+            started: utc::rfc3339(std::time::SystemTime::now()),
+            elapsed_s: 0.0,
+            state: State::Running,
+            seed,
+            rate_scale: plan.rate_scale,
+            window_s: plan.window.as_secs_f64(),
+            rounds_planned: plan.repeats,
+            rounds_done: 0,
+            machine: Machine::look(),
+            mechanisms: plan.mechanisms.clone(),
+            skipped: plan.skipped.clone(),
+            notes: plan.notes.clone(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// The points that were run, each once, in ascending order of rate and connections within the
+    /// order of the mechanisms.
+    pub fn points(&self) -> Vec<Point> {
+        let mut points: Vec<Point> = Vec::new();
+        for run in &self.runs {
+            if !points.contains(&run.point) {
+                points.push(run.point.clone());
+            }
+        }
+        let place = |name: &str| self.mechanisms.iter().position(|m| m.name == name);
+        points.sort_by(|a, b| {
+            let by_rate = a.rate.total_cmp(&b.rate);
+            let by_mechanism = place(&a.mechanism).cmp(&place(&b.mechanism));
+            by_rate.then(by_mechanism).then(a.connections.cmp(&b.connections))
+        });
+        points
+    }
+
+    /// The numbers of connections that were run, ascending.
+    pub fn connection_levels(&self) -> Vec<u32> {
+        let mut levels: Vec<u32> = self.runs.iter().map(|run| run.point.connections).collect();
+        levels.sort_unstable();
+        levels.dedup();
+        levels
+    }
+
+    /// The published rates that were run, ascending.
+    pub fn rate_levels(&self) -> Vec<f64> {
+        let mut levels: Vec<f64> = self.runs.iter().map(|run| run.point.rate).collect();
+        levels.sort_by(f64::total_cmp);
+        levels.dedup();
+        levels
+    }
+
+    /// The runs of one point.
+    pub fn runs_of<'a>(&'a self, point: &'a Point) -> impl Iterator<Item = &'a Run> {
+        self.runs.iter().filter(move |run| run.point == *point)
+    }
+
+    /// Every value of `metric` that the repeats of `point` gave.
+    pub fn values(&self, metric: Metric, point: &Point) -> Vec<f64> {
+        self.runs_of(point).filter_map(|run| metric.of(run.sample.as_ref()?)).collect()
+    }
+
+    /// The request rate that was really asked for at a published `rate`.
+    pub fn offered_rate(&self, rate: f64) -> f64 {
+        rate * self.rate_scale
+    }
+
+    /// How many runs failed.
+    pub fn failures(&self) -> usize {
+        self.runs.iter().filter(|run| run.error.is_some()).count()
+    }
+}

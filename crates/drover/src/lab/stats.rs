@@ -1,0 +1,209 @@
+//! Medians, and intervals by bootstrap: what a few repeats say, and how surely.
+//!
+//! The unit of resampling is a repeat of a point, never a request within a repeat: requests of one
+//! run share its placement and its disturbances. Intervals are 95 % percentile intervals. With three
+//! repeats that is about the range of the three; the lab therefore never judges fewer.
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use serde::Serialize;
+
+/// How often a statistic is computed anew from resampled repeats.
+const RESAMPLES: usize = 2000;
+
+/// An estimate and the interval that 95 % of the resampled estimates lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The statistic of the samples as they are.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+impl Estimate {
+    /// Whether the whole interval lies within `from..=to`.
+    pub fn is_within(&self, from: f64, to: f64) -> bool {
+        from <= self.low && self.high <= to
+    }
+
+    /// Whether the whole interval lies outside `from..=to`, on one side of it.
+    pub fn is_outside(&self, from: f64, to: f64) -> bool {
+        self.high < from || to < self.low
+    }
+
+    /// The width of the interval as a fraction of the value; infinite around zero.
+    pub fn relative_width(&self) -> f64 {
+        (self.high - self.low) / self.value.abs()
+    }
+}
+
+/// The median; `None` of nothing.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+/// The median of one point's repeats.
+pub fn median_estimate(repeats: &[f64], seed: u64) -> Option<Estimate> {
+    bootstrap(&[repeats], seed, |groups| median(&groups[0]))
+}
+
+/// By what factor `y` changes from the lowest to the highest `x`: one plus the Theil–Sen slope over
+/// the points' medians times the range of `x`, relative to the median at the lowest `x`.
+///
+/// `points` are an `x` and the repeats of `y` there, in ascending order of `x`. `None` with fewer
+/// than two points, an empty one, or nothing to relate the change to.
+pub fn growth_factor(points: &[(f64, &[f64])], seed: u64) -> Option<Estimate> {
+    let xs: Vec<f64> = points.iter().map(|point| point.0).collect();
+    let groups: Vec<&[f64]> = points.iter().map(|point| point.1).collect();
+    bootstrap(&groups, seed, |groups| {
+        let ys: Vec<f64> = groups.iter().map(|group| median(group)).collect::<Option<_>>()?;
+        let level = *ys.first().filter(|level| **level > 0.0)?;
+        let range = xs.last()? - xs.first()?;
+        Some(1.0 + theil_sen_slope(&xs, &ys)? * range / level)
+    })
+}
+
+/// The median of the ratios of `after`'s points to `before`'s, each of a point's medians.
+///
+/// `None` if the two have no pair of points, or a median in `before` is not positive.
+pub fn ratio(before: &[&[f64]], after: &[&[f64]], seed: u64) -> Option<Estimate> {
+    let pairs = before.len().min(after.len());
+    let groups: Vec<&[f64]> = before[..pairs].iter().chain(&after[..pairs]).copied().collect();
+    bootstrap(&groups, seed, |groups| {
+        let (before, after) = groups.split_at(pairs);
+        let ratios: Option<Vec<f64>> = std::iter::zip(before, after)
+            .map(|(b, a)| Some(median(a)? / median(b).filter(|b| *b > 0.0)?))
+            .collect();
+        median(&ratios?)
+    })
+}
+
+/// The median of all slopes between two points of different `x`: one outlier cannot turn it.
+fn theil_sen_slope(xs: &[f64], ys: &[f64]) -> Option<f64> {
+    let mut slopes = Vec::new();
+    for i in 0..xs.len() {
+        for j in i + 1..xs.len() {
+            if xs[i] != xs[j] {
+                slopes.push((ys[j] - ys[i]) / (xs[j] - xs[i]));
+            }
+        }
+    }
+    median(&slopes)
+}
+
+/// Computes `statistic` of `groups`, and of [`RESAMPLES`] draws with replacement within each group.
+fn bootstrap(
+    groups: &[&[f64]],
+    seed: u64,
+    statistic: impl Fn(&[Vec<f64>]) -> Option<f64>,
+) -> Option<Estimate> {
+    if groups.iter().any(|group| group.is_empty()) {
+        return None;
+    }
+    let mut drawn: Vec<Vec<f64>> = groups.iter().map(|group| group.to_vec()).collect();
+    let value = statistic(&drawn)?;
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut values = Vec::with_capacity(RESAMPLES);
+    for _ in 0..RESAMPLES {
+        for (draw, group) in std::iter::zip(&mut drawn, groups) {
+            draw.fill_with(|| group[random.random_range(0..group.len())]);
+        }
+        values.push(statistic(&drawn)?);
+    }
+    values.sort_by(f64::total_cmp);
+    let tail = RESAMPLES / 40;
+    Some(Estimate { value, low: values[tail], high: values[RESAMPLES - 1 - tail] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_odd_even_and_no_values() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn equal_repeats_have_an_interval_of_no_width() {
+        let estimate = median_estimate(&[5.0; 4], 1).unwrap();
+        assert_eq!(estimate, Estimate { value: 5.0, low: 5.0, high: 5.0 });
+    }
+
+    #[test]
+    fn three_repeats_have_their_range_as_interval() {
+        let estimate = median_estimate(&[1.0, 9.0, 2.0], 1).unwrap();
+        assert_eq!(estimate, Estimate { value: 2.0, low: 1.0, high: 9.0 });
+    }
+
+    #[test]
+    fn the_interval_covers_the_true_median_about_as_often_as_it_says() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
+        let covered = (0..100)
+            .filter(|&seed| {
+                let repeats: Vec<f64> = (0..25).map(|_| random.random_range(0.0..1.0)).collect();
+                let estimate = median_estimate(&repeats, seed).unwrap();
+                estimate.low <= 0.5 && 0.5 <= estimate.high
+            })
+            .count();
+        // The percentile interval is known to be a little narrow.
+        assert!((85..=99).contains(&covered), "{covered} of 100");
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_interval() {
+        let repeats = [1.0, 2.5, 3.0, 4.7, 5.1];
+        assert_eq!(median_estimate(&repeats, 3), median_estimate(&repeats, 3));
+    }
+
+    #[test]
+    fn a_line_that_triples_has_the_growth_factor_three() {
+        let points = [(250.0, &[10.0, 10.0][..]), (1000.0, &[15.4545; 2]), (3000.0, &[30.0; 2])];
+        let factor = growth_factor(&points, 1).unwrap();
+        assert!((factor.value - 3.0).abs() < 1e-4, "{factor:?}");
+        assert!(factor.is_outside(0.8, 1.25));
+    }
+
+    #[test]
+    fn a_flat_line_has_the_growth_factor_one_despite_an_outlier() {
+        let repeats: [&[f64]; 3] = [&[10.0, 10.1, 9.9], &[10.0, 99.0, 10.1], &[9.9, 10.0, 10.1]];
+        let points: Vec<(f64, &[f64])> = std::iter::zip([250.0, 1000.0, 3000.0], repeats).collect();
+        let factor = growth_factor(&points, 1).unwrap();
+        assert!(factor.is_within(0.95, 1.05), "{factor:?}");
+    }
+
+    #[test]
+    fn growth_of_one_point_or_from_zero_is_unknown() {
+        assert_eq!(growth_factor(&[(250.0, &[1.0][..])], 1), None);
+        assert_eq!(growth_factor(&[(250.0, &[0.0][..]), (500.0, &[1.0])], 1), None);
+        assert_eq!(growth_factor(&[(250.0, &[][..]), (500.0, &[1.0])], 1), None);
+    }
+
+    #[test]
+    fn the_ratio_is_taken_pair_by_pair() {
+        let before: [&[f64]; 2] = [&[1.0; 3], &[100.0; 3]];
+        let after: [&[f64]; 2] = [&[2.0; 3], &[200.0; 3]];
+        assert_eq!(ratio(&before, &after, 1).unwrap().value, 2.0);
+        assert_eq!(ratio(&[&[0.0]], &[&[1.0]], 1), None);
+        assert_eq!(ratio(&[], &[], 1), None);
+    }
+
+    #[test]
+    fn an_interval_is_within_outside_or_neither() {
+        let estimate = Estimate { value: 1.1, low: 0.9, high: 1.3 };
+        assert!(estimate.is_within(0.8, 1.4) && !estimate.is_within(1.0, 1.4));
+        assert!(estimate.is_outside(0.1, 0.8) && estimate.is_outside(1.4, 2.0));
+        assert!(!estimate.is_outside(0.8, 1.25));
+    }
+}
