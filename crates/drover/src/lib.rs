@@ -9,4 +9,5 @@ pub mod cli;
 pub mod error;
 pub mod lab;
 pub mod load;
+pub mod report;
 pub mod server;

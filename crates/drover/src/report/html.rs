@@ -1,0 +1,543 @@
+//! The report: one HTML file that needs nothing else, not even a network.
+//!
+//! Everything is readable without the script; the script adds pointing and hiding.
+
+use std::fmt::Write;
+
+use serde_json::json;
+
+use super::claims_html;
+use super::svg::{self, Panel, Series};
+use crate::lab::experiment::{Experiment, Factor, Figure};
+use crate::lab::metric::Metric;
+use crate::lab::results::{Point, Results, Run, State};
+use crate::lab::stats::{self, Estimate};
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+/// Renders the results of one or more experiments as a page.
+///
+/// # Errors
+/// When the experiment that a result carries does not parse: it is from another version.
+pub fn render(all: &[Results]) -> anyhow::Result<String> {
+    let mut body = String::new();
+    for results in all {
+        let experiment = Experiment::parse(&results.experiment, &results.experiment_file)?;
+        body.push_str(&Section { experiment: &experiment, results }.render());
+    }
+    Ok(format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>Drover lab</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n\
+         <script>\n{SCRIPT}</script>\n</body>\n</html>\n"
+    ))
+}
+
+/// Makes `text` harmless in HTML text and in quoted attributes.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+/// Three significant digits, and never an exponent.
+pub(super) fn number(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return if value == 0.0 { "0".to_string() } else { "∞".to_string() };
+    }
+    let digits = (2 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{value:.digits$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_string()
+    } else {
+        text
+    }
+}
+
+/// `value (low … high)`.
+pub(super) fn with_interval(estimate: &Estimate) -> String {
+    format!(
+        "{} <span class=\"dim\">({} … {})</span>",
+        number(estimate.value),
+        number(estimate.low),
+        number(estimate.high)
+    )
+}
+
+/// One experiment on the page.
+pub(super) struct Section<'a> {
+    pub(super) experiment: &'a Experiment,
+    pub(super) results: &'a Results,
+}
+
+impl Section<'_> {
+    fn render(&self) -> String {
+        let mut out = String::new();
+        self.head(&mut out);
+        claims_html::render(&mut out, self);
+        self.ranking(&mut out);
+        self.figures(&mut out);
+        self.warnings(&mut out);
+        self.table_of_points(&mut out);
+        self.differences(&mut out);
+        self.machine(&mut out);
+        self.reproduction(&mut out);
+        out
+    }
+
+    fn head(&self, out: &mut String) {
+        let Results { preset, started, elapsed_s, .. } = self.results;
+        let _ = write!(
+            out,
+            "<h1>{}</h1>\n<p class=\"source\">{}</p>\n",
+            escape(&self.experiment.title),
+            escape(&self.experiment.source)
+        );
+        if let Some(banner) = banner(self.results) {
+            let _ = writeln!(out, "<div class=\"banner\">{}</div>", escape(&banner));
+        }
+        let _ = write!(
+            out,
+            "<p><b>{}</b> {}</p>\n<p class=\"dim small\">Preset {}, {} runs in {}, started {}, on {}.</p>\n",
+            escape(&self.experiment.question),
+            escape(&self.experiment.method),
+            escape(preset),
+            self.results.runs.len(),
+            duration(*elapsed_s),
+            escape(started),
+            escape(self.results.machine.kernel.as_deref().unwrap_or("an unknown kernel")),
+        );
+    }
+
+    /// Whose requests cost least where it matters most: at the most connections and requests.
+    fn ranking(&self, out: &mut String) {
+        let (levels, rates) = (self.results.connection_levels(), self.results.rate_levels());
+        let (Some(&connections), Some(&rate)) = (levels.last(), rates.last()) else { return };
+        let mut ranked: Vec<(usize, &str, Estimate)> = self
+            .results
+            .mechanisms
+            .iter()
+            .enumerate()
+            .filter_map(|(place, mechanism)| {
+                let point = Point { mechanism: mechanism.name.clone(), connections, rate };
+                let cost = self.estimate(Metric::CpuPerReply, &point)?;
+                Some((place, mechanism.name.as_str(), cost))
+            })
+            .collect();
+        ranked.sort_by(|a, b| a.2.value.total_cmp(&b.2.value));
+        let widest = ranked.iter().map(|row| row.2.high).fold(0.0, f64::max);
+        let _ = write!(
+            out,
+            "<h2>Who wins here</h2>\n<p>Server CPU per reply, with {connections} connections and {} \
+             requests/s: median and 95 % interval.</p>\n<div class=\"scroll\"><table>\n",
+            number(self.results.offered_rate(rate))
+        );
+        for (place, name, cost) in ranked {
+            let share = |value: f64| 100.0 * value / widest;
+            let _ = writeln!(
+                out,
+                "<tr><td>{}</td><td class=\"n\">{} µs</td><td><div class=\"bar s{place}\">\
+                 <i style=\"width:{:.1}%\"></i><b style=\"left:{:.1}%;width:{:.1}%\"></b></div></td></tr>",
+                self.name(name),
+                with_interval(&cost),
+                share(cost.value),
+                share(cost.low),
+                share(cost.high - cost.low)
+            );
+        }
+        out.push_str("</table></div>\n");
+    }
+
+    fn figures(&self, out: &mut String) {
+        out.push_str("<h2>Figures</h2>\n<p class=\"small dim\">Medians with 95 % intervals. Point at a \
+                      figure for its values; click a name to hide it.</p>\n<div class=\"legend\">\n");
+        for (place, mechanism) in self.results.mechanisms.iter().enumerate() {
+            let _ = writeln!(
+                out,
+                "<button type=\"button\" aria-pressed=\"true\" data-series=\"{}\">{}{}</button>",
+                escape(&mechanism.name),
+                svg::key(place),
+                self.name(&mechanism.name)
+            );
+        }
+        out.push_str("</div>\n");
+        for figure in &self.experiment.figures {
+            self.figure(out, figure);
+        }
+    }
+
+    fn figure(&self, out: &mut String, figure: &Figure) {
+        let _ = write!(
+            out,
+            "<section class=\"card\"><label class=\"scale\"><input type=\"checkbox\"{}> logarithmic</label>\
+             <h3>{} · {}</h3>\n<div class=\"panels\">\n",
+            if figure.logarithmic { " checked" } else { "" },
+            escape(&figure.id),
+            escape(&figure.title)
+        );
+        let (x_label, panels) = match figure.x {
+            Factor::Connections => ("connections", self.results.rate_levels()),
+            Factor::Rate => {
+                let levels = self.results.connection_levels();
+                ("requests/s", levels.into_iter().map(f64::from).collect())
+            }
+        };
+        for level in panels {
+            let caption = match figure.x {
+                Factor::Connections => {
+                    format!("{} requests/s", number(self.results.offered_rate(level)))
+                }
+                Factor::Rate => format!("{} connections", number(level)),
+            };
+            let series = self.series(figure, level);
+            let y_label = format!("{} [{}]", figure.metric.title(), figure.metric.unit());
+            let panel = |logarithmic| {
+                svg::draw(&Panel { x_label, y_label: &y_label, logarithmic, series: &series })
+            };
+            let _ = writeln!(
+                out,
+                "<figure data-x=\"{x_label}\"><figcaption>{caption}</figcaption>\
+                 <div class=\"lin\">{}</div><div class=\"log\">{}</div>\
+                 <script type=\"application/json\">{}</script></figure>",
+                panel(false),
+                panel(true),
+                data(&series)
+            );
+        }
+        out.push_str("</div></section>\n");
+    }
+
+    /// A line for each mechanism in the panel of `level`.
+    fn series(&self, figure: &Figure, level: f64) -> Vec<Series> {
+        let points = self.results.points();
+        let of = |name: &str| -> Vec<(f64, Estimate)> {
+            let mut line: Vec<(f64, Estimate)> = points
+                .iter()
+                .filter(|point| point.mechanism == name)
+                .filter_map(|point| {
+                    let connections = f64::from(point.connections);
+                    let (x, panel) = match figure.x {
+                        Factor::Connections => (connections, point.rate),
+                        Factor::Rate => (self.results.offered_rate(point.rate), connections),
+                    };
+                    let estimate = self.estimate(figure.metric, point)?;
+                    (panel == level).then_some((x, estimate))
+                })
+                .collect();
+            line.sort_by(|a, b| a.0.total_cmp(&b.0));
+            line
+        };
+        self.results
+            .mechanisms
+            .iter()
+            .enumerate()
+            .map(|(place, mechanism)| {
+                let name = mechanism.name.clone();
+                Series { place, points: of(&name), name }
+            })
+            .filter(|series| !series.points.is_empty())
+            .collect()
+    }
+
+    fn estimate(&self, metric: Metric, point: &Point) -> Option<Estimate> {
+        stats::median_estimate(&self.results.values(metric, point), self.results.seed)
+    }
+
+    fn warnings(&self, out: &mut String) {
+        let warnings = warnings(self.results);
+        if warnings.is_empty() {
+            return;
+        }
+        out.push_str("<h2>Warnings</h2>\n<ul>\n");
+        for warning in warnings {
+            let _ = writeln!(out, "<li>{}</li>", escape(&warning));
+        }
+        out.push_str("</ul>\n");
+    }
+
+    fn table_of_points(&self, out: &mut String) {
+        out.push_str(
+            "<h2>All points</h2>\n<details><summary>Medians with 95 % intervals over the repeats\
+             </summary>\n<div class=\"scroll\"><table>\n<tr><th>Mechanism</th>\
+             <th class=\"n\">Requests/s</th><th class=\"n\">Connections</th>",
+        );
+        for metric in Metric::ALL {
+            let _ = write!(out, "<th class=\"n\">{} [{}]</th>", metric.title(), metric.unit());
+        }
+        out.push_str("<th class=\"n\">Runs</th><th class=\"n\">Errors</th><th></th></tr>\n");
+        for point in self.results.points() {
+            self.row_of_point(out, &point);
+        }
+        out.push_str("</table></div></details>\n");
+    }
+
+    fn row_of_point(&self, out: &mut String, point: &Point) {
+        let _ = write!(
+            out,
+            "<tr data-series=\"{}\"><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>",
+            escape(&point.mechanism),
+            self.name(&point.mechanism),
+            number(self.results.offered_rate(point.rate)),
+            point.connections
+        );
+        for metric in Metric::ALL {
+            let cell = self.estimate(metric, point);
+            let cell = cell.map_or("–".to_string(), |estimate| with_interval(&estimate));
+            let _ = write!(out, "<td class=\"n\">{cell}</td>");
+        }
+        let runs: Vec<&Run> = self.results.runs_of(point).collect();
+        let samples = || runs.iter().filter_map(|run| run.sample.as_ref());
+        let saturated = samples().filter(|sample| sample.is_saturated()).count();
+        let note = match saturated {
+            0 => String::new(),
+            n => format!("load generator was the limit in {n}"),
+        };
+        let _ = writeln!(
+            out,
+            "<td class=\"n\">{}</td><td class=\"n\">{}</td><td>{note}</td></tr>",
+            samples().count(),
+            samples().map(|sample| sample.errors()).sum::<u64>()
+        );
+    }
+
+    fn differences(&self, out: &mut String) {
+        if self.experiment.differences.is_empty() {
+            return;
+        }
+        out.push_str("<h2>What differs from the published experiment</h2>\n<ul>\n");
+        for difference in &self.experiment.differences {
+            let _ = writeln!(out, "<li><p>{}</p></li>", escape(difference));
+        }
+        out.push_str("</ul>\n");
+    }
+
+    fn machine(&self, out: &mut String) {
+        out.push_str("<h2>The machine</h2>\n<div class=\"scroll\"><table>\n");
+        for (label, value) in self.results.machine.rows() {
+            let _ = writeln!(out, "<tr><th>{label}</th><td>{}</td></tr>", escape(&value));
+        }
+        out.push_str("</table></div>\n");
+    }
+
+    fn reproduction(&self, out: &mut String) {
+        let line = |words: &[String]| escape(&words.join(" "));
+        let _ = write!(
+            out,
+            "<h2>To run it again</h2>\n<p>The same points in the same order with the same loads: add \
+             <code>--seed {}</code>. Every raw sample, histogram and command line lies beside this page \
+             as JSON.</p>\n<pre>{}</pre>\n",
+            self.results.seed,
+            line(&self.results.command)
+        );
+        if let Some(sample) = self.results.runs.iter().find_map(|run| run.sample.as_ref()) {
+            let _ = write!(
+                out,
+                "<p>The first run's server and load generator:</p>\n<pre>{}\n\n{}</pre>\n",
+                line(&sample.server_command),
+                line(&sample.load_command)
+            );
+        }
+        let _ = writeln!(
+            out,
+            "<details><summary>The experiment file ({})</summary><pre>{}</pre></details>",
+            escape(&self.results.experiment_file),
+            escape(&self.results.experiment)
+        );
+    }
+
+    /// A mechanism's name, marked if it is a model.
+    pub(super) fn name(&self, name: &str) -> String {
+        let is_model = self.results.mechanisms.iter().any(|m| m.name == name && m.model);
+        format!("<span{}>{}</span>", if is_model { " class=\"model\"" } else { "" }, escape(name))
+    }
+}
+
+/// What a panel shows, for the page's script.
+fn data(series: &[Series]) -> String {
+    let lines: Vec<_> = series
+        .iter()
+        .map(|line| {
+            let points: Vec<[f64; 4]> = line
+                .points
+                .iter()
+                .map(|(x, estimate)| [*x, estimate.value, estimate.low, estimate.high])
+                .collect();
+            json!({"name": line.name, "place": line.place, "points": points})
+        })
+        .collect();
+    // No text inside the element may look like its end.
+    json!(lines).to_string().replace('<', "\\u003c")
+}
+
+fn banner(results: &Results) -> Option<String> {
+    let Results { rounds_done, rounds_planned, .. } = results;
+    let cause = match results.state {
+        State::Finished => return None,
+        State::Running => "The run has not ended",
+        State::OutOfTime => "The preset's time was used up",
+        State::Interrupted => "The run was interrupted",
+    };
+    Some(format!("{cause}: {rounds_done} of {rounds_planned} rounds are complete."))
+}
+
+/// What a reader should know before believing a number.
+fn warnings(results: &Results) -> Vec<String> {
+    let mut warnings = results.notes.clone();
+    for skipped in &results.skipped {
+        warnings.push(format!("{} was not measured: {}", skipped.name, skipped.reason));
+    }
+    let samples = || results.runs.iter().filter_map(|run| run.sample.as_ref());
+    let saturated = samples().filter(|sample| sample.is_saturated()).count();
+    if saturated > 0 {
+        warnings.push(format!(
+            "In {saturated} of {} runs the load generator was the limit, not the server: their reply \
+             rates and response times speak of the load generator. Try a lower --rate-scale.",
+            results.runs.len()
+        ));
+    }
+    let errors: u64 = samples().map(|sample| sample.errors()).sum();
+    if errors > 0 {
+        warnings.push(format!("{errors} requests ended in an error; the table shows where."));
+    }
+    for run in results.runs.iter().filter(|run| run.error.is_some()) {
+        let Point { mechanism, connections, rate } = &run.point;
+        warnings.push(format!(
+            "Round {}: {mechanism} with {connections} connections at {rate} req/s failed: {}",
+            run.round,
+            run.error.as_deref().unwrap_or_default()
+        ));
+    }
+    let processors = results.machine.usable_cpus.unwrap_or(1);
+    if results.machine.load_average.is_some_and(|load| load > 0.5 * processors as f64) {
+        warnings.push(
+            "The machine was busy when the run began: intervals may be wide. Close other programs \
+             and run it again."
+                .to_string(),
+        );
+    }
+    warnings
+}
+
+fn duration(seconds: f64) -> String {
+    if seconds < 120.0 { format!("{seconds:.0} s") } else { format!("{:.1} min", seconds / 60.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::results::Skipped;
+    use crate::lab::runner::Failure;
+    use crate::lab::runner::tests::{results_of, sample};
+    use serde_json::json;
+
+    const TEXT: &str = include_str!("../lab/test-experiment.toml");
+
+    fn page(change: impl FnOnce(&mut Results)) -> String {
+        let mut results = results_of(TEXT, |point, _| {
+            Ok(sample(point.rate, f64::from(point.connections), 100.0))
+        });
+        change(&mut results);
+        render(&[results]).unwrap()
+    }
+
+    #[test]
+    fn the_page_has_claims_figures_legend_points_and_machine() {
+        let page = page(|_| {});
+        for part in [
+            "does not hold",
+            "Figure 1 · CPU use",
+            "data-series=\"epoll\"",
+            "Mean response time [µs]",
+            "Cheapest system call",
+            "--seed 42",
+            "6.67",
+        ] {
+            assert!(page.contains(part), "{part} is missing");
+        }
+        assert_eq!(page.matches("<button").count(), 3);
+        // Two rates, each linear and logarithmic.
+        assert_eq!(page.matches("<svg class=\"panel\"").count(), 4);
+        assert!(!page.contains("class=\"banner\""));
+    }
+
+    #[test]
+    fn the_page_asks_nobody_for_anything() {
+        let page = page(|results| results.machine = Default::default());
+        for asks in ["http://", "https://", "src=", "@import", "url(", "<link"] {
+            assert!(!page.contains(asks), "{asks}");
+        }
+    }
+
+    #[test]
+    fn whatever_comes_from_outside_is_escaped() {
+        let evil = "</script><script>alert('x')</script>\"&";
+        let page = page(|results| {
+            results.machine.cpu_model = Some(evil.to_string());
+            results.notes.push(evil.to_string());
+            results.command.push(evil.to_string());
+            results.runs[0].error = Some(evil.to_string());
+            results.skipped.push(Skipped { name: evil.to_string(), reason: evil.to_string() });
+            results.mechanisms[0].name = evil.to_string();
+            for run in &mut results.runs {
+                if run.point.mechanism == "poll" {
+                    run.point.mechanism = evil.to_string();
+                }
+            }
+        });
+        assert!(!page.contains("<script>alert"));
+        assert!(page.contains("&lt;script&gt;alert(&#39;x&#39;)"));
+    }
+
+    #[test]
+    fn what_limits_belief_is_said() {
+        let page = page(|results| {
+            results.state = State::Interrupted;
+            results.mechanisms[0].model = true;
+            results.skipped.push(Skipped { name: "devpoll".into(), reason: "no memory".into() });
+            results.machine.load_average = Some(99.0);
+            let sample = results.runs[0].sample.as_mut().unwrap();
+            sample.load["client"] = json!({"saturated": true});
+            sample.load["errors"] = json!({"reset": 2, "refused": 1});
+        });
+        for part in [
+            "The run was interrupted: 3 of 3 rounds are complete.",
+            "class=\"model\">poll",
+            "devpoll was not measured: no memory",
+            "The machine was busy",
+            "In 1 of 36 runs the load generator was the limit",
+            "3 requests ended in an error",
+        ] {
+            assert!(page.contains(part), "{part} is missing");
+        }
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_at_once_still_has_a_page() {
+        let results = results_of(TEXT, |_, _| Err(Failure::Interrupted));
+        let page = render(&[results]).unwrap();
+        assert!(page.contains("The run was interrupted: 0 of 3 rounds"));
+    }
+
+    #[test]
+    fn a_failed_run_is_named_with_its_error() {
+        let results = results_of(TEXT, |_, _| Err(Failure::Failed("port taken".to_string())));
+        let page = render(&[results]).unwrap();
+        assert!(page.contains("failed: port taken"));
+    }
+
+    #[test]
+    fn numbers_have_three_significant_digits() {
+        let written = [0.0, 0.012_345, 6.666, 10.0, 123.45, 12_345.6].map(number);
+        assert_eq!(written, ["0", "0.0123", "6.67", "10", "123", "12346"]);
+    }
+}

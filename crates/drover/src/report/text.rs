@@ -1,0 +1,53 @@
+//! The verdicts in a few lines, for the terminal.
+
+use std::fmt::Write;
+
+use crate::lab::claims::{self, Judgement};
+use crate::lab::experiment::Experiment;
+use crate::lab::results::Results;
+
+/// Says of each claim for which mechanisms it holds.
+///
+/// # Errors
+/// When the experiment that the results carry does not parse: it is from another version.
+pub fn summary(results: &Results) -> anyhow::Result<String> {
+    let experiment = Experiment::parse(&results.experiment, &results.experiment_file)?;
+    let mut out = format!("{} ({})\n", experiment.title, experiment.source);
+    for claim in &experiment.claims {
+        let _ = writeln!(out, "({}) {}", claim.id, claim.text);
+        for judgement in claims::judge(claim, results) {
+            let _ = writeln!(out, "    {}", line(&judgement));
+        }
+    }
+    Ok(out)
+}
+
+fn line(judgement: &Judgement) -> String {
+    let effects: Vec<String> = judgement
+        .effects
+        .iter()
+        .map(|effect| match &effect.estimate {
+            Some(e) => format!("{:.2} ({:.2} … {:.2}) at {}", e.value, e.low, e.high, effect.place),
+            None => format!("too little at {}", effect.place),
+        })
+        .collect();
+    format!("{:<14} {:<18} {}", judgement.mechanism, judgement.verdict.words(), effects.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::runner::tests::{results_of, sample};
+
+    #[test]
+    fn each_claim_is_followed_by_its_mechanisms() {
+        let text = include_str!("../lab/test-experiment.toml");
+        let results = results_of(text, |point, _| Ok(sample(point.rate, 5.0, 100.0)));
+        let summary = summary(&results).unwrap();
+        let lines: Vec<&str> = summary.lines().collect();
+        assert_eq!(lines[1], "(a) CPU use does not depend on the connections.");
+        assert!(lines[2].trim().starts_with("poll           holds"), "{summary}");
+        assert!(lines[2].contains("1.00 (1.00 … 1.00) at 100 req/s"), "{summary}");
+        assert_eq!(lines.len(), 4);
+    }
+}
