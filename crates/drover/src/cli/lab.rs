@@ -1,33 +1,262 @@
 //! `drover lab`: flags of the laboratory.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
+use anyhow::{Context, bail};
+use clap::builder::ValueParser;
+use mech::fs::Root;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::duration;
+use crate::error::UsageError;
 use crate::lab::experiment::Experiment;
+use crate::lab::plan::Overrides;
+use crate::lab::results::{Results, State};
+use crate::lab::session::{self, REPORT, Session};
+use crate::report::{json, text};
+use crate::server::{Config, Server, Source, StopSignals};
+
+/// Where results go unless told otherwise.
+const OUT: &str = "drover-lab";
 
 /// Flags of `drover lab`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    /// Without any: run the quick preset of every experiment
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// List the built-in experiments
+    /// List the built-in experiments and their presets
     List,
+    /// Run experiments: built-in ones by name, your own by file
+    Run(RunArgs),
+    /// Write the report of saved results anew
+    Report {
+        /// A run's folder, or the folder of all runs, of which the newest is taken
+        #[arg(default_value = OUT)]
+        folder: PathBuf,
+    },
+    /// Show a report on a local port, with Drover's own server
+    Serve {
+        /// A run's folder, or the folder of all runs
+        #[arg(default_value = OUT)]
+        folder: PathBuf,
+
+        /// Where to listen, HOST:PORT; port 0 takes a free one
+        #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+        listen: SocketAddr,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct RunArgs {
+    /// Names of built-in experiments, or TOML files; none: every built-in one
+    #[arg(value_name = "ID|FILE")]
+    experiments: Vec<String>,
+
+    /// The scale: quick, standard or paper, or one of the file's own
+    #[arg(long, default_value = "quick")]
+    preset: String,
+
+    /// Repeat an earlier run: same order of points, same loads
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Multiply the published request rates
+    #[arg(long, value_name = "X", value_parser = positive())]
+    rate_scale: Option<f64>,
+
+    /// How often each point is run; below 3 no claim is judged
+    #[arg(long, value_name = "N")]
+    repeats: Option<NonZeroU32>,
+
+    /// The length of each measured window, as 2s or 500ms
+    #[arg(long, value_name = "T", value_parser = duration::parse)]
+    window: Option<Duration>,
+
+    /// Only these mechanisms, or servers of the experiment file
+    #[arg(long, value_name = "M,M…", value_delimiter = ',')]
+    mechanisms: Option<Vec<String>>,
+
+    /// These numbers of connections
+    #[arg(long, value_name = "N,N…", value_delimiter = ',')]
+    connections: Option<Vec<NonZeroU32>>,
+
+    /// These request rates, before --rate-scale
+    #[arg(long, value_name = "R,R…", value_delimiter = ',', value_parser = positive())]
+    rates: Option<Vec<f64>>,
+
+    /// The folder that gets a folder for each run, and the newest report
+    #[arg(long, value_name = "DIR", default_value = OUT)]
+    out: PathBuf,
 }
 
 /// Runs `drover lab`.
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
     match args.action {
-        Action::List => list(),
+        None => run_session(quick_session()),
+        Some(Action::List) => list(),
+        Some(Action::Run(args)) => run_session(session_of(args)?),
+        Some(Action::Report { folder }) => report(&folder),
+        Some(Action::Serve { folder, listen }) => serve(&folder, listen),
     }
 }
 
 fn list() -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     for experiment in Experiment::built_in() {
-        writeln!(out, "{:<20} {} ({})", experiment.id, experiment.title, experiment.source)?;
+        writeln!(out, "{}: {}\n    {}", experiment.id, experiment.title, experiment.source)?;
+        writeln!(out, "    mechanisms: {}", experiment.mechanisms.join(", "))?;
+        for (name, preset) in &experiment.presets {
+            writeln!(
+                out,
+                "    --preset {name}: connections {}, requests/s {}, {} repeats of {} s",
+                list_of(&preset.connections.0),
+                list_of(&preset.rates.0),
+                preset.repeats,
+                preset.window_s.0
+            )?;
+        }
     }
     Ok(())
+}
+
+fn list_of(levels: &[f64]) -> String {
+    levels.iter().map(f64::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn quick_session() -> Session {
+    Session {
+        experiments: Experiment::built_in(),
+        preset: "quick".to_string(),
+        overrides: Overrides::default(),
+        seed: rand::random(),
+        out: PathBuf::from(OUT),
+        command: command_line(),
+    }
+}
+
+fn session_of(args: RunArgs) -> anyhow::Result<Session> {
+    let experiments = match args.experiments.as_slice() {
+        [] => Experiment::built_in(),
+        names => names.iter().map(|name| Experiment::find(name)).collect::<Result<_, _>>()?,
+    };
+    let overrides = Overrides {
+        repeats: args.repeats.map(NonZeroU32::get),
+        rate_scale: args.rate_scale,
+        mechanisms: args.mechanisms,
+        connections: args.connections.map(|list| list.into_iter().map(NonZeroU32::get).collect()),
+        rates: args.rates,
+        window: args.window,
+    };
+    Ok(Session {
+        experiments,
+        preset: args.preset,
+        overrides,
+        seed: args.seed.unwrap_or_else(rand::random),
+        out: args.out,
+        command: command_line(),
+    })
+}
+
+fn command_line() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// Runs and, at the end or at SIGINT or SIGTERM, says what came out and where the report is.
+fn run_session(session: Session) -> anyhow::Result<()> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second one ends the process at once, and the kernel its children with it.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&interrupted))?;
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    let all = session.run(&interrupted)?;
+    let mut out = io::stdout().lock();
+    for results in &all {
+        write!(out, "{}", text::summary(results)?)?;
+    }
+    let report = session.out.join(REPORT);
+    writeln!(out, "Report: {}", report.display())?;
+    verdict(&all)
+}
+
+/// The exit status remembers what the report says in detail.
+fn verdict(all: &[Results]) -> anyhow::Result<()> {
+    if all.iter().any(|results| results.state == State::Interrupted) {
+        bail!("interrupted: the report covers what was measured until then");
+    }
+    let (failures, runs) = all
+        .iter()
+        .map(|results| (results.failures(), results.runs.len()))
+        .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    if failures > 0 {
+        bail!("{failures} of {runs} runs failed: the report says why");
+    }
+    Ok(())
+}
+
+fn report(folder: &Path) -> anyhow::Result<()> {
+    let folder = newest_run(folder)?;
+    let all: Vec<Results> =
+        json::find(&folder)?.iter().map(|path| json::load(path)).collect::<Result<_, _>>()?;
+    let path = session::write_report(&folder, &all)?;
+    writeln!(io::stdout(), "Report: {}", path.display())?;
+    Ok(())
+}
+
+/// `folder` itself if it holds results, otherwise the newest of its folders that does.
+fn newest_run(folder: &Path) -> anyhow::Result<PathBuf> {
+    let is_run = |folder: &Path| json::find(folder).is_ok_and(|files| !files.is_empty());
+    if is_run(folder) {
+        return Ok(folder.to_path_buf());
+    }
+    let mut runs: Vec<PathBuf> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| is_run(path))
+        .collect();
+    // Their names begin with the time.
+    runs.sort();
+    runs.pop().ok_or_else(|| no_results(folder))
+}
+
+fn serve(folder: &Path, listen: SocketAddr) -> anyhow::Result<()> {
+    if !folder.join(REPORT).is_file() {
+        return Err(no_results(folder));
+    }
+    let root = Root::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
+    let mechanism = mech::dispatch::auto().context("no mechanism works here")?;
+    let signals = StopSignals::catch().context("cannot catch SIGTERM and SIGINT")?;
+    let source = Source::Directory(Arc::new(root));
+    let server = Server::start(Config { listen: vec![listen], ..Config::new(source, mechanism) })?;
+    let mut out = io::stdout();
+    for address in server.addresses() {
+        writeln!(out, "http://{address}/{REPORT}")?;
+    }
+    out.flush()?;
+    server.run_until(signals)
+}
+
+fn no_results(folder: &Path) -> anyhow::Error {
+    let folder = folder.display();
+    UsageError::new(format!("there are no results in {folder}: run 'drover lab' first")).into()
+}
+
+/// Reads a number above zero.
+fn positive() -> ValueParser {
+    ValueParser::from(|text: &str| match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err("write a number above 0"),
+    })
 }

@@ -1,0 +1,127 @@
+//! One call of the lab: plans experiments, runs them, saves after each step, writes the report.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
+
+use anyhow::Context;
+use mech::dispatch::{self, Features};
+
+use super::experiment::Experiment;
+use super::plan::{Availability, Overrides, Plan};
+use super::processes::Processes;
+use super::progress::Progress;
+use super::results::{Results, State};
+use super::{runner, utc};
+use crate::report::{html, json};
+
+/// The name that the report has in each run's folder, and in the folder of all runs.
+pub const REPORT: &str = "report.html";
+
+/// What is to be run.
+#[derive(Debug)]
+pub struct Session {
+    /// The experiments, in order.
+    pub experiments: Vec<Experiment>,
+    /// The preset, by name.
+    pub preset: String,
+    /// What the user's flags put in the place of the preset's values.
+    pub overrides: Overrides,
+    /// What all random choices derive from.
+    pub seed: u64,
+    /// The folder that gets a folder for this session, and the newest report.
+    pub out: PathBuf,
+    /// The command line, for the record.
+    pub command: Vec<String>,
+}
+
+impl Session {
+    /// Runs until done or `interrupted`. The report is written in either case.
+    ///
+    /// # Errors
+    /// A [`crate::error::UsageError`] before anything was run; what cannot be written. A run that
+    /// fails is no error: its result says so.
+    pub fn run(&self, interrupted: &AtomicBool) -> anyhow::Result<Vec<Results>> {
+        let descriptors = mech::process::open_files_limit().hard;
+        let plans: Vec<Plan> = self
+            .experiments
+            .iter()
+            .map(|experiment| {
+                Plan::new(experiment, &self.preset, &self.overrides, descriptors, availability)
+            })
+            .collect::<Result<_, _>>()?;
+        let folder = self.create_folder()?;
+        let mut all: Vec<Results> = Vec::new();
+        for (experiment, plan) in std::iter::zip(&self.experiments, &plans) {
+            all.push(self.run_one(experiment, plan, &folder, interrupted)?);
+            write_report(&folder, &all)?;
+            write_report(&self.out, &all)?;
+            if all.last().is_some_and(|results| results.state == State::Interrupted) {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    fn run_one(
+        &self,
+        experiment: &Experiment,
+        plan: &Plan,
+        folder: &Path,
+        interrupted: &AtomicBool,
+    ) -> anyhow::Result<Results> {
+        let mut results =
+            Results::begin(experiment, &self.preset, plan, self.seed, self.command.clone());
+        let mut processes = Processes::new(experiment, folder, interrupted)
+            .context("cannot place the server and the load generator")?;
+        if !processes.is_separated() {
+            results.notes.push(
+                "Server and load generator shared the only processor: response times contain \
+                 waiting for each other."
+                    .to_string(),
+            );
+        }
+        let file = folder.join(&experiment.id).with_extension("json");
+        let progress = Progress::begin(&experiment.title, plan.runs());
+        runner::run(plan, &mut processes, &mut results, |results| {
+            progress.step(results);
+            json::save(results, &file)
+        })?;
+        Ok(results)
+    }
+
+    /// A folder that nobody has used before.
+    fn create_folder(&self) -> anyhow::Result<PathBuf> {
+        let name = format!("{}-{}", utc::compact(SystemTime::now()), self.preset);
+        let mut folder = self.out.join(&name);
+        for number in 2.. {
+            if !folder.exists() {
+                break;
+            }
+            folder = self.out.join(format!("{name}-{number}"));
+        }
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {} (--out)", folder.display()))?;
+        Ok(folder)
+    }
+}
+
+/// Writes the report of `all` into `folder`.
+///
+/// # Errors
+/// What the file system says, with the path.
+pub fn write_report(folder: &Path, all: &[Results]) -> anyhow::Result<PathBuf> {
+    let path = folder.join(REPORT);
+    json::write_whole(&path, html::render(all)?.as_bytes())?;
+    Ok(path)
+}
+
+/// Whether this kernel has the mechanism of that name.
+fn availability(name: &str) -> Availability {
+    let Some(mechanism) = dispatch::by_name(name) else { return Availability::Unknown };
+    match mechanism.probe() {
+        Ok(()) => Availability::Usable { model: mechanism.features.contains(Features::MODEL) },
+        Err(reason) => Availability::Unusable(reason),
+    }
+}
