@@ -12,6 +12,7 @@ use super::results::{Results, Run};
 pub struct Progress {
     bar: Option<ProgressBar>,
     runs: u64,
+    done: u64,
 }
 
 impl Progress {
@@ -23,13 +24,14 @@ impl Progress {
                     .unwrap_or_else(|_| ProgressStyle::default_bar());
             ProgressBar::new(runs).with_style(style).with_prefix(title.to_string())
         });
-        Progress { bar, runs }
+        Progress { bar, runs, done: 0 }
     }
 
     /// Tells of the last run of `results`, if it is a new one.
-    pub fn step(&self, results: &Results) {
-        let Some(run) = results.runs.last() else { return };
+    pub fn step(&mut self, results: &Results) {
         let done = results.runs.len() as u64;
+        let Some(run) = results.runs.last().filter(|_| done > self.done) else { return };
+        self.done = done;
         match &self.bar {
             Some(bar) => {
                 bar.set_message(line(run));

@@ -83,7 +83,7 @@ impl Session {
             );
         }
         let file = folder.join(&experiment.id).with_extension("json");
-        let progress = Progress::begin(&experiment.title, plan.runs());
+        let mut progress = Progress::begin(&experiment.title, plan.runs());
         runner::run(plan, &mut processes, &mut results, |results| {
             progress.step(results);
             json::save(results, &file)

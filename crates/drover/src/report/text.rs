@@ -28,7 +28,7 @@ fn line(judgement: &Judgement) -> String {
         .iter()
         .map(|effect| match &effect.estimate {
             Some(e) => format!("{:.2} ({:.2} … {:.2}) at {}", e.value, e.low, e.high, effect.place),
-            None => format!("too little at {}", effect.place),
+            None => format!("too few repeats or points at {}", effect.place),
         })
         .collect();
     format!("{:<14} {:<18} {}", judgement.mechanism, judgement.verdict.words(), effects.join(", "))
