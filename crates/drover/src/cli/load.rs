@@ -14,7 +14,7 @@ use crate::load::pace::Pace;
 use crate::load::plan::Options;
 use crate::load::result::LoadResult;
 use crate::load::target::{Method, Url, parse_field};
-use crate::load::{self, print_summary};
+use crate::load::{self, Event, print_summary};
 
 /// Flags of `drover load`.
 #[derive(Debug, clap::Args)]
@@ -125,7 +125,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
             .open(file)
             .map_err(|error| UsageError::new(format!("--json {}: {error}", file.display())))?;
     }
-    let result = load::run(args.options()?, events)?;
+    let mut tell = |event| match event {
+        Event::Connected { .. } if events => say("connected"),
+        Event::Measured if events => say("measured"),
+        _ => Ok(()),
+    };
+    let result = load::run(args.options()?, &mut tell)?;
     if let Some(file) = &json {
         write_json(&result, file)?;
     }
@@ -163,6 +168,8 @@ impl Args {
             duration: self.duration.or(default),
             requests: self.requests,
             calls_per_connection: self.calls_per_connection,
+            reopen: true,
+            reopen_idle: false,
             think_time: self.think_time,
             timeout: self.timeout,
             expect_size: self.expect_size,
@@ -171,6 +178,13 @@ impl Args {
             seed: self.seed,
         })
     }
+}
+
+/// Prints a line for the program that reads ours; it must not wait in a buffer.
+pub(super) fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
 }
 
 fn is_stdout(file: &Path) -> bool {

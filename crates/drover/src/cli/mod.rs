@@ -4,6 +4,7 @@
 
 mod choice;
 pub mod duration;
+mod idle;
 mod lab;
 mod load;
 mod serve;
@@ -37,6 +38,8 @@ enum Command {
     Serve(serve::Args),
     /// Re-run the classic experiments on this machine and judge their claims
     Lab(lab::Args),
+    /// Hold idle connections to a server
+    Idle(idle::Args),
     /// Load an HTTP server, and tell the truth about rates, latencies and errors
     Load(load::Args),
 }
@@ -46,6 +49,7 @@ impl Command {
         match self {
             Command::Serve(args) => serve::run(args),
             Command::Lab(args) => lab::run(args),
+            Command::Idle(args) => idle::run(args),
             Command::Load(args) => load::run(args),
         }
     }

@@ -38,16 +38,30 @@ pub(super) async fn run(conn: Conn<'_>, worker: &Worker<'_>, number: u32) {
 
 /// Holds a connection without using it.
 async fn hold(mut link: Link<'_, '_>) {
+    let worker = link.worker;
     let opened = link.connect().await;
-    link.worker.opened();
-    if !opened {
-        return;
-    }
-    link.worker.account.borrow_mut().connections.idle_held += 1;
-    let heard = link.conn.fill().await;
-    if link.worker.phase.get() != Phase::Over {
-        link.worker.account.borrow_mut().connections.idle_held -= 1;
-        link.closed_by_peer(heard);
+    worker.account.borrow_mut().connections.idle_held += u64::from(opened);
+    worker.opened();
+    let mut rest = FIRST_REST;
+    loop {
+        if link.open {
+            rest = FIRST_REST;
+            let heard = link.conn.fill().await;
+            if worker.phase.get() == Phase::Over {
+                return;
+            }
+            link.closed_by_peer(heard);
+            worker.lost_idle();
+        }
+        if !worker.plan.reopen_idle || worker.phase.get() == Phase::Over {
+            return;
+        }
+        if link.connect().await {
+            worker.account.borrow_mut().connections.idle_held += 1;
+        } else {
+            link.conn.sleep_until(worker.net.now() + rest).await;
+            rest = (rest * 2).min(LONGEST_REST);
+        }
     }
 }
 
@@ -259,6 +273,10 @@ impl<'c, 'n> Client<'c, 'n> {
 
     /// Connects again after the server has closed, until it succeeds or the run is over.
     async fn reopen(&mut self) {
+        if !self.link.worker.plan.reopen {
+            self.link.worker.leave();
+            return pending().await;
+        }
         while self.link.worker.phase.get() != Phase::Over {
             if self.connect().await {
                 return;
@@ -285,7 +303,7 @@ impl<'c, 'n> Client<'c, 'n> {
         let worker = self.link.worker;
         let now = worker.net.now();
         let since = *self.failing_since.get_or_insert(now);
-        if worker.plan.duration.is_none() && now - since >= worker.plan.timeout {
+        if worker.plan.ends_with_requests() && now - since >= worker.plan.timeout {
             worker.leave();
             return pending().await;
         }

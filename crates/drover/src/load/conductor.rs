@@ -1,6 +1,6 @@
 //! Conducts the workers of a run from the main thread: start, end, interruption, progress.
 
-use std::io::{self, Write};
+use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -17,11 +17,14 @@ use super::account::Account;
 use super::pace::Share;
 use super::plan::Plan;
 use super::progress::Progress;
-use super::worker::{self, Outcome};
+use super::worker::{self, Outcome, Window};
 
 /// The time between the opening of the last connection and the beginning of the window: enough for
 /// every worker to hear of it, and for a reader of the events to take its own measurements.
 const LEAD: Duration = Duration::from_millis(10);
+
+/// How often the conductor looks how far the workers are.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What workers tell.
 pub(super) enum Report {
@@ -37,14 +40,38 @@ pub(super) enum Report {
     Interrupt,
 }
 
-/// What the conductor tells.
+/// A moment of a run that is worth telling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Every connection that can be opened beforehand is open, so many in all; no request has been
+    /// sent.
+    Connected {
+        /// Those that are to be used, and those that are to be held.
+        open: u32,
+    },
+    /// The server has closed so many connections so far, between two replies.
+    Closed {
+        /// In all.
+        total: u64,
+    },
+    /// The measured window is over; the connections are still open.
+    Measured,
+}
+
+/// What the conductor tells the workers, and how far they are.
 #[derive(Default)]
 struct Baton {
     start: OnceLock<Instant>,
     close: AtomicBool,
     interrupted: AtomicBool,
-    /// Replies so far, by worker; written ten times a second.
-    replies: Vec<AtomicU64>,
+    workers: Vec<Counts>,
+}
+
+/// How far a worker is; written ten times a second.
+#[derive(Default)]
+struct Counts {
+    replies: AtomicU64,
+    closed: AtomicU64,
 }
 
 /// A worker's end of both.
@@ -60,8 +87,10 @@ impl Desk<'_> {
         let _ = self.reports.send(report);
     }
 
-    pub(super) fn progress(&self, replies: u64) {
-        self.baton.replies[self.worker].store(replies, Ordering::Relaxed);
+    pub(super) fn progress(&self, account: &Account) {
+        let counts = &self.baton.workers[self.worker];
+        counts.replies.store(account.replies, Ordering::Relaxed);
+        counts.closed.store(account.connections.closed_by_peer, Ordering::Relaxed);
     }
 
     /// When the window begins, once that is known.
@@ -81,6 +110,8 @@ impl Desk<'_> {
 /// What came of a run.
 pub(super) struct Run {
     pub(super) account: Account,
+    /// Connections open at its beginning.
+    pub(super) opened: u32,
     /// The length of the window.
     pub(super) window: Duration,
     /// CPU time of all workers within it.
@@ -88,13 +119,17 @@ pub(super) struct Run {
     /// The largest share of its window that a worker's thread was on a processor.
     pub(super) busiest: f64,
     pub(super) interrupted: bool,
+    /// Whether the window ended because nobody was left in it.
+    pub(super) deserted: bool,
 }
 
-/// Runs the workers of `plan`. With `events`, says on stdout when connections are open and when the
-/// window is over.
-pub(super) fn conduct(plan: &Plan, events: bool) -> anyhow::Result<Run> {
+/// Runs the workers of `plan`, and tells `listener` about the run's events as they happen.
+pub(super) fn conduct(
+    plan: &Plan,
+    listener: &mut dyn FnMut(Event) -> io::Result<()>,
+) -> anyhow::Result<Run> {
     let baton = Baton {
-        replies: (0..plan.threads).map(|_| AtomicU64::new(0)).collect(),
+        workers: (0..plan.threads).map(|_| Counts::default()).collect(),
         ..Baton::default()
     };
     let (reports, inbox) = channel();
@@ -119,7 +154,7 @@ pub(super) fn conduct(plan: &Plan, events: bool) -> anyhow::Result<Run> {
                 })
             })
             .collect();
-        let mut conductor = Conductor::new(&baton, plan, events);
+        let mut conductor = Conductor::new(&baton, plan, listener);
         let conducted = conductor.listen(&inbox).map(|()| conductor);
         stop_listening.close();
         let outcomes: Vec<_> = workers
@@ -140,23 +175,26 @@ fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome]) -> Run {
     let mut busiest = 0.0f64;
     for outcome in outcomes {
         account.merge(&outcome.account);
-        if !outcome.wall.is_zero() {
-            busiest = busiest.max(outcome.cpu.as_secs_f64() / outcome.wall.as_secs_f64());
+        let Window { cpu, wall, .. } = outcome.window;
+        if !wall.is_zero() {
+            busiest = busiest.max(cpu.as_secs_f64() / wall.as_secs_f64());
         }
     }
     let start = conductor.baton.start.get();
     Run {
         account,
+        opened: conductor.opened,
         window: conductor.end.zip(start).map_or(Duration::ZERO, |(end, &start)| end - start),
-        cpu: outcomes.iter().map(|outcome| outcome.cpu).sum(),
+        cpu: outcomes.iter().map(|outcome| outcome.window.cpu).sum(),
         busiest,
+        deserted: outcomes.iter().all(|outcome| outcome.window.deserted),
         interrupted: conductor.baton.interrupted.load(Ordering::Acquire),
     }
 }
 
 struct Conductor<'b> {
     baton: &'b Baton,
-    events: bool,
+    listener: &'b mut dyn FnMut(Event) -> io::Result<()>,
     progress: Progress,
     workers: u32,
     remotes: Vec<(Remote, Key)>,
@@ -164,15 +202,21 @@ struct Conductor<'b> {
     opened: u32,
     measured: u32,
     ended: u32,
+    /// Connections closed by the server, as far as that has been told.
+    closed: u64,
     /// The end of the last worker's window.
     end: Option<Instant>,
 }
 
 impl<'b> Conductor<'b> {
-    fn new(baton: &'b Baton, plan: &Plan, events: bool) -> Conductor<'b> {
+    fn new(
+        baton: &'b Baton,
+        plan: &Plan,
+        listener: &'b mut dyn FnMut(Event) -> io::Result<()>,
+    ) -> Conductor<'b> {
         Conductor {
             baton,
-            events,
+            listener,
             progress: Progress::new(plan),
             workers: plan.threads,
             remotes: Vec::new(),
@@ -180,29 +224,40 @@ impl<'b> Conductor<'b> {
             opened: 0,
             measured: 0,
             ended: 0,
+            closed: 0,
             end: None,
         }
     }
 
-    /// Goes on until every worker has ended, also when stdout does not.
+    /// Goes on until every worker has ended, also when the listener does not.
     fn listen(&mut self, inbox: &Receiver<Report>) -> anyhow::Result<()> {
         let mut trouble = Ok(());
         while self.ended < self.workers {
-            match inbox.recv_timeout(self.progress.interval()) {
-                Ok(report) => {
-                    if let Err(error) = self.hear(report) {
-                        trouble = Err(error.into());
-                        self.interrupt();
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
+            let heard = match inbox.recv_timeout(LOOK) {
+                Ok(report) => self.hear(report),
+                Err(RecvTimeoutError::Timeout) => self.look(),
                 Err(RecvTimeoutError::Disconnected) => break,
+            };
+            if let Err(error) = heard {
+                trouble = Err(error.into());
+                self.interrupt();
             }
-            let replies = self.baton.replies.iter().map(|r| r.load(Ordering::Relaxed)).sum();
-            self.progress.show(self.baton.start.get().copied(), replies);
         }
         self.progress.end();
         trouble
+    }
+
+    /// Looks how far the workers are.
+    fn look(&mut self) -> io::Result<()> {
+        let sum = |count: fn(&Counts) -> &AtomicU64| -> u64 {
+            self.baton.workers.iter().map(|worker| count(worker).load(Ordering::Relaxed)).sum()
+        };
+        self.progress.show(self.baton.start.get().copied(), sum(|worker| &worker.replies));
+        let closed = sum(|worker| &worker.closed);
+        if std::mem::replace(&mut self.closed, closed) != closed {
+            (self.listener)(Event::Closed { total: closed })?;
+        }
+        Ok(())
     }
 
     fn hear(&mut self, report: Report) -> io::Result<()> {
@@ -225,7 +280,7 @@ impl<'b> Conductor<'b> {
                 self.measured += 1;
                 self.end = self.end.max(Some(end));
                 if self.measured == self.workers {
-                    self.say("measured")?;
+                    (self.listener)(Event::Measured)?;
                     self.close();
                 }
             }
@@ -249,7 +304,7 @@ impl<'b> Conductor<'b> {
             self.close();
             return Ok(());
         }
-        self.say("connected")?;
+        (self.listener)(Event::Connected { open: self.opened })?;
         let _ = self.baton.start.set(Instant::now() + LEAD);
         self.wake_all();
         Ok(())
@@ -270,14 +325,5 @@ impl<'b> Conductor<'b> {
             // A worker that has ended needs no waking.
             let _ = remote.wake(*key);
         }
-    }
-
-    fn say(&self, event: &str) -> io::Result<()> {
-        if !self.events {
-            return Ok(());
-        }
-        let mut out = io::stdout().lock();
-        writeln!(out, "{event}")?;
-        out.flush()
     }
 }

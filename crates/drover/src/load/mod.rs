@@ -9,6 +9,7 @@
 mod account;
 mod client;
 mod conductor;
+mod hold;
 pub mod pace;
 pub mod plan;
 mod progress;
@@ -18,23 +19,26 @@ mod summary;
 pub mod target;
 mod worker;
 
+use std::io;
 use std::time::SystemTime;
 
+pub use conductor::Event;
+pub use hold::{Held, hold};
 use plan::{Options, Plan};
 use result::LoadResult;
+pub use summary::print as print_summary;
 
-/// Carries out a run. With `events`, prints `connected` on stdout once all connections are open and
-/// before the first request is sent, and `measured` when the window is over and before the
-/// connections are closed.
+/// Carries out a run, and tells `listener` of its events as they happen.
 ///
 /// # Errors
 /// A [`UsageError`](crate::error::UsageError) for options that cannot be carried out; otherwise
-/// what the kernel says.
-pub fn run(options: Options, events: bool) -> anyhow::Result<LoadResult> {
+/// what the kernel or the listener says.
+pub fn run(
+    options: Options,
+    listener: &mut dyn FnMut(Event) -> io::Result<()>,
+) -> anyhow::Result<LoadResult> {
     let plan = Plan::new(options)?;
     let start = SystemTime::now();
-    let run = conductor::conduct(&plan, events)?;
+    let run = conductor::conduct(&plan, listener)?;
     Ok(LoadResult::new(&plan, start, run))
 }
-
-pub use summary::print as print_summary;

@@ -24,13 +24,17 @@ pub struct Options {
     pub idle: u32,
     /// When requests start.
     pub pace: Pace,
-    /// The length of the measured window; `None`: until `requests` are done.
+    /// The length of the measured window; `None`: until `requests` are done, or for ever.
     pub duration: Option<Duration>,
     /// How many requests are sent at most.
     pub requests: Option<u64>,
     /// Each connection is closed after so many requests and opened when a request needs it;
     /// `None`: all are opened before the window, and used as long as the server lets them be.
     pub calls_per_connection: Option<u32>,
+    /// Whether a connection that sends requests is opened again when the server has closed it.
+    pub reopen: bool,
+    /// Whether one that is only held is.
+    pub reopen_idle: bool,
     /// How long a connection rests between a reply and its next request.
     pub think_time: Duration,
     /// How long a reply, or the opening of a connection, may take.
@@ -66,7 +70,8 @@ const DESCRIPTORS_PER_WORKER: u64 = 4;
 
 impl Plan {
     pub(super) fn new(options: Options) -> anyhow::Result<Plan> {
-        if options.threads > options.connections {
+        let total = options.connections.saturating_add(options.idle);
+        if options.threads > options.connections.max(options.idle) {
             return Err(UsageError::new(format!(
                 "--threads: {} threads have too few connections with --connections {}: \
                  each needs one",
@@ -74,7 +79,6 @@ impl Plan {
             ))
             .into());
         }
-        let total = options.connections.saturating_add(options.idle);
         require_descriptors(total, options.threads)?;
         let mut origins = target::origins(&options.urls, options.method, &options.fields)?;
         let each = total.div_ceil(origins.len() as u32);
@@ -89,6 +93,11 @@ impl Plan {
     /// Whether all connections are opened before the window begins.
     pub(super) fn opens_early(&self) -> bool {
         self.calls_per_connection.is_none()
+    }
+
+    /// Whether nothing but the number of requests ends the run.
+    pub(super) fn ends_with_requests(&self) -> bool {
+        self.duration.is_none() && self.requests.is_some()
     }
 
     pub(super) fn asks_head(&self) -> bool {

@@ -25,11 +25,6 @@ impl Progress {
         Progress { bar, duration: plan.duration }
     }
 
-    /// How often [`Progress::show`] is worth being called.
-    pub(super) fn interval(&self) -> Duration {
-        if self.bar.is_hidden() { Duration::from_secs(3600) } else { Duration::from_millis(100) }
-    }
-
     /// Shows how far a run is that began at `start`, or will.
     pub(super) fn show(&self, start: Option<Instant>, replies: u64) {
         let Some(elapsed) = start.map(|start| start.elapsed()) else { return };

@@ -184,7 +184,7 @@ const SATURATED: f64 = 0.9;
 impl LoadResult {
     pub(super) fn new(plan: &Plan, start: SystemTime, run: Run) -> LoadResult {
         let open_loop = plan.pace.rate().is_some();
-        let Run { account, window, cpu, busiest, interrupted } = &run;
+        let Run { account, window, cpu, busiest, interrupted, .. } = &run;
         let seconds = window.as_secs_f64();
         let latency = if open_loop { &account.latency } else { &account.service };
         let targets: Vec<String> = plan.urls.iter().map(ToString::to_string).collect();
@@ -244,9 +244,10 @@ impl LoadResult {
         if self.replies > 0 {
             return None;
         }
-        let errors = self.errors.largest();
-        let seen = errors
-            .map_or("nothing was sent".to_string(), |(name, count)| format!("{count} {name}"));
+        let seen = match self.errors.to_string() {
+            errors if errors.is_empty() => "nothing was sent".to_string(),
+            errors => errors,
+        };
         Some(format!("no reply from {} ({seen}): is the server running there?", self.target))
     }
 }
@@ -275,7 +276,7 @@ fn statuses(account: &Account) -> BTreeMap<String, u64> {
 }
 
 impl ErrorCounts {
-    fn new(account: &Account, expects_size: bool) -> ErrorCounts {
+    pub(super) fn new(account: &Account, expects_size: bool) -> ErrorCounts {
         let of = |failure| account.errors.of(failure);
         ErrorCounts {
             client_timeout: of(Failure::ClientTimeout),
@@ -292,7 +293,7 @@ impl ErrorCounts {
     }
 
     /// Every class with its name, in the order of the result.
-    pub(super) fn classes(&self) -> [(&'static str, u64); 10] {
+    fn classes(&self) -> [(&'static str, u64); 10] {
         [
             ("client_timeout", self.client_timeout),
             ("connect_timeout", self.connect_timeout),
@@ -306,9 +307,17 @@ impl ErrorCounts {
             ("protocol", self.protocol),
         ]
     }
+}
 
-    fn largest(&self) -> Option<(&'static str, u64)> {
-        self.classes().into_iter().filter(|(_, count)| *count > 0).max_by_key(|(_, count)| *count)
+/// Those that occurred, by name; empty if none did.
+impl std::fmt::Display for ErrorCounts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut separator = "";
+        for (name, count) in self.classes().into_iter().filter(|(_, count)| *count > 0) {
+            write!(f, "{separator}{name} {count}")?;
+            separator = ", ";
+        }
+        Ok(())
     }
 }
 

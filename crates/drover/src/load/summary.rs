@@ -76,15 +76,9 @@ fn print_counts(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
         "  {} connections opened, {} requests on used ones, {} closed by the server",
         connections.opened, connections.reused, connections.closed_by_peer
     )?;
-    let errors: Vec<String> = result
-        .errors
-        .classes()
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(name, count)| format!("{name} {count}"))
-        .collect();
+    let errors = result.errors.to_string();
     if !errors.is_empty() {
-        writeln!(out, "  errors: {}", errors.join(", "))?;
+        writeln!(out, "  errors: {errors}")?;
     }
     Ok(())
 }

@@ -90,12 +90,20 @@ pub(super) struct Worker<'n> {
     control: Cell<Key>,
 }
 
-/// How a worker's window went.
+/// What came of a worker.
 pub(super) struct Outcome {
     pub(super) account: Account,
-    /// CPU time of the worker's thread within its window, and how long that lasted.
+    pub(super) window: Window,
+}
+
+/// How a worker's window went; all zero if it had none.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Window {
+    /// CPU time of the worker's thread in it, and how long it lasted.
     pub(super) cpu: Duration,
     pub(super) wall: Duration,
+    /// It ended because nobody was left.
+    pub(super) deserted: bool,
 }
 
 /// First attempts to connect that may be in progress at once, and that may begin per millisecond:
@@ -121,7 +129,7 @@ pub(super) fn run(plan: &Plan, share: Share, desk: &Desk<'_>) -> io::Result<Outc
     };
     let net = Net::open(&options)?;
     let worker = Worker::new(&net, plan, share);
-    let window = Cell::new((Duration::ZERO, Duration::ZERO));
+    let window = Cell::new(Window::default());
     let mut executor = Executor::new(&net, Duration::ZERO);
     executor.service(|conn| control(conn, &worker, desk, &window));
     let mut number = 0;
@@ -129,35 +137,35 @@ pub(super) fn run(plan: &Plan, share: Share, desk: &Desk<'_>) -> io::Result<Outc
         number += 1;
         client::run(conn, &worker, number - 1)
     })?;
-    let (cpu, wall) = window.get();
     let mut account = worker.account.into_inner();
     account.in_flight = worker.in_flight.get();
-    Ok(Outcome { account, cpu, wall })
+    Ok(Outcome { account, window: window.get() })
 }
 
 /// The phases of a run, on one worker.
-async fn control(
-    conn: Conn<'_>,
-    worker: &Worker<'_>,
-    desk: &Desk<'_>,
-    window: &Cell<(Duration, Duration)>,
-) {
+async fn control(conn: Conn<'_>, worker: &Worker<'_>, desk: &Desk<'_>, window: &Cell<Window>) {
     worker.control.set(conn.key());
     desk.tell(Report::Up(worker.net.remote(), conn.key()));
     let phases = Phases { conn, worker, desk };
     phases.open().await;
-    desk.tell(Report::Ready { opened: worker.members.get() });
+    desk.tell(Report::Ready { opened: worker.open_at_start() });
     if let Some(start) = phases.started().await {
         let cpu = process::thread_cpu_time();
         worker.begin(start);
         phases.keep_schedule().await;
         let end = worker.finish();
-        window.set((process::thread_cpu_time() - cpu, end.saturating_duration_since(start)));
+        window.set(Window {
+            cpu: process::thread_cpu_time() - cpu,
+            wall: end.saturating_duration_since(start),
+            deserted: worker.is_deserted(),
+        });
         desk.tell(Report::Measured { end });
     }
     let settled = || worker.busy.get() == 0 && worker.connecting.get() == 0;
     phases.until(None, || settled() && desk.may_close()).await;
-    // The executor drops every coroutine, which closes its connection.
+    // The executor drops every coroutine, which closes its connection; those that are resumed once
+    // more before that see that nothing is left to do.
+    worker.phase.set(Phase::Over);
     worker.net.stop();
 }
 
@@ -229,7 +237,7 @@ impl Phases<'_, '_> {
                 return;
             }
             if now >= tick {
-                self.desk.progress(worker.account.borrow().replies);
+                self.desk.progress(&worker.account.borrow());
                 tick = now + TICK;
             }
             let next = next.filter(|_| !worker.schedule_over.get());
@@ -287,9 +295,20 @@ impl<'n> Worker<'n> {
         }
     }
 
+    /// Connections that are open, or will be opened when they are needed.
+    fn open_at_start(&self) -> u32 {
+        self.members.get() + self.account.borrow().connections.idle_held as u32
+    }
+
     /// A measured connection takes part no more.
     pub(super) fn leave(&self) {
         self.members.set(self.members.get() - 1);
+        self.wake_control_at_the_end();
+    }
+
+    /// The server has closed an idle connection.
+    pub(super) fn lost_idle(&self) {
+        self.account.borrow_mut().connections.idle_held -= 1;
         self.wake_control_at_the_end();
     }
 
@@ -373,7 +392,18 @@ impl<'n> Worker<'n> {
         } else {
             self.quota.get() == 0
         };
-        self.busy.get() == 0 && (asked_all || self.members.get() == 0)
+        self.busy.get() == 0 && (asked_all || self.is_deserted())
+    }
+
+    /// Nobody is left, and nobody will come back, to do what the run is for: to send requests, or
+    /// to be held.
+    fn is_deserted(&self) -> bool {
+        let held = self.account.borrow().connections.idle_held;
+        match (self.measured, self.idle) {
+            (0, 0) => false,
+            (0, _) => held == 0 && !self.plan.reopen_idle,
+            (_, _) => self.members.get() == 0,
+        }
     }
 
     fn begin(&self, start: Instant) {

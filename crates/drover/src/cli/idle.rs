@@ -1,0 +1,125 @@
+//! `drover idle`: flags for holding connections.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anyhow::bail;
+use mech::dispatch::Mechanism;
+
+use super::choice::{Choice, mechanism, mechanism_names};
+use super::duration;
+use super::load::say;
+use crate::error::UsageError;
+use crate::load::pace::Pace;
+use crate::load::plan::Options;
+use crate::load::target::{Method, Url};
+use crate::load::{self, Event, Held};
+
+/// Flags of `drover idle`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The server, http://HOST:PORT/PATH; the path is used with --every
+    url: Url,
+
+    /// Connections to hold
+    #[arg(short, long, value_name = "N", default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    connections: u32,
+
+    /// How long to hold them [default: until SIGINT or SIGTERM]
+    #[arg(long, value_name = "T", value_parser = duration::parse)]
+    hold: Option<Duration>,
+
+    /// Let each connection send a request so often: few are active at any moment, and always others
+    #[arg(long, value_name = "T", value_parser = duration::parse)]
+    every: Option<Duration>,
+
+    /// Open connections again that the server has closed
+    #[arg(long)]
+    reopen: bool,
+
+    /// How long the opening of a connection, or a reply, may take
+    #[arg(long, value_name = "T", value_parser = duration::parse, default_value = "10s")]
+    timeout: Duration,
+
+    #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,
+          help = format!("How the connections are waited for: {}", mechanism_names()))]
+    dispatch: Choice<Mechanism>,
+}
+
+/// Runs `drover idle`.
+pub(super) fn run(args: Args) -> anyhow::Result<()> {
+    let held = load::hold(args.options()?, &mut |event| match event {
+        Event::Connected { open } => say(&format!("holding {open} connections")),
+        Event::Closed { total } => say(&format!("closed by the server: {total}")),
+        Event::Measured => Ok(()),
+    })?;
+    print(&held)?;
+    if held.deserted {
+        bail!("the server closed all connections: none is left; --reopen opens them again");
+    }
+    if held.opened < held.wanted {
+        bail!("{} of {} connections could not be opened", held.wanted - held.opened, held.wanted);
+    }
+    Ok(())
+}
+
+impl Args {
+    fn options(self) -> anyhow::Result<Options> {
+        for (flag, value) in
+            [("--timeout", Some(self.timeout)), ("--every", self.every), ("--hold", self.hold)]
+        {
+            if value == Some(Duration::ZERO) {
+                return Err(UsageError::new(format!("{flag} must be longer than 0")).into());
+            }
+        }
+        // Requests at equal distances that each go to the connection which has been idle for
+        // longest reach every connection once per period.
+        let (connections, idle, pace) = match self.every {
+            None => (0, self.connections, Pace::Closed),
+            Some(period) => {
+                let rate = f64::from(self.connections) / period.as_secs_f64();
+                (self.connections, 0, Pace::Constant { rate })
+            }
+        };
+        Ok(Options {
+            urls: vec![self.url],
+            method: Method::Get,
+            fields: Vec::new(),
+            connections,
+            idle,
+            pace,
+            duration: self.hold,
+            requests: None,
+            calls_per_connection: None,
+            reopen: self.reopen,
+            reopen_idle: self.reopen,
+            think_time: Duration::ZERO,
+            timeout: self.timeout,
+            expect_size: None,
+            threads: 1,
+            mechanism: self.dispatch.usable()?,
+            seed: 1,
+        })
+    }
+}
+
+fn print(held: &Held) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "held {} connections for {:.1} s; {} closed by the server, {} opened again",
+        held.opened,
+        held.time.as_secs_f64(),
+        held.closed_by_peer,
+        held.reopened
+    )?;
+    if held.requests > 0 {
+        writeln!(out, "{} requests, {} replies", held.requests, held.replies)?;
+    }
+    let errors = held.errors.to_string();
+    if !errors.is_empty() {
+        writeln!(out, "errors: {errors}")?;
+    }
+    out.flush()
+}
