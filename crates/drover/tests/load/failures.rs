@@ -1,0 +1,162 @@
+//! Every way in which a server or the machine fails has its class, and the rest goes on.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use crate::run::{drover, finish, load};
+use crate::server::{Action, Server, reply};
+
+/// A server that fails every fifth request in the same way: 10 of 50 requests end in `class`.
+#[track_caller]
+fn every_fifth_fails(failure: Action, class: &str, more: &[&str]) {
+    let server = Server::start(move |n| match n % 5 {
+        2 => failure.clone(),
+        _ => Action::Reply(reply("200 OK", 7)),
+    });
+    let url = server.url();
+    let run = load(&[&[&url[..], "-c", "1", "-n", "50"], more].concat());
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    assert_eq!(run.number(&format!("/errors/{class}")), 10, "{}", run.json);
+    assert_eq!(run.errors(), 10, "{}", run.json);
+    assert_eq!(run.number("/replies"), 40);
+    assert_eq!(server.requests(), 50);
+}
+
+#[test]
+fn a_body_that_is_cut_short_is_truncated() {
+    let cut = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nnine bytes"[..46].to_string();
+    every_fifth_fails(Action::ReplyAndClose(cut), "truncated", &[]);
+    let in_the_head = "HTTP/1.1 200 OK\r\nContent-".to_string();
+    every_fifth_fails(Action::ReplyAndClose(in_the_head), "truncated", &[]);
+    every_fifth_fails(Action::ReplyAndClose(String::new()), "truncated", &[]);
+    let in_a_chunk = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel".to_string();
+    every_fifth_fails(Action::ReplyAndClose(in_a_chunk), "truncated", &[]);
+}
+
+#[test]
+fn a_reset_is_one() {
+    every_fifth_fails(Action::Reset, "reset", &[]);
+}
+
+#[test]
+fn no_answer_in_time_is_a_client_timeout() {
+    every_fifth_fails(Action::Ignore, "client_timeout", &["--timeout", "50ms"]);
+}
+
+#[test]
+fn what_is_not_http_is_a_protocol_error() {
+    every_fifth_fails(Action::Reply("SSH-2.0-OpenSSH\r\n".to_string()), "protocol", &[]);
+    let more_than_the_reply = format!("{}and more", reply("200 OK", 7));
+    every_fifth_fails(Action::Reply(more_than_the_reply), "protocol", &[]);
+    let endless_head = format!("HTTP/1.1 200 OK\r\nX: {}", "y".repeat(70_000));
+    every_fifth_fails(Action::Reply(endless_head), "protocol", &[]);
+}
+
+#[test]
+fn another_size_than_expected_is_a_bad_length() {
+    let size = &["--expect-size", "7"];
+    every_fifth_fails(Action::Reply(reply("200 OK", 8)), "bad_length", size);
+    every_fifth_fails(Action::Reply(reply("200 OK", 0)), "bad_length", size);
+    let run = load(&[&Server::always(Action::Reply(reply("200 OK", 8))).url(), "-n", "64"]);
+    run.assert_null("/errors/bad_length");
+}
+
+#[test]
+fn nothing_listening_is_refused_for_every_attempt() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{nobody}/");
+    let run = load(&[&url, "-c", "20", "-d", "5s"]);
+    assert_eq!(run.status, Some(1));
+    assert_eq!(run.number("/errors/refused"), 20);
+    assert_eq!(run.number("/connections/attempted"), 20);
+    assert_eq!(run.number("/requests"), 0);
+    for path in ["/achieved_rate", "/latency_us", "/service_us", "/connect_us", "/histogram"] {
+        run.assert_null(path);
+    }
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("refused 20") && run.stderr.contains(&url), "{}", run.stderr);
+
+    // Where connections are opened on demand, every scheduled request is an attempt.
+    let on_demand = ["-c", "4", "-n", "30", "--rate", "1000", "--calls-per-connection", "1"];
+    let run = load(&[&[&url[..]], &on_demand[..]].concat());
+    assert_eq!(run.status, Some(1));
+    assert_eq!(run.number("/errors/refused"), 30);
+    assert_eq!(run.number("/unsent"), 30);
+}
+
+#[test]
+fn a_server_that_goes_away_for_good_ends_a_counted_run() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let connection = listener.accept().unwrap();
+        drop(listener);
+        drop(connection);
+    });
+    let run = load(&[&url, "-c", "1", "-n", "5", "--timeout", "200ms"]);
+    server.join().unwrap();
+    assert_eq!(run.status, Some(1));
+    assert_eq!(run.number("/replies"), 0);
+    assert!(run.number("/errors/refused") > 0, "{}", run.json);
+}
+
+#[test]
+fn a_stalled_server_costs_its_time_once_and_no_request_is_lost() {
+    let server = Server::start(|n| match n {
+        10 => Action::ReplyLate(Duration::from_millis(300), reply("200 OK", 1)),
+        _ => Action::Reply(reply("200 OK", 1)),
+    });
+    let run = load(&[&server.url(), "-c", "1", "-n", "50"]);
+    assert_eq!(run.number("/replies"), 50);
+    assert!(run.float("/service_us/max") >= 300_000.0, "{}", run.json);
+}
+
+/// Connections beyond the descriptors are refused before anything is sent, with the number needed.
+#[test]
+fn too_few_descriptors_are_known_beforehand() {
+    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let limited = "ulimit -n 26; exec \"$0\" load --json - \"$@\"";
+    let output = std::process::Command::new("sh")
+        .args(["-c", limited, env!("CARGO_BIN_EXE_drover"), &server.url(), "-c", "24"])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.contains("36 descriptors") && stderr.contains("have 26"), "{stderr}");
+    assert_eq!(server.connections(), 0);
+}
+
+#[test]
+fn an_interruption_still_reports_and_its_sums_add_up() {
+    use std::io::{BufRead, BufReader, Read};
+    let server = Server::start(|n| match n {
+        0..20 => Action::Reply(reply("200 OK", 1)),
+        _ => Action::Ignore,
+    });
+    let arguments = ["load", "--json", "-", "--events", &server.url(), "-c", "3", "-d", "1h"];
+    let mut child = drover(&arguments)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    stdout.read_line(&mut first).unwrap();
+    assert_eq!(first, "connected\n");
+    while server.requests() < 23 {
+        std::thread::yield_now();
+    }
+    mech::process::ask_to_stop(&child).unwrap();
+    let mut rest = Vec::new();
+    stdout.read_to_end(&mut rest).unwrap();
+    let mut output = child.wait_with_output().unwrap();
+    output.stdout = rest;
+    let run = finish(output);
+    assert_eq!(run.status, Some(1), "{}", run.stderr);
+    assert!(run.stdout.starts_with("measured\n"), "{}", run.stdout);
+    assert_eq!(run.number("/requests"), 23);
+    assert_eq!(run.number("/replies"), 20);
+    assert_eq!(run.number("/in_flight"), 3);
+    assert_eq!(run.errors(), 0);
+}

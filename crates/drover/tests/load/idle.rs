@@ -1,0 +1,187 @@
+//! `drover idle`: connections that are held, lost, opened again, and used now and then.
+
+use std::io::{BufRead, BufReader, Lines, Read};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, ChildStdout, Stdio};
+
+use crate::run::{drover, load};
+use crate::server::{Action, Server, reply};
+
+/// A running `drover idle`; ended with the test.
+struct Holder {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Holder {
+    fn start(listener: &TcpListener, more: &[&str]) -> Holder {
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        Holder::start_at(&url, more)
+    }
+
+    fn start_at(url: &str, more: &[&str]) -> Holder {
+        let mut child = drover(&["idle", url])
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Holder { child, lines }
+    }
+
+    #[track_caller]
+    fn next_line(&mut self) -> String {
+        match self.lines.next() {
+            Some(line) => line.unwrap(),
+            None => panic!("no more lines: {}", self.stderr()),
+        }
+    }
+
+    /// The line that says what became of the connections, after those on what happens to them.
+    #[track_caller]
+    fn last_line(&mut self) -> String {
+        loop {
+            let line = self.next_line();
+            if line.starts_with("held ") {
+                return line;
+            }
+        }
+    }
+
+    fn stderr(&mut self) -> String {
+        let mut text = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        text
+    }
+
+    fn stop(&self) {
+        mech::process::ask_to_stop(&self.child).unwrap();
+    }
+
+    fn status(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // It has ended already unless the test has failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn accept(listener: &TcpListener, count: usize) -> Vec<TcpStream> {
+    (0..count).map(|_| listener.accept().unwrap().0).collect()
+}
+
+#[test]
+fn connections_are_held_until_a_signal_comes() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut holder = Holder::start(&listener, &["--connections", "100"]);
+    let held = accept(&listener, 100);
+    assert_eq!(holder.next_line(), "holding 100 connections");
+    holder.stop();
+    // Every one of them ends, and none was used.
+    for mut stream in held {
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    }
+    let last = holder.next_line();
+    assert!(last.starts_with("held 100 connections for "), "{last}");
+    assert!(last.ends_with("; 0 closed by the server, 0 opened again"), "{last}");
+    assert_eq!(holder.status(), Some(0), "{}", holder.stderr());
+}
+
+#[test]
+fn connections_that_the_server_closes_are_noticed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut holder = Holder::start(&listener, &["--connections", "10"]);
+    let mut held = accept(&listener, 10);
+    assert_eq!(holder.next_line(), "holding 10 connections");
+    drop(held.split_off(7));
+    let mut closed = 0;
+    while closed < 3 {
+        let line = holder.next_line();
+        closed = line.strip_prefix("closed by the server: ").unwrap().parse().unwrap();
+    }
+    assert_eq!(closed, 3);
+    // With the last one there is nothing left to hold.
+    drop(held);
+    let last = holder.last_line();
+    assert!(last.ends_with("; 10 closed by the server, 0 opened again"), "{last}");
+    assert_eq!(holder.status(), Some(1));
+    assert!(holder.stderr().contains("none is left"));
+}
+
+#[test]
+fn with_reopen_lost_connections_come_back() {
+    for more in [&["--reopen"][..], &["--reopen", "--every", "1h"]] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let arguments = [&["--connections", "4"], more].concat();
+        let mut holder = Holder::start(&listener, &arguments);
+        let mut held = accept(&listener, 4);
+        assert_eq!(holder.next_line(), "holding 4 connections");
+        // Those that come after the second loss show that the program knew of the first return.
+        for _ in 0..2 {
+            drop(held.split_off(1));
+            held.extend(accept(&listener, 3));
+        }
+        holder.stop();
+        let last = holder.last_line();
+        let counts = last.split("; ").nth(1).unwrap();
+        let again = counts.strip_prefix("6 closed by the server, ").unwrap();
+        let again: u32 = again.strip_suffix(" opened again").unwrap().parse().unwrap();
+        assert!((3..=6).contains(&again), "{more:?}: {last}");
+        assert_eq!(holder.status(), Some(0));
+    }
+}
+
+#[test]
+fn with_every_each_connection_is_used_once_per_period() {
+    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let arguments = ["--connections", "20", "--every", "500ms", "--hold", "1s"];
+    let mut holder = Holder::start_at(&server.url(), &arguments);
+    assert_eq!(holder.next_line(), "holding 20 connections");
+    let last = holder.next_line();
+    assert!(last.starts_with("held 20 connections for 1.0 s; 0 closed"), "{last}");
+    assert_eq!(holder.next_line(), "40 requests, 40 replies");
+    assert_eq!(holder.status(), Some(0));
+    assert_eq!((server.connections(), server.requests()), (20, 40));
+}
+
+#[test]
+fn nothing_to_hold_is_a_failure() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut holder = Holder::start_at(&format!("http://{nobody}/"), &["--connections", "5"]);
+    let last = holder.next_line();
+    assert!(last.starts_with("held 0 connections"), "{last}");
+    assert_eq!(holder.next_line(), "errors: refused 5");
+    assert_eq!(holder.status(), Some(1));
+    assert!(holder.stderr().contains("5 of 5 connections could not be opened"));
+}
+
+#[test]
+fn idle_connections_beside_a_load_are_told_when_they_are_lost() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        // The first three are the idle ones; one of them is closed before the first request.
+        let mut idle = accept(&listener, 3);
+        idle.pop();
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut input = BufReader::new(stream.try_clone().unwrap()).lines();
+        for _ in 0..50 {
+            while input.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+            let bytes = reply("200 OK", 1);
+            std::io::Write::write_all(&mut stream, bytes.as_bytes()).unwrap();
+        }
+        (idle, stream)
+    });
+    let run = load(&[&url, "-c", "1", "-n", "50", "--idle", "3"]);
+    server.join().unwrap();
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    assert_eq!(run.number("/connections/idle_held"), 2);
+    assert_eq!(run.number("/connections/closed_by_peer"), 1);
+    assert_eq!(run.number("/replies"), 50);
+}

@@ -1,0 +1,11 @@
+//! Black-box tests of `drover load` and `drover idle`, against a server that does what a script
+//! says and knows what happened.
+
+mod accounts;
+mod failures;
+mod idle;
+mod run;
+mod schedules;
+mod schema;
+mod server;
+mod usage;

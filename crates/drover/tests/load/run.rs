@@ -1,0 +1,86 @@
+//! Runs the program, and holds every result to the sums it promises.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// What one run left behind.
+pub(crate) struct Run {
+    pub(crate) status: Option<i32>,
+    pub(crate) json: Value,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// The program, to be run with `arguments`.
+pub(crate) fn drover(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_drover"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs `drover load --json -` with `arguments`, and checks that its sums add up.
+#[track_caller]
+pub(crate) fn load(arguments: &[&str]) -> Run {
+    let run = finish(drover(&["load", "--json", "-"]).args(arguments).output().unwrap());
+    check_sums(&run.json);
+    run
+}
+
+/// A run whose stdout ends with a JSON result.
+#[track_caller]
+pub(crate) fn finish(output: Output) -> Run {
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let json = stdout.find('{').map(|begin| &stdout[begin..]);
+    let json = json.and_then(|json| serde_json::from_str(json).ok());
+    let json = json.unwrap_or_else(|| panic!("no result: {stdout}{stderr}"));
+    Run { status: output.status.code(), json, stdout, stderr }
+}
+
+impl Run {
+    /// The number at `path`, as in `/errors/refused`.
+    #[track_caller]
+    pub(crate) fn number(&self, path: &str) -> u64 {
+        number(&self.json, path)
+    }
+
+    #[track_caller]
+    pub(crate) fn float(&self, path: &str) -> f64 {
+        let value = self.json.pointer(path).and_then(Value::as_f64);
+        value.unwrap_or_else(|| panic!("no number at {path}: {}", self.json))
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_null(&self, path: &str) {
+        assert_eq!(self.json.pointer(path), Some(&Value::Null), "{path}: {}", self.json);
+    }
+
+    /// Sum of the errors of all classes.
+    pub(crate) fn errors(&self) -> u64 {
+        sum(&self.json["errors"])
+    }
+}
+
+#[track_caller]
+fn number(json: &Value, path: &str) -> u64 {
+    let value = json.pointer(path).and_then(Value::as_u64);
+    value.unwrap_or_else(|| panic!("no count at {path}: {json}"))
+}
+
+fn sum(counts: &Value) -> u64 {
+    counts.as_object().unwrap().values().filter_map(Value::as_u64).sum()
+}
+
+/// The sums that the schema promises of every run that was not interrupted.
+#[track_caller]
+fn check_sums(json: &Value) {
+    let failed = number(json, "/connections/failed");
+    let after_sending = sum(&json["errors"]) - failed;
+    let requests = number(json, "/requests");
+    let replies = number(json, "/replies");
+    assert_eq!(requests, replies + after_sending + number(json, "/in_flight"), "{json}");
+    let attempted = number(json, "/connections/attempted");
+    assert_eq!(attempted, number(json, "/connections/opened") + failed, "{json}");
+    assert_eq!(replies, sum(&json["status"]), "{json}");
+}

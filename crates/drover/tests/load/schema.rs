@@ -1,0 +1,137 @@
+//! Real results conform to the published schema, and say what it says they do.
+
+use std::collections::HashSet;
+
+use base64::Engine;
+use serde_json::Value;
+
+use crate::run::load;
+use crate::server::{Action, Server, reply};
+
+const SCHEMA: &str = include_str!("../../schemas/drover.load-1.schema.json");
+
+/// The part of JSON Schema that the published schema uses; any other keyword is an error.
+fn check(value: &Value, schema: &Value, root: &Value, path: &str) -> Result<(), String> {
+    let wrong = |what: &str| Err(format!("{path}: {what}: {value}"));
+    for (keyword, argument) in schema.as_object().ok_or("a schema is an object")? {
+        match keyword.as_str() {
+            "$schema" | "$id" | "$defs" | "title" | "description" => {}
+            "$ref" => {
+                let pointer = argument.as_str().unwrap().trim_start_matches('#');
+                let target = root.pointer(pointer).ok_or(format!("{pointer} is not there"))?;
+                check(value, target, root, path)?;
+            }
+            "const" if value != argument => return wrong("not the constant"),
+            "type" if !has_type(value, argument) => return wrong("has another type"),
+            "minimum" if value.as_f64() < argument.as_f64() && !value.is_null() => {
+                return wrong("too small");
+            }
+            "const" | "type" | "minimum" => {}
+            "required" => {
+                for name in argument.as_array().unwrap() {
+                    if value.is_object() && value.get(name.as_str().unwrap()).is_none() {
+                        return wrong(&format!("lacks {name}"));
+                    }
+                }
+            }
+            "properties" | "additionalProperties" => {}
+            "items" => {
+                for item in value.as_array().into_iter().flatten() {
+                    check(item, argument, root, &format!("{path}[]"))?;
+                }
+            }
+            other => return Err(format!("the checker does not know '{other}'")),
+        }
+    }
+    for (name, inner) in value.as_object().into_iter().flatten() {
+        let path = format!("{path}/{name}");
+        match (schema.pointer(&format!("/properties/{name}")), &schema["additionalProperties"]) {
+            (Some(known), _) => check(inner, known, root, &path)?,
+            (None, Value::Bool(false)) => return Err(format!("{path} is not in the schema")),
+            (None, Value::Null) => {}
+            (None, additional) => check(inner, additional, root, &path)?,
+        }
+    }
+    Ok(())
+}
+
+fn has_type(value: &Value, types: &Value) -> bool {
+    let one = |name: &Value| match name.as_str().unwrap() {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("no such type: {other}"),
+    };
+    types.as_array().map_or_else(|| one(types), |types| types.iter().any(one))
+}
+
+fn schema() -> Value {
+    serde_json::from_str(SCHEMA).unwrap()
+}
+
+#[track_caller]
+fn conforms(value: &Value) {
+    let schema = schema();
+    if let Err(fault) = check(value, &schema, &schema, "") {
+        panic!("{fault}\n{value:#}");
+    }
+}
+
+#[test]
+fn results_of_every_kind_conform() {
+    let server = Server::always(Action::Reply(reply("200 OK", 3)));
+    let url = server.url();
+    conforms(&load(&[&url, "-c", "2", "-n", "20"]).json);
+    conforms(&load(&[&url, "-c", "2", "--rate", "50", "-d", "2s", "--idle", "1"]).json);
+    conforms(&load(&[&url, "-c", "2", "-n", "4", "--expect-size", "4"]).json);
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    conforms(&load(&[&format!("http://{nobody}"), "-c", "2"]).json);
+}
+
+#[test]
+fn the_schema_refuses_what_it_does_not_describe() {
+    let server = Server::always(Action::Reply(reply("200 OK", 3)));
+    let good = load(&[&server.url(), "-c", "2", "-n", "20"]).json;
+    let schema = schema();
+    let refuses = |change: fn(&mut Value)| {
+        let mut bad = good.clone();
+        change(&mut bad);
+        check(&bad, &schema, &schema, "").unwrap_err();
+    };
+    refuses(|json| json["schema"] = "drover.load/2".into());
+    refuses(|json| json["requests"] = Value::Null);
+    refuses(|json| json["requests"] = (-1).into());
+    refuses(|json| json["errors"]["another"] = 0.into());
+    refuses(|json| json["status"]["200"] = "many".into());
+    refuses(|json| json["client"].as_object_mut().unwrap().clear());
+    refuses(|json| json["warnings"] = [1].into());
+}
+
+#[test]
+fn the_fields_of_the_schema_are_those_of_the_result() {
+    let server = Server::always(Action::Reply(reply("200 OK", 3)));
+    let json = load(&[&server.url(), "-c", "1", "-n", "2"]).json;
+    let names =
+        |value: &Value| -> HashSet<String> { value.as_object().unwrap().keys().cloned().collect() };
+    assert_eq!(names(&json), names(&schema()["properties"]));
+    for part in ["errors", "bytes", "connections", "client"] {
+        assert_eq!(names(&json[part]), names(&schema()["properties"][part]["properties"]));
+    }
+}
+
+#[test]
+fn the_histogram_holds_every_reply() {
+    let server = Server::always(Action::Reply(reply("200 OK", 3)));
+    let run = load(&[&server.url(), "-c", "2", "-n", "200", "-t", "2"]);
+    let text = run.json["histogram"].as_str().unwrap();
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap();
+    let mut reader = hdrhistogram::serialization::Deserializer::new();
+    let times: hdrhistogram::Histogram<u64> = reader.deserialize(&mut &bytes[..]).unwrap();
+    assert_eq!(times.len(), 200);
+    let p50 = times.value_at_quantile(0.5) as f64 / 1000.0;
+    assert_eq!(p50, run.float("/latency_us/p50"));
+}

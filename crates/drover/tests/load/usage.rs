@@ -1,0 +1,35 @@
+//! Mistakes end in one line that names the flag and the remedy, before anything is sent.
+
+use crate::run::drover;
+
+#[track_caller]
+fn refused(arguments: &[&str], mentions: &[&str]) {
+    let output = drover(arguments).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
+    for mention in mentions {
+        assert!(stderr.contains(mention), "{arguments:?}: {mention}: {stderr}");
+    }
+}
+
+const URL: &str = "http://127.0.0.1:9/";
+
+#[test]
+fn mistakes_name_the_flag_and_the_remedy() {
+    refused(&["load"], &["<URL>"]);
+    refused(&["load", "https://127.0.0.1/"], &["TLS", "http://"]);
+    refused(&["load", "127.0.0.1:80"], &["http://127.0.0.1:8080/path"]);
+    refused(&["load", URL, "--rate", "0"], &["--rate", "above 0"]);
+    refused(&["load", URL, "--duration", "10"], &["--duration", "10s"]);
+    refused(&["load", URL, "--duration", "0"], &["--duration"]);
+    refused(&["load", URL, "--connections", "0"], &["--connections"]);
+    refused(&["load", URL, "--arrivals", "poisson"], &["--rate"]);
+    refused(&["load", URL, "-H", "no field"], &["--header", "'Name: value'"]);
+    refused(&["load", URL, "-c", "2", "-t", "3"], &["--threads", "--connections 2"]);
+    refused(&["load", URL, "--dispatch", "kqueue"], &["--dispatch", "epoll"]);
+    refused(&["load", URL, "--json", "/no/such/directory/x"], &["--json", "No such file"]);
+    refused(&["load", URL, "--idle", "4000000000"], &["descriptors", "--idle"]);
+    refused(&["idle", "http://a b/"], &["percent-encoded"]);
+    refused(&["idle", URL, "--every", "0"], &["--every"]);
+}
