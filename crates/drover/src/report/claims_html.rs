@@ -80,7 +80,8 @@ fn row(out: &mut String, section: &Section, judgement: &Judgement) {
         badge(judgement.verdict)
     );
     for effect in &judgement.effects {
-        let cell = effect.estimate.as_ref().map_or("too few repeats or points".to_string(), with_interval);
+        let cell =
+            effect.estimate.as_ref().map_or("too few repeats or points".to_string(), with_interval);
         let _ = write!(out, "<td class=\"n\">{cell}</td>");
     }
     let compared: Vec<String> = judgement

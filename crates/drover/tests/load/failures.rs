@@ -40,7 +40,13 @@ fn a_reset_is_one() {
 
 #[test]
 fn no_answer_in_time_is_a_client_timeout() {
-    every_fifth_fails(Action::Ignore, "client_timeout", &["--timeout", "50ms"]);
+    let server = Server::always(Action::Ignore);
+    let run = load(&[&server.url(), "-c", "4", "-n", "8", "--timeout", "100ms"]);
+    assert_eq!(run.status, Some(1));
+    assert_eq!(run.number("/errors/client_timeout"), 8, "{}", run.json);
+    assert_eq!(run.errors(), 8, "{}", run.json);
+    assert_eq!(server.requests(), 8);
+    assert!(run.stderr.contains("client_timeout 8"), "{}", run.stderr);
 }
 
 #[test]
