@@ -46,7 +46,10 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
             match next {
                 Next::Receive => {}
                 Next::Again => continue,
-                Next::Skip(len) => skip(conn, site, len).await?,
+                Next::Skip(len) => {
+                    skip(conn, site, len).await?;
+                    continue;
+                }
                 Next::Close => return Ok(()),
                 Next::Linger => return linger(conn).await,
             }
