@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
-use mech::dispatch::Mechanism;
+use anyhow::{Context, bail};
+use mech::dispatch::{self, Features, Mechanism};
 use mech::fileio::{self, Backend};
 use mech::fs::Root;
 use mech::net::AcceptBatch;
@@ -37,6 +37,11 @@ pub(super) struct Args {
     /// How connections are shared among workers: reuseport gives each a listening socket of its own
     #[arg(long, value_name = "S", default_value = "auto", value_parser = ["auto", "reuseport"])]
     accept: String,
+
+    /// What to do when the kernel's queue of events has overflowed: recover every lost event, or be
+    /// the deliberately wrong server of the overflow experiment
+    #[arg(long, value_name = "O", default_value = "recover", value_parser = ["recover", "ignore"])]
+    overflow: String,
 
     /// How many connections are accepted per wait: a number, or 'all'
     #[arg(long, value_name = "N", default_value = "all", value_parser = accept_batch)]
@@ -104,6 +109,7 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
     let some = |time: Duration| (!time.is_zero()).then_some(time);
     Ok(Config {
         listen: args.listen,
+        dispatch: dispatch_options(mechanism, &args.overflow)?,
         accept_batch: args.accept_batch,
         files: args.files.0,
         workers: args.workers,
@@ -113,6 +119,19 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
         grace: args.grace,
         ..Config::new(source, mechanism)
     })
+}
+
+fn dispatch_options(mechanism: &Mechanism, overflow: &str) -> anyhow::Result<dispatch::Options> {
+    let ignore_overflow = overflow == "ignore";
+    if ignore_overflow && !mechanism.features.contains(Features::CAN_OVERFLOW) {
+        let can = dispatch::ALL.iter().filter(|m| m.features.contains(Features::CAN_OVERFLOW));
+        bail!(UsageError::new(format!(
+            "--overflow ignore: {} has no queue that could overflow; use it with --dispatch {}",
+            mechanism.name,
+            names(can.map(|mechanism| mechanism.name)),
+        )));
+    }
+    Ok(dispatch::Options { ignore_overflow, ..dispatch::Options::default() })
 }
 
 fn open_root(directory: &Path) -> anyhow::Result<Root> {
