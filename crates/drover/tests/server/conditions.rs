@@ -1,0 +1,48 @@
+//! Preconditions.
+
+use crate::harness::{Server, Site};
+
+#[test]
+fn a_copy_that_is_still_good_is_a_304_without_body() {
+    let site = Site::new();
+    site.file("a", "hello");
+    let server = Server::on(&site, &[]);
+    let mut client = server.connect();
+    let first = client.get("/a").is(200);
+    let (tag, date) = (first.field("ETag").unwrap(), first.field("Last-Modified").unwrap());
+    for field in [
+        format!("If-None-Match: {tag}"),
+        format!("If-None-Match: \"x\", W/{tag}"),
+        "If-None-Match: *".to_string(),
+        format!("If-Modified-Since: {date}"),
+    ] {
+        let reply = client.ask("/a", &[&field]).is(304);
+        assert_eq!(reply.field("ETag"), Some(tag), "{field}");
+        assert_eq!(reply.field("Content-Length"), None, "{field}");
+        assert!(reply.field("Date").is_some(), "{field}");
+    }
+}
+
+#[test]
+fn a_copy_that_is_not_good_any_more_is_replaced() {
+    let site = Site::new();
+    site.file("a", "hello");
+    let server = Server::on(&site, &[]);
+    for field in ["If-None-Match: \"x\"", "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT"] {
+        assert_eq!(server.ask("/a", &[field]).is(200).text(), "hello");
+    }
+    let fields = ["If-None-Match: \"x\"", "If-Modified-Since: Fri, 31 Dec 9999 23:59:59 GMT"];
+    server.ask("/a", &fields).is(200);
+}
+
+#[test]
+fn a_precondition_that_does_not_hold_is_a_412() {
+    let site = Site::new();
+    site.file("a", "hello");
+    let server = Server::on(&site, &[]);
+    let first = server.get("/a");
+    let tag = first.field("ETag").unwrap();
+    server.ask("/a", &[&format!("If-Match: {tag}")]).is(200);
+    server.ask("/a", &["If-Match: \"x\""]).is(412);
+    server.ask("/a", &["If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT"]).is(412);
+}

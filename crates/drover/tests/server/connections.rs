@@ -1,0 +1,115 @@
+//! Pipelining and the ends of connections. Each case is run on every mechanism by `matrix.rs`.
+
+use std::sync::LazyLock;
+
+use crate::harness::{Server, Site, request};
+
+/// A site with one small file per letter, and a large one.
+pub(crate) fn letters() -> Site {
+    let site = Site::new();
+    for letter in ["a", "b", "c"] {
+        site.file(letter, letter.repeat(10));
+    }
+    site.file("large", large());
+    site
+}
+
+fn large() -> &'static [u8] {
+    static BYTES: LazyLock<Vec<u8>> =
+        LazyLock::new(|| (0..1_000_000u32).map(|i| (i % 251) as u8).collect());
+    &BYTES
+}
+
+pub(crate) fn requests_follow_each_other_on_one_connection(server: &Server) {
+    let mut client = server.connect();
+    for _ in 0..50 {
+        for target in ["/a", "/large", "/b", "/none", "/c"] {
+            let reply = client.get(target);
+            let expected = match target {
+                "/none" => b"404 Not Found\n".to_vec(),
+                "/large" => large().to_vec(),
+                name => name[1..].repeat(10).into_bytes(),
+            };
+            assert!(reply.body == expected, "{target} arrives changed");
+        }
+    }
+}
+
+pub(crate) fn requests_in_one_packet_are_answered_in_order(server: &Server) {
+    let mut client = server.connect();
+    let targets = ["/a", "/b", "/none", "/large", "/c"].repeat(40);
+    let all: String = targets.iter().map(|target| request("GET", target, &[])).collect();
+    // Written from another thread: the replies are longer than what sockets hold.
+    let mut writer = client.stream().try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || std::io::Write::write_all(&mut writer, all.as_bytes()).unwrap());
+        for target in &targets {
+            let reply = client.reply();
+            match *target {
+                "/none" => drop(reply.is(404)),
+                "/large" => assert!(reply.body == large(), "the large file arrives changed"),
+                name => assert_eq!(reply.is(200).text(), name[1..].repeat(10)),
+            }
+        }
+    });
+}
+
+pub(crate) fn a_request_may_come_byte_by_byte(server: &Server) {
+    let mut client = server.connect();
+    let all = ["/a", "/b", "/c"].map(|target| request("GET", target, &["X: y"])).concat();
+    for byte in all.bytes() {
+        client.send([byte]);
+    }
+    for name in ["a", "b", "c"] {
+        assert_eq!(client.reply().is(200).text(), name.repeat(10));
+    }
+}
+
+pub(crate) fn a_half_closed_client_gets_its_answers(server: &Server) {
+    for target in ["/a", "/large"] {
+        let mut client = server.connect();
+        client.send(request("GET", target, &[]).repeat(3));
+        client.end_sending();
+        for _ in 0..3 {
+            let reply = client.reply().is(200);
+            assert_eq!(reply.body.len(), if target == "/large" { 1_000_000 } else { 10 });
+        }
+        client.expect_end();
+    }
+}
+
+pub(crate) fn a_client_that_leaves_harms_nobody(server: &Server) {
+    for target in ["/a", "/large", "/large", "/large"] {
+        let mut client = server.connect();
+        client.send(request("GET", target, &[]).repeat(20));
+        client.reply_head();
+        // Unread bytes turn this close into a reset.
+        drop(client);
+    }
+    let mut client = server.connect();
+    client.send("GET /a HT");
+    drop(client);
+    server.get("/a").is(200);
+}
+
+pub(crate) fn hundreds_at_once_are_all_answered(server: &Server) {
+    let _alone = crate::harness::many_connections();
+    let mut clients: Vec<_> = (0..500).map(|_| server.connect()).collect();
+    for _ in 0..3 {
+        for client in &mut clients {
+            client.send(request("GET", "/a", &[]));
+        }
+        for client in &mut clients {
+            assert_eq!(client.reply().is(200).text(), "aaaaaaaaaa");
+        }
+    }
+    // Every second one goes; the others do not notice.
+    let mut stays = false;
+    clients.retain(|_| {
+        stays = !stays;
+        stays
+    });
+    for client in &mut clients {
+        client.get("/b").is(200);
+    }
+}

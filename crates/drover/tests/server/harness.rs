@@ -1,0 +1,320 @@
+//! What the tests share: a directory to serve, the server as a child process, a client that sees
+//! every byte.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use mech::dispatch::{self, Mechanism};
+use tempfile::TempDir;
+
+/// How long a test waits before it says that something hangs. Nothing is ordered by it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A directory of files to serve.
+pub(crate) struct Site(TempDir);
+
+impl Site {
+    pub(crate) fn new() -> Site {
+        Site(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// A file of zeros that takes no room.
+    pub(crate) fn sparse(&self, name: &str, len: u64) -> fs::File {
+        let file = fs::File::create_new(self.path().join(name)).unwrap();
+        file.set_len(len).unwrap();
+        file
+    }
+}
+
+/// A `drover serve` of this test's own. It is killed when the test ends.
+pub(crate) struct Server {
+    child: Child,
+    addresses: Vec<SocketAddr>,
+    /// Open as long as the server runs: it may have more to say.
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Server {
+    /// Serves `site` with the flags.
+    pub(crate) fn on(site: &Site, flags: &[&str]) -> Server {
+        let mut command = drover();
+        command.arg("serve").arg(site.path()).args(flags);
+        Server::start(command, 1)
+    }
+
+    /// Serves `bytes` bytes to every request.
+    pub(crate) fn of_size(bytes: usize, flags: &[&str]) -> Server {
+        let mut command = drover();
+        command.args(["serve", "--reply-size", &bytes.to_string()]).args(flags);
+        Server::start(command, 1)
+    }
+
+    /// Starts `command`, a `drover serve` on port 0, and reads the `n_addresses` lines that say
+    /// that it accepts.
+    pub(crate) fn start(mut command: Command, n_addresses: usize) -> Server {
+        if n_addresses == 1 {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let addresses = (0..n_addresses)
+            .map(|_| {
+                let mut line = String::new();
+                stdout.read_line(&mut line).unwrap();
+                let address = line.strip_prefix("listening on http://");
+                address.unwrap_or_else(|| panic!("first line: {line:?}")).trim().parse().unwrap()
+            })
+            .collect();
+        Server { child, addresses, _stdout: stdout }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    /// One GET on a connection of its own.
+    #[track_caller]
+    pub(crate) fn get(&self, target: &str) -> Reply {
+        self.connect().get(target)
+    }
+
+    /// One request with extra fields, on a connection of its own.
+    #[track_caller]
+    pub(crate) fn ask(&self, target: &str, fields: &[&str]) -> Reply {
+        self.connect().ask(target, fields)
+    }
+
+    pub(crate) fn terminate(&self) {
+        mech::process::ask_to_stop(&self.child).unwrap();
+    }
+
+    pub(crate) fn interrupt(&self) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("sh").args(["-c", "kill -INT \"$0\"", &pid]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits until the server's listening socket is gone, so that it has begun to stop.
+    pub(crate) fn until_it_refuses(&self) {
+        while TcpStream::connect(self.address()).is_ok() {}
+    }
+
+    pub(crate) fn exit_status(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+
+    pub(crate) fn stderr(&mut self) -> impl BufRead {
+        BufReader::new(self.child.stderr.take().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The binary under test, quiet unless a test wants to hear it.
+pub(crate) fn drover() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_drover"));
+    command.stderr(Stdio::null());
+    command
+}
+
+/// A client that writes and reads what it is told to.
+pub(crate) struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Client { stream: BufReader::new(stream) }
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        self.stream.get_ref()
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.get_mut().write_all(bytes.as_ref()).unwrap();
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&mut self, target: &str) -> Reply {
+        self.ask(target, &[])
+    }
+
+    #[track_caller]
+    pub(crate) fn ask(&mut self, target: &str, fields: &[&str]) -> Reply {
+        self.send(request("GET", target, fields));
+        self.reply()
+    }
+
+    #[track_caller]
+    pub(crate) fn head(&mut self, target: &str, fields: &[&str]) -> Reply {
+        self.send(request("HEAD", target, fields));
+        self.reply_head()
+    }
+
+    /// Reads one reply with its body.
+    #[track_caller]
+    pub(crate) fn reply(&mut self) -> Reply {
+        let mut reply = self.reply_head();
+        let bodiless = matches!(reply.status, 304);
+        let len = if bodiless { 0 } else { reply.length() };
+        reply.body = vec![0; len as usize];
+        self.stream.read_exact(&mut reply.body).unwrap();
+        reply
+    }
+
+    /// Reads the head of a reply and leaves its body.
+    #[track_caller]
+    pub(crate) fn reply_head(&mut self) -> Reply {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            self.stream.read_line(&mut line).unwrap();
+            assert!(line.ends_with("\r\n"), "the head ends early: {lines:?} {line:?}");
+            line.truncate(line.len() - 2);
+            if line.is_empty() {
+                break;
+            }
+            lines.push(line);
+        }
+        let status = lines[0].split(' ').nth(1).unwrap().parse().unwrap();
+        Reply { status, lines, body: Vec::new() }
+    }
+
+    /// Reads `count` bytes of a body.
+    #[track_caller]
+    pub(crate) fn read(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.stream.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// Reads to the end of the stream, and says how many bytes came and whether the end was a
+    /// proper one.
+    pub(crate) fn drain(&mut self) -> (u64, std::io::Result<()>) {
+        let mut buffer = vec![0; 1 << 16];
+        let mut total = 0;
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return (total, Ok(())),
+                Ok(count) => total += count as u64,
+                Err(error) => return (total, Err(error)),
+            }
+        }
+    }
+
+    pub(crate) fn end_sending(&self) {
+        self.stream().shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Asserts that the server closes, in good order and without another byte.
+    #[track_caller]
+    pub(crate) fn expect_end(&mut self) {
+        let (bytes, end) = self.drain();
+        assert!(end.is_ok() && bytes == 0, "{bytes} bytes, then {end:?}");
+    }
+}
+
+/// A request with a `Host` and the given fields.
+pub(crate) fn request(method: &str, target: &str, fields: &[&str]) -> String {
+    let mut text = format!("{method} {target} HTTP/1.1\r\nHost: test\r\n");
+    for field in fields {
+        text.push_str(field);
+        text.push_str("\r\n");
+    }
+    text + "\r\n"
+}
+
+/// A reply, its head line by line.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) lines: Vec<String>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    /// The value of a field that comes at most once.
+    #[track_caller]
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let mut values = self.lines[1..].iter().filter_map(|line| {
+            let (field, value) = line.split_once(": ")?;
+            field.eq_ignore_ascii_case(name).then_some(value)
+        });
+        let value = values.next();
+        assert!(values.next().is_none(), "{name} comes twice: {:?}", self.lines);
+        value
+    }
+
+    #[track_caller]
+    pub(crate) fn length(&self) -> u64 {
+        self.field("Content-Length").expect("a Content-Length").parse().unwrap()
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn is(self, status: u16) -> Reply {
+        assert_eq!(self.status, status, "{:?} {:?}", self.lines, self.body.escape_ascii());
+        self
+    }
+}
+
+/// Runs `case` on every mechanism that this kernel offers, and prints why the others are left out.
+#[track_caller]
+pub(crate) fn on_every_mechanism(case: impl Fn(&'static Mechanism)) {
+    let mut ran = 0;
+    for mechanism in dispatch::ALL {
+        match mechanism.probe() {
+            Ok(()) => {
+                println!("on {}", mechanism.name);
+                case(mechanism);
+                ran += 1;
+            }
+            Err(reason) => println!("skipped {}: {reason}", mechanism.name),
+        }
+    }
+    assert!(ran > 0, "no mechanism works here");
+}
+
+/// Held by tests with hundreds of connections, which together could run out of descriptors.
+pub(crate) fn many_connections() -> std::sync::MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    mech::process::raise_open_files_limit().unwrap();
+    ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

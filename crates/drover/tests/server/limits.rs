@@ -1,0 +1,55 @@
+//! When descriptors run out.
+
+use std::io::BufRead;
+use std::process::{Command, Stdio};
+
+use mech::dispatch::Mechanism;
+
+use crate::harness::{Client, Server, Site, on_every_mechanism, request};
+
+/// `drover serve` with so few descriptors that a few dozen connections use them up.
+fn starved(arguments: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 40 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_drover")]);
+    command.arg("serve").args(arguments).stderr(Stdio::null());
+    command
+}
+
+fn connections_beyond_the_limit_wait_their_turn(mechanism: &Mechanism) {
+    let server = Server::start(starved(&["--reply-size", "5", "--dispatch", mechanism.name]), 1);
+    let mut clients: Vec<Client> = (0..100).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        client.send(request("GET", "/", &[]));
+    }
+    // Each that is answered goes, and makes room for one that waits.
+    for mut client in clients {
+        client.reply().is(200);
+    }
+    assert_eq!(server.get("/").is(200).body.len(), 5);
+}
+
+#[test]
+fn connections_beyond_the_limit_of_descriptors_wait_their_turn() {
+    on_every_mechanism(connections_beyond_the_limit_wait_their_turn);
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_a_503() {
+    let site = Site::new();
+    site.file("a", "hello");
+    let mut command = starved(&[site.path().to_str().unwrap()]);
+    command.stderr(Stdio::piped());
+    let mut server = Server::start(command, 1);
+    let mut client = server.connect();
+    client.get("/a").is(200);
+    let others: Vec<Client> = (0..60).map(|_| server.connect()).collect();
+    let starts_to_fail = (0..100_000).any(|_| client.get("/a").status == 503);
+    assert!(starts_to_fail, "60 connections left room for a file under 40 descriptors");
+    drop(others);
+    let recovers = (0..100_000).any(|_| client.get("/a").status == 200);
+    assert!(recovers, "descriptors are free again and the file still does not open");
+    server.terminate();
+    let log: Vec<String> = server.stderr().lines().map(Result::unwrap).collect();
+    let complaints = |about: &str| log.iter().filter(|line| line.contains(about)).count();
+    assert!(complaints("cannot accept") > 0 && complaints("cannot open /a") > 0, "{log:?}");
+}

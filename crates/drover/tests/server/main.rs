@@ -1,0 +1,17 @@
+//! Black-box tests of `drover serve`: the binary as a child on a free port, raw sockets as clients.
+//!
+//! What could differ between dispatch mechanisms is tested on each of them (`matrix.rs`); HTTP, which
+//! is the same code for all, on one.
+
+mod conditions;
+mod connections;
+mod files;
+mod harness;
+mod limits;
+mod matrix;
+mod methods;
+mod paths;
+mod ranges;
+mod stopping;
+mod time_outs;
+mod usage;

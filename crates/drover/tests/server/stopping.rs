@@ -1,0 +1,81 @@
+//! The graceful stop.
+
+use crate::harness::{Client, Server, Site, request};
+
+const LARGE: u64 = 64 << 20;
+
+pub(crate) fn site() -> Site {
+    let site = Site::new();
+    site.file("a", "hello");
+    site.sparse("large", LARGE);
+    site
+}
+
+/// A client that has asked for the large file and has got its head.
+fn download(server: &Server) -> Client {
+    let mut client = server.connect();
+    client.send(request("GET", "/large", &[]));
+    assert_eq!(client.reply_head().is(200).length(), LARGE);
+    client
+}
+
+pub(crate) fn finishes_what_is_under_way(mut server: Server) {
+    let mut idle = server.connect();
+    idle.get("/a").is(200);
+    let mut fresh = server.connect();
+    let mut begun = server.connect();
+    begun.send("GET /a HTTP/1.1\r\nHos");
+    begun.send("t: test\r\n");
+    // Answered after `begun` was received, since it was sent after it.
+    let mut under_way = download(&server);
+    server.terminate();
+    server.until_it_refuses();
+    idle.expect_end();
+    fresh.expect_end();
+    begun.send("\r\n");
+    let reply = begun.reply().is(200);
+    assert_eq!(reply.field("Connection"), Some("close"));
+    begun.expect_end();
+    assert_eq!(under_way.drain().0, LARGE);
+    assert!(server.exit_status().success());
+}
+
+#[test]
+fn sigint_stops_as_sigterm_does() {
+    let site = site();
+    let mut server = Server::on(&site, &[]);
+    let mut idle = server.connect();
+    idle.get("/a").is(200);
+    server.interrupt();
+    idle.expect_end();
+    assert!(server.exit_status().success());
+}
+
+#[test]
+fn an_idle_server_stops_at_once() {
+    let mut server = Server::of_size(1, &["--workers", "3"]);
+    server.terminate();
+    assert!(server.exit_status().success());
+}
+
+#[test]
+fn a_download_that_does_not_end_is_cut_when_the_grace_is_over() {
+    let site = site();
+    let mut server = Server::on(&site, &["--grace", "100ms"]);
+    let mut client = download(&server);
+    server.terminate();
+    assert!(server.exit_status().success());
+    assert!(client.drain().0 < LARGE);
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let site = site();
+    let mut server = Server::on(&site, &["--grace", "1h"]);
+    let mut client = download(&server);
+    server.terminate();
+    server.until_it_refuses();
+    server.interrupt();
+    assert!(server.exit_status().success());
+    assert!(client.drain().0 < LARGE);
+}

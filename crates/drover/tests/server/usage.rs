@@ -1,0 +1,137 @@
+//! Wrong use, and what stands on the two outputs.
+
+use std::io::BufRead;
+use std::net::TcpListener;
+use std::process::{Output, Stdio};
+
+use mech::dispatch;
+
+use crate::harness::{Server, Site, drover};
+
+fn serve(arguments: &[&str]) -> Output {
+    drover().arg("serve").args(arguments).stderr(Stdio::piped()).output().unwrap()
+}
+
+/// One line on stderr that contains every one of `words`, nothing on stdout.
+#[track_caller]
+fn fails(arguments: &[&str], status: i32, words: &[&str]) {
+    let output = serve(arguments);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(status), "{stderr}");
+    assert_eq!((stderr.lines().count(), output.stdout.len()), (1, 0), "{stderr}");
+    for word in words {
+        assert!(stderr.contains(word), "{word:?} is missing: {stderr}");
+    }
+}
+
+#[test]
+fn an_unknown_mechanism_is_answered_with_the_usable_ones() {
+    let usable = dispatch::ALL.iter().filter(|mechanism| mechanism.probe().is_ok());
+    let mut words: Vec<&str> = usable.map(|mechanism| mechanism.name).collect();
+    words.extend(["--dispatch", "kqueue", "drover mechanisms"]);
+    fails(&["--dispatch", "kqueue"], 2, &words);
+}
+
+#[test]
+fn wrong_values_are_answered_with_right_ones() {
+    fails(&["--files", "tape"], 2, &["--files", "auto", "sendfile", "writev"]);
+    fails(&["--accept-batch", "0"], 2, &["--accept-batch", "all"]);
+    fails(&["--accept", "lottery"], 2, &["--accept", "reuseport"]);
+    fails(&["--idle-timeout", "5"], 2, &["--idle-timeout", "10s"]);
+    fails(&["--listen", "nowhere"], 2, &["--listen", "127.0.0.1:8080"]);
+    fails(&["--workers", "0"], 2, &["--workers"]);
+    fails(&["--workers", "9999", "--pin"], 2, &["--pin", "--workers"]);
+    fails(&["--reply-size", "1", "."], 2, &["--reply-size", "ROOT"]);
+    fails(&["--no-such-flag"], 2, &["--no-such-flag"]);
+}
+
+#[test]
+fn overflow_is_ignored_only_where_there_is_one() {
+    for mechanism in dispatch::ALL.iter().filter(|mechanism| mechanism.probe().is_ok()) {
+        let flags = ["--dispatch", mechanism.name, "--overflow", "ignore"];
+        if mechanism.features.contains(dispatch::Features::CAN_OVERFLOW) {
+            let output = serve(&[&flags[..], &["--check", "--listen", "127.0.0.1:0"]].concat());
+            assert!(output.status.success(), "{}", mechanism.name);
+        } else {
+            fails(&flags, 2, &["--overflow", mechanism.name]);
+        }
+    }
+}
+
+#[test]
+fn a_root_that_is_no_directory_is_refused() {
+    let site = Site::new();
+    let file = site.file("a", "x");
+    fails(&[site.path().join("missing").to_str().unwrap()], 2, &["missing", "ROOT"]);
+    fails(&[file.to_str().unwrap()], 2, &["ROOT must be a directory"]);
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_to_be() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for workers in ["1", "2"] {
+        let flags = ["--reply-size", "1", "--listen", &address, "--workers", workers];
+        fails(&flags, 1, &[&address, "taken", "--listen"]);
+    }
+}
+
+#[test]
+fn a_port_is_not_shared_with_another_server() {
+    let server = Server::of_size(1, &["--workers", "2"]);
+    let address = server.address().to_string();
+    for workers in ["1", "2"] {
+        let flags = ["--reply-size", "1", "--listen", &address, "--workers", workers];
+        fails(&flags, 1, &[&address, "taken"]);
+    }
+}
+
+#[test]
+fn an_address_of_another_machine_is_refused() {
+    fails(&["--reply-size", "1", "--listen", "192.0.2.1:0"], 1, &["192.0.2.1", "no such address"]);
+}
+
+#[test]
+fn check_finds_faults_and_serves_nothing() {
+    let site = Site::new();
+    let root = site.path().to_str().unwrap();
+    let output = serve(&["--check", root, "--listen", "127.0.0.1:0", "--workers", "2"]);
+    assert!(output.status.success());
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains("no fault") && stdout.contains("2 workers"), "{stdout}");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    fails(&["--check", root, "--listen", &taken.local_addr().unwrap().to_string()], 1, &["taken"]);
+}
+
+#[test]
+fn every_address_is_announced_and_answers() {
+    let mut command = drover();
+    command.args(["serve", "--reply-size", "3", "--workers", "2"]);
+    let mut n_addresses = 2;
+    command.args(["--listen", "127.0.0.1:0", "--listen", "127.0.0.2:0"]);
+    if TcpListener::bind("[::1]:0").is_ok() {
+        command.args(["--listen", "[::1]:0"]);
+        n_addresses += 1;
+    } else {
+        println!("left out: this machine has no IPv6");
+    }
+    let server = Server::start(command, n_addresses);
+    for &address in server.addresses() {
+        for _ in 0..10 {
+            let mut client = crate::harness::Client::connect(address);
+            assert_eq!(client.get("/").is(200).body.len(), 3);
+        }
+    }
+}
+
+#[test]
+fn the_log_says_what_auto_has_picked() {
+    let site = Site::new();
+    let mut command = drover();
+    command.arg("serve").arg(site.path()).stderr(Stdio::piped());
+    let mut server = Server::start(command, 1);
+    server.terminate();
+    let log: Vec<String> = server.stderr().lines().map(Result::unwrap).collect();
+    let picked = dispatch::auto().unwrap().name;
+    assert!(log.iter().any(|line| line.contains(picked)), "{log:?}");
+}
