@@ -180,7 +180,8 @@ pub trait Readiness {
     /// or an error is then reported, once.
     ///
     /// # Errors
-    /// `ENOENT` if `fd` is not attached.
+    /// `ENOENT` if `fd` is not attached; with [`Features::EDGE`] that may pass
+    /// unnoticed.
     fn want(&mut self, fd: BorrowedFd<'_>, key: Key, interest: Interest) -> io::Result<()>;
 
     /// Forgets a descriptor, before it is closed.

@@ -1,0 +1,80 @@
+//! What every dispatch mechanism promises (`mech::dispatch::Readiness`): each
+//! case is written once and run under every mechanism of this kernel.
+//!
+//! `DROVER_MECHANISM=rtsig cargo test -p drover-mech --test conformance` runs one
+//! of them alone.
+
+mod child;
+mod events;
+mod overflow;
+mod registration;
+mod reuse;
+mod scale;
+mod seccomp;
+mod sockets;
+mod stress;
+mod subject;
+mod syscalls;
+mod waiting;
+mod workers;
+
+use std::time::Duration;
+
+use mech::dispatch::{self, Features, Mechanism, Options};
+
+use subject::Subject;
+
+/// Long enough that only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs `case` under each usable mechanism.
+#[track_caller]
+fn on_every_mechanism(case: impl Fn(&mut Subject) + Sync) {
+    on_mechanisms_with(Features::empty(), case);
+}
+
+/// Runs `case` under each usable mechanism that has all of `features`.
+#[track_caller]
+fn on_mechanisms_with(features: Features, case: impl Fn(&mut Subject) + Sync) {
+    for_mechanisms_with(features, |mechanism| {
+        case(&mut Subject::open(mechanism, &Options::default()));
+    });
+}
+
+/// Calls `case` for each usable mechanism that has all of `features`, on a thread
+/// of its own, and then fails if any call failed. What is left out is printed
+/// with the reason.
+#[track_caller]
+fn for_mechanisms_with(features: Features, case: impl Fn(&'static Mechanism) + Sync) {
+    let mut ran = 0;
+    let mut failed = Vec::new();
+    let chosen = chosen_mechanisms();
+    let chosen = chosen.iter().filter(|mechanism| mechanism.features.contains(features));
+    for &mechanism in chosen {
+        if let Err(reason) = mechanism.probe() {
+            println!("skipped {}: {reason}", mechanism.name);
+            continue;
+        }
+        println!("{}", mechanism.name);
+        let outcome = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name(mechanism.name.to_owned());
+            thread.spawn_scoped(scope, || case(mechanism)).unwrap().join()
+        });
+        ran += 1;
+        if outcome.is_err() {
+            failed.push(mechanism.name);
+        }
+    }
+    assert!(failed.is_empty(), "failed under {failed:?}");
+    assert!(ran > 0 || filter().is_some(), "no mechanism is usable");
+}
+
+fn filter() -> Option<String> {
+    std::env::var("DROVER_MECHANISM").ok()
+}
+
+fn chosen_mechanisms() -> Vec<&'static Mechanism> {
+    let Some(name) = filter() else { return dispatch::ALL.to_vec() };
+    let mechanism = dispatch::by_name(&name);
+    vec![mechanism.unwrap_or_else(|| panic!("DROVER_MECHANISM={name} is no mechanism's name"))]
+}

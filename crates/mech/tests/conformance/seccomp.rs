@@ -1,0 +1,37 @@
+//! Forbidding system calls to this thread, with seccomp(2) in filter mode.
+
+use std::io;
+
+use libc::c_ulong;
+
+// Instructions of classic BPF (linux/bpf_common.h) and offsets into seccomp_data.
+const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+const SYSCALL_NUMBER: u32 = 0;
+
+/// From now on each of `calls` kills the process, if this thread makes it.
+///
+/// The filter does not look at the architecture: the tests make native calls.
+///
+/// # Errors
+/// What prctl(2) says where seccomp is not to be had.
+pub(crate) fn forbid(calls: &[libc::c_long]) -> io::Result<()> {
+    let op = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
+    let mut program = vec![op(LOAD_WORD, 0, SYSCALL_NUMBER)];
+    for (at, &call) in calls.iter().enumerate() {
+        let to_the_end = u8::try_from(calls.len() - at).unwrap();
+        program.push(op(JUMP_IF_EQUAL, to_the_end, call as u32));
+    }
+    program.push(op(RETURN, 0, libc::SECCOMP_RET_ALLOW));
+    program.push(op(RETURN, 0, libc::SECCOMP_RET_KILL_PROCESS));
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // prctl(2) takes unsigned longs, and wants those that it does not use to be 0.
+    let (yes, no, mode): (c_ulong, c_ulong, c_ulong) = (1, 0, libc::SECCOMP_MODE_FILTER.into());
+    // SAFETY: the kernel copies the program, which lives over the calls.
+    let forbidden = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, yes, no, no, no) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) == 0
+    };
+    if forbidden { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

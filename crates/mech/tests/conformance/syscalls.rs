@@ -1,0 +1,100 @@
+//! A mechanism is what it says: it waits with the system calls that its record
+//! names, and with no other.
+//!
+//! A child forbids itself every other call that waits, and must live; another
+//! forbids itself just those, and must be killed.
+
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use mech::dispatch::{self, Features, Interest, Mechanism, Options, Ready};
+
+use crate::sockets::{drain, local_pair};
+use crate::subject::{Subject, key};
+use crate::{PATIENCE, child, for_mechanisms_with, seccomp};
+
+/// Every system call that waits for descriptors or signals, or just waits.
+const WAITING: &[(&str, libc::c_long)] = &[
+    #[cfg(target_arch = "x86_64")]
+    ("select", libc::SYS_select),
+    ("pselect6", libc::SYS_pselect6),
+    #[cfg(target_arch = "x86_64")]
+    ("poll", libc::SYS_poll),
+    ("ppoll", libc::SYS_ppoll),
+    #[cfg(target_arch = "x86_64")]
+    ("epoll_wait", libc::SYS_epoll_wait),
+    ("epoll_pwait", libc::SYS_epoll_pwait),
+    ("epoll_pwait2", libc::SYS_epoll_pwait2),
+    ("rt_sigtimedwait", libc::SYS_rt_sigtimedwait),
+    ("rt_sigsuspend", libc::SYS_rt_sigsuspend),
+    #[cfg(target_arch = "x86_64")]
+    ("pause", libc::SYS_pause),
+    ("io_uring_enter", libc::SYS_io_uring_enter),
+    ("io_getevents", libc::SYS_io_getevents),
+    ("nanosleep", libc::SYS_nanosleep),
+    ("clock_nanosleep", libc::SYS_clock_nanosleep),
+];
+
+const NO_SECCOMP: &str = "no seccomp: ";
+
+#[test]
+fn a_mechanism_waits_with_its_own_calls_and_no_others() {
+    if let Some(role) = child::role() {
+        return obey(&role);
+    }
+    let test = "syscalls::a_mechanism_waits_with_its_own_calls_and_no_others";
+    for_mechanisms_with(Features::empty(), |mechanism| {
+        let others = child::run(test, &format!("others {}", mechanism.name));
+        if let Some(reason) = String::from_utf8_lossy(&others.stdout).split(NO_SECCOMP).nth(1) {
+            println!("skipped {}: {}", mechanism.name, reason.lines().next().unwrap_or_default());
+            return;
+        }
+        child::check(&others);
+        let own = child::run(test, &format!("own {}", mechanism.name));
+        assert_eq!(own.status.signal(), Some(libc::SIGSYS), "{}", own.status);
+    });
+}
+
+/// The child's part: forbids `others` or its `own` calls, then uses the mechanism.
+fn obey(role: &str) {
+    let (forbidden, name) = role.split_once(' ').unwrap();
+    let mechanism = dispatch::by_name(name).unwrap();
+    let own: Vec<_> = mechanism.waits_with.iter().map(|name| number(name)).collect();
+    let all = WAITING.iter().map(|(_, number)| *number);
+    let calls: Vec<_> = all.filter(|call| own.contains(call) == (forbidden == "own")).collect();
+    match seccomp::forbid(&calls) {
+        Ok(()) => use_all_of(mechanism),
+        Err(error) => println!("{NO_SECCOMP}{error}"),
+    }
+}
+
+fn number(name: &str) -> libc::c_long {
+    let found = WAITING.iter().find(|(known, _)| *known == name);
+    found.unwrap_or_else(|| panic!("{name} is not in the table")).1
+}
+
+/// Waits in every way: with an event there, without one, for one, for a wake.
+fn use_all_of(mechanism: &'static Mechanism) {
+    let mut subject = Subject::open(mechanism, &Options::default());
+    let (ours, mut peer) = local_pair();
+    subject.attach(&ours, key(1), Interest::READABLE);
+    subject.settle();
+    peer.write_all(b"x").unwrap();
+    subject.expect(key(1), Ready::READABLE);
+    drain(&ours);
+    subject.settle();
+    subject.wait(Some(Duration::from_millis(5)));
+    assert_eq!(subject.events, []);
+    let writer = std::thread::spawn(move || peer.write_all(b"y").map(|()| peer));
+    subject.wait(None);
+    let _peer = writer.join().unwrap().unwrap();
+    let waker = subject.dispatcher.waker();
+    let other = std::thread::spawn(move || waker.wake());
+    while !subject.wait(Some(PATIENCE)).woken {
+        assert!(!subject.events.is_empty(), "the wake is lost");
+    }
+    other.join().unwrap().unwrap();
+    subject.detach(&ours, key(1));
+    subject.wait(Some(Duration::ZERO));
+}
