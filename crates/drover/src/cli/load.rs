@@ -95,6 +95,10 @@ pub(super) struct Args {
     /// 'measured' when the measured time is over and before the connections are closed
     #[arg(long)]
     events: bool,
+
+    /// After each of the --events, wait for a line on stdin, or its end, before going on
+    #[arg(long, requires = "events")]
+    lockstep: bool,
 }
 
 /// How requests follow each other.
@@ -116,7 +120,7 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 /// Runs `drover load`.
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let json = args.json.clone();
-    let events = args.events;
+    let (events, lockstep) = (args.events, args.lockstep);
     // A file that cannot be written is known before the run, not after it.
     if let Some(file) = json.as_deref().filter(|file| !is_stdout(file)) {
         std::fs::OpenOptions::new()
@@ -125,10 +129,16 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
             .open(file)
             .map_err(|error| UsageError::new(format!("--json {}: {error}", file.display())))?;
     }
-    let mut tell = |event| match event {
-        Event::Connected { .. } if events => say("connected"),
-        Event::Measured if events => say("measured"),
-        _ => Ok(()),
+    let mut tell = |event| {
+        match event {
+            Event::Connected { .. } if events => say("connected")?,
+            Event::Measured if events => say("measured")?,
+            _ => return Ok(()),
+        }
+        if lockstep {
+            io::stdin().read_line(&mut String::new())?;
+        }
+        Ok(())
     };
     let result = load::run(args.options()?, &mut tell)?;
     if let Some(file) = &json {
