@@ -1,7 +1,7 @@
 //! A child process that the lab listens to, and that never outlives it.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,7 @@ impl<'a> Supervised<'a> {
         interrupted: &'a AtomicBool,
     ) -> Result<Supervised<'a>, Failure> {
         let failed = |error| Failure::Failed(format!("cannot start the {name}: {error}"));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0);
         mech::process::pin(&mut command, cpus).map_err(failed)?;
         mech::process::die_with_parent(&mut command);
@@ -82,11 +82,7 @@ impl<'a> Supervised<'a> {
                 }
                 None if Instant::now() < deadline => {
                     let status = self.wait_until(deadline)?;
-                    let name = self.name;
-                    let words = self.take_last_words();
-                    return Err(Failure::Failed(format!(
-                        "the {name} ended before {what} ({status}){words}"
-                    )));
+                    return Err(self.failure(&format!("ended before {what} ({status})")));
                 }
                 None => {
                     return Err(Failure::Failed(format!(
@@ -98,6 +94,22 @@ impl<'a> Supervised<'a> {
         }
     }
 
+    /// Lets it go on: an empty line on its stdin.
+    pub(super) fn go_on(&mut self) -> Result<(), Failure> {
+        let stdin = self.child.stdin.as_mut().expect("it is piped");
+        stdin.write_all(b"\n").map_err(|error| self.failure(&format!("does not listen ({error})")))
+    }
+
+    /// Fails if it has ended already, with its last words.
+    pub(super) fn expect_running(&mut self) -> Result<(), Failure> {
+        self.look_for_interruption()?;
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.failure(&format!("ended at once ({status})"))),
+            Err(error) => Err(Failure::Failed(error.to_string())),
+        }
+    }
+
     /// Waits until it has ended by itself, successfully.
     pub(super) fn expect_success(&mut self, patience: Duration) -> Result<(), Failure> {
         let deadline = Instant::now() + patience;
@@ -106,9 +118,7 @@ impl<'a> Supervised<'a> {
         if status.success() {
             return Ok(());
         }
-        let name = self.name;
-        let words = self.take_last_words();
-        Err(Failure::Failed(format!("the {name} failed ({status}){words}")))
+        Err(self.failure(&format!("failed ({status})")))
     }
 
     /// The next line, or `None` when stdout is closed or the deadline has come.
@@ -143,16 +153,21 @@ impl<'a> Supervised<'a> {
         if self.interrupted.load(Ordering::Relaxed) { Err(Failure::Interrupted) } else { Ok(()) }
     }
 
-    fn take_last_words(&mut self) -> String {
+    /// What happened to it, and the last that it said about it.
+    fn failure(&mut self, what: &str) -> Failure {
         // Its process group may hold stderr open: what still runs in there is stopped first.
         let _ = mech::process::kill_group(&self.child);
         let words = self.last_words.take().and_then(|thread| thread.join().ok());
-        words.filter(|words| !words.is_empty()).map_or(String::new(), |words| format!(": {words}"))
+        let words = words.filter(|words| !words.is_empty());
+        let words = words.map_or(String::new(), |words| format!(": {words}"));
+        Failure::Failed(format!("the {} {what}{words}", self.name))
     }
 }
 
 impl Drop for Supervised<'_> {
     fn drop(&mut self) {
+        // Whoever waits for a line is told that none will come.
+        drop(self.child.stdin.take());
         let has_ended = |child: &mut Child| !matches!(child.try_wait(), Ok(None));
         if !has_ended(&mut self.child) && mech::process::ask_to_stop(&self.child).is_ok() {
             let deadline = Instant::now() + GRACE;

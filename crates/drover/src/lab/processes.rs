@@ -2,7 +2,9 @@
 //!
 //! The server's CPU clock is read when the load generator says `connected` (every connection is
 //! open, no request was sent) and again when it says `measured` (the window is over, every
-//! connection is still open), so that opening and closing connections is not part of the bill.
+//! connection is still open), so that opening and closing connections is not part of the bill. Each
+//! time the load generator waits until the lab has read the clock: on a busy machine that may take
+//! a while, in which the server has nothing to do.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -119,18 +121,18 @@ impl<'a> Processes<'a> {
     }
 
     fn start_users_server(&self, server: &ServerCommand) -> Result<RunningServer<'a>, Failure> {
-        let port = free_port().map_err(|error| Failure::Failed(error.to_string()))?;
+        let port = free_port().map_err(|error| failed(&error.to_string()))?;
         let script = format!("exec {}", server.command.replace("{port}", &port.to_string()));
         let mut command = Command::new("sh");
         command.args(["-c", &script]);
         let command_line = words(&command);
-        let process =
+        let mut process =
             Supervised::start("server", command, &self.placement.server, self.interrupted)?;
         let deadline = Instant::now() + START;
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            process.expect_running()?;
             if Instant::now() > deadline {
-                let message = format!("nothing accepts on port {port} after '{script}'");
-                return Err(Failure::Failed(message));
+                return Err(failed(&format!("nothing accepts on port {port} after '{script}'")));
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -147,7 +149,7 @@ impl<'a> Processes<'a> {
         seed: u64,
     ) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["load", url, "--events"]);
+        command.args(["load", url, "--events", "--lockstep"]);
         command.args(["--connections", &point.connections.to_string()]);
         command.args(["--rate", &offered_rate.to_string()]);
         command.args(["--duration", &format!("{}ms", window.as_millis())]);
@@ -157,7 +159,7 @@ impl<'a> Processes<'a> {
     }
 
     fn load_file(&self) -> PathBuf {
-        self.folder.join("load.json")
+        self.folder.join("load.unfinished")
     }
 }
 
@@ -177,21 +179,32 @@ impl Executor for Processes<'_> {
         let is = |word: &'static str| move |line: &str| (line == word).then_some(());
         let opening = Duration::from_secs_f64(f64::from(point.connections) / SLOWEST_CONNECTS);
         load.expect_line("'connected'", PATIENCE + opening, is("connected"))?;
-        let (cpu_before, begin) = (server.cpu_time()?, Instant::now());
+        let cpu_before = server.cpu_time()?;
+        load.go_on()?;
         load.expect_line("'measured'", PATIENCE + window, is("measured"))?;
-        let (cpu_after, end) = (server.cpu_time()?, Instant::now());
+        let cpu_after = server.cpu_time()?;
+        load.go_on()?;
         load.expect_success(PATIENCE + opening)?;
+        let result = take_json(&self.load_file())?;
+        let window_s = result["duration_s"].as_f64().filter(|seconds| *seconds > 0.0);
         Ok(Sample {
             server_command: server.command_line.clone(),
             load_command,
             server_cpu_s: cpu_after.saturating_sub(cpu_before).as_secs_f64(),
-            window_s: (end - begin).as_secs_f64(),
-            load: take_json(&self.load_file())?,
+            window_s: window_s.ok_or_else(|| failed("the load generator measured nothing"))?,
+            load: result,
         })
     }
 
     fn elapsed(&self) -> Duration {
         self.start.elapsed()
+    }
+}
+
+impl Drop for Processes<'_> {
+    fn drop(&mut self) {
+        // A load generator that was stopped leaves it behind.
+        let _ = fs::remove_file(self.load_file());
     }
 }
 
@@ -205,8 +218,7 @@ struct RunningServer<'a> {
 impl RunningServer<'_> {
     /// The CPU time of all processes of the server's group.
     fn cpu_time(&self) -> Result<Duration, Failure> {
-        let failed =
-            |error| Failure::Failed(format!("cannot read the server's CPU clock: {error}"));
+        let failed = |error| failed(&format!("cannot read the server's CPU clock: {error}"));
         let leader = self.process.id();
         let mut total = mech::process::cpu_time(leader).map_err(failed)?;
         for member in group_members(leader) {
@@ -232,6 +244,10 @@ fn group_of(pid: u32) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok()
 }
 
+fn failed(reason: &str) -> Failure {
+    Failure::Failed(reason.to_string())
+}
+
 /// A port that nobody listens on at this moment.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
@@ -244,7 +260,7 @@ fn take_json(path: &Path) -> Result<Value, Failure> {
         fs::remove_file(path)?;
         Ok(serde_json::from_str(&text)?)
     };
-    read().map_err(|error| Failure::Failed(format!("the load generator's result: {error:#}")))
+    read().map_err(|error| failed(&format!("the load generator's result: {error:#}")))
 }
 
 fn words(command: &Command) -> Vec<String> {

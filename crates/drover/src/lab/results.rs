@@ -120,7 +120,7 @@ pub struct Sample {
     pub load_command: Vec<String>,
     /// CPU seconds, user and system, that the server used in the window.
     pub server_cpu_s: f64,
-    /// The length of the window as the lab saw it, in seconds.
+    /// The length of the window, in seconds.
     pub window_s: f64,
     /// What the load generator reported, unchanged (`drover.load/1`).
     pub load: Value,

@@ -36,9 +36,16 @@ fn tally<'a>(out: &mut String, judgements: impl Iterator<Item = &'a Judgement>) 
         );
     }
     out.push_str(
-        "</div>\n<p class=\"small dim\">Counted are statements that the source makes of a mechanism it \
-         measured; rows marked “later” extend them to mechanisms that came after it.</p>\n",
+        "</div>\n<p class=\"small dim\">Counted are statements that the source makes of a mechanism; rows \
+         marked “extended” put the same statement to mechanisms of which it does not speak.",
     );
+    if verdicts.contains(&Verdict::TooNoisy) {
+        out.push_str(
+            " Too noisy? Leave the machine alone meanwhile, or take more repeats: \
+             <code>drover lab run --preset standard</code>.",
+        );
+    }
+    out.push_str("</p>\n");
 }
 
 fn card(out: &mut String, section: &Section, claim: &Claim, judgements: &[Judgement]) {
@@ -66,16 +73,16 @@ fn card(out: &mut String, section: &Section, claim: &Claim, judgements: &[Judgem
     }
     out.push_str("</tr>\n");
     for judgement in judgements {
-        row(out, section, judgement);
+        row(out, section, claim, judgement);
     }
     out.push_str("</table></div></section>\n");
 }
 
-fn row(out: &mut String, section: &Section, judgement: &Judgement) {
+fn row(out: &mut String, section: &Section, claim: &Claim, judgement: &Judgement) {
     let _ = write!(
         out,
         "<tr{}><td>{}</td><td>{}</td>",
-        if judgement.in_source { "" } else { " class=\"later\"" },
+        if judgement.in_source { "" } else { " class=\"extended\"" },
         section.name(&judgement.mechanism),
         badge(judgement.verdict)
     );
@@ -93,7 +100,7 @@ fn row(out: &mut String, section: &Section, judgement: &Judgement) {
             format!("{} → {measured} at {}/s", number(comparison.published), comparison.rate)
         })
         .collect();
-    if !compared.is_empty() {
+    if !claim.published.is_empty() {
         let _ = write!(out, "<td>{}</td>", compared.join("<br>"));
     }
     out.push_str("</tr>\n");

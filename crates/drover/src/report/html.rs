@@ -14,6 +14,9 @@ use crate::lab::results::{Point, Results, Run, State};
 use crate::lab::stats::{self, Estimate};
 
 const STYLE: &str = include_str!("style.css");
+/// The width of an interval, relative to the value, from which on a point counts as noisy.
+const NOISY: f64 = 0.4;
+
 const SCRIPT: &str = include_str!("script.js");
 
 /// Renders the results of one or more experiments as a page.
@@ -417,6 +420,9 @@ fn warnings(results: &Results) -> Vec<String> {
             run.error.as_deref().unwrap_or_default()
         ));
     }
+    if let Some(warning) = noise(results) {
+        warnings.push(warning);
+    }
     let processors = results.machine.usable_cpus.unwrap_or(1);
     if results.machine.load_average.is_some_and(|load| load > 0.5 * processors as f64) {
         warnings.push(
@@ -426,6 +432,28 @@ fn warnings(results: &Results) -> Vec<String> {
         );
     }
     warnings
+}
+
+/// Whether the repeats of many points disagree.
+fn noise(results: &Results) -> Option<String> {
+    let widths: Vec<f64> = results
+        .points()
+        .iter()
+        .filter_map(|point| {
+            let values = results.values(Metric::CpuPercent, point);
+            Some(stats::median_estimate(&values, results.seed)?.relative_width())
+        })
+        .collect();
+    let noisy = widths.iter().filter(|width| **width > NOISY).count();
+    (4 * noisy > widths.len()).then(|| {
+        format!(
+            "At {noisy} of {} points the interval of the CPU use is wider than {:.0} % of its value: \
+             something else ran on the machine. Leave it alone meanwhile, or take more repeats \
+             (--preset standard, or --repeats).",
+            widths.len(),
+            100.0 * NOISY
+        )
+    })
 }
 
 fn duration(seconds: f64) -> String {
@@ -519,6 +547,14 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part} is missing");
         }
+    }
+
+    #[test]
+    fn repeats_that_disagree_are_a_warning() {
+        let steady = results_of(TEXT, |_, _| Ok(sample(1.0, 10.0, 1.0)));
+        assert!(!render(&[steady]).unwrap().contains("something else ran"));
+        let noisy = results_of(TEXT, |_, round| Ok(sample(1.0, f64::from(round), 1.0)));
+        assert!(render(&[noisy]).unwrap().contains("At 12 of 12 points the interval"));
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) struct Series {
     pub(super) points: Vec<(f64, Estimate)>,
 }
 
-const WIDTH: f64 = 520.0;
+const WIDTH: f64 = 530.0;
 const HEIGHT: f64 = 330.0;
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = 506.0;

@@ -1,0 +1,284 @@
+//! The laboratory from outside: whole experiments with real servers and loads, made tiny.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const DROVER: &str = env!("CARGO_BIN_EXE_drover");
+
+/// An experiment with a mechanism and a server of the user's own.
+fn experiment(folder: &Path, server: &str) -> PathBuf {
+    let text = format!(
+        r#"
+id = "tiny"
+title = "A tiny experiment"
+source = "nobody"
+question = "Does it work?"
+method = "By trying."
+mechanisms = ["poll", "mine"]
+[servers.mine]
+command = "{server}"
+[workload]
+reply_bytes = 92
+[presets.quick]
+connections = [4, 8]
+rates = [200]
+window_s = 0.1
+repeats = 3
+budget_s = 60
+[[figures]]
+id = "Figure 1"
+title = "CPU use"
+metric = "cpu-percent"
+x = "connections"
+[[claims]]
+id = "a"
+text = "Every request is answered."
+source = "§1"
+metric = "reply-rate"
+mechanisms = ["poll", "mine"]
+judge = {{ kind = "equals-offered", within = 0.9 }}
+"#
+    );
+    let path = folder.join("tiny.toml");
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn own_server() -> String {
+    format!("{DROVER} serve --reply-size 10 --listen 127.0.0.1:{{port}}")
+}
+
+fn lab(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(DROVER);
+    command.arg("lab").args(args).current_dir(folder);
+    command
+}
+
+fn output(folder: &Path, args: &[&str]) -> Output {
+    lab(folder, args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// The results of the only run in `drover-lab`.
+fn results(folder: &Path, id: &str) -> Value {
+    let mut runs =
+        fs::read_dir(folder.join("drover-lab")).unwrap().map(|entry| entry.unwrap().path());
+    let run = runs.find(|path| path.is_dir()).unwrap();
+    serde_json::from_str(&fs::read_to_string(run.join(format!("{id}.json"))).unwrap()).unwrap()
+}
+
+#[track_caller]
+fn assert_usage_error(output: &Output, mentions: &[&str]) {
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(mentions.iter().all(|part| stderr.contains(part)), "{stderr}");
+}
+
+#[test]
+fn a_tiny_experiment_runs_from_end_to_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = experiment(folder.path(), &own_server());
+    let output = output(folder.path(), &["run", file.to_str().unwrap(), "--seed", "7"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let stdout = text(&output.stdout);
+    assert_eq!(stdout.lines().last(), Some("Report: drover-lab/report.html"), "{stdout}");
+    assert_eq!(text(&output.stderr).lines().count(), 12, "a line per run");
+
+    let results = results(folder.path(), "tiny");
+    assert_eq!((&results["state"], &results["seed"]), (&Value::from("finished"), &Value::from(7)));
+    let runs = results["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2 * 2 * 3);
+    for run in runs {
+        assert_eq!(run["error"], Value::Null, "{run}");
+        assert!(run["sample"]["server_cpu_s"].as_f64().unwrap() > 0.0, "{run}");
+        assert!(run["sample"]["window_s"].as_f64().unwrap() >= 0.1, "{run}");
+        assert_eq!(run["sample"]["load"]["schema"], "drover.load/1", "{run}");
+    }
+    let page = fs::read_to_string(folder.path().join("drover-lab/report.html")).unwrap();
+    assert!(page.contains("A tiny experiment") && page.contains("data-series=\"mine\""));
+    report_is_written_anew(folder.path(), &page);
+    report_is_served(folder.path(), &page);
+}
+
+fn report_is_written_anew(folder: &Path, page: &str) {
+    let output = output(folder, &["report"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let path = text(&output.stdout).trim().strip_prefix("Report: ").unwrap().to_string();
+    assert_eq!(fs::read_to_string(folder.join(path)).unwrap(), page);
+}
+
+fn report_is_served(folder: &Path, page: &str) {
+    let mut server = lab(folder, &["serve"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut url = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
+    let address = url.trim().strip_prefix("http://").unwrap().strip_suffix("/report.html").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request =
+        format!("GET /report.html HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200 ") && reply.ends_with(page));
+    mech::process::ask_to_stop(&server).unwrap();
+    assert!(server.wait().unwrap().success());
+}
+
+#[test]
+fn a_server_that_fails_is_reported_and_remembered_by_the_exit_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = experiment(folder.path(), "sh -c 'echo no such luck >&2; exit 3' {port}");
+    let output = output(folder.path(), &["run", file.to_str().unwrap(), "--repeats", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let last = text(&output.stderr).lines().last().unwrap();
+    assert_eq!(last, "drover: 2 of 4 runs failed: the report says why");
+    let page = fs::read_to_string(folder.path().join("drover-lab/report.html")).unwrap();
+    assert!(page.contains("no such luck") && page.contains("data-series=\"poll\""));
+}
+
+#[test]
+fn an_interrupted_run_leaves_a_report_and_no_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = LongRun::start(folder.path());
+    let children = run.server_and_load();
+    run.signal("INT");
+    let (status, stdout, stderr) = run.end();
+    assert_eq!(status, Some(1), "{stderr}");
+    assert_eq!(stdout.lines().last(), Some("Report: drover-lab/report.html"));
+    assert!(stderr.lines().last().unwrap().starts_with("drover: interrupted"), "{stderr}");
+    let alive: Vec<&Process> = children.iter().filter(|child| child.is_alive()).collect();
+    assert!(alive.is_empty(), "{alive:?}");
+
+    let results = results(folder.path(), "dispatch-overhead");
+    assert_eq!(results["state"], "interrupted");
+    assert!(!results["runs"].as_array().unwrap().is_empty());
+    let page = fs::read_to_string(folder.path().join("drover-lab/report.html")).unwrap();
+    assert!(page.contains("The run was interrupted: 0 of 50 rounds"));
+}
+
+#[test]
+fn a_killed_lab_takes_its_children_along_and_leaves_its_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = LongRun::start(folder.path());
+    let children = run.server_and_load();
+    run.lab.kill().unwrap();
+    run.lab.wait().unwrap();
+    // Each is being killed by now; that takes as long as it takes.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while children.iter().any(Process::is_alive) {
+        assert!(Instant::now() < deadline, "{children:?}");
+        thread::yield_now();
+    }
+    assert_eq!(results(folder.path(), "dispatch-overhead")["state"], "running");
+    assert!(output(folder.path(), &["report"]).status.success());
+}
+
+/// A lab that would run for minutes.
+struct LongRun {
+    lab: Child,
+    stderr: BufReader<std::process::ChildStderr>,
+}
+
+impl LongRun {
+    /// Starts it, and returns when its first run is complete.
+    fn start(folder: &Path) -> LongRun {
+        let args = ["run", "--mechanisms", "poll", "--connections", "4,8"];
+        let more = ["--window", "300ms", "--repeats", "50"];
+        let mut lab = lab(folder, &[&args[..], &more].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stderr = BufReader::new(lab.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        assert!(line.starts_with("1/200 poll"), "{line}");
+        LongRun { lab, stderr }
+    }
+
+    /// Its children, once there are two.
+    fn server_and_load(&self) -> Vec<Process> {
+        loop {
+            let children = Process::children_of(self.lab.id());
+            if children.len() == 2 {
+                return children;
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.lab.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Its exit status, and what it said.
+    fn end(&mut self) -> (Option<i32>, String, String) {
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        self.lab.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        self.stderr.read_to_string(&mut stderr).unwrap();
+        (self.lab.wait().unwrap().code(), stdout, stderr)
+    }
+}
+
+/// A process, not to be taken for a later one of the same number.
+#[derive(Debug)]
+struct Process {
+    pid: u32,
+    start: String,
+}
+
+impl Process {
+    fn children_of(parent: u32) -> Vec<Process> {
+        fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter(|pid| stat(*pid).is_some_and(|stat| stat[1] == parent.to_string()))
+            .filter_map(|pid| Some(Process { pid, start: stat(pid)?[19].clone() }))
+            .collect()
+    }
+
+    fn is_alive(&self) -> bool {
+        stat(self.pid).is_some_and(|stat| stat[19] == self.start && stat[0] != "Z")
+    }
+}
+
+/// The fields of `/proc/PID/stat` after the name: state, parent, …, the 20th is the start time.
+fn stat(pid: u32) -> Option<Vec<String>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(text.rsplit_once(')')?.1.split_whitespace().map(str::to_string).collect())
+}
+
+#[test]
+fn a_wish_that_cannot_be_met_is_answered_in_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |args: &[&str]| output(folder.path(), args);
+    assert_usage_error(&refused(&["run", "--mechanisms", "epol"]), &["--mechanisms", "epoll-et"]);
+    assert_usage_error(&refused(&["run", "no-such"]), &["'no-such'", "dispatch-overhead"]);
+    assert_usage_error(&refused(&["run", "--preset", "fast"]), &["--preset fast", "quick"]);
+    assert_usage_error(&refused(&["run", "--rate-scale", "0"]), &["--rate-scale", "above 0"]);
+    assert_usage_error(&refused(&["report"]), &["drover-lab", "drover lab"]);
+    assert_usage_error(&refused(&["serve", "."]), &["run 'drover lab' first"]);
+    let file = folder.path().join("bad.toml");
+    fs::write(&file, "id = 5\n").unwrap();
+    assert_usage_error(&refused(&["run", "bad.toml"]), &["bad.toml:1: "]);
+    assert!(!folder.path().join("drover-lab").exists(), "nothing was run, nothing was written");
+}
+
+#[test]
+fn the_list_names_experiments_and_presets() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = output(folder.path(), &["list"]);
+    let list = text(&output.stdout);
+    assert!(list.contains("dispatch-overhead") && list.contains("--preset paper"), "{list}");
+}
