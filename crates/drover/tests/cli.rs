@@ -35,7 +35,7 @@ fn help_and_version_succeed_on_stdout() {
 
 #[test]
 fn a_closed_pipe_is_not_a_failure() {
-    for args in [&["--help"][..], &["lab", "list"]] {
+    for args in [&["--help"][..], &["lab", "list"], &["mechanisms"], &["mechanisms", "--json"]] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_drover"))
             .args(args)
             .stdout(closed_pipe())

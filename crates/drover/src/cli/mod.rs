@@ -7,6 +7,7 @@ pub mod duration;
 mod idle;
 mod lab;
 mod load;
+mod mechanisms;
 mod serve;
 
 use std::ffi::OsString;
@@ -42,6 +43,8 @@ enum Command {
     Idle(idle::Args),
     /// Load an HTTP server, and tell the truth about rates, latencies and errors
     Load(load::Args),
+    /// List every mechanism, strategy and backend: + usable here, − not, with the reason
+    Mechanisms(mechanisms::Args),
 }
 
 impl Command {
@@ -51,6 +54,7 @@ impl Command {
             Command::Lab(args) => lab::run(args),
             Command::Idle(args) => idle::run(args),
             Command::Load(args) => load::run(args),
+            Command::Mechanisms(args) => mechanisms::run(args),
         }
     }
 

@@ -16,6 +16,7 @@ use tracing::info;
 
 use super::choice::{Choice, mechanism, mechanism_names, names};
 use super::duration;
+use super::mechanisms::accept_strategies;
 use crate::error::UsageError;
 use crate::server::{Config, Server, Source, StopSignals};
 
@@ -35,7 +36,7 @@ pub(super) struct Args {
     dispatch: Choice<Mechanism>,
 
     /// How connections are shared among workers: reuseport gives each a listening socket of its own
-    #[arg(long, value_name = "S", default_value = "auto", value_parser = ["auto", "reuseport"])]
+    #[arg(long, value_name = "S", default_value = "auto", value_parser = accept_strategies())]
     accept: String,
 
     /// What to do when the kernel's queue of events has overflowed: recover every lost event, or be

@@ -2,6 +2,8 @@
 //! says and knows what happened.
 
 mod accounts;
+#[path = "../schema/mod.rs"]
+mod checker;
 mod failures;
 mod idle;
 mod run;

@@ -5,69 +5,11 @@ use std::collections::HashSet;
 use base64::Engine;
 use serde_json::Value;
 
+use crate::checker::check;
 use crate::run::load;
 use crate::server::{Action, Server, reply};
 
 const SCHEMA: &str = include_str!("../../schemas/drover.load-1.schema.json");
-
-/// The part of JSON Schema that the published schema uses; any other keyword is an error.
-fn check(value: &Value, schema: &Value, root: &Value, path: &str) -> Result<(), String> {
-    let wrong = |what: &str| Err(format!("{path}: {what}: {value}"));
-    for (keyword, argument) in schema.as_object().ok_or("a schema is an object")? {
-        match keyword.as_str() {
-            "$schema" | "$id" | "$defs" | "title" | "description" => {}
-            "$ref" => {
-                let pointer = argument.as_str().unwrap().trim_start_matches('#');
-                let target = root.pointer(pointer).ok_or(format!("{pointer} is not there"))?;
-                check(value, target, root, path)?;
-            }
-            "const" if value != argument => return wrong("not the constant"),
-            "type" if !has_type(value, argument) => return wrong("has another type"),
-            "minimum" if value.as_f64() < argument.as_f64() && !value.is_null() => {
-                return wrong("too small");
-            }
-            "const" | "type" | "minimum" => {}
-            "required" => {
-                for name in argument.as_array().unwrap() {
-                    if value.is_object() && value.get(name.as_str().unwrap()).is_none() {
-                        return wrong(&format!("lacks {name}"));
-                    }
-                }
-            }
-            "properties" | "additionalProperties" => {}
-            "items" => {
-                for item in value.as_array().into_iter().flatten() {
-                    check(item, argument, root, &format!("{path}[]"))?;
-                }
-            }
-            other => return Err(format!("the checker does not know '{other}'")),
-        }
-    }
-    for (name, inner) in value.as_object().into_iter().flatten() {
-        let path = format!("{path}/{name}");
-        match (schema.pointer(&format!("/properties/{name}")), &schema["additionalProperties"]) {
-            (Some(known), _) => check(inner, known, root, &path)?,
-            (None, Value::Bool(false)) => return Err(format!("{path} is not in the schema")),
-            (None, Value::Null) => {}
-            (None, additional) => check(inner, additional, root, &path)?,
-        }
-    }
-    Ok(())
-}
-
-fn has_type(value: &Value, types: &Value) -> bool {
-    let one = |name: &Value| match name.as_str().unwrap() {
-        "null" => value.is_null(),
-        "boolean" => value.is_boolean(),
-        "integer" => value.is_u64() || value.is_i64(),
-        "number" => value.is_number(),
-        "string" => value.is_string(),
-        "array" => value.is_array(),
-        "object" => value.is_object(),
-        other => panic!("no such type: {other}"),
-    };
-    types.as_array().map_or_else(|| one(types), |types| types.iter().any(one))
-}
 
 fn schema() -> Value {
     serde_json::from_str(SCHEMA).unwrap()

@@ -1,0 +1,148 @@
+//! `drover mechanisms`: everything that can be chosen, and whether this kernel offers it.
+
+use std::io::{self, Write};
+
+use clap::builder::PossibleValuesParser;
+use mech::dispatch::{self, Features};
+use mech::fileio;
+use serde::Serialize;
+
+/// The values of `serve --accept` and what they are. So far there is one.
+const ACCEPT: &[(&str, &str)] =
+    &[("reuseport", "SO_REUSEPORT: a listening socket per worker, the kernel spreads connections")];
+
+/// Flags of `drover mechanisms`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Print JSON, of schema drover.mechanisms/1
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything that can be chosen; the JSON result. Its schema is
+/// `schemas/drover.mechanisms-1.schema.json`.
+#[derive(Debug, Serialize)]
+struct List {
+    schema: &'static str,
+    dispatch: Vec<Mechanism>,
+    accept: Vec<Entry>,
+    files: Vec<Entry>,
+}
+
+/// A row of one axis.
+#[derive(Debug, Serialize)]
+struct Entry {
+    name: &'static str,
+    summary: &'static str,
+    usable: bool,
+    /// Why it is not usable.
+    reason: Option<String>,
+    /// Whether `auto` takes it.
+    auto: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Mechanism {
+    #[serde(flatten)]
+    entry: Entry,
+    model: bool,
+    features: Vec<String>,
+    waits_with: &'static [&'static str],
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<()> {
+    let list = List::new();
+    let mut out = io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&list)?)?;
+    } else {
+        list.print(&mut out)?;
+    }
+    Ok(())
+}
+
+/// The names that `serve --accept` reads.
+pub(super) fn accept_strategies() -> PossibleValuesParser {
+    ["auto"].into_iter().chain(ACCEPT.iter().map(|(name, _)| *name)).into()
+}
+
+impl List {
+    fn new() -> List {
+        let best = dispatch::auto().map(|mechanism| mechanism.name);
+        let mechanism = |mechanism: &&'static dispatch::Mechanism| {
+            let reason = mechanism.probe().err();
+            let auto = best == Some(mechanism.name);
+            let features = mechanism.features;
+            Mechanism {
+                entry: Entry::new(mechanism.name, mechanism.summary, reason, auto),
+                model: features.contains(Features::MODEL),
+                features: (features - Features::MODEL)
+                    .iter_names()
+                    .map(|(name, _)| name.to_lowercase().replace('_', "-"))
+                    .collect(),
+                waits_with: mechanism.waits_with,
+            }
+        };
+        // Both axes need nothing that a kernel with openat2(2) may lack.
+        let strategy = |&(name, summary): &_| Entry::new(name, summary, None, true);
+        let backend = |backend: &&'static fileio::Backend| {
+            let auto = backend.name == fileio::auto().name;
+            Entry::new(backend.name, backend.summary, None, auto)
+        };
+        List {
+            schema: "drover.mechanisms/1",
+            dispatch: dispatch::ALL.iter().map(mechanism).collect(),
+            accept: ACCEPT.iter().map(strategy).collect(),
+            files: fileio::ALL.iter().map(backend).collect(),
+        }
+    }
+
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "Dispatch mechanisms (--dispatch)")?;
+        for mechanism in &self.dispatch {
+            mechanism.entry.print(out)?;
+            let model = mechanism.model.then_some("model");
+            let notes: Vec<&str> =
+                model.into_iter().chain(mechanism.features.iter().map(String::as_str)).collect();
+            writeln!(out, "{:18}[{}]", "", notes.join(", "))?;
+        }
+        for (title, entries) in [
+            ("Accept strategies (--accept)", &self.accept),
+            ("File backends (--files)", &self.files),
+        ] {
+            writeln!(out, "\n{title}")?;
+            entries.iter().try_for_each(|entry| entry.print(out))?;
+        }
+        writeln!(out, "\n+ usable here, − not; * is what auto takes")
+    }
+}
+
+impl Entry {
+    fn new(name: &'static str, summary: &'static str, reason: Option<String>, auto: bool) -> Entry {
+        Entry { name, summary, usable: reason.is_none(), reason, auto }
+    }
+
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let sign = if self.usable { '+' } else { '−' };
+        let star = if self.auto { '*' } else { ' ' };
+        writeln!(out, "{sign} {:14}{star} {}", self.name, self.summary)?;
+        let reason = self.reason.iter();
+        reason.into_iter().try_for_each(|reason| writeln!(out, "{:18}not here: {reason}", ""))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minus_has_its_reason_below_it() {
+        let entry = Entry::new("telepathy", "no wires", Some("no medium".to_owned()), false);
+        let mut out = Vec::new();
+        entry.print(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<_> = text.lines().map(str::trim).collect();
+        assert_eq!(lines, ["− telepathy       no wires", "not here: no medium"]);
+        assert!(!entry.usable);
+    }
+}
