@@ -47,6 +47,8 @@ const WAKE: libc::c_int = libc::SIGWINCH;
 pub(super) struct SignalQueue {
     /// The thread's mask before ours.
     mask_before: libc::sigset_t,
+    /// What is waited for: [`signals`].
+    signals: libc::sigset_t,
     attached: Descriptors<Attachment>,
     /// Indexed by descriptor; outlives the attachment.
     histories: Vec<History>,
@@ -123,8 +125,10 @@ impl SignalQueue {
             let reason = "this thread takes its signals for another mechanism already";
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, reason));
         }
+        let signals = signals();
         Ok(SignalQueue {
-            mask_before: change_mask(libc::SIG_BLOCK, &signals()),
+            mask_before: change_mask(libc::SIG_BLOCK, &signals),
+            signals,
             attached: Descriptors::new(),
             histories: Vec::new(),
             epochs: [1, 1],
@@ -179,7 +183,7 @@ impl SignalQueue {
     /// `timeout` (`None`: no limit). `None` too when a handler of another signal
     /// ran.
     pub(super) fn take(&mut self, timeout: Option<Duration>) -> io::Result<Option<Signal>> {
-        let signal = take(&signals(), timeout)?;
+        let signal = take(&self.signals, timeout)?;
         if let Taken::Empty = signal {
             self.note_empty();
         }
@@ -302,9 +306,9 @@ impl Drop for SignalQueue {
             // Nobody is left to be told of a failure.
             let _ = disarm(fd);
         }
-        while let Ok(Taken::Signal(_) | Taken::Interrupted) = take(&signals(), Some(Duration::ZERO))
-        {
-        }
+        while let Ok(Taken::Signal(_) | Taken::Interrupted) =
+            take(&self.signals, Some(Duration::ZERO))
+        {}
         change_mask(libc::SIG_SETMASK, &self.mask_before);
         TAKEN.set(false);
     }
@@ -347,9 +351,10 @@ fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> libc::sigset_t {
     }
 }
 
-/// How many signals can be queued at most.
+/// How many signals can be queued at most: the hard limit, because the soft one
+/// may have been lowered since they were.
 fn queue_limit() -> u64 {
-    getrlimit(Resource::Sigpending).current.unwrap_or(u64::MAX)
+    getrlimit(Resource::Sigpending).maximum.unwrap_or(u64::MAX)
 }
 
 // fcntl(2) commands that the libc crate does not have; include/uapi/asm-generic/fcntl.h.
