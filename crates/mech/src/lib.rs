@@ -14,6 +14,7 @@
 //! block of the project.
 #![cfg(target_os = "linux")]
 
+mod buffer_ring;
 pub mod dispatch;
 pub mod fileio;
 pub mod fs;

@@ -99,6 +99,24 @@ impl Ring {
         }
     }
 
+    /// Lends the kernel a ring of provided buffers.
+    ///
+    /// # Errors
+    /// `EINVAL` before Linux 5.19.
+    ///
+    /// # Safety
+    /// `address` is page-aligned memory for `entries` entries that lives until
+    /// the ring is dropped, as the buffers do that the entries name.
+    pub(crate) unsafe fn register_buffers(
+        &self,
+        address: u64,
+        entries: u16,
+        group: u16,
+    ) -> io::Result<()> {
+        // SAFETY: as the caller promises.
+        unsafe { self.ring.submitter().register_buf_ring_with_flags(address, entries, group, 0) }
+    }
+
     /// Takes the next completion that the kernel has posted.
     pub(crate) fn completion(&mut self) -> Option<cqueue::Entry> {
         self.ring.completion().next()

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::descriptors::Descriptors;
-use super::{Batch, Event, Features, Interest, Mechanism, Options, Readiness, pollfd};
+use super::{Batch, Event, Features, Interest, Kind, Mechanism, Options, Readiness, pollfd};
 use crate::key::Key;
 
 /// The /dev/poll model.
@@ -30,7 +30,7 @@ pub(super) static DEVPOLL: Mechanism = Mechanism {
     summary: "/dev/poll, a model on poll(2): Linux never merged the device",
     features: Features::COALESCES.union(Features::REPORTS_HANGUP).union(Features::MODEL),
     waits_with: &["ppoll"],
-    open: |options| Ok(Box::new(Device::open(options))),
+    kind: Kind::Readiness { open: |options| Ok(Box::new(Device::open(options))) },
 };
 
 /// An entry written to, or returned by, a [`DevPoll`].

@@ -24,7 +24,7 @@ impl Dispatcher {
     /// # Errors
     /// What the kernel says when the mechanism or its waker is made.
     pub fn open(mechanism: &'static Mechanism, options: &Options) -> io::Result<Dispatcher> {
-        let mut readiness = (mechanism.open)(options)?;
+        let mut readiness = mechanism.open(options)?;
         let waker = match readiness.own_waker()? {
             Some(waker) => waker,
             None => {

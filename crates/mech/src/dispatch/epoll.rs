@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use rustix::event::epoll;
 
-use super::{Batch, Event, Features, Interest, Mechanism, Options, Readiness, Ready, timespec};
+use super::{
+    Batch, Event, Features, Interest, Kind, Mechanism, Options, Readiness, Ready, timespec,
+};
 use crate::key::Key;
 
 /// Level-triggered epoll.
@@ -28,7 +30,7 @@ pub(super) static EPOLL: Mechanism = Mechanism {
         .union(Features::REPORTS_HANGUP)
         .union(Features::EXCLUSIVE),
     waits_with: &["epoll_pwait2"],
-    open: |options| Epoll::open(options, epoll::EventFlags::empty()),
+    kind: Kind::Readiness { open: |options| Epoll::open(options, epoll::EventFlags::empty()) },
 };
 
 /// Edge-triggered epoll.
@@ -37,7 +39,7 @@ pub(super) static EPOLL_ET: Mechanism = Mechanism {
     summary: "epoll(7), edge-triggered: registered once, no epoll_ctl per wait",
     features: EPOLL.features.union(Features::EDGE),
     waits_with: EPOLL.waits_with,
-    open: |options| Epoll::open(options, epoll::EventFlags::ET),
+    kind: Kind::Readiness { open: |options| Epoll::open(options, epoll::EventFlags::ET) },
 };
 
 /// One-shot epoll.
@@ -46,7 +48,7 @@ pub(super) static EPOLL_ONESHOT: Mechanism = Mechanism {
     summary: "epoll(7), one-shot: re-armed after each event",
     features: EPOLL.features.union(Features::REARM).difference(Features::EXCLUSIVE),
     waits_with: EPOLL.waits_with,
-    open: |options| Epoll::open(options, epoll::EventFlags::ONESHOT),
+    kind: Kind::Readiness { open: |options| Epoll::open(options, epoll::EventFlags::ONESHOT) },
 };
 
 struct Epoll {

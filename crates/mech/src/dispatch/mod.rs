@@ -29,6 +29,7 @@ mod rtsig_per_fd;
 mod select;
 mod signal_queue;
 mod signal_reader;
+mod uring;
 mod uring_poll;
 
 pub use devpoll::{DevPoll, POLLREMOVE, PollFd};
@@ -104,6 +105,8 @@ bitflags! {
         /// A user-space model of an interface that this kernel does not have;
         /// every table and chart says so.
         const MODEL = 1 << 10;
+        /// Reports transfers that the kernel has made ([`Kind::Completion`]).
+        const COMPLETION = 1 << 11;
     }
 }
 
@@ -240,11 +243,41 @@ pub struct Mechanism {
     pub features: Features,
     /// The system calls that it waits with, and no others.
     pub waits_with: &'static [&'static str],
-    /// Makes one for the calling thread.
-    pub open: fn(&Options) -> io::Result<Box<dyn Readiness>>,
+    /// How it is put to work.
+    pub kind: Kind,
+}
+
+/// The two ways in which a kernel can be waited on.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    /// It tells what would not block, and the owner makes the transfer.
+    Readiness {
+        /// Makes one for the calling thread.
+        open: fn(&Options) -> io::Result<Box<dyn Readiness>>,
+    },
+    /// It makes the transfers itself and tells what it has done: only
+    /// [`crate::net`] can put it to work.
+    Completion {
+        /// Tries everything that it needs.
+        probe: fn() -> io::Result<()>,
+    },
 }
 
 impl Mechanism {
+    /// Makes one for the calling thread.
+    ///
+    /// # Errors
+    /// What the kernel says; `Unsupported` of a completion mechanism.
+    pub fn open(&self, options: &Options) -> io::Result<Box<dyn Readiness>> {
+        match self.kind {
+            Kind::Readiness { open } => open(options),
+            Kind::Completion { .. } => {
+                let reason = format!("{} reports completions, not readiness", self.name);
+                Err(io::Error::new(io::ErrorKind::Unsupported, reason))
+            }
+        }
+    }
+
     /// Whether this kernel, in this process, can use the mechanism.
     ///
     /// Tries on a thread of its own, because a mechanism leaves traces: blocked
@@ -256,7 +289,11 @@ impl Mechanism {
     /// kernel said.
     pub fn probe(&self) -> Result<(), String> {
         let trial = || {
-            let mut mechanism = (self.open)(&Options::default())
+            if let Kind::Completion { probe } = self.kind {
+                return probe().map_err(|error| format!("cannot be set up: {error}"));
+            }
+            let mut mechanism = self
+                .open(&Options::default())
                 .map_err(|error| format!("cannot be set up: {error}"))?;
             mechanism
                 .wait(Some(Duration::ZERO), &mut Vec::new())
@@ -289,6 +326,7 @@ pub static ALL: &[&Mechanism] = &[
     &epoll::EPOLL_ET,
     &epoll::EPOLL_ONESHOT,
     &uring_poll::URING_POLL,
+    &uring::URING,
 ];
 
 /// The mechanism with that name.

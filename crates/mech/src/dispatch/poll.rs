@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use super::descriptors::Descriptors;
-use super::{Batch, Event, Features, Interest, Mechanism, Readiness, pollfd};
+use super::{Batch, Event, Features, Interest, Kind, Mechanism, Readiness, pollfd};
 use crate::key::Key;
 
 /// poll(2).
@@ -19,7 +19,7 @@ pub(super) static POLL: Mechanism = Mechanism {
     summary: "poll(2) over an array that is kept",
     features: Features::COALESCES.union(Features::REPORTS_HANGUP),
     waits_with: &["ppoll"],
-    open: |_| Ok(Box::new(Poll::new())),
+    kind: Kind::Readiness { open: |_| Ok(Box::new(Poll::new())) },
 };
 
 struct Poll {

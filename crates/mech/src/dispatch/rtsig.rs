@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::signal_queue::{Meaning, SignalQueue};
-use super::{Batch, Event, Features, Interest, Mechanism, Options, Readiness};
+use super::{Batch, Event, Features, Interest, Kind, Mechanism, Options, Readiness};
 use crate::key::Key;
 use crate::waker::Waker;
 
@@ -31,7 +31,7 @@ pub(super) static RTSIG: Mechanism = Mechanism {
         .union(Features::PER_EVENT_SYSCALL)
         .union(Features::THREAD_BOUND),
     waits_with: &["rt_sigtimedwait"],
-    open: |options| Ok(Box::new(Rtsig::open(options)?)),
+    kind: Kind::Readiness { open: |options| Ok(Box::new(Rtsig::open(options)?)) },
 };
 
 struct Rtsig {

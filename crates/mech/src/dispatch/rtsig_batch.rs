@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::rtsig::RTSIG;
 use super::signal_queue::{Meaning, SignalQueue};
 use super::signal_reader::SignalReader;
-use super::{Batch, Event, Features, Interest, Mechanism, Options, Readiness};
+use super::{Batch, Event, Features, Interest, Kind, Mechanism, Options, Readiness};
 use crate::key::Key;
 use crate::waker::Waker;
 
@@ -24,7 +24,7 @@ pub(super) static RTSIG_BATCH: Mechanism = Mechanism {
     summary: "real-time signals, many per read(2) of a signalfd: sigtimedwait4()",
     features: RTSIG.features.difference(Features::PER_EVENT_SYSCALL),
     waits_with: RTSIG.waits_with,
-    open: |options| Ok(Box::new(RtsigBatch::open(options)?)),
+    kind: Kind::Readiness { open: |options| Ok(Box::new(RtsigBatch::open(options)?)) },
 };
 
 struct RtsigBatch {

@@ -17,7 +17,7 @@ use super::descriptors::Descriptors;
 use super::rtsig::RTSIG;
 use super::signal_queue::{Meaning, Signal, SignalQueue};
 use super::signal_reader::SignalReader;
-use super::{Batch, Event, Features, Interest, Mechanism, Options, Readiness};
+use super::{Batch, Event, Features, Interest, Kind, Mechanism, Options, Readiness};
 use crate::key::Key;
 use crate::waker::Waker;
 
@@ -31,7 +31,7 @@ pub(super) static RTSIG_PER_FD: Mechanism = Mechanism {
         .union(Features::COALESCES)
         .union(Features::MODEL),
     waits_with: RTSIG.waits_with,
-    open: |options| Ok(Box::new(RtsigPerFd::open(options)?)),
+    kind: Kind::Readiness { open: |options| Ok(Box::new(RtsigPerFd::open(options)?)) },
 };
 
 /// A wait takes all that is queued, but not for ever where signals are queued

@@ -20,7 +20,7 @@ use rustix::event::{
 use rustix::io::Errno;
 
 use super::descriptors::Descriptors;
-use super::{Batch, Event, Features, Interest, Mechanism, Readiness, Ready, timespec};
+use super::{Batch, Event, Features, Interest, Kind, Mechanism, Readiness, Ready, timespec};
 use crate::key::Key;
 
 /// select(2).
@@ -29,7 +29,7 @@ pub(super) static SELECT: Mechanism = Mechanism {
     summary: "select(2) on bitmaps without the limit of 1024 descriptors",
     features: Features::COALESCES,
     waits_with: &["pselect6"],
-    open: |_| Ok(Box::new(Select::new())),
+    kind: Kind::Readiness { open: |_| Ok(Box::new(Select::new())) },
 };
 
 struct Select {

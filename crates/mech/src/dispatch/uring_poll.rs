@@ -19,7 +19,7 @@ use std::time::Duration;
 use io_uring::{cqueue, opcode, types};
 
 use super::descriptors::Descriptors;
-use super::{Batch, Event, Features, Interest, Mechanism, Options, Readiness, Ready, pollfd};
+use super::{Batch, Event, Features, Interest, Kind, Mechanism, Options, Readiness, Ready, pollfd};
 use crate::key::Key;
 use crate::ring::Ring;
 
@@ -33,7 +33,7 @@ pub(super) static URING_POLL: Mechanism = Mechanism {
         .union(Features::REPORTS_HANGUP)
         .union(Features::THREAD_BOUND),
     waits_with: &["io_uring_enter"],
-    open: |options| Ok(Box::new(UringPoll::open(options, COMPLETIONS)?)),
+    kind: Kind::Readiness { open: |options| Ok(Box::new(UringPoll::open(options, COMPLETIONS)?)) },
 };
 
 /// Room for one completion of each of as many descriptors as fit into a usual

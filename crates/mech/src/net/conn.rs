@@ -88,11 +88,24 @@ impl<'n> Conn<'n> {
     /// # Errors
     /// As [`Conn::fill`].
     pub async fn fill_idle(&self) -> io::Result<usize> {
+        let mut looked = false;
         poll_fn(|_| match self.poll_fill() {
-            Poll::Pending if self.net.stopping() && self.input_len() == 0 => Poll::Ready(Ok(0)),
+            Poll::Pending if self.net.stopping() && self.input_len() == 0 => {
+                self.once_more(&mut looked).map(|()| Ok(0))
+            }
             polled => polled,
         })
         .await
+    }
+
+    /// Before a stop: `Pending` once, so that one more wait brings what has
+    /// arrived already.
+    pub(super) fn once_more(&self, looked: &mut bool) -> Poll<()> {
+        if std::mem::replace(looked, true) {
+            return Poll::Ready(());
+        }
+        self.net.wake(self.key);
+        Poll::Pending
     }
 
     /// How many received bytes have not been consumed.
@@ -203,17 +216,18 @@ impl<'n> Conn<'n> {
             let slot = &mut inner.slots[index as usize];
             check_deadline(slot)?;
             let Some(mut output) = slot.output.take() else { return Poll::Ready(Ok(0)) };
-            if output.is_empty() {
-                inner.pool.give_output(output);
-                return Poll::Ready(Ok(0));
-            }
-            if !inner.charge(index) {
+            if !output.is_empty() && !inner.charge(index) {
                 inner.slots[index as usize].output = Some(output);
                 return Poll::Pending;
             }
+            // An output that is empty may be with the kernel: the driver knows.
             let slot = &mut inner.slots[index as usize];
             let polled = inner.driver.poll_flush(self.key, slot, &mut output);
-            slot.output = Some(output);
+            if matches!(polled, Poll::Ready(Ok(0))) {
+                inner.pool.give_output(output);
+            } else {
+                slot.output = Some(output);
+            }
             polled
         })
     }
@@ -296,14 +310,7 @@ impl<'n> Conn<'n> {
     /// Lets every other coroutine that is ready, and one wait, come first.
     pub async fn yield_now(&self) {
         let mut yielded = false;
-        poll_fn(|_| {
-            if std::mem::replace(&mut yielded, true) {
-                return Poll::Ready(());
-            }
-            self.net.wake(self.key);
-            Poll::Pending
-        })
-        .await;
+        poll_fn(|_| self.once_more(&mut yielded)).await;
     }
 
     /// Works on the worker and the connection's slot.

@@ -64,9 +64,9 @@ impl<'n> Listener<'n> {
             AcceptBatch::Most(most) => most.get(),
             AcceptBatch::All => u32::MAX,
         };
-        let mut taken = 0;
+        let (mut taken, mut looked) = (0, false);
         loop {
-            let accepted = match poll_fn(|_| self.poll_accept()).await {
+            let accepted = match poll_fn(|_| self.poll_accept(&mut looked)).await {
                 None => return Ok(()),
                 Some(accepted) => accepted,
             };
@@ -108,13 +108,15 @@ impl<'n> Listener<'n> {
     }
 
     /// `None`: the worker stops, and what had arrived by then was taken.
-    fn poll_accept(&self) -> Poll<Option<io::Result<OwnedFd>>> {
+    fn poll_accept(&self, looked: &mut bool) -> Poll<Option<io::Result<OwnedFd>>> {
         let key = self.conn.key();
         let polled = self
             .conn
             .with(|inner, index| inner.driver.poll_accept(key, &mut inner.slots[index as usize]));
         match polled {
-            Poll::Pending if self.conn.net().stopping() => Poll::Ready(None),
+            Poll::Pending if self.conn.net().stopping() => {
+                self.conn.once_more(looked).map(|()| None)
+            }
             polled => polled.map(Some),
         }
     }

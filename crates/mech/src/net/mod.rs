@@ -13,11 +13,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::dispatch::{self, Dispatcher, Mechanism};
+use crate::dispatch::{self, Dispatcher, Kind, Mechanism};
 use crate::fileio::{self, Backend};
 use crate::key::Key;
 
 mod buffer;
+mod completion;
 mod conn;
 mod driver;
 mod executor;
@@ -33,6 +34,7 @@ pub use listener::{AcceptBatch, Listener};
 pub use remote::Remote;
 
 use buffer::Pool;
+use completion::CompletionDriver;
 use driver::{Driver, Flags, Origin, Slot};
 use readiness::ReadinessDriver;
 use timers::Wheel;
@@ -105,14 +107,26 @@ impl Net {
     /// # Errors
     /// What the kernel says when the mechanism is set up.
     pub fn open(options: &NetOptions) -> io::Result<Net> {
-        let dispatcher = Dispatcher::open(options.mechanism, &options.dispatch)?;
-        let driver = ReadinessDriver::new(dispatcher, (options.files.open)());
-        let remote = Arc::new(remote::Shared::new(driver.waker()));
+        let files = (options.files.open)();
+        let (driver, waker): (Box<dyn Driver>, _) = match options.mechanism.kind {
+            Kind::Readiness { .. } => {
+                let dispatcher = Dispatcher::open(options.mechanism, &options.dispatch)?;
+                let driver = ReadinessDriver::new(dispatcher, files);
+                let waker = driver.waker();
+                (Box::new(driver), waker)
+            }
+            Kind::Completion { .. } => {
+                let driver = CompletionDriver::new(files)?;
+                let waker = driver.waker();
+                (Box::new(driver), waker)
+            }
+        };
+        let remote = Arc::new(remote::Shared::new(waker));
         let now = Instant::now();
         let inner = Inner {
             slots: Vec::new(),
             free: Vec::new(),
-            driver: Box::new(driver),
+            driver,
             wheel: Wheel::new(now, options.timer_resolution),
             alarms: BinaryHeap::new(),
             run_queue: VecDeque::new(),

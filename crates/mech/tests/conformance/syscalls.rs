@@ -4,11 +4,12 @@
 //! A child forbids itself every other call that waits, and must live; another
 //! forbids itself just those, and must be killed.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mech::dispatch::{self, Features, Interest, Mechanism, Options, Ready};
+use mech::net::{Body, Executor, Net, NetOptions};
 
 use crate::sockets::{drain, local_pair};
 use crate::subject::{Subject, key};
@@ -44,16 +45,20 @@ fn a_mechanism_waits_with_its_own_calls_and_no_others() {
         return obey(&role);
     }
     let test = "syscalls::a_mechanism_waits_with_its_own_calls_and_no_others";
-    for_mechanisms_with(Features::empty(), |mechanism| {
-        let others = child::run(test, &format!("others {}", mechanism.name));
-        if let Some(reason) = String::from_utf8_lossy(&others.stdout).split(NO_SECCOMP).nth(1) {
-            println!("skipped {}: {}", mechanism.name, reason.lines().next().unwrap_or_default());
-            return;
-        }
-        child::check(&others);
-        let own = child::run(test, &format!("own {}", mechanism.name));
-        assert_eq!(own.status.signal(), Some(libc::SIGSYS), "{}", own.status);
-    });
+    for features in [Features::empty(), Features::COMPLETION] {
+        for_mechanisms_with(features, |mechanism| own_calls_only(test, mechanism));
+    }
+}
+
+fn own_calls_only(test: &str, mechanism: &Mechanism) {
+    let others = child::run(test, &format!("others {}", mechanism.name));
+    if let Some(reason) = String::from_utf8_lossy(&others.stdout).split(NO_SECCOMP).nth(1) {
+        println!("skipped {}: {}", mechanism.name, reason.lines().next().unwrap_or_default());
+        return;
+    }
+    child::check(&others);
+    let own = child::run(test, &format!("own {}", mechanism.name));
+    assert_eq!(own.status.signal(), Some(libc::SIGSYS), "{}", own.status);
 }
 
 /// The child's part: forbids `others` or its `own` calls, then uses the mechanism.
@@ -64,6 +69,7 @@ fn obey(role: &str) {
     let all = WAITING.iter().map(|(_, number)| *number);
     let calls: Vec<_> = all.filter(|call| own.contains(call) == (forbidden == "own")).collect();
     match seccomp::forbid(&calls) {
+        Ok(()) if mechanism.features.contains(Features::COMPLETION) => exchange_over(mechanism),
         Ok(()) => use_all_of(mechanism),
         Err(error) => println!("{NO_SECCOMP}{error}"),
     }
@@ -97,4 +103,35 @@ fn use_all_of(mechanism: &'static Mechanism) {
     other.join().unwrap().unwrap();
     subject.detach(&ours, key(1));
     subject.wait(Some(Duration::ZERO));
+}
+
+/// The same of a mechanism that only a `Net` can put to work: connects to a
+/// peer, sends, receives, sleeps, and is woken.
+fn exchange_over(mechanism: &'static Mechanism) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let net = Net::open(&NetOptions::new(mechanism)).unwrap();
+    let remote = net.remote();
+    let peer = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        stream.write_all(b"y").unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        remote.stop().unwrap();
+    });
+    let mut executor = Executor::new(&net, PATIENCE);
+    // Lives until the wake.
+    executor.service(|conn| async move { conn.sleep_until(Instant::now() + PATIENCE).await });
+    net.spawn();
+    executor
+        .run(|conn| async move {
+            let socket = mech::socket::for_connect(address, None).unwrap();
+            conn.connect(socket, address).await.unwrap();
+            conn.io(|io| (0, io.output.push(b'x')));
+            conn.send(Body::None, None).await.unwrap();
+            assert_eq!(conn.fill().await.unwrap(), 1);
+            conn.sleep_until(Instant::now() + Duration::from_millis(5)).await;
+        })
+        .unwrap();
+    peer.join().unwrap();
 }

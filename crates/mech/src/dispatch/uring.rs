@@ -1,0 +1,35 @@
+//! `uring`: io_uring as a completion mechanism.
+//!
+//! The kernel does the accepting, receiving and sending and reports what it has
+//! done, so there is no readiness to ask for: this file holds the record and
+//! the trial, and `net/completion.rs` the work.
+
+use std::io;
+use std::time::Duration;
+
+use super::{Features, Kind, Mechanism};
+use crate::buffer_ring::BufferRing;
+use crate::ring::Ring;
+
+/// io_uring, completions.
+pub(super) static URING: Mechanism = Mechanism {
+    name: "uring",
+    summary: "io_uring as completions: multishot accept and receive, provided buffers, one call per turn",
+    features: Features::KERNEL_SET
+        .union(Features::REPORTS_HANGUP)
+        .union(Features::COMPLETION)
+        .union(Features::THREAD_BOUND),
+    waits_with: &["io_uring_enter"],
+    kind: Kind::Completion { probe },
+};
+
+/// Sets up what the driver needs, in small.
+fn probe() -> io::Result<()> {
+    let mut ring = Ring::open(8, 16)?;
+    let buffers = BufferRing::register(&ring, 8, 64)
+        .map_err(|error| io::Error::new(error.kind(), format!("provided buffer rings: {error}")))?;
+    ring.wait(Some(Duration::ZERO))?;
+    drop(ring);
+    drop(buffers);
+    Ok(())
+}
