@@ -51,14 +51,15 @@ impl Metric {
         match self {
             Metric::ReplyRate => "replies/s",
             Metric::CpuPercent => "%",
-            Metric::CpuPerReply | Metric::LatencyMean | Metric::LatencyMedian => "µs",
-            Metric::LatencyP99 => "µs",
+            Metric::CpuPerReply => "µs",
+            Metric::LatencyMean | Metric::LatencyMedian | Metric::LatencyP99 => "ms",
         }
     }
 
     /// Its value in one run; `None` if the run does not know it.
     pub fn of(self, sample: &Sample) -> Option<f64> {
         let load = |pointer: &str| sample.load.pointer(pointer).and_then(Value::as_f64);
+        let latency = |key: &str| Some(load(&format!("/latency_us/{key}"))? / 1000.0);
         match self {
             Metric::ReplyRate => load("/achieved_rate"),
             Metric::CpuPercent => Some(100.0 * sample.server_cpu_s / sample.window_s),
@@ -66,9 +67,9 @@ impl Metric {
                 let replies = load("/replies").filter(|replies| *replies > 0.0)?;
                 Some(1e6 * sample.server_cpu_s / replies)
             }
-            Metric::LatencyMean => load("/latency_us/mean"),
-            Metric::LatencyMedian => load("/latency_us/p50"),
-            Metric::LatencyP99 => load("/latency_us/p99"),
+            Metric::LatencyMean => latency("mean"),
+            Metric::LatencyMedian => latency("p50"),
+            Metric::LatencyP99 => latency("p99"),
         }
     }
 }
@@ -84,11 +85,11 @@ mod tests {
             server_cpu_s: 0.1,
             window_s: 2.0,
             load: json!({"achieved_rate": 500.0, "replies": 1000,
-                         "latency_us": {"mean": 90.5, "p50": 80, "p99": null}}),
+                         "latency_us": {"mean": 250.0, "p50": 500, "p99": null}}),
             ..Sample::default()
         };
         let values = Metric::ALL.map(|metric| metric.of(&sample));
-        let expected = [Some(500.0), Some(5.0), Some(100.0), Some(90.5), Some(80.0), None];
+        let expected = [Some(500.0), Some(5.0), Some(100.0), Some(0.25), Some(0.5), None];
         assert_eq!(values, expected);
     }
 

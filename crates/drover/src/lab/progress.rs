@@ -6,6 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::metric::Metric;
 use super::results::{Results, Run};
+use crate::report::html::number;
 
 /// Tells the progress of one experiment.
 #[derive(Debug)]
@@ -58,7 +59,9 @@ fn line(run: &Run) -> String {
         return format!("{place}: failed: {}", run.error.as_deref().unwrap_or("no reason given"));
     };
     let value = |metric: Metric| {
-        metric.of(sample).map_or("–".to_string(), |value| format!("{value:.1} {}", metric.unit()))
+        metric
+            .of(sample)
+            .map_or("–".to_string(), |value| format!("{} {}", number(value), metric.unit()))
     };
     format!(
         "{place}: {}, CPU {}, mean response {}",

@@ -54,7 +54,7 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// Three significant digits, and never an exponent.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return if value == 0.0 { "0".to_string() } else { "∞".to_string() };
     }
@@ -485,7 +485,7 @@ mod tests {
             "does not hold",
             "Figure 1 · CPU use",
             "data-series=\"epoll\"",
-            "Mean response time [µs]",
+            "Mean response time [ms]",
             "Cheapest system call",
             "--seed 42",
             "6.67",

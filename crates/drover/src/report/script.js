@@ -59,11 +59,11 @@ each('.panels figure', figure => {
       cross.style.visibility = 'visible';
       const side = px * scale > box.width / 2 ? px * scale - tip.offsetWidth - 14 : px * scale + 14;
       tip.style.left = Math.max(0, side) + 'px';
-      tip.style.top = svg.offsetTop + 10 + 'px';
+      tip.style.top = svg.parentElement.offsetTop + 10 + 'px';
     });
     svg.addEventListener('pointerleave', () => {
       tip.classList.add('hidden');
       cross.style.visibility = 'hidden';
     });
-  });
+  }, figure);
 });

@@ -30,10 +30,10 @@ pub(super) struct Series {
     pub(super) points: Vec<(f64, Estimate)>,
 }
 
-const WIDTH: f64 = 530.0;
+const WIDTH: f64 = 536.0;
 const HEIGHT: f64 = 330.0;
-const LEFT: f64 = 58.0;
-const RIGHT: f64 = 506.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 512.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 284.0;
 
