@@ -179,10 +179,10 @@ impl Executor for Processes<'_> {
         let is = |word: &'static str| move |line: &str| (line == word).then_some(());
         let opening = Duration::from_secs_f64(f64::from(point.connections) / SLOWEST_CONNECTS);
         load.expect_line("'connected'", PATIENCE + opening, is("connected"))?;
-        let cpu_before = server.cpu_time()?;
+        let (cpu_before, wait_before) = (server.cpu_time()?, server.wait_time());
         load.go_on()?;
         load.expect_line("'measured'", PATIENCE + window, is("measured"))?;
-        let cpu_after = server.cpu_time()?;
+        let (cpu_after, wait_after) = (server.cpu_time()?, server.wait_time());
         load.go_on()?;
         load.expect_success(PATIENCE + opening)?;
         let result = take_json(&self.load_file())?;
@@ -191,6 +191,9 @@ impl Executor for Processes<'_> {
             server_command: server.command_line.clone(),
             load_command,
             server_cpu_s: cpu_after.saturating_sub(cpu_before).as_secs_f64(),
+            server_wait_s: wait_after
+                .zip(wait_before)
+                .map(|(after, before)| after.saturating_sub(before).as_secs_f64()),
             window_s: window_s.ok_or_else(|| failed("the load generator measured nothing"))?,
             load: result,
         })
@@ -227,6 +230,26 @@ impl RunningServer<'_> {
         }
         Ok(total)
     }
+
+    /// How long they have waited for a processor.
+    fn wait_time(&self) -> Option<Duration> {
+        let leader = self.process.id();
+        group_members(leader).into_iter().chain([leader]).map(wait_time).sum()
+    }
+}
+
+/// How long the threads of `pid` have waited for a processor while they could have run: the second
+/// number of their schedstat, in nanoseconds.
+fn wait_time(pid: u32) -> Option<Duration> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let of_thread = |folder: PathBuf| -> Option<u64> {
+        let text = fs::read_to_string(folder.join("schedstat")).ok()?;
+        text.split_whitespace().nth(1)?.parse().ok()
+    };
+    threads
+        .map(|thread| of_thread(thread.ok()?.path()))
+        .sum::<Option<u64>>()
+        .map(Duration::from_nanos)
 }
 
 /// The processes of the group that `leader` leads, except itself.

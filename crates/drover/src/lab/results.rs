@@ -12,6 +12,9 @@ use super::utc;
 /// The schema that results are written in.
 pub const SCHEMA: &str = "drover.lab/1";
 
+/// The part of the window that a server may wait for its processor without being disturbed.
+const DISTURBED: f64 = 0.05;
+
 /// One experiment on one machine, complete or interrupted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
@@ -120,6 +123,9 @@ pub struct Sample {
     pub load_command: Vec<String>,
     /// CPU seconds, user and system, that the server used in the window.
     pub server_cpu_s: f64,
+    /// Seconds in the window that the server was ready to run but another process had its processor;
+    /// `None` if the kernel does not tell.
+    pub server_wait_s: Option<f64>,
     /// The length of the window, in seconds.
     pub window_s: f64,
     /// What the load generator reported, unchanged (`drover.load/1`).
@@ -130,6 +136,11 @@ impl Sample {
     /// Whether the load generator says that it was the limit.
     pub fn is_saturated(&self) -> bool {
         self.load.pointer("/client/saturated").and_then(Value::as_bool) == Some(true)
+    }
+
+    /// Whether other processes kept the server off its processor for a noticeable time.
+    pub fn is_disturbed(&self) -> bool {
+        self.server_wait_s.is_some_and(|wait| wait > DISTURBED * self.window_s)
     }
 
     /// How many requests ended in an error of any kind.

@@ -420,6 +420,14 @@ fn warnings(results: &Results) -> Vec<String> {
             run.error.as_deref().unwrap_or_default()
         ));
     }
+    let disturbed = samples().filter(|sample| sample.is_disturbed()).count();
+    if disturbed > 0 {
+        warnings.push(format!(
+            "In {disturbed} of {} runs other processes kept the server off its processor for more than \
+             5 % of the window.",
+            results.runs.len()
+        ));
+    }
     if let Some(warning) = noise(results) {
         warnings.push(warning);
     }
@@ -448,8 +456,7 @@ fn noise(results: &Results) -> Option<String> {
     (4 * noisy > widths.len()).then(|| {
         format!(
             "At {noisy} of {} points the interval of the CPU use is wider than {:.0} % of its value: \
-             something else ran on the machine. Leave it alone meanwhile, or take more repeats \
-             (--preset standard, or --repeats).",
+             leave the machine alone meanwhile, or take more repeats (--preset standard, or --repeats).",
             widths.len(),
             100.0 * NOISY
         )
@@ -534,6 +541,7 @@ mod tests {
             results.skipped.push(Skipped { name: "devpoll".into(), reason: "no memory".into() });
             results.machine.load_average = Some(99.0);
             let sample = results.runs[0].sample.as_mut().unwrap();
+            sample.server_wait_s = Some(0.06);
             sample.load["client"] = json!({"saturated": true});
             sample.load["errors"] = json!({"reset": 2, "refused": 1});
         });
@@ -542,6 +550,7 @@ mod tests {
             "class=\"model\">poll",
             "devpoll was not measured: no memory",
             "The machine was busy",
+            "In 1 of 36 runs other processes kept the server off",
             "In 1 of 36 runs the load generator was the limit",
             "3 requests ended in an error",
         ] {
@@ -552,7 +561,7 @@ mod tests {
     #[test]
     fn repeats_that_disagree_are_a_warning() {
         let steady = results_of(TEXT, |_, _| Ok(sample(1.0, 10.0, 1.0)));
-        assert!(!render(&[steady]).unwrap().contains("something else ran"));
+        assert!(!render(&[steady]).unwrap().contains("of its value"));
         let noisy = results_of(TEXT, |_, round| Ok(sample(1.0, f64::from(round), 1.0)));
         assert!(render(&[noisy]).unwrap().contains("At 12 of 12 points the interval"));
     }
