@@ -97,6 +97,14 @@ pub struct Conditions<'a> {
     pub if_range: Option<&'a [u8]>,
 }
 
+impl Conditions<'_> {
+    /// Whether the request is unconditional.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Conditions::default()
+    }
+}
+
 /// What the preconditions of a GET or HEAD come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

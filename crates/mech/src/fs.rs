@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// A directory that nothing is opened outside of.
@@ -18,6 +18,14 @@ pub struct OpenFile {
     pub fd: OwnedFd,
     /// What it is.
     pub kind: FileKind,
+    /// By what it is known again.
+    pub stamp: Stamp,
+}
+
+/// By what a file is known to be the same file with the same bytes: whoever
+/// changes these moves the last change, which nobody can set back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
     /// Its length in bytes.
     pub len: u64,
     /// Last modification, seconds since 1970 (negative before).
@@ -26,6 +34,31 @@ pub struct OpenFile {
     pub modified_nanos: u32,
     /// Inode number; tells two files of one length and time apart.
     pub inode: u64,
+    /// The device that the inode number belongs to.
+    pub device: u64,
+    /// Last change of bytes or attributes: seconds and nanoseconds.
+    pub changed: (i64, u32),
+}
+
+impl Stamp {
+    /// The stamp of an open file (fstat(2)).
+    ///
+    /// # Errors
+    /// `EIO`, on a file system that is reached over a network.
+    pub fn of(file: BorrowedFd<'_>) -> io::Result<Stamp> {
+        Ok(Stamp::new(&rustix::fs::fstat(file)?))
+    }
+
+    fn new(stat: &rustix::fs::Stat) -> Stamp {
+        Stamp {
+            len: stat.st_size as u64,
+            modified: stat.st_mtime,
+            modified_nanos: stat.st_mtime_nsec as u32,
+            inode: stat.st_ino,
+            device: stat.st_dev,
+            changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
+        }
+    }
 }
 
 /// The kinds of file that a server tells apart.
@@ -109,14 +142,18 @@ impl Root {
             FileType::Directory => FileKind::Directory,
             _ => FileKind::Other,
         };
-        Ok(OpenFile {
-            fd,
-            kind,
-            len: stat.st_size as u64,
-            modified: stat.st_mtime,
-            modified_nanos: stat.st_mtime_nsec as u32,
-            inode: stat.st_ino,
-        })
+        Ok(OpenFile { fd, kind, stamp: Stamp::new(&stat) })
+    }
+
+    /// The stamp of what `path` names now (fstatat(2)).
+    ///
+    /// The way to it is not held to the root: it tells whether an open file is
+    /// still the named one, and nothing else should be asked of it.
+    ///
+    /// # Errors
+    /// As [`Root::open_file`], without `EXDEV`.
+    pub fn stamp(&self, path: &[u8]) -> io::Result<Stamp> {
+        Ok(Stamp::new(&rustix::fs::statat(&self.0, path, AtFlags::empty())?))
     }
 }
 
@@ -169,8 +206,8 @@ mod tests {
         std::fs::File::create(directory.path().join("a")).unwrap().write_all(b"abc").unwrap();
         let root = Root::open(directory.path()).unwrap();
         let file = root.open_file(b"a").unwrap();
-        assert_eq!((file.kind, file.len), (FileKind::Regular, 3));
-        assert!(file.modified > 0 && file.modified_nanos < 1_000_000_000);
+        assert_eq!((file.kind, file.stamp.len), (FileKind::Regular, 3));
+        assert!(file.stamp.modified > 0 && file.stamp.modified_nanos < 1_000_000_000);
         assert_eq!(root.open_file(b"").unwrap().kind, FileKind::Directory);
         assert_eq!(Cause::of(&root.open_file(b"b").unwrap_err()), Cause::Missing);
         std::os::unix::net::UnixListener::bind(directory.path().join("s")).unwrap();

@@ -9,6 +9,7 @@ mod lab;
 mod load;
 mod mechanisms;
 mod serve;
+mod size;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};

@@ -15,8 +15,8 @@ use mech::net::AcceptBatch;
 use tracing::info;
 
 use super::choice::{Choice, mechanism, mechanism_names, names};
-use super::duration;
 use super::mechanisms::accept_strategies;
+use super::{duration, size};
 use crate::error::UsageError;
 use crate::server::{Config, Server, Source, StopSignals};
 
@@ -51,6 +51,14 @@ pub(super) struct Args {
     #[arg(long, value_name = "B", default_value = "auto", value_parser = backend,
           help = backend_help())]
     files: Choice<Backend>,
+
+    /// How much a worker may keep of files it has served: bytes, or 512K, 64M, 2G; or 'off'
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse_or_off)]
+    cache: usize,
+
+    /// How long a kept file is served before its name is looked at again
+    #[arg(long, value_name = "T", default_value = "1s", value_parser = duration::parse)]
+    revalidate: Duration,
 
     /// How many threads serve, each with its own dispatch and connections
     #[arg(long, value_name = "N", default_value = "1")]
@@ -113,6 +121,8 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
         dispatch: dispatch_options(mechanism, &args.overflow)?,
         accept_batch: args.accept_batch,
         files: args.files.0,
+        cache: args.cache,
+        revalidate: args.revalidate,
         workers: args.workers,
         pin: args.pin,
         header_time_out: some(args.header_timeout),

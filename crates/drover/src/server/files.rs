@@ -1,38 +1,73 @@
 //! From a request's path to an open file beneath the root.
 //!
-//! A file is opened for each request. [`Files::find`] is the seam for a cache: whoever asks gets an
-//! [`Entry`], in which descriptor and validators belong together, and need not know how old it is.
+//! What was found is kept in the worker's cache. An [`Entry`] is made of one open file: validators,
+//! head and bytes (or the descriptor that they are sent from) belong together, however old it is.
+//! An entry that has not been checked for a while is checked by one look at what its name leads to
+//! now, and a descriptor that is about to be sent from by one look at the file itself.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use http1::conditional::Validators;
+use http1::date::DateText;
 use http1::{Refusal, Status, mime, path};
-use mech::fs::{Cause, FileKind, OpenFile, Root};
+use mech::fs::{self, Cause, FileKind, OpenFile, Root, Stamp};
+
+use super::cache::Cache;
+use super::reply::{self, UsualHead};
 
 /// What a request for a directory gets.
 const INDEX: &[u8] = b"index.html";
 
+/// What an open descriptor counts in the cache, beside its memory: with it the limit of bytes
+/// limits descriptors too.
+const DESCRIPTOR_COST: usize = 64 * 1024;
+
+/// How files are found and kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileOptions {
+    /// Files up to this length are read, and sent from memory; the others are left to the backend.
+    pub(super) in_memory: u64,
+    /// What a worker may keep, in bytes; 0: nothing.
+    pub(super) cache: usize,
+    /// How long an entry is right without a look at its name.
+    pub(super) revalidate: Duration,
+}
+
 /// The files of a site, as one worker finds them.
 pub(super) struct Files {
     root: Arc<Root>,
+    options: FileOptions,
+    cache: Cache<Entry>,
     /// The name under which the last request looked; kept for its memory.
     name: Vec<u8>,
 }
 
-/// An open file with everything a reply says of it.
+/// One open file with everything a reply says of it.
 pub(super) struct Entry {
-    pub(super) file: Rc<OwnedFd>,
+    pub(super) source: Source,
     pub(super) len: u64,
     pub(super) validators: Validators,
     pub(super) content_type: &'static str,
+    /// Under what name it was found.
+    name: Box<[u8]>,
+    stamp: Stamp,
+}
+
+/// Where an entry's bytes are, and the head of its usual reply if one was prepared.
+pub(super) enum Source {
+    /// Behind the usual head.
+    Memory(UsualHead),
+    /// In the file.
+    File(Rc<OwnedFd>, Option<UsualHead>),
 }
 
 /// What a path leads to.
 pub(super) enum Found<'a> {
-    File(Entry),
+    File(Rc<Entry>),
     /// A directory whose path lacks its slash: relative links on its page would go astray.
     Redirect {
         name: &'a [u8],
@@ -49,12 +84,41 @@ pub(super) enum Lost {
 }
 
 impl Files {
-    pub(super) fn new(root: Arc<Root>) -> Files {
-        Files { root, name: Vec::new() }
+    pub(super) fn new(root: Arc<Root>, options: FileOptions) -> Files {
+        Files { root, options, cache: Cache::new(options.cache), name: Vec::new() }
     }
 
-    /// Opens what `path` (the path and query of a request) leads to.
-    pub(super) fn find<'a>(&'a mut self, path: &'a [u8]) -> Result<Found<'a>, Lost> {
+    /// The file that `path` (the path and query of a request) led to not long ago: one look-up.
+    pub(super) fn recall(&mut self, path: &[u8], now: Instant) -> Option<Rc<Entry>> {
+        let path = without_query(path);
+        let (entry, checked) = self.cache.get(path)?;
+        let in_time = now < *checked + self.options.revalidate;
+        let file_as_it_was = match &entry.source {
+            Source::Memory(_) => true,
+            Source::File(file, _) => {
+                Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == entry.stamp)
+            }
+        };
+        let name_as_it_was =
+            || self.root.stamp(&entry.name).is_ok_and(|stamp| stamp == entry.stamp);
+        if file_as_it_was && (in_time || name_as_it_was()) {
+            if !in_time {
+                *checked = now;
+            }
+            return Some(Rc::clone(entry));
+        }
+        self.cache.remove(path);
+        None
+    }
+
+    /// Opens what `path` leads to, and keeps it if it is a file.
+    pub(super) fn find<'a>(
+        &'a mut self,
+        path: &'a [u8],
+        now: Instant,
+        date: &DateText,
+        seconds: u64,
+    ) -> Result<Found<'a>, Lost> {
         let resolved = path::resolve(path, &mut self.name).map_err(Lost::Refused)?;
         if resolved.directory {
             if !self.name.is_empty() {
@@ -64,7 +128,16 @@ impl Files {
         }
         let open = self.root.open_file(&self.name).map_err(lost)?;
         match open.kind {
-            FileKind::Regular => Ok(Found::File(Entry::new(open, &self.name))),
+            FileKind::Regular => {
+                let mut entry = Entry::new(open, &self.name);
+                if self.options.cache > 0 {
+                    let cost = entry.prepare(self.options.in_memory, date, seconds);
+                    let entry = Rc::new(entry);
+                    self.cache.insert(without_query(path), Rc::clone(&entry), cost, now);
+                    return Ok(Found::File(entry));
+                }
+                Ok(Found::File(Rc::new(entry)))
+            }
             FileKind::Directory if !resolved.directory => {
                 Ok(Found::Redirect { name: &self.name, query: resolved.query })
             }
@@ -76,14 +149,51 @@ impl Files {
 
 impl Entry {
     fn new(open: OpenFile, name: &[u8]) -> Entry {
-        let OpenFile { fd, len, modified, modified_nanos, inode, .. } = open;
+        let OpenFile { fd, stamp, .. } = open;
+        let Stamp { len, modified, modified_nanos, inode, .. } = stamp;
         Entry {
-            file: Rc::new(fd),
+            source: Source::File(Rc::new(fd), None),
             len,
             validators: Validators::new(modified, modified_nanos, len, Some(inode)),
             content_type: mime::of(name),
+            name: name.into(),
+            stamp,
         }
     }
+
+    /// Prepares the usual reply, with the bytes if they are few, and says what the entry costs to
+    /// keep.
+    fn prepare(&mut self, in_memory: u64, date: &DateText, seconds: u64) -> usize {
+        let Source::File(file, _) = &self.source else { return 0 };
+        let file = Rc::clone(file);
+        let mut usual = reply::usual_head(self, date, seconds);
+        let read = self.len <= in_memory
+            && fs::append(file.as_fd(), 0, self.len as usize, &mut usual.bytes).is_ok();
+        // If it was written to while it was read, the bytes may be of two states.
+        if read && Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp) {
+            let cost = size_of::<Entry>() + self.name.len() + usual.bytes.capacity();
+            self.source = Source::Memory(usual);
+            return cost;
+        }
+        usual.bytes.truncate(usual.head_len);
+        usual.bytes.shrink_to_fit();
+        let cost = size_of::<Entry>() + self.name.len() + usual.bytes.capacity();
+        self.source = Source::File(file, Some(usual));
+        cost + DESCRIPTOR_COST
+    }
+
+    /// The head of the usual reply, and the body behind it if that is in memory.
+    pub(super) fn usual(&self) -> Option<&UsualHead> {
+        match &self.source {
+            Source::Memory(usual) => Some(usual),
+            Source::File(_, usual) => usual.as_ref(),
+        }
+    }
+}
+
+/// Files do not depend on the query.
+fn without_query(path: &[u8]) -> &[u8] {
+    path.iter().position(|&byte| byte == b'?').map_or(path, |end| &path[..end])
 }
 
 fn refused(status: Status, reason: &'static str) -> Lost {

@@ -2,7 +2,7 @@
 //!
 //! A [`Server`] is a few workers, each a thread with everything of its own (`worker.rs`). A worker
 //! runs one coroutine per connection (`connection.rs`), which asks the worker's site what to answer
-//! (`site.rs`); that finds files (`files.rs`) and writes replies (`reply.rs`).
+//! (`site.rs`); that finds files (`files.rs`, kept in `cache.rs`) and writes replies (`reply.rs`).
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,6 +22,7 @@ use mech::net::{AcceptBatch, Remote};
 use mech::socket::{self, ListenOptions};
 use tracing::error;
 
+mod cache;
 mod clock;
 mod connection;
 mod files;
@@ -60,6 +61,10 @@ pub struct Config {
     /// What moves a file's bytes. `None`: small files are read and sent with their head, large ones
     /// go through the backend that measures best.
     pub files: Option<&'static Backend>,
+    /// What a worker may keep of files it has served, in bytes; 0: nothing.
+    pub cache: usize,
+    /// How long a kept file is served without a look whether its name still leads to it.
+    pub revalidate: Duration,
     /// Threads. With more than one, each has a listening socket of its own (`SO_REUSEPORT`).
     pub workers: NonZeroUsize,
     /// Whether each worker stays on a processor of its own.
@@ -83,6 +88,8 @@ impl Config {
             dispatch: dispatch::Options::default(),
             accept_batch: AcceptBatch::All,
             files: None,
+            cache: 64 << 20,
+            revalidate: Duration::from_secs(1),
             workers: NonZeroUsize::MIN,
             pin: false,
             header_time_out: Some(Duration::from_secs(10)),

@@ -3,14 +3,15 @@
 use std::rc::Rc;
 
 use http1::conditional::{self, Outcome};
+use http1::date::DateText;
 use http1::range::{self, ByteRange, Ranges};
-use http1::response::{Common, Head};
+use http1::response::{Common, Connection, Head};
 use http1::{Method, Refusal, Request, Status};
 use mech::fs;
 use mech::net::Body;
 use std::os::fd::AsFd;
 
-use super::files::Entry;
+use super::files::{Entry, Source};
 
 /// The value of `Server`.
 pub(super) const SERVER: &str = "drover";
@@ -57,6 +58,56 @@ pub(super) fn redirect(
     Reply::written(status)
 }
 
+/// The head of the usual reply to a request for a file: to a plain GET over HTTP/1.1, on a connection
+/// that persists. Only the date changes from reply to reply.
+pub(super) struct UsualHead {
+    /// The head, and the body behind it if that is in memory.
+    pub(super) bytes: Vec<u8>,
+    pub(super) head_len: usize,
+    /// Where the date's text begins.
+    date: usize,
+}
+
+/// Writes the usual head of an entry.
+pub(super) fn usual_head(entry: &Entry, date: &DateText, now: u64) -> UsualHead {
+    let mut bytes = Vec::new();
+    let common = Common { server: SERVER, date, connection: Connection::Implied };
+    end_whole(entry, Head::new(&mut bytes, Status::Ok, &common), now);
+    let label = b"\r\nDate: ";
+    let date = bytes.windows(label.len()).position(|at| at == label);
+    let date = date.expect("every head has its date") + label.len();
+    UsualHead { head_len: bytes.len(), bytes, date }
+}
+
+/// Answers the usual request for a file whose reply was prepared.
+pub(super) fn usual(entry: &Entry, usual: &UsualHead, date: &DateText, out: &mut Vec<u8>) -> Reply {
+    let at = out.len() + usual.date;
+    out.extend_from_slice(&usual.bytes);
+    out[at..at + date.len()].copy_from_slice(date);
+    let body = match &entry.source {
+        Source::File(file, _) if entry.len > 0 => {
+            Body::File { file: Rc::clone(file), offset: 0, len: entry.len }
+        }
+        _ => Body::None,
+    };
+    Reply { status: Status::Ok, body }
+}
+
+/// Ends the head of a reply with all of a file.
+fn end_whole(entry: &Entry, head: Head<'_>, now: u64) {
+    head.content_type(entry.content_type)
+        .content_length(entry.len)
+        .last_modified(&last_modified(entry, now))
+        .etag(&entry.validators.etag)
+        .accept_ranges()
+        .finish();
+}
+
+/// A time in the future would promise what the clock cannot keep (RFC 9110 section 8.8.2.1).
+fn last_modified(entry: &Entry, now: u64) -> DateText {
+    http1::date::format(entry.validators.modified.min(now))
+}
+
 /// Answers a request for a file: with all of it, a part, or the news that there are none.
 ///
 /// Bodies of at most `in_memory` bytes are read into `out`, behind their head; longer ones are left
@@ -71,8 +122,7 @@ pub(super) fn file(
 ) -> Reply {
     let with_body = request.method != Method::Head;
     let validators = &entry.validators;
-    // A time in the future would promise what the clock cannot keep (RFC 9110 section 8.8.2.1).
-    let modified = http1::date::format(validators.modified.min(now));
+    let modified = last_modified(entry, now);
     let head = |out, status| Head::new(out, status, common);
     let whole = ByteRange { start: 0, end: entry.len };
     let (status, part) = match conditional::evaluate(&request.conditions, validators) {
@@ -98,19 +148,34 @@ pub(super) fn file(
         },
     };
     let before = out.len();
-    let mut head = head(out, status).content_type(entry.content_type).content_length(part.len());
     if status == Status::PartialContent {
-        head = head.content_range(part, entry.len);
+        head(out, status)
+            .content_type(entry.content_type)
+            .content_length(part.len())
+            .content_range(part, entry.len)
+            .last_modified(&modified)
+            .etag(&validators.etag)
+            .accept_ranges()
+            .finish();
+    } else {
+        end_whole(entry, head(out, status), now);
     }
-    head.last_modified(&modified).etag(&validators.etag).accept_ranges().finish();
     if !with_body || part.len() == 0 {
         return Reply::written(status);
     }
+    let file = match &entry.source {
+        Source::Memory(usual) => {
+            let body = &usual.bytes[usual.head_len..];
+            out.extend_from_slice(&body[part.start as usize..part.end as usize]);
+            return Reply::written(status);
+        }
+        Source::File(file, _) => file,
+    };
     if part.len() > in_memory {
-        let file = Rc::clone(&entry.file);
+        let file = Rc::clone(file);
         return Reply { status, body: Body::File { file, offset: part.start, len: part.len() } };
     }
-    match fs::append(entry.file.as_fd(), part.start, part.len() as usize, out) {
+    match fs::append(file.as_fd(), part.start, part.len() as usize, out) {
         Ok(()) => Reply::written(status),
         Err(_) => {
             // Its head has not left yet, so the client can still be told.

@@ -59,8 +59,9 @@ pub(super) enum Next {
 
 /// What is served.
 pub(super) enum Content {
-    /// Files; those of at most `in_memory` bytes are read, the others left to the file backend.
-    Files { files: Files, in_memory: u64 },
+    /// Files; of those not kept, parts of at most `in_memory` bytes are read, and the others left to
+    /// the file backend.
+    Files { files: Box<Files>, in_memory: u64 },
     /// Always the same bytes.
     Fixed(Fixed),
 }
@@ -185,9 +186,21 @@ impl State {
             Content::Fixed(fixed) => return fixed.unusual(&common, with_body, out),
             Content::Files { files, in_memory } => (files, *in_memory),
         };
-        match files.find(request.path) {
+        let now = net.now();
+        let (date, seconds) = (self.clock.date(), self.clock.seconds());
+        let found = match files.recall(request.path, now) {
+            Some(entry) => Ok(Found::File(entry)),
+            None => files.find(request.path, now, date, seconds),
+        };
+        match found {
+            Ok(Found::File(entry)) if connection == Connection::Implied && is_plain(request) => {
+                match entry.usual() {
+                    Some(usual) => reply::usual(&entry, usual, date, out),
+                    None => reply::file(&entry, request, &common, seconds, in_memory, out),
+                }
+            }
             Ok(Found::File(entry)) => {
-                reply::file(&entry, request, &common, self.clock.seconds(), in_memory, out)
+                reply::file(&entry, request, &common, seconds, in_memory, out)
             }
             Ok(Found::Redirect { name, query }) => {
                 reply::redirect(name, query, &common, with_body, out)
@@ -202,6 +215,11 @@ impl State {
             }
         }
     }
+}
+
+/// Whether the answer is all of the file, unconditionally.
+fn is_plain(request: &Request<'_>) -> bool {
+    request.method == Method::Get && request.range.is_none() && request.conditions.is_empty()
 }
 
 /// How many bytes of body separate this request from the next; `None`: too many to read, a number

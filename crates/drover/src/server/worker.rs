@@ -10,7 +10,7 @@ use mech::net::{Executor, Listener, Net, NetOptions, Remote};
 use tracing::warn;
 
 use super::clock::Throttle;
-use super::files::Files;
+use super::files::{FileOptions, Files};
 use super::reply::Fixed;
 use super::site::{Content, LIMITS, Site, TimeOuts};
 use super::stats::Counters;
@@ -74,11 +74,14 @@ fn net_options(config: &Config) -> NetOptions {
 fn content(config: &Config) -> Content {
     match &config.source {
         Source::Fixed(size) => Content::Fixed(Fixed::new(*size)),
-        Source::Directory(root) => Content::Files {
-            files: Files::new(Arc::clone(root)),
+        Source::Directory(root) => {
             // A backend that is asked for by name moves every body itself.
-            in_memory: if config.files.is_none() { IN_MEMORY_MOST } else { 0 },
-        },
+            let in_memory = if config.files.is_none() { IN_MEMORY_MOST } else { 0 };
+            let options =
+                FileOptions { in_memory, cache: config.cache, revalidate: config.revalidate };
+            let files = Box::new(Files::new(Arc::clone(root), options));
+            Content::Files { files, in_memory }
+        }
     }
 }
 

@@ -65,7 +65,7 @@ fn the_type_follows_the_extension() {
 fn a_change_of_the_file_changes_its_tag_and_its_reply() {
     let site = Site::new();
     site.file("a", "one");
-    let server = Server::on(&site, &[]);
+    let server = Server::on(&site, &["--revalidate", "0s"]);
     let mut client = server.connect();
     let before = client.get("/a").is(200);
     site.file("a.new", "two");

@@ -37,7 +37,7 @@ fn connections_beyond_the_limit_of_descriptors_wait_their_turn() {
 fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_a_503() {
     let site = Site::new();
     site.file("a", "hello");
-    let mut command = starved(&[site.path().to_str().unwrap()]);
+    let mut command = starved(&[site.path().to_str().unwrap(), "--cache", "off"]);
     command.stderr(Stdio::piped());
     let mut server = Server::start(command, 1);
     let mut client = server.connect();
