@@ -10,6 +10,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+#[path = "schema/mod.rs"]
+mod checker;
+
+const SCHEMA: &str = include_str!("../schemas/drover.lab-1.schema.json");
+const LOAD_SCHEMA: &str = include_str!("../schemas/drover.load-1.schema.json");
 const DROVER: &str = env!("CARGO_BIN_EXE_drover");
 
 /// An experiment with a mechanism and a server of the user's own.
@@ -96,6 +101,7 @@ fn a_tiny_experiment_runs_from_end_to_end() {
     assert_eq!(text(&output.stderr).lines().count(), 12, "a line per run");
 
     let results = results(folder.path(), "tiny");
+    assert_conforms(&results, SCHEMA);
     assert_eq!((&results["state"], &results["seed"]), (&Value::from("finished"), &Value::from(7)));
     let runs = results["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 2 * 2 * 3);
@@ -103,12 +109,18 @@ fn a_tiny_experiment_runs_from_end_to_end() {
         assert_eq!(run["error"], Value::Null, "{run}");
         assert!(run["sample"]["server_cpu_s"].as_f64().unwrap() > 0.0, "{run}");
         assert!(run["sample"]["window_s"].as_f64().unwrap() >= 0.1, "{run}");
-        assert_eq!(run["sample"]["load"]["schema"], "drover.load/1", "{run}");
+        assert_conforms(&run["sample"]["load"], LOAD_SCHEMA);
     }
     let page = fs::read_to_string(folder.path().join("drover-lab/report.html")).unwrap();
     assert!(page.contains("A tiny experiment") && page.contains("data-series=\"mine\""));
     report_is_written_anew(folder.path(), &page);
     report_is_served(folder.path(), &page);
+}
+
+#[track_caller]
+fn assert_conforms(value: &Value, schema: &str) {
+    let schema: Value = serde_json::from_str(schema).unwrap();
+    checker::check(value, &schema, &schema, "").unwrap();
 }
 
 fn report_is_written_anew(folder: &Path, page: &str) {
@@ -142,6 +154,7 @@ fn a_server_that_fails_is_reported_and_remembered_by_the_exit_status() {
     assert_eq!(output.status.code(), Some(1));
     let last = text(&output.stderr).lines().last().unwrap();
     assert_eq!(last, "drover: 2 of 4 runs failed: the report says why");
+    assert_conforms(&results(folder.path(), "tiny"), SCHEMA);
     let page = fs::read_to_string(folder.path().join("drover-lab/report.html")).unwrap();
     assert!(page.contains("no such luck") && page.contains("data-series=\"poll\""));
 }

@@ -120,8 +120,8 @@ fn list() -> anyhow::Result<()> {
             writeln!(
                 out,
                 "    --preset {name}: connections {}, requests/s {}, {} repeats of {} s",
-                list_of(&preset.connections.0),
-                list_of(&preset.rates.0),
+                list_of(&preset.connections.0, NonZeroU32::to_string),
+                list_of(&preset.rates.0, |rate| rate.0.to_string()),
                 preset.repeats,
                 preset.window_s.0
             )?;
@@ -130,8 +130,8 @@ fn list() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn list_of(levels: &[f64]) -> String {
-    levels.iter().map(f64::to_string).collect::<Vec<_>>().join(", ")
+fn list_of<T>(levels: &[T], text: impl Fn(&T) -> String) -> String {
+    levels.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 fn quick_session() -> Session {

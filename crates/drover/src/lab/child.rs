@@ -51,7 +51,7 @@ impl<'a> Supervised<'a> {
         let stderr = child.stderr.take().expect("it is piped");
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            for line in lines_of(stdout) {
                 // Nobody listens any more: the pipe is emptied all the same.
                 let _ = sender.send(line);
             }
@@ -181,10 +181,16 @@ impl Drop for Supervised<'_> {
     }
 }
 
+/// The lines of a pipe until it ends, whatever bytes they are made of.
+fn lines_of(pipe: impl Read) -> impl Iterator<Item = String> {
+    let lines = BufReader::new(pipe).split(b'\n').map_while(Result::ok);
+    lines.map(|line| String::from_utf8_lossy(&line).trim_end().to_string())
+}
+
 /// The last lines of what a child said, as one.
 fn last_words(stderr: impl Read) -> String {
     let mut last = VecDeque::new();
-    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+    for line in lines_of(stderr) {
         if last.len() == LAST_WORDS {
             last.pop_front();
         }

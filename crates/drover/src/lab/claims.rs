@@ -4,6 +4,7 @@ use super::experiment::{Claim, Judge};
 use super::metric::Metric;
 use super::results::{Point, Results};
 use super::stats::{self, Estimate};
+use crate::report::number;
 
 /// Fewer repeats of a point than this have no interval worth the name.
 const FEWEST_REPEATS: usize = 3;
@@ -154,7 +155,7 @@ impl Judging<'_> {
                 });
                 let rates = self.results.rate_levels();
                 let name = |rate: Option<&f64>| {
-                    rate.map_or(0.0, |rate| self.results.offered_rate(*rate)).to_string()
+                    number(rate.map_or(0.0, |rate| self.results.offered_rate(*rate)))
                 };
                 let place = format!("{} ÷ {} req/s", name(rates.last()), name(rates.first()));
                 vec![effect(place, found)]
@@ -183,7 +184,9 @@ impl Judging<'_> {
         self.results
             .rate_levels()
             .into_iter()
-            .map(|rate| effect(format!("{} req/s", self.results.offered_rate(rate)), judge(rate)))
+            .map(|rate| {
+                effect(format!("{} req/s", number(self.results.offered_rate(rate))), judge(rate))
+            })
             .collect()
     }
 

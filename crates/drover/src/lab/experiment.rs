@@ -1,6 +1,7 @@
 //! What an experiment declares: one TOML file under `experiments/`, or one of the user's own.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use anyhow::Context;
@@ -78,9 +79,9 @@ pub struct Workload {
 #[serde(deny_unknown_fields)]
 pub struct Preset {
     /// Levels of the number of connections.
-    pub connections: Levels,
+    pub connections: Levels<NonZeroU32>,
     /// Levels of the total request rate, as published.
-    pub rates: Levels,
+    pub rates: Levels<Positive>,
     /// What the rates are multiplied by.
     #[serde(default = "one")]
     pub rate_scale: Positive,
@@ -189,12 +190,12 @@ pub struct Published {
     pub value: f64,
 }
 
-/// At least one positive number, in ascending order.
+/// At least one number, in ascending order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Levels(pub Vec<f64>);
+pub struct Levels<T>(pub Vec<T>);
 
 /// A number above zero.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Positive(pub f64);
 
 /// A number above zero and below one.
@@ -291,10 +292,9 @@ impl Experiment {
     }
 }
 
-impl<'de> Deserialize<'de> for Levels {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Levels, D::Error> {
-        let levels = Vec::<Positive>::deserialize(deserializer)?;
-        let levels: Vec<f64> = levels.iter().map(|level| level.0).collect();
+impl<'de, T: Deserialize<'de> + PartialOrd> Deserialize<'de> for Levels<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Levels<T>, D::Error> {
+        let levels = Vec::deserialize(deserializer)?;
         if levels.is_empty() || !levels.is_sorted_by(|a, b| a < b) {
             return Err(de::Error::custom("write at least one level, in ascending order"));
         }
@@ -385,6 +385,7 @@ mod tests {
         is_refused("reply_bytes = 92", "reply_byte = 92", "11", "reply_bytes");
         is_refused("[10, 20]", "[20, 10]", "14", "ascending order");
         is_refused("[10, 20]", "[]", "14", "at least one level");
+        is_refused("[10, 20]", "[0, 20]", "14", "nonzero");
         is_refused("window_s = 1", "window_s = -1", "16", "above 0");
         is_refused("repeats = 3", "repeats = \"3\"", "17", "u32");
         is_refused("metric = \"cpu-percent\"", "metric = \"cpu\"", "23", "cpu-percent");

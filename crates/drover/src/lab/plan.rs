@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::experiment::{Experiment, Levels};
+use super::experiment::Experiment;
 use super::results::{Measured, Point, Skipped};
 use crate::error::UsageError;
 
@@ -79,9 +79,11 @@ impl Plan {
         let preset = experiment.preset(preset)?;
         let (mechanisms, skipped) = choose_mechanisms(experiment, overrides, available)?;
         let mut notes = Vec::new();
-        let wanted = overrides.connections.clone().unwrap_or_else(|| whole(&preset.connections));
+        let published = || preset.connections.0.iter().map(|level| level.get()).collect();
+        let wanted = overrides.connections.clone().unwrap_or_else(published);
         let connections = fit(&wanted, descriptors, &mut notes);
-        let rates = overrides.rates.clone().unwrap_or_else(|| preset.rates.0.clone());
+        let published = || preset.rates.0.iter().map(|rate| rate.0).collect();
+        let rates = overrides.rates.clone().unwrap_or_else(published);
         let mut points = Vec::new();
         for Measured { name, .. } in &mechanisms {
             for &connections in &connections {
@@ -169,10 +171,6 @@ fn fit(wanted: &[u32], descriptors: Option<u64>, notes: &mut Vec<String>) -> Vec
     levels.sort_unstable();
     levels.dedup();
     levels
-}
-
-fn whole(levels: &Levels) -> Vec<u32> {
-    levels.0.iter().map(|level| *level as u32).collect()
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ const SLOWEST_CONNECTS: f64 = 500.0;
 pub struct Placement {
     /// The server's.
     pub server: Vec<usize>,
-    /// The load generator's, and the lab's own.
+    /// The load generator's.
     pub load: Vec<usize>,
 }
 

@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::metric::Metric;
 use super::results::{Results, Run};
-use crate::report::html::number;
+use crate::report::number;
 
 /// Tells the progress of one experiment.
 #[derive(Debug)]

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::html::{Section, escape, number, with_interval};
+use super::html::{Section, escape, with_interval};
+use super::number;
 use crate::lab::claims::{self, Judgement, Verdict};
 use crate::lab::experiment::Claim;
 

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use serde_json::json;
 
 use super::claims_html;
+use super::number;
 use super::svg::{self, Panel, Series};
 use crate::lab::experiment::{Experiment, Factor, Figure};
 use crate::lab::metric::Metric;
@@ -51,20 +52,6 @@ pub(super) fn escape(text: &str) -> String {
         }
     }
     escaped
-}
-
-/// Three significant digits, and never an exponent.
-pub(crate) fn number(value: f64) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return if value == 0.0 { "0".to_string() } else { "∞".to_string() };
-    }
-    let digits = (2 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
-    let text = format!("{value:.digits$}");
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_string()
-    } else {
-        text
-    }
 }
 
 /// `value (low … high)`.
@@ -142,7 +129,8 @@ impl Section<'_> {
         let _ = write!(
             out,
             "<h2>Who wins here</h2>\n<p>Server CPU per reply, with {connections} connections and {} \
-             requests/s: median and 95 % interval.</p>\n<div class=\"scroll\"><table>\n",
+             requests/s: median and 95 % interval. Where \
+             intervals overlap, the order may be chance.</p>\n<div class=\"scroll\"><table>\n",
             number(self.results.offered_rate(rate))
         );
         for (place, name, cost) in ranked {
@@ -578,11 +566,5 @@ mod tests {
         let results = results_of(TEXT, |_, _| Err(Failure::Failed("port taken".to_string())));
         let page = render(&[results]).unwrap();
         assert!(page.contains("failed: port taken"));
-    }
-
-    #[test]
-    fn numbers_have_three_significant_digits() {
-        let written = [0.0, 0.012_345, 6.666, 10.0, 123.45, 12_345.6].map(number);
-        assert_eq!(written, ["0", "0.0123", "6.67", "10", "123", "12346"]);
     }
 }

@@ -5,7 +5,8 @@
 
 use std::fmt::Write;
 
-use super::html::{escape, number};
+use super::html::escape;
+use super::number;
 use crate::lab::stats::Estimate;
 
 /// What one panel shows.
