@@ -176,8 +176,13 @@ impl Server {
         while server.stopper.0.len() < server.counters.len() {
             match server.reports.recv() {
                 Ok(Report::Ready(remote)) => server.stopper.0.push(remote),
-                Ok(Report::Ended(result)) => result?,
-                Err(_) => bail!("a worker ended before it began"),
+                Ok(Report::Ended(Err(reason))) => {
+                    server.stopper.stop();
+                    // Logs what else goes wrong; what went wrong first is the answer.
+                    let _ = server.wait();
+                    return Err(reason);
+                }
+                Ok(Report::Ended(Ok(()))) | Err(_) => bail!("a worker ended before it began"),
             }
         }
         Ok(server)
@@ -220,10 +225,15 @@ impl Server {
     pub fn wait(&self) -> anyhow::Result<()> {
         let mut failure = None;
         while let Ok(report) = self.reports.recv() {
-            if let Report::Ended(Err(reason)) = report {
-                error!("{reason:#}; stopping the server");
-                self.stopper.stop();
-                failure.get_or_insert(reason);
+            match report {
+                Report::Ended(Ok(())) => {}
+                Report::Ended(Err(reason)) => {
+                    error!("{reason:#}; stopping the server");
+                    self.stopper.stop();
+                    failure.get_or_insert(reason);
+                }
+                // Only while starting, when another worker has failed.
+                Report::Ready(remote) => drop(remote.stop()),
             }
         }
         failure.map_or(Ok(()), Err)
@@ -290,4 +300,84 @@ fn cannot_listen(address: SocketAddr, error: io::Error) -> anyhow::Error {
         _ => format!("{error}; raise 'ulimit -n' if that is about open files"),
     };
     anyhow!("cannot listen on --listen {address}: {remedy}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::BorrowedFd;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use mech::Key;
+    use mech::dispatch::{Batch, Event, Features, Interest, Kind, Readiness};
+
+    use super::*;
+
+    /// A mechanism that reports nothing and breaks at its last wait, or panics if there is none.
+    struct Breaks {
+        left: u32,
+    }
+
+    impl Readiness for Breaks {
+        fn attach(&mut self, _: BorrowedFd<'_>, _: Key, _: Interest) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn want(&mut self, _: BorrowedFd<'_>, _: Key, _: Interest) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn detach(&mut self, _: BorrowedFd<'_>, _: Key) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn wait(&mut self, _: Option<Duration>, _: &mut Vec<Event>) -> io::Result<Batch> {
+            self.left = self.left.checked_sub(1).expect("one wait too many");
+            if self.left == 0 {
+                return Err(io::Error::other("the mechanism broke"));
+            }
+            Ok(Batch::default())
+        }
+    }
+
+    fn mechanism(open: fn(&dispatch::Options) -> io::Result<Box<dyn Readiness>>) -> Mechanism {
+        let features = Features::empty();
+        let kind = Kind::Readiness { open };
+        Mechanism { name: "breaks", summary: "for this test", features, waits_with: &[], kind }
+    }
+
+    fn two_workers(mechanism: Mechanism) -> anyhow::Result<Server> {
+        let workers = NonZeroUsize::new(2).unwrap();
+        let mechanism = Box::leak(Box::new(mechanism));
+        Server::start(Config { workers, ..Config::new(Source::Fixed(1), mechanism) })
+    }
+
+    #[test]
+    fn a_worker_that_cannot_start_keeps_the_server_from_starting() {
+        static OPENED: AtomicU32 = AtomicU32::new(0);
+        let second_fails = mechanism(|options| match OPENED.fetch_add(1, Ordering::Relaxed) {
+            0 => dispatch::ALL
+                .iter()
+                .find_map(|any| any.open(options).ok())
+                .ok_or_else(|| io::Error::other("nothing works")),
+            _ => Err(io::Error::other("no more of these")),
+        });
+        let error = two_workers(second_fails).unwrap_err();
+        let chain = format!("{error:#}");
+        assert!(chain.contains("no more of these") && chain.contains("--dispatch"), "{chain}");
+    }
+
+    #[test]
+    fn a_worker_that_breaks_ends_the_server_with_its_reason() {
+        let breaks = mechanism(|_| Ok(Box::new(Breaks { left: 1000 })));
+        let error = two_workers(breaks).and_then(|server| server.wait()).unwrap_err();
+        let chain = format!("{error:#}");
+        assert!(chain.contains("worker") && chain.contains("the mechanism broke"), "{chain}");
+    }
+
+    #[test]
+    fn a_worker_that_panics_ends_the_server() {
+        let panics = mechanism(|_| Ok(Box::new(Breaks { left: 0 })));
+        let error = two_workers(panics).and_then(|server| server.wait()).unwrap_err();
+        assert!(format!("{error:#}").contains("panicked"), "{error:#}");
+    }
 }
