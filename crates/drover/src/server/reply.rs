@@ -194,8 +194,8 @@ pub(super) struct Fixed {
     in_memory: bool,
 }
 
-/// From here on a body in memory is cheaper to send from where it is than to copy behind a head.
-const COPIED_MOST: usize = 16 * 1024;
+/// A body in memory that is longer is cheaper to send from where it is than to copy behind a head.
+const COPIED_MOST: usize = 4 * 1024;
 
 impl Fixed {
     pub(super) fn new(size: usize) -> Fixed {

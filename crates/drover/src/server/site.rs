@@ -20,8 +20,9 @@ pub(super) const LIMITS: Limits = Limits { target: 8 * 1024, head: 16 * 1024 };
 /// A request's body is passed over up to this length; behind a longer one the connection is closed.
 const SKIPPED_MOST: u64 = 64 * 1024;
 
-/// Replies of pipelined requests are gathered up to this length, then sent.
-const GATHERED_MOST: usize = 64 * 1024;
+/// Replies of pipelined requests are gathered up to this length, then sent: with one more behind it
+/// the buffer stays within what its pool keeps for reuse.
+const GATHERED_MOST: usize = 32 * 1024;
 
 /// How long a connection may take for what; `None`: as long as it likes.
 #[derive(Clone, Copy)]
