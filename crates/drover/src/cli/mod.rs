@@ -76,7 +76,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return report_parse_error(&error),
     };
-    set_up_logging(cli.verbose + cli.command.verbosity());
+    set_up_logging(cli.verbose.saturating_add(cli.command.verbosity()));
     match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report_failure(&error),
