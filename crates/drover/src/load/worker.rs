@@ -466,3 +466,105 @@ impl<'n> Worker<'n> {
         self.backlog.borrow_mut().push_back(due);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::pace::Pace;
+    use crate::load::plan::Options;
+    use crate::load::target::Method;
+
+    fn plan() -> Plan {
+        Plan::new(Options {
+            urls: vec!["http://127.0.0.1:9/".parse().unwrap()],
+            method: Method::Get,
+            fields: Vec::new(),
+            connections: 2,
+            idle: 0,
+            pace: Pace::Constant { rate: 1000.0 },
+            duration: Some(Duration::from_secs(1)),
+            requests: None,
+            calls_per_connection: None,
+            reopen: true,
+            reopen_idle: false,
+            think_time: Duration::ZERO,
+            timeout: Duration::from_secs(1),
+            expect_size: None,
+            threads: 1,
+            mechanism: mech::dispatch::auto().unwrap(),
+            seed: 1,
+        })
+        .unwrap()
+    }
+
+    /// Tens of thousands of connections are held by one process.
+    #[test]
+    fn a_connection_costs_little_memory() {
+        let plan = plan();
+        let net = Net::open(&NetOptions::new(plan.mechanism)).unwrap();
+        let worker = Worker::new(&net, &plan, Share { worker: 0, workers: 1 });
+        let size = Cell::new(0);
+        net.spawn();
+        let executor = Executor::new(&net, Duration::ZERO);
+        net.stop();
+        executor
+            .run(|conn| {
+                let coroutine = client::run(conn, &worker, 0);
+                size.set(size_of_val(&coroutine));
+                coroutine
+            })
+            .unwrap();
+        println!("a connection's coroutine: {} bytes", size.get());
+        assert!((1..=640).contains(&size.get()), "{}", size.get());
+    }
+
+    /// Every due request is given to a connection or waits for one, in order and exactly once.
+    #[test]
+    fn due_requests_go_to_the_connection_that_was_free_for_longest() {
+        let plan = plan();
+        let net = Net::open(&NetOptions::new(plan.mechanism)).unwrap();
+        let worker = Worker::new(&net, &plan, Share { worker: 0, workers: 1 });
+        let start = net.now();
+        worker.begin(start);
+        let never = || unreachable!("the clock is asked in a closed loop only");
+        let millisecond = |count| start + Duration::from_millis(count);
+        worker.offer(1);
+        worker.offer(0);
+
+        let mut pacer = plan.pace.pacer(worker.share, 1).unwrap();
+        let mut next = start + pacer.next_start();
+        worker.hand_out_due(pacer.as_mut(), &mut next, millisecond(4));
+        assert_eq!(next, millisecond(5));
+        let first = worker.take(1, never).unwrap();
+        assert_eq!((first.due, first.waited), (Some(start), false));
+        assert_eq!(worker.take(0, never).unwrap().due, Some(millisecond(1)));
+        // Three more are due, and wait: the first takes the connection that is free first.
+        worker.settle();
+        let waited = worker.take(0, never).unwrap();
+        assert_eq!((waited.due, waited.waited), (Some(millisecond(2)), true));
+        assert!(!worker.has_finished());
+
+        // At the end of the window two of the five have not been sent, and never will be.
+        worker.finish();
+        worker.settle();
+        assert!(worker.take(1, never).is_none());
+        let account = worker.account.borrow();
+        assert_eq!((account.scheduled, account.waited), (5, 3));
+        // The first of those came to the queue 2 ms after its time, and that is our own fault.
+        assert_eq!((account.late_starts, account.slip.len()), (1, 3));
+    }
+
+    #[test]
+    fn an_offer_that_was_withdrawn_is_passed_over() {
+        let plan = plan();
+        let net = Net::open(&NetOptions::new(plan.mechanism)).unwrap();
+        let worker = Worker::new(&net, &plan, Share { worker: 0, workers: 1 });
+        worker.begin(net.now());
+        worker.offer(0);
+        worker.offer(1);
+        worker.withdraw(0);
+        worker.hand_out(net.now(), net.now());
+        assert!(worker.take(0, || unreachable!()).is_none());
+        assert!(worker.take(1, || unreachable!()).is_some());
+    }
+}
