@@ -94,6 +94,8 @@ pub(super) struct Connections {
     pub(super) closed_by_peer: u64,
     /// Closed because the server sent something that nobody had asked for.
     pub(super) unasked: u64,
+    /// Not accepted by the server when the window began, as far as that can be seen.
+    pub(super) unaccepted: u64,
 }
 
 /// Times in nanoseconds, with three significant digits.
@@ -216,6 +218,8 @@ impl Account {
         sum.idle_held += more.idle_held;
         sum.closed_by_peer += more.closed_by_peer;
         sum.unasked += more.unasked;
+        // Every worker sees the same queue.
+        sum.unaccepted = sum.unaccepted.max(more.unaccepted);
         for (sum, more) in [
             (&mut self.latency, &other.latency),
             (&mut self.service, &other.service),

@@ -85,7 +85,7 @@ impl<'c, 'n> Link<'c, 'n> {
     async fn connect(&mut self) -> bool {
         let worker = self.worker;
         worker.account.borrow_mut().connections.attempted += 1;
-        worker.connecting.set(worker.connecting.get() + 1);
+        worker.connecting();
         let begun = Instant::now();
         let connected = self.try_connect().await;
         {

@@ -15,9 +15,9 @@ use signal_hook::iterator::Signals;
 
 use super::account::Account;
 use super::pace::Share;
+use super::phases::{self, Outcome, Window};
 use super::plan::Plan;
 use super::progress::Progress;
-use super::worker::{self, Outcome, Window};
 
 /// The time between the opening of the last connection and the beginning of the window: enough for
 /// every worker to hear of it, and for a reader of the events to take its own measurements.
@@ -148,7 +148,7 @@ pub(super) fn conduct(
                     Desk { baton: &baton, reports: reports.clone(), worker: worker as usize };
                 let share = Share { worker, workers: plan.threads };
                 scope.spawn(move || {
-                    let outcome = worker::run(plan, share, &desk);
+                    let outcome = phases::run(plan, share, &desk);
                     desk.tell(Report::Ended);
                     outcome
                 })

@@ -2,15 +2,17 @@
 //! everything so that the sums add up.
 //!
 //! In reading order: [`plan`] is what a run is asked to do, [`pace`] when requests start, `target`
-//! what they ask of whom. `conductor` runs the workers, `worker` is one of them, `client` one of
-//! its connections, which reads replies with `reader` and counts in `account`. [`result`] is what a
-//! run tells machines, `summary` what it tells people.
+//! what they ask of whom. `conductor` runs the workers; `phases` takes each through a run, `worker` is
+//! what its connections share, `client` is one of those, reads replies with `reader` and counts in
+//! `account`. [`result`] is what a run tells machines, `summary` what it tells people.
 
 mod account;
+mod backlog;
 mod client;
 mod conductor;
 mod hold;
 pub mod pace;
+mod phases;
 pub mod plan;
 mod progress;
 mod reader;

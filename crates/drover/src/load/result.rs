@@ -404,6 +404,14 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
         ),
     );
     warn(
+        connections.unaccepted > 0,
+        format!(
+            "the server had not accepted {} of the connections when the window began: it may take \
+             no more at a time",
+            connections.unaccepted
+        ),
+    );
+    warn(
         connections.failed > 0,
         format!(
             "{} of {} attempts to connect failed; a connection that failed before the window \

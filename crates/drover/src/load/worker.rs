@@ -1,24 +1,18 @@
-//! One worker: its connections' shared state, and the coroutine that takes them through the phases
-//! of a run — open, wait for the start, keep the schedule, let the last replies come, close.
+//! One worker's connections: who is free, what is due, how much is left to do. What its coroutines
+//! share.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::io;
 use std::rc::Rc;
-use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mech::Key;
-use mech::net::{Conn, Executor, Net, NetOptions};
-use mech::process;
+use mech::net::Net;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
 use super::account::Account;
-use super::client;
-use super::conductor::{Desk, Report};
 use super::pace::{Pacer, Share};
 use super::plan::Plan;
 
@@ -56,12 +50,12 @@ pub(super) enum Phase {
 pub(super) struct Worker<'n> {
     pub(super) net: &'n Net,
     pub(super) plan: &'n Plan,
-    share: Share,
+    pub(super) share: Share,
     /// The bytes of the requests, by origin.
     pub(super) requests: Vec<Vec<Rc<[u8]>>>,
     /// How many of the connections are only held; they come first.
     pub(super) idle: u32,
-    measured: u32,
+    pub(super) measured: u32,
     pub(super) account: RefCell<Account>,
     pub(super) phase: Cell<Phase>,
     /// The window; its end is not known beforehand if requests are counted out.
@@ -70,8 +64,6 @@ pub(super) struct Worker<'n> {
     /// Requests still to be sent (closed loop) or scheduled (open loop).
     quota: Cell<u64>,
     open_loop: bool,
-    /// The schedule has come to its end: the quota is used up.
-    schedule_over: Cell<bool>,
     seats: RefCell<Vec<(Seat, Key)>>,
     /// Free connections, the one that has been free for longest first. May hold the number of
     /// a seat that is not free any more.
@@ -79,176 +71,19 @@ pub(super) struct Worker<'n> {
     /// Requests that are due while no connection is free.
     backlog: RefCell<VecDeque<Instant>>,
     /// First attempts to connect that are in progress.
-    opening: Cell<u32>,
+    pub(super) opening: Cell<u32>,
     /// Attempts to connect that are in progress.
-    pub(super) connecting: Cell<u32>,
+    connecting: Cell<u32>,
     /// Tickets given and not settled.
     busy: Cell<u32>,
     pub(super) in_flight: Cell<u64>,
     /// Measured connections that take part.
     members: Cell<u32>,
-    control: Cell<Key>,
-}
-
-/// What came of a worker.
-pub(super) struct Outcome {
-    pub(super) account: Account,
-    pub(super) window: Window,
-}
-
-/// How a worker's window went; all zero if it had none.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Window {
-    /// CPU time of the worker's thread in it, and how long it lasted.
-    pub(super) cpu: Duration,
-    pub(super) wall: Duration,
-    /// It ended because nobody was left.
-    pub(super) deserted: bool,
-}
-
-/// First attempts to connect that may be in progress at once, and that may begin per millisecond:
-/// a server that accepts few connections at a time gets no more than its backlog can hold.
-const OPENING_AT_ONCE: u32 = 64;
-const OPENED_PER_MILLISECOND: u32 = 16;
-
-/// How often a worker looks up from its window to say how far it is.
-const TICK: Duration = Duration::from_millis(100);
-
-/// Runs one worker on the calling thread.
-///
-/// # Errors
-/// What the kernel says of the dispatch mechanism.
-pub(super) fn run(plan: &Plan, share: Share, desk: &Desk<'_>) -> io::Result<Outcome> {
-    // Best effort: without it, sends are up to 50 µs late, which is measured as slip.
-    let _ = process::sharpen_timers();
-    let options = NetOptions {
-        input_capacity: 64 * 1024,
-        timer_resolution: (plan.timeout / 50)
-            .clamp(Duration::from_millis(1), Duration::from_millis(100)),
-        ..NetOptions::new(plan.mechanism)
-    };
-    let net = Net::open(&options)?;
-    let worker = Worker::new(&net, plan, share);
-    let window = Cell::new(Window::default());
-    let mut executor = Executor::new(&net, Duration::ZERO);
-    executor.service(|conn| control(conn, &worker, desk, &window));
-    let mut number = 0;
-    executor.run(|conn| {
-        number += 1;
-        client::run(conn, &worker, number - 1)
-    })?;
-    let mut account = worker.account.into_inner();
-    account.in_flight = worker.in_flight.get();
-    Ok(Outcome { account, window: window.get() })
-}
-
-/// The phases of a run, on one worker.
-async fn control(conn: Conn<'_>, worker: &Worker<'_>, desk: &Desk<'_>, window: &Cell<Window>) {
-    worker.control.set(conn.key());
-    desk.tell(Report::Up(worker.net.remote(), conn.key()));
-    let phases = Phases { conn, worker, desk };
-    phases.open().await;
-    desk.tell(Report::Ready { opened: worker.open_at_start() });
-    if let Some(start) = phases.started().await {
-        let cpu = process::thread_cpu_time();
-        worker.begin(start);
-        phases.keep_schedule().await;
-        let end = worker.finish();
-        window.set(Window {
-            cpu: process::thread_cpu_time() - cpu,
-            wall: end.saturating_duration_since(start),
-            deserted: worker.is_deserted(),
-        });
-        desk.tell(Report::Measured { end });
-    }
-    let settled = || worker.busy.get() == 0 && worker.connecting.get() == 0;
-    phases.until(None, || settled() && desk.may_close()).await;
-    // The executor drops every coroutine, which closes its connection; those that are resumed once
-    // more before that see that nothing is left to do.
-    worker.phase.set(Phase::Over);
-    worker.net.stop();
-}
-
-struct Phases<'c, 'n> {
-    conn: Conn<'n>,
-    worker: &'c Worker<'n>,
-    desk: &'c Desk<'c>,
-}
-
-impl Phases<'_, '_> {
-    /// Waits for `done`, which is asked whenever this coroutine is woken; for `at`; or for the
-    /// interruption of the run.
-    async fn until(&self, at: Option<Instant>, done: impl Fn() -> bool) {
-        if let Some(at) = at {
-            self.conn.set_alarm(at);
-        }
-        poll_fn(|_| {
-            let due = at.is_some_and(|at| self.worker.net.now() >= at);
-            if due || done() || self.desk.interrupted() { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-
-    /// Opens the connections: the idle ones, then those that are measured.
-    async fn open(&self) {
-        let worker = self.worker;
-        self.spawn(worker.idle, true).await;
-        self.spawn(worker.measured, worker.plan.opens_early()).await;
-    }
-
-    async fn spawn(&self, count: u32, connects: bool) {
-        let Worker { net, opening, .. } = self.worker;
-        let batch = (OPENED_PER_MILLISECOND / self.worker.share.workers).max(1);
-        let mut left = count;
-        while left > 0 && !self.desk.interrupted() {
-            let room =
-                if connects { left.min(batch).min(OPENING_AT_ONCE - opening.get()) } else { left };
-            for _ in 0..room {
-                net.spawn();
-            }
-            opening.set(opening.get() + if connects { room } else { 0 });
-            left -= room;
-            self.until(Some(net.now() + Duration::from_millis(1)), || false).await;
-        }
-        self.until(None, || opening.get() == 0).await;
-    }
-
-    /// Waits for the beginning of the window; `None`: there will be none.
-    async fn started(&self) -> Option<Instant> {
-        self.until(None, || self.desk.start().is_some() || self.desk.may_close()).await;
-        let start = self.desk.start()?;
-        self.until(Some(start), || false).await;
-        (!self.desk.interrupted()).then_some(start)
-    }
-
-    /// Spends the window, until its end or that of the last request.
-    async fn keep_schedule(&self) {
-        let worker = self.worker;
-        let mut pacer = worker.plan.pace.pacer(worker.share, worker.plan.seed);
-        let start = worker.start.get();
-        let mut next = pacer.as_mut().map(|pacer| start + pacer.next_start());
-        let mut tick = start + TICK;
-        while !self.desk.interrupted() && !worker.has_finished() {
-            let now = Instant::now();
-            if let (Some(pacer), Some(due)) = (&mut pacer, &mut next) {
-                worker.hand_out_due(pacer.as_mut(), due, now);
-            }
-            if worker.end.get().is_some_and(|end| now >= end) {
-                return;
-            }
-            if now >= tick {
-                self.desk.progress(&worker.account.borrow());
-                tick = now + TICK;
-            }
-            let next = next.filter(|_| !worker.schedule_over.get());
-            let wake = [next, worker.end.get()].into_iter().flatten().fold(tick, Instant::min);
-            self.until(Some(wake), || worker.has_finished()).await;
-        }
-    }
+    pub(super) control: Cell<Key>,
 }
 
 impl<'n> Worker<'n> {
-    fn new(net: &'n Net, plan: &'n Plan, share: Share) -> Worker<'n> {
+    pub(super) fn new(net: &'n Net, plan: &'n Plan, share: Share) -> Worker<'n> {
         let part = |total: u32| share.of(u64::from(total)) as u32;
         let measured = part(plan.connections);
         Worker {
@@ -264,7 +99,6 @@ impl<'n> Worker<'n> {
             end: Cell::new(None),
             quota: Cell::new(plan.requests.map_or(u64::MAX, |requests| share.of(requests))),
             open_loop: plan.pace.rate().is_some(),
-            schedule_over: Cell::new(false),
             seats: RefCell::new(vec![(Seat::Away, Key::WAKER); measured as usize]),
             free: RefCell::new(VecDeque::new()),
             backlog: RefCell::new(VecDeque::new()),
@@ -296,7 +130,7 @@ impl<'n> Worker<'n> {
     }
 
     /// Connections that are open, or will be opened when they are needed.
-    fn open_at_start(&self) -> u32 {
+    pub(super) fn open_at_start(&self) -> u32 {
         self.members.get() + self.account.borrow().connections.idle_held as u32
     }
 
@@ -315,13 +149,12 @@ impl<'n> Worker<'n> {
     /// A request for connection `seat`, if there is one to send `now`.
     pub(super) fn take(&self, seat: u32, now: impl FnOnce() -> Instant) -> Option<Ticket> {
         if !self.open_loop {
-            let quota = self.quota.get();
             let running = self.phase.get() == Phase::Running;
-            if !running || quota == 0 || self.end.get().is_some_and(|end| now() >= end) {
+            if !running || self.end.get().is_some_and(|end| now() >= end) {
                 return None;
             }
-            if quota != u64::MAX {
-                self.quota.set(quota - 1);
+            if !self.take_from_quota() {
+                return None;
             }
             self.busy.set(self.busy.get() + 1);
             return Some(Ticket { due: None, waited: false });
@@ -373,6 +206,12 @@ impl<'n> Worker<'n> {
         self.settle();
     }
 
+    /// An attempt to connect begins.
+    pub(super) fn connecting(&self) {
+        self.connecting.set(self.connecting.get() + 1);
+    }
+
+    /// An attempt to connect is over.
     pub(super) fn connected(&self) {
         self.connecting.set(self.connecting.get() - 1);
         self.wake_control_at_the_end();
@@ -386,18 +225,19 @@ impl<'n> Worker<'n> {
 
     /// Whether the window is over before its time: everything that was asked for has been done, or
     /// nobody is left to do it.
-    fn has_finished(&self) -> bool {
-        let asked_all = if self.open_loop {
-            self.schedule_over.get() && self.backlog.borrow().is_empty()
-        } else {
-            self.quota.get() == 0
-        };
+    pub(super) fn has_finished(&self) -> bool {
+        let asked_all = self.quota.get() == 0 && self.backlog.borrow().is_empty();
         self.busy.get() == 0 && (asked_all || self.is_deserted())
+    }
+
+    /// Whether nothing is under way any more.
+    pub(super) fn is_settled(&self) -> bool {
+        self.busy.get() == 0 && self.connecting.get() == 0
     }
 
     /// Nobody is left, and nobody will come back, to do what the run is for: to send requests, or
     /// to be held.
-    fn is_deserted(&self) -> bool {
+    pub(super) fn is_deserted(&self) -> bool {
         let held = self.account.borrow().connections.idle_held;
         match (self.measured, self.idle) {
             (0, 0) => false,
@@ -406,7 +246,7 @@ impl<'n> Worker<'n> {
         }
     }
 
-    fn begin(&self, start: Instant) {
+    pub(super) fn begin(&self, start: Instant) {
         self.start.set(start);
         self.end.set(self.plan.duration.map(|duration| start + duration));
         self.phase.set(Phase::Running);
@@ -422,7 +262,7 @@ impl<'n> Worker<'n> {
     }
 
     /// Ends the window and returns when that was: at its time if it has one and it has come.
-    fn finish(&self) -> Instant {
+    pub(super) fn finish(&self) -> Instant {
         let now = Instant::now();
         let end = self.end.get().map_or(now, |end| end.min(now));
         self.end.set(Some(end));
@@ -431,20 +271,30 @@ impl<'n> Worker<'n> {
         end
     }
 
+    /// Whether there still are requests to schedule.
+    pub(super) fn is_scheduling(&self) -> bool {
+        self.quota.get() > 0
+    }
+
     /// Gives out every request that is due; `next` is the start of the first that is not.
-    fn hand_out_due(&self, pacer: &mut dyn Pacer, next: &mut Instant, now: Instant) {
-        let start = self.start.get();
+    pub(super) fn hand_out_due(&self, pacer: &mut dyn Pacer, next: &mut Instant, now: Instant) {
         while *next <= now && self.end.get().is_none_or(|end| *next < end) {
-            if self.quota.get() == 0 {
-                break;
-            }
-            if self.quota.get() != u64::MAX {
-                self.quota.set(self.quota.get() - 1);
+            if !self.take_from_quota() {
+                return;
             }
             self.hand_out(*next, now);
-            *next = start + pacer.next_start();
+            *next = self.start.get() + pacer.next_start();
         }
-        self.schedule_over.set(self.quota.get() == 0);
+    }
+
+    /// Counts one request off those that are left; `false`: none is.
+    fn take_from_quota(&self) -> bool {
+        match self.quota.get() {
+            0 => return false,
+            u64::MAX => {}
+            quota => self.quota.set(quota - 1),
+        }
+        true
     }
 
     fn hand_out(&self, due: Instant, now: Instant) {
@@ -469,7 +319,12 @@ impl<'n> Worker<'n> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use mech::net::{Executor, NetOptions};
+
     use super::*;
+    use crate::load::client;
     use crate::load::pace::Pace;
     use crate::load::plan::Options;
     use crate::load::target::Method;
@@ -514,7 +369,6 @@ mod tests {
                 coroutine
             })
             .unwrap();
-        println!("a connection's coroutine: {} bytes", size.get());
         assert!((1..=640).contains(&size.get()), "{}", size.get());
     }
 

@@ -1,0 +1,210 @@
+//! The coroutine that takes a worker through the phases of a run: open, wait for the start, keep the
+//! schedule, let the last replies come, close.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use mech::net::{Conn, Executor, Net, NetOptions};
+use mech::process;
+
+use super::account::Account;
+use super::backlog;
+use super::client;
+use super::conductor::{Desk, Report};
+use super::pace::Share;
+use super::plan::Plan;
+use super::worker::{Phase, Worker};
+
+/// What came of a worker.
+pub(super) struct Outcome {
+    pub(super) account: Account,
+    pub(super) window: Window,
+}
+
+/// How a worker's window went; all zero if it had none.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Window {
+    /// CPU time of the worker's thread in it, and how long it lasted.
+    pub(super) cpu: Duration,
+    pub(super) wall: Duration,
+    /// It ended because nobody was left.
+    pub(super) deserted: bool,
+}
+
+/// First attempts to connect that may be in progress at once, and that may begin per millisecond.
+const OPENING_AT_ONCE: u32 = 64;
+const OPENED_PER_MILLISECOND: u32 = 16;
+
+/// How many connections may wait in a server's accept queue before no more are opened; looked at
+/// when so many have been opened since the last look. The smallest queues in use hold 128.
+const WAITING_AT_MOST: u32 = 64;
+
+/// How often a queue that is too long is looked at again.
+const QUEUE_LOOK: Duration = Duration::from_millis(10);
+
+/// How often a worker looks up from its window to say how far it is.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Runs one worker on the calling thread.
+///
+/// # Errors
+/// What the kernel says of the dispatch mechanism.
+pub(super) fn run(plan: &Plan, share: Share, desk: &Desk<'_>) -> io::Result<Outcome> {
+    // Best effort: without it, sends are up to 50 µs late, which is measured as slip.
+    let _ = process::sharpen_timers();
+    let options = NetOptions {
+        input_capacity: 64 * 1024,
+        timer_resolution: (plan.timeout / 50)
+            .clamp(Duration::from_millis(1), Duration::from_millis(100)),
+        ..NetOptions::new(plan.mechanism)
+    };
+    let net = Net::open(&options)?;
+    let worker = Worker::new(&net, plan, share);
+    let window = Cell::new(Window::default());
+    let mut executor = Executor::new(&net, Duration::ZERO);
+    executor.service(|conn| control(conn, &worker, desk, &window));
+    let mut number = 0;
+    executor.run(|conn| {
+        number += 1;
+        client::run(conn, &worker, number - 1)
+    })?;
+    let mut account = worker.account.into_inner();
+    account.in_flight = worker.in_flight.get();
+    Ok(Outcome { account, window: window.get() })
+}
+
+/// The phases of a run, on one worker.
+async fn control(conn: Conn<'_>, worker: &Worker<'_>, desk: &Desk<'_>, window: &Cell<Window>) {
+    worker.control.set(conn.key());
+    desk.tell(Report::Up(worker.net.remote(), conn.key()));
+    let phases = Phases { conn, worker, desk };
+    phases.open().await;
+    desk.tell(Report::Ready { opened: worker.open_at_start() });
+    if let Some(start) = phases.started().await {
+        let cpu = process::thread_cpu_time();
+        worker.begin(start);
+        phases.keep_schedule().await;
+        let end = worker.finish();
+        window.set(Window {
+            cpu: process::thread_cpu_time() - cpu,
+            wall: end.saturating_duration_since(start),
+            deserted: worker.is_deserted(),
+        });
+        desk.tell(Report::Measured { end });
+    }
+    phases.until(None, || worker.is_settled() && desk.may_close()).await;
+    // The executor drops every coroutine, which closes its connection; those that are resumed once
+    // more before that see that nothing is left to do.
+    worker.phase.set(Phase::Over);
+    worker.net.stop();
+}
+
+struct Phases<'c, 'n> {
+    conn: Conn<'n>,
+    worker: &'c Worker<'n>,
+    desk: &'c Desk<'c>,
+}
+
+impl Phases<'_, '_> {
+    /// Waits for `done`, which is asked whenever this coroutine is woken; for `at`; or for the
+    /// interruption of the run.
+    async fn until(&self, at: Option<Instant>, done: impl Fn() -> bool) {
+        if let Some(at) = at {
+            self.conn.set_alarm(at);
+        }
+        poll_fn(|_| {
+            let due = at.is_some_and(|at| self.worker.net.now() >= at);
+            if due || done() || self.desk.interrupted() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Opens the connections: the idle ones, then those that are measured; and lets the server
+    /// accept them.
+    async fn open(&self) {
+        let worker = self.worker;
+        self.spawn(worker.idle, true).await;
+        self.spawn(worker.measured, worker.plan.opens_early()).await;
+        let waiting = self.accepted(0).await;
+        worker.account.borrow_mut().connections.unaccepted = waiting.into();
+    }
+
+    async fn spawn(&self, count: u32, connects: bool) {
+        let Worker { net, opening, .. } = self.worker;
+        if !connects {
+            for _ in 0..count {
+                net.spawn();
+            }
+            return;
+        }
+        let batch = (OPENED_PER_MILLISECOND / self.worker.share.workers).max(1);
+        let mut left = count;
+        let mut unseen = 0;
+        while left > 0 && !self.desk.interrupted() {
+            let room = left.min(batch).min(OPENING_AT_ONCE - opening.get());
+            for _ in 0..room {
+                net.spawn();
+            }
+            opening.set(opening.get() + room);
+            left -= room;
+            unseen += room;
+            self.until(Some(net.now() + Duration::from_millis(1)), || false).await;
+            if unseen >= WAITING_AT_MOST {
+                unseen = 0;
+                self.accepted(WAITING_AT_MOST).await;
+            }
+        }
+        self.until(None, || opening.get() == 0).await;
+    }
+
+    /// Waits until at most so many connections wait to be accepted, as far as that can be seen, but
+    /// not longer than the time-out; returns how many do.
+    async fn accepted(&self, at_most: u32) -> u32 {
+        let Worker { net, plan, .. } = self.worker;
+        let patience = net.now() + plan.timeout;
+        loop {
+            let queues = plan.origins.iter().filter_map(|origin| backlog::waiting(origin.address));
+            let waiting = queues.max().unwrap_or(0);
+            if waiting <= at_most || net.now() >= patience || self.desk.interrupted() {
+                return waiting;
+            }
+            self.until(Some(net.now() + QUEUE_LOOK), || false).await;
+        }
+    }
+
+    /// Waits for the beginning of the window; `None`: there will be none.
+    async fn started(&self) -> Option<Instant> {
+        self.until(None, || self.desk.start().is_some() || self.desk.may_close()).await;
+        let start = self.desk.start()?;
+        self.until(Some(start), || false).await;
+        (!self.desk.interrupted()).then_some(start)
+    }
+
+    /// Spends the window, until its end or that of the last request.
+    async fn keep_schedule(&self) {
+        let worker = self.worker;
+        let mut pacer = worker.plan.pace.pacer(worker.share, worker.plan.seed);
+        let start = worker.start.get();
+        let mut next = pacer.as_mut().map(|pacer| start + pacer.next_start());
+        let mut tick = start + TICK;
+        while !self.desk.interrupted() && !worker.has_finished() {
+            let now = Instant::now();
+            if let (Some(pacer), Some(next)) = (&mut pacer, &mut next) {
+                worker.hand_out_due(pacer.as_mut(), next, now);
+            }
+            if worker.end.get().is_some_and(|end| now >= end) {
+                return;
+            }
+            if now >= tick {
+                self.desk.progress(&worker.account.borrow());
+                tick = now + TICK;
+            }
+            let next = next.filter(|_| worker.is_scheduling());
+            let wake = [next, worker.end.get()].into_iter().flatten().fold(tick, Instant::min);
+            self.until(Some(wake), || worker.has_finished()).await;
+        }
+    }
+}
