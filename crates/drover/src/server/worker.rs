@@ -16,10 +16,14 @@ use super::site::{Content, LIMITS, Site, TimeOuts};
 use super::stats::Counters;
 use super::{Config, Source, connection};
 
-/// Bodies up to this length are read and sent with their head by one call when the choice of the
-/// file backend is ours. A read of 1 KiB costs less than the second call that lends the page, one of
-/// 16 KiB costs a third more; they cross between 4 and 5 KiB.
-const IN_MEMORY_MOST: u64 = 4 * 1024;
+/// Bodies up to this length that are not kept are read and sent with their head by one call when the
+/// choice of the file backend is ours. A read of 1 KiB costs less than the second call that lends
+/// the page, one of 16 KiB costs a third more; they cross between 4 and 5 KiB.
+const READ_MOST: u64 = 4 * 1024;
+
+/// Files up to this length are kept as bytes, not as descriptors: at 16 KiB their copy costs a little
+/// more than the second call, and a quarter of what a descriptor counts in the cache.
+const KEPT_MOST: u64 = 16 * 1024;
 
 /// What a worker is made of.
 pub(super) struct Plan {
@@ -77,11 +81,14 @@ fn content(config: &Config) -> Content {
         Source::Fixed(size) => Content::Fixed(Fixed::new(*size)),
         Source::Directory(root) => {
             // A backend that is asked for by name moves every body itself.
-            let in_memory = if config.files.is_none() { IN_MEMORY_MOST } else { 0 };
-            let options =
-                FileOptions { in_memory, cache: config.cache, revalidate: config.revalidate };
+            let unless_named = |most| if config.files.is_none() { most } else { 0 };
+            let options = FileOptions {
+                in_memory: unless_named(KEPT_MOST),
+                cache: config.cache,
+                revalidate: config.revalidate,
+            };
             let files = Box::new(Files::new(Arc::clone(root), options));
-            Content::Files { files, in_memory }
+            Content::Files { files, in_memory: unless_named(READ_MOST) }
         }
     }
 }
