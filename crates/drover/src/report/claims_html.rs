@@ -14,6 +14,7 @@ pub(super) fn render(out: &mut String, section: &Section) {
         .claims
         .iter()
         .map(|claim| (claim, claims::judge(claim, section.results)))
+        .filter(|(_, judgements)| !judgements.is_empty())
         .collect();
     out.push_str("<h2>Published claims, judged here</h2>\n");
     tally(out, judged.iter().flat_map(|(_, judgements)| judgements));

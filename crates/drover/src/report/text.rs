@@ -6,7 +6,7 @@ use crate::lab::claims::{self, Judgement};
 use crate::lab::experiment::Experiment;
 use crate::lab::results::Results;
 
-/// Says of each claim for which mechanisms it holds.
+/// Says of each claim for which of the measured mechanisms it holds.
 ///
 /// # Errors
 /// When the experiment that the results carry does not parse: it is from another version.
@@ -14,8 +14,12 @@ pub fn summary(results: &Results) -> anyhow::Result<String> {
     let experiment = Experiment::parse(&results.experiment, &results.experiment_file)?;
     let mut out = format!("{} ({})\n", experiment.title, experiment.source);
     for claim in &experiment.claims {
+        let judgements = claims::judge(claim, results);
+        if judgements.is_empty() {
+            continue;
+        }
         let _ = writeln!(out, "({}) {}", claim.id, claim.text);
-        for judgement in claims::judge(claim, results) {
+        for judgement in judgements {
             let _ = writeln!(out, "    {}", line(&judgement));
         }
     }
