@@ -65,8 +65,7 @@ impl Wheel {
         deadline_of: impl Fn(&mut S) -> &mut Deadline,
         mut due: impl FnMut(u32, &mut S),
     ) {
-        let elapsed = now.saturating_duration_since(self.start);
-        let now = (elapsed.as_nanos() / self.resolution.as_nanos()) as Tick;
+        let now = (self.elapsed(now) / self.resolution.as_nanos() as u64) as Tick;
         while let Some(tick) = self.next.filter(|&tick| tick <= now) {
             self.current = tick;
             let mut bucket = std::mem::take(&mut self.buckets[tick as usize % BUCKETS]);
@@ -106,8 +105,12 @@ impl Wheel {
     }
 
     fn tick_after(&self, at: Instant) -> Tick {
-        let elapsed = at.saturating_duration_since(self.start);
-        elapsed.as_nanos().div_ceil(self.resolution.as_nanos()) as Tick
+        self.elapsed(at).div_ceil(self.resolution.as_nanos() as u64) as Tick
+    }
+
+    /// Nanoseconds since the wheel began; 64 bits of them are 584 years.
+    fn elapsed(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.start).as_nanos() as u64
     }
 }
 
