@@ -106,7 +106,7 @@ impl Output {
         self.body_sent += count - head;
     }
 
-    fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.head.clear();
         self.head_sent = 0;
         self.body = Body::None;

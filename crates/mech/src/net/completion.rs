@@ -71,16 +71,14 @@ enum Work {
     Connect {
         _address: Box<SocketAddrAny>,
     },
-    /// Held for the kernel, which reads all of it.
-    Send {
-        output: Output,
-        _message: Option<Box<Message>>,
-    },
+    /// Boxed because few connections are sending at a time, and because the
+    /// kernel reads the header and the parts where they are.
+    Send(Box<Sending>),
 }
 
-/// A sendmsg(2) header with its two parts; boxed because the kernel reads both
-/// at submission.
-struct Message {
+/// An output that the kernel is sending, with room for a sendmsg(2) header.
+struct Sending {
+    output: Output,
     header: libc::msghdr,
     parts: [libc::iovec; 2],
 }
@@ -112,6 +110,7 @@ struct Received {
     next: BufferId,
 }
 
+#[expect(clippy::vec_box, reason = "the kernel points into the boxes")]
 pub(crate) struct CompletionDriver {
     ring: Ring,
     /// Dropped by hand, when the kernel is done with them.
@@ -119,6 +118,8 @@ pub(crate) struct CompletionDriver {
     received: Vec<Received>,
     requests: Vec<Request>,
     free: Vec<RequestId>,
+    /// Kept for reuse.
+    spare: Vec<Box<Sending>>,
     states: Vec<State>,
     /// Connections taken from a listener's backlog and not asked for yet.
     accepted: Vec<(u32, VecDeque<OwnedFd>)>,
@@ -126,18 +127,32 @@ pub(crate) struct CompletionDriver {
     waker: Arc<Waker>,
 }
 
-impl Message {
-    fn new(head: &[u8], body: &[u8]) -> Box<Message> {
+impl Sending {
+    fn new() -> Box<Sending> {
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: a msghdr of zeroes is one without address, parts and control data.
+        let header: libc::msghdr = unsafe { std::mem::zeroed() };
+        Box::new(Sending { output: Output::default(), header, parts: [nothing; 2] })
+    }
+
+    /// The request that sends what is left of the output. It points into this
+    /// box, and into heap memory that the output owns or shares.
+    fn entry(&mut self, fd: types::Fd) -> squeue::Entry {
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let head = self.output.head_left();
+        let Body::Shared(body) = &self.output.body else {
+            let send = opcode::Send::new(fd, head.as_ptr(), head.len() as u32);
+            return send.flags(flags).build();
+        };
+        let body = &body[self.output.body_sent as usize..];
         let part = |bytes: &[u8]| libc::iovec {
             iov_base: bytes.as_ptr().cast_mut().cast(),
             iov_len: bytes.len(),
         };
-        // SAFETY: a msghdr of zeroes is one without address, parts and control data.
-        let header: libc::msghdr = unsafe { std::mem::zeroed() };
-        let mut message = Box::new(Message { header, parts: [part(head), part(body)] });
-        message.header.msg_iov = message.parts.as_mut_ptr();
-        message.header.msg_iovlen = message.parts.len();
-        message
+        self.parts = [part(head), part(&body[..body.len().min(SEND_MOST)])];
+        self.header.msg_iov = self.parts.as_mut_ptr();
+        self.header.msg_iovlen = self.parts.len();
+        opcode::SendMsg::new(fd, &raw const self.header).flags(flags as u32).build()
     }
 }
 
@@ -158,6 +173,7 @@ impl CompletionDriver {
             received: vec![Received { start: 0, end: 0, next: NO_BUFFER }; usize::from(BUFFERS)],
             requests: Vec::new(),
             free: Vec::new(),
+            spare: Vec::new(),
             states: Vec::new(),
             accepted: Vec::new(),
             files,
@@ -254,24 +270,10 @@ impl CompletionDriver {
     /// Hands `output` to the kernel in one request.
     fn submit_send(&mut self, key: Key, slot: &Slot, output: &mut Output) -> io::Result<()> {
         let fd = types::Fd(descriptor(slot)?);
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-        let output = std::mem::take(output);
-        let head = output.head_left();
-        let (entry, message) = match &output.body {
-            Body::Shared(body) => {
-                let body = &body[output.body_sent as usize..];
-                let body = &body[..body.len().min(SEND_MOST)];
-                let message = Message::new(head, body);
-                let header = &raw const message.header;
-                (opcode::SendMsg::new(fd, header).flags(flags as u32).build(), Some(message))
-            }
-            _ => {
-                (opcode::Send::new(fd, head.as_ptr(), head.len() as u32).flags(flags).build(), None)
-            }
-        };
-        // Moving the output into the request moves neither the vector's heap
-        // memory nor the shared body's.
-        let send = self.submit(key, Work::Send { output, _message: message }, entry)?;
+        let mut sending = self.spare.pop().unwrap_or_else(Sending::new);
+        std::mem::swap(&mut sending.output, output);
+        let entry = sending.entry(fd);
+        let send = self.submit(key, Work::Send(sending), entry)?;
         self.states[key.slot as usize].send = send;
         Ok(())
     }
@@ -388,16 +390,20 @@ impl CompletionDriver {
         }
         state.send = NONE;
         match work {
-            Work::Send { mut output, .. } => {
+            Work::Send(mut sending) => {
                 state.sent = Some(result);
-                output.sent(u64::try_from(result).unwrap_or(0));
+                sending.output.sent(u64::try_from(result).unwrap_or(0));
                 if let Some(place) = &mut slot.output {
-                    // Written meanwhile: it comes after what is left.
-                    if place.head.is_empty() || !output.is_empty() {
-                        output.head.extend_from_slice(&place.head);
-                        **place = output;
+                    // What was written meanwhile comes after what is left.
+                    if !sending.output.is_empty() {
+                        sending.output.head.extend_from_slice(&place.head);
+                    }
+                    if !sending.output.is_empty() || place.is_empty() {
+                        std::mem::swap(&mut **place, &mut sending.output);
                     }
                 }
+                sending.output.reset();
+                self.spare.push(sending);
             }
             Work::Connect { .. } => state.sent = Some(result),
             _ => {}
