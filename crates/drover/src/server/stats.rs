@@ -58,7 +58,7 @@ pub struct Statistics {
     pub replies_4xx: u64,
     /// Replies with a status of 500 to 599.
     pub replies_5xx: u64,
-    /// Bytes handed to the kernel, heads included.
+    /// Bytes of the replies that the kernel took to their end, heads included.
     pub bytes_sent: u64,
     /// Connections that an error ended: reset by the peer, or a file cut short.
     pub errors: u64,
