@@ -74,10 +74,10 @@ impl Section<'_> {
     fn render(&self) -> String {
         let mut out = String::new();
         self.head(&mut out);
+        self.warnings(&mut out);
         claims_html::render(&mut out, self);
         self.ranking(&mut out);
         self.figures(&mut out);
-        self.warnings(&mut out);
         self.table_of_points(&mut out);
         self.differences(&mut out);
         self.machine(&mut out);
@@ -249,7 +249,7 @@ impl Section<'_> {
         if warnings.is_empty() {
             return;
         }
-        out.push_str("<h2>Warnings</h2>\n<ul>\n");
+        out.push_str("<h2>Before you believe it</h2>\n<ul>\n");
         for warning in warnings {
             let _ = writeln!(out, "<li>{}</li>", escape(&warning));
         }
