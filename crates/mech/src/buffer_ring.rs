@@ -17,9 +17,6 @@ use crate::ring::Ring;
 /// The one group that a worker's ring has.
 pub(crate) const GROUP: u16 = 0;
 
-/// The number of a buffer within its group.
-pub(crate) type BufferId = u16;
-
 /// A registered group of equal buffers, and the ring in which free ones are
 /// offered to the kernel.
 pub(crate) struct BufferRing {
@@ -61,19 +58,19 @@ impl BufferRing {
 
     /// The `len` received bytes of buffer `id`, which the kernel has handed out
     /// and which was not given back yet.
-    pub(crate) fn bytes(&self, id: BufferId, start: usize, len: usize) -> &[u8] {
-        assert!(id < self.entries && start + len <= self.size, "a buffer's bytes lie in it");
+    pub(crate) fn bytes(&self, id: u16, len: usize) -> &[u8] {
+        assert!(id < self.entries && len <= self.size, "a buffer's bytes lie in it");
         // SAFETY: within the mapping by the assertion; anonymous memory is
         // initialised; the kernel does not write to a buffer that it has handed
         // out until `give_back`, which needs `&mut self`.
         unsafe {
-            let at = self.map.as_ptr().add(self.buffers_at + usize::from(id) * self.size + start);
+            let at = self.map.as_ptr().add(self.buffers_at + usize::from(id) * self.size);
             std::slice::from_raw_parts(at, len)
         }
     }
 
     /// Offers buffer `id` to the kernel again.
-    pub(crate) fn give_back(&mut self, id: BufferId) {
+    pub(crate) fn give_back(&mut self, id: u16) {
         assert!(id < self.entries, "a buffer of this group");
         let address =
             self.map.as_ptr() as u64 + (self.buffers_at + usize::from(id) * self.size) as u64;

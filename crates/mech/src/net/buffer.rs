@@ -36,6 +36,15 @@ impl Input {
         &mut self.bytes[self.end..]
     }
 
+    /// Copies as much of `bytes` as there is room for, and says how much that was.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> usize {
+        let spare = self.spare();
+        let count = spare.len().min(bytes.len());
+        spare[..count].copy_from_slice(&bytes[..count]);
+        self.received(count);
+        count
+    }
+
     pub(crate) fn received(&mut self, count: usize) {
         self.end += count;
         debug_assert!(self.end <= self.bytes.len());

@@ -1,8 +1,10 @@
 //! The net contract over completions: io_uring does the transfers.
 //!
-//! A connection has one multishot receive armed for as long as it lives; what
-//! it receives waits, in provided buffers, until the coroutine asks. A send is
-//! one request with `MSG_WAITALL`. Requests are queued and submitted together
+//! A connection has one multishot receive armed for as long as it lives. What it
+//! receives is copied from the kernel's provided buffer to the connection's own
+//! as soon as it is reported, so that no connection can keep the buffers that
+//! all share; one that sends faster than its coroutine asks is not received from
+//! until that has caught up. A send is one request with `MSG_WAITALL`. Requests are queued and submitted together
 //! by the turn's one io_uring_enter(2), which also waits.
 //!
 //! What the kernel works on belongs to the request, not to the connection: a
@@ -11,7 +13,7 @@
 //! by the worker's file backend, with plain system calls, because sendfile(2)
 //! has no request and splice(2)'s is always punted to a kernel thread.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -23,9 +25,9 @@ use io_uring::{cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use rustix::net::SocketAddrAny;
 
-use super::buffer::{Body, Input, Output};
+use super::buffer::{Body, Input, Output, Pool};
 use super::driver::{Driver, Origin, Slot};
-use crate::buffer_ring::{BufferId, BufferRing, GROUP};
+use crate::buffer_ring::{BufferRing, GROUP};
 use crate::fileio::FileIo;
 use crate::key::Key;
 use crate::ring::Ring;
@@ -34,9 +36,8 @@ use crate::waker::Waker;
 /// Index of a request; it travels as `user_data`.
 type RequestId = u32;
 
-/// No request, and no buffer.
-const NONE: u32 = u32::MAX;
-const NO_BUFFER: BufferId = BufferId::MAX;
+/// No request.
+const NONE: RequestId = RequestId::MAX;
 
 /// The `user_data` of requests that nobody waits for: cancellations and closes.
 const NOBODY: u64 = u64::MAX;
@@ -90,32 +91,24 @@ struct State {
     receive: RequestId,
     /// The send, connect or wait for writability under way.
     send: RequestId,
-    /// First and last of the received buffers, linked through `received`.
-    first: BufferId,
-    last: BufferId,
-    /// How the stream ended: 0 or −errno, after the buffers.
+    /// Received bytes that no fill has reported yet.
+    fresh: u32,
+    /// How the stream ended: 0 or −errno, after the bytes.
     end: Option<i32>,
     /// The result of the last send or connect that nobody has asked for yet.
     sent: Option<i32>,
 }
 
-const IDLE: State =
-    State { receive: NONE, send: NONE, first: NO_BUFFER, last: NO_BUFFER, end: None, sent: None };
-
-/// What a received buffer holds, and which comes after it.
-#[derive(Clone, Copy)]
-struct Received {
-    start: u16,
-    end: u16,
-    next: BufferId,
-}
+const IDLE: State = State { receive: NONE, send: NONE, fresh: 0, end: None, sent: None };
 
 #[expect(clippy::vec_box, reason = "the kernel points into the boxes")]
 pub(crate) struct CompletionDriver {
     ring: Ring,
     /// Dropped by hand, when the kernel is done with them.
     buffers: ManuallyDrop<BufferRing>,
-    received: Vec<Received>,
+    /// What did not fit into the input buffers of connections whose receive was
+    /// cancelled for it, by slot.
+    overflow: HashMap<u32, Vec<u8>>,
     requests: Vec<Request>,
     free: Vec<RequestId>,
     /// Kept for reuse.
@@ -170,7 +163,7 @@ impl CompletionDriver {
         let mut driver = CompletionDriver {
             ring,
             buffers: ManuallyDrop::new(buffers),
-            received: vec![Received { start: 0, end: 0, next: NO_BUFFER }; usize::from(BUFFERS)],
+            overflow: HashMap::new(),
             requests: Vec::new(),
             free: Vec::new(),
             spare: Vec::new(),
@@ -242,29 +235,16 @@ impl CompletionDriver {
         Ok(())
     }
 
-    /// Moves received bytes into `input`; gives back the buffers that it empties.
-    fn drain(&mut self, slot: u32, input: &mut Input) -> usize {
-        let state = &mut self.states[slot as usize];
-        let mut total = 0;
-        while state.first != NO_BUFFER {
-            let id = state.first;
-            let held = &mut self.received[usize::from(id)];
-            let spare = input.spare();
-            let count = spare.len().min(usize::from(held.end - held.start));
-            if count == 0 {
-                break;
-            }
-            let start = usize::from(held.start);
-            spare[..count].copy_from_slice(self.buffers.bytes(id, start, count));
-            input.received(count);
-            total += count;
-            held.start += count as u16;
-            if held.start == held.end {
-                state.first = held.next;
-                self.buffers.give_back(id);
+    /// Moves what did not fit before into `input`.
+    fn catch_up(&mut self, slot: u32, input: &mut Input) {
+        if let Some(mut waiting) = self.overflow.remove(&slot) {
+            let moved = input.append(&waiting);
+            self.states[slot as usize].fresh += moved as u32;
+            waiting.drain(..moved);
+            if !waiting.is_empty() {
+                self.overflow.insert(slot, waiting);
             }
         }
-        total
     }
 
     /// Hands `output` to the kernel in one request.
@@ -305,6 +285,7 @@ impl CompletionDriver {
     fn complete(
         &mut self,
         slots: &mut [Slot],
+        pool: &mut Pool,
         completion: &cqueue::Entry,
     ) -> io::Result<Option<u32>> {
         let (result, flags) = (completion.result(), completion.flags());
@@ -320,7 +301,10 @@ impl CompletionDriver {
         let state = self.states.get(key.slot as usize).copied().unwrap_or(IDLE);
         let ours = alive && (state.receive == id || state.send == id);
         match &self.requests[id as usize].work {
-            Work::Receive => self.receive_completed(key.slot, ours, result, flags),
+            Work::Receive => {
+                let slot = if ours { slots.get_mut(key.slot as usize) } else { None };
+                self.receive_completed(key.slot, slot, pool, completion);
+            }
             Work::Accept => self.accept_completed(key.slot, ours, result),
             Work::Wake => self.waker.drain()?,
             _ => {}
@@ -337,25 +321,47 @@ impl CompletionDriver {
         Ok(ours.then_some(key.slot))
     }
 
-    fn receive_completed(&mut self, slot: u32, ours: bool, result: i32, flags: u32) {
-        if let Some(id) = cqueue::buffer_select(flags) {
-            if !ours || result <= 0 {
-                self.buffers.give_back(id);
-            } else {
-                self.received[usize::from(id)] =
-                    Received { start: 0, end: result as u16, next: NO_BUFFER };
-                let state = &mut self.states[slot as usize];
-                match state.first {
-                    NO_BUFFER => state.first = id,
-                    _ => self.received[usize::from(state.last)].next = id,
-                }
-                self.states[slot as usize].last = id;
+    /// Takes in what a connection has received: `slot` is `None` if it is gone.
+    fn receive_completed(
+        &mut self,
+        index: u32,
+        slot: Option<&mut Slot>,
+        pool: &mut Pool,
+        completion: &cqueue::Entry,
+    ) {
+        let (result, id) = (completion.result(), cqueue::buffer_select(completion.flags()));
+        if let Some(slot) = slot {
+            if let (Some(id), Ok(count)) = (id, usize::try_from(result)) {
+                self.keep(index, slot, pool, id, count);
+            }
+            // Out of buffers, or cancelled to hold back a sender, is no end: the
+            // receive is armed again when the coroutine asks.
+            if result <= 0 && ![-libc::ENOBUFS, -libc::ECANCELED].contains(&result) {
+                self.states[index as usize].end = Some(result);
             }
         }
-        // Out of buffers is no end: the receive is armed again when the
-        // coroutine asks, and by then buffers have come back.
-        if ours && result <= 0 && result != -libc::ENOBUFS {
-            self.states[slot as usize].end = Some(result);
+        if let Some(id) = id {
+            self.buffers.give_back(id);
+        }
+    }
+
+    /// Copies the first `count` bytes of buffer `id` to the connection.
+    fn keep(&mut self, index: u32, slot: &mut Slot, pool: &mut Pool, id: u16, count: usize) {
+        let bytes = self.buffers.bytes(id, count);
+        let state = &mut self.states[index as usize];
+        let mut kept = 0;
+        if !self.overflow.contains_key(&index) {
+            kept = slot.input.get_or_insert_with(|| pool.take_input()).append(bytes);
+            state.fresh += kept as u32;
+        }
+        if kept < count {
+            let waiting = self.overflow.entry(index).or_default();
+            let first = waiting.is_empty();
+            waiting.extend_from_slice(&bytes[kept..]);
+            if first {
+                let receive = state.receive;
+                self.cancel(receive);
+            }
         }
     }
 
@@ -470,12 +476,7 @@ impl Driver for CompletionDriver {
         let state = std::mem::replace(&mut self.states[key.slot as usize], IDLE);
         self.cancel(state.receive);
         self.cancel(state.send);
-        let mut next = state.first;
-        while next != NO_BUFFER {
-            let id = next;
-            next = self.received[usize::from(id)].next;
-            self.buffers.give_back(id);
-        }
+        self.overflow.remove(&key.slot);
         self.accepted.retain(|(owner, _)| *owner != key.slot);
         let close = opcode::Close::new(types::Fd(fd.as_raw_fd())).build().user_data(NOBODY);
         // SAFETY: a close points to no memory, and the descriptor is given up here.
@@ -526,9 +527,13 @@ impl Driver for CompletionDriver {
         slot: &mut Slot,
         input: &mut Input,
     ) -> Poll<io::Result<usize>> {
-        let count = self.drain(key.slot, input);
-        if count > 0 {
-            return Poll::Ready(Ok(count));
+        self.catch_up(key.slot, input);
+        let fresh = std::mem::take(&mut self.states[key.slot as usize].fresh);
+        if fresh > 0 {
+            return Poll::Ready(Ok(fresh as usize));
+        }
+        if input.spare().is_empty() {
+            return Poll::Ready(Err(io::ErrorKind::StorageFull.into()));
         }
         let state = &self.states[key.slot as usize];
         match state.end {
@@ -573,12 +578,13 @@ impl Driver for CompletionDriver {
     fn turn(
         &mut self,
         slots: &mut [Slot],
+        pool: &mut Pool,
         timeout: Option<Duration>,
         resume: &mut Vec<u32>,
     ) -> io::Result<()> {
         self.ring.wait(timeout)?;
         while let Some(completion) = self.ring.completion() {
-            if let Some(slot) = self.complete(slots, &completion)? {
+            if let Some(slot) = self.complete(slots, pool, &completion)? {
                 resume.push(slot);
             }
         }

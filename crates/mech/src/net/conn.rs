@@ -68,10 +68,6 @@ impl<'n> Conn<'n> {
             }
             let slot = &mut inner.slots[index as usize];
             let mut input = slot.input.take().unwrap_or_else(|| inner.pool.take_input());
-            if input.spare().is_empty() {
-                slot.input = Some(input);
-                return Poll::Ready(Err(io::ErrorKind::StorageFull.into()));
-            }
             let polled = inner.driver.poll_fill(self.key, slot, &mut input);
             if input.is_empty() {
                 inner.pool.give_input(input);

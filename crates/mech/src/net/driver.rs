@@ -16,7 +16,7 @@ use std::time::Duration;
 use bitflags::bitflags;
 use rustix::net::SocketAddrAny;
 
-use super::buffer::{Input, Output};
+use super::buffer::{Input, Output, Pool};
 use super::timers::Deadline;
 use crate::dispatch::{Interest, Ready};
 use crate::key::Key;
@@ -90,7 +90,8 @@ pub(crate) trait Driver {
         address: &SocketAddrAny,
     ) -> Poll<io::Result<()>>;
 
-    /// Receives into `input`; 0 is the end of the stream.
+    /// Receives into `input`; 0 is the end of the stream. `StorageFull`: there is
+    /// no room in it.
     fn poll_fill(
         &mut self,
         key: Key,
@@ -112,10 +113,12 @@ pub(crate) trait Driver {
     fn look_once_more(&mut self, slot: &mut Slot);
 
     /// Waits, at most `timeout`, and names the slots whose coroutines should
-    /// ask again.
+    /// ask again. What arrives by itself goes into a buffer of the slot's, from
+    /// `pool`.
     fn turn(
         &mut self,
         slots: &mut [Slot],
+        pool: &mut Pool,
         timeout: Option<Duration>,
         resume: &mut Vec<u32>,
     ) -> io::Result<()>;

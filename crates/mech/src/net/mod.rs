@@ -343,7 +343,7 @@ impl Inner {
 
     fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let mut events = std::mem::take(&mut self.events);
-        let turned = self.driver.turn(&mut self.slots, timeout, &mut events);
+        let turned = self.driver.turn(&mut self.slots, &mut self.pool, timeout, &mut events);
         for index in events.drain(..) {
             self.resume(index);
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 
-use super::buffer::{Body, Input, Output};
+use super::buffer::{Body, Input, Output, Pool};
 use super::driver::{Driver, Flags, Origin, Slot};
 use crate::dispatch::{Dispatcher, Event, Features, Interest, Readiness, Ready};
 use crate::fileio::FileIo;
@@ -156,6 +156,9 @@ impl Driver for ReadinessDriver {
             let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
             let spare = input.spare();
             let room = spare.len();
+            if room == 0 {
+                return Poll::Ready(Err(io::ErrorKind::StorageFull.into()));
+            }
             match rustix::net::recv(fd, spare, RecvFlags::empty()) {
                 Ok((_, count)) => {
                     input.received(count);
@@ -214,6 +217,7 @@ impl Driver for ReadinessDriver {
     fn turn(
         &mut self,
         slots: &mut [Slot],
+        _pool: &mut Pool,
         timeout: Option<Duration>,
         resume: &mut Vec<u32>,
     ) -> io::Result<()> {

@@ -101,3 +101,96 @@ fn slots_and_descriptors_are_reused_without_confusion() {
         }
     });
 }
+
+/// Senders that nobody reads from must not use up what the others receive with.
+#[test]
+fn floods_that_are_not_read_leave_the_others_alone() {
+    on_every_mechanism(|mechanism| {
+        let worker =
+            Worker::start(NetOptions::new(mechanism), AcceptBatch::All, |conn| async move {
+                assert_ne!(conn.fill().await.unwrap(), 0);
+                if conn.io(|io| (0, io.input[0] == b'e')) {
+                    conn.io(|io| (0, io.output.extend_from_slice(io.input)));
+                    conn.io(|io| (io.input.len(), ()));
+                    conn.send(Body::None, None).await.unwrap();
+                    return echo(conn).await;
+                }
+                let net = conn.net();
+                std::future::poll_fn(|_| match net.stopping() {
+                    true => std::task::Poll::Ready(()),
+                    false => std::task::Poll::Pending,
+                })
+                .await;
+            });
+        let floods: Vec<_> = (0..40)
+            .map(|_| {
+                let mut stream = worker.connect();
+                stream.set_nonblocking(true).unwrap();
+                while stream.write(&[b'f'; 64 * 1024]).is_ok() {}
+                stream
+            })
+            .collect();
+        let mut other = worker.connect();
+        for _ in 0..20 {
+            other.write_all(b"echo").unwrap();
+            let mut back = [0; 4];
+            other.read_exact(&mut back).unwrap();
+            assert_eq!(&back, b"echo");
+        }
+        drop(floods);
+    });
+}
+
+/// What was held back of a sender that was faster than its reader is not lost.
+#[test]
+fn a_sender_that_was_held_back_is_read_to_its_end() {
+    on_every_mechanism(|mechanism| {
+        let (go, gone) = mpsc::channel::<()>();
+        let gone = std::sync::Arc::new(std::sync::Mutex::new(gone));
+        let worker = Worker::start(NetOptions::new(mechanism), AcceptBatch::All, move |conn| {
+            let gone = std::sync::Arc::clone(&gone);
+            async move {
+                let mut sum = conn.fill().await.unwrap() as u64;
+                // Not until the peer cannot send any more does it read on.
+                while gone.lock().unwrap().try_recv().is_err() {
+                    conn.yield_now().await;
+                }
+                let mut check = 0u64;
+                loop {
+                    check = conn.io(|io| {
+                        let add =
+                            |sum: u64, &byte: &u8| sum.wrapping_mul(31).wrapping_add(byte.into());
+                        (io.input.len(), io.input.iter().fold(check, add))
+                    });
+                    match conn.fill().await.unwrap() {
+                        0 => break,
+                        count => sum += count as u64,
+                    }
+                }
+                conn.io(|io| (0, io.output.extend_from_slice(&sum.to_le_bytes())));
+                conn.io(|io| (0, io.output.extend_from_slice(&check.to_le_bytes())));
+                conn.send(Body::None, None).await.unwrap();
+            }
+        });
+        let mut stream = worker.connect();
+        stream.set_nonblocking(true).unwrap();
+        let (mut sum, mut check, mut next) = (0u64, 0u64, 0u8);
+        loop {
+            let piece: Vec<u8> =
+                (0..50_000u32).map(|at| next.wrapping_add((at % 251) as u8)).collect();
+            let Ok(count) = stream.write(&piece) else { break };
+            sum += count as u64;
+            for &byte in &piece[..count] {
+                check = check.wrapping_mul(31).wrapping_add(byte.into());
+            }
+            next = next.wrapping_add(1);
+        }
+        go.send(()).unwrap();
+        stream.set_nonblocking(false).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut told = [0; 16];
+        stream.read_exact(&mut told).unwrap();
+        assert_eq!(told[..8], sum.to_le_bytes());
+        assert_eq!(told[8..], check.to_le_bytes());
+    });
+}
