@@ -107,8 +107,9 @@ pub fn criterion(judge: &Judge, results: &Results) -> String {
             1.0 + by_more_than.0
         ),
         Judge::Flat { within } => format!(
-            "Effect: value {ends}, along the Theil–Sen line. Holds if the interval lies within \
-             {:.2} … {:.2}; a slope that merely cannot be told from zero is not enough.",
+            "Effect: value {ends}, along the least-squares line of its logarithm, all request rates \
+             together. Holds if the interval lies within {:.2} … {:.2}; a slope that merely cannot \
+             be told from zero is not enough.",
             1.0 / (1.0 + within.0),
             1.0 + within.0
         ),
@@ -143,11 +144,13 @@ impl Judging<'_> {
                 let threshold = 1.0 + by_more_than.0;
                 Some((factor, verdict_within(&factor, threshold, f64::INFINITY)))
             }),
-            Judge::Flat { within } => self.at_each_rate(|rate| {
-                let factor = self.growth(rate, None)?;
+            Judge::Flat { within } => {
                 let margin = 1.0 + within.0;
-                Some((factor, verdict_within(&factor, 1.0 / margin, margin)))
-            }),
+                let found = self
+                    .common_growth()
+                    .map(|factor| (factor, verdict_within(&factor, 1.0 / margin, margin)));
+                vec![effect("all request rates".to_owned(), found)]
+            }
             Judge::Ratio { expected, within } => {
                 let margin = 1.0 + within.0;
                 let found = self.ratio_of_rates().map(|ratio| {
@@ -239,12 +242,14 @@ impl Judging<'_> {
                 levels.truncate(first + 1);
             }
         }
-        if !levels.iter().all(|(_, values)| values.len() >= FEWEST_REPEATS) {
-            return None;
-        }
-        let points: Vec<(f64, &[f64])> =
-            levels.iter().map(|(level, values)| (f64::from(*level), values.as_slice())).collect();
-        stats::growth_factor(&points, self.results.seed)
+        stats::growth_factor(&points(&levels)?, self.results.seed)
+    }
+
+    fn common_growth(&self) -> Option<Estimate> {
+        let rates = self.results.rate_levels();
+        let levels: Vec<_> = rates.into_iter().map(|rate| self.levels(rate)).collect();
+        let series: Vec<_> = levels.iter().map(|levels| points(levels)).collect::<Option<_>>()?;
+        stats::common_growth(&series, self.results.seed)
     }
 
     fn ratio_of_rates(&self) -> Option<Estimate> {
@@ -267,6 +272,16 @@ impl Judging<'_> {
         let after: Vec<&[f64]> = pairs.iter().map(|(_, high)| high.as_slice()).collect();
         stats::ratio(&before, &after, self.results.seed)
     }
+}
+
+/// The levels as the statistics take them; `None` if one of them has too few repeats.
+fn points(levels: &[(u32, Vec<f64>)]) -> Option<Vec<(f64, &[f64])>> {
+    levels
+        .iter()
+        .map(|(level, values)| {
+            (values.len() >= FEWEST_REPEATS).then_some((f64::from(*level), values.as_slice()))
+        })
+        .collect()
 }
 
 fn effect(place: String, found: Option<(Estimate, Verdict)>) -> Effect {

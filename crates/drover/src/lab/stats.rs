@@ -72,6 +72,47 @@ pub fn growth_factor(points: &[(f64, &[f64])], seed: u64) -> Option<Estimate> {
     })
 }
 
+/// By what factor `y` changes from the lowest to the highest `x`, all `series` together: for each,
+/// the least-squares slope of the mean logarithm of `y` over `x`, times the range of `x`; of these
+/// the mean, as a factor.
+///
+/// It uses every repeat of every point, so it tells a small change from none where medians of a few
+/// repeats cannot; logarithms keep one repeat that was disturbed from outweighing the others.
+/// `None` where [`growth_factor`] has none.
+pub fn common_growth(series: &[Vec<(f64, &[f64])>], seed: u64) -> Option<Estimate> {
+    let groups: Vec<&[f64]> = series.iter().flatten().map(|point| point.1).collect();
+    bootstrap(&groups, seed, |groups| {
+        let mut groups = groups.iter();
+        let mut changes = Vec::new();
+        for points in series {
+            let xs: Vec<f64> = points.iter().map(|point| point.0).collect();
+            let ys: Vec<f64> = groups
+                .by_ref()
+                .take(xs.len())
+                .map(|group| mean_log(group))
+                .collect::<Option<_>>()?;
+            changes.push(least_squares_slope(&xs, &ys)? * (xs.last()? - xs.first()?));
+        }
+        (!changes.is_empty()).then(|| mean(&changes).exp())
+    })
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn mean_log(values: &[f64]) -> Option<f64> {
+    let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    Some(mean(&logs)).filter(|mean| mean.is_finite())
+}
+
+fn least_squares_slope(xs: &[f64], ys: &[f64]) -> Option<f64> {
+    let (x, y) = (mean(xs), mean(ys));
+    let spread: f64 = xs.iter().map(|at| (at - x).powi(2)).sum();
+    let joint: f64 = std::iter::zip(xs, ys).map(|(at, value)| (at - x) * (value - y)).sum();
+    (spread > 0.0).then(|| joint / spread)
+}
+
 /// The median of the ratios of `after`'s points to `before`'s, each of a point's medians.
 ///
 /// `None` if the two have no pair of points, or a median in `before` is not positive.
@@ -127,6 +168,21 @@ fn bootstrap(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn common_growth_is_the_mean_factor_of_all_series() {
+        let flat = vec![(1.0, &[5.0, 5.0][..]), (2.0, &[5.0][..]), (3.0, &[5.0][..])];
+        let fourfold = vec![(1.0, &[1.0][..]), (2.0, &[2.0][..]), (3.0, &[4.0][..])];
+        let near = |estimate: Option<Estimate>, factor: f64| {
+            (estimate.unwrap().value - factor).abs() < 1e-9
+        };
+        assert!(near(common_growth(std::slice::from_ref(&flat), 1), 1.0));
+        assert!(near(common_growth(std::slice::from_ref(&fourfold), 1), 4.0));
+        assert!(near(common_growth(&[flat, fourfold], 1), 2.0));
+        assert_eq!(common_growth(&[vec![(1.0, &[5.0][..])]], 1), None);
+        assert_eq!(common_growth(&[vec![(1.0, &[0.0][..]), (2.0, &[1.0][..])]], 1), None);
+        assert_eq!(common_growth(&[], 1), None);
+    }
 
     #[test]
     fn the_median_of_odd_even_and_no_values() {
