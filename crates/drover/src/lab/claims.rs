@@ -114,7 +114,7 @@ pub fn criterion(judge: &Judge, results: &Results) -> String {
             1.0 + within.0
         ),
         Judge::Ratio { expected, within } => format!(
-            "Effect: value at the highest rate ÷ at the lowest, median over connections. Holds if \
+            "Effect: value at the highest rate ÷ at the lowest, mean over connections. Holds if \
              the interval lies within {:.2} … {:.2}.",
             expected / (1.0 + within.0),
             expected * (1.0 + within.0)
