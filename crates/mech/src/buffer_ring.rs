@@ -76,10 +76,10 @@ impl BufferRing {
             self.map.as_ptr() as u64 + (self.buffers_at + usize::from(id) * self.size) as u64;
         let place = usize::from(self.tail & (self.entries - 1));
         self.tail = self.tail.wrapping_add(1);
-        // SAFETY: `place` is within the entries; the kernel reads an entry only
-        // after the tail has passed it, and this one lies outside head..tail. The
-        // tail is the aligned u16 of the first entry that the crate points to;
-        // only this thread writes it.
+        // The kernel reads an entry only after the tail has passed it. The tail is
+        // the aligned u16 of the first entry that the crate points to.
+        // SAFETY: `place` is within the entries and outside head..tail; only this
+        // thread writes entries and tail.
         unsafe {
             let entry = &mut *self.map.as_ptr().cast::<BufRingEntry>().add(place);
             entry.set_addr(address);
