@@ -281,7 +281,7 @@ impl CompletionDriver {
         }
     }
 
-    /// Takes in one completion; `true`: its owner's coroutine should ask again.
+    /// Takes in one completion, and names the slot whose coroutine should ask again.
     fn complete(
         &mut self,
         slots: &mut [Slot],

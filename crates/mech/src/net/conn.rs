@@ -134,14 +134,6 @@ impl<'n> Conn<'n> {
         })
     }
 
-    /// Bytes written to the output and not sent yet.
-    #[must_use]
-    pub fn output_len(&self) -> usize {
-        self.with(|inner, index| {
-            inner.slots[index as usize].output.as_ref().map_or(0, |output| output.head_left().len())
-        })
-    }
-
     /// Sends the output, then `body`: [`Conn::queue`], then [`Conn::flush`].
     ///
     /// # Errors
