@@ -8,7 +8,7 @@ use mech::dispatch::Mechanism;
 
 use super::choice::{Choice, mechanism, mechanism_names};
 use super::duration;
-use super::load::say;
+use super::load::{MOST_CONNECTIONS, say};
 use crate::error::UsageError;
 use crate::load::pace::Pace;
 use crate::load::plan::Options;
@@ -23,7 +23,7 @@ pub(super) struct Args {
 
     /// Connections to hold
     #[arg(short, long, value_name = "N", default_value_t = 1000)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_CONNECTIONS))]
     connections: u32,
 
     /// How long to hold them [default: until SIGINT or SIGTERM]

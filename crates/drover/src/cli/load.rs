@@ -16,6 +16,9 @@ use crate::load::result::LoadResult;
 use crate::load::target::{Method, Url, parse_field};
 use crate::load::{self, Event, print_summary};
 
+/// More than a machine can have descriptors for, so that a typing error ends before it takes memory.
+pub(super) const MOST_CONNECTIONS: i64 = 4_000_000;
+
 /// Flags of `drover load`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -25,7 +28,7 @@ pub(super) struct Args {
 
     /// Connections that send requests
     #[arg(short, long, value_name = "N", default_value_t = 64)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_CONNECTIONS))]
     connections: u32,
 
     /// Requests per second, sent whether or not the server keeps up; without it, each connection
@@ -60,6 +63,7 @@ pub(super) struct Args {
 
     /// Idle connections to open before the others, and to hold beside them
     #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=MOST_CONNECTIONS))]
     idle: u32,
 
     /// Method of the requests

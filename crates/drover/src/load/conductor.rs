@@ -1,9 +1,9 @@
 //! Conducts the workers of a run from the main thread: start, end, interruption, progress.
 
 use std::io;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -59,8 +59,9 @@ pub enum Event {
 }
 
 /// What the conductor tells the workers, and how far they are.
-#[derive(Default)]
 struct Baton {
+    /// Passed by each worker when it has its own descriptors.
+    equipped: Barrier,
     start: OnceLock<Instant>,
     close: AtomicBool,
     interrupted: AtomicBool,
@@ -82,6 +83,12 @@ pub(super) struct Desk<'b> {
 }
 
 impl Desk<'_> {
+    /// Waits until every worker has the descriptors it needs for itself, so that the connections of
+    /// the first do not take those of the last.
+    pub(super) fn wait_until_all_are_equipped(&self) {
+        self.baton.equipped.wait();
+    }
+
     pub(super) fn tell(&self, report: Report) {
         // The conductor listens until every worker has ended.
         let _ = self.reports.send(report);
@@ -129,8 +136,11 @@ pub(super) fn conduct(
     listener: &mut dyn FnMut(Event) -> io::Result<()>,
 ) -> anyhow::Result<Run> {
     let baton = Baton {
+        equipped: Barrier::new(plan.threads as usize),
+        start: OnceLock::new(),
+        close: AtomicBool::new(false),
+        interrupted: AtomicBool::new(false),
         workers: (0..plan.threads).map(|_| Counts::default()).collect(),
-        ..Baton::default()
     };
     let (reports, inbox) = channel();
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;

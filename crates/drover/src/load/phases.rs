@@ -61,7 +61,9 @@ pub(super) fn run(plan: &Plan, share: Share, desk: &Desk<'_>) -> io::Result<Outc
             .clamp(Duration::from_millis(1), Duration::from_millis(100)),
         ..NetOptions::new(plan.mechanism)
     };
-    let net = Net::open(&options)?;
+    let net = Net::open(&options);
+    desk.wait_until_all_are_equipped();
+    let net = net?;
     let worker = Worker::new(&net, plan, share);
     let window = Cell::new(Window::default());
     let mut executor = Executor::new(&net, Duration::ZERO);

@@ -53,6 +53,8 @@ pub struct Options {
 pub(super) struct Plan {
     options: Options,
     pub(super) origins: Vec<Origin>,
+    /// What will go wrong, as far as it is known before the run.
+    pub(super) forebodings: Vec<String>,
 }
 
 impl std::ops::Deref for Plan {
@@ -79,15 +81,17 @@ impl Plan {
             ))
             .into());
         }
-        require_descriptors(total, options.threads)?;
+        let mut forebodings = Vec::from_iter(too_few_descriptors(total, options.threads)?);
         let mut origins = target::origins(&options.urls, options.method, &options.fields)?;
         let each = total.div_ceil(origins.len() as u32);
         let churn = options.calls_per_connection.is_some();
         for origin in &mut origins {
             let ports = target::local_ports();
-            origin.sources = Sources::find(origin.address.ip(), each, churn, ports)?;
+            let (sources, foreboding) = Sources::find(origin.address.ip(), each, churn, ports);
+            origin.sources = sources;
+            forebodings.extend(foreboding);
         }
-        Ok(Plan { options, origins })
+        Ok(Plan { options, origins, forebodings })
     }
 
     /// Whether all connections are opened before the window begins.
@@ -105,24 +109,30 @@ impl Plan {
     }
 }
 
-/// Raises the soft limit on descriptors as far as it goes, and refuses what does not fit.
+/// Raises the soft limit on descriptors as far as it goes, and says what will be missing. The run
+/// goes on without: attempts to connect that find no descriptor are counted.
 ///
 /// # Errors
-/// A [`UsageError`] that says how many there are and how many are needed.
-pub(super) fn require_descriptors(connections: u32, workers: u32) -> anyhow::Result<()> {
-    let needed =
-        u64::from(connections) + OWN_DESCRIPTORS + u64::from(workers) * DESCRIPTORS_PER_WORKER;
+/// A [`UsageError`] if there is room for no connection at all.
+fn too_few_descriptors(connections: u32, workers: u32) -> anyhow::Result<Option<String>> {
+    let own = OWN_DESCRIPTORS + u64::from(workers) * DESCRIPTORS_PER_WORKER;
     let available = process::raise_open_files_limit()
         .unwrap_or_else(|_| process::open_files_limit())
         .soft
         .unwrap_or(u64::MAX);
-    if needed > available {
+    let remedy = "raise the hard limit (ulimit -Hn)";
+    if own >= available {
         return Err(UsageError::new(format!(
-            "{connections} connections need {needed} descriptors and this process may have \
-             {available}: ask for fewer (--connections, --idle), or raise the hard limit \
-             (ulimit -Hn) first"
+            "--threads: {workers} threads need {own} descriptors beside their connections and \
+             this process may have {available}: ask for fewer, or {remedy} first"
         ))
         .into());
     }
-    Ok(())
+    let needed = own + u64::from(connections);
+    Ok((needed > available).then(|| {
+        format!(
+            "{connections} connections need {needed} descriptors and this process may have \
+             {available}: ask for fewer (--connections, --idle), or {remedy}"
+        )
+    }))
 }

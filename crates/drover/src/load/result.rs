@@ -359,7 +359,7 @@ fn export(times: &Times) -> String {
 
 /// What was seen, its likely cause, and what helps.
 fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let mut warnings = plan.forebodings.clone();
     let mut warn = |condition: bool, text: String| {
         if condition {
             warnings.push(text);

@@ -5,8 +5,6 @@ use std::rc::Rc;
 
 use anyhow::Context;
 
-use crate::error::UsageError;
-
 /// An `http://` URL, as far as a load generator needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
@@ -195,31 +193,34 @@ const USABLE_PORTS: f64 = 0.7;
 const CHURN_ADDRESSES: u32 = 32;
 
 impl Sources {
-    /// Finds a way to have `connections` at once from here to `target`; `churn`: they are opened
-    /// again and again.
+    /// Finds a way to have `connections` at once from here to `target`, and says if local ports will
+    /// run short all the same; `churn`: they are opened again and again.
     pub(super) fn find(
         target: IpAddr,
         connections: u32,
         churn: bool,
         ports: u32,
-    ) -> Result<Sources, UsageError> {
+    ) -> (Sources, Option<String>) {
         let usable = (f64::from(ports) * USABLE_PORTS) as u32;
         let is_ipv4_loopback = matches!(target, IpAddr::V4(address) if address.is_loopback());
         if connections <= usable && !(churn && is_ipv4_loopback) {
-            return Ok(Sources::Default);
+            return (Sources::Default, None);
         }
         if !is_ipv4_loopback {
-            return Err(UsageError::new(format!(
-                "--connections: {connections} connections to {target} need more than the \
-                 {usable} local ports to spare: ask for fewer, widen \
-                 net.ipv4.ip_local_port_range, or use a target in 127.0.0.0/8, for which the \
-                 source addresses are spread"
-            )));
+            let shortage = (connections > ports).then(|| {
+                format!(
+                    "{connections} connections to {target} need more than the {ports} local ports \
+                     there are: ask for fewer (--connections, --idle), widen \
+                     net.ipv4.ip_local_port_range, or use a target in 127.0.0.0/8, for which the \
+                     source addresses are spread"
+                )
+            });
+            return (Sources::Default, shortage);
         }
         let each = usable.max(1);
-        Ok(Sources::Spread {
-            each: if churn { each.min(connections.div_ceil(CHURN_ADDRESSES)).max(1) } else { each },
-        })
+        let each =
+            if churn { each.min(connections.div_ceil(CHURN_ADDRESSES)).max(1) } else { each };
+        (Sources::Spread { each }, None)
     }
 
     /// The source address of connection `number`; `None`: the kernel chooses.
@@ -310,16 +311,18 @@ mod tests {
     fn source_addresses_are_spread_when_ports_run_short() {
         let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
         let find = |target, connections, churn| Sources::find(target, connections, churn, 1000);
-        assert_eq!(find(loopback, 700, false).unwrap(), Sources::Default);
-        let spread = find(loopback, 701, false).unwrap();
+        assert_eq!(find(loopback, 700, false).0, Sources::Default);
+        let (spread, _) = find(loopback, 701, false);
         assert_eq!(spread, Sources::Spread { each: 700 });
         assert_eq!(spread.of(699), spread.of(0));
         assert_eq!(spread.of(700), Some("127.0.1.2:0".parse().unwrap()));
-        assert_eq!(find(loopback, 64, true).unwrap(), Sources::Spread { each: 2 });
+        assert_eq!(find(loopback, 64, true).0, Sources::Spread { each: 2 });
 
         let far = IpAddr::from([192, 0, 2, 1]);
-        assert_eq!(find(far, 700, true).unwrap(), Sources::Default);
-        let error = find(far, 701, false).unwrap_err().to_string();
-        assert!(error.contains("--connections") && error.contains("127.0.0.0/8"), "{error}");
+        assert_eq!(find(far, 1000, true), (Sources::Default, None));
+        let (sources, shortage) = find(far, 1001, false);
+        assert_eq!(sources, Sources::Default);
+        let shortage = shortage.unwrap();
+        assert!(shortage.contains("--connections") && shortage.contains("127.0.0.0/8"));
     }
 }

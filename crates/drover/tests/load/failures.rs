@@ -117,20 +117,40 @@ fn a_stalled_server_costs_its_time_once_and_no_request_is_lost() {
     assert!(run.float("/service_us/max") >= 300_000.0, "{}", run.json);
 }
 
-/// Connections beyond the descriptors are refused before anything is sent, with the number needed.
+/// Runs in a shell that sets `limit` first.
+fn limited(limit: &str, arguments: &[&str]) -> std::process::Output {
+    let command = format!("{limit}; exec \"$0\" load --json - \"$@\"");
+    let shell = ["-c", &command, env!("CARGO_BIN_EXE_drover")];
+    std::process::Command::new("sh").args(shell).args(arguments).output().unwrap()
+}
+
+/// Connections beyond the descriptors are failed attempts; the others do the run's work.
 #[test]
-fn too_few_descriptors_are_known_beforehand() {
+fn too_few_descriptors_are_counted_and_the_rest_goes_on() {
     let server = Server::always(Action::Reply(reply("200 OK", 1)));
-    let limited = "ulimit -n 26; exec \"$0\" load --json - \"$@\"";
-    let output = std::process::Command::new("sh")
-        .args(["-c", limited, env!("CARGO_BIN_EXE_drover"), &server.url(), "-c", "24"])
-        .output()
-        .unwrap();
+    for threads in ["1", "2"] {
+        let before = server.connections();
+        let arguments = [&server.url()[..], "-c", "24", "-n", "500", "-t", threads];
+        let run = finish(limited("ulimit -n 26", &arguments));
+        assert_eq!(run.status, Some(0), "{}", run.stderr);
+        assert_eq!(run.number("/replies"), 500, "{}", run.json);
+        let (opened, failed) =
+            (run.number("/connections/opened"), run.number("/connections/failed"));
+        assert_eq!((opened + failed, server.connections() - before), (24, opened));
+        assert_eq!(run.number("/errors/fd_unavailable"), failed, "{}", run.json);
+        assert_eq!(run.errors(), failed);
+        assert!(opened > 0 && failed > 0, "{}", run.json);
+        assert!(run.json["warnings"].to_string().contains("may have 26"), "{}", run.json);
+    }
+}
+
+#[test]
+fn no_descriptor_for_any_connection_is_known_beforehand() {
+    let output = limited("ulimit -n 26", &["http://127.0.0.1:9/", "-t", "9", "-c", "9"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    assert!(stderr.contains("36 descriptors") && stderr.contains("have 26"), "{stderr}");
-    assert_eq!(server.connections(), 0);
+    assert!(stderr.contains("--threads") && stderr.contains("may have 26"), "{stderr}");
 }
 
 #[test]

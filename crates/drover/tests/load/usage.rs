@@ -29,7 +29,7 @@ fn mistakes_name_the_flag_and_the_remedy() {
     refused(&["load", URL, "-c", "2", "-t", "3"], &["--threads", "--connections 2"]);
     refused(&["load", URL, "--dispatch", "kqueue"], &["--dispatch", "epoll"]);
     refused(&["load", URL, "--json", "/no/such/directory/x"], &["--json", "No such file"]);
-    refused(&["load", URL, "--idle", "4000000000"], &["descriptors", "--idle"]);
+    refused(&["load", URL, "--idle", "4000000000"], &["--idle", "4000000"]);
     refused(&["idle", "http://a b/"], &["percent-encoded"]);
     refused(&["idle", URL, "--every", "0"], &["--every"]);
 }
