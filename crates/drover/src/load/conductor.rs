@@ -15,6 +15,7 @@ use signal_hook::iterator::Signals;
 
 use super::account::Account;
 use super::pace::Share;
+use super::pauses;
 use super::phases::{self, Outcome, Window};
 use super::plan::Plan;
 use super::progress::Progress;
@@ -125,6 +126,8 @@ pub(super) struct Run {
     pub(super) cpu: Duration,
     /// The largest share of its window that a worker's thread was on a processor.
     pub(super) busiest: f64,
+    /// How long the whole process stood still from its beginning on.
+    pub(super) paused: Duration,
     pub(super) interrupted: bool,
     /// Whether the window ended because nobody was left in it.
     pub(super) deserted: bool,
@@ -145,13 +148,16 @@ pub(super) fn conduct(
     let (reports, inbox) = channel();
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     let stop_listening = signals.handle();
-    let (conducted, outcomes) = thread::scope(|scope| {
+    let (conducted, outcomes, paused) = thread::scope(|scope| {
         let interrupts = reports.clone();
         scope.spawn(move || {
             for _ in signals.forever() {
                 let _ = interrupts.send(Report::Interrupt);
             }
         });
+        let (running, over) = channel();
+        let start = &baton.start;
+        let watch = scope.spawn(move || pauses::watch(start, &over));
         let workers: Vec<_> = (0..plan.threads)
             .map(|worker| {
                 let desk =
@@ -167,20 +173,21 @@ pub(super) fn conduct(
         let mut conductor = Conductor::new(&baton, plan, listener);
         let conducted = conductor.listen(&inbox).map(|()| conductor);
         stop_listening.close();
+        drop(running);
         let outcomes: Vec<_> = workers
             .into_iter()
             .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect();
-        (conducted, outcomes)
+        (conducted, outcomes, watch.join().expect("it only waits"))
     });
     let outcomes = outcomes
         .into_iter()
         .collect::<io::Result<Vec<Outcome>>>()
         .with_context(|| format!("--dispatch {}: the mechanism failed", plan.mechanism.name))?;
-    Ok(sum_up(&conducted?, &outcomes))
+    Ok(sum_up(&conducted?, &outcomes, paused))
 }
 
-fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome]) -> Run {
+fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome], paused: Duration) -> Run {
     let mut account = Account::new();
     let mut busiest = 0.0f64;
     for outcome in outcomes {
@@ -197,6 +204,7 @@ fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome]) -> Run {
         window: conductor.end.zip(start).map_or(Duration::ZERO, |(end, &start)| end - start),
         cpu: outcomes.iter().map(|outcome| outcome.window.cpu).sum(),
         busiest,
+        paused,
         deserted: outcomes.iter().all(|outcome| outcome.window.deserted),
         interrupted: conductor.baton.interrupted.load(Ordering::Acquire),
     }

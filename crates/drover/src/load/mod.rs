@@ -4,7 +4,7 @@
 //! In reading order: [`plan`] is what a run is asked to do, [`pace`] when requests start, `target`
 //! what they ask of whom. `conductor` runs the workers; `phases` takes each through a run, `worker` is
 //! what its connections share, `client` is one of those, reads replies with `reader` and counts in
-//! `account`. [`result`] is what a run tells machines, `summary` what it tells people.
+//! `account`; `pauses` knows when none of them ran. [`result`] is what a run tells machines, `summary` what it tells people.
 
 mod account;
 mod backlog;
@@ -12,6 +12,7 @@ mod client;
 mod conductor;
 mod hold;
 pub mod pace;
+mod pauses;
 mod phases;
 pub mod plan;
 mod progress;
