@@ -46,7 +46,8 @@ impl Wheel {
         }
     }
 
-    /// Cancels; the entry dies when its tick comes.
+    /// Cancels. The entry stays until its tick comes, and serves whoever sets
+    /// the deadline before: also the slot's next owner.
     pub(crate) fn clear(&mut self, deadline: &mut Deadline) {
         deadline.due = 0;
     }
@@ -73,7 +74,7 @@ impl Wheel {
                 let owner = &mut slots[slot as usize];
                 let deadline = deadline_of(owner);
                 if deadline.entry != tick {
-                    // The slot has another owner, or an earlier entry by now.
+                    // The slot has had an earlier entry since.
                 } else if deadline.due == 0 {
                     deadline.entry = 0;
                 } else if deadline.due > tick {
