@@ -5,6 +5,7 @@
 //! An entry that has not been checked for a while is checked by one look at what its name leads to
 //! now, and a descriptor that is about to be sent from by one look at the file itself.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -55,6 +56,8 @@ pub(super) struct Entry {
     /// Under what name it was found.
     name: Box<[u8]>,
     stamp: Stamp,
+    /// The turn in which the open file was last seen to be as it was.
+    looked: Cell<Instant>,
 }
 
 /// Where an entry's bytes are, and the head of its usual reply if one was prepared.
@@ -95,7 +98,10 @@ impl Files {
         let in_time = now < *checked + self.options.revalidate;
         let file_as_it_was = match &entry.source {
             Source::Memory(_) => true,
+            // Once per turn: the replies of one turn are as good as simultaneous.
+            Source::File(..) if entry.looked.get() == now => true,
             Source::File(file, _) => {
+                entry.looked.set(now);
                 Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == entry.stamp)
             }
         };
@@ -129,7 +135,7 @@ impl Files {
         let open = self.root.open_file(&self.name).map_err(lost)?;
         match open.kind {
             FileKind::Regular => {
-                let mut entry = Entry::new(open, &self.name);
+                let mut entry = Entry::new(open, &self.name, now);
                 if self.options.cache > 0 {
                     let cost = entry.prepare(self.options.in_memory, date, seconds);
                     let entry = Rc::new(entry);
@@ -148,7 +154,7 @@ impl Files {
 }
 
 impl Entry {
-    fn new(open: OpenFile, name: &[u8]) -> Entry {
+    fn new(open: OpenFile, name: &[u8], now: Instant) -> Entry {
         let OpenFile { fd, stamp, .. } = open;
         let Stamp { len, modified, modified_nanos, inode, .. } = stamp;
         Entry {
@@ -158,6 +164,7 @@ impl Entry {
             content_type: mime::of(name),
             name: name.into(),
             stamp,
+            looked: Cell::new(now),
         }
     }
 
