@@ -26,6 +26,16 @@ pub enum Connection {
 }
 
 impl Connection {
+    /// The whole field, with the end of its line.
+    #[must_use]
+    pub fn field(self) -> Option<&'static [u8]> {
+        match self {
+            Connection::Implied => None,
+            Connection::KeepAlive => Some(b"Connection: keep-alive\r\n"),
+            Connection::Close => Some(b"Connection: close\r\n"),
+        }
+    }
+
     /// What to tell a client that spoke `version`, if the connection persists or not.
     pub fn new(version: Version, persists: bool) -> Self {
         match (persists, version) {
@@ -69,11 +79,8 @@ impl<'o> Head<'o> {
             head = head.field("Server", common.server.as_bytes());
         }
         head = head.field("Date", common.date);
-        match common.connection {
-            Connection::Implied => head,
-            Connection::KeepAlive => head.field("Connection", b"keep-alive"),
-            Connection::Close => head.field("Connection", b"close"),
-        }
+        head.out.extend_from_slice(common.connection.field().unwrap_or_default());
+        head
     }
 
     /// Any field.

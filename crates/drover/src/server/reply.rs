@@ -79,10 +79,25 @@ pub(super) fn usual_head(entry: &Entry, date: &DateText, now: u64) -> UsualHead 
     UsualHead { head_len: bytes.len(), bytes, date }
 }
 
-/// Answers the usual request for a file whose reply was prepared.
-pub(super) fn usual(entry: &Entry, usual: &UsualHead, date: &DateText, out: &mut Vec<u8>) -> Reply {
+/// Answers a plain GET of a file whose usual reply was prepared; a connection that is to be closed,
+/// or kept open for an HTTP/1.0 client, gets one field more.
+pub(super) fn usual(
+    entry: &Entry,
+    usual: &UsualHead,
+    date: &DateText,
+    connection: Connection,
+    out: &mut Vec<u8>,
+) -> Reply {
     let at = out.len() + usual.date;
-    out.extend_from_slice(&usual.bytes);
+    match connection.field() {
+        None => out.extend_from_slice(&usual.bytes),
+        Some(field) => {
+            let (head, end_and_body) = usual.bytes.split_at(usual.head_len - b"\r\n".len());
+            out.extend_from_slice(head);
+            out.extend_from_slice(field);
+            out.extend_from_slice(end_and_body);
+        }
+    }
     out[at..at + date.len()].copy_from_slice(date);
     let body = match &entry.source {
         Source::File(file, _) if entry.len > 0 => {

@@ -194,15 +194,12 @@ impl State {
             None => files.find(request.path, now, date, seconds),
         };
         match found {
-            Ok(Found::File(entry)) if connection == Connection::Implied && is_plain(request) => {
-                match entry.usual() {
-                    Some(usual) => reply::usual(&entry, usual, date, out),
-                    None => reply::file(&entry, request, &common, seconds, in_memory, out),
+            Ok(Found::File(entry)) => match entry.usual() {
+                Some(usual) if is_plain(request) => {
+                    reply::usual(&entry, usual, date, connection, out)
                 }
-            }
-            Ok(Found::File(entry)) => {
-                reply::file(&entry, request, &common, seconds, in_memory, out)
-            }
+                _ => reply::file(&entry, request, &common, seconds, in_memory, out),
+            },
             Ok(Found::Redirect { name, query }) => {
                 reply::redirect(name, query, &common, with_body, out)
             }
