@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, ipproto, sockopt,
@@ -17,11 +17,15 @@ pub struct ListenOptions {
     /// How many connections may wait to be accepted; the kernel caps it at
     /// `net.core.somaxconn`.
     pub backlog: i32,
+    /// `TCP_DEFER_ACCEPT`: a connection is handed over once its first bytes are here, so that the
+    /// first receive never waits. One that stays silent is handed over all the same, when the kernel
+    /// has repeated its SYN-ACK: after about a second. For protocols whose client speaks first.
+    pub defer: bool,
 }
 
 impl Default for ListenOptions {
     fn default() -> ListenOptions {
-        ListenOptions { reuse_port: false, backlog: 4096 }
+        ListenOptions { reuse_port: false, backlog: 4096, defer: false }
     }
 }
 
@@ -37,6 +41,9 @@ pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd
     let fd = for_bind(address)?;
     sockopt::set_socket_reuseport(&fd, options.reuse_port)?;
     sockopt::set_tcp_nodelay(&fd, true)?;
+    if options.defer {
+        set_option(&fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1)?;
+    }
     rustix::net::bind(&fd, &address)?;
     rustix::net::listen(&fd, options.backlog)?;
     Ok(fd)
@@ -73,7 +80,7 @@ pub fn for_connect(target: SocketAddr, source: Option<SocketAddr>) -> io::Result
     let fd = tcp(target)?;
     sockopt::set_tcp_nodelay(&fd, true)?;
     if let Some(source) = source {
-        bind_without_port(&fd)?;
+        set_option(&fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
         rustix::net::bind(&fd, &source)?;
     }
     Ok(fd)
@@ -101,18 +108,32 @@ fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?)
 }
 
-fn bind_without_port(fd: &OwnedFd) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
-    let on: libc::c_int = 1;
+/// Whether connections come out of this listener with their first bytes
+/// ([`ListenOptions::defer`]).
+pub(crate) fn defers(listener: BorrowedFd<'_>) -> bool {
+    let mut seconds: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: both pointers are to variables that outlive the call, and `len` is the first one's.
+    let known = crate::sys::syscall!(getsockopt(
+        listener.as_raw_fd(),
+        libc::IPPROTO_TCP,
+        libc::TCP_DEFER_ACCEPT,
+        (&raw mut seconds).cast(),
+        &raw mut len,
+    ));
+    known.is_ok() && seconds > 0
+}
+
+fn set_option(
+    fd: &OwnedFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the pointer is to a c_int that outlives the call, and the length says so.
-    crate::sys::syscall!(setsockopt(
-        fd.as_raw_fd(),
-        libc::IPPROTO_IP,
-        libc::IP_BIND_ADDRESS_NO_PORT,
-        (&raw const on).cast(),
-        size_of::<libc::c_int>() as libc::socklen_t,
-    ))
-    .map(drop)
+    crate::sys::syscall!(setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len))
+        .map(drop)
 }
 
 #[cfg(test)]

@@ -48,6 +48,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value = "all", value_parser = accept_batch)]
     accept_batch: AcceptBatch,
 
+    /// Whether a connection is taken over only once its first bytes are here, or after a second
+    /// without any (TCP_DEFER_ACCEPT): spares a wait per connection
+    #[arg(long, value_name = "WHETHER", default_value = "on", value_parser = ["on", "off"])]
+    defer_accept: String,
+
     #[arg(long, value_name = "B", default_value = "auto", value_parser = backend,
           help = backend_help())]
     files: Choice<Backend>,
@@ -120,6 +125,7 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
         listen: args.listen,
         dispatch: dispatch_options(mechanism, &args.overflow)?,
         accept_batch: args.accept_batch,
+        defer_accept: args.defer_accept == "on",
         files: args.files.0,
         cache: args.cache,
         revalidate: args.revalidate,

@@ -109,8 +109,8 @@ impl<'a> Processes<'a> {
         let mut command = Command::new(&self.program);
         command.args(["serve", "--dispatch", &point.mechanism, "--workers", "1"]);
         command.args(["--reply-size", &self.experiment.workload.reply_bytes.to_string()]);
-        // A connection may be idle for longer than a web server would allow.
-        command.args(["--listen", "127.0.0.1:0", "--idle-timeout", "0"]);
+        // A connection may be idle for longer than a web server would allow, and from the start.
+        command.args(["--listen", "127.0.0.1:0", "--idle-timeout", "0", "--defer-accept", "off"]);
         let command_line = words(&command);
         let mut process =
             Supervised::start("server", command, &self.placement.server, self.interrupted)?;

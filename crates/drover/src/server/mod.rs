@@ -56,6 +56,9 @@ pub struct Config {
     pub mechanism: &'static Mechanism,
     /// What the mechanism is told.
     pub dispatch: dispatch::Options,
+    /// Whether connections are taken over only when their first bytes are here
+    /// ([`ListenOptions::defer`]).
+    pub defer_accept: bool,
     /// How many connections are accepted per wait.
     pub accept_batch: AcceptBatch,
     /// What moves a file's bytes. `None`: small files are read and sent with their head, large ones
@@ -86,6 +89,7 @@ impl Config {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
             mechanism,
             dispatch: dispatch::Options::default(),
+            defer_accept: true,
             accept_batch: AcceptBatch::All,
             files: None,
             cache: 64 << 20,
@@ -266,18 +270,25 @@ fn bind(config: &Config) -> anyhow::Result<(Vec<SocketAddr>, Vec<Vec<OwnedFd>>)>
     let mut sockets: Vec<Vec<OwnedFd>> = (0..config.workers.get()).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
     for &asked in &config.listen {
-        addresses.push(bind_one(asked, &mut sockets).map_err(|error| cannot_listen(asked, error))?);
+        addresses.push(
+            bind_one(config, asked, &mut sockets).map_err(|error| cannot_listen(asked, error))?,
+        );
     }
     Ok((addresses, sockets))
 }
 
-fn bind_one(asked: SocketAddr, sockets: &mut [Vec<OwnedFd>]) -> io::Result<SocketAddr> {
+fn bind_one(
+    config: &Config,
+    asked: SocketAddr,
+    sockets: &mut [Vec<OwnedFd>],
+) -> io::Result<SocketAddr> {
     let reuse_port = sockets.len() > 1;
     if reuse_port && asked.port() != 0 {
         // Otherwise a second server of the same user would silently take half of the connections.
         socket::check_free(asked)?;
     }
-    let options = ListenOptions { reuse_port, ..ListenOptions::default() };
+    let options =
+        ListenOptions { reuse_port, defer: config.defer_accept, ..ListenOptions::default() };
     let mut address = asked;
     for worker in sockets {
         let socket = socket::listen(address, options)?;

@@ -459,7 +459,7 @@ impl Driver for CompletionDriver {
         }
         self.states[index] = IDLE;
         match origin {
-            Origin::Accepted => self.arm_receive(key, slot),
+            Origin::Accepted | Origin::AcceptedWithData => self.arm_receive(key, slot),
             Origin::Connecting => Ok(()),
             Origin::Listening => {
                 self.accepted.push((key.slot, VecDeque::new()));

@@ -35,6 +35,8 @@ bitflags! {
         const HANGUP = 8;
         /// Belongs to a task.
         const TAKEN = 16;
+        /// The mechanism knows its socket.
+        const ATTACHED = 32;
     }
 }
 
@@ -64,6 +66,8 @@ impl Slot {
 pub(crate) enum Origin {
     /// `accept4` returned it: connected, perhaps with data already.
     Accepted,
+    /// As `Accepted`, and data is almost certainly there: its listener defers.
+    AcceptedWithData,
     /// Made by us, not connected yet.
     Connecting,
     /// Listens.

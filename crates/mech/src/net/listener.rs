@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::num::NonZeroU32;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ pub enum AcceptBatch {
 /// A listening socket in the hands of its accept coroutine.
 pub struct Listener<'n> {
     conn: Conn<'n>,
+    /// What is known of the connections that it hands over.
+    origin: Origin,
 }
 
 /// How long a listener rests when there is no descriptor, memory or buffer for
@@ -37,10 +39,12 @@ impl<'n> Listener<'n> {
     /// What the mechanism says.
     pub fn open(net: &'n Net, socket: OwnedFd) -> io::Result<Listener<'n>> {
         let conn = net.task();
+        let defers = crate::socket::defers(socket.as_fd());
+        let origin = if defers { Origin::AcceptedWithData } else { Origin::Accepted };
         conn.with(|inner, index| {
             inner.open(conn.key(), socket, Origin::Listening).inspect_err(|_| inner.release(index))
         })?;
-        Ok(Listener { conn })
+        Ok(Listener { conn, origin })
     }
 
     pub(super) fn slot(&self) -> u32 {
@@ -70,7 +74,7 @@ impl<'n> Listener<'n> {
                 None => return Ok(()),
                 Some(accepted) => accepted,
             };
-            match accepted.and_then(|socket| net.adopt(socket)) {
+            match accepted.and_then(|socket| net.adopt_from(socket, self.origin)) {
                 Ok(_) => taken += 1,
                 Err(error) => match Errno::from_io_error(&error) {
                     // accept(2): pending network errors of the new socket are

@@ -216,9 +216,13 @@ impl Net {
     /// # Errors
     /// What the mechanism says when it is registered; the socket is closed.
     pub fn adopt(&self, socket: OwnedFd) -> io::Result<Key> {
+        self.adopt_from(socket, Origin::Accepted)
+    }
+
+    fn adopt_from(&self, socket: OwnedFd, origin: Origin) -> io::Result<Key> {
         let mut inner = self.inner.borrow_mut();
         let key = inner.take_slot();
-        if let Err(error) = inner.open(key, socket, Origin::Accepted) {
+        if let Err(error) = inner.open(key, socket, origin) {
             inner.release(key.slot);
             return Err(error);
         }
@@ -278,7 +282,7 @@ impl Inner {
         if slot.flags.contains(Flags::TAKEN) {
             slot.flags &= Flags::QUEUED;
             slot.generation = slot.generation.wrapping_add(1);
-            slot.deadline = timers::Deadline::default();
+            self.wheel.clear(&mut slot.deadline);
             self.live -= 1;
             self.free.push(index);
         }

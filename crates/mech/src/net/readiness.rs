@@ -39,6 +39,10 @@ impl ReadinessDriver {
 
     /// Says `Pending` until an event sets `bit` again.
     fn wait_for<T>(&mut self, key: Key, slot: &mut Slot, bit: Interest) -> Poll<io::Result<T>> {
+        if !slot.flags.contains(Flags::ATTACHED) {
+            self.attach(key, slot, bit)?;
+            return Poll::Pending;
+        }
         // What is known to be ready need not be reported.
         let known = Interest::from_bits_truncate(slot.ready.bits());
         let wanted = (slot.armed - known) | bit;
@@ -48,6 +52,14 @@ impl ReadinessDriver {
             slot.armed = wanted;
         }
         Poll::Pending
+    }
+
+    fn attach(&mut self, key: Key, slot: &mut Slot, interest: Interest) -> io::Result<()> {
+        let Some(fd) = &slot.fd else { return Err(Errno::BADF.into()) };
+        self.dispatcher.attach(fd.as_fd(), key, interest)?;
+        slot.armed = interest;
+        slot.flags |= Flags::ATTACHED;
+        Ok(())
     }
 
     /// Whether a receive that returned less than it could have shows that the
@@ -84,19 +96,22 @@ impl ReadinessDriver {
 
 impl Driver for ReadinessDriver {
     fn open(&mut self, key: Key, slot: &mut Slot, origin: Origin) -> io::Result<()> {
-        let Some(fd) = &slot.fd else { return Err(Errno::BADF.into()) };
-        let interest = match origin {
-            Origin::Accepted | Origin::Listening => Interest::READABLE,
-            Origin::Connecting => Interest::WRITABLE,
-        };
-        self.dispatcher.attach(fd.as_fd(), key, interest)?;
-        slot.armed = interest;
         slot.ready = Ready::empty();
-        slot.flags -= Flags::GUESSED | Flags::HANGUP;
-        if origin == Origin::Accepted {
-            slot.ready |= Ready::WRITABLE;
+        slot.flags -= Flags::GUESSED | Flags::HANGUP | Flags::ATTACHED;
+        let misses_earlier = self.features.contains(Features::MISSES_EARLIER);
+        match origin {
+            // A connection for a single request ends before it has to be waited for: the mechanism
+            // hears of it only if there is nothing to receive, or no room to send.
+            Origin::AcceptedWithData if !misses_earlier => {
+                slot.ready = Ready::READABLE | Ready::WRITABLE;
+                return Ok(());
+            }
+            Origin::Connecting => return self.attach(key, slot, Interest::WRITABLE),
+            Origin::Accepted | Origin::AcceptedWithData => slot.ready = Ready::WRITABLE,
+            Origin::Listening => {}
         }
-        if origin != Origin::Connecting && self.features.contains(Features::MISSES_EARLIER) {
+        self.attach(key, slot, Interest::READABLE)?;
+        if misses_earlier {
             slot.ready |= Ready::READABLE;
             slot.flags |= Flags::GUESSED;
         }
@@ -104,8 +119,11 @@ impl Driver for ReadinessDriver {
     }
 
     fn close(&mut self, key: Key, slot: &mut Slot) {
-        if let Some(fd) = slot.fd.take() {
-            // It is attached: `open` did that. Should the kernel disagree, closing still ends it.
+        if let Some(fd) = slot.fd.take()
+            && slot.flags.contains(Flags::ATTACHED)
+        {
+            slot.flags -= Flags::ATTACHED;
+            // Should the kernel disagree about it, closing still ends it.
             let _ = self.dispatcher.detach(fd.as_fd(), key);
         }
     }

@@ -51,7 +51,20 @@ impl Worker {
         S: Fn(Conn<'static>) -> F + Send + 'static,
         F: Future<Output = ()>,
     {
-        let socket = listen(([127, 0, 0, 1], 0).into(), ListenOptions::default()).unwrap();
+        Worker::start_on(ListenOptions::default(), options, batch, serve)
+    }
+
+    fn start_on<S, F>(
+        how: ListenOptions,
+        options: NetOptions,
+        batch: AcceptBatch,
+        serve: S,
+    ) -> Worker
+    where
+        S: Fn(Conn<'static>) -> F + Send + 'static,
+        F: Future<Output = ()>,
+    {
+        let socket = listen(([127, 0, 0, 1], 0).into(), how).unwrap();
         let address = local_address(socket.as_fd()).unwrap();
         let (send, receive) = mpsc::channel();
         let thread = thread::spawn(move || {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use mech::fileio;
 use mech::net::{AcceptBatch, Body, Conn, Net, NetOptions};
+use mech::socket::ListenOptions;
 
 use crate::{Worker, echo, on_every_mechanism};
 
@@ -91,6 +92,30 @@ fn a_body_larger_than_the_socket_buffers_arrives_whole() {
         let mut back = Vec::new();
         stream.read_to_end(&mut back).unwrap();
         assert!(back.starts_with(b"head") && back[4..] == expected[..]);
+    });
+}
+
+/// The mechanism hears of such a connection only when it has to wait: here for room to send, then
+/// for more to receive.
+#[test]
+fn a_connection_that_was_deferred_waits_in_both_directions() {
+    let message = pattern(16 << 20);
+    on_every_mechanism(|mechanism| {
+        let how = ListenOptions { defer: true, ..ListenOptions::default() };
+        let options = NetOptions::new(mechanism);
+        let worker = Worker::start_on(how, options, AcceptBatch::All, echo);
+        let mut stream = worker.connect();
+        let mut sender = stream.try_clone().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| sender.write_all(&message).unwrap());
+            let mut back = vec![0; message.len()];
+            stream.read_exact(&mut back).unwrap();
+            assert!(back == message);
+        });
+        stream.write_all(b"more").unwrap();
+        let mut back = [0; 4];
+        stream.read_exact(&mut back).unwrap();
+        assert_eq!(&back, b"more");
     });
 }
 
