@@ -5,9 +5,12 @@ mod accounts;
 #[path = "../schema/mod.rs"]
 mod checker;
 mod failures;
+mod faults;
+mod honesty;
 mod idle;
 mod run;
 mod schedules;
 mod schema;
 mod server;
+mod truth;
 mod usage;

@@ -1,14 +1,15 @@
-//! A server that does what a script says, and remembers what was done to it: the other side of
-//! every number that the generator reports.
+//! A server that does what a script says, and logs every connection and request: the other side of
+//! every number that the generator reports. A thread per connection and blocking calls: nothing of
+//! it is shared with what it tests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-/// What the server does with one request.
+/// What the server does with one request, once it has read it.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     /// Sends these bytes.
@@ -17,7 +18,11 @@ pub(crate) enum Action {
     ReplyAndClose(String),
     /// Sends them after a while.
     ReplyLate(Duration, String),
-    /// Closes with bytes unread, to which the kernel adds a reset (RFC 1122 section 4.2.2.13).
+    /// Sends one piece, and each further one after a while.
+    Drip(Duration, Vec<String>),
+    /// Sends these bytes and resets the connection.
+    ReplyAndReset(String),
+    /// Resets the connection.
     Reset,
     /// Never answers.
     Ignore,
@@ -29,39 +34,69 @@ pub(crate) fn reply(status: &str, length: usize) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}")
 }
 
-/// What happened, counted.
+/// One request, as the server saw it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    /// Which of all, from 0, in the order of arrival.
+    pub(crate) number: u64,
+    /// Which of the connections brought it, from 0, in the order of their acceptance.
+    pub(crate) connection: u64,
+    /// When its first byte was there.
+    pub(crate) arrived: Instant,
+    /// How many bytes it had.
+    pub(crate) bytes: u64,
+    /// When its answer began to be sent, if it has one.
+    pub(crate) answered: Option<Instant>,
+}
+
+/// What happened, counted while it happens.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
+struct Counts {
     connections: AtomicU64,
     requests: AtomicU64,
     request_bytes: AtomicU64,
 }
 
-/// The server; its threads end with the test process.
+/// Where the connection comes from that asks for the end of accepting.
+type Last = Mutex<Option<SocketAddr>>;
+
+/// The server; what still runs of it ends with the test process.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    log: Arc<Log>,
+    counts: Arc<Counts>,
+    last: Arc<Last>,
+    acceptor: JoinHandle<Vec<JoinHandle<Vec<Request>>>>,
 }
 
 type Script = dyn Fn(u64) -> Action + Send + Sync;
 
 impl Server {
-    /// Answers request `n` of all, counted from 0, as `script(n)` says.
+    /// Answers request `n` of all, counted from 0, as `script(n)` says; it is asked when the
+    /// request arrives.
     pub(crate) fn start(script: impl Fn(u64) -> Action + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let log = Arc::new(Log::default());
+        let counts = Arc::new(Counts::default());
+        let last = Arc::new(Last::default());
         let script: Arc<Script> = Arc::new(script);
-        let shared = Arc::clone(&log);
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let Ok(stream) = stream else { return };
-                shared.connections.fetch_add(1, Ordering::SeqCst);
-                let (log, script) = (Arc::clone(&shared), Arc::clone(&script));
-                thread::spawn(move || serve(stream, &log, &*script));
+        let (shared, end) = (Arc::clone(&counts), Arc::clone(&last));
+        let acceptor = thread::spawn(move || {
+            let mut threads = Vec::new();
+            while let Ok((stream, peer)) = listener.accept() {
+                if *end.lock().unwrap() == Some(peer) {
+                    break;
+                }
+                let connection = shared.connections.fetch_add(1, Ordering::SeqCst);
+                let (counts, script) = (Arc::clone(&shared), Arc::clone(&script));
+                threads.push(thread::spawn(move || {
+                    let mut log = Vec::new();
+                    let _ = serve(&stream, connection, &counts, &*script, &mut log);
+                    log
+                }));
             }
+            threads
         });
-        Server { address, log }
+        Server { address, counts, last, acceptor }
     }
 
     /// Answers every request with `action`.
@@ -74,41 +109,86 @@ impl Server {
     }
 
     pub(crate) fn connections(&self) -> u64 {
-        self.log.connections.load(Ordering::SeqCst)
+        self.counts.connections.load(Ordering::SeqCst)
     }
 
     pub(crate) fn requests(&self) -> u64 {
-        self.log.requests.load(Ordering::SeqCst)
+        self.counts.requests.load(Ordering::SeqCst)
     }
 
     pub(crate) fn request_bytes(&self) -> u64 {
-        self.log.request_bytes.load(Ordering::SeqCst)
+        self.counts.request_bytes.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many requests have arrived.
+    pub(crate) fn wait_for_requests(&self, count: u64) {
+        while self.requests() < count {
+            wait(Duration::from_millis(1));
+        }
+    }
+
+    /// Every request in the order of arrival, and how many connections there were: all of them,
+    /// because one that comes after the last is waited for. Their client must have ended.
+    pub(crate) fn log(self) -> (Vec<Request>, u64) {
+        let mut last = self.last.lock().unwrap();
+        let stream = TcpStream::connect(self.address).unwrap();
+        *last = Some(stream.local_addr().unwrap());
+        drop(last);
+        let connections = self.acceptor.join().unwrap();
+        let count = connections.len() as u64;
+        let mut log: Vec<Request> =
+            connections.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        log.sort_by_key(|request| request.number);
+        (log, count)
     }
 }
 
 /// One connection, until it ends or the script ends it.
-fn serve(mut stream: TcpStream, log: &Log, script: &Script) -> Option<()> {
+fn serve(
+    mut stream: &TcpStream,
+    connection: u64,
+    counts: &Counts,
+    script: &Script,
+    log: &mut Vec<Request>,
+) -> Option<()> {
     stream.set_nodelay(true).ok()?;
-    let mut input = BufReader::new(stream.try_clone().ok()?);
-    // The script is asked before anything is read: what stays unread makes a reset of a close.
-    while stream.peek(&mut [0]).ok()? > 0 {
-        let action = script(log.requests.fetch_add(1, Ordering::SeqCst));
-        if matches!(action, Action::Reset) {
-            return None;
-        }
+    let mut input = BufReader::new(stream);
+    while !input.fill_buf().ok()?.is_empty() {
+        let arrived = Instant::now();
+        let number = counts.requests.fetch_add(1, Ordering::SeqCst);
+        let action = script(number);
         let bytes = read_request(&mut input)?;
-        log.request_bytes.fetch_add(bytes, Ordering::SeqCst);
+        counts.request_bytes.fetch_add(bytes, Ordering::SeqCst);
+        if let Action::ReplyLate(after, _) = &action {
+            wait((arrived + *after).saturating_duration_since(Instant::now()));
+        }
+        let answered = (!matches!(action, Action::Reset | Action::Ignore)).then(Instant::now);
+        log.push(Request { number, connection, arrived, bytes, answered });
         match action {
-            Action::Reply(bytes) => stream.write_all(bytes.as_bytes()).ok()?,
-            Action::ReplyAndClose(bytes) => return stream.write_all(bytes.as_bytes()).ok(),
-            Action::ReplyLate(after, bytes) => {
-                wait(after);
+            Action::Reply(bytes) | Action::ReplyLate(_, bytes) => {
                 stream.write_all(bytes.as_bytes()).ok()?;
             }
-            Action::Reset | Action::Ignore => {}
+            Action::ReplyAndClose(bytes) => return stream.write_all(bytes.as_bytes()).ok(),
+            Action::ReplyAndReset(bytes) => {
+                stream.write_all(bytes.as_bytes()).ok()?;
+                return reset(stream);
+            }
+            Action::Reset => return reset(stream),
+            Action::Drip(rest, pieces) => {
+                for (index, piece) in pieces.iter().enumerate() {
+                    wait(if index > 0 { rest } else { Duration::ZERO });
+                    stream.write_all(piece.as_bytes()).ok()?;
+                }
+            }
+            Action::Ignore => {}
         }
     }
     None
+}
+
+/// Makes a reset of the close that comes (socket(7), SO_LINGER with no time to linger).
+fn reset(stream: &TcpStream) -> Option<()> {
+    rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).ok()
 }
 
 fn read_request(input: &mut impl BufRead) -> Option<u64> {
@@ -124,7 +204,7 @@ fn read_request(input: &mut impl BufRead) -> Option<u64> {
 }
 
 /// Lets time pass; nothing is ordered by it.
-fn wait(time: Duration) {
+pub(crate) fn wait(time: Duration) {
     let (_sender, receiver) = mpsc::channel::<()>();
     let _ = receiver.recv_timeout(time);
 }

@@ -1,0 +1,85 @@
+//! Against a server that fails in every way, alone and mixed, the generator's account is what the
+//! server's log says.
+
+use rustix::process::Signal;
+
+use crate::run::{Run, Running, load};
+use crate::server::Server;
+use crate::truth::{Account, FAULTS, Fault, drawn, faulty};
+
+/// Flags that make every fault one. The time-out is far from what a busy machine does to a reply.
+const STRICT: [&str; 4] = ["--expect-size", "100", "--timeout", "1s"];
+
+fn strict(server: &Server, more: &[&str]) -> Run {
+    load(&[&[&server.url()[..]], &STRICT[..], more].concat())
+}
+
+#[track_caller]
+fn agree(run: &Run, server: Server, faults: &[Fault], seed: u64) {
+    let (log, connections) = server.log();
+    let happened = Account::of_log(&log, connections, |number| drawn(faults, seed, number));
+    assert_eq!(Account::of_run(run), happened, "{faults:?} {seed}: {}", run.json);
+}
+
+#[test]
+fn every_fault_alone_is_counted_for_what_it_is() {
+    for fault in FAULTS {
+        let server = faulty(&[fault], 0);
+        let requests = if fault == Fault::Silence { "8" } else { "60" };
+        let run = strict(&server, &["-c", "8", "-n", requests]);
+        assert_eq!(run.number("/requests"), requests.parse::<u64>().unwrap());
+        agree(&run, server, &[fault], 0);
+    }
+}
+
+#[test]
+fn mixed_faults_are_counted_for_what_they_are() {
+    for (seed, more) in [
+        (1, &["-c", "16", "-n", "200"][..]),
+        (2, &["-c", "32", "-n", "200", "-t", "2"]),
+        (3, &["-c", "40", "-n", "200", "--rate", "400"]),
+        (4, &["-c", "40", "-n", "200", "--rate", "400", "--calls-per-connection", "3"]),
+        (5, &["-c", "16", "-d", "1500ms"]),
+    ] {
+        let server = faulty(&FAULTS, seed);
+        let run = strict(&server, more);
+        agree(&run, server, &FAULTS, seed);
+        if more.contains(&"-n") {
+            let scheduled = run.number("/requests") + run.json["unsent"].as_u64().unwrap_or(0);
+            assert_eq!(scheduled, 200, "{}", run.json);
+        }
+    }
+}
+
+#[test]
+fn every_mechanism_counts_mixed_faults_alike() {
+    // Without those that cost time.
+    let faults = &FAULTS[..FAULTS.len() - 1];
+    for mechanism in mech::dispatch::ALL {
+        if let Err(reason) = mechanism.probe() {
+            println!("skip {}: {reason}", mechanism.name);
+            continue;
+        }
+        let server = faulty(faults, 6);
+        let run = strict(&server, &["-c", "8", "-n", "200", "--dispatch", mechanism.name]);
+        agree(&run, server, faults, 6);
+    }
+}
+
+#[test]
+fn an_interruption_loses_nothing_that_was_counted() {
+    let server = faulty(&FAULTS, 7);
+    let url = server.url();
+    let arguments = [&[&url[..], "-c", "16", "-t", "2", "-d", "1h"], &STRICT[..]].concat();
+    let running = Running::start(&arguments);
+    server.wait_for_requests(200);
+    running.signal(Signal::INT);
+    let run = running.finish();
+    assert_eq!(run.status, Some(1), "{}", run.stderr);
+    assert!(run.json["warnings"].to_string().contains("interrupted"), "{}", run.json);
+    let (log, connections) = server.log();
+    let happened = Account::of_log(&log, connections, |number| drawn(&FAULTS, 7, number));
+    let said = Account::of_run(&run);
+    // Every request and connection is there; some of the answers were still on their way.
+    said.is_part_of(&happened, run.number("/in_flight"));
+}

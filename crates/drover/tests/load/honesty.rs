@@ -1,0 +1,75 @@
+//! The generator says of itself what it did not do right.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::run::{Running, load};
+use crate::server::{Action, Server, reply, wait};
+
+/// Stops a run for 0.7 s after its 100th request.
+fn stop_and_go_on(running: &Running, server: &Server) {
+    server.wait_for_requests(100);
+    running.signal(Signal::STOP);
+    wait(Duration::from_millis(700));
+    running.signal(Signal::CONT);
+}
+
+#[test]
+fn a_generator_that_was_stopped_says_that_it_was_late() {
+    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let running = Running::start(&[&server.url(), "-c", "20", "--rate", "200", "-n", "400"]);
+    stop_and_go_on(&running, &server);
+    let run = running.finish();
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    assert_eq!((run.number("/replies"), run.number("/unsent")), (400, 0));
+    assert!(run.float("/client/paused_us") >= 600_000.0, "{}", run.json);
+    // 140 were due meanwhile.
+    assert!(run.number("/late_starts") >= 120, "{}", run.json);
+    assert!(run.float("/client/slip_p99_us") >= 600_000.0, "{}", run.json);
+    for warning in ["the generator itself stood still for 0.", "by the generator's own fault"] {
+        assert!(run.json["warnings"].to_string().contains(warning), "{}", run.json);
+    }
+    // The server was not late: nobody who was asked in time waited, and its log says so too.
+    assert!(run.float("/service_us/p90") < 350_000.0, "{}", run.json);
+    let (log, _) = server.log();
+    let prompt = log.iter().filter_map(|request| Some(request.answered? - request.arrived));
+    assert!(prompt.filter(|time| *time >= Duration::from_millis(350)).count() < 40);
+}
+
+#[test]
+fn a_stop_is_told_in_a_closed_loop_too() {
+    let server = Server::always(Action::ReplyLate(Duration::from_millis(1), reply("200 OK", 1)));
+    let running = Running::start(&[&server.url(), "-c", "2", "-d", "1500ms"]);
+    stop_and_go_on(&running, &server);
+    let run = running.finish();
+    assert!(run.float("/client/paused_us") >= 600_000.0, "{}", run.json);
+    assert!(run.json["warnings"].to_string().contains("stood still"), "{}", run.json);
+    run.assert_null("/client/slip_p99_us");
+}
+
+#[test]
+fn a_generator_that_ran_all_the_time_was_not_paused() {
+    let server = Server::always(Action::ReplyLate(Duration::from_millis(500), reply("200 OK", 1)));
+    let run = Running::start(&[&server.url(), "-c", "2", "-n", "2"]).finish();
+    // The server is late, and only that.
+    assert!(run.float("/client/paused_us") < 250_000.0, "{}", run.json);
+    assert!(run.float("/service_us/p50") >= 500_000.0, "{}", run.json);
+}
+
+#[test]
+fn what_the_connections_cannot_carry_is_a_shortfall_that_is_counted() {
+    let late = Action::ReplyLate(Duration::from_millis(20), reply("200 OK", 1));
+    let server = Server::always(late);
+    let run = load(&[&server.url(), "-c", "4", "--rate", "1000", "-d", "1500ms"]);
+    let (log, connections) = server.log();
+    // 4 connections get at most 75 replies each.
+    let sent = run.number("/requests");
+    assert_eq!((sent, connections), (log.len() as u64, 4));
+    assert!((1..=300).contains(&sent), "{}", run.json);
+    assert_eq!((run.number("/replies"), run.number("/unsent")), (sent, 1500 - sent));
+    assert_eq!(run.float("/offered_rate"), 1000.0);
+    assert!(run.float("/achieved_rate") <= 200.0, "{}", run.json);
+    let warning = format!("{} of 1500 scheduled requests were not sent", 1500 - sent);
+    assert!(run.json["warnings"].to_string().contains(&warning), "{}", run.json);
+}
