@@ -12,5 +12,6 @@ mod run;
 mod schedules;
 mod schema;
 mod server;
+mod stalls;
 mod truth;
 mod usage;
