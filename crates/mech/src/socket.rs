@@ -3,10 +3,40 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, ipproto, sockopt,
+    AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags,
+    SocketType, ipproto, sockopt,
 };
+
+/// Where a stream socket connects to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A TCP port of a host.
+    Ip(SocketAddr),
+    /// The path of a unix(7) socket.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// The address as the kernel takes it.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG` for a path of more than 107 bytes, `EINVAL` for one with a NUL.
+    pub(crate) fn to_kernel(&self) -> io::Result<SocketAddrAny> {
+        match self {
+            Address::Ip(address) => Ok(SocketAddrAny::from(*address)),
+            Address::Unix(path) => Ok(SocketAddrAny::from(SocketAddrUnix::new(path)?)),
+        }
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Address {
+        Address::Ip(address)
+    }
+}
 
 /// How a listening socket is made.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +97,8 @@ fn for_bind(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A non-blocking TCP socket to connect to `target`, sending from `source` if
-/// that is given (its port may be 0).
+/// A non-blocking socket to connect to `target`, sending from `source` if that
+/// is given (its port may be 0; of no use towards a unix socket).
 ///
 /// `IP_BIND_ADDRESS_NO_PORT` leaves the choice of the port to connect(2), which
 /// knows the whole four-tuple: each source address then has the full range of
@@ -76,7 +106,15 @@ fn for_bind(address: SocketAddr) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// `EMFILE`; `EADDRNOTAVAIL` for a source address that is not ours.
-pub fn for_connect(target: SocketAddr, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
+pub fn for_connect(target: impl Into<Address>, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
+    let target = match target.into() {
+        Address::Ip(target) => target,
+        Address::Unix(_) => {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let family = AddressFamily::UNIX;
+            return Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?);
+        }
+    };
     let fd = tcp(target)?;
     sockopt::set_tcp_nodelay(&fd, true)?;
     if let Some(source) = source {

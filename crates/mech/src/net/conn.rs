@@ -6,11 +6,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use rustix::net::{Shutdown, SocketAddrAny};
+use rustix::net::Shutdown;
 
 use super::driver::{Flags, Origin, Slot};
 use super::{Body, Inner, Net};
 use crate::key::Key;
+use crate::socket::Address;
 
 /// The right to one slot of a worker: a socket (or none yet), its buffers and
 /// its deadline. Dropping it closes the socket.
@@ -225,14 +226,16 @@ impl<'n> Conn<'n> {
     ///
     /// # Errors
     /// `ConnectionRefused`, `AddrNotAvailable` (no local port left), `TimedOut`
-    /// when the deadline has passed, and the kernel's others.
-    pub async fn connect(&self, socket: OwnedFd, target: std::net::SocketAddr) -> io::Result<()> {
+    /// when the deadline has passed, and the kernel's others. `WouldBlock`: the
+    /// queue of a unix socket is full, and unlike TCP's it does not tell when
+    /// there is room again.
+    pub async fn connect(&self, socket: OwnedFd, target: impl Into<Address>) -> io::Result<()> {
+        let target = target.into().to_kernel()?;
         self.with(|inner, index| {
             inner.close(index);
             // Attached before connect(2): mechanisms that report changes miss none.
             inner.open(self.key, socket, Origin::Connecting)
         })?;
-        let target = SocketAddrAny::from(target);
         poll_fn(|_| {
             self.with(|inner, index| {
                 let slot = &mut inner.slots[index as usize];

@@ -5,6 +5,7 @@
 
 mod deadlines;
 mod transfers;
+mod unix;
 mod workers;
 
 use std::net::{SocketAddr, TcpStream};
