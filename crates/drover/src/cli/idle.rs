@@ -1,6 +1,7 @@
 //! `drover idle`: flags for holding connections.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -10,9 +11,12 @@ use super::choice::{Choice, mechanism, mechanism_names};
 use super::duration;
 use super::load::{MOST_CONNECTIONS, say};
 use crate::error::UsageError;
+use crate::load::order::Order;
 use crate::load::pace::Pace;
 use crate::load::plan::Options;
-use crate::load::target::{Method, Url};
+use crate::load::request::Request;
+use crate::load::sources::SourceList;
+use crate::load::target::Url;
 use crate::load::{self, Event, Held};
 
 /// Flags of `drover idle`.
@@ -83,9 +87,10 @@ impl Args {
             }
         };
         Ok(Options {
-            urls: vec![self.url],
-            method: Method::Get,
-            fields: Vec::new(),
+            asked: vec![Request { url: self.url, content: Arc::default() }],
+            order: Order::Sequential,
+            unix: None,
+            sources: SourceList::default(),
             connections,
             idle,
             pace,

@@ -9,11 +9,11 @@ use mech::dispatch::Mechanism;
 
 use super::choice::{Choice, mechanism, mechanism_names};
 use super::duration;
+use super::what::{Chosen, What};
 use crate::error::UsageError;
 use crate::load::pace::Pace;
 use crate::load::plan::Options;
 use crate::load::result::LoadResult;
-use crate::load::target::{Method, Url, parse_field};
 use crate::load::{self, Event, print_summary};
 
 /// More than a machine can have descriptors for, so that a typing error ends before it takes memory.
@@ -22,9 +22,8 @@ pub(super) const MOST_CONNECTIONS: i64 = 4_000_000;
 /// Flags of `drover load`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// What to ask for, http://HOST:PORT/PATH; a connection asks for its server's URLs in turn
-    #[arg(required = true, value_name = "URL")]
-    urls: Vec<Url>,
+    #[command(flatten)]
+    what: What,
 
     /// Connections that send requests
     #[arg(short, long, value_name = "N", default_value_t = 64)]
@@ -66,14 +65,6 @@ pub(super) struct Args {
     #[arg(value_parser = clap::value_parser!(u32).range(..=MOST_CONNECTIONS))]
     idle: u32,
 
-    /// Method of the requests
-    #[arg(long, value_enum, ignore_case = true, default_value = "GET")]
-    method: Method,
-
-    /// A header field of the requests, 'Name: value'; may be given several times
-    #[arg(short = 'H', long = "header", value_name = "FIELD", value_parser = parse_field)]
-    fields: Vec<String>,
-
     /// Count replies with a body of any other length as errors
     #[arg(long, value_name = "BYTES")]
     expect_size: Option<u64>,
@@ -87,7 +78,7 @@ pub(super) struct Args {
           help = format!("How a thread waits: {}", mechanism_names()))]
     dispatch: Choice<Mechanism>,
 
-    /// Seed of what is random: Poisson arrivals, the first order of connections
+    /// Seed of what is random: Poisson arrivals, the order of URLs, the first order of connections
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -171,11 +162,13 @@ impl Args {
                 return Err(UsageError::new(format!("{flag} must be longer than 0")).into());
             }
         }
+        let Chosen { asked, order, unix, sources } = self.what.choose()?;
         let default = self.requests.is_none().then_some(Duration::from_secs(10));
         Ok(Options {
-            urls: self.urls,
-            method: self.method,
-            fields: self.fields,
+            asked,
+            order,
+            unix,
+            sources,
             connections: self.connections,
             idle: self.idle,
             pace,

@@ -10,6 +10,7 @@ mod load;
 mod mechanisms;
 mod serve;
 mod size;
+mod what;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -43,7 +44,7 @@ enum Command {
     /// Hold idle connections to a server
     Idle(idle::Args),
     /// Load an HTTP server, and tell the truth about rates, latencies and errors
-    Load(load::Args),
+    Load(Box<load::Args>),
     /// List every mechanism, strategy and backend: + usable here, − not, with the reason
     Mechanisms(mechanisms::Args),
 }
@@ -54,7 +55,7 @@ impl Command {
             Command::Serve(args) => serve::run(args),
             Command::Lab(args) => lab::run(args),
             Command::Idle(args) => idle::run(args),
-            Command::Load(args) => load::run(args),
+            Command::Load(args) => load::run(*args),
             Command::Mechanisms(args) => mechanisms::run(args),
         }
     }

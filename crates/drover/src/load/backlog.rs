@@ -11,8 +11,11 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use mech::socket::Address;
+
 /// Connections to `target` that wait to be accepted; `None` if its listener cannot be seen here.
-pub(super) fn waiting(target: SocketAddr) -> Option<u32> {
+pub(super) fn waiting(target: &Address) -> Option<u32> {
+    let Address::Ip(target) = *target else { return None };
     if !target.ip().is_loopback() {
         return None;
     }
@@ -123,13 +126,13 @@ mod tests {
     fn the_kernels_table_tells_what_was_not_accepted() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        assert_eq!(waiting(address), Some(0));
+        assert_eq!(waiting(&address.into()), Some(0));
         let connections: Vec<_> =
             (0..3).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
-        assert_eq!(waiting(address), Some(3));
+        assert_eq!(waiting(&address.into()), Some(3));
         listener.accept().unwrap();
-        assert_eq!(waiting(address), Some(2));
+        assert_eq!(waiting(&address.into()), Some(2));
         drop((connections, listener));
-        assert_eq!(waiting(address), None);
+        assert_eq!(waiting(&address.into()), None);
     }
 }

@@ -24,6 +24,9 @@ use super::worker::{Phase, Ticket, Worker};
 const FIRST_REST: Duration = Duration::from_millis(10);
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
+/// How often a unix socket whose queue is full is tried.
+const QUEUE_LOOK: Duration = Duration::from_millis(1);
+
 /// The coroutine of connection `number` of a worker: of an idle one, or of one that is measured.
 pub(super) async fn run(conn: Conn<'_>, worker: &Worker<'_>, number: u32) {
     let link = Link::new(&conn, worker, number);
@@ -31,7 +34,7 @@ pub(super) async fn run(conn: Conn<'_>, worker: &Worker<'_>, number: u32) {
         None => hold(link).await,
         Some(seat) => {
             worker.take_seat(seat, conn.key());
-            Client::new(link, number, seat).run().await;
+            Client::new(link, seat).run().await;
         }
     }
 }
@@ -76,8 +79,7 @@ struct Link<'c, 'n> {
 
 impl<'c, 'n> Link<'c, 'n> {
     fn new(conn: &'c Conn<'n>, worker: &'c Worker<'n>, number: u32) -> Link<'c, 'n> {
-        let number = worker.global_number(number);
-        let origin = number as usize % worker.plan.origins.len();
+        let (number, origin) = worker.place(number);
         Link { conn, worker, origin, number, open: false }
     }
 
@@ -110,11 +112,23 @@ impl<'c, 'n> Link<'c, 'n> {
 
     async fn try_connect(&self) -> io::Result<()> {
         let plan = self.worker.plan;
-        let origin = &plan.origins[self.origin];
-        let source = origin.sources.of(self.number);
-        let socket = mech::socket::for_connect(origin.address, source)?;
-        self.conn.set_deadline(Some(plan.timeout));
-        self.conn.connect(socket, origin.address).await
+        let origin = &plan.origins.list[self.origin];
+        let patience = Instant::now() + plan.timeout;
+        loop {
+            let source = origin.sources.of(self.number);
+            let socket = mech::socket::for_connect(origin.address.clone(), source)?;
+            self.conn.set_deadline(Some(plan.timeout));
+            match self.conn.connect(socket, origin.address.clone()).await {
+                // The queue of a unix socket is full, and nothing tells when it is not.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                connected => return connected,
+            }
+            self.conn.close();
+            if Instant::now() >= patience {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.conn.sleep_until(self.worker.net.now() + QUEUE_LOOK).await;
+        }
     }
 
     fn close(&mut self) {
@@ -138,8 +152,6 @@ impl<'c, 'n> Link<'c, 'n> {
 struct Client<'c, 'n> {
     link: Link<'c, 'n>,
     seat: u32,
-    /// Which of the origin's requests comes next.
-    next_request: usize,
     /// Requests sent on the open connection.
     calls: u32,
     /// The end of the last request, while nothing has happened since.
@@ -156,16 +168,8 @@ struct Times {
 }
 
 impl<'c, 'n> Client<'c, 'n> {
-    fn new(link: Link<'c, 'n>, number: u32, seat: u32) -> Client<'c, 'n> {
-        Client {
-            link,
-            seat,
-            next_request: number as usize,
-            calls: 0,
-            now: None,
-            rest: FIRST_REST,
-            failing_since: None,
-        }
+    fn new(link: Link<'c, 'n>, seat: u32) -> Client<'c, 'n> {
+        Client { link, seat, calls: 0, now: None, rest: FIRST_REST, failing_since: None }
     }
 
     async fn run(mut self) {
@@ -289,6 +293,9 @@ impl<'c, 'n> Client<'c, 'n> {
     async fn connect(&mut self) -> bool {
         self.now = None;
         self.calls = 0;
+        if let Some(origin) = self.link.worker.pick_origin() {
+            self.link.origin = origin;
+        }
         let opened = self.link.connect().await;
         if opened {
             self.failing_since = None;
@@ -314,9 +321,7 @@ impl<'c, 'n> Client<'c, 'n> {
     /// Sends one request, receives its reply, and takes everything down.
     async fn exchange(&mut self, ticket: Ticket) {
         let worker = self.link.worker;
-        let requests = &worker.requests[self.link.origin];
-        let request = Rc::clone(&requests[self.next_request % requests.len()]);
-        self.next_request = self.next_request.wrapping_add(1);
+        let request = worker.pick_request(self.link.origin);
 
         let sent = self.now.take().unwrap_or_else(Instant::now);
         worker.in_flight.set(worker.in_flight.get() + 1);
@@ -327,8 +332,8 @@ impl<'c, 'n> Client<'c, 'n> {
         }
         self.calls += 1;
         self.link.conn.set_deadline(Some(worker.plan.timeout));
-        let mut reader = Reader::new(worker.plan.asks_head());
-        let received = self.transfer(request, &mut reader).await;
+        let mut reader = Reader::new(request.is_head);
+        let received = self.transfer(request.bytes, &mut reader).await;
         worker.in_flight.set(worker.in_flight.get() - 1);
         self.take_down(ticket, sent, &reader, received);
     }

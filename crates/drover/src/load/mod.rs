@@ -1,8 +1,9 @@
 //! The load generator: connections that send requests at a pace, check every reply, and count
 //! everything so that the sums add up.
 //!
-//! In reading order: [`plan`] is what a run is asked to do, [`pace`] when requests start, `target`
-//! what they ask of whom. `conductor` runs the workers; `phases` takes each through a run, `worker` is
+//! In reading order: [`plan`] is what a run is asked to do, [`pace`] when requests start,
+//! [`request`] what is asked and [`order`] in which order; `origin` is a server, and [`sources`] where
+//! connections come from. `conductor` runs the workers; `phases` takes each through a run, `worker` is
 //! what its connections share, `client` is one of those, reads replies with `reader` and counts in
 //! `account`; `pauses` knows when none of them ran. [`result`] is what a run tells machines, `summary` what it tells people.
 
@@ -11,15 +12,20 @@ mod backlog;
 mod client;
 mod conductor;
 mod hold;
+pub mod order;
+mod origin;
 pub mod pace;
 mod pauses;
 mod phases;
 pub mod plan;
 mod progress;
 mod reader;
+pub mod request;
 pub mod result;
+pub mod sources;
 mod summary;
 pub mod target;
+pub mod urls;
 mod worker;
 
 use std::io;

@@ -168,7 +168,8 @@ impl Phases<'_, '_> {
         let Worker { net, plan, .. } = self.worker;
         let patience = net.now() + plan.timeout;
         loop {
-            let queues = plan.origins.iter().filter_map(|origin| backlog::waiting(origin.address));
+            let queues =
+                plan.origins.list.iter().filter_map(|origin| backlog::waiting(&origin.address));
             let waiting = queues.max().unwrap_or(0);
             if waiting <= at_most || net.now() >= patience || self.desk.interrupted() {
                 return waiting;

@@ -1,23 +1,31 @@
 //! What a run is asked to do, checked before it begins.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use mech::dispatch::Mechanism;
 use mech::process;
+use mech::socket::Address;
 
+use super::order::Order;
+use super::origin::Origins;
 use super::pace::Pace;
-use super::target::{self, Method, Origin, Sources, Url};
+use super::request::Request;
+use super::sources::{self, SourceList, Sources};
 use crate::error::UsageError;
 
 /// What is wanted of a run, as flags say it.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is asked for: each connection goes to one of the servers and asks for its URLs in turn.
-    pub urls: Vec<Url>,
-    /// How.
-    pub method: Method,
-    /// Header fields, `Name: value`, beside Host.
-    pub fields: Vec<String>,
+    /// What is asked for: each connection goes to one of the servers.
+    pub asked: Vec<Request>,
+    /// In which order.
+    pub order: Order,
+    /// A unix socket to connect to in place of the URLs' hosts.
+    pub unix: Option<PathBuf>,
+    /// Local addresses to connect from; empty: the kernel chooses, or they are spread over the
+    /// loopback network where one has too few ports.
+    pub sources: SourceList,
     /// How many connections send requests.
     pub connections: u32,
     /// How many more are opened before, and only held.
@@ -52,7 +60,7 @@ pub struct Options {
 /// Options that can be carried out, with what follows from them.
 pub(super) struct Plan {
     options: Options,
-    pub(super) origins: Vec<Origin>,
+    pub(super) origins: Origins,
     /// What will go wrong, as far as it is known before the run.
     pub(super) forebodings: Vec<String>,
 }
@@ -82,15 +90,21 @@ impl Plan {
             .into());
         }
         let mut forebodings = Vec::from_iter(too_few_descriptors(total, options.threads)?);
-        let mut origins = target::origins(&options.urls, options.method, &options.fields)?;
-        let each = total.div_ceil(origins.len() as u32);
+        let mut origins = Origins::new(&options.asked, &options.order, options.unix.as_deref())?;
         let churn = options.calls_per_connection.is_some();
-        for origin in &mut origins {
-            let ports = target::local_ports();
-            let (sources, foreboding) = Sources::find(origin.address.ip(), each, churn, ports);
-            origin.sources = sources;
-            forebodings.extend(foreboding);
-        }
+        let ports = sources::local_ports();
+        let shortages = origins.deal(
+            options.connections,
+            options.idle,
+            churn,
+            |address, count| match address {
+                Address::Ip(target) => {
+                    Sources::find(target.ip(), count, churn, ports, &options.sources)
+                }
+                Address::Unix(_) => Ok((Sources::Default, None)),
+            },
+        )?;
+        forebodings.extend(shortages);
         Ok(Plan { options, origins, forebodings })
     }
 
@@ -102,10 +116,6 @@ impl Plan {
     /// Whether nothing but the number of requests ends the run.
     pub(super) fn ends_with_requests(&self) -> bool {
         self.duration.is_none() && self.requests.is_some()
-    }
-
-    pub(super) fn asks_head(&self) -> bool {
-        self.method == Method::Head
     }
 }
 

@@ -20,7 +20,7 @@ pub struct LoadResult {
     pub schema: &'static str,
     /// The command line.
     pub command: Vec<String>,
-    /// The URLs, with a space between them.
+    /// The URLs, with a space between them; of many only the first ones.
     pub target: String,
     /// When the run began, in seconds since 1970 (UTC).
     pub start: f64,
@@ -189,11 +189,10 @@ impl LoadResult {
         let Run { account, window, cpu, busiest, interrupted, .. } = &run;
         let seconds = window.as_secs_f64();
         let latency = if open_loop { &account.latency } else { &account.service };
-        let targets: Vec<String> = plan.urls.iter().map(ToString::to_string).collect();
         LoadResult {
             schema: "drover.load/1",
             command: std::env::args().collect(),
-            target: targets.join(" "),
+            target: targets(plan),
             start: start.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
             duration_s: seconds,
             offered_rate: plan.pace.rate(),
@@ -252,6 +251,22 @@ impl LoadResult {
         };
         Some(format!("no reply from {} ({seen}): is the server running there?", self.target))
     }
+}
+
+/// How many URLs a result names.
+const NAMED: usize = 10;
+
+fn targets(plan: &Plan) -> String {
+    let urls = plan.asked.iter().map(|request| &request.url);
+    let mut named: Vec<String> = urls.take(NAMED).map(ToString::to_string).collect();
+    let more = plan.asked.len() - named.len();
+    if more > 0 {
+        named.push(format!("and {more} more"));
+    }
+    if let Some(path) = &plan.unix {
+        named.push(format!("by {}", path.display()));
+    }
+    named.join(" ")
 }
 
 /// The run in a line, for people.

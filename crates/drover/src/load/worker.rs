@@ -13,8 +13,10 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
 use super::account::Account;
+use super::order::Chooser;
 use super::pace::{Pacer, Share};
 use super::plan::Plan;
+use super::request::Prepared;
 
 /// A request that may be sent now.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +54,11 @@ pub(super) struct Worker<'n> {
     pub(super) plan: &'n Plan,
     pub(super) share: Share,
     /// The bytes of the requests, by origin.
-    pub(super) requests: Vec<Vec<Rc<[u8]>>>,
+    requests: Vec<Vec<Prepared<Rc<[u8]>>>>,
+    /// Which of them comes next, by origin.
+    choosers: Vec<Chooser>,
+    /// To which origin the next connection is opened; `None`: each connection has its own.
+    between: Option<Chooser>,
     /// How many of the connections are only held; they come first.
     pub(super) idle: u32,
     pub(super) measured: u32,
@@ -86,11 +92,16 @@ impl<'n> Worker<'n> {
     pub(super) fn new(net: &'n Net, plan: &'n Plan, share: Share) -> Worker<'n> {
         let part = |total: u32| share.of(u64::from(total)) as u32;
         let measured = part(plan.connections);
+        let origins = &plan.origins;
+        let choosers = origins.list.iter().enumerate();
+        let choosers = choosers.map(|(number, origin)| origin.chooser(plan.seed, share, number));
         Worker {
             net,
             plan,
             share,
-            requests: plan.origins.iter().map(|origin| origin.shared_requests()).collect(),
+            requests: origins.list.iter().map(|origin| origin.shared_requests()).collect(),
+            choosers: choosers.collect(),
+            between: origins.chooser(plan.seed, share),
             idle: part(plan.idle),
             measured,
             account: RefCell::new(Account::new()),
@@ -111,9 +122,25 @@ impl<'n> Worker<'n> {
         }
     }
 
-    /// The number of this worker's connection `number` among those of all workers.
-    pub(super) fn global_number(&self, number: u32) -> u32 {
-        number * self.share.workers + self.share.worker
+    /// The number of this worker's connection `number` among those of all workers, idle ones first,
+    /// and the origin that it goes to.
+    pub(super) fn place(&self, number: u32) -> (u32, usize) {
+        let of_all = |number: u32| number * self.share.workers + self.share.worker;
+        let origins = &self.plan.origins;
+        match number.checked_sub(self.idle) {
+            None => (of_all(number), origins.of_idle(of_all(number))),
+            Some(seat) => (self.plan.idle + of_all(seat), origins.of_measured(of_all(seat))),
+        }
+    }
+
+    /// The origin that the next connection is opened to, if that is not always the same.
+    pub(super) fn pick_origin(&self) -> Option<usize> {
+        self.between.as_ref().map(Chooser::pick)
+    }
+
+    /// The next request to send to an origin.
+    pub(super) fn pick_request(&self, origin: usize) -> Prepared<Rc<[u8]>> {
+        self.requests[origin][self.choosers[origin].pick()].clone()
     }
 
     /// Tells where the coroutine of measured connection `seat` is reached.
@@ -325,15 +352,21 @@ mod tests {
 
     use super::*;
     use crate::load::client;
+    use crate::load::order::Order;
     use crate::load::pace::Pace;
     use crate::load::plan::Options;
-    use crate::load::target::Method;
+    use crate::load::request::Request;
+    use crate::load::sources::SourceList;
 
     fn plan() -> Plan {
         Plan::new(Options {
-            urls: vec!["http://127.0.0.1:9/".parse().unwrap()],
-            method: Method::Get,
-            fields: Vec::new(),
+            asked: vec![Request {
+                url: "http://127.0.0.1:9/".parse().unwrap(),
+                content: Default::default(),
+            }],
+            order: Order::Sequential,
+            unix: None,
+            sources: SourceList::default(),
             connections: 2,
             idle: 0,
             pace: Pace::Constant { rate: 1000.0 },

@@ -3,7 +3,7 @@
 use crate::run::drover;
 
 #[track_caller]
-fn refused(arguments: &[&str], mentions: &[&str]) {
+pub(crate) fn refused(arguments: &[&str], mentions: &[&str]) {
     let output = drover(arguments).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");

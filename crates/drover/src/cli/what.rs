@@ -1,0 +1,165 @@
+//! Flags that say what a load asks for, of whom, and from where.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::UsageError;
+use crate::load::order::Order;
+use crate::load::request::{Content, Method, Request, parse_field};
+use crate::load::sources::SourceList;
+use crate::load::target::Url;
+use crate::load::urls;
+
+/// What to ask for.
+#[derive(Debug, clap::Args)]
+pub(super) struct What {
+    /// What to ask for, http://HOST:PORT/PATH; with several servers, each gets its connections
+    #[arg(required_unless_present_any = ["list"], value_name = "URL")]
+    urls: Vec<String>,
+
+    /// Ask for the URLs of a file, one a line, which may have a weight behind it
+    #[arg(long = "urls", value_name = "FILE", conflicts_with = "urls")]
+    list: Option<PathBuf>,
+
+    /// The order of the URLs: sequential, random (each as likely), weighted (by the weights of
+    /// --urls), or zipf[:S] (the URL at place k as likely as 1/k^S; S is 1 by itself)
+    /// [default: sequential, and weighted if --urls has weights]
+    #[arg(long, value_name = "ORDER", value_parser = order)]
+    order: Option<Named>,
+
+    /// Ask this server for the paths of all URLs, whatever server they name; only paths need be
+    /// given then
+    #[arg(long, value_name = "URL")]
+    target: Option<Url>,
+
+    /// Connect to this unix socket in place of the URLs' hosts
+    #[arg(long, value_name = "PATH")]
+    unix: Option<PathBuf>,
+
+    /// Connect from these addresses in turn: ADDR,ADDR or ADDR/PREFIX. One address has ports for
+    /// about 20,000 connections to a server; for servers on 127.0.0.0/8 more are taken by themselves
+    #[arg(long, value_name = "ADDRS", default_value = "", value_parser = sources)]
+    #[arg(hide_default_value = true, conflicts_with = "unix")]
+    source: SourceList,
+
+    /// Method of the requests [default: GET, and POST with --body]
+    #[arg(long, value_name = "METHOD")]
+    method: Option<Method>,
+
+    /// A header field of the requests, 'Name: value'; may be given several times
+    #[arg(short = 'H', long = "header", value_name = "FIELD", value_parser = parse_field)]
+    fields: Vec<String>,
+
+    /// A body of the requests: text, or @FILE
+    #[arg(long, value_name = "TEXT")]
+    body: Option<String>,
+}
+
+/// The order by its name, before the weights are known.
+#[derive(Clone, Copy, Debug)]
+enum Named {
+    Sequential,
+    Random,
+    Weighted,
+    Zipf(f64),
+}
+
+fn order(text: &str) -> Result<Named, String> {
+    let (name, exponent) = text.split_once(':').map_or((text, None), |(n, e)| (n, Some(e)));
+    match (name, exponent) {
+        ("sequential", None) => Ok(Named::Sequential),
+        ("random", None) => Ok(Named::Random),
+        ("weighted", None) => Ok(Named::Weighted),
+        ("zipf", exponent) => match exponent.unwrap_or("1").parse() {
+            Ok(exponent) if (0.0..=10.0).contains(&exponent) => Ok(Named::Zipf(exponent)),
+            _ => Err("the exponent of zipf is a number from 0 to 10, as in zipf:0.8".to_string()),
+        },
+        _ => Err("write sequential, random, weighted, zipf or zipf:0.8".to_string()),
+    }
+}
+
+fn sources(text: &str) -> Result<SourceList, String> {
+    if text.is_empty() { Ok(SourceList::default()) } else { text.parse() }
+}
+
+/// What the flags come to.
+pub(super) struct Chosen {
+    pub(super) asked: Vec<Request>,
+    pub(super) order: Order,
+    pub(super) unix: Option<PathBuf>,
+    pub(super) sources: SourceList,
+}
+
+impl What {
+    /// # Errors
+    /// A [`UsageError`] for files that cannot be read and flags that contradict them.
+    pub(super) fn choose(self) -> anyhow::Result<Chosen> {
+        let target = self.target.as_ref();
+        let (urls, weights) = match &self.list {
+            Some(file) => {
+                let fault = |fault: &dyn std::fmt::Display| {
+                    UsageError::new(format!("--urls {}: {fault}", file.display()))
+                };
+                let text = fs::read_to_string(file).map_err(|error| fault(&error))?;
+                let list = urls::parse(&text, target).map_err(|error| fault(&error))?;
+                (list.urls, list.weights)
+            }
+            None => {
+                let urls = self.urls.iter().map(|url| urls::at(url, target));
+                let urls: Result<_, _> = urls.collect();
+                (urls.map_err(|fault| UsageError::new(format!("URL: {fault}")))?, None)
+            }
+        };
+        let order = chosen_order(self.order, weights)?;
+        let body = self.body.as_deref().map(read_body).transpose()?.unwrap_or_default();
+        let method = match self.method {
+            Some(method) => method,
+            None if body.is_empty() => Method::default(),
+            None => "POST".parse().map_err(UsageError::new)?,
+        };
+        if let Some(path) = &self.unix {
+            check_socket(path)?;
+        }
+        let content = Arc::new(Content { method, fields: self.fields, body });
+        let request = |url| Request { url, content: Arc::clone(&content) };
+        Ok(Chosen {
+            asked: urls.into_iter().map(request).collect(),
+            order,
+            unix: self.unix,
+            sources: self.source,
+        })
+    }
+}
+
+fn chosen_order(named: Option<Named>, weights: Option<Vec<f64>>) -> Result<Order, UsageError> {
+    match (named, weights) {
+        (None | Some(Named::Weighted), Some(weights)) => Ok(Order::Weighted(weights)),
+        (Some(_), Some(_)) => Err(UsageError::new(
+            "--order: the list of --urls has weights, which only --order weighted uses: take them \
+             out, or choose that",
+        )),
+        (Some(Named::Weighted), None) => Err(UsageError::new(
+            "--order weighted: there are no weights: write one behind each URL of --urls FILE",
+        )),
+        (None | Some(Named::Sequential), None) => Ok(Order::Sequential),
+        (Some(Named::Random), None) => Ok(Order::Random),
+        (Some(Named::Zipf(exponent)), None) => Ok(Order::Zipf { exponent }),
+    }
+}
+
+fn read_body(text: &str) -> Result<Vec<u8>, UsageError> {
+    match text.strip_prefix('@') {
+        None => Ok(text.as_bytes().to_vec()),
+        Some(file) => fs::read(file).map_err(|error| {
+            UsageError::new(format!("--body @{file}: {error}; write a text, or @ and a file"))
+        }),
+    }
+}
+
+/// A path that cannot be a socket's address is a mistake; one where nobody listens is a result.
+fn check_socket(path: &Path) -> Result<(), UsageError> {
+    std::os::unix::net::SocketAddr::from_pathname(path).map(drop).map_err(|error| {
+        UsageError::new(format!("--unix {}: {error}; give a shorter path", path.display()))
+    })
+}
