@@ -67,6 +67,7 @@ enum Work {
     Receive,
     Accept,
     Writable,
+    Readable,
     Wake,
     /// Held for the kernel, which reads the address.
     Connect {
@@ -89,13 +90,13 @@ struct Sending {
 struct State {
     /// The multishot receive or accept.
     receive: RequestId,
-    /// The send, connect or wait for writability under way.
+    /// The send, connect or wait for readiness under way.
     send: RequestId,
     /// Received bytes that no fill has reported yet.
     fresh: u32,
     /// How the stream ended: 0 or −errno, after the bytes.
     end: Option<i32>,
-    /// The result of the last send or connect that nobody has asked for yet.
+    /// The result of the last such request that nobody has asked for yet.
     sent: Option<i32>,
 }
 
@@ -411,7 +412,7 @@ impl CompletionDriver {
                 sending.output.reset();
                 self.spare.push(sending);
             }
-            Work::Connect { .. } => state.sent = Some(result),
+            Work::Connect { .. } | Work::Readable => state.sent = Some(result),
             _ => {}
         }
     }
@@ -460,7 +461,7 @@ impl Driver for CompletionDriver {
         self.states[index] = IDLE;
         match origin {
             Origin::Accepted | Origin::AcceptedWithData => self.arm_receive(key, slot),
-            Origin::Connecting => Ok(()),
+            Origin::Connecting | Origin::Foreign => Ok(()),
             Origin::Listening => {
                 self.accepted.push((key.slot, VecDeque::new()));
                 self.arm_accept(key, slot)
@@ -518,6 +519,23 @@ impl Driver for CompletionDriver {
         let connect = opcode::Connect::new(fd, address.as_ptr().cast(), address.addr_len());
         let work = Work::Connect { _address: address };
         self.states[key.slot as usize].send = self.submit(key, work, connect.build())?;
+        Poll::Pending
+    }
+
+    /// A poll that is asked for looks first, so nothing is missed in between.
+    fn poll_readable(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<()>> {
+        let state = &mut self.states[key.slot as usize];
+        if let Some(result) = state.sent.take() {
+            return Poll::Ready(match result {
+                0.. => Ok(()),
+                error => Err(io::Error::from_raw_os_error(-error)),
+            });
+        }
+        if state.send == NONE {
+            let fd = types::Fd(descriptor(slot)?);
+            let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
+            self.states[key.slot as usize].send = self.submit(key, Work::Readable, poll)?;
+        }
         Poll::Pending
     }
 

@@ -72,6 +72,8 @@ pub(crate) enum Origin {
     Connecting,
     /// Listens.
     Listening,
+    /// Made by somebody else, and no socket: it is only waited for.
+    Foreign,
 }
 
 /// The contract; implementations: over any readiness mechanism
@@ -93,6 +95,10 @@ pub(crate) trait Driver {
         slot: &mut Slot,
         address: &SocketAddrAny,
     ) -> Poll<io::Result<()>>;
+
+    /// Waits until a foreign descriptor may be readable; its owner then reads it
+    /// until `EAGAIN`.
+    fn poll_readable(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<()>>;
 
     /// Receives into `input`; 0 is the end of the stream. `StorageFull`: there is
     /// no room in it.

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::{Conn, Listener, Net};
+use super::{Conn, Listener, Net, Readable};
 
 type Service<'n> = Pin<Box<dyn Future<Output = ()> + 'n>>;
 
@@ -58,6 +58,16 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
     ) {
         let slot = listener.slot();
         self.add(slot, Entry::Service(Box::pin(make(listener))));
+    }
+
+    /// Adds the coroutine of a descriptor that is no socket.
+    pub fn watch<S: Future<Output = ()> + 'n>(
+        &mut self,
+        readable: Readable<'n>,
+        make: impl FnOnce(Readable<'n>) -> S,
+    ) {
+        let slot = readable.slot();
+        self.add(slot, Entry::Service(Box::pin(make(readable))));
     }
 
     /// Runs until every coroutine has ended. `spawn` makes the coroutine of

@@ -23,6 +23,7 @@ mod conn;
 mod driver;
 mod executor;
 mod listener;
+mod readable;
 mod readiness;
 mod remote;
 mod timers;
@@ -31,6 +32,7 @@ pub use buffer::Body;
 pub use conn::{Conn, Io};
 pub use executor::Executor;
 pub use listener::{AcceptBatch, Listener};
+pub use readable::Readable;
 pub use remote::Remote;
 
 use buffer::Pool;

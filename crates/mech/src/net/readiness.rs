@@ -108,7 +108,7 @@ impl Driver for ReadinessDriver {
             }
             Origin::Connecting => return self.attach(key, slot, Interest::WRITABLE),
             Origin::Accepted | Origin::AcceptedWithData => slot.ready = Ready::WRITABLE,
-            Origin::Listening => {}
+            Origin::Listening | Origin::Foreign => {}
         }
         self.attach(key, slot, Interest::READABLE)?;
         if misses_earlier {
@@ -162,6 +162,15 @@ impl Driver for ReadinessDriver {
             }
             Err(error) => Poll::Ready(Err(error.into())),
         }
+    }
+
+    fn poll_readable(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<()>> {
+        if slot.ready.contains(Ready::READABLE) {
+            slot.ready -= Ready::READABLE;
+            slot.flags -= Flags::GUESSED;
+            return Poll::Ready(Ok(()));
+        }
+        self.wait_for(key, slot, Interest::READABLE)
     }
 
     fn poll_fill(

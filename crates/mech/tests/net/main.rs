@@ -4,6 +4,7 @@
 //! plain blocking sockets on other threads.
 
 mod deadlines;
+mod readable;
 mod transfers;
 mod unix;
 mod workers;

@@ -1,0 +1,53 @@
+//! Waiting for a descriptor that is no socket.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::task::Poll;
+
+use super::driver::Origin;
+use super::{Conn, Net};
+
+/// A descriptor whose reader waits by the worker's mechanism, and reads it
+/// itself: an inotify queue, a timer, a pipe.
+pub struct Readable<'n> {
+    conn: Conn<'n>,
+}
+
+impl<'n> Readable<'n> {
+    /// Registers a descriptor with the worker. The reader keeps a duplicate.
+    ///
+    /// # Errors
+    /// What the mechanism says; `EPERM` from some for a regular file.
+    pub fn open(net: &'n Net, fd: OwnedFd) -> io::Result<Readable<'n>> {
+        let conn = net.task();
+        conn.with(|inner, index| {
+            inner.open(conn.key(), fd, Origin::Foreign).inspect_err(|_| inner.release(index))
+        })?;
+        Ok(Readable { conn })
+    }
+
+    pub(super) fn slot(&self) -> u32 {
+        self.conn.key().slot
+    }
+
+    /// Waits until there may be something to read; `false`: the worker stops.
+    /// Before it is called again, the descriptor must be read until `EAGAIN`:
+    /// some mechanisms report only what comes after that.
+    ///
+    /// # Errors
+    /// What the mechanism says.
+    pub async fn ready(&self) -> io::Result<bool> {
+        poll_fn(|_| {
+            if self.conn.net().stopping() {
+                return Poll::Ready(Ok(false));
+            }
+            let key = self.conn.key();
+            let poll = self.conn.with(|inner, index| {
+                inner.driver.poll_readable(key, &mut inner.slots[index as usize])
+            });
+            poll.map_ok(|()| true)
+        })
+        .await
+    }
+}
