@@ -46,6 +46,16 @@ pub fn thread_cpu_time() -> Duration {
     Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// How long the calling thread could have run and was not given a processor: the second number of
+/// `/proc/thread-self/schedstat` (Documentation/scheduler/sched-stats.rst). `None` if the kernel
+/// does not count it.
+#[must_use]
+pub fn thread_run_delay() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanoseconds = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(Duration::from_nanos(nanoseconds))
+}
+
 /// Makes the calling thread's waits end when they should: by default the kernel
 /// may add up to 50 µs to each (PR_SET_TIMERSLACK(2const)), to wake for several
 /// at once.
@@ -229,6 +239,28 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn two_threads_on_one_processor_wait_for_each_other() {
+        if thread_run_delay().is_none() {
+            println!("skip: the kernel does not count how long threads wait for a processor");
+            return;
+        }
+        let cpu = usable_cpus().unwrap()[0];
+        let both_are_here = std::sync::Barrier::new(2);
+        let work = || {
+            pin_current_thread(cpu).unwrap();
+            both_are_here.wait();
+            while thread_cpu_time() < Duration::from_millis(30) {}
+            thread_run_delay().unwrap()
+        };
+        let (first, second) = std::thread::scope(|scope| {
+            let other = scope.spawn(work);
+            let first = scope.spawn(work).join().unwrap();
+            (first, other.join().unwrap())
+        });
+        assert!(first + second >= Duration::from_millis(20), "{first:?} {second:?}");
     }
 
     #[test]

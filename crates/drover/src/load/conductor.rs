@@ -124,8 +124,10 @@ pub(super) struct Run {
     pub(super) window: Duration,
     /// CPU time of all workers within it.
     pub(super) cpu: Duration,
-    /// The largest share of its window that a worker's thread was on a processor.
+    /// The largest share of its window that a worker's thread was on a processor, or waited for one.
     pub(super) busiest: f64,
+    /// How long all of them waited for one.
+    pub(super) delay: Duration,
     /// How long the whole process stood still from its beginning on.
     pub(super) paused: Duration,
     pub(super) interrupted: bool,
@@ -192,9 +194,9 @@ fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome], paused: Duration) -> 
     let mut busiest = 0.0f64;
     for outcome in outcomes {
         account.merge(&outcome.account);
-        let Window { cpu, wall, .. } = outcome.window;
+        let Window { cpu, delay, wall, .. } = outcome.window;
         if !wall.is_zero() {
-            busiest = busiest.max(cpu.as_secs_f64() / wall.as_secs_f64());
+            busiest = busiest.max((cpu + delay).as_secs_f64() / wall.as_secs_f64());
         }
     }
     let start = conductor.baton.start.get();
@@ -204,6 +206,7 @@ fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome], paused: Duration) -> 
         window: conductor.end.zip(start).map_or(Duration::ZERO, |(end, &start)| end - start),
         cpu: outcomes.iter().map(|outcome| outcome.window.cpu).sum(),
         busiest,
+        delay: outcomes.iter().map(|outcome| outcome.window.delay).sum(),
         paused,
         deserted: outcomes.iter().all(|outcome| outcome.window.deserted),
         interrupted: conductor.baton.interrupted.load(Ordering::Acquire),

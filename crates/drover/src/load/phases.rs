@@ -27,8 +27,10 @@ pub(super) struct Outcome {
 /// How a worker's window went; all zero if it had none.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Window {
-    /// CPU time of the worker's thread in it, and how long it lasted.
+    /// CPU time of the worker's thread in it, for how long it waited for a processor (as far as that
+    /// is known), and how long it lasted.
     pub(super) cpu: Duration,
+    pub(super) delay: Duration,
     pub(super) wall: Duration,
     /// It ended because nobody was left.
     pub(super) deserted: bool,
@@ -87,11 +89,13 @@ async fn control(conn: Conn<'_>, worker: &Worker<'_>, desk: &Desk<'_>, window: &
     desk.tell(Report::Ready { opened: worker.open_at_start() });
     if let Some(start) = phases.started().await {
         let cpu = process::thread_cpu_time();
+        let delay = process::thread_run_delay().unwrap_or_default();
         worker.begin(start);
         phases.keep_schedule().await;
         let end = worker.finish();
         window.set(Window {
             cpu: process::thread_cpu_time() - cpu,
+            delay: process::thread_run_delay().unwrap_or_default().saturating_sub(delay),
             wall: end.saturating_duration_since(start),
             deserted: worker.is_deserted(),
         });

@@ -169,8 +169,8 @@ pub struct Client {
     pub cpu_s: f64,
     /// Threads that sent.
     pub threads: u32,
-    /// One of them was on a processor for more than 90 % of the window: the server may be faster
-    /// than these numbers.
+    /// One of them was on a processor, or waited for one, for more than 90 % of the window: the
+    /// server may be faster than these numbers.
     pub saturated: bool,
     /// 99 % of the requests were brought to their connection at most so long after their intended
     /// start; null in a closed loop.
@@ -382,13 +382,14 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
             warnings.push(text);
         }
     };
-    let Run { account, busiest, paused, .. } = run;
+    let Run { account, busiest, delay, paused, .. } = run;
     warn(
         *busiest > SATURATED,
         format!(
-            "the generator was the bottleneck: a thread was busy for {:.0} % of the window; use \
-             more --threads, or a lower --rate",
-            busiest * 100.0
+            "the generator was the bottleneck: a thread had work for {:.0} % of the window (its \
+             threads waited {:.2} s for a processor); use more --threads, or a lower --rate",
+            busiest * 100.0,
+            delay.as_secs_f64()
         ),
     );
     warn(

@@ -1,10 +1,11 @@
 //! The generator says of itself what it did not do right.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::run::{Running, load};
+use crate::run::{Running, drover, finish, load};
 use crate::server::{Action, Server, reply, wait};
 
 /// Stops a run for 0.7 s after its 100th request.
@@ -72,4 +73,35 @@ fn what_the_connections_cannot_carry_is_a_shortfall_that_is_counted() {
     assert!(run.float("/achieved_rate") <= 200.0, "{}", run.json);
     let warning = format!("{} of 1500 scheduled requests were not sent", 1500 - sent);
     assert!(run.json["warnings"].to_string().contains(&warning), "{}", run.json);
+}
+
+/// Three others work on the one processor that the generator may use: it uses a quarter of it, and
+/// has work all the time.
+#[test]
+fn a_generator_that_waits_for_its_processor_is_the_bottleneck() {
+    let cpu = mech::process::usable_cpus().unwrap()[0];
+    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let mut command = drover(&["load", "--json", "-", &server.url(), "-c", "32", "-d", "1s"]);
+    mech::process::pin(&mut command, &[cpu]).unwrap();
+    let over = AtomicBool::new(false);
+    let run = std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                mech::process::pin_current_thread(cpu).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let output = command.output();
+        over.store(true, Ordering::Relaxed);
+        finish(output.unwrap())
+    });
+    if mech::process::thread_run_delay().is_none() {
+        println!("skip: the kernel does not count how long threads wait for a processor");
+        return;
+    }
+    assert_eq!(run.json["client"]["saturated"], true, "{}", run.json);
+    let warning = "the generator was the bottleneck";
+    assert!(run.json["warnings"].to_string().contains(warning), "{}", run.json);
 }
