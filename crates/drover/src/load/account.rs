@@ -131,6 +131,10 @@ pub(super) struct Account {
     /// Requests that waited, past their intended start, until a connection was free.
     pub(super) waited: u64,
     pub(super) late_starts: u64,
+    /// Replies that the generator read later than [`LATE`] after it knew of them, and by how much at
+    /// most.
+    pub(super) late_reads: u64,
+    pub(super) latest_read: Duration,
     /// Requests without their answer when the run was interrupted.
     pub(super) in_flight: u64,
     pub(super) sent_bytes: u64,
@@ -161,6 +165,8 @@ impl Account {
             errors: Errors::default(),
             waited: 0,
             late_starts: 0,
+            late_reads: 0,
+            latest_read: Duration::ZERO,
             in_flight: 0,
             sent_bytes: 0,
             head_bytes: 0,
@@ -191,6 +197,14 @@ impl Account {
         self.late_starts += u64::from(by > LATE);
     }
 
+    /// Takes down how long a reply lay in its socket while the generator was busy with others.
+    pub(super) fn lay(&mut self, time: Duration) {
+        if time > LATE {
+            self.late_reads += 1;
+            self.latest_read = self.latest_read.max(time);
+        }
+    }
+
     /// Requests whose intended start came and that were never sent.
     pub(super) fn unsent(&self) -> u64 {
         self.scheduled.saturating_sub(self.requests)
@@ -206,6 +220,8 @@ impl Account {
         add_each(&mut self.errors.0, &other.errors.0);
         self.waited += other.waited;
         self.late_starts += other.late_starts;
+        self.late_reads += other.late_reads;
+        self.latest_read = self.latest_read.max(other.latest_read);
         self.in_flight += other.in_flight;
         self.sent_bytes += other.sent_bytes;
         self.head_bytes += other.head_bytes;
@@ -259,12 +275,14 @@ mod tests {
             record(&mut account.service, Duration::from_millis(part));
             account.reply_in_window(Duration::from_secs(part));
             account.slipped(LATE * part as u32);
+            account.lay(LATE * part as u32);
             sum.merge(&account);
         }
         assert_eq!((sum.scheduled, sum.requests, sum.unsent()), (60, 54, 6));
         assert_eq!((sum.statuses[200], sum.connections.opened), (6, 6));
         assert_eq!(sum.errors.of(Failure::Reset), 3);
         assert_eq!((sum.service.len(), sum.late_starts), (3, 2));
+        assert_eq!((sum.late_reads, sum.latest_read), (2, 3 * LATE));
         assert_eq!((sum.per_second, sum.replies_in_window), (vec![0, 1, 1, 1], 3));
     }
 

@@ -6,7 +6,8 @@
 //!
 //! The clock is read just before send(2) and just after the recv(2) that completes the reply. A
 //! service time so contains the time for which a reply lay in the socket because this thread was
-//! busy with other connections: `client.saturated` in the result tells when that may matter.
+//! busy with other connections. How long that was is known from the end of the wait that told of the
+//! reply on, and the result warns of it.
 
 use std::future::{pending, poll_fn};
 use std::io;
@@ -401,6 +402,7 @@ impl<'c, 'n> Client<'c, 'n> {
         account.replies += 1;
         account.statuses[usize::from(reader.status)] += 1;
         record(&mut account.service, times.end - sent);
+        account.lay(times.end.saturating_duration_since(worker.net.now()));
         record(&mut account.first_byte, times.first_byte - sent);
         if let Some(due) = ticket.due {
             record(&mut account.latency, times.end.saturating_duration_since(due));

@@ -409,6 +409,15 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
         ),
     );
     warn(
+        account.late_reads * 1000 > account.replies,
+        format!(
+            "{} replies were read more than 1 ms late, by up to {:.1} ms, because the generator was \
+             busy with others: use more --threads",
+            account.late_reads,
+            account.latest_read.as_secs_f64() * 1e3
+        ),
+    );
+    warn(
         account.unsent() > 0,
         format!(
             "{} of {} scheduled requests were not sent: no connection was free; use more \
