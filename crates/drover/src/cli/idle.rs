@@ -12,9 +12,9 @@ use super::duration;
 use super::load::{MOST_CONNECTIONS, say};
 use crate::error::UsageError;
 use crate::load::order::Order;
-use crate::load::pace::Pace;
 use crate::load::plan::Options;
 use crate::load::request::Request;
+use crate::load::shape::{Manner, Schedule};
 use crate::load::sources::SourceList;
 use crate::load::target::Url;
 use crate::load::{self, Event, Held};
@@ -77,14 +77,9 @@ impl Args {
                 return Err(UsageError::new(format!("{flag} must be longer than 0")).into());
             }
         }
-        // Requests at equal distances that each go to the connection which has been idle for
-        // longest reach every connection once per period.
-        let (connections, idle, pace) = match self.every {
-            None => (0, self.connections, Pace::Closed),
-            Some(period) => {
-                let rate = f64::from(self.connections) / period.as_secs_f64();
-                (self.connections, 0, Pace::Constant { rate })
-            }
+        let (connections, idle, schedule) = match self.every {
+            None => (0, self.connections, None),
+            Some(period) => (self.connections, 0, Some(Schedule::every(period, self.connections))),
         };
         Ok(Options {
             asked: vec![Request { url: self.url, content: Arc::default() }],
@@ -93,13 +88,12 @@ impl Args {
             sources: SourceList::default(),
             connections,
             idle,
-            pace,
+            schedule,
+            manner: Manner::default(),
             duration: self.hold,
             requests: None,
-            calls_per_connection: None,
             reopen: self.reopen,
             reopen_idle: self.reopen,
-            think_time: Duration::ZERO,
             timeout: self.timeout,
             expect_size: None,
             threads: 1,

@@ -11,9 +11,9 @@ use super::choice::{Choice, mechanism, mechanism_names};
 use super::duration;
 use super::what::{Chosen, What};
 use crate::error::UsageError;
-use crate::load::pace::Pace;
 use crate::load::plan::Options;
 use crate::load::result::LoadResult;
+use crate::load::shape::{Arrivals, Manner, Rate, Schedule, Think, Unit};
 use crate::load::{self, Event, print_summary};
 
 /// More than a machine can have descriptors for, so that a typing error ends before it takes memory.
@@ -25,19 +25,32 @@ pub(super) struct Args {
     #[command(flatten)]
     what: What,
 
-    /// Connections that send requests
-    #[arg(short, long, value_name = "N", default_value_t = 64)]
+    /// Connections that send requests [default: 64, or at most 4000 with --connection-rate]
+    #[arg(short, long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_CONNECTIONS))]
-    connections: u32,
+    connections: Option<u32>,
 
     /// Requests per second, sent whether or not the server keeps up; without it, each connection
-    /// sends its next request when it has its reply
-    #[arg(short, long, value_name = "R", value_parser = parse_rate)]
-    rate: Option<f64>,
+    /// sends its next request when it has its reply. Constant: 500. A ramp over the --duration:
+    /// 100..1000. Steps for equal parts of it: 100,200,500. A sine, mean~amplitude/period:
+    /// 500~200/10s
+    #[arg(short, long, value_name = "R")]
+    rate: Option<Rate>,
 
-    /// How the requests of --rate follow each other
-    #[arg(long, value_name = "HOW", requires = "rate", default_value = "constant")]
-    arrivals: Arrivals,
+    /// Connections per second, written like --rate: each is opened when it is due, makes its
+    /// --calls-per-connection [default: 1] and is closed; at most --connections at a time
+    #[arg(long, value_name = "R", conflicts_with = "rate")]
+    connection_rate: Option<Rate>,
+
+    /// Let each connection send a request so often: --rate CONNECTIONS/T
+    #[arg(long, value_name = "T", value_parser = duration::parse)]
+    #[arg(conflicts_with_all = ["rate", "connection_rate", "calls_per_connection", "think_time"])]
+    every: Option<Duration>,
+
+    /// How the requests of --rate, or the connections of --connection-rate, follow each other
+    /// [default: constant]
+    #[arg(long, value_name = "HOW")]
+    arrivals: Option<Arrivals>,
 
     /// How long to measure [default: 10s, or until --requests are done]
     #[arg(short, long, value_name = "T", value_parser = duration::parse)]
@@ -52,9 +65,20 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     calls_per_connection: Option<u32>,
 
-    /// Rest of a connection between a reply and its next request
-    #[arg(long, value_name = "T", value_parser = duration::parse, default_value = "0")]
-    think_time: Duration,
+    /// Rest of a connection between a reply and its next request: 5s, or exponentially distributed
+    /// with that mean: exp:5s
+    #[arg(long, value_name = "T")]
+    think_time: Option<Think>,
+
+    /// Rest only after every N requests of a connection
+    #[arg(long, value_name = "N", requires = "think_time", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    burst: u32,
+
+    /// Requests that a connection sends together, before the first of their replies
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pipeline: u32,
 
     /// How long a reply, or the opening of a connection, may take
     #[arg(long, value_name = "T", value_parser = duration::parse, default_value = "10s")]
@@ -94,22 +118,6 @@ pub(super) struct Args {
     /// After each of the --events, wait for a line on stdin, or its end, before going on
     #[arg(long, requires = "events")]
     lockstep: bool,
-}
-
-/// How requests follow each other.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Arrivals {
-    /// At equal distances
-    Constant,
-    /// Independently of each other
-    Poisson,
-}
-
-fn parse_rate(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(rate) if rate > 0.0 && f64::is_finite(rate) => Ok(rate),
-        _ => Err("a rate is a number of requests per second above 0".to_string()),
-    }
 }
 
 /// Runs `drover load`.
@@ -152,38 +160,72 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
 
 impl Args {
     fn options(self) -> anyhow::Result<Options> {
-        let pace = match (self.rate, self.arrivals) {
-            (None, _) => Pace::Closed,
-            (Some(rate), Arrivals::Constant) => Pace::Constant { rate },
-            (Some(rate), Arrivals::Poisson) => Pace::Poisson { rate },
-        };
-        for (flag, value) in [("--timeout", Some(self.timeout)), ("--duration", self.duration)] {
+        for (flag, value) in [
+            ("--timeout", Some(self.timeout)),
+            ("--duration", self.duration),
+            ("--every", self.every),
+        ] {
             if value == Some(Duration::ZERO) {
                 return Err(UsageError::new(format!("{flag} must be longer than 0")).into());
             }
         }
-        let Chosen { asked, order, unix, sources } = self.what.choose()?;
         let default = self.requests.is_none().then_some(Duration::from_secs(10));
+        let duration = self.duration.or(default);
+        let default = if self.connection_rate.is_some() { 4000 } else { 64 };
+        let connections = self.connections.unwrap_or(default);
+        let schedule = self.schedule(duration, connections)?;
+        let Chosen { asked, order, unix, sources } = self.what.choose()?;
+        let manner = Manner {
+            calls: self.calls_per_connection,
+            burst: self.burst,
+            think: self.think_time.unwrap_or_default(),
+            pipeline: self.pipeline,
+        };
         Ok(Options {
             asked,
             order,
             unix,
             sources,
-            connections: self.connections,
+            connections,
             idle: self.idle,
-            pace,
-            duration: self.duration.or(default),
+            schedule,
+            manner,
+            duration,
             requests: self.requests,
-            calls_per_connection: self.calls_per_connection,
             reopen: true,
             reopen_idle: false,
-            think_time: self.think_time,
             timeout: self.timeout,
             expect_size: self.expect_size,
             threads: self.threads,
             mechanism: self.dispatch.usable()?,
             seed: self.seed,
         })
+    }
+}
+
+impl Args {
+    fn schedule(
+        &self,
+        duration: Option<Duration>,
+        connections: u32,
+    ) -> Result<Option<Schedule>, UsageError> {
+        let arrivals = self.arrivals.unwrap_or(Arrivals::Constant);
+        let schedule = match (&self.rate, &self.connection_rate, self.every) {
+            (Some(rate), ..) => Schedule { rate: rate.clone(), arrivals, unit: Unit::Request },
+            (_, Some(rate), _) => Schedule { rate: rate.clone(), arrivals, unit: Unit::Connection },
+            (_, _, Some(every)) => Schedule { arrivals, ..Schedule::every(every, connections) },
+            _ if self.arrivals.is_some() => {
+                return Err(UsageError::new("--arrivals needs a --rate or a --connection-rate"));
+            }
+            _ => return Ok(None),
+        };
+        if duration.is_none() && schedule.rate.needs_duration() {
+            return Err(UsageError::new(format!(
+                "--rate {}: give the run a --duration, over which the rate changes",
+                schedule.rate
+            )));
+        }
+        Ok(Some(schedule))
     }
 }
 

@@ -1,8 +1,8 @@
 //! One connection: a coroutine that connects, sends requests, and checks every reply.
 //!
 //! It is the same for every dispatch mechanism. Per request it makes one send and usually one
-//! receive, allocates nothing, and reads the clock twice; once in a closed loop without think
-//! time, where the end of one request is the start of the next.
+//! receive, allocates nothing, and reads the clock twice; once in a closed loop without rests,
+//! where the end of one request is the start of the next.
 //!
 //! The clock is read just before send(2) and just after the recv(2) that completes the reply. A
 //! service time so contains the time for which a reply lay in the socket because this thread was
@@ -155,11 +155,22 @@ struct Client<'c, 'n> {
     seat: u32,
     /// Requests sent on the open connection.
     calls: u32,
+    /// Those that are sent with the next one, behind it and before its reply.
+    behind: Vec<Call>,
     /// The end of the last request, while nothing has happened since.
     now: Option<Instant>,
     rest: Duration,
     /// Since when every attempt to connect has failed.
     failing_since: Option<Instant>,
+}
+
+/// One request of those that are sent together.
+#[derive(Clone, Copy)]
+struct Call {
+    /// Its intended start, if that is not when it is sent.
+    due: Option<Instant>,
+    /// Which of the origin's requests it is.
+    request: usize,
 }
 
 /// When the two parts of a reply came.
@@ -170,7 +181,15 @@ struct Times {
 
 impl<'c, 'n> Client<'c, 'n> {
     fn new(link: Link<'c, 'n>, seat: u32) -> Client<'c, 'n> {
-        Client { link, seat, calls: 0, now: None, rest: FIRST_REST, failing_since: None }
+        Client {
+            link,
+            seat,
+            calls: 0,
+            behind: Vec::new(),
+            now: None,
+            rest: FIRST_REST,
+            failing_since: None,
+        }
     }
 
     async fn run(mut self) {
@@ -191,26 +210,78 @@ impl<'c, 'n> Client<'c, 'n> {
                 continue;
             };
             if !self.link.open && !self.connect().await {
-                worker.give_back();
+                worker.give_back(ticket);
                 // In an open loop the schedule sets the pace of further attempts.
                 if ticket.due.is_none() {
                     self.rest().await;
                 }
                 continue;
             }
-            self.exchange(ticket).await;
+            if worker.plan.session_calls().is_some() {
+                self.session(ticket).await;
+            } else {
+                self.gather();
+                self.exchange(ticket).await;
+                while self.behind.pop().is_some() {
+                    worker.settle();
+                }
+            }
             worker.settle();
-            if !worker.plan.think_time.is_zero() {
-                self.think().await;
+            self.think().await;
+        }
+    }
+
+    /// Takes what else may be sent together with the next request.
+    fn gather(&mut self) {
+        let worker = self.link.worker;
+        for _ in 1..worker.plan.manner.together(self.calls) {
+            let now = self.now;
+            match worker.take(self.seat, || now.unwrap_or_else(|| worker.net.now())) {
+                Some(ticket) => self.push_behind(ticket.due),
+                None => return,
             }
         }
     }
 
-    /// Lets the think time pass, and notices meanwhile when the server closes.
-    async fn think(&mut self) {
+    fn push_behind(&mut self, due: Option<Instant>) {
+        let request = self.link.worker.pick_request(self.link.origin);
+        self.behind.push(Call { due, request });
+    }
+
+    /// Makes the calls of a connection that the schedule has started, one burst after the other,
+    /// and closes it.
+    async fn session(&mut self, ticket: Ticket) {
+        let worker = self.link.worker;
+        let mut next = ticket;
+        loop {
+            let left = ticket.calls - self.calls;
+            let together = worker.plan.manner.together(self.calls).min(left);
+            // The first call came due with the connection.
+            worker.calls_due(together - u32::from(self.calls == 0));
+            self.behind.clear();
+            for _ in 1..together {
+                self.push_behind(None);
+            }
+            self.exchange(next).await;
+            let left = ticket.calls - self.calls;
+            let rested = if left > 0 { self.think().await } else { None };
+            if !self.link.open {
+                return worker.missed_calls(left);
+            }
+            if left == 0 || worker.phase.get() != Phase::Running {
+                return self.link.close();
+            }
+            next = Ticket { due: rested, waited: false, calls: 1 };
+            self.slipped(next);
+        }
+    }
+
+    /// Rests if a burst is over, and notices meanwhile when the server closes. Returns the end of the
+    /// rest as it was intended.
+    async fn think(&mut self) -> Option<Instant> {
         let (conn, worker) = (self.link.conn, self.link.worker);
-        let until = worker.net.now() + worker.plan.think_time;
-        self.now = None;
+        let rest = worker.plan.manner.rest(self.calls, &mut *worker.random.borrow_mut())?;
+        let until = self.now.take().unwrap_or_else(|| worker.net.now()) + rest;
         conn.set_deadline(None);
         conn.set_alarm(until);
         poll_fn(|_| {
@@ -219,10 +290,14 @@ impl<'c, 'n> Client<'c, 'n> {
             {
                 self.link.closed_by_peer(heard);
             }
-            let over = worker.net.now() >= until || worker.net.stopping();
+            // A session ends with the window; other rests go on, and nobody waits for them.
+            let over = worker.net.now() >= until
+                || worker.net.stopping()
+                || worker.phase.get() == Phase::Over;
             if over { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+        Some(until)
     }
 
     /// Waits for a request to send. `None`: the connection is closed, and is one that should be
@@ -234,9 +309,7 @@ impl<'c, 'n> Client<'c, 'n> {
             let now = self.now;
             let ticket = worker.take(seat, || now.unwrap_or_else(|| worker.net.now()));
             if let Some(ticket) = ticket {
-                if ticket.due.is_some() {
-                    self.slipped(ticket);
-                }
+                self.slipped(ticket);
                 return Some(ticket);
             }
             self.now = None;
@@ -266,11 +339,12 @@ impl<'c, 'n> Client<'c, 'n> {
         .await;
     }
 
-    /// Notes by how much a request starts late though a connection was free.
+    /// Notes by how much the generator brings a request late though a connection was free.
     fn slipped(&mut self, ticket: Ticket) {
+        let Some(due) = ticket.due else { return };
         let now = Instant::now();
         self.now = Some(now);
-        if let Some(due) = ticket.due.filter(|_| !ticket.waited) {
+        if !ticket.waited {
             let late = now.saturating_duration_since(due);
             self.link.worker.account.borrow_mut().slipped(late);
         }
@@ -319,34 +393,68 @@ impl<'c, 'n> Client<'c, 'n> {
         self.rest = (self.rest * 2).min(LONGEST_REST);
     }
 
-    /// Sends one request, receives its reply, and takes everything down.
+    /// Sends the request of `ticket` and those behind it, receives their replies, and takes
+    /// everything down.
     async fn exchange(&mut self, ticket: Ticket) {
         let worker = self.link.worker;
-        let request = worker.pick_request(self.link.origin);
-
+        let first = Call { due: ticket.due, request: worker.pick_request(self.link.origin) };
+        let count = 1 + self.behind.len();
         let sent = self.now.take().unwrap_or_else(Instant::now);
-        worker.in_flight.set(worker.in_flight.get() + 1);
+        worker.in_flight.set(worker.in_flight.get() + count as u64);
         {
             let mut account = worker.account.borrow_mut();
-            account.requests += 1;
-            account.connections.reused += u64::from(self.calls > 0);
+            account.requests += count as u64;
+            account.connections.reused += count as u64 - u64::from(self.calls == 0);
         }
-        self.calls += 1;
+        self.calls += count as u32;
         self.link.conn.set_deadline(Some(worker.plan.timeout));
-        let mut reader = Reader::new(request.is_head);
-        let received = self.transfer(request.bytes, &mut reader).await;
-        worker.in_flight.set(worker.in_flight.get() - 1);
-        self.take_down(ticket, sent, &reader, received);
+        let mut failure = self.send(first.request).await.err();
+        for index in 0..count {
+            let call = if index == 0 { first } else { self.behind[index - 1] };
+            let mut reader = Reader::new(worker.request(self.link.origin, call.request).is_head);
+            let received = match failure {
+                Some(failure) => Err(failure),
+                None => self.receive(&mut reader, index).await,
+            };
+            worker.in_flight.set(worker.in_flight.get() - 1);
+            self.take_down(call.due, sent, &reader, &received);
+            // What ends the connection ends the replies that have not come.
+            failure = received.err().or((!self.link.open).then_some(Failure::Truncated));
+        }
+        if worker.plan.manner.closes(self.calls) {
+            self.link.close();
+        }
     }
 
-    async fn transfer(&self, request: Rc<[u8]>, reader: &mut Reader) -> Result<Times, Failure> {
+    /// Sends the request of that number, and those behind it.
+    async fn send(&mut self, first: usize) -> Result<(), Failure> {
+        let Link { conn, worker, origin, .. } = self.link;
+        let bytes = |number| &worker.request(origin, number).bytes;
+        if self.behind.is_empty() {
+            conn.queue(Body::Shared(Rc::clone(bytes(first))));
+        } else {
+            let numbers = std::iter::once(first).chain(self.behind.iter().map(|call| call.request));
+            conn.io(|io| {
+                (0, numbers.for_each(|number| io.output.extend_from_slice(bytes(number))))
+            });
+        }
+        let sent = conn.flush(None).await.map_err(|error| Failure::of_transfer(&error))?;
+        worker.account.borrow_mut().sent_bytes += sent;
+        Ok(())
+    }
+
+    /// Receives reply `index` of those that were asked for together.
+    async fn receive(&self, reader: &mut Reader, index: usize) -> Result<Times, Failure> {
         let conn = self.link.conn;
-        let failed = |error: io::Error| Failure::of_transfer(&error);
-        let sent = conn.send(Body::Shared(request), None).await.map_err(failed)?;
-        self.link.worker.account.borrow_mut().sent_bytes += sent;
+        let last = index == self.behind.len();
+        // It may have come with the one before.
+        let mut here = index > 0 && conn.input_len() > 0;
         let mut first_byte = None;
         loop {
-            let received = conn.fill().await.map_err(failed)?;
+            let received = match std::mem::take(&mut here) {
+                true => conn.input_len(),
+                false => conn.fill().await.map_err(|error| Failure::of_transfer(&error))?,
+            };
             // The end of a short reply and its first byte are one: the clock is read once.
             let fresh = first_byte.is_none().then(Instant::now);
             if received == 0 {
@@ -360,7 +468,7 @@ impl<'c, 'n> Client<'c, 'n> {
                     Err(error) => (0, Err(error)),
                 });
                 let more = taken.map_err(|_| Failure::Protocol)?;
-                if reader.is_done() && more {
+                if reader.is_done() && more && last {
                     return Err(Failure::Protocol);
                 }
             }
@@ -373,10 +481,10 @@ impl<'c, 'n> Client<'c, 'n> {
 
     fn take_down(
         &mut self,
-        ticket: Ticket,
+        due: Option<Instant>,
         sent: Instant,
         reader: &Reader,
-        received: Result<Times, Failure>,
+        received: &Result<Times, Failure>,
     ) {
         let worker = self.link.worker;
         let mut account = worker.account.borrow_mut();
@@ -385,14 +493,12 @@ impl<'c, 'n> Client<'c, 'n> {
         let times = match received {
             Ok(times) => times,
             Err(failure) => {
-                account.errors.add(failure);
+                account.errors.add(*failure);
                 return self.link.close();
             }
         };
         if !reader.keep_alive {
             account.connections.closed_by_peer += 1;
-            self.link.close();
-        } else if worker.plan.calls_per_connection.is_some_and(|calls| self.calls >= calls) {
             self.link.close();
         }
         self.now = Some(times.end);
@@ -404,8 +510,9 @@ impl<'c, 'n> Client<'c, 'n> {
         record(&mut account.service, times.end - sent);
         account.lay(times.end.saturating_duration_since(worker.net.now()));
         record(&mut account.first_byte, times.first_byte - sent);
-        if let Some(due) = ticket.due {
-            record(&mut account.latency, times.end.saturating_duration_since(due));
+        if worker.open_loop {
+            let start = due.unwrap_or(sent);
+            record(&mut account.latency, times.end.saturating_duration_since(start));
         }
         if worker.end.get().is_none_or(|end| times.end <= end) {
             account.reply_in_window(times.end.saturating_duration_since(worker.start.get()));

@@ -14,11 +14,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::account::Account;
-use super::pace::Share;
 use super::pauses;
 use super::phases::{self, Outcome, Window};
 use super::plan::Plan;
 use super::progress::Progress;
+use super::shape::Share;
 
 /// The time between the opening of the last connection and the beginning of the window: enough for
 /// every worker to hear of it, and for a reader of the events to take its own measurements.

@@ -1,7 +1,7 @@
 //! The load generator: connections that send requests at a pace, check every reply, and count
 //! everything so that the sums add up.
 //!
-//! In reading order: [`plan`] is what a run is asked to do, [`pace`] when requests start,
+//! In reading order: [`plan`] is what a run is asked to do, [`shape`] when requests start,
 //! [`request`] what is asked and [`order`] in which order; `origin` is a server, and [`sources`] where
 //! connections come from. `conductor` runs the workers; `phases` takes each through a run, `worker` is
 //! what its connections share, `client` is one of those, reads replies with `reader` and counts in
@@ -14,7 +14,6 @@ mod conductor;
 mod hold;
 pub mod order;
 mod origin;
-pub mod pace;
 mod pauses;
 mod phases;
 pub mod plan;
@@ -22,6 +21,7 @@ mod progress;
 mod reader;
 pub mod request;
 pub mod result;
+pub mod shape;
 pub mod sources;
 mod summary;
 pub mod target;

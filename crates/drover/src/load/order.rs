@@ -8,7 +8,7 @@ use rand::distr::Distribution;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand_distr::weighted::WeightedAliasIndex;
 
-use super::pace::Share;
+use super::shape::Share;
 
 /// In which order the URLs of a run are asked for.
 #[derive(Clone, Debug, PartialEq)]

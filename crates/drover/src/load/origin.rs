@@ -9,8 +9,8 @@ use anyhow::Context;
 use mech::socket::Address;
 
 use super::order::{Chooser, Order, Table};
-use super::pace::Share;
 use super::request::{Prepared, Request};
+use super::shape::Share;
 use super::sources::Sources;
 use super::target::Url;
 use crate::error::UsageError;

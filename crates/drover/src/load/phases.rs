@@ -14,8 +14,8 @@ use super::account::Account;
 use super::backlog;
 use super::client;
 use super::conductor::{Desk, Report};
-use super::pace::Share;
 use super::plan::Plan;
+use super::shape::Share;
 use super::worker::{Phase, Worker};
 
 /// What came of a worker.
@@ -193,14 +193,16 @@ impl Phases<'_, '_> {
     /// Spends the window, until its end or that of the last request.
     async fn keep_schedule(&self) {
         let worker = self.worker;
-        let mut pacer = worker.plan.pace.pacer(worker.share, worker.plan.seed);
+        let plan = worker.plan;
+        let schedule = plan.schedule.as_ref();
+        let mut starts = schedule.map(|s| s.starts(plan.duration, worker.share, plan.seed));
         let start = worker.start.get();
-        let mut next = pacer.as_mut().map(|pacer| start + pacer.next_start());
+        let mut next = worker.next_due(starts.as_mut());
         let mut tick = start + TICK;
         while !self.desk.interrupted() && !worker.has_finished() {
             let now = Instant::now();
-            if let (Some(pacer), Some(next)) = (&mut pacer, &mut next) {
-                worker.hand_out_due(pacer.as_mut(), next, now);
+            while next.is_some_and(|due| due <= now && worker.hand_out_due(due, now)) {
+                next = worker.next_due(starts.as_mut());
             }
             if worker.end.get().is_some_and(|end| now >= end) {
                 return;

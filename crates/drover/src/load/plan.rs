@@ -9,8 +9,8 @@ use mech::socket::Address;
 
 use super::order::Order;
 use super::origin::Origins;
-use super::pace::Pace;
 use super::request::Request;
+use super::shape::{Manner, Schedule, Share, Unit};
 use super::sources::{self, SourceList, Sources};
 use crate::error::UsageError;
 
@@ -30,21 +30,22 @@ pub struct Options {
     pub connections: u32,
     /// How many more are opened before, and only held.
     pub idle: u32,
-    /// When requests start.
-    pub pace: Pace,
+    /// When requests or connections start; `None` is a closed loop, in which each connection sends
+    /// its next request when it has its reply: the server sets the pace, and a slow one is asked
+    /// less often.
+    pub schedule: Option<Schedule>,
+    /// What each connection does between its calls. With a number of calls, connections are opened
+    /// when a request needs them; otherwise before the window, and used as long as the server lets
+    /// them be.
+    pub manner: Manner,
     /// The length of the measured window; `None`: until `requests` are done, or for ever.
     pub duration: Option<Duration>,
     /// How many requests are sent at most.
     pub requests: Option<u64>,
-    /// Each connection is closed after so many requests and opened when a request needs it;
-    /// `None`: all are opened before the window, and used as long as the server lets them be.
-    pub calls_per_connection: Option<u32>,
     /// Whether a connection that sends requests is opened again when the server has closed it.
     pub reopen: bool,
     /// Whether one that is only held is.
     pub reopen_idle: bool,
-    /// How long a connection rests between a reply and its next request.
-    pub think_time: Duration,
     /// How long a reply, or the opening of a connection, may take.
     pub timeout: Duration,
     /// How long each body must be.
@@ -53,7 +54,7 @@ pub struct Options {
     pub threads: u32,
     /// The dispatch mechanism.
     pub mechanism: &'static Mechanism,
-    /// Seeds what is random: Poisson arrivals, and the order in which connections are used first.
+    /// Seeds what is random: arrivals, rests, and the order in which connections are used first.
     pub seed: u64,
 }
 
@@ -79,7 +80,10 @@ const OWN_DESCRIPTORS: u64 = 8;
 const DESCRIPTORS_PER_WORKER: u64 = 4;
 
 impl Plan {
-    pub(super) fn new(options: Options) -> anyhow::Result<Plan> {
+    pub(super) fn new(mut options: Options) -> anyhow::Result<Plan> {
+        if options.schedule.as_ref().is_some_and(|schedule| schedule.unit == Unit::Connection) {
+            options.manner.calls.get_or_insert(1);
+        }
         let total = options.connections.saturating_add(options.idle);
         if options.threads > options.connections.max(options.idle) {
             return Err(UsageError::new(format!(
@@ -91,7 +95,7 @@ impl Plan {
         }
         let mut forebodings = Vec::from_iter(too_few_descriptors(total, options.threads)?);
         let mut origins = Origins::new(&options.asked, &options.order, options.unix.as_deref())?;
-        let churn = options.calls_per_connection.is_some();
+        let churn = options.manner.calls.is_some();
         let ports = sources::local_ports();
         let shortages = origins.deal(
             options.connections,
@@ -110,7 +114,28 @@ impl Plan {
 
     /// Whether all connections are opened before the window begins.
     pub(super) fn opens_early(&self) -> bool {
-        self.calls_per_connection.is_none()
+        self.manner.calls.is_none()
+    }
+
+    /// The calls of each connection that a schedule starts; `None`: it starts requests.
+    pub(super) fn session_calls(&self) -> Option<u32> {
+        let schedule = self.schedule.as_ref()?;
+        self.manner.calls.filter(|_| schedule.unit == Unit::Connection)
+    }
+
+    /// How many requests a worker may send, or schedule; the shares of all workers add up. Only the
+    /// last of all sessions may be short.
+    pub(super) fn quota(&self, share: Share) -> u64 {
+        let Some(requests) = self.requests else { return u64::MAX };
+        let calls = u64::from(self.session_calls().unwrap_or(1));
+        let last = if share.worker + 1 == share.workers { requests % calls } else { 0 };
+        share.of(requests / calls) * calls + last
+    }
+
+    /// Requests per second that the schedule asks for in the first `window` seconds.
+    pub(super) fn offered_rate(&self, window: f64) -> Option<f64> {
+        let mean = self.schedule.as_ref()?.rate.mean(self.duration, window);
+        Some(mean * f64::from(self.session_calls().unwrap_or(1)))
     }
 
     /// Whether nothing but the number of requests ends the run.

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::account::{Account, Failure, Times};
 use super::conductor::Run;
 use super::plan::Plan;
+use super::shape::{Schedule, Unit};
 
 /// What a run found.
 #[derive(Debug, Serialize)]
@@ -185,7 +186,7 @@ const SATURATED: f64 = 0.9;
 
 impl LoadResult {
     pub(super) fn new(plan: &Plan, start: SystemTime, run: Run) -> LoadResult {
-        let open_loop = plan.pace.rate().is_some();
+        let open_loop = plan.schedule.is_some();
         let Run { account, window, cpu, busiest, interrupted, .. } = &run;
         let seconds = window.as_secs_f64();
         let latency = if open_loop { &account.latency } else { &account.service };
@@ -195,7 +196,7 @@ impl LoadResult {
             target: targets(plan),
             start: start.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
             duration_s: seconds,
-            offered_rate: plan.pace.rate(),
+            offered_rate: plan.offered_rate(seconds),
             achieved_rate: (seconds > 0.0).then(|| account.replies_in_window as f64 / seconds),
             requests: account.requests,
             replies: account.replies,
@@ -272,9 +273,12 @@ fn targets(plan: &Plan) -> String {
 /// The run in a line, for people.
 fn setting(plan: &Plan) -> String {
     let plural = |count: u32| if count == 1 { "" } else { "s" };
-    let pace = match plan.pace.rate() {
+    let pace = match &plan.schedule {
         None => "closed loop".to_string(),
-        Some(rate) => format!("{rate} requests/s scheduled"),
+        Some(Schedule { rate, unit: Unit::Request, .. }) => format!("{rate} requests/s scheduled"),
+        Some(Schedule { rate, unit: Unit::Connection, .. }) => {
+            format!("{rate} connections/s scheduled")
+        }
     };
     let idle = if plan.idle > 0 { format!(" and {} idle", plan.idle) } else { String::new() };
     format!(
@@ -420,8 +424,8 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
     warn(
         account.unsent() > 0,
         format!(
-            "{} of {} scheduled requests were not sent: no connection was free; use more \
-             --connections, or a lower --rate",
+            "{} of {} scheduled requests were not sent: no connection was free for them, or theirs \
+             ended early; use more --connections, or a lower --rate",
             account.unsent(),
             account.scheduled
         ),

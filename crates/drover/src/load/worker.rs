@@ -14,17 +14,19 @@ use rand::seq::SliceRandom;
 
 use super::account::Account;
 use super::order::Chooser;
-use super::pace::{Pacer, Share};
 use super::plan::Plan;
 use super::request::Prepared;
+use super::shape::{Share, Starts};
 
-/// A request that may be sent now.
+/// A request that may be sent now, or a connection that may make its calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
     /// Its intended start; `None` in a closed loop, where it starts when it is sent.
     pub(super) due: Option<Instant>,
     /// It had to wait for a free connection: that its start is late is not our doing.
     pub(super) waited: bool,
+    /// How many calls it is for: 1, except where the schedule starts connections.
+    pub(super) calls: u32,
 }
 
 /// Where a measured connection stands with respect to tickets.
@@ -69,13 +71,17 @@ pub(super) struct Worker<'n> {
     pub(super) end: Cell<Option<Instant>>,
     /// Requests still to be sent (closed loop) or scheduled (open loop).
     quota: Cell<u64>,
-    open_loop: bool,
+    pub(super) open_loop: bool,
+    /// Calls per ticket.
+    calls: u32,
+    /// For the length of rests.
+    pub(super) random: RefCell<Xoshiro256PlusPlus>,
     seats: RefCell<Vec<(Seat, Key)>>,
     /// Free connections, the one that has been free for longest first. May hold the number of
     /// a seat that is not free any more.
     free: RefCell<VecDeque<u32>>,
-    /// Requests that are due while no connection is free.
-    backlog: RefCell<VecDeque<Instant>>,
+    /// What is due while no connection is free.
+    backlog: RefCell<VecDeque<Ticket>>,
     /// First attempts to connect that are in progress.
     pub(super) opening: Cell<u32>,
     /// Attempts to connect that are in progress.
@@ -108,8 +114,12 @@ impl<'n> Worker<'n> {
             phase: Cell::new(Phase::Opening),
             start: Cell::new(net.now()),
             end: Cell::new(None),
-            quota: Cell::new(plan.requests.map_or(u64::MAX, |requests| share.of(requests))),
-            open_loop: plan.pace.rate().is_some(),
+            quota: Cell::new(plan.quota(share)),
+            open_loop: plan.schedule.is_some(),
+            calls: plan.session_calls().unwrap_or(1),
+            random: RefCell::new(Xoshiro256PlusPlus::seed_from_u64(
+                plan.seed ^ u64::from(share.worker),
+            )),
             seats: RefCell::new(vec![(Seat::Away, Key::WAKER); measured as usize]),
             free: RefCell::new(VecDeque::new()),
             backlog: RefCell::new(VecDeque::new()),
@@ -138,9 +148,14 @@ impl<'n> Worker<'n> {
         self.between.as_ref().map(Chooser::pick)
     }
 
-    /// The next request to send to an origin.
-    pub(super) fn pick_request(&self, origin: usize) -> Prepared<Rc<[u8]>> {
-        self.requests[origin][self.choosers[origin].pick()].clone()
+    /// The number of the next request to send to an origin.
+    pub(super) fn pick_request(&self, origin: usize) -> usize {
+        self.choosers[origin].pick()
+    }
+
+    /// A request to an origin.
+    pub(super) fn request(&self, origin: usize, number: usize) -> &Prepared<Rc<[u8]>> {
+        &self.requests[origin][number]
     }
 
     /// Tells where the coroutine of measured connection `seat` is reached.
@@ -180,11 +195,9 @@ impl<'n> Worker<'n> {
             if !running || self.end.get().is_some_and(|end| now() >= end) {
                 return None;
             }
-            if !self.take_from_quota() {
-                return None;
-            }
+            let calls = self.take_from_quota(1)?;
             self.busy.set(self.busy.get() + 1);
-            return Some(Ticket { due: None, waited: false });
+            return Some(Ticket { due: None, waited: false, calls });
         }
         let place = &mut self.seats.borrow_mut()[seat as usize].0;
         match *place {
@@ -194,9 +207,9 @@ impl<'n> Worker<'n> {
             }
             Seat::Free => None,
             Seat::Away => {
-                let due = self.backlog.borrow_mut().pop_front()?;
+                let ticket = self.backlog.borrow_mut().pop_front()?;
                 self.busy.set(self.busy.get() + 1);
-                Some(Ticket { due: Some(due), waited: true })
+                Some(ticket)
             }
         }
     }
@@ -218,19 +231,33 @@ impl<'n> Worker<'n> {
         }
     }
 
-    /// A ticket's request has its reply, or its error.
+    /// What a ticket is for has its replies, or its error.
     pub(super) fn settle(&self) {
         self.busy.set(self.busy.get() - 1);
         self.wake_control_at_the_end();
     }
 
-    /// A ticket's request could not be sent. In a closed loop another connection may send it; an
-    /// open loop has no second time for it.
-    pub(super) fn give_back(&self) {
-        if !self.open_loop && self.quota.get() != u64::MAX {
+    /// What a ticket is for could not be begun. In a closed loop another connection may send the
+    /// request; an open loop has no second time for it, nor for the calls that would have followed.
+    pub(super) fn give_back(&self, ticket: Ticket) {
+        if self.open_loop {
+            self.missed_calls(ticket.calls - 1);
+        } else if self.quota.get() != u64::MAX {
             self.quota.set(self.quota.get() + 1);
         }
         self.settle();
+    }
+
+    /// So many calls of a session came due.
+    pub(super) fn calls_due(&self, count: u32) {
+        self.account.borrow_mut().scheduled += u64::from(count);
+    }
+
+    /// So many calls of a session cannot be made: its connection is gone.
+    pub(super) fn missed_calls(&self, count: u32) {
+        if self.phase.get() == Phase::Running {
+            self.calls_due(count);
+        }
     }
 
     /// An attempt to connect begins.
@@ -278,13 +305,16 @@ impl<'n> Worker<'n> {
         self.end.set(self.plan.duration.map(|duration| start + duration));
         self.phase.set(Phase::Running);
         if self.open_loop {
-            let seed = self.plan.seed ^ u64::from(self.share.worker);
-            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-            self.free.borrow_mut().make_contiguous().shuffle(&mut random);
+            let mut random = self.random.borrow_mut();
+            self.free.borrow_mut().make_contiguous().shuffle(&mut *random);
         } else {
-            for (_, key) in self.seats.borrow().iter() {
-                self.net.wake(*key);
-            }
+            self.wake_measured();
+        }
+    }
+
+    fn wake_measured(&self) {
+        for (_, key) in self.seats.borrow().iter() {
+            self.net.wake(*key);
         }
     }
 
@@ -295,6 +325,10 @@ impl<'n> Worker<'n> {
         self.end.set(Some(end));
         self.phase.set(Phase::Over);
         self.backlog.borrow_mut().clear();
+        if self.plan.session_calls().is_some() {
+            // Those that rest have nothing to wait for.
+            self.wake_measured();
+        }
         end
     }
 
@@ -303,35 +337,44 @@ impl<'n> Worker<'n> {
         self.quota.get() > 0
     }
 
-    /// Gives out every request that is due; `next` is the start of the first that is not.
-    pub(super) fn hand_out_due(&self, pacer: &mut dyn Pacer, next: &mut Instant, now: Instant) {
-        while *next <= now && self.end.get().is_none_or(|end| *next < end) {
-            if !self.take_from_quota() {
-                return;
-            }
-            self.hand_out(*next, now);
-            *next = self.start.get() + pacer.next_start();
-        }
+    /// The moment of the next start.
+    pub(super) fn next_due(&self, starts: Option<&mut Starts>) -> Option<Instant> {
+        self.start.get().checked_add(starts?.next()?)
     }
 
-    /// Counts one request off those that are left; `false`: none is.
-    fn take_from_quota(&self) -> bool {
+    /// Gives out what is `due` now; `false`: the window ends before it, or nothing is left to do.
+    pub(super) fn hand_out_due(&self, due: Instant, now: Instant) -> bool {
+        if self.end.get().is_some_and(|end| due >= end) {
+            return false;
+        }
+        let calls = self.take_from_quota(self.calls);
+        if let Some(calls) = calls {
+            self.hand_out(Ticket { due: Some(due), waited: false, calls }, due, now);
+        }
+        calls.is_some()
+    }
+
+    /// Takes requests off those that are left, up to so many; `None`: none is.
+    fn take_from_quota(&self, most: u32) -> Option<u32> {
         match self.quota.get() {
-            0 => return false,
-            u64::MAX => {}
-            quota => self.quota.set(quota - 1),
+            0 => None,
+            u64::MAX => Some(most),
+            left => {
+                let taken = left.min(most.into());
+                self.quota.set(left - taken);
+                Some(taken as u32)
+            }
         }
-        true
     }
 
-    fn hand_out(&self, due: Instant, now: Instant) {
+    fn hand_out(&self, ticket: Ticket, due: Instant, now: Instant) {
         self.account.borrow_mut().scheduled += 1;
         let mut free = self.free.borrow_mut();
         let mut seats = self.seats.borrow_mut();
         while let Some(seat) = free.pop_front() {
             let (place, key) = &mut seats[seat as usize];
             if matches!(place, Seat::Free) {
-                *place = Seat::Given(Ticket { due: Some(due), waited: false });
+                *place = Seat::Given(ticket);
                 self.busy.set(self.busy.get() + 1);
                 self.net.wake(*key);
                 return;
@@ -340,7 +383,7 @@ impl<'n> Worker<'n> {
         let mut account = self.account.borrow_mut();
         account.waited += 1;
         account.slipped(now.saturating_duration_since(due));
-        self.backlog.borrow_mut().push_back(due);
+        self.backlog.borrow_mut().push_back(Ticket { waited: true, ..ticket });
     }
 }
 
@@ -353,9 +396,9 @@ mod tests {
     use super::*;
     use crate::load::client;
     use crate::load::order::Order;
-    use crate::load::pace::Pace;
     use crate::load::plan::Options;
     use crate::load::request::Request;
+    use crate::load::shape::{Arrivals, Manner, Rate, Schedule, Unit};
     use crate::load::sources::SourceList;
 
     fn plan() -> Plan {
@@ -369,13 +412,16 @@ mod tests {
             sources: SourceList::default(),
             connections: 2,
             idle: 0,
-            pace: Pace::Constant { rate: 1000.0 },
+            schedule: Some(Schedule {
+                rate: Rate::Constant(1000.0),
+                arrivals: Arrivals::Constant,
+                unit: Unit::Request,
+            }),
+            manner: Manner::default(),
             duration: Some(Duration::from_secs(1)),
             requests: None,
-            calls_per_connection: None,
             reopen: true,
             reopen_idle: false,
-            think_time: Duration::ZERO,
             timeout: Duration::from_secs(1),
             expect_size: None,
             threads: 1,
@@ -402,7 +448,7 @@ mod tests {
                 coroutine
             })
             .unwrap();
-        assert!((1..=640).contains(&size.get()), "{}", size.get());
+        assert!((1..=768).contains(&size.get()), "{}", size.get());
     }
 
     /// Every due request is given to a connection or waits for one, in order and exactly once.
@@ -418,10 +464,10 @@ mod tests {
         worker.offer(1);
         worker.offer(0);
 
-        let mut pacer = plan.pace.pacer(worker.share, 1).unwrap();
-        let mut next = start + pacer.next_start();
-        worker.hand_out_due(pacer.as_mut(), &mut next, millisecond(4));
-        assert_eq!(next, millisecond(5));
+        for due in 0..5 {
+            assert!(worker.hand_out_due(millisecond(due), millisecond(4)));
+        }
+        assert!(!worker.hand_out_due(millisecond(1000), millisecond(1000)));
         let first = worker.take(1, never).unwrap();
         assert_eq!((first.due, first.waited), (Some(start), false));
         assert_eq!(worker.take(0, never).unwrap().due, Some(millisecond(1)));
@@ -450,7 +496,7 @@ mod tests {
         worker.offer(0);
         worker.offer(1);
         worker.withdraw(0);
-        worker.hand_out(net.now(), net.now());
+        worker.hand_out_due(net.now(), net.now());
         assert!(worker.take(0, || unreachable!()).is_none());
         assert!(worker.take(1, || unreachable!()).is_some());
     }

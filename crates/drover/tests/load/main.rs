@@ -13,6 +13,7 @@ mod run;
 mod schedules;
 mod schema;
 mod server;
+mod shapes;
 mod stalls;
 mod truth;
 mod usage;

@@ -21,6 +21,14 @@ fn mistakes_name_the_flag_and_the_remedy() {
     refused(&["load", "https://127.0.0.1/"], &["TLS", "http://"]);
     refused(&["load", "127.0.0.1:80"], &["http://127.0.0.1:8080/path"]);
     refused(&["load", URL, "--rate", "0"], &["--rate", "above 0"]);
+    refused(&["load", URL, "--rate", "9..x"], &["--rate", "100..1000"]);
+    refused(&["load", URL, "--rate", "9..90", "-n", "5"], &["--rate 9..90", "--duration"]);
+    refused(&["load", URL, "--rate", "9", "--connection-rate", "9"], &["--connection-rate"]);
+    refused(&["load", URL, "--rate", "9", "--every", "1s"], &["--every", "--rate"]);
+    refused(&["load", URL, "--every", "0"], &["--every"]);
+    refused(&["load", URL, "--burst", "3"], &["--think-time"]);
+    refused(&["load", URL, "--think-time", "exp:5"], &["--think-time", "10s"]);
+    refused(&["load", URL, "--pipeline", "0"], &["--pipeline"]);
     refused(&["load", URL, "--duration", "10"], &["--duration", "10s"]);
     refused(&["load", URL, "--duration", "0"], &["--duration"]);
     refused(&["load", URL, "--connections", "0"], &["--connections"]);

@@ -1,0 +1,140 @@
+//! Shapes of load beside requests on standing connections: connections at a rate, sessions, bursts,
+//! pipelines.
+
+use crate::run::load;
+use crate::server::{Action, Server, reply};
+
+fn answering() -> Server {
+    Server::always(Action::Reply(reply("200 OK", 1)))
+}
+
+/// httperf's `--rate 100 --num-conns 20 --num-calls 3`.
+#[test]
+fn connections_at_a_rate_make_their_calls_and_close() {
+    for threads in ["1", "3"] {
+        let server = answering();
+        let arguments = ["--connection-rate", "100", "--calls-per-connection", "3", "-n", "61"];
+        let run = load(&[&[&server.url()[..], "-t", threads], &arguments[..]].concat());
+        assert_eq!(run.status, Some(0), "{}", run.stderr);
+        assert_eq!(run.number("/replies"), 61, "{}", run.json);
+        assert_eq!(server.requests(), 61);
+        // Twenty of three calls, and one that the number of requests cuts short.
+        assert_eq!(run.number("/connections/opened"), 21);
+        assert_eq!(server.connections(), 21);
+        assert_eq!(run.number("/connections/reused"), 40);
+        assert_eq!(run.number("/connections/closed_by_peer"), 0);
+        assert_eq!(run.number("/unsent"), 0);
+        assert_eq!(run.float("/offered_rate"), 300.0);
+    }
+}
+
+/// httperf's `--wsess 10,6,0.02 --burst-length 3`.
+#[test]
+fn sessions_rest_between_their_bursts() {
+    let server = answering();
+    let session = ["--calls-per-connection", "6", "--burst", "3", "--think-time", "20ms"];
+    let arguments = ["--connection-rate", "200", "-n", "60"];
+    let run = load(&[&[&server.url()[..]], &session[..], &arguments[..]].concat());
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    assert_eq!(run.number("/replies"), 60);
+    assert_eq!(run.number("/connections/opened"), 10);
+    // The last begins after 45 ms, and rests once.
+    assert!(run.float("/duration_s") >= 0.065, "{}", run.json);
+
+    // In a closed loop they follow each other, here five on each of two connections.
+    let run = load(&[&[&server.url()[..]], &session[..], &["-c", "2", "-n", "60"]].concat());
+    assert_eq!(run.number("/replies"), 60);
+    assert_eq!(run.number("/connections/opened"), 10);
+    run.assert_null("/unsent");
+}
+
+/// The window does not wait for sessions that rest, nor for the calls that they have left.
+#[test]
+fn sessions_end_with_the_window() {
+    let server = answering();
+    let arguments = ["--connection-rate", "50", "--calls-per-connection", "9", "-d", "500ms"];
+    let run = load(&[&[&server.url()[..], "--think-time", "1h"], &arguments[..]].concat());
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    assert_eq!(run.number("/requests"), server.requests());
+    assert_eq!(run.number("/connections/opened") + run.number("/unsent"), 25);
+    assert_eq!(run.number("/connections/reused"), 0);
+}
+
+#[test]
+fn a_session_that_the_server_ends_leaves_its_calls_unsent() {
+    let server = Server::start(|n| match n % 4 {
+        3 => Action::ReplyAndClose(
+            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".to_string(),
+        ),
+        _ => Action::Reply(reply("200 OK", 1)),
+    });
+    // One after the other: each gets four of its ten calls.
+    let arguments = ["--connection-rate", "1000", "--calls-per-connection", "10", "-n", "50"];
+    let run = load(&[&[&server.url()[..], "-c", "1"], &arguments[..]].concat());
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    assert_eq!((run.number("/requests"), run.number("/unsent")), (20, 30));
+    assert_eq!(run.number("/connections/closed_by_peer"), 5);
+}
+
+#[test]
+fn pipelined_requests_are_all_accounted_for() {
+    for pace in [&[][..], &["--rate", "5000"], &["--connection-rate", "900"]] {
+        let server = Server::start(|n| Action::Reply(reply("200 OK", (n % 7 * 999) as usize)));
+        let arguments = ["-c", "3", "-n", "203", "--pipeline", "8", "--calls-per-connection", "30"];
+        let run = load(&[&[&server.url()[..]], &arguments[..], pace].concat());
+        assert_eq!(run.status, Some(0), "{}", run.stderr);
+        assert_eq!(run.number("/replies"), 203, "{}", run.json);
+        assert_eq!((server.requests(), run.errors()), (203, 0));
+        assert_eq!(run.number("/bytes/sent"), server.request_bytes());
+        assert_eq!(run.number("/bytes/body"), (0..203).map(|n| n % 7 * 999).sum::<u64>());
+    }
+}
+
+/// What ends a connection ends every request that was sent on it, each in the same class.
+#[test]
+fn pipelined_requests_behind_a_failure_fail_with_it() {
+    for (last, class) in [
+        (Action::ReplyAndClose(String::new()), "truncated"),
+        (
+            Action::ReplyAndClose(
+                "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".to_string(),
+            ),
+            "truncated",
+        ),
+        (Action::Ignore, "client_timeout"),
+        (Action::Reply("SSH-2.0-x\r\n".to_string()), "protocol"),
+    ] {
+        let server = Server::start(move |n| match n {
+            2 => last.clone(),
+            _ => Action::Reply(reply("200 OK", 5)),
+        });
+        let arguments = ["-c", "1", "-n", "10", "--pipeline", "5", "--timeout", "300ms"];
+        let run = load(&[&[&server.url()[..]], &arguments[..]].concat());
+        assert_eq!(run.number("/requests"), 10);
+        assert_eq!(run.errors(), run.number(&format!("/errors/{class}")), "{}", run.json);
+        assert!(run.errors() >= 1, "{}", run.json);
+        assert_eq!(run.number("/replies") + run.errors(), 10);
+    }
+}
+
+#[test]
+fn rates_that_change_ask_for_what_their_area_says() {
+    for (rate, expected) in [("100..500", 150), ("200,400", 150), ("300~300/100ms", 150)] {
+        let server = answering();
+        let run = load(&[&server.url(), "-c", "50", "--rate", rate, "-d", "500ms"]);
+        assert_eq!(run.status, Some(0), "{}", run.stderr);
+        let asked = run.number("/requests") + run.number("/unsent");
+        assert!(asked.abs_diff(expected) <= 1, "{rate}: {asked}");
+        assert!((run.float("/offered_rate") - 300.0).abs() < 0.01, "{}", run.json);
+    }
+}
+
+#[test]
+fn every_connection_calls_once_per_period() {
+    let server = answering();
+    let run = load(&[&server.url(), "-c", "40", "--every", "200ms", "-n", "120"]);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    assert_eq!(run.float("/offered_rate"), 200.0);
+    assert_eq!(run.number("/replies"), 120);
+    assert_eq!(run.number("/connections/reused"), 80);
+}
