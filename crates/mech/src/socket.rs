@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -122,6 +123,18 @@ pub fn for_connect(target: impl Into<Address>, source: Option<SocketAddr>) -> io
         rustix::net::bind(&fd, &source)?;
     }
     Ok(fd)
+}
+
+/// Lets connect(2) choose the local port from `ports` only (ip(7), `IP_LOCAL_PORT_RANGE`, Linux
+/// 6.3). Ends that lie outside `net.ipv4.ip_local_port_range` do not count: that range's do.
+///
+/// # Errors
+/// `ENOPROTOOPT` before Linux 6.3; `EINVAL` for a range that is empty.
+pub fn limit_local_ports(fd: &OwnedFd, ports: &RangeInclusive<u16>) -> io::Result<()> {
+    // linux/in.h; the libc crate lacks it.
+    const IP_LOCAL_PORT_RANGE: libc::c_int = 51;
+    let range = u32::from(*ports.end()) << 16 | u32::from(*ports.start());
+    set_option(fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, range.cast_signed())
 }
 
 /// The address that a socket is bound to.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::error::UsageError;
 use crate::load::order::Order;
 use crate::load::request::{Content, Method, Request, parse_field};
-use crate::load::sources::SourceList;
+use crate::load::sources::{LocalPorts, SourceList};
 use crate::load::target::Url;
 use crate::load::urls;
 
@@ -42,6 +42,10 @@ pub(super) struct What {
     #[arg(long, value_name = "ADDRS", default_value = "", value_parser = sources)]
     #[arg(hide_default_value = true, conflicts_with = "unix")]
     source: SourceList,
+
+    /// Connect from these ports only, as a machine does that has no others
+    #[arg(long, value_name = "FROM-TO", conflicts_with = "unix")]
+    local_ports: Option<LocalPorts>,
 
     /// Method of the requests [default: GET, and POST with --body]
     #[arg(long, value_name = "METHOD")]
@@ -127,7 +131,7 @@ impl What {
             asked: urls.into_iter().map(request).collect(),
             order,
             unix: self.unix,
-            sources: self.source,
+            sources: self.source.with_ports(self.local_ports),
         })
     }
 }

@@ -118,6 +118,7 @@ impl<'c, 'n> Link<'c, 'n> {
         loop {
             let source = origin.sources.of(self.number);
             let socket = mech::socket::for_connect(origin.address.clone(), source)?;
+            plan.sources.limit_ports(&socket)?;
             self.conn.set_deadline(Some(plan.timeout));
             match self.conn.connect(socket, origin.address.clone()).await {
                 // The queue of a unix socket is full, and nothing tells when it is not.

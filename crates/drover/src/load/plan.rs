@@ -11,7 +11,7 @@ use super::order::Order;
 use super::origin::Origins;
 use super::request::Request;
 use super::shape::{Manner, Schedule, Share, Unit};
-use super::sources::{self, SourceList, Sources};
+use super::sources::{SourceList, Sources};
 use crate::error::UsageError;
 
 /// What is wanted of a run, as flags say it.
@@ -96,7 +96,7 @@ impl Plan {
         let mut forebodings = Vec::from_iter(too_few_descriptors(total, options.threads)?);
         let mut origins = Origins::new(&options.asked, &options.order, options.unix.as_deref())?;
         let churn = options.manner.calls.is_some();
-        let ports = sources::local_ports();
+        let ports = options.sources.ports_each();
         let shortages = origins.deal(
             options.connections,
             options.idle,

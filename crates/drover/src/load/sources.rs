@@ -1,6 +1,9 @@
 //! From which local addresses connections come.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::error::UsageError;
@@ -84,9 +87,66 @@ impl Sources {
     }
 }
 
-/// Local addresses to send from, as `--source` takes them.
+/// Local addresses to send from, as `--source` takes them, and local ports, as `--local-ports` does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SourceList(Vec<IpAddr>);
+pub struct SourceList {
+    addresses: Vec<IpAddr>,
+    ports: Option<LocalPorts>,
+}
+
+impl SourceList {
+    /// The same addresses, with these ports of each in place of all.
+    #[must_use]
+    pub fn with_ports(self, ports: Option<LocalPorts>) -> SourceList {
+        SourceList { ports, ..self }
+    }
+
+    /// How many ports each address has.
+    pub(super) fn ports_each(&self) -> u32 {
+        match &self.ports {
+            None => machine_ports().map_or(DEFAULT_PORTS, |ports| ports.len() as u32),
+            Some(LocalPorts(ports)) => ports.len() as u32,
+        }
+    }
+
+    /// Makes `socket` choose its port from those of the list.
+    pub(super) fn limit_ports(&self, socket: &OwnedFd) -> io::Result<()> {
+        match &self.ports {
+            None => Ok(()),
+            Some(LocalPorts(ports)) => mech::socket::limit_local_ports(socket, ports),
+        }
+    }
+}
+
+/// Some of the ports that the kernel gives out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalPorts(RangeInclusive<u16>);
+
+impl std::str::FromStr for LocalPorts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LocalPorts, String> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let ports = match (first.trim().parse(), last.trim().parse()) {
+            (Ok(first), Ok(last)) if first <= last => first..=last,
+            _ => return Err(format!("'{text}' is no range of ports: write it as 40000-40999")),
+        };
+        if let Some(all) = machine_ports()
+            && !(all.contains(ports.start()) && all.contains(ports.end()))
+        {
+            let (first, last) = (all.start(), all.end());
+            return Err(format!(
+                "the kernel gives out ports {first} to {last} (net.ipv4.ip_local_port_range): \
+                 choose from those, or widen the range"
+            ));
+        }
+        let probe = mech::socket::for_connect(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)), None);
+        probe
+            .and_then(|probe| mech::socket::limit_local_ports(&probe, &ports))
+            .map_err(|error| format!("it needs Linux 6.3 or later ({error}); go without it"))?;
+        Ok(LocalPorts(ports))
+    }
+}
 
 /// How many addresses a prefix may stand for.
 const LARGEST_PREFIX: u32 = 1 << 16;
@@ -95,7 +155,7 @@ impl std::ops::Deref for SourceList {
     type Target = [IpAddr];
 
     fn deref(&self) -> &[IpAddr] {
-        &self.0
+        &self.addresses
     }
 }
 
@@ -112,7 +172,7 @@ impl std::str::FromStr for SourceList {
             std::net::UdpSocket::bind((*address, 0))
                 .map_err(|error| format!("{address} is no address of this machine ({error})"))?;
         }
-        Ok(SourceList(addresses))
+        Ok(SourceList { addresses, ports: None })
     }
 }
 
@@ -146,17 +206,14 @@ fn expand(part: &str, addresses: &mut Vec<IpAddr>) -> Result<(), String> {
     Ok(())
 }
 
-/// How many ephemeral ports this machine gives out (ip(7)).
-pub(super) fn local_ports() -> u32 {
-    const DEFAULT: u32 = 28_232;
-    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
-    let read = || {
-        let text = text.ok()?;
-        let mut words = text.split_whitespace();
-        let (first, last): (u32, u32) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        (last + 1).checked_sub(first)
-    };
-    read().unwrap_or(DEFAULT)
+/// How many ephemeral ports a machine gives out that was not told otherwise.
+const DEFAULT_PORTS: u32 = 28_232;
+
+/// The ephemeral ports that this machine gives out (ip(7)), as far as it says so.
+fn machine_ports() -> Option<RangeInclusive<u16>> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let mut words = text.split_whitespace();
+    Some(words.next()?.parse().ok()?..=words.next()?.parse().ok()?)
 }
 
 #[cfg(test)]
@@ -202,6 +259,21 @@ mod tests {
         let six = Ipv6Addr::LOCALHOST.into();
         let error = Sources::find(six, 1, false, 100, &only).unwrap_err().to_string();
         assert!(error.contains("IPv6"), "{error}");
+    }
+
+    #[test]
+    fn ports_are_some_of_those_that_the_kernel_gives_out() {
+        for text in ["", "x", "5-4", "1-70000", "-"] {
+            let error = text.parse::<LocalPorts>().unwrap_err();
+            assert!(error.contains("is no range of ports"), "{text}: {error}");
+        }
+        let all = machine_ports().unwrap();
+        let below = all.start() - 1;
+        let error = format!("{below}-{}", all.end()).parse::<LocalPorts>().unwrap_err();
+        assert!(error.contains("ip_local_port_range"), "{error}");
+        let list = SourceList::default();
+        assert_eq!(list.ports_each(), all.len() as u32);
+        assert_eq!(list.with_ports(Some(LocalPorts(40_000..=40_009))).ports_each(), 10);
     }
 
     #[test]

@@ -186,3 +186,31 @@ fn an_interruption_still_reports_and_its_sums_add_up() {
     assert_eq!(run.number("/in_flight"), 3);
     assert_eq!(run.errors(), 0);
 }
+
+/// Connections beyond the local ports are failed attempts; the others do the run's work.
+#[test]
+fn too_few_local_ports_are_counted_and_the_rest_goes_on() {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
+    let last: u16 = range.split_whitespace().last().unwrap().parse().unwrap();
+    let ports = format!("{}-{last}", last - 15);
+    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let url = server.url();
+    let own = ["--source", "127.0.0.1", "--local-ports", &ports];
+    let output = drover(&["load", "--json", "-", &url, "-c", "24", "-n", "100"]).args(own).output();
+    let output = output.unwrap();
+    if String::from_utf8_lossy(&output.stderr).contains("needs Linux 6.3") {
+        println!("skip: {}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    let run = finish(output);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    // Somebody else may hold one of the 16.
+    let failed = run.number("/connections/failed");
+    assert!((8..24).contains(&failed), "{}", run.json);
+    assert_eq!(run.number("/connections/attempted"), 24);
+    assert_eq!((run.number("/errors/address_unavailable"), run.errors()), (failed, failed));
+    assert_eq!((run.number("/requests"), run.number("/replies")), (100, 100));
+    let (log, connections) = server.log();
+    assert_eq!((log.len(), connections), (100, 24 - failed));
+    assert!(run.json["warnings"].to_string().contains("need more than the 16 local ports"));
+}
