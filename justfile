@@ -17,6 +17,10 @@ lint:
 conformance:
     cargo test -p drover-mech --tests -- --nocapture
 
+# What a request costs in user space, against the budget; just budget --accept writes it anew.
+budget *ARGS:
+    cargo bench -p drover --bench instructions -- {{ARGS}}
+
 # The quick lab.
 lab:
     cargo run --release -- lab

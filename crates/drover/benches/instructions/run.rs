@@ -1,0 +1,147 @@
+//! Measures every mechanism in every case, and prints what came out.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+
+use mech::dispatch::{self, Mechanism};
+
+use crate::budget::{Budget, Cost};
+use crate::exchange::{Case, Client, Server};
+use crate::tracer::{Count, Tracer};
+
+/// Requests before the first that counts: caches, pools and windows have their size then.
+const WARM_UP: usize = 20;
+
+/// Requests of which the cheapest counts: the clock's work is in the others.
+const COUNTED: usize = 9;
+
+const CASES: [Case; 4] = [
+    Case { name: "kept-128", file: "f128.html", len: 128, connects: false },
+    Case { name: "kept-4k", file: "f4k.html", len: 4 << 10, connects: false },
+    Case { name: "sent-100k", file: "f100k.html", len: 100 << 10, connects: false },
+    Case { name: "connection", file: "f128.html", len: 128, connects: true },
+];
+
+const ACCEPT: &str = "cargo bench -p drover --bench instructions -- --accept";
+
+pub(crate) fn main() -> ExitCode {
+    let accept = std::env::args().any(|argument| argument == "--accept");
+    match run(accept) {
+        Ok(faults) if faults.is_empty() => ExitCode::SUCCESS,
+        Ok(faults) => {
+            for fault in faults {
+                eprintln!("over budget: {fault}");
+            }
+            eprintln!("if that is the price of something worth it, accept it: {ACCEPT}");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns what exceeds the budget.
+fn run(accept: bool) -> anyhow::Result<Vec<String>> {
+    let root = tempfile::tempdir()?;
+    for case in &CASES {
+        fs::write(root.path().join(case.file), vec![b'x'; case.len])?;
+    }
+    let mut new = Budget::here()?;
+    println!("{:<14} {:<12} {:>12}  system calls", "mechanism", "case", "instructions");
+    for mechanism in dispatch::ALL {
+        if let Err(reason) = mechanism.probe() {
+            println!("{:<14} skipped: {reason}", mechanism.name);
+            continue;
+        }
+        for case in &CASES {
+            let Some(cost) = measure(root.path(), mechanism, case)? else { return Ok(Vec::new()) };
+            println!(
+                "{:<14} {:<12} {:>12}  {}",
+                mechanism.name, case.name, cost.instructions, cost.calls
+            );
+            new.costs.entry(case.name.into()).or_default().insert(mechanism.name.into(), cost);
+        }
+    }
+    if accept {
+        new.accept()?;
+        return Ok(Vec::new());
+    }
+    Ok(Budget::recorded()?.exceeded_by(&new))
+}
+
+/// `None`, and a line that says why, if this process may not trace another.
+fn measure(root: &Path, mechanism: &Mechanism, case: &Case) -> anyhow::Result<Option<Cost>> {
+    let server = Server::start(root, mechanism.name)?;
+    let mut client = Client::new(server.address, case);
+    for _ in 0..WARM_UP {
+        client.exchange(|| {
+            thread::yield_now();
+            Ok(())
+        })?;
+    }
+    let mut tracer = match Tracer::attach(server.process(), "worker 0") {
+        Ok(tracer) => tracer,
+        Err(error) => {
+            println!("skipped: ptrace(2) is not permitted here: {error:#}");
+            return Ok(None);
+        }
+    };
+    tracer.until_it_sleeps()?;
+    let mut counts = Vec::new();
+    for _ in 0..COUNTED {
+        tracer.take();
+        client.exchange(|| tracer.until_it_sleeps())?;
+        counts.push(tracer.take());
+    }
+    Ok(counts.iter().min().map(cost))
+}
+
+fn cost(count: &Count) -> Cost {
+    let mut calls: Vec<String> = count.calls.iter().copied().map(name_of).collect();
+    calls.sort();
+    Cost { instructions: count.instructions, calls: calls.join(" ") }
+}
+
+/// The name of a system call that a worker makes, by its number in `asm/unistd_64.h`.
+fn name_of(number: i64) -> String {
+    match number {
+        0 => "read",
+        1 => "write",
+        3 => "close",
+        5 => "fstat",
+        7 => "poll",
+        8 => "lseek",
+        14 => "rt_sigprocmask",
+        17 => "pread64",
+        20 => "writev",
+        23 => "select",
+        40 => "sendfile",
+        44 => "sendto",
+        45 => "recvfrom",
+        46 => "sendmsg",
+        48 => "shutdown",
+        54 => "setsockopt",
+        72 => "fcntl",
+        128 => "rt_sigtimedwait",
+        186 => "gettid",
+        228 => "clock_gettime",
+        232 => "epoll_wait",
+        233 => "epoll_ctl",
+        257 => "openat",
+        262 => "newfstatat",
+        270 => "pselect6",
+        271 => "ppoll",
+        281 => "epoll_pwait",
+        288 => "accept4",
+        332 => "statx",
+        426 => "io_uring_enter",
+        437 => "openat2",
+        441 => "epoll_pwait2",
+        other => return format!("call-{other}"),
+    }
+    .to_owned()
+}
