@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use mech::dispatch::Mechanism;
@@ -17,7 +17,7 @@ use crate::load::request::Request;
 use crate::load::shape::{Manner, Schedule};
 use crate::load::sources::SourceList;
 use crate::load::target::Url;
-use crate::load::{self, Event, Held};
+use crate::load::{self, Held, Listener};
 
 /// Flags of `drover idle`.
 #[derive(Debug, clap::Args)]
@@ -51,13 +51,23 @@ pub(super) struct Args {
     dispatch: Choice<Mechanism>,
 }
 
+/// Says what happens to the connections.
+struct Teller;
+
+impl Listener for Teller {
+    fn connected(&mut self, open: u32) -> io::Result<Option<Instant>> {
+        say(&format!("holding {open} connections"))?;
+        Ok(None)
+    }
+
+    fn closed(&mut self, total: u64) -> io::Result<()> {
+        say(&format!("closed by the server: {total}"))
+    }
+}
+
 /// Runs `drover idle`.
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
-    let held = load::hold(args.options()?, &mut |event| match event {
-        Event::Connected { open } => say(&format!("holding {open} connections")),
-        Event::Closed { total } => say(&format!("closed by the server: {total}")),
-        Event::Measured => Ok(()),
-    })?;
+    let held = load::hold(args.options()?, &mut Teller)?;
     print(&held)?;
     if held.deserted {
         bail!("the server closed all connections: none is left; --reopen opens them again");

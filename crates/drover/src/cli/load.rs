@@ -9,12 +9,14 @@ use mech::dispatch::Mechanism;
 
 use super::choice::{Choice, mechanism, mechanism_names};
 use super::duration;
+use super::teller::{Files, Teller};
 use super::what::{Chosen, What};
 use crate::error::UsageError;
 use crate::load::plan::Options;
+use crate::load::progress::Progress;
 use crate::load::result::LoadResult;
 use crate::load::shape::{Arrivals, Manner, Rate, Schedule, Think, Unit};
-use crate::load::{self, Event, print_summary};
+use crate::load::{self, print_summary};
 
 /// More than a machine can have descriptors for, so that a typing error ends before it takes memory.
 pub(super) const MOST_CONNECTIONS: i64 = 4_000_000;
@@ -110,6 +112,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    #[command(flatten)]
+    files: Files,
+
     /// Print 'connected' once all connections are open and before the first request, and
     /// 'measured' when the measured time is over and before the connections are closed
     #[arg(long)]
@@ -132,18 +137,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
             .open(file)
             .map_err(|error| UsageError::new(format!("--json {}: {error}", file.display())))?;
     }
-    let mut tell = |event| {
-        match event {
-            Event::Connected { .. } if events => say("connected")?,
-            Event::Measured if events => say("measured")?,
-            _ => return Ok(()),
-        }
-        if lockstep {
-            io::stdin().read_line(&mut String::new())?;
-        }
-        Ok(())
-    };
-    let result = load::run(args.options()?, &mut tell)?;
+    let files = args.files.clone();
+    let options = args.options()?;
+    let mut teller = Teller::new(&files, Progress::new(options.duration, options.requests))?;
+    (teller.events, teller.lockstep) = (events, lockstep);
+    let result = load::run(options, &mut teller)?;
+    teller.end(&result)?;
     if let Some(file) = &json {
         write_json(&result, file)?;
     }

@@ -10,6 +10,7 @@ mod load;
 mod mechanisms;
 mod serve;
 mod size;
+mod teller;
 mod what;
 
 use std::ffi::OsString;

@@ -78,6 +78,11 @@ impl Errors {
     pub(super) fn of(&self, failure: Failure) -> u64 {
         self.0[failure as usize]
     }
+
+    /// Of all classes.
+    pub(super) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
 }
 
 /// What happened to connections, those held idle included.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Barrier, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use mech::Key;
@@ -14,10 +14,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::account::Account;
+use super::listener::Listener;
 use super::pauses;
 use super::phases::{self, Outcome, Window};
 use super::plan::Plan;
-use super::progress::Progress;
+use super::seconds::{Differences, SECOND, Second, Sum};
 use super::shape::Share;
 
 /// The time between the opening of the last connection and the beginning of the window: enough for
@@ -33,30 +34,14 @@ pub(super) enum Report {
     Up(Remote, Key),
     /// The connections are open, and so many of them can be used.
     Ready { opened: u32 },
+    /// A second of the window is over; what the worker has counted until then.
+    Second { worker: usize, so_far: Box<Second> },
     /// The window is over.
-    Measured { end: Instant },
+    Measured { worker: usize, end: Instant },
     /// The thread has ended.
     Ended,
     /// A signal asks for the end.
     Interrupt,
-}
-
-/// A moment of a run that is worth telling.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Every connection that can be opened beforehand is open, so many in all; no request has been
-    /// sent.
-    Connected {
-        /// Those that are to be used, and those that are to be held.
-        open: u32,
-    },
-    /// The server has closed so many connections so far, between two replies.
-    Closed {
-        /// In all.
-        total: u64,
-    },
-    /// The measured window is over; the connections are still open.
-    Measured,
 }
 
 /// What the conductor tells the workers, and how far they are.
@@ -66,6 +51,8 @@ struct Baton {
     start: OnceLock<Instant>,
     close: AtomicBool,
     interrupted: AtomicBool,
+    /// Whether workers tell of every second.
+    seconds: bool,
     workers: Vec<Counts>,
 }
 
@@ -101,6 +88,21 @@ impl Desk<'_> {
         counts.closed.store(account.connections.closed_by_peer, Ordering::Relaxed);
     }
 
+    /// Whether [`Desk::second`] is wanted.
+    pub(super) fn wants_seconds(&self) -> bool {
+        self.baton.seconds
+    }
+
+    /// Tells what was counted until the end of a second.
+    pub(super) fn second(&self, so_far: Second) {
+        self.tell(Report::Second { worker: self.worker, so_far: Box::new(so_far) });
+    }
+
+    /// Tells that the window is over.
+    pub(super) fn measured(&self, end: Instant) {
+        self.tell(Report::Measured { worker: self.worker, end });
+    }
+
     /// When the window begins, once that is known.
     pub(super) fn start(&self) -> Option<Instant> {
         self.baton.start.get().copied()
@@ -120,6 +122,8 @@ pub(super) struct Run {
     pub(super) account: Account,
     /// Connections open at its beginning.
     pub(super) opened: u32,
+    /// When the window began; `None`: there was none.
+    pub(super) begun: Option<SystemTime>,
     /// The length of the window.
     pub(super) window: Duration,
     /// CPU time of all workers within it.
@@ -136,15 +140,13 @@ pub(super) struct Run {
 }
 
 /// Runs the workers of `plan`, and tells `listener` about the run's events as they happen.
-pub(super) fn conduct(
-    plan: &Plan,
-    listener: &mut dyn FnMut(Event) -> io::Result<()>,
-) -> anyhow::Result<Run> {
+pub(super) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Result<Run> {
     let baton = Baton {
         equipped: Barrier::new(plan.threads as usize),
         start: OnceLock::new(),
         close: AtomicBool::new(false),
         interrupted: AtomicBool::new(false),
+        seconds: listener.wants_seconds(),
         workers: (0..plan.threads).map(|_| Counts::default()).collect(),
     };
     let (reports, inbox) = channel();
@@ -186,7 +188,9 @@ pub(super) fn conduct(
         .into_iter()
         .collect::<io::Result<Vec<Outcome>>>()
         .with_context(|| format!("--dispatch {}: the mechanism failed", plan.mechanism.name))?;
-    Ok(sum_up(&conducted?, &outcomes, paused))
+    let mut conductor = conducted?;
+    conductor.tell_the_rest(plan, &outcomes)?;
+    Ok(sum_up(&conductor, &outcomes, paused))
 }
 
 fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome], paused: Duration) -> Run {
@@ -199,11 +203,11 @@ fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome], paused: Duration) -> 
             busiest = busiest.max((cpu + delay).as_secs_f64() / wall.as_secs_f64());
         }
     }
-    let start = conductor.baton.start.get();
     Run {
         account,
         opened: conductor.opened,
-        window: conductor.end.zip(start).map_or(Duration::ZERO, |(end, &start)| end - start),
+        begun: conductor.begun,
+        window: conductor.window(),
         cpu: outcomes.iter().map(|outcome| outcome.window.cpu).sum(),
         busiest,
         delay: outcomes.iter().map(|outcome| outcome.window.delay).sum(),
@@ -215,8 +219,11 @@ fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome], paused: Duration) -> 
 
 struct Conductor<'b> {
     baton: &'b Baton,
-    listener: &'b mut dyn FnMut(Event) -> io::Result<()>,
-    progress: Progress,
+    listener: &'b mut dyn Listener,
+    seconds: Sum,
+    differences: Vec<Differences>,
+    /// Seconds that were told.
+    told: u32,
     workers: u32,
     remotes: Vec<(Remote, Key)>,
     ready: u32,
@@ -225,20 +232,19 @@ struct Conductor<'b> {
     ended: u32,
     /// Connections closed by the server, as far as that has been told.
     closed: u64,
-    /// The end of the last worker's window.
+    /// When the window began, and the end of the last worker's.
+    begun: Option<SystemTime>,
     end: Option<Instant>,
 }
 
 impl<'b> Conductor<'b> {
-    fn new(
-        baton: &'b Baton,
-        plan: &Plan,
-        listener: &'b mut dyn FnMut(Event) -> io::Result<()>,
-    ) -> Conductor<'b> {
+    fn new(baton: &'b Baton, plan: &Plan, listener: &'b mut dyn Listener) -> Conductor<'b> {
         Conductor {
             baton,
             listener,
-            progress: Progress::new(plan),
+            seconds: Sum::new(plan.threads as usize),
+            differences: (0..plan.threads).map(|_| Differences::new()).collect(),
+            told: 0,
             workers: plan.threads,
             remotes: Vec::new(),
             ready: 0,
@@ -246,6 +252,7 @@ impl<'b> Conductor<'b> {
             measured: 0,
             ended: 0,
             closed: 0,
+            begun: None,
             end: None,
         }
     }
@@ -264,7 +271,6 @@ impl<'b> Conductor<'b> {
                 self.interrupt();
             }
         }
-        self.progress.end();
         trouble
     }
 
@@ -273,10 +279,11 @@ impl<'b> Conductor<'b> {
         let sum = |count: fn(&Counts) -> &AtomicU64| -> u64 {
             self.baton.workers.iter().map(|worker| count(worker).load(Ordering::Relaxed)).sum()
         };
-        self.progress.show(self.baton.start.get().copied(), sum(|worker| &worker.replies));
+        let elapsed = self.baton.start.get().map(|start| start.elapsed());
+        self.listener.looked(elapsed, sum(|worker| &worker.replies));
         let closed = sum(|worker| &worker.closed);
         if std::mem::replace(&mut self.closed, closed) != closed {
-            (self.listener)(Event::Closed { total: closed })?;
+            self.listener.closed(closed)?;
         }
         Ok(())
     }
@@ -297,11 +304,17 @@ impl<'b> Conductor<'b> {
                     self.begin()?;
                 }
             }
-            Report::Measured { end } => {
+            Report::Second { worker, so_far } => {
+                self.seconds.push(worker, self.differences[worker].next(*so_far));
+                self.tell_seconds()?;
+            }
+            Report::Measured { worker, end } => {
                 self.measured += 1;
                 self.end = self.end.max(Some(end));
+                self.seconds.end(worker);
+                self.tell_seconds()?;
                 if self.measured == self.workers {
-                    (self.listener)(Event::Measured)?;
+                    self.listener.measured()?;
                     self.close();
                 }
             }
@@ -325,10 +338,40 @@ impl<'b> Conductor<'b> {
             self.close();
             return Ok(());
         }
-        (self.listener)(Event::Connected { open: self.opened })?;
-        let _ = self.baton.start.set(Instant::now() + LEAD);
+        let start = self.listener.connected(self.opened)?;
+        let start = start.unwrap_or_else(|| Instant::now() + LEAD);
+        let begins = SystemTime::now() + start.saturating_duration_since(Instant::now());
+        self.begun = Some(begins);
+        self.listener.begins(begins)?;
+        let _ = self.baton.start.set(start);
         self.wake_all();
         Ok(())
+    }
+
+    fn window(&self) -> Duration {
+        let start = self.baton.start.get();
+        self.end.zip(start).map_or(Duration::ZERO, |(end, &start)| end - start)
+    }
+
+    fn tell_seconds(&mut self) -> io::Result<()> {
+        while let Some(second) = self.seconds.pop() {
+            self.listener.second(SECOND * self.told, SECOND, &second)?;
+            self.told += 1;
+        }
+        Ok(())
+    }
+
+    /// Tells what happened after the last full second.
+    fn tell_the_rest(&mut self, plan: &Plan, outcomes: &[Outcome]) -> io::Result<()> {
+        if !self.baton.seconds {
+            return Ok(());
+        }
+        let mut rest = Second::empty();
+        for (differences, outcome) in self.differences.iter_mut().zip(outcomes) {
+            rest.add(&differences.next(Second::of(&outcome.account, plan.schedule.is_some())));
+        }
+        let at = SECOND * self.told;
+        self.listener.second(at, self.window().saturating_sub(at), &rest)
     }
 
     fn close(&self) {

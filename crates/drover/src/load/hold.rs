@@ -1,9 +1,9 @@
 //! Holding connections: a run without a load, or with a slow periodic one.
 
-use std::io;
 use std::time::Duration;
 
-use super::conductor::{self, Event};
+use super::conductor;
+use super::listener::Listener;
 use super::plan::{Options, Plan};
 use super::result::ErrorCounts;
 
@@ -35,10 +35,7 @@ pub struct Held {
 ///
 /// # Errors
 /// As [`super::run`].
-pub fn hold(
-    options: Options,
-    listener: &mut dyn FnMut(Event) -> io::Result<()>,
-) -> anyhow::Result<Held> {
+pub fn hold(options: Options, listener: &mut dyn Listener) -> anyhow::Result<Held> {
     let plan = Plan::new(options)?;
     let run = conductor::conduct(&plan, listener)?;
     let account = &run.account;

@@ -11,16 +11,20 @@ mod account;
 mod backlog;
 mod client;
 mod conductor;
+pub mod csv;
+pub mod hdr;
 mod hold;
+mod listener;
 pub mod order;
 mod origin;
 mod pauses;
 mod phases;
 pub mod plan;
-mod progress;
+pub mod progress;
 mod reader;
 pub mod request;
 pub mod result;
+mod seconds;
 pub mod shape;
 pub mod sources;
 mod summary;
@@ -28,13 +32,13 @@ pub mod target;
 pub mod urls;
 mod worker;
 
-use std::io;
 use std::time::SystemTime;
 
-pub use conductor::Event;
 pub use hold::{Held, hold};
+pub use listener::Listener;
 use plan::{Options, Plan};
 use result::LoadResult;
+pub use seconds::Second;
 pub use summary::print as print_summary;
 
 /// Carries out a run, and tells `listener` of its events as they happen.
@@ -42,10 +46,7 @@ pub use summary::print as print_summary;
 /// # Errors
 /// A [`UsageError`](crate::error::UsageError) for options that cannot be carried out; otherwise
 /// what the kernel or the listener says.
-pub fn run(
-    options: Options,
-    listener: &mut dyn FnMut(Event) -> io::Result<()>,
-) -> anyhow::Result<LoadResult> {
+pub fn run(options: Options, listener: &mut dyn Listener) -> anyhow::Result<LoadResult> {
     let plan = Plan::new(options)?;
     let start = SystemTime::now();
     let run = conductor::conduct(&plan, listener)?;

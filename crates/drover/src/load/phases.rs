@@ -15,6 +15,7 @@ use super::backlog;
 use super::client;
 use super::conductor::{Desk, Report};
 use super::plan::Plan;
+use super::seconds::{SECOND, Second};
 use super::shape::Share;
 use super::worker::{Phase, Worker};
 
@@ -99,7 +100,7 @@ async fn control(conn: Conn<'_>, worker: &Worker<'_>, desk: &Desk<'_>, window: &
             wall: end.saturating_duration_since(start),
             deserted: worker.is_deserted(),
         });
-        desk.tell(Report::Measured { end });
+        desk.measured(end);
     }
     phases.until(None, || worker.is_settled() && desk.may_close()).await;
     // The executor drops every coroutine, which closes its connection; those that are resumed once
@@ -199,10 +200,16 @@ impl Phases<'_, '_> {
         let start = worker.start.get();
         let mut next = worker.next_due(starts.as_mut());
         let mut tick = start + TICK;
+        let mut second = self.desk.wants_seconds().then_some(start + SECOND);
         while !self.desk.interrupted() && !worker.has_finished() {
             let now = Instant::now();
             while next.is_some_and(|due| due <= now && worker.hand_out_due(due, now)) {
                 next = worker.next_due(starts.as_mut());
+            }
+            if let Some(due) = second.filter(|due| now >= *due) {
+                let account = worker.account.borrow();
+                self.desk.second(Second::of(&account, worker.plan.schedule.is_some()));
+                second = Some(due + SECOND);
             }
             if worker.end.get().is_some_and(|end| now >= end) {
                 return;
@@ -212,7 +219,8 @@ impl Phases<'_, '_> {
                 tick = now + TICK;
             }
             let next = next.filter(|_| worker.is_scheduling());
-            let wake = [next, worker.end.get()].into_iter().flatten().fold(tick, Instant::min);
+            let wake =
+                [next, worker.end.get(), second].into_iter().flatten().fold(tick, Instant::min);
             self.until(Some(wake), || worker.has_finished()).await;
         }
     }

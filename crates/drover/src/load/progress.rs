@@ -1,45 +1,151 @@
-//! The progress bar, on a terminal.
+//! The live view on a terminal: how far a run is, and how it goes second by second.
 
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::plan::Plan;
+use super::seconds::{Counts, Second};
+use super::summary::time;
 
-pub(super) struct Progress {
-    bar: ProgressBar,
-    duration: Option<Duration>,
+/// What fills the bar.
+#[derive(Clone, Copy, Debug)]
+enum Goal {
+    Time(Duration),
+    Replies(u64),
+    /// Until somebody ends it.
+    None,
 }
 
+/// The view; draws on stderr if that is a terminal, and nothing otherwise.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+    goal: Goal,
+    errors: u64,
+    /// The 99th percentiles of the last seconds, in microseconds.
+    history: VecDeque<f64>,
+    /// The last second, as it is shown.
+    last: String,
+}
+
+/// How many seconds the history shows.
+const HISTORY: usize = 24;
+
 impl Progress {
-    /// On stderr if that is a terminal, and silent otherwise.
-    pub(super) fn new(plan: &Plan) -> Progress {
-        let length = match plan.duration {
-            Some(duration) => duration.as_millis() as u64,
-            None => plan.requests.unwrap_or(0),
+    /// A view of a run of a `duration`, or of so many `requests`.
+    #[must_use]
+    pub fn new(duration: Option<Duration>, requests: Option<u64>) -> Progress {
+        let (goal, length, template) = match (duration, requests) {
+            (Some(duration), _) => {
+                let millis = duration.as_millis() as u64;
+                (Goal::Time(duration), Some(millis), "{bar:20} {percent:>3} %  {msg}")
+            }
+            (None, Some(requests)) => {
+                (Goal::Replies(requests), Some(requests), "{bar:20} {percent:>3} %  {msg}")
+            }
+            (None, None) => (Goal::None, None, "{spinner} {elapsed}  {msg}"),
         };
-        let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-        let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}");
-        bar.set_style(style.expect("the template is valid"));
+        let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
+        bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
         bar.set_message("connecting");
-        Progress { bar, duration: plan.duration }
+        Progress {
+            bar,
+            goal,
+            errors: 0,
+            history: VecDeque::with_capacity(HISTORY),
+            last: String::new(),
+        }
     }
 
-    /// Shows how far a run is that began at `start`, or will.
-    pub(super) fn show(&self, start: Option<Instant>, replies: u64) {
-        let Some(elapsed) = start.map(|start| start.elapsed()) else { return };
-        if self.bar.is_hidden() {
-            return;
-        }
-        match self.duration {
-            Some(_) => self.bar.set_position(elapsed.as_millis() as u64),
-            None => self.bar.set_position(replies),
-        }
-        let rate = replies as f64 / elapsed.as_secs_f64().max(0.001);
-        self.bar.set_message(format!("{replies} replies, {rate:.0}/s"));
+    /// Whether anybody sees it.
+    #[must_use]
+    pub fn is_visible(&self) -> bool {
+        !self.bar.is_hidden()
     }
 
-    pub(super) fn end(&self) {
+    /// Shows how far a run is, once its window has begun.
+    pub fn look(&self, elapsed: Option<Duration>, replies: u64) {
+        let Some(elapsed) = elapsed.filter(|_| self.is_visible()) else { return };
+        match self.goal {
+            Goal::Time(duration) => self.bar.set_position(elapsed.min(duration).as_millis() as u64),
+            Goal::Replies(requests) => self.bar.set_position(replies.min(requests)),
+            Goal::None => self.bar.tick(),
+        }
+        if self.last.is_empty() {
+            self.bar.set_message(format!("{replies} replies"));
+        } else {
+            self.bar.set_message(self.last.clone());
+        }
+    }
+
+    /// Shows how the last second went.
+    pub fn second(&mut self, second: &Second) {
+        self.errors += second.counts.errors;
+        let micros = |q| second.latencies.value_at_quantile(q) as f64 / 1000.0;
+        let (p50, p99) = (micros(0.5), micros(0.99));
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back(p99);
+        self.last = line(second.counts, self.errors, p50, p99, &self.history);
+        if self.is_visible() {
+            self.bar.set_message(self.last.clone());
+        }
+    }
+
+    /// Takes it off the terminal.
+    pub fn end(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+fn line(counts: Counts, errors: u64, p50: f64, p99: f64, history: &VecDeque<f64>) -> String {
+    let times = match counts.replies {
+        0 => "no reply".to_string(),
+        _ => format!("p50 {}  p99 {}", time(p50), time(p99)),
+    };
+    format!("{}/s  {times} {}  errors {errors}", counts.replies, sparkline(history))
+}
+
+/// The values as bars between nothing and the highest of them.
+fn sparkline(values: &VecDeque<f64>) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let highest = values.iter().copied().fold(0.0, f64::max);
+    let bar = |value: &f64| {
+        let height = if highest > 0.0 { value / highest * 7.0 } else { 0.0 };
+        BARS[(height.round() as usize).min(7)]
+    };
+    values.iter().map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sparkline_shows_values_in_proportion_to_the_highest() {
+        assert_eq!(sparkline(&VecDeque::from([0.0, 50.0, 100.0])), "▁▅█");
+        assert_eq!(sparkline(&VecDeque::from([0.0, 0.0])), "▁▁");
+        assert_eq!(sparkline(&VecDeque::new()), "");
+    }
+
+    #[test]
+    fn a_line_tells_rate_latency_and_errors() {
+        let counts = Counts { replies: 1200, ..Counts::default() };
+        let history = VecDeque::from([1500.0]);
+        let shown = line(counts, 3, 800.0, 1500.0, &history);
+        assert_eq!(shown, "1200/s  p50 800.0us  p99 1.50ms █  errors 3");
+        let quiet = line(Counts::default(), 0, 0.0, 0.0, &VecDeque::from([0.0]));
+        assert_eq!(quiet, "0/s  no reply ▁  errors 0");
+    }
+
+    #[test]
+    fn the_history_is_bounded() {
+        let mut progress = Progress::new(None, Some(10));
+        for _ in 0..HISTORY + 5 {
+            progress.second(&Second::empty());
+        }
+        assert_eq!(progress.history.len(), HISTORY);
     }
 }

@@ -25,6 +25,8 @@ pub struct LoadResult {
     pub target: String,
     /// When the run began, in seconds since 1970 (UTC).
     pub start: f64,
+    /// When the measured window began, likewise; null if there was none.
+    pub window_start: Option<f64>,
     /// The length of the measured window, from its beginning to its end.
     pub duration_s: f64,
     /// Requests per second that the schedule asked for; null in a closed loop.
@@ -194,7 +196,8 @@ impl LoadResult {
             schema: "drover.load/1",
             command: std::env::args().collect(),
             target: targets(plan),
-            start: start.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            start: since_1970(start),
+            window_start: run.begun.map(since_1970),
             duration_s: seconds,
             offered_rate: plan.offered_rate(seconds),
             achieved_rate: (seconds > 0.0).then(|| account.replies_in_window as f64 / seconds),
@@ -252,6 +255,10 @@ impl LoadResult {
         };
         Some(format!("no reply from {} ({seen}): is the server running there?", self.target))
     }
+}
+
+fn since_1970(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// How many URLs a result names.
@@ -314,7 +321,7 @@ impl ErrorCounts {
     }
 
     /// Every class with its name, in the order of the result.
-    fn classes(&self) -> [(&'static str, u64); 10] {
+    pub(super) fn classes(&self) -> [(&'static str, u64); 10] {
         [
             ("client_timeout", self.client_timeout),
             ("connect_timeout", self.connect_timeout),
@@ -343,7 +350,7 @@ impl std::fmt::Display for ErrorCounts {
 }
 
 impl Distribution {
-    fn of(times: &Times) -> Option<Distribution> {
+    pub(super) fn of(times: &Times) -> Option<Distribution> {
         let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
         let quantile = |q: f64| microseconds(times.value_at_quantile(q));
         (!times.is_empty()).then(|| Distribution {

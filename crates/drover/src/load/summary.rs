@@ -84,7 +84,7 @@ fn print_counts(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
 }
 
 /// Microseconds with a unit that leaves at most four digits.
-fn time(microseconds: f64) -> String {
+pub(super) fn time(microseconds: f64) -> String {
     match microseconds {
         us if us < 1_000.0 => format!("{us:.1}us"),
         us if us < 1_000_000.0 => format!("{:.2}ms", us / 1_000.0),

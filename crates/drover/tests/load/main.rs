@@ -12,6 +12,7 @@ mod recorder;
 mod run;
 mod schedules;
 mod schema;
+mod seconds;
 mod server;
 mod shapes;
 mod stalls;
