@@ -86,7 +86,7 @@ impl List {
         // Both axes need nothing that a kernel with openat2(2) may lack.
         let strategy = |&(name, summary): &_| Entry::new(name, summary, None, true);
         let backend = |backend: &&'static fileio::Backend| {
-            let auto = backend.name == fileio::auto().name;
+            let auto = fileio::AUTO_TAKES.iter().any(|taken| taken.name == backend.name);
             Entry::new(backend.name, backend.summary, None, auto)
         };
         List {

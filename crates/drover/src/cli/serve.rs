@@ -57,6 +57,16 @@ pub(super) struct Args {
           help = backend_help())]
     files: Choice<Backend>,
 
+    /// How many threads of the process read files that are not in the page cache, for --files auto,
+    /// and all of them for --files threads
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
+    read_threads: u16,
+
+    /// How many bytes a backend that reads into memory of a connection's reads at a time
+    #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = size::parse)]
+    read_ahead: usize,
+
     /// How much a worker may keep of files it has served: bytes, or 512K, 64M, 2G; or 'off'
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse_or_off)]
     cache: usize,
@@ -127,6 +137,7 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
         accept_batch: args.accept_batch,
         defer_accept: args.defer_accept == "on",
         files: args.files.0,
+        file_options: fileio::Options::new(args.read_ahead, args.read_threads.into()),
         cache: args.cache,
         revalidate: args.revalidate,
         workers: args.workers,
@@ -184,7 +195,10 @@ fn describe(config: &Config) -> String {
     let files = match (&config.source, config.files) {
         (Source::Fixed(_), _) => "no files".to_string(),
         (_, Some(backend)) => format!("files by {}", backend.name),
-        (_, None) => format!("small files from memory, large ones by {}", fileio::auto().name),
+        (_, None) => format!(
+            "small files from memory, large ones by {}",
+            names(fileio::AUTO_TAKES.iter().map(|backend| backend.name))
+        ),
     };
     format!("dispatch {}, {workers}, {files}", config.mechanism.name)
 }
@@ -206,8 +220,9 @@ fn backend(text: &str) -> Result<Choice<Backend>, String> {
 
 fn backend_help() -> String {
     format!(
-        "How a file's bytes reach the socket: {}. auto reads small files and sends them with \
-         their head; a backend by name moves every byte itself",
+        "How a file's bytes reach the socket: {}. auto sends small files from memory, others by \
+         sendfile if they are in the page cache, and has threads read them if not; a backend by \
+         name moves every byte itself",
         backends()
     )
 }

@@ -2,9 +2,11 @@
 
 /// Reads an amount in bytes; `off` is none.
 pub(super) fn parse_or_off(text: &str) -> Result<usize, String> {
-    if text == "off" {
-        return Ok(0);
-    }
+    if text == "off" { Ok(0) } else { parse(text).map_err(|remedy| remedy + ", or off") }
+}
+
+/// Reads an amount in bytes, at least one.
+pub(super) fn parse(text: &str) -> Result<usize, String> {
     let (digits, unit) = match text.as_bytes().last() {
         Some(b'K') => (&text[..text.len() - 1], 1 << 10),
         Some(b'M') => (&text[..text.len() - 1], 1 << 20),
@@ -13,8 +15,9 @@ pub(super) fn parse_or_off(text: &str) -> Result<usize, String> {
     };
     let number: Option<usize> = digits.parse().ok();
     number
+        .filter(|&number| number > 0)
         .and_then(|number| number.checked_mul(unit))
-        .ok_or_else(|| "write a number of bytes, or 512K, 64M, 2G, or off".to_owned())
+        .ok_or_else(|| "write a number of bytes above 0, or 512K, 64M, 2G".to_owned())
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use mech::dispatch::{self, Mechanism};
-use mech::fileio::Backend;
+use mech::fileio::{self, Backend};
 use mech::fs::Root;
 use mech::net::{AcceptBatch, Remote};
 use mech::socket::{self, ListenOptions};
@@ -64,6 +64,8 @@ pub struct Config {
     /// What moves a file's bytes. `None`: small files are read and sent with their head, large ones
     /// go through the backend that measures best.
     pub files: Option<&'static Backend>,
+    /// What the backend is told; all workers share its threads.
+    pub file_options: fileio::Options,
     /// What a worker may keep of files it has served, in bytes; 0: nothing.
     pub cache: usize,
     /// How long a kept file is served without a look whether its name still leads to it.
@@ -92,6 +94,7 @@ impl Config {
             defer_accept: true,
             accept_batch: AcceptBatch::All,
             files: None,
+            file_options: fileio::Options::default(),
             cache: 64 << 20,
             revalidate: Duration::from_secs(1),
             workers: NonZeroUsize::MIN,

@@ -69,6 +69,7 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
 fn net_options(config: &Config) -> NetOptions {
     let mut options = NetOptions::new(config.mechanism);
     options.dispatch = config.dispatch;
+    options.file_options = config.file_options.clone();
     options.input_capacity = LIMITS.head;
     if let Some(files) = config.files {
         options.files = files;

@@ -1,34 +1,127 @@
 //! File backends: how a file's bytes reach the socket.
 //!
 //! One file per backend, one contract ([`FileIo`]), one record each in [`ALL`].
+//!
+//! Some backends move the bytes at once, in the thread that asks: a disk that
+//! is slow then stops everything that this thread serves. The others have the
+//! bytes read elsewhere and answer [`Sent::Later`]; what they share is in
+//! `reads.rs`.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
 
+use rustix::io::Errno;
+
+use crate::key::Key;
+use crate::waker::Waker;
+
+mod auto;
+mod mmap;
+mod pool;
+mod reads;
 mod sendfile;
+mod splice;
+mod threads;
 mod writev;
+
+pub use pool::ReadPool;
 
 /// The contract of a file backend. One value per worker.
 pub trait FileIo {
-    /// Sends as much as the socket takes at once of `head` followed by `len`
-    /// bytes of `file` from `offset` on, and returns how many bytes it took in
-    /// all. `head` may be empty; `len` is not 0. The caller asks again, with
-    /// what is left, when the socket is writable.
+    /// Sends as much of `transfer` as the socket takes at once. The caller asks
+    /// again for what is left: when the socket is writable, or after
+    /// [`Sent::Later`] when [`FileIo::reap`] has named the connection.
     ///
     /// # Errors
     /// `WouldBlock` when the socket takes nothing; `UnexpectedEof` when the
-    /// file ends before `offset` (it was truncated: the caller has to cut the
-    /// connection, because the length it promised cannot be kept); otherwise
-    /// what the kernel says of either descriptor.
-    fn send(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        head: &[u8],
-        file: BorrowedFd<'_>,
-        offset: u64,
-        len: u64,
-    ) -> io::Result<usize>;
+    /// file ends before the transfer does (it was truncated: the caller has to
+    /// cut the connection, because the length it promised cannot be kept);
+    /// otherwise what the kernel says of either descriptor.
+    fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent>;
+
+    /// Takes in the reads that have ended, and names whose they are. Called
+    /// after every wait; the worker's [`Waker`] has ended one when there is
+    /// something to take in.
+    ///
+    /// # Errors
+    /// What the kernel says of the backend itself, for good.
+    fn reap(&mut self, _ready: &mut Vec<Key>) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The connection is closed: what is being read for it, or was, is given up.
+    fn forget(&mut self, _key: Key) {}
 }
+
+/// What is to be sent to one connection: `head` (which may be empty), then
+/// `len` bytes of `file` (at least one) from `offset` on.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer<'t> {
+    /// Whose it is.
+    pub key: Key,
+    /// Where the bytes go; non-blocking.
+    pub socket: BorrowedFd<'t>,
+    /// What goes before them.
+    pub head: &'t [u8],
+    /// Where they come from.
+    pub file: &'t Rc<OwnedFd>,
+    /// The first of them.
+    pub offset: u64,
+    /// How many they are.
+    pub len: u64,
+}
+
+/// What became of a [`Transfer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// The socket took so many bytes of head and file, at least one.
+    Bytes(usize),
+    /// The bytes are being read.
+    Later,
+}
+
+/// How a backend works.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes that are read at a time by backends that read.
+    pub read_ahead: usize,
+    /// How many threads of the process read for `threads` and `auto`.
+    pub read_threads: usize,
+    /// The process' readers: clones of these options share them.
+    pool: Arc<OnceLock<Arc<ReadPool>>>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options::new(128 * 1024, 16)
+    }
+}
+
+impl Options {
+    /// Options for backends that read `read_ahead` bytes at a time, by `read_threads` threads.
+    #[must_use]
+    pub fn new(read_ahead: usize, read_threads: usize) -> Options {
+        Options { read_ahead, read_threads, pool: Arc::default() }
+    }
+
+    /// The readers that everyone with a clone of these options shares; they are
+    /// started when they are first asked for.
+    ///
+    /// # Errors
+    /// `EAGAIN` when there are too many threads.
+    pub fn pool(&self) -> io::Result<Arc<ReadPool>> {
+        if let Some(pool) = self.pool.get() {
+            return Ok(Arc::clone(pool));
+        }
+        let started = ReadPool::start(self.read_threads)?;
+        Ok(Arc::clone(self.pool.get_or_init(|| started)))
+    }
+}
+
+/// A new backend, or what the kernel says instead.
+type Opened = io::Result<Box<dyn FileIo>>;
 
 /// One backend as data.
 pub struct Backend {
@@ -36,8 +129,18 @@ pub struct Backend {
     pub name: &'static str,
     /// What it is, in a line.
     pub summary: &'static str,
-    /// Makes one for a worker.
-    pub open: fn() -> Box<dyn FileIo>,
+    /// Makes one for a worker whose waits `waker` ends.
+    open: fn(&Options, &Arc<Waker>) -> Opened,
+}
+
+impl Backend {
+    /// Makes one for the worker whose waits `waker` ends.
+    ///
+    /// # Errors
+    /// What the kernel says when it is set up.
+    pub fn open(&self, options: &Options, waker: &Arc<Waker>) -> Opened {
+        (self.open)(options, waker)
+    }
 }
 
 impl std::fmt::Debug for Backend {
@@ -47,7 +150,8 @@ impl std::fmt::Debug for Backend {
 }
 
 /// Every file backend, in the order that people list them.
-pub static ALL: &[&Backend] = &[&writev::WRITEV, &sendfile::SENDFILE];
+pub static ALL: &[&Backend] =
+    &[&writev::WRITEV, &mmap::MMAP, &sendfile::SENDFILE, &splice::SPLICE, &threads::THREADS];
 
 /// The backend with that name.
 #[must_use]
@@ -55,13 +159,28 @@ pub fn by_name(name: &str) -> Option<&'static Backend> {
     ALL.iter().copied().find(|backend| backend.name == name)
 }
 
-/// What `auto` takes.
+/// The backends whose ways [`auto`] takes: for bytes in the page cache, and for others.
+pub static AUTO_TAKES: &[&Backend] = &[&sendfile::SENDFILE, &threads::THREADS];
+
+/// What to take when there is no reason to take another: what is in the page
+/// cache is sent at once, and what is not is read by other threads.
 #[must_use]
 pub fn auto() -> &'static Backend {
-    &sendfile::SENDFILE
+    &auto::AUTO
 }
 
 /// The error of a file that is shorter than it was when its length was sent.
 fn truncated() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the file was truncated while it was sent")
+}
+
+/// Sends `head` with the promise that more follows (`MSG_MORE`), so that it
+/// shares a segment with the first bytes of the file; returns how much of it
+/// was taken.
+fn send_head(socket: BorrowedFd<'_>, head: &[u8]) -> Result<usize, Errno> {
+    use rustix::net::SendFlags;
+    if head.is_empty() {
+        return Ok(0);
+    }
+    rustix::net::send(socket, head, SendFlags::NOSIGNAL | SendFlags::MORE)
 }

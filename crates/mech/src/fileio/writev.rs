@@ -6,16 +6,15 @@
 //! page cache holds them, and no connection has to.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 
-use super::{Backend, FileIo, truncated};
+use super::{Backend, FileIo, Sent, Transfer, truncated};
 use crate::socket::send_vectored;
 
 /// The `writev` backend.
 pub(super) static WRITEV: Backend = Backend {
     name: "writev",
     summary: "pread(2) into memory, then head and bytes in one vectored send",
-    open: || Box::new(Writev { buffer: vec![0; CHUNK].into_boxed_slice() }),
+    open: |_, _| Ok(Box::new(Writev { buffer: vec![0; CHUNK].into_boxed_slice() })),
 };
 
 /// What is read at once; larger steps leave the processor's second-level cache.
@@ -26,19 +25,13 @@ struct Writev {
 }
 
 impl FileIo for Writev {
-    fn send(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        head: &[u8],
-        file: BorrowedFd<'_>,
-        offset: u64,
-        len: u64,
-    ) -> io::Result<usize> {
+    fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
+        let Transfer { socket, head, file, offset, len, .. } = transfer;
         let step = len.min(CHUNK as u64) as usize;
         let count = rustix::io::pread(file, &mut self.buffer[..step], offset)?;
         if count == 0 {
             return Err(truncated());
         }
-        send_vectored(socket, &[head, &self.buffer[..count]])
+        send_vectored(socket, &[head, &self.buffer[..count]]).map(Sent::Bytes)
     }
 }

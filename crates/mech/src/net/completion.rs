@@ -26,9 +26,9 @@ use rustix::io::Errno;
 use rustix::net::SocketAddrAny;
 
 use super::buffer::{Body, Input, Output, Pool};
-use super::driver::{Driver, Origin, Slot};
+use super::driver::{Driver, Origin, Slot, resume_owners};
 use crate::buffer_ring::{BufferRing, GROUP};
-use crate::fileio::FileIo;
+use crate::fileio::{self, Backend, FileIo, Sent, Transfer};
 use crate::key::Key;
 use crate::ring::Ring;
 use crate::waker::Waker;
@@ -118,6 +118,8 @@ pub(crate) struct CompletionDriver {
     /// Connections taken from a listener's backlog and not asked for yet.
     accepted: Vec<(u32, VecDeque<OwnedFd>)>,
     files: Box<dyn FileIo>,
+    /// Whose file has been read.
+    read: Vec<Key>,
     waker: Arc<Waker>,
 }
 
@@ -157,10 +159,11 @@ fn descriptor(slot: &Slot) -> io::Result<i32> {
 
 impl CompletionDriver {
     /// A driver for the calling thread.
-    pub(crate) fn new(files: Box<dyn FileIo>) -> io::Result<CompletionDriver> {
+    pub(crate) fn new(files: &Backend, options: &fileio::Options) -> io::Result<CompletionDriver> {
         let ring = Ring::open(SUBMISSIONS, COMPLETIONS)?;
         let buffers = BufferRing::register(&ring, BUFFERS, BUFFER_SIZE)?;
         let waker = Arc::new(Waker::eventfd()?);
+        let files = files.open(options, &waker)?;
         let mut driver = CompletionDriver {
             ring,
             buffers: ManuallyDrop::new(buffers),
@@ -171,6 +174,7 @@ impl CompletionDriver {
             states: Vec::new(),
             accepted: Vec::new(),
             files,
+            read: Vec::new(),
             waker,
         };
         driver.watch_waker()?;
@@ -266,9 +270,17 @@ impl CompletionDriver {
             return Poll::Ready(Err(Errno::INVAL.into()));
         };
         let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
-        let (file, offset) = (file.as_fd(), offset + output.body_sent);
-        match self.files.send(fd.as_fd(), output.head_left(), file, offset, output.body_left()) {
-            Ok(count) => {
+        let transfer = Transfer {
+            key,
+            socket: fd.as_fd(),
+            head: output.head_left(),
+            file,
+            offset: offset + output.body_sent,
+            len: output.body_left(),
+        };
+        match self.files.send(transfer) {
+            Ok(Sent::Later) => Poll::Pending,
+            Ok(Sent::Bytes(count)) => {
                 output.sent(count as u64);
                 Poll::Ready(Ok(count as u64))
             }
@@ -473,6 +485,7 @@ impl Driver for CompletionDriver {
     /// kernel comes to it, nothing holds the socket any more, and the number is
     /// not reused while an entry that names it waits in the queue.
     fn close(&mut self, key: Key, slot: &mut Slot) {
+        self.files.forget(key);
         let Some(fd) = slot.fd.take() else { return };
         let state = std::mem::replace(&mut self.states[key.slot as usize], IDLE);
         self.cancel(state.receive);
@@ -606,6 +619,8 @@ impl Driver for CompletionDriver {
                 resume.push(slot);
             }
         }
+        self.files.reap(&mut self.read)?;
+        resume_owners(slots, &mut self.read, resume);
         Ok(())
     }
 }

@@ -61,6 +61,15 @@ impl Slot {
     }
 }
 
+/// Empties `keys` of the owners of slots, and names those who still are.
+pub(crate) fn resume_owners(slots: &[Slot], keys: &mut Vec<Key>, resume: &mut Vec<u32>) {
+    for key in keys.drain(..) {
+        if slots.get(key.slot as usize).is_some_and(|slot| slot.generation == key.generation) {
+            resume.push(key.slot);
+        }
+    }
+}
+
 /// How a socket came to its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {

@@ -42,12 +42,14 @@ use readiness::ReadinessDriver;
 use timers::Wheel;
 
 /// How a worker's network is made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct NetOptions {
     /// The dispatch mechanism.
     pub mechanism: &'static Mechanism,
     /// The file backend.
     pub files: &'static Backend,
+    /// What the file backend is told. Workers with clones of it share its threads.
+    pub file_options: fileio::Options,
     /// What the mechanism is told.
     pub dispatch: dispatch::Options,
     /// Bytes of an input buffer; a message head must fit into one.
@@ -65,6 +67,7 @@ impl NetOptions {
         NetOptions {
             mechanism,
             files: fileio::auto(),
+            file_options: fileio::Options::default(),
             dispatch: dispatch::Options::default(),
             input_capacity: 16 * 1024,
             timer_resolution: Duration::from_millis(100),
@@ -109,16 +112,16 @@ impl Net {
     /// # Errors
     /// What the kernel says when the mechanism is set up.
     pub fn open(options: &NetOptions) -> io::Result<Net> {
-        let files = (options.files.open)();
         let (driver, waker): (Box<dyn Driver>, _) = match options.mechanism.kind {
             Kind::Readiness { .. } => {
                 let dispatcher = Dispatcher::open(options.mechanism, &options.dispatch)?;
+                let waker = dispatcher.waker();
+                let files = options.files.open(&options.file_options, &waker)?;
                 let driver = ReadinessDriver::new(dispatcher, files);
-                let waker = driver.waker();
                 (Box::new(driver), waker)
             }
             Kind::Completion { .. } => {
-                let driver = CompletionDriver::new(files)?;
+                let driver = CompletionDriver::new(options.files, &options.file_options)?;
                 let waker = driver.waker();
                 (Box::new(driver), waker)
             }

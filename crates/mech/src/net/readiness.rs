@@ -6,7 +6,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,27 +13,24 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 
 use super::buffer::{Body, Input, Output, Pool};
-use super::driver::{Driver, Flags, Origin, Slot};
+use super::driver::{Driver, Flags, Origin, Slot, resume_owners};
 use crate::dispatch::{Dispatcher, Event, Features, Interest, Readiness, Ready};
-use crate::fileio::FileIo;
+use crate::fileio::{FileIo, Sent, Transfer};
 use crate::key::Key;
-use crate::waker::Waker;
 
 pub(crate) struct ReadinessDriver {
     dispatcher: Dispatcher,
     features: Features,
     files: Box<dyn FileIo>,
     events: Vec<Event>,
+    /// Whose file has been read.
+    read: Vec<Key>,
 }
 
 impl ReadinessDriver {
     pub(crate) fn new(dispatcher: Dispatcher, files: Box<dyn FileIo>) -> ReadinessDriver {
         let features = dispatcher.features();
-        ReadinessDriver { dispatcher, features, files, events: Vec::new() }
-    }
-
-    pub(crate) fn waker(&self) -> Arc<Waker> {
-        self.dispatcher.waker()
+        ReadinessDriver { dispatcher, features, files, events: Vec::new(), read: Vec::new() }
     }
 
     /// Says `Pending` until an event sets `bit` again.
@@ -119,6 +115,7 @@ impl Driver for ReadinessDriver {
     }
 
     fn close(&mut self, key: Key, slot: &mut Slot) {
+        self.files.forget(key);
         if let Some(fd) = slot.fd.take()
             && slot.flags.contains(Flags::ATTACHED)
         {
@@ -216,8 +213,10 @@ impl Driver for ReadinessDriver {
             }
             let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
             let asked = output.head_left().len() as u64 + output.body_left();
-            match send(fd.as_fd(), output, self.files.as_mut()) {
-                Ok(count) => {
+            match send(key, fd.as_fd(), output, self.files.as_mut()) {
+                Ok(Sent::Later) => return Poll::Pending,
+                Ok(Sent::Bytes(count)) => {
+                    let count = count as u64;
                     output.sent(count);
                     if count < asked && !matches!(output.body, Body::File { .. }) {
                         slot.ready -= Ready::WRITABLE;
@@ -259,27 +258,34 @@ impl Driver for ReadinessDriver {
             }
         }
         self.events = events;
+        self.files.reap(&mut self.read)?;
+        resume_owners(slots, &mut self.read, resume);
         Ok(())
     }
 }
 
 /// One system call's worth (two for a file behind a head) of `output`.
-fn send(fd: BorrowedFd<'_>, output: &Output, files: &mut dyn FileIo) -> io::Result<u64> {
+fn send(
+    key: Key,
+    socket: BorrowedFd<'_>,
+    output: &Output,
+    files: &mut dyn FileIo,
+) -> io::Result<Sent> {
     let head = output.head_left();
     let count = match &output.body {
-        Body::None => rustix::net::send(fd, head, SendFlags::NOSIGNAL)?,
+        Body::None => rustix::net::send(socket, head, SendFlags::NOSIGNAL)?,
         Body::Shared(bytes) => {
             let body = &bytes[output.body_sent as usize..];
             if head.is_empty() {
-                rustix::net::send(fd, body, SendFlags::NOSIGNAL)?
+                rustix::net::send(socket, body, SendFlags::NOSIGNAL)?
             } else {
-                crate::socket::send_vectored(fd, &[head, body])?
+                crate::socket::send_vectored(socket, &[head, body])?
             }
         }
         Body::File { file, offset, .. } => {
-            let offset = offset + output.body_sent;
-            files.send(fd, head, file.as_fd(), offset, output.body_left())?
+            let (offset, len) = (offset + output.body_sent, output.body_left());
+            return files.send(Transfer { key, socket, head, file, offset, len });
         }
     };
-    Ok(count as u64)
+    Ok(Sent::Bytes(count))
 }

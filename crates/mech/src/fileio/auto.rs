@@ -1,0 +1,218 @@
+//! What Drover takes by itself: bytes that are in the page cache are sent at
+//! once by sendfile(2), and the others are read by the process' threads, so that
+//! a cold disk never stalls a worker.
+//!
+//! Whether they are is asked in two ways. cachestat(2) (Linux 6.5) counts the
+//! pages there are; a page whose read is still under way counts too, and
+//! sendfile(2) would wait for it. preadv2(2) with `RWF_NOWAIT` waits for nothing,
+//! and is asked for the last byte, which read-ahead brings in last.
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::reads::Reads;
+use super::sendfile::Sendfile;
+use super::threads::{self, Threads};
+use super::{Backend, FileIo, Options, Sent, Transfer};
+use crate::key::Key;
+use crate::waker::Waker;
+
+/// The backend behind `auto`.
+pub(super) static AUTO: Backend = Backend {
+    name: "auto",
+    summary: "sendfile(2) for what is in the page cache; a pool of threads reads the rest",
+    open: |options, waker| {
+        Ok(Box::new(Auto {
+            cached: Sendfile,
+            cold: None,
+            options: options.clone(),
+            waker: Arc::clone(waker),
+            known: Vec::new(),
+        }))
+    },
+};
+
+/// What is sent at once of a body that is in the page cache.
+const WINDOW: u64 = 4 << 20;
+
+/// How often a file that was all in the page cache is sent without asking again. The pages of one
+/// that is sent so often are the last that the kernel would take.
+const TRUSTED: u8 = 63;
+
+/// Descriptors about which something is remembered.
+const KNOWN_MOST: usize = 64 * 1024;
+
+struct Auto {
+    cached: Sendfile,
+    /// Started with the first cold file.
+    cold: Option<Reads<Threads>>,
+    options: Options,
+    waker: Arc<Waker>,
+    /// By descriptor: which open file was all in the page cache, and how often that is trusted yet.
+    /// That another file has come to have this number and place is no harm: it may be waited for.
+    known: Vec<(*const OwnedFd, u8)>,
+}
+
+impl FileIo for Auto {
+    fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
+        if let Some(cold) = &mut self.cold
+            && cold.has(transfer.key)
+        {
+            return cold.send(transfer);
+        }
+        let len = transfer.len.min(WINDOW);
+        if self.is_cached(transfer.file, transfer.offset, len, len == transfer.len) {
+            return self.cached.send(Transfer { len, ..transfer });
+        }
+        let cold = match &mut self.cold {
+            Some(cold) => cold,
+            none => none.insert(threads::open(&self.options, &self.waker)?),
+        };
+        cold.send(transfer)
+    }
+
+    fn reap(&mut self, ready: &mut Vec<Key>) -> io::Result<()> {
+        self.cold.as_mut().map_or(Ok(()), |cold| cold.reap(ready))
+    }
+
+    fn forget(&mut self, key: Key) {
+        if let Some(cold) = &mut self.cold {
+            cold.forget(key);
+        }
+    }
+}
+
+impl Auto {
+    /// Whether so much of the file is in the page cache; `whole`: it is all that is wanted of it.
+    fn is_cached(&mut self, file: &Rc<OwnedFd>, offset: u64, len: u64, whole: bool) -> bool {
+        let number = file.as_raw_fd() as usize;
+        let identity = Rc::as_ptr(file);
+        if let Some((known, left)) = self.known.get_mut(number)
+            && *known == identity
+            && *left > 0
+            && whole
+        {
+            *left -= 1;
+            return true;
+        }
+        let cached =
+            has_pages(file.as_fd(), offset, len) && is_read(file.as_fd(), offset + len - 1);
+        if whole && number < KNOWN_MOST {
+            if self.known.len() <= number {
+                self.known.resize(number + 1, (std::ptr::null(), 0));
+            }
+            self.known[number] = (identity, if cached { TRUSTED } else { 0 });
+        }
+        cached
+    }
+}
+
+/// Whether there is a page for each of these bytes; `true` if the kernel cannot say.
+fn has_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
+    /// cachestat(2), one number on every architecture.
+    const SYS_CACHESTAT: libc::c_long = 451;
+    let page = rustix::param::page_size() as u64;
+    let range = [offset, len];
+    // cached, dirty, under write-back, evicted, recently evicted
+    let mut pages = [0u64; 5];
+    // SAFETY: both arrays have the layout of the call's structures, and outlive it.
+    let asked = crate::sys::syscall!(syscall(
+        SYS_CACHESTAT,
+        file.as_raw_fd(),
+        range.as_ptr(),
+        pages.as_mut_ptr(),
+        0,
+    ));
+    let wanted = (offset + len).div_ceil(page) - offset / page;
+    asked.is_err() || pages[0] >= wanted
+}
+
+/// Whether the byte at `offset` can be read without waiting; `false` for file systems that cannot
+/// say (FUSE).
+fn is_read(file: BorrowedFd<'_>, offset: u64) -> bool {
+    let mut byte = [0];
+    let mut into = [IoSliceMut::new(&mut byte)];
+    match rustix::io::preadv2(file, &mut into, offset, ReadWriteFlags::NOWAIT) {
+        // The end of a file that has become shorter: whoever sends it finds out.
+        Ok(_) => true,
+        Err(Errno::OPNOTSUPP | Errno::AGAIN) => false,
+        Err(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use rustix::fs::Advice;
+
+    use super::*;
+
+    const LEN: usize = 300_000;
+
+    /// Sends the whole file over a socket, and says how often it had to be read elsewhere.
+    fn send(auto: &mut dyn FileIo, waker: &Waker, file: &Rc<OwnedFd>) -> (usize, Vec<u8>) {
+        let (socket, mut peer) = UnixStream::pair().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            peer.read_to_end(&mut bytes).unwrap();
+            bytes
+        });
+        let key = Key { slot: 3, generation: 1 };
+        let (mut later, mut sent) = (0, 0);
+        while sent < LEN as u64 {
+            let len = LEN as u64 - sent;
+            let (socket, head) = (socket.as_fd(), &b""[..]);
+            match auto.send(Transfer { key, socket, head, file, offset: sent, len }).unwrap() {
+                Sent::Bytes(count) => sent += count as u64,
+                Sent::Later => {
+                    later += 1;
+                    wait(waker);
+                    let mut ready = Vec::new();
+                    auto.reap(&mut ready).unwrap();
+                    assert_eq!(ready, [key]);
+                }
+            }
+        }
+        drop(socket);
+        (later, reader.join().unwrap())
+    }
+
+    fn wait(waker: &Waker) {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let fd = waker.as_eventfd().unwrap();
+        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], None).unwrap();
+        waker.drain().unwrap();
+    }
+
+    #[test]
+    fn what_is_in_the_page_cache_is_sent_at_once_and_what_is_not_later() {
+        // Not in /tmp, which may have no disk behind it.
+        let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let content: Vec<u8> = (0..LEN).map(|at| (at * 7 % 251) as u8).collect();
+        file.write_all(&content).unwrap();
+        file.sync_all().unwrap();
+        let file = Rc::new(OwnedFd::from(file));
+        let waker = Arc::new(Waker::eventfd().unwrap());
+        let mut auto = AUTO.open(&Options::default(), &waker).unwrap();
+
+        let (later, bytes) = send(auto.as_mut(), &waker, &file);
+        assert!((later, bytes.as_slice() == content) == (0, true));
+
+        // Another open file: what was found of the first one is trusted for a while.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let again = Rc::new(OwnedFd::from(std::fs::File::open(path).unwrap()));
+        rustix::fs::fadvise(&again, 0, None, Advice::DontNeed).unwrap();
+        if has_pages(again.as_fd(), 0, LEN as u64) {
+            println!("skipped: the file system keeps the file's pages, or the kernel cannot say");
+            return;
+        }
+        let (later, bytes) = send(auto.as_mut(), &waker, &again);
+        assert!(later > 0 && bytes == content);
+    }
+}

@@ -1,0 +1,81 @@
+//! `mmap`: a window of the file mapped into memory, sent with its head by one
+//! vectored send, and unmapped.
+//!
+//! A file that is truncated under its mapping raises `SIGBUS` in a process that
+//! touches it. Nobody here touches it: only the kernel reads the window, while
+//! it sends, and where there is no page it answers `EFAULT`. The last page is
+//! the exception, its rest reads as zeroes; so the length is asked for before
+//! each window.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr;
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::{Backend, FileIo, Sent, Transfer, truncated};
+use crate::socket::send_vectored;
+
+/// The `mmap` backend.
+pub(super) static MMAP: Backend = Backend {
+    name: "mmap",
+    summary: "mmap(2) of 512 KiB at a time, then head and bytes in one vectored send",
+    open: |_, _| Ok(Box::new(Mmap { page: rustix::param::page_size() as u64 })),
+};
+
+/// What is mapped at once.
+const WINDOW: u64 = 512 * 1024;
+
+struct Mmap {
+    page: u64,
+}
+
+impl FileIo for Mmap {
+    fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
+        let Transfer { socket, head, file, offset, len, .. } = transfer;
+        let end = rustix::fs::fstat(file)?.st_size as u64;
+        let start = offset - offset % self.page;
+        let count = len.min(WINDOW).min(end.saturating_sub(offset));
+        if count == 0 {
+            return Err(truncated());
+        }
+        let window = Window::map(file.as_fd(), start, (offset - start + count) as usize)?;
+        let bytes = &window.bytes()[(offset - start) as usize..];
+        match send_vectored(socket, &[head, bytes]) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::FAULT) => Err(truncated()),
+            sent => sent.map(Sent::Bytes),
+        }
+    }
+}
+
+/// A part of a file in memory.
+struct Window {
+    start: ptr::NonNull<u8>,
+    len: usize,
+}
+
+impl Window {
+    fn map(file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Window> {
+        // SAFETY: a mapping at an address of the kernel's choice touches no memory of ours.
+        let start = unsafe {
+            rustix::mm::mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, offset)
+        }?;
+        let start = ptr::NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Window { start, len })
+    }
+
+    /// The window, for the kernel: our own reading it could raise `SIGBUS`.
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the mapping has `len` bytes and lives as long as `self`. Others may change the
+        // file meanwhile; nobody in this process reads the bytes.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this window's own, and nothing refers to it any more.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}

@@ -1,0 +1,337 @@
+//! What backends share that have the bytes read elsewhere: one operation per
+//! connection, with a buffer that the reader fills and the socket empties.
+//!
+//! A connection has at most one read under way, so that a reader that takes
+//! them in turn is fair between connections, and a slow client holds one buffer.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+
+use super::{FileIo, Sent, Transfer, truncated};
+use crate::key::Key;
+use crate::socket::send_vectored;
+
+/// Who reads.
+pub(super) trait Reader {
+    /// Offsets, lengths and buffers are multiples of it.
+    const ALIGNMENT: u64 = 1;
+
+    /// Begins to read.
+    ///
+    /// # Errors
+    /// `WouldBlock`: as many reads as there can be are under way; otherwise the
+    /// read's own error.
+    ///
+    /// # Safety
+    /// The descriptor stays open, and nobody touches the buffer, until
+    /// [`Reader::finished`] has named the read.
+    unsafe fn begin(&mut self, read: Read) -> io::Result<()>;
+
+    /// Names the reads that have ended since the last call.
+    ///
+    /// # Errors
+    /// What the kernel says of the reader itself.
+    fn finished(&mut self, ended: &mut Vec<Ended>) -> io::Result<()>;
+
+    /// Waits until a read has ended.
+    ///
+    /// # Errors
+    /// As [`Reader::finished`].
+    fn wait(&mut self) -> io::Result<()>;
+}
+
+/// What to read, into which memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read {
+    /// What it is called when it has ended.
+    pub(super) id: u32,
+    pub(super) file: RawFd,
+    pub(super) offset: u64,
+    pub(super) buffer: *mut u8,
+    pub(super) len: usize,
+}
+
+/// How a read ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) id: u32,
+    /// Bytes read; 0 at the end of the file.
+    pub(super) result: io::Result<usize>,
+}
+
+/// Free operations that keep their buffer.
+const KEPT: usize = 64;
+
+/// No operation.
+const NONE: u32 = u32::MAX;
+
+pub(super) struct Reads<R: Reader> {
+    reader: R,
+    /// Bytes per read.
+    size: usize,
+    operations: Vec<Operation>,
+    free: Vec<u32>,
+    /// The operation of each slot.
+    of_slot: Vec<u32>,
+    /// Operations that the reader has no room for yet.
+    waiting: VecDeque<u32>,
+    under_way: usize,
+    ended: Vec<Ended>,
+}
+
+struct Operation {
+    /// Whose it is; [`Key::WAKER`]: nobody's any more.
+    key: Key,
+    /// Kept open for the reader.
+    file: Option<Rc<OwnedFd>>,
+    /// Where in the file the buffer begins.
+    offset: u64,
+    buffer: Buffer,
+    state: State,
+}
+
+enum State {
+    Free,
+    Waiting,
+    Reading,
+    /// The buffer holds so many bytes.
+    Read(usize),
+    Failed(io::Error),
+}
+
+impl<R: Reader> Reads<R> {
+    pub(super) fn new(reader: R, size: usize) -> Reads<R> {
+        let size = size.max(1).next_multiple_of(R::ALIGNMENT as usize);
+        Reads {
+            reader,
+            size,
+            operations: Vec::new(),
+            free: Vec::new(),
+            of_slot: Vec::new(),
+            waiting: VecDeque::new(),
+            under_way: 0,
+            ended: Vec::new(),
+        }
+    }
+
+    /// Whether something is being read, or was, for this connection.
+    pub(super) fn has(&self, key: Key) -> bool {
+        self.of(key) != NONE
+    }
+
+    fn of(&self, key: Key) -> u32 {
+        self.of_slot.get(key.slot as usize).copied().unwrap_or(NONE)
+    }
+
+    /// Begins to read what `transfer` wants, for its connection.
+    fn begin(&mut self, transfer: &Transfer<'_>) -> io::Result<()> {
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.operations.push(Operation::vacant());
+            (self.operations.len() - 1) as u32
+        });
+        let operation = &mut self.operations[id as usize];
+        operation.key = transfer.key;
+        operation.file = Some(Rc::clone(transfer.file));
+        operation.offset = transfer.offset - transfer.offset % R::ALIGNMENT;
+        operation.state = State::Waiting;
+        let slot = transfer.key.slot as usize;
+        if self.of_slot.len() <= slot {
+            self.of_slot.resize(slot + 1, NONE);
+        }
+        self.of_slot[slot] = id;
+        let end = transfer.offset + transfer.len;
+        let len = (end - operation.offset).min(self.size as u64) as usize;
+        operation.buffer.prepare(len.next_multiple_of(R::ALIGNMENT as usize), R::ALIGNMENT);
+        if self.waiting.is_empty() && self.pass_on(id)? {
+            return Ok(());
+        }
+        self.waiting.push_back(id);
+        Ok(())
+    }
+
+    /// Gives an operation to the reader; `false`: it has no room.
+    fn pass_on(&mut self, id: u32) -> io::Result<bool> {
+        let operation = &mut self.operations[id as usize];
+        let Some(file) = &operation.file else { return Ok(true) };
+        let read = Read {
+            id,
+            file: file.as_raw_fd(),
+            offset: operation.offset,
+            buffer: operation.buffer.start(),
+            len: operation.buffer.len,
+        };
+        // SAFETY: the operation holds the file and the buffer, and neither is touched before its
+        // state changes, which `reap` does when the reader has named it; `drop` waits for that.
+        match unsafe { self.reader.begin(read) } {
+            Ok(()) => {
+                operation.state = State::Reading;
+                self.under_way += 1;
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.under_way > 0 => {
+                Ok(false)
+            }
+            Err(error) => {
+                self.retire(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends an operation that the reader does not have.
+    fn retire(&mut self, id: u32) {
+        let operation = &mut self.operations[id as usize];
+        if let Some(place) = self.of_slot.get_mut(operation.key.slot as usize)
+            && *place == id
+        {
+            *place = NONE;
+        }
+        operation.file = None;
+        operation.state = State::Free;
+        if self.free.len() >= KEPT {
+            operation.buffer = Buffer::default();
+        }
+        self.free.push(id);
+    }
+
+    /// Sends from the buffer of operation `id`, which holds `filled` bytes.
+    fn send_read(&mut self, id: u32, filled: usize, transfer: &Transfer<'_>) -> io::Result<Sent> {
+        let operation = &self.operations[id as usize];
+        let from = (transfer.offset - operation.offset) as usize;
+        let to = filled.min(from.saturating_add(usize::try_from(transfer.len).unwrap_or(filled)));
+        if from >= to {
+            self.retire(id);
+            return Err(truncated());
+        }
+        let bytes = &operation.buffer.bytes(filled)[from..to];
+        let count = send_vectored(transfer.socket, &[transfer.head, bytes])?;
+        if count == transfer.head.len() + bytes.len() {
+            self.retire(id);
+        }
+        Ok(Sent::Bytes(count))
+    }
+}
+
+impl<R: Reader> FileIo for Reads<R> {
+    fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
+        let mut id = self.of(transfer.key);
+        if id == NONE {
+            self.begin(&transfer)?;
+            id = self.of(transfer.key);
+        }
+        match &mut self.operations[id as usize].state {
+            State::Waiting | State::Reading => Ok(Sent::Later),
+            State::Read(filled) => {
+                let filled = *filled;
+                self.send_read(id, filled, &transfer)
+            }
+            State::Failed(error) => {
+                let error = mem::replace(error, io::ErrorKind::Other.into());
+                self.retire(id);
+                Err(error)
+            }
+            State::Free => unreachable!("a slot's operation is in use"),
+        }
+    }
+
+    fn reap(&mut self, ready: &mut Vec<Key>) -> io::Result<()> {
+        if self.under_way == 0 {
+            return Ok(());
+        }
+        let mut ended = mem::take(&mut self.ended);
+        self.reader.finished(&mut ended)?;
+        for Ended { id, result } in ended.drain(..) {
+            self.under_way -= 1;
+            let operation = &mut self.operations[id as usize];
+            operation.file = None;
+            if operation.key == Key::WAKER {
+                self.retire(id);
+                continue;
+            }
+            operation.state = result.map_or_else(State::Failed, State::Read);
+            ready.push(operation.key);
+        }
+        self.ended = ended;
+        while let Some(id) = self.waiting.pop_front() {
+            match self.pass_on(id) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.waiting.push_front(id);
+                    break;
+                }
+                // Its connection learns of it when it asks again.
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, key: Key) {
+        let id = self.of(key);
+        if id == NONE {
+            return;
+        }
+        self.of_slot[key.slot as usize] = NONE;
+        match self.operations[id as usize].state {
+            State::Reading => self.operations[id as usize].key = Key::WAKER,
+            _ => {
+                self.waiting.retain(|&waiting| waiting != id);
+                self.retire(id);
+            }
+        }
+    }
+}
+
+impl<R: Reader> Drop for Reads<R> {
+    fn drop(&mut self) {
+        while self.under_way > 0 {
+            let waited = self.reader.wait().and_then(|()| self.reader.finished(&mut self.ended));
+            self.under_way -= self.ended.len();
+            self.ended.clear();
+            if waited.is_err() {
+                // The reader cannot say when it is done with the buffers: they are left to it.
+                mem::forget(mem::take(&mut self.operations));
+                return;
+            }
+        }
+    }
+}
+
+impl Operation {
+    fn vacant() -> Operation {
+        let buffer = Buffer::default();
+        Operation { key: Key::WAKER, file: None, offset: 0, buffer, state: State::Free }
+    }
+}
+
+/// Aligned memory that a reader writes to.
+#[derive(Default)]
+struct Buffer {
+    memory: Vec<u8>,
+    /// Where in `memory` it begins.
+    start: usize,
+    len: usize,
+}
+
+impl Buffer {
+    /// Makes it `len` bytes long.
+    fn prepare(&mut self, len: usize, alignment: u64) {
+        let alignment = alignment as usize;
+        if self.memory.len() < len + alignment - 1 {
+            self.memory = vec![0; len + alignment - 1];
+            self.start = self.memory.as_ptr().align_offset(alignment);
+        }
+        self.len = len;
+    }
+
+    fn start(&mut self) -> *mut u8 {
+        self.memory[self.start..].as_mut_ptr()
+    }
+
+    fn bytes(&self, filled: usize) -> &[u8] {
+        &self.memory[self.start..][..filled]
+    }
+}

@@ -1,0 +1,107 @@
+//! `splice`: splice(2) from the file into a pipe, and from there into the
+//! socket, the file's pages passed on without a copy.
+//!
+//! What the socket does not take stays in the pipe, which then belongs to that
+//! connection; the others are shared. splice(2) blocks on pages that are not in
+//! the page cache, whatever its flags.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, SpliceFlags};
+
+use super::{Backend, FileIo, Sent, Transfer, send_head, truncated};
+use crate::key::Key;
+
+/// The `splice` backend.
+pub(super) static SPLICE: Backend = Backend {
+    name: "splice",
+    summary: "splice(2) through a pipe, the head before it with MSG_MORE",
+    open: |_, _| Ok(Box::new(Splice { empty: Vec::new(), held: HashMap::new() })),
+};
+
+/// What a pipe should hold; without the right to that the kernel leaves it at
+/// 64 KiB (pipe(7), `pipe-user-pages-soft`).
+const PIPE_SIZE: usize = 1 << 20;
+
+/// Empty pipes kept for reuse.
+const KEPT: usize = 16;
+
+struct Splice {
+    empty: Vec<Pipe>,
+    /// Pipes with bytes in them that their connection's socket did not take.
+    held: HashMap<Key, Pipe>,
+}
+
+struct Pipe {
+    read: OwnedFd,
+    write: OwnedFd,
+    /// Bytes in it.
+    filled: usize,
+}
+
+impl Pipe {
+    fn new() -> io::Result<Pipe> {
+        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        // Refused where a user's pipes have used up their memory: it works as it is.
+        let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_SIZE);
+        Ok(Pipe { read, write, filled: 0 })
+    }
+
+    /// Moves bytes from the file into this empty pipe.
+    fn fill(&mut self, file: &OwnedFd, mut offset: u64, len: u64) -> io::Result<()> {
+        let most = len.min(PIPE_SIZE as u64) as usize;
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let moved = rustix::pipe::splice(file, Some(&mut offset), &self.write, None, most, flags)?;
+        if moved == 0 {
+            return Err(truncated());
+        }
+        self.filled = moved;
+        Ok(())
+    }
+
+    /// Moves bytes from the pipe into the socket; `more`: others follow.
+    fn drain(&mut self, socket: BorrowedFd<'_>, more: bool) -> Result<usize, Errno> {
+        let mut flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        flags.set(SpliceFlags::MORE, more);
+        let moved = rustix::pipe::splice(&self.read, None, socket, None, self.filled, flags)?;
+        self.filled -= moved;
+        Ok(moved)
+    }
+}
+
+impl FileIo for Splice {
+    fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
+        let Transfer { key, socket, head, file, offset, len } = transfer;
+        let sent = send_head(socket, head)?;
+        if sent < head.len() {
+            return Ok(Sent::Bytes(sent));
+        }
+        let mut pipe = match self.held.remove(&key) {
+            Some(pipe) => pipe,
+            None => {
+                let mut pipe = self.empty.pop().map_or_else(Pipe::new, Ok)?;
+                pipe.fill(file, offset, len)?;
+                pipe
+            }
+        };
+        let drained = pipe.drain(socket, len > pipe.filled as u64);
+        if pipe.filled > 0 {
+            self.held.insert(key, pipe);
+        } else if self.empty.len() < KEPT {
+            self.empty.push(pipe);
+        }
+        match drained {
+            Ok(count) => Ok(Sent::Bytes(sent + count)),
+            Err(Errno::AGAIN) if sent > 0 => Ok(Sent::Bytes(sent)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The bytes in its pipe are nobody's any more.
+    fn forget(&mut self, key: Key) {
+        self.held.remove(&key);
+    }
+}

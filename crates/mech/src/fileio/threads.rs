@@ -1,0 +1,59 @@
+//! `threads`: other threads of the process read, by pread(2) into a buffer of
+//! the connection's, and the worker sends it when they are done.
+//!
+//! It is what lighttpd called `gthread-aio`. A read costs two hand-overs between
+//! threads even if the bytes were in the page cache.
+
+use std::io;
+use std::sync::Arc;
+
+use super::pool::{ReadPool, Results};
+use super::reads::{Ended, Read, Reader, Reads};
+use super::{Backend, Options};
+use crate::waker::Waker;
+
+/// The `threads` backend.
+pub(super) static THREADS: Backend = Backend {
+    name: "threads",
+    summary: "pread(2) by a pool of threads, then head and bytes in one vectored send",
+    open: |options, waker| Ok(Box::new(open(options, waker)?)),
+};
+
+/// Reads of one worker that may be in the pool's queue.
+const MOST: usize = 256;
+
+pub(super) struct Threads {
+    pool: Arc<ReadPool>,
+    results: Arc<Results>,
+    under_way: usize,
+}
+
+/// The worker's reads by the process' pool.
+pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Threads>> {
+    let results = Results::new(Arc::clone(waker));
+    let threads = Threads { pool: options.pool()?, results, under_way: 0 };
+    Ok(Reads::new(threads, options.read_ahead))
+}
+
+impl Reader for Threads {
+    unsafe fn begin(&mut self, read: Read) -> io::Result<()> {
+        if self.under_way >= MOST {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.under_way += 1;
+        self.pool.push(read, &self.results);
+        Ok(())
+    }
+
+    fn finished(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
+        let before = ended.len();
+        self.results.take(ended);
+        self.under_way -= ended.len() - before;
+        Ok(())
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        self.results.wait();
+        Ok(())
+    }
+}
