@@ -40,6 +40,8 @@ fn mixed_faults_are_counted_for_what_they_are() {
         (3, &["-c", "40", "-n", "200", "--rate", "400"]),
         (4, &["-c", "40", "-n", "200", "--rate", "400", "--calls-per-connection", "3"]),
         (5, &["-c", "16", "-d", "1500ms"]),
+        (6, &["-n", "200", "--connection-rate", "200", "--calls-per-connection", "3"]),
+        (7, &["-c", "16", "-n", "200", "--burst", "3", "--think-time", "exp:5ms", "--idle", "5"]),
     ] {
         let server = faulty(&FAULTS, seed);
         let run = strict(&server, more);
@@ -48,6 +50,17 @@ fn mixed_faults_are_counted_for_what_they_are() {
             let scheduled = run.number("/requests") + run.json["unsent"].as_u64().unwrap_or(0);
             assert_eq!(scheduled, 200, "{}", run.json);
         }
+    }
+}
+
+#[test]
+fn mixed_faults_among_requests_that_are_sent_together_are_counted_for_what_they_are() {
+    // Those that end the connection end the requests behind them, which nobody may have read.
+    let faults = [Fault::None, Fault::Unavailable, Fault::Dripped, Fault::Short];
+    for more in [&["--pipeline", "4"][..], &["--pipeline", "7", "--rate", "2000"]] {
+        let server = faulty(&faults, 8);
+        let run = strict(&server, &[&["-c", "3", "-n", "300"], more].concat());
+        agree(&run, server, &faults, 8);
     }
 }
 
