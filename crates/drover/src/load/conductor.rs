@@ -15,7 +15,7 @@ use signal_hook::iterator::Signals;
 
 use super::account::Account;
 use super::listener::Listener;
-use super::pauses;
+use super::pauses::{self, Watched};
 use super::phases::{self, Outcome, Window};
 use super::plan::Plan;
 use super::seconds::{Differences, SECOND, Second, Sum};
@@ -132,8 +132,8 @@ pub(super) struct Run {
     pub(super) busiest: f64,
     /// How long all of them waited for one.
     pub(super) delay: Duration,
-    /// How long the whole process stood still from its beginning on.
-    pub(super) paused: Duration,
+    /// How far the times can be believed.
+    pub(super) watched: Watched,
     pub(super) interrupted: bool,
     /// Whether the window ended because nobody was left in it.
     pub(super) deserted: bool,
@@ -152,7 +152,7 @@ pub(super) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
     let (reports, inbox) = channel();
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     let stop_listening = signals.handle();
-    let (conducted, outcomes, paused) = thread::scope(|scope| {
+    let (conducted, outcomes, watched) = thread::scope(|scope| {
         let interrupts = reports.clone();
         scope.spawn(move || {
             for _ in signals.forever() {
@@ -190,10 +190,10 @@ pub(super) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
         .with_context(|| format!("--dispatch {}: the mechanism failed", plan.mechanism.name))?;
     let mut conductor = conducted?;
     conductor.tell_the_rest(plan, &outcomes)?;
-    Ok(sum_up(&conductor, &outcomes, paused))
+    Ok(sum_up(&conductor, &outcomes, watched))
 }
 
-fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome], paused: Duration) -> Run {
+fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome], watched: Watched) -> Run {
     let mut account = Account::new();
     let mut busiest = 0.0f64;
     for outcome in outcomes {
@@ -211,7 +211,7 @@ fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome], paused: Duration) -> 
         cpu: outcomes.iter().map(|outcome| outcome.window.cpu).sum(),
         busiest,
         delay: outcomes.iter().map(|outcome| outcome.window.delay).sum(),
-        paused,
+        watched,
         deserted: outcomes.iter().all(|outcome| outcome.window.deserted),
         interrupted: conductor.baton.interrupted.load(Ordering::Acquire),
     }

@@ -1,5 +1,6 @@
-//! Notices when the whole generator stood still: stopped by a signal, frozen with its container or
-//! its virtual machine, or left without a processor.
+//! How far the generator's own times can be believed: whether it stood still as a whole (stopped by a
+//! signal, frozen with its container or its virtual machine, left without a processor), how late a
+//! thread is woken, and what reading the clock costs.
 //!
 //! A stopped process cannot time its own stop (signal(7): SIGSTOP cannot be caught), and its clock
 //! goes on meanwhile. So a thread that does nothing else asks to be woken every [`PERIOD`]; by as
@@ -9,6 +10,21 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use mech::process;
+
+use super::account::{record, times};
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Watched {
+    /// How long the process stood still, all in all.
+    pub(super) paused: Duration,
+    /// 99 % of the wakes were at most so late; `None`: there were none.
+    pub(super) woken_late: Option<Duration>,
+    /// What the clock shows between two readings, one right after the other.
+    pub(super) clock: Duration,
+}
+
 /// How often the thread wakes: a stop may be found up to so much too short.
 const PERIOD: Duration = Duration::from_millis(10);
 
@@ -16,18 +32,26 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// to any thread.
 const NOTICED: Duration = Duration::from_millis(20);
 
-/// Adds up the pauses from `start`, once that is known, until the other end of `over` is dropped.
-pub(super) fn watch(start: &OnceLock<Instant>, over: &Receiver<()>) -> Duration {
-    let mut paused = Duration::ZERO;
+/// Watches from `start`, once that is known, until the other end of `over` is dropped.
+pub(super) fn watch(start: &OnceLock<Instant>, over: &Receiver<()>) -> Watched {
+    // As the workers do.
+    let _ = process::sharpen_timers();
+    let mut watched = Watched { clock: clock(), ..Watched::default() };
+    let mut late = times();
     loop {
         let asked = Instant::now();
         let heard = over.recv_timeout(PERIOD);
         let now = Instant::now();
         if let Some(&start) = start.get() {
-            paused += pause(asked, now, start);
+            watched.paused += pause(asked, now, start);
+            if heard.is_err_and(|error| error == RecvTimeoutError::Timeout) {
+                record(&mut late, now.saturating_duration_since(asked + PERIOD));
+            }
         }
         if heard != Err(RecvTimeoutError::Timeout) {
-            return paused;
+            let p99 = Duration::from_nanos(late.value_at_quantile(0.99));
+            watched.woken_late = (!late.is_empty()).then_some(p99);
+            return watched;
         }
     }
 }
@@ -36,6 +60,16 @@ pub(super) fn watch(start: &OnceLock<Instant>, over: &Receiver<()>) -> Duration 
 fn pause(asked: Instant, now: Instant, start: Instant) -> Duration {
     let late = now.saturating_duration_since(asked + PERIOD);
     if late < NOTICED { Duration::ZERO } else { late.min(now.saturating_duration_since(start)) }
+}
+
+/// The median of what the clock shows between two readings.
+fn clock() -> Duration {
+    let mut steps: [Duration; 101] = std::array::from_fn(|_| {
+        let first = Instant::now();
+        first.elapsed()
+    });
+    steps.sort_unstable();
+    steps[steps.len() / 2]
 }
 
 #[cfg(test)]
@@ -58,6 +92,7 @@ mod tests {
     fn it_ends_with_the_run() {
         let (alive, over) = std::sync::mpsc::channel();
         drop(alive);
-        assert_eq!(watch(&OnceLock::new(), &over), Duration::ZERO);
+        let watched = watch(&OnceLock::new(), &over);
+        assert_eq!((watched.paused, watched.woken_late), (Duration::ZERO, None));
     }
 }

@@ -182,6 +182,11 @@ pub struct Client {
     /// a signal, or without a processor. Stops of less than 20 ms are not noticed, and longer ones
     /// are found up to 10 ms too short.
     pub paused_us: Option<f64>,
+    /// What its clock shows between two readings, one right after the other: no time is known better.
+    pub clock_error_us: Option<f64>,
+    /// 99 % of the waits of a thread that only waits ended at most so late: what the scheduler adds
+    /// to every time that ends with a wait.
+    pub scheduler_error_us: Option<f64>,
 }
 
 const SATURATED: f64 = 0.9;
@@ -231,7 +236,9 @@ impl LoadResult {
                 threads: plan.threads,
                 saturated: *busiest > SATURATED,
                 slip_p99_us: Distribution::of(&account.slip).map(|slip| slip.p99),
-                paused_us: Some(run.paused.as_secs_f64() * 1e6),
+                paused_us: Some(microseconds(run.watched.paused)),
+                clock_error_us: Some(microseconds(run.watched.clock)),
+                scheduler_error_us: run.watched.woken_late.map(microseconds),
             },
             warnings: warnings(plan, &run),
             histogram: (!latency.is_empty()).then(|| export(latency)),
@@ -275,6 +282,10 @@ fn targets(plan: &Plan) -> String {
         named.push(format!("by {}", path.display()));
     }
     named.join(" ")
+}
+
+fn microseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }
 
 /// The run in a line, for people.
@@ -393,7 +404,7 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
             warnings.push(text);
         }
     };
-    let Run { account, busiest, delay, paused, .. } = run;
+    let Run { account, busiest, delay, watched, .. } = run;
     warn(
         *busiest > SATURATED,
         format!(
@@ -404,11 +415,11 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
         ),
     );
     warn(
-        *paused * 1000 > run.window,
+        watched.paused * 1000 > run.window,
         format!(
             "the generator itself stood still for {:.2} s (stopped, or without a processor): times \
              up to that long are its own, not the server's",
-            paused.as_secs_f64()
+            watched.paused.as_secs_f64()
         ),
     );
     warn(

@@ -52,11 +52,21 @@ fn print_rates(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
         }
         let bytes = (result.bytes.head + result.bytes.body) as f64;
         writeln!(out, ", {}/s received", size(bytes / result.duration_s))?;
-        writeln!(
+        let client = &result.client;
+        write!(
             out,
             "  {:.1} % of a processor used here",
-            result.client.cpu_s / result.duration_s * 100.0
+            client.cpu_s / result.duration_s * 100.0
         )?;
+        if let (Some(clock), Some(waits)) = (client.clock_error_us, client.scheduler_error_us) {
+            write!(
+                out,
+                ", where the clock is good to {} and a wait to {}",
+                time(clock),
+                time(waits)
+            )?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }
