@@ -26,7 +26,11 @@ fn main() -> std::io::Result<()> {
     let listener = Listener::open(&net, listen(address, ListenOptions::default())?)?;
     let mut executor = Executor::new(&net, Duration::from_secs(1));
     executor.listen(listener, |listener| async {
-        let told = listener.run(AcceptBatch::All, |error| eprintln!("accept: {error}")).await;
+        let trouble = |error: &std::io::Error| {
+            eprintln!("accept: {error}");
+            false
+        };
+        let told = listener.run(AcceptBatch::All, trouble).await;
         if let Err(error) = told {
             eprintln!("the listener failed: {error}");
         }

@@ -96,6 +96,20 @@ impl<V> Cache<V> {
         }
     }
 
+    /// Takes out every value that is `unwanted`, and says whether there was one.
+    pub(super) fn remove_where(&mut self, unwanted: impl Fn(&V) -> bool) -> bool {
+        let before = self.places.len();
+        for place in 0..self.items.len() {
+            if let Some(item) = &self.items[place]
+                && unwanted(&item.value)
+            {
+                let name = Rc::clone(&item.name);
+                self.remove(&name);
+            }
+        }
+        self.places.len() < before
+    }
+
     /// Goes one step towards more room; `false`: there is nothing left to take out.
     fn evict(&mut self) -> bool {
         let from_new = self.new_cost > self.limit / NEW_SHARE || self.old.is_empty();
@@ -203,6 +217,18 @@ mod tests {
             get(&mut cache, number);
         }
         assert!((0..300).all(|number| get(&mut cache, number).is_none()));
+    }
+
+    #[test]
+    fn what_is_unwanted_goes_and_the_rest_stays() {
+        let mut cache = Cache::new(100_000);
+        for number in 0..100 {
+            insert(&mut cache, number, 100);
+        }
+        assert!(cache.remove_where(|number| number % 2 == 0));
+        assert!((0..100).all(|number| get(&mut cache, number).is_some() == (number % 2 == 1)));
+        assert!(!cache.remove_where(|number| number % 2 == 0));
+        cost(&cache);
     }
 
     #[test]

@@ -23,8 +23,8 @@ use super::reply::{self, UsualHead};
 /// What a request for a directory gets.
 const INDEX: &[u8] = b"index.html";
 
-/// What an open descriptor counts in the cache, beside its memory: with it the limit of bytes
-/// limits descriptors too.
+/// What an open descriptor counts in the cache at least, beside its memory: with it the limit of
+/// bytes limits descriptors too.
 const DESCRIPTOR_COST: usize = 64 * 1024;
 
 /// How files are found and kept.
@@ -34,6 +34,8 @@ pub(super) struct FileOptions {
     pub(super) in_memory: u64,
     /// What a worker may keep, in bytes; 0: nothing.
     pub(super) cache: usize,
+    /// How many descriptors a worker may keep.
+    pub(super) descriptors: u64,
     /// How long an entry is right without a look at its name.
     pub(super) revalidate: Duration,
 }
@@ -43,6 +45,9 @@ pub(super) struct Files {
     root: Arc<Root>,
     options: FileOptions,
     cache: Cache<Entry>,
+    descriptor_cost: usize,
+    /// Whether a descriptor may be among what is kept.
+    keeps_descriptors: bool,
     /// The name under which the last request looked; kept for its memory.
     name: Vec<u8>,
 }
@@ -88,7 +93,22 @@ pub(super) enum Lost {
 
 impl Files {
     pub(super) fn new(root: Arc<Root>, options: FileOptions) -> Files {
-        Files { root, options, cache: Cache::new(options.cache), name: Vec::new() }
+        let share = options.cache as u64 / options.descriptors.max(1);
+        Files {
+            root,
+            options,
+            cache: Cache::new(options.cache),
+            descriptor_cost: DESCRIPTOR_COST.max(share as usize),
+            keeps_descriptors: false,
+            name: Vec::new(),
+        }
+    }
+
+    /// Gives back the descriptors that are kept, for there are none left to open anything else;
+    /// `false`: none was kept.
+    pub(super) fn give_back_descriptors(&mut self) -> bool {
+        std::mem::take(&mut self.keeps_descriptors)
+            && self.cache.remove_where(|entry| matches!(entry.source, Source::File(..)))
     }
 
     /// The file that `path` (the path and query of a request) led to not long ago: one look-up.
@@ -132,12 +152,22 @@ impl Files {
             }
             self.name.extend_from_slice(INDEX);
         }
-        let open = self.root.open_file(&self.name).map_err(lost)?;
+        let open = match self.root.open_file(&self.name) {
+            Err(error) if Cause::of(&error) == Cause::Exhausted && self.give_back_descriptors() => {
+                self.root.open_file(&self.name)
+            }
+            result => result,
+        };
+        let open = open.map_err(lost)?;
         match open.kind {
             FileKind::Regular => {
                 let mut entry = Entry::new(open, &self.name, now);
                 if self.options.cache > 0 {
-                    let cost = entry.prepare(self.options.in_memory, date, seconds);
+                    let mut cost = entry.prepare(self.options.in_memory, date, seconds);
+                    if matches!(entry.source, Source::File(..)) {
+                        cost += self.descriptor_cost;
+                        self.keeps_descriptors = true;
+                    }
                     let entry = Rc::new(entry);
                     self.cache.insert(without_query(path), Rc::clone(&entry), cost, now);
                     return Ok(Found::File(entry));
@@ -169,7 +199,7 @@ impl Entry {
     }
 
     /// Prepares the usual reply, with the bytes if they are few, and says what the entry costs to
-    /// keep.
+    /// keep, without the descriptor.
     fn prepare(&mut self, in_memory: u64, date: &DateText, seconds: u64) -> usize {
         let Source::File(file, _) = &self.source else { return 0 };
         let file = Rc::clone(file);
@@ -186,7 +216,7 @@ impl Entry {
         usual.bytes.shrink_to_fit();
         let cost = size_of::<Entry>() + self.name.len() + usual.bytes.capacity();
         self.source = Source::File(file, Some(usual));
-        cost + DESCRIPTOR_COST
+        cost
     }
 
     /// The head of the usual reply, and the body behind it if that is in memory.

@@ -141,6 +141,14 @@ impl<'w> Site<'w> {
         (consumed, step)
     }
 
+    /// Makes room for other descriptors; `false`: there was nothing to give.
+    pub(super) fn give_back_descriptors(&self) -> bool {
+        match &mut self.state.borrow_mut().content {
+            Content::Files { files, .. } => files.give_back_descriptors(),
+            Content::Fixed(_) => false,
+        }
+    }
+
     /// Answers a client that was not heard out.
     pub(super) fn refuse(&self, refusal: Refusal, output: &mut Vec<u8>) {
         self.refuse_with(&self.state.borrow(), refusal, output);

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::Context;
+use mech::fs::Cause;
 use mech::net::{Executor, Listener, Net, NetOptions, Remote};
 use tracing::warn;
 
@@ -51,7 +52,7 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     for socket in sockets {
         let listener = Listener::open(&net, socket).context("cannot wait for connections")?;
         executor.listen(listener, |listener| async {
-            if let Err(error) = accept(listener, &config, &net, &counters).await {
+            if let Err(error) = accept(listener, &config, &net, &site).await {
                 // A worker that accepts nothing any more must not go on in silence.
                 *failure.borrow_mut() = Some(error);
                 net.stop();
@@ -83,9 +84,12 @@ fn content(config: &Config) -> Content {
         Source::Directory(root) => {
             // A backend that is asked for by name moves every body itself.
             let unless_named = |most| if config.files.is_none() { most } else { 0 };
+            // Half of all descriptors are left to connections.
+            let descriptors = mech::process::open_files_limit().soft.unwrap_or(u64::MAX) / 2;
             let options = FileOptions {
                 in_memory: unless_named(KEPT_MOST),
                 cache: config.cache,
+                descriptors: descriptors / config.workers.get() as u64,
                 revalidate: config.revalidate,
             };
             let files = Box::new(Files::new(Arc::clone(root), options));
@@ -98,15 +102,19 @@ async fn accept(
     listener: Listener<'_>,
     config: &Config,
     net: &Net,
-    counters: &Counters,
+    site: &Site<'_>,
 ) -> io::Result<()> {
     let mut throttle = Throttle::default();
     listener
         .run(config.accept_batch, |error| {
-            counters.accept_errors.add(1);
+            if Cause::of(error) == Cause::Exhausted && site.give_back_descriptors() {
+                return true;
+            }
+            site.counters.accept_errors.add(1);
             if let Some(others) = throttle.ask(net.now()) {
                 warn!("cannot accept: {error}; connections wait ({others} like this not logged)");
             }
+            false
         })
         .await
 }

@@ -118,6 +118,11 @@ impl Server {
         assert!(sent.success());
     }
 
+    /// How many descriptors it has open.
+    pub(crate) fn files_open(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
     /// Waits until the server's listening socket is gone, so that it has begun to stop.
     pub(crate) fn until_it_refuses(&self) {
         while TcpStream::connect(self.address()).is_ok() {}

@@ -8,15 +8,17 @@ use mech::dispatch::Mechanism;
 use crate::harness::{Client, Server, Site, on_every_mechanism, request};
 
 /// `drover serve` with so few descriptors that a few dozen connections use them up.
-fn starved(arguments: &[&str]) -> Command {
+fn starved(descriptors: u32, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 40 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_drover")]);
+    let limited = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+    command.args(["-c", &limited, env!("CARGO_BIN_EXE_drover")]);
     command.arg("serve").args(arguments).stderr(Stdio::null());
     command
 }
 
 fn connections_beyond_the_limit_wait_their_turn(mechanism: &Mechanism) {
-    let server = Server::start(starved(&["--reply-size", "5", "--dispatch", mechanism.name]), 1);
+    let server =
+        Server::start(starved(40, &["--reply-size", "5", "--dispatch", mechanism.name]), 1);
     let mut clients: Vec<Client> = (0..100).map(|_| server.connect()).collect();
     for client in &mut clients {
         client.send(request("GET", "/", &[]));
@@ -37,7 +39,7 @@ fn connections_beyond_the_limit_of_descriptors_wait_their_turn() {
 fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_a_503() {
     let site = Site::new();
     site.file("a", "hello");
-    let mut command = starved(&[site.path().to_str().unwrap(), "--cache", "off"]);
+    let mut command = starved(40, &[site.path().to_str().unwrap(), "--cache", "off"]);
     command.stderr(Stdio::piped());
     let mut server = Server::start(command, 1);
     let mut client = server.connect();
@@ -52,4 +54,37 @@ fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_a_503() {
     let log: Vec<String> = server.stderr().lines().map(Result::unwrap).collect();
     let complaints = |about: &str| log.iter().filter(|line| line.contains(about)).count();
     assert!(complaints("cannot accept") > 0 && complaints("cannot open /a") > 0, "{log:?}");
+}
+
+/// The cache may keep half of the descriptors, and the connections need more than the other half.
+#[test]
+fn what_is_kept_gives_way_to_connections_when_descriptors_run_out() {
+    let site = Site::new();
+    let target = |number: usize| format!("/{}", number % 60);
+    for number in 0..60 {
+        site.file(&number.to_string(), vec![b'a'; 20_000 + number]);
+    }
+    on_every_mechanism(|mechanism| {
+        let flags = [site.path().to_str().unwrap(), "--dispatch", mechanism.name];
+        let server = Server::start(starved(64, &flags), 1);
+        let mut clients = vec![server.connect()];
+        for number in 0..120 {
+            clients[0].get(&target(number)).is(200);
+        }
+        assert!(server.files_open() >= 30, "the cache keeps descriptors while there are some");
+        while clients.len() < 36 {
+            let mut client = server.connect();
+            client.get(&target(clients.len())).is(200);
+            clients.push(client);
+        }
+        for round in 0..60 {
+            for (number, client) in clients.iter_mut().enumerate() {
+                client.send(request("GET", &target(round + number), &[]));
+            }
+            for (number, client) in clients.iter_mut().enumerate() {
+                let length = client.reply().is(200).body.len();
+                assert_eq!(length, 20_000 + (round + number) % 60);
+            }
+        }
+    });
 }

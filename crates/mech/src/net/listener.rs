@@ -53,15 +53,16 @@ impl<'n> Listener<'n> {
 
     /// Accepts until the worker stops, `batch` connections per wait, and hands
     /// each to a coroutine of its own. `trouble` is told of what kept a
-    /// connection from being accepted; nothing ends the loop but the stop, or
-    /// a listener that is broken.
+    /// connection from being accepted, and says whether it has done something
+    /// about it: then the next attempt comes at once, otherwise after a rest.
+    /// Nothing ends the loop but the stop, or a listener that is broken.
     ///
     /// # Errors
     /// Errors of the listening socket itself (`EBADF`, `EINVAL`, `ENOTSOCK`).
     pub async fn run(
         self,
         batch: AcceptBatch,
-        mut trouble: impl FnMut(&io::Error),
+        mut trouble: impl FnMut(&io::Error) -> bool,
     ) -> io::Result<()> {
         let net = self.conn.net();
         let most = match batch {
@@ -91,12 +92,12 @@ impl<'n> Listener<'n> {
                         | Errno::OPNOTSUPP
                         | Errno::NETUNREACH
                         | Errno::PERM,
-                    ) => trouble(&error),
+                    ) => drop(trouble(&error)),
                     Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::FAULT) => {
                         return Err(error);
                     }
+                    _ if trouble(&error) => {}
                     _ => {
-                        trouble(&error);
                         self.conn.sleep_until(net.now() + REST).await;
                         if net.stopping() {
                             return Ok(());
