@@ -145,6 +145,31 @@ impl Root {
         Ok(OpenFile { fd, kind, stamp: Stamp::new(&stat) })
     }
 
+    /// Opens a directory beneath the root as a place (`O_PATH`); no symbolic link
+    /// is followed.
+    ///
+    /// # Errors
+    /// As [`Root::open_file`]; `ELOOP` for a path with a symbolic link.
+    pub fn open_directory(&self, path: &[u8]) -> io::Result<OwnedFd> {
+        let path = if path.is_empty() { b"." } else { path };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        Ok(rustix::fs::openat2(self.0.as_fd(), path, flags, Mode::empty(), resolve)?)
+    }
+
+    /// Where `path` leads if it is a symbolic link; `None`: it is something else.
+    /// As with [`Root::stamp`], the way to it is not held to the root.
+    ///
+    /// # Errors
+    /// As [`Root::open_file`], without `EXDEV`.
+    pub fn read_link(&self, path: &[u8]) -> io::Result<Option<Box<[u8]>>> {
+        match rustix::fs::readlinkat(&self.0, path, Vec::new()) {
+            Ok(target) => Ok(Some(target.into_bytes().into())),
+            Err(Errno::INVAL) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The stamp of what `path` names now (fstatat(2)).
     ///
     /// The way to it is not held to the root: it tells whether an open file is

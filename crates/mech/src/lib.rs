@@ -6,6 +6,7 @@
 //!   executor, deadlines — over any mechanism.
 //! - [`fileio`]: how a file's bytes reach a socket — a file per backend.
 //! - [`fs`]: files beneath a root, by the kernel's own rule.
+//! - [`inotify`]: hearing of changes in directories.
 //! - [`process`]: CPU clocks, pinning, limits, children.
 //! - [`socket`]: listening and connecting sockets.
 //! - [`waker`]: ending a wait from another thread.
@@ -18,6 +19,7 @@ mod buffer_ring;
 pub mod dispatch;
 pub mod fileio;
 pub mod fs;
+pub mod inotify;
 pub mod key;
 pub mod net;
 pub mod process;

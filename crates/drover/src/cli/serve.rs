@@ -18,7 +18,10 @@ use super::choice::{Choice, mechanism, mechanism_names, names};
 use super::mechanisms::accept_strategies;
 use super::{duration, size};
 use crate::error::UsageError;
-use crate::server::{Config, Server, Source, StopSignals};
+use crate::server::{Config, Revalidate, Server, Source, StopSignals};
+
+/// When a kept file is looked at although no change was heard of, unless we are told.
+const INOTIFY_AFTER: Duration = Duration::from_secs(10);
 
 /// Flags of `drover serve`.
 #[derive(Debug, clap::Args)]
@@ -71,9 +74,12 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse_or_off)]
     cache: usize,
 
-    /// How long a kept file is served before its name is looked at again
-    #[arg(long, value_name = "T", default_value = "1s", value_parser = duration::parse)]
-    revalidate: Duration,
+    /// How long a kept file is served before its name is looked at again; or 'inotify': it is dropped
+    /// at once when the kernel reports a change, and looked at after 10s all the same (or after T
+    /// with 'inotify,T'), because stores into a mapped file, writes through a link from elsewhere,
+    /// mounts and other hosts are not reported. Where a directory cannot be watched, after 1s
+    #[arg(long, value_name = "T", default_value = "1s", value_parser = revalidate)]
+    revalidate: Revalidate,
 
     /// How many threads serve, each with its own dispatch and connections
     #[arg(long, value_name = "N", default_value = "1")]
@@ -239,4 +245,19 @@ fn accept_batch(text: &str) -> Result<AcceptBatch, String> {
             .map(AcceptBatch::Most)
             .map_err(|_| "write a number above 0, or all".to_string()),
     }
+}
+
+fn revalidate(text: &str) -> Result<Revalidate, String> {
+    let Some(watched) = text.strip_prefix("inotify") else {
+        let after = duration::parse(text)
+            .map_err(|reason| format!("{reason}; or inotify, or inotify,10s"))?;
+        return Ok(Revalidate { after, watched_after: None });
+    };
+    let watched_after = match watched.strip_prefix(',') {
+        None if watched.is_empty() => INOTIFY_AFTER,
+        Some(after) => duration::parse(after)?,
+        None => return Err("write inotify, or inotify,10s".to_string()),
+    };
+    let after = watched_after.min(Revalidate::default().after);
+    Ok(Revalidate { after, watched_after: Some(watched_after) })
 }

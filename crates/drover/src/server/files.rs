@@ -3,22 +3,26 @@
 //! What was found is kept in the worker's cache. An [`Entry`] is made of one open file: validators,
 //! head and bytes (or the descriptor that they are sent from) belong together, however old it is.
 //! An entry that has not been checked for a while is checked by one look at what its name leads to
-//! now, and a descriptor that is about to be sent from by one look at the file itself.
+//! now, and a descriptor that is about to be sent from by one look at the file itself. One whose
+//! directories are watched is found wrong as soon as a change was heard of, and checked more rarely.
 
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http1::conditional::Validators;
 use http1::date::DateText;
 use http1::{Refusal, Status, mime, path};
 use mech::fs::{self, Cause, FileKind, OpenFile, Root, Stamp};
+use tracing::warn;
 
+use super::Revalidate;
 use super::cache::Cache;
 use super::reply::{self, UsualHead};
+use super::watch::{DIRECTORIES_MOST, Trail, Watcher};
 
 /// What a request for a directory gets.
 const INDEX: &[u8] = b"index.html";
@@ -37,7 +41,7 @@ pub(super) struct FileOptions {
     /// How many descriptors a worker may keep.
     pub(super) descriptors: u64,
     /// How long an entry is right without a look at its name.
-    pub(super) revalidate: Duration,
+    pub(super) revalidate: Revalidate,
 }
 
 /// The files of a site, as one worker finds them.
@@ -45,6 +49,9 @@ pub(super) struct Files {
     root: Arc<Root>,
     options: FileOptions,
     cache: Cache<Entry>,
+    watcher: Option<Watcher>,
+    /// Whether a file could not be watched, and the log knows.
+    unwatched: bool,
     descriptor_cost: usize,
     /// Whether a descriptor may be among what is kept.
     keeps_descriptors: bool,
@@ -61,6 +68,8 @@ pub(super) struct Entry {
     /// Under what name it was found.
     name: Box<[u8]>,
     stamp: Stamp,
+    /// By what its changes are heard of, if they are.
+    trail: Option<Trail>,
     /// The turn in which the open file was last seen to be as it was.
     looked: Cell<Instant>,
 }
@@ -92,16 +101,27 @@ pub(super) enum Lost {
 }
 
 impl Files {
-    pub(super) fn new(root: Arc<Root>, options: FileOptions) -> Files {
+    /// # Errors
+    /// As [`Watcher::new`], if changes are to be heard of.
+    pub(super) fn new(root: Arc<Root>, options: FileOptions) -> io::Result<Files> {
+        let watches = options.cache > 0 && options.revalidate.watched_after.is_some();
+        let watcher = watches.then(|| Watcher::new(DIRECTORIES_MOST)).transpose()?;
         let share = options.cache as u64 / options.descriptors.max(1);
-        Files {
+        Ok(Files {
             root,
             options,
             cache: Cache::new(options.cache),
+            watcher,
+            unwatched: false,
             descriptor_cost: DESCRIPTOR_COST.max(share as usize),
             keeps_descriptors: false,
             name: Vec::new(),
-        }
+        })
+    }
+
+    /// By what we hear of changes, if we do.
+    pub(super) fn watcher(&mut self) -> Option<&mut Watcher> {
+        self.watcher.as_mut()
     }
 
     /// Gives back the descriptors that are kept, for there are none left to open anything else;
@@ -115,7 +135,12 @@ impl Files {
     pub(super) fn recall(&mut self, path: &[u8], now: Instant) -> Option<Rc<Entry>> {
         let path = without_query(path);
         let (entry, checked) = self.cache.get(path)?;
-        let in_time = now < *checked + self.options.revalidate;
+        let Revalidate { after, watched_after } = self.options.revalidate;
+        let (after, holds) = match (&entry.trail, &self.watcher) {
+            (Some(trail), Some(watcher)) => (watched_after.unwrap_or(after), watcher.holds(trail)),
+            _ => (after, true),
+        };
+        let in_time = now < *checked + after;
         let file_as_it_was = match &entry.source {
             Source::Memory(_) => true,
             // Once per turn: the replies of one turn are as good as simultaneous.
@@ -127,7 +152,7 @@ impl Files {
         };
         let name_as_it_was =
             || self.root.stamp(&entry.name).is_ok_and(|stamp| stamp == entry.stamp);
-        if file_as_it_was && (in_time || name_as_it_was()) {
+        if holds && file_as_it_was && (in_time || name_as_it_was()) {
             if !in_time {
                 *checked = now;
             }
@@ -163,6 +188,7 @@ impl Files {
             FileKind::Regular => {
                 let mut entry = Entry::new(open, &self.name, now);
                 if self.options.cache > 0 {
+                    self.watch(&mut entry);
                     let mut cost = entry.prepare(self.options.in_memory, date, seconds);
                     if matches!(entry.source, Source::File(..)) {
                         cost += self.descriptor_cost;
@@ -181,6 +207,26 @@ impl Files {
             FileKind::Other => Err(refused(Status::Forbidden, "not a regular file")),
         }
     }
+
+    /// Has changes of the entry's file heard of from now on. Its bytes are not read yet; whether its
+    /// name has led elsewhere since it was opened is looked at once more.
+    fn watch(&mut self, entry: &mut Entry) {
+        let Some(watcher) = &mut self.watcher else { return };
+        match watcher.follow(&self.root, &entry.name) {
+            Ok(trail) => {
+                let stamp = self.root.stamp(&entry.name);
+                entry.trail = stamp.is_ok_and(|stamp| stamp == entry.stamp).then_some(trail);
+            }
+            Err(error) if !std::mem::replace(&mut self.unwatched, true) => {
+                let (name, after) = (entry.name.escape_ascii(), self.options.revalidate.after);
+                warn!(
+                    "cannot watch the way to {name}: {error}; such files are looked at after \
+                       {after:?} (if too many are watched, raise fs.inotify.max_user_watches)"
+                );
+            }
+            Err(_) => {}
+        }
+    }
 }
 
 impl Entry {
@@ -194,6 +240,7 @@ impl Entry {
             content_type: mime::of(name),
             name: name.into(),
             stamp,
+            trail: None,
             looked: Cell::new(now),
         }
     }
@@ -202,19 +249,20 @@ impl Entry {
     /// keep, without the descriptor.
     fn prepare(&mut self, in_memory: u64, date: &DateText, seconds: u64) -> usize {
         let Source::File(file, _) = &self.source else { return 0 };
+        let trail_cost = self.trail.as_ref().map_or(0, Trail::cost);
         let file = Rc::clone(file);
         let mut usual = reply::usual_head(self, date, seconds);
         let read = self.len <= in_memory
             && fs::append(file.as_fd(), 0, self.len as usize, &mut usual.bytes).is_ok();
         // If it was written to while it was read, the bytes may be of two states.
         if read && Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp) {
-            let cost = size_of::<Entry>() + self.name.len() + usual.bytes.capacity();
+            let cost = size_of::<Entry>() + self.name.len() + trail_cost + usual.bytes.capacity();
             self.source = Source::Memory(usual);
             return cost;
         }
         usual.bytes.truncate(usual.head_len);
         usual.bytes.shrink_to_fit();
-        let cost = size_of::<Entry>() + self.name.len() + usual.bytes.capacity();
+        let cost = size_of::<Entry>() + self.name.len() + trail_cost + usual.bytes.capacity();
         self.source = Source::File(file, Some(usual));
         cost
     }

@@ -2,7 +2,7 @@
 //!
 //! A [`Server`] is a few workers, each a thread with everything of its own (`worker.rs`). A worker
 //! runs one coroutine per connection (`connection.rs`), which asks the worker's site what to answer
-//! (`site.rs`); that finds files (`files.rs`, kept in `cache.rs`) and writes replies (`reply.rs`).
+//! (`site.rs`); that finds files (`files.rs`, kept in `cache.rs`, watched by `watch.rs`) and writes replies (`reply.rs`).
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,6 +30,7 @@ mod reply;
 mod signals;
 mod site;
 mod stats;
+mod watch;
 mod worker;
 
 pub use signals::StopSignals;
@@ -68,8 +69,8 @@ pub struct Config {
     pub file_options: fileio::Options,
     /// What a worker may keep of files it has served, in bytes; 0: nothing.
     pub cache: usize,
-    /// How long a kept file is served without a look whether its name still leads to it.
-    pub revalidate: Duration,
+    /// How kept files are known to be right.
+    pub revalidate: Revalidate,
     /// Threads. With more than one, each has a listening socket of its own (`SO_REUSEPORT`).
     pub workers: NonZeroUsize,
     /// Whether each worker stays on a processor of its own.
@@ -80,6 +81,21 @@ pub struct Config {
     pub idle_time_out: Option<Duration>,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
+}
+
+/// How long a kept file is served without a look whether its name still leads to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revalidate {
+    /// A file of which we do not hear.
+    pub after: Duration,
+    /// A file of which we hear at once when it changes, by inotify(7); `None`: we hear of none.
+    pub watched_after: Option<Duration>,
+}
+
+impl Default for Revalidate {
+    fn default() -> Revalidate {
+        Revalidate { after: Duration::from_secs(1), watched_after: None }
+    }
 }
 
 impl Config {
@@ -96,7 +112,7 @@ impl Config {
             files: None,
             file_options: fileio::Options::default(),
             cache: 64 << 20,
-            revalidate: Duration::from_secs(1),
+            revalidate: Revalidate::default(),
             workers: NonZeroUsize::MIN,
             pin: false,
             header_time_out: Some(Duration::from_secs(10)),

@@ -2,6 +2,8 @@
 //! is to send. No I/O on sockets here, so the same site serves over every mechanism.
 
 use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use http1::response::{Common, Connection};
@@ -13,6 +15,7 @@ use super::clock::{Clock, Throttle};
 use super::files::{Files, Found, Lost};
 use super::reply::{self, Fixed, Reply, SERVER};
 use super::stats::Counters;
+use super::watch::Watcher;
 
 /// The longest heads that are read; the input buffer is as long as the longest.
 pub(super) const LIMITS: Limits = Limits { target: 8 * 1024, head: 16 * 1024 };
@@ -139,6 +142,23 @@ impl<'w> Site<'w> {
             }
         }
         (consumed, step)
+    }
+
+    /// What is readable when there are changes of files to [`Site::hear`], if any are heard of.
+    pub(super) fn changes(&self) -> io::Result<Option<OwnedFd>> {
+        self.with_watcher(|watcher| watcher.descriptor()).transpose()
+    }
+
+    /// Takes in what was reported of files.
+    pub(super) fn hear(&self) -> io::Result<()> {
+        self.with_watcher(Watcher::hear).unwrap_or(Ok(()))
+    }
+
+    fn with_watcher<R>(&self, work: impl FnOnce(&mut Watcher) -> R) -> Option<R> {
+        match &mut self.state.borrow_mut().content {
+            Content::Files { files, .. } => files.watcher().map(work),
+            Content::Fixed(_) => None,
+        }
     }
 
     /// Makes room for other descriptors; `false`: there was nothing to give.

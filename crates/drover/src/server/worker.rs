@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use mech::fs::Cause;
-use mech::net::{Executor, Listener, Net, NetOptions, Remote};
+use mech::net::{Executor, Listener, Net, NetOptions, Readable, Remote};
 use tracing::warn;
 
 use super::clock::Throttle;
@@ -46,15 +46,25 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     let net = Net::open(&net_options(&config))
         .with_context(|| format!("cannot set up --dispatch {}", config.mechanism.name))?;
     let time_outs = TimeOuts { header: config.header_time_out, idle: config.idle_time_out };
-    let site = Site::new(content(&config), time_outs, &counters, &net);
+    let site = Site::new(content(&config)?, time_outs, &counters, &net);
     let failure = RefCell::new(None);
     let mut executor = Executor::new(&net, config.grace);
+    if let Some(changes) = site.changes()? {
+        let readable = Readable::open(&net, changes).context("cannot wait for changes of files")?;
+        // Before any listener: what is ready at the same time is answered after it was heard of.
+        executor.watch(readable, |readable| async {
+            if let Err(error) = hear(readable, &site).await {
+                *failure.borrow_mut() = Some(("hearing of changes of files", error));
+                net.stop();
+            }
+        });
+    }
     for socket in sockets {
         let listener = Listener::open(&net, socket).context("cannot wait for connections")?;
         executor.listen(listener, |listener| async {
             if let Err(error) = accept(listener, &config, &net, &site).await {
                 // A worker that accepts nothing any more must not go on in silence.
-                *failure.borrow_mut() = Some(error);
+                *failure.borrow_mut() = Some(("the listening socket", error));
                 net.stop();
             }
         });
@@ -63,7 +73,7 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     executor.run(|conn| connection::serve(conn, &site)).context("the dispatch mechanism failed")?;
     match failure.take() {
         None => Ok(()),
-        Some(error) => Err(error).context("the listening socket failed"),
+        Some((what, error)) => Err(error).with_context(|| format!("{what} failed")),
     }
 }
 
@@ -78,8 +88,8 @@ fn net_options(config: &Config) -> NetOptions {
     options
 }
 
-fn content(config: &Config) -> Content {
-    match &config.source {
+fn content(config: &Config) -> anyhow::Result<Content> {
+    Ok(match &config.source {
         Source::Fixed(size) => Content::Fixed(Fixed::new(*size)),
         Source::Directory(root) => {
             // A backend that is asked for by name moves every body itself.
@@ -92,10 +102,20 @@ fn content(config: &Config) -> Content {
                 descriptors: descriptors / config.workers.get() as u64,
                 revalidate: config.revalidate,
             };
-            let files = Box::new(Files::new(Arc::clone(root), options));
-            Content::Files { files, in_memory: unless_named(READ_MOST) }
+            let files = Files::new(Arc::clone(root), options).context(
+                "cannot hear of changes (--revalidate inotify); raise \
+                 fs.inotify.max_user_instances, or use --revalidate 1s",
+            )?;
+            Content::Files { files: Box::new(files), in_memory: unless_named(READ_MOST) }
         }
+    })
+}
+
+async fn hear(readable: Readable<'_>, site: &Site<'_>) -> io::Result<()> {
+    while readable.ready().await? {
+        site.hear()?;
     }
+    Ok(())
 }
 
 async fn accept(

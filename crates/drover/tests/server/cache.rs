@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use crate::harness::{Server, Site, on_every_mechanism};
+use crate::harness::{Client, PATIENCE, Server, Site, on_every_mechanism, request};
 
 /// Lengths on both sides of the border between memory and file backend.
 const LENGTHS: [usize; 2] = [3_000, 200_000];
@@ -108,10 +109,12 @@ fn parts_conditions_and_heads_of_a_kept_file_are_as_of_any() {
 #[test]
 fn replies_are_never_mixed_while_the_file_is_being_replaced() {
     on_every_mechanism(|mechanism| {
-        for base in LENGTHS {
+        for (base, revalidate) in
+            LENGTHS.iter().flat_map(|&base| [(base, "0s"), (base, "inotify,1h")])
+        {
             let site = Site::new();
             site.file("a", version(base, 0));
-            let flags = ["--dispatch", mechanism.name, "--revalidate", "0s"];
+            let flags = ["--dispatch", mechanism.name, "--revalidate", revalidate];
             let server = Server::on(&site, &flags);
             let over = AtomicBool::new(false);
             std::thread::scope(|scope| {
@@ -125,7 +128,7 @@ fn replies_are_never_mixed_while_the_file_is_being_replaced() {
                 });
                 let mut tags = HashMap::new();
                 let mut client = server.connect();
-                for _ in 0..200 {
+                for _ in 0..100 {
                     let reply = client.get("/a");
                     let number = reply.body[0] - b'a';
                     assert!(reply.body == version(base, usize::from(number)), "a mixed body");
@@ -140,4 +143,111 @@ fn replies_are_never_mixed_while_the_file_is_being_replaced() {
 
 fn version(base: usize, number: usize) -> Vec<u8> {
     vec![b'a' + number as u8; base + number]
+}
+
+/// Asks until the answer is `expected`; `None`: that there is no such file.
+#[track_caller]
+fn until(client: &mut Client, target: &str, expected: Option<&[u8]>) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let reply = client.get(target);
+        match expected {
+            Some(body) if reply.status == 200 && reply.body == body => return,
+            None if reply.status == 404 => return,
+            _ => assert!(Instant::now() < deadline, "{target} is still answered {}", reply.status),
+        }
+    }
+}
+
+/// No look at the names would come to pass within the test's patience.
+#[test]
+fn changes_are_heard_of_without_a_look() {
+    on_every_mechanism(|mechanism| {
+        for length in LENGTHS {
+            let site = Site::new();
+            let path = |name: &str| site.path().join(name);
+            let content = |number: u8| vec![number; length + usize::from(number)];
+            site.file("in/a", content(1));
+            let server =
+                Server::on(&site, &["--revalidate", "inotify,1h", "--dispatch", mechanism.name]);
+            let mut client = server.connect();
+            until(&mut client, "/in/a", Some(&content(1)));
+            replace(&site, "in/a", &content(2));
+            until(&mut client, "/in/a", Some(&content(2)));
+            fs::write(path("in/a"), content(3)).unwrap();
+            until(&mut client, "/in/a", Some(&content(3)));
+            fs::File::options().write(true).open(path("in/a")).unwrap().set_len(0).unwrap();
+            until(&mut client, "/in/a", Some(b""));
+            fs::remove_file(path("in/a")).unwrap();
+            until(&mut client, "/in/a", None);
+            site.file("in/a", content(4));
+            until(&mut client, "/in/a", Some(&content(4)));
+            fs::rename(path("in"), path("out")).unwrap();
+            until(&mut client, "/in/a", None);
+            site.file("in/a", content(5));
+            until(&mut client, "/in/a", Some(&content(5)));
+        }
+    });
+}
+
+#[test]
+fn a_swapped_link_is_heard_of_without_a_look() {
+    let site = Site::new();
+    let link = |target: &str| {
+        std::os::unix::fs::symlink(target, site.path().join("next")).unwrap();
+        fs::rename(site.path().join("next"), site.path().join("current")).unwrap();
+    };
+    site.file("releases/1/index.html", "one");
+    site.file("releases/2/index.html", "two");
+    link("releases/1");
+    let server = Server::on(&site, &["--revalidate", "inotify,1h"]);
+    let mut client = server.connect();
+    until(&mut client, "/current/", Some(b"one"));
+    for _ in 0..20 {
+        link("releases/2");
+        until(&mut client, "/current/", Some(b"two"));
+        link("releases/1");
+        until(&mut client, "/current/", Some(b"one"));
+    }
+    site.file("releases/1/index.html", "new");
+    until(&mut client, "/current/", Some(b"new"));
+}
+
+/// Whoever walks through more files than fit makes the server read them, and no more.
+#[test]
+fn files_in_rotation_do_not_grow_memory_beyond_the_limit() {
+    const FILES: usize = 100_000;
+    const CACHE: u64 = 4 << 20;
+    let site = Site::new();
+    // A file has no more than 65,000 names (ext4), and a directory should not be too long.
+    for folder in 0..FILES / 1000 {
+        let first = site.file(&format!("{folder}/0"), [b'a'; 500]);
+        for number in 1..1000 {
+            fs::hard_link(&first, site.path().join(format!("{folder}/{number}"))).unwrap();
+        }
+    }
+    for (revalidate, requests) in [("1s", FILES + FILES / 10), ("inotify", FILES / 2)] {
+        let server = Server::on(&site, &["--cache", "4M", "--revalidate", revalidate]);
+        let mut client = server.connect();
+        let mut walk = |files: std::ops::Range<usize>| {
+            for start in files.step_by(50) {
+                let numbers = start..start + 50;
+                let target = |at: usize| format!("/{}/{}", at % FILES / 1000, at % 1000);
+                let asked: String =
+                    numbers.clone().map(|at| request("GET", &target(at), &[])).collect();
+                client.send(asked);
+                for _ in numbers {
+                    assert_eq!(client.reply().is(200).body.len(), 500);
+                }
+            }
+        };
+        // By now the cache is full, several times.
+        walk(0..FILES / 10);
+        let (before, descriptors) = (server.private_memory(), server.files_open());
+        walk(FILES / 10..requests);
+        let grown = server.private_memory().saturating_sub(before);
+        println!("{revalidate}: {before} bytes, then {grown} more");
+        assert!(before < 8 * CACHE && grown < CACHE, "{before} bytes, then {grown} more");
+        assert!(server.files_open() <= descriptors + 1);
+    }
 }

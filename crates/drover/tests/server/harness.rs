@@ -118,6 +118,13 @@ impl Server {
         assert!(sent.success());
     }
 
+    /// How much memory it has that is its own, in bytes.
+    pub(crate) fn private_memory(&self) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+    }
+
     /// How many descriptors it has open.
     pub(crate) fn files_open(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()

@@ -38,6 +38,8 @@ fn wrong_values_are_answered_with_right_ones() {
     fails(&["--accept-batch", "0"], 2, &["--accept-batch", "all"]);
     fails(&["--accept", "lottery"], 2, &["--accept", "reuseport"]);
     fails(&["--idle-timeout", "5"], 2, &["--idle-timeout", "10s"]);
+    fails(&["--revalidate", "never"], 2, &["--revalidate", "10s", "inotify"]);
+    fails(&["--revalidate", "inotify 5s"], 2, &["--revalidate", "inotify,10s"]);
     fails(&["--listen", "nowhere"], 2, &["--listen", "127.0.0.1:8080"]);
     fails(&["--workers", "0"], 2, &["--workers"]);
     fails(&["--workers", "9999", "--pin"], 2, &["--pin", "--workers"]);
