@@ -18,9 +18,13 @@ use crate::key::Key;
 use crate::waker::Waker;
 
 mod auto;
+mod bell;
+mod linux_aio;
 mod mmap;
 mod pool;
+mod posix_aio;
 mod reads;
+mod results;
 mod sendfile;
 mod splice;
 mod threads;
@@ -150,8 +154,15 @@ impl std::fmt::Debug for Backend {
 }
 
 /// Every file backend, in the order that people list them.
-pub static ALL: &[&Backend] =
-    &[&writev::WRITEV, &mmap::MMAP, &sendfile::SENDFILE, &splice::SPLICE, &threads::THREADS];
+pub static ALL: &[&Backend] = &[
+    &writev::WRITEV,
+    &mmap::MMAP,
+    &sendfile::SENDFILE,
+    &splice::SPLICE,
+    &threads::THREADS,
+    &posix_aio::POSIX_AIO,
+    &linux_aio::LINUX_AIO,
+];
 
 /// The backend with that name.
 #[must_use]

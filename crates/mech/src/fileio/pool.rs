@@ -3,14 +3,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rustix::io::Errno;
 
 use super::reads::{Ended, Read};
-use crate::waker::Waker;
+use super::results::{Results, lock};
 
 /// Threads that take reads from one queue, in the order in which they came.
 ///
@@ -39,15 +38,6 @@ struct Job {
 
 // SAFETY: a job's buffer and descriptor are its own until its result is known (`Reader::begin`).
 unsafe impl Send for Job {}
-
-/// Where the results of one user's reads arrive.
-pub(super) struct Results {
-    ended: Mutex<Vec<Ended>>,
-    any: AtomicBool,
-    arrived: Condvar,
-    /// Ends the user's wait.
-    waker: Arc<Waker>,
-}
 
 impl std::fmt::Debug for ReadPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -123,44 +113,4 @@ fn do_read(read: Read) -> io::Result<usize> {
             result => return Ok(result?),
         }
     }
-}
-
-impl Results {
-    pub(super) fn new(waker: Arc<Waker>) -> Arc<Results> {
-        let (ended, any) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Results { ended, any, arrived: Condvar::new(), waker })
-    }
-
-    /// The user is woken once for all results that it has not taken yet.
-    fn push(&self, ended: Ended) {
-        let mut all = lock(&self.ended);
-        all.push(ended);
-        let first = all.len() == 1;
-        self.any.store(true, Ordering::Release);
-        drop(all);
-        if first {
-            self.arrived.notify_one();
-            // It fails only when the worker's thread has ended, which then waits by `arrived`.
-            let _ = self.waker.wake();
-        }
-    }
-
-    pub(super) fn take(&self, into: &mut Vec<Ended>) {
-        if self.any.swap(false, Ordering::AcqRel) {
-            into.append(&mut lock(&self.ended));
-        }
-    }
-
-    /// Waits until there is a result.
-    pub(super) fn wait(&self) {
-        let mut ended = lock(&self.ended);
-        while ended.is_empty() {
-            ended = self.arrived.wait(ended).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-/// What a panicking reader leaves behind is whole: every change is one push or pop.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

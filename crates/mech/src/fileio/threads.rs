@@ -7,8 +7,9 @@
 use std::io;
 use std::sync::Arc;
 
-use super::pool::{ReadPool, Results};
+use super::pool::ReadPool;
 use super::reads::{Ended, Read, Reader, Reads};
+use super::results::Results;
 use super::{Backend, Options};
 use crate::waker::Waker;
 

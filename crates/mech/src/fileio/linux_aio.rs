@@ -1,0 +1,211 @@
+//! `linux-aio`: io_submit(2), the kernel's first asynchronous reads, with an
+//! eventfd that ends the worker's wait; then a vectored send.
+//!
+//! Only reads with `O_DIRECT` are asynchronous: others are done within
+//! io_submit(2), however long that takes. So the file is opened once more, past
+//! the page cache, through its entry in /proc; offsets and lengths are multiples
+//! of a page, and a read may end at the end of the file. A file system that
+//! cannot do that has the read done at once instead, as the kernel itself would.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::bell::Bell;
+use super::reads::{Ended, Read, Reader, Reads};
+use super::{Backend, Options};
+use crate::sys::syscall;
+use crate::waker::Waker;
+
+/// The `linux-aio` backend.
+pub(super) static LINUX_AIO: Backend = Backend {
+    name: "linux-aio",
+    summary: "io_submit(2) with O_DIRECT, past the page cache, then one vectored send",
+    open: |options, waker| Ok(Box::new(open(options, waker)?)),
+};
+
+/// Reads of one worker that may be under way; the kernel limits those of all
+/// processes together (`fs.aio-max-nr`).
+const MOST: u32 = 128;
+
+fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<LinuxAio>> {
+    let aio = LinuxAio {
+        context: Context::new()?,
+        bell: Bell::new(waker)?,
+        direct: Vec::new(),
+        done: Vec::new(),
+    };
+    Ok(Reads::new(aio, options.read_ahead))
+}
+
+struct LinuxAio {
+    context: Context,
+    bell: Bell,
+    /// The files of the reads under way, by their number, opened with `O_DIRECT`.
+    direct: Vec<Option<OwnedFd>>,
+    /// Reads that were done at once.
+    done: Vec<Ended>,
+}
+
+impl Reader for LinuxAio {
+    const ALIGNMENT: u64 = 4096;
+
+    unsafe fn begin(&mut self, read: Read) -> io::Result<()> {
+        let path = format!("/proc/self/fd/{}", read.file);
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else {
+            return self.read_at_once(read);
+        };
+        // SAFETY: the buffer is the read's until it has ended, and so is the file, kept in `direct`.
+        match unsafe { self.context.submit(&read, &file, &self.bell) } {
+            Ok(()) => {}
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return self.read_at_once(read),
+            Err(error) => return Err(error.into()),
+        }
+        let place = read.id as usize;
+        if self.direct.len() <= place {
+            self.direct.resize_with(place + 1, || None);
+        }
+        self.direct[place] = Some(file);
+        Ok(())
+    }
+
+    fn finished(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
+        ended.append(&mut self.done);
+        if self.context.has_events() {
+            self.take(0, ended)?;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        if self.done.is_empty() {
+            let mut ended = Vec::new();
+            self.take(1, &mut ended)?;
+            self.done = ended;
+        }
+        Ok(())
+    }
+}
+
+impl LinuxAio {
+    fn read_at_once(&mut self, read: Read) -> io::Result<()> {
+        // SAFETY: descriptor and buffer are this read's until its end is reported (`Reader::begin`).
+        let result = unsafe {
+            let file = BorrowedFd::borrow_raw(read.file);
+            let buffer = std::slice::from_raw_parts_mut(read.buffer, read.len);
+            rustix::io::pread(file, buffer, read.offset)
+        };
+        self.done.push(Ended { id: read.id, result: result.map_err(io::Error::from) });
+        rustix::io::write(self.bell.fd(), &1u64.to_ne_bytes())?;
+        Ok(())
+    }
+
+    fn take(&mut self, least: usize, ended: &mut Vec<Ended>) -> io::Result<()> {
+        let mut events = [Event::default(); MOST as usize];
+        for event in self.context.events(least, &mut events)? {
+            let id = event.data as u32;
+            let result = match event.result {
+                0.. => Ok(event.result as usize),
+                error => Err(io::Error::from_raw_os_error(-error as i32)),
+            };
+            self.direct[id as usize] = None;
+            ended.push(Ended { id, result });
+        }
+        Ok(())
+    }
+}
+
+/// What io_getevents(2) says of a read (`struct io_event`).
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Event {
+    data: u64,
+    object: u64,
+    result: i64,
+    second_result: i64,
+}
+
+/// The head of the ring of events that an aio context is mapped at.
+#[repr(C)]
+struct RingHead {
+    id: u32,
+    events: u32,
+    head: AtomicU32,
+    tail: AtomicU32,
+}
+
+/// An aio context (io_setup(2)).
+struct Context(libc::c_ulong);
+
+impl Context {
+    fn new() -> io::Result<Context> {
+        let mut context: libc::c_ulong = 0;
+        // SAFETY: the pointer is to a zeroed context that outlives the call.
+        syscall!(syscall(libc::SYS_io_setup, MOST, &raw mut context))?;
+        Ok(Context(context))
+    }
+
+    /// # Safety
+    /// File and buffer are left alone until the read has ended.
+    unsafe fn submit(&self, read: &Read, file: &OwnedFd, bell: &Bell) -> Result<(), Errno> {
+        const IOCB_CMD_PREAD: u16 = 0;
+        const IOCB_FLAG_RESFD: u32 = 1;
+        // SAFETY: an iocb of zeroes is one of a pread without flags.
+        let mut block: libc::iocb = unsafe { std::mem::zeroed() };
+        block.aio_data = u64::from(read.id);
+        block.aio_lio_opcode = IOCB_CMD_PREAD;
+        block.aio_fildes = file.as_raw_fd() as u32;
+        block.aio_buf = read.buffer as u64;
+        block.aio_nbytes = read.len as u64;
+        block.aio_offset = read.offset as i64;
+        block.aio_flags = IOCB_FLAG_RESFD;
+        block.aio_resfd = bell.fd().as_raw_fd() as u32;
+        let mut blocks = [&raw mut block];
+        // SAFETY: the kernel copies the one block; what that points to is as the caller promises.
+        match syscall!(syscall(libc::SYS_io_submit, self.0, 1, blocks.as_mut_ptr())) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+        }
+    }
+
+    /// Whether io_getevents(2) would find something, without a call.
+    fn has_events(&self) -> bool {
+        // SAFETY: a context is the address of its ring, mapped until io_destroy(2); the kernel
+        // changes the tail with a release store.
+        let ring = unsafe { &*ptr::with_exposed_provenance::<RingHead>(self.0 as usize) };
+        ring.head.load(Ordering::Relaxed) != ring.tail.load(Ordering::Acquire)
+    }
+
+    fn events<'e>(&self, least: usize, events: &'e mut [Event]) -> io::Result<&'e [Event]> {
+        loop {
+            let (pointer, timeout) = (events.as_mut_ptr(), ptr::null::<libc::timespec>());
+            // SAFETY: `events` has room for as many events as the call is told, and outlives it.
+            let taken = syscall!(syscall(
+                libc::SYS_io_getevents,
+                self.0,
+                least,
+                events.len(),
+                pointer,
+                timeout,
+            ));
+            match taken {
+                Ok(count) => return Ok(&events[..count as usize]),
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the context is this value's own; the call waits for reads that are under way.
+        let _ = syscall!(syscall(libc::SYS_io_destroy, self.0));
+    }
+}
