@@ -448,6 +448,14 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
             account.scheduled
         ),
     );
+    let failed = account.requests - account.replies - account.in_flight;
+    warn(
+        failed > 0,
+        format!(
+            "{failed} of {} requests failed and are in no latency: with them it would be longer",
+            account.requests
+        ),
+    );
     let odd = account.statuses.iter().enumerate().filter(|(status, _)| status / 100 != 2);
     let odd: u64 = odd.map(|(_, count)| count).sum();
     warn(odd > 0, format!("{odd} of {} replies have a status other than 2xx", account.replies));

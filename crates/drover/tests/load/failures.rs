@@ -47,6 +47,8 @@ fn no_answer_in_time_is_a_client_timeout() {
     assert_eq!(run.errors(), 8, "{}", run.json);
     assert_eq!(server.requests(), 8);
     assert!(run.stderr.contains("client_timeout 8"), "{}", run.stderr);
+    let warning = "8 of 8 requests failed and are in no latency";
+    assert!(run.json["warnings"].to_string().contains(warning), "{}", run.json);
 }
 
 #[test]
