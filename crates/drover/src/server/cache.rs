@@ -20,7 +20,7 @@ const USED_MOST: u8 = 3;
 const OVERHEAD: usize = 160;
 
 /// Values by name.
-pub(super) struct Cache<V> {
+pub struct Cache<V> {
     limit: usize,
     places: HashMap<Rc<[u8]>, usize>,
     /// `None`: removed, but still in a queue.
@@ -44,7 +44,7 @@ struct Item<V> {
 
 impl<V> Cache<V> {
     /// A cache whose items cost at most `limit` together.
-    pub(super) fn new(limit: usize) -> Cache<V> {
+    pub fn new(limit: usize) -> Cache<V> {
         Cache {
             limit,
             places: HashMap::new(),
@@ -58,7 +58,7 @@ impl<V> Cache<V> {
     }
 
     /// The value of `name`, and when it was last known to be right: the caller may move that.
-    pub(super) fn get(&mut self, name: &[u8]) -> Option<(&Rc<V>, &mut Instant)> {
+    pub fn get(&mut self, name: &[u8]) -> Option<(&Rc<V>, &mut Instant)> {
         let place = *self.places.get(name)?;
         let item = self.items[place].as_mut()?;
         item.used = (item.used + 1).min(USED_MOST);
@@ -67,7 +67,7 @@ impl<V> Cache<V> {
 
     /// Puts a value of `cost` bytes in, in place of any that has its name. What costs a tenth of
     /// the limit or more is not kept.
-    pub(super) fn insert(&mut self, name: &[u8], value: Rc<V>, cost: usize, now: Instant) {
+    pub fn insert(&mut self, name: &[u8], value: Rc<V>, cost: usize, now: Instant) {
         self.remove(name);
         let cost = cost + name.len() + OVERHEAD;
         if cost > self.limit / NEW_SHARE {
@@ -88,7 +88,7 @@ impl<V> Cache<V> {
     }
 
     /// Takes `name` out. Its place in a queue is freed when its turn comes.
-    pub(super) fn remove(&mut self, name: &[u8]) {
+    pub fn remove(&mut self, name: &[u8]) {
         if let Some(place) = self.places.remove(name)
             && let Some(item) = self.items[place].take()
         {

@@ -22,7 +22,7 @@ use mech::net::{AcceptBatch, Remote};
 use mech::socket::{self, ListenOptions};
 use tracing::error;
 
-mod cache;
+pub mod cache;
 mod clock;
 mod connection;
 mod files;
