@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::Shutdown;
 
-use super::driver::{Flags, Origin, Slot};
+use super::buffer::Input;
+use super::driver::{Driver, Flags, Origin, Slot};
 use super::{Body, Inner, Net};
 use crate::key::Key;
 use crate::socket::Address;
@@ -61,6 +62,27 @@ impl<'n> Conn<'n> {
 
     /// See [`Conn::fill`].
     pub fn poll_fill(&self) -> Poll<io::Result<usize>> {
+        self.poll_receive(|driver, key, slot, input| driver.poll_fill(key, slot, input))
+    }
+
+    /// Receives up to `most` bytes that nobody wants to see, and says how many;
+    /// 0 is the end of the stream. Over a readiness mechanism a TCP socket copies
+    /// none of them. To be called with an empty input buffer; over a completion
+    /// mechanism, bytes beyond `most` may lie there afterwards.
+    ///
+    /// # Errors
+    /// As [`Conn::fill`].
+    pub async fn skip(&self, most: usize) -> io::Result<usize> {
+        poll_fn(|_| {
+            self.poll_receive(|driver, key, slot, input| driver.poll_skip(key, slot, input, most))
+        })
+        .await
+    }
+
+    fn poll_receive(
+        &self,
+        receive: impl FnOnce(&mut dyn Driver, Key, &mut Slot, &mut Input) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
             check_deadline(slot)?;
@@ -69,7 +91,7 @@ impl<'n> Conn<'n> {
             }
             let slot = &mut inner.slots[index as usize];
             let mut input = slot.input.take().unwrap_or_else(|| inner.pool.take_input());
-            let polled = inner.driver.poll_fill(self.key, slot, &mut input);
+            let polled = receive(&mut *inner.driver, self.key, slot, &mut input);
             if input.is_empty() {
                 inner.pool.give_input(input);
             } else {

@@ -118,6 +118,23 @@ pub(crate) trait Driver {
         input: &mut Input,
     ) -> Poll<io::Result<usize>>;
 
+    /// Receives up to `most` bytes and drops them; 0 is the end of the stream.
+    /// `input` is empty; a mechanism that receives into it by itself leaves there
+    /// what came beyond `most`.
+    fn poll_skip(
+        &mut self,
+        key: Key,
+        slot: &mut Slot,
+        input: &mut Input,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_fill(key, slot, input).map_ok(|count| {
+            let skipped = count.min(most);
+            input.consume(skipped);
+            skipped
+        })
+    }
+
     /// Sends as much of `output` as can be sent now, and reports how many bytes
     /// that was; 0 only if `output` was empty.
     fn poll_flush(

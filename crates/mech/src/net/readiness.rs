@@ -25,12 +25,25 @@ pub(crate) struct ReadinessDriver {
     events: Vec<Event>,
     /// Whose file has been read.
     read: Vec<Key>,
+    /// Where skipped bytes go from sockets that know no better.
+    skipped: Vec<u8>,
 }
+
+/// Bytes that one call skips: as much as a socket's queue usually holds. It is
+/// zeroed memory that a TCP socket never touches, so that it takes up none.
+const SKIPPED_AT_ONCE: usize = 1 << 20;
 
 impl ReadinessDriver {
     pub(crate) fn new(dispatcher: Dispatcher, files: Box<dyn FileIo>) -> ReadinessDriver {
         let features = dispatcher.features();
-        ReadinessDriver { dispatcher, features, files, events: Vec::new(), read: Vec::new() }
+        ReadinessDriver {
+            dispatcher,
+            features,
+            files,
+            events: Vec::new(),
+            read: Vec::new(),
+            skipped: Vec::new(),
+        }
     }
 
     /// Says `Pending` until an event sets `bit` again.
@@ -63,6 +76,30 @@ impl ReadinessDriver {
     fn short_read_ends_it(&self, slot: &Slot) -> bool {
         !self.features.must_confirm_short_read()
             && !slot.flags.intersects(Flags::GUESSED | Flags::HANGUP)
+    }
+
+    /// Takes down what a receive into `room` bytes says of the socket; `Pending`:
+    /// that there is nothing to receive.
+    fn note_received<B>(
+        &self,
+        slot: &mut Slot,
+        received: rustix::io::Result<(B, usize)>,
+        room: usize,
+    ) -> Poll<io::Result<usize>> {
+        match received {
+            Ok((_, count)) => {
+                if count > 0 && count < room && self.short_read_ends_it(slot) {
+                    slot.ready -= Ready::READABLE;
+                }
+                Poll::Ready(Ok(count))
+            }
+            Err(Errno::AGAIN) => {
+                slot.ready -= Ready::READABLE;
+                slot.flags -= Flags::GUESSED | Flags::HANGUP;
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
     }
 
     /// Takes down what one event says.
@@ -183,19 +220,32 @@ impl Driver for ReadinessDriver {
             if room == 0 {
                 return Poll::Ready(Err(io::ErrorKind::StorageFull.into()));
             }
-            match rustix::net::recv(fd, spare, RecvFlags::empty()) {
-                Ok((_, count)) => {
-                    input.received(count);
-                    if count > 0 && count < room && self.short_read_ends_it(slot) {
-                        slot.ready -= Ready::READABLE;
-                    }
-                    return Poll::Ready(Ok(count));
-                }
-                Err(Errno::AGAIN) => {
-                    slot.ready -= Ready::READABLE;
-                    slot.flags -= Flags::GUESSED | Flags::HANGUP;
-                }
-                Err(error) => return Poll::Ready(Err(error.into())),
+            let received = rustix::net::recv(fd, spare, RecvFlags::empty());
+            if let Poll::Ready(result) = self.note_received(slot, received, room) {
+                return Poll::Ready(result.inspect(|&count| input.received(count)));
+            }
+        }
+        self.wait_for(key, slot, Interest::READABLE)
+    }
+
+    /// With `MSG_TRUNC` a TCP socket takes bytes from its queue and copies none
+    /// (tcp(7)); other sockets copy them into the buffer that nobody reads.
+    fn poll_skip(
+        &mut self,
+        key: Key,
+        slot: &mut Slot,
+        _input: &mut Input,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        if slot.ready.contains(Ready::READABLE) {
+            let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
+            if self.skipped.is_empty() {
+                self.skipped = vec![0; SKIPPED_AT_ONCE];
+            }
+            let room = most.min(SKIPPED_AT_ONCE);
+            let received = rustix::net::recv(fd, &mut self.skipped[..room], RecvFlags::TRUNC);
+            if let Poll::Ready(result) = self.note_received(slot, received, room) {
+                return Poll::Ready(result);
             }
         }
         self.wait_for(key, slot, Interest::READABLE)

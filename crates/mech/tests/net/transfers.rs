@@ -260,3 +260,48 @@ fn count_told(stream: &mut std::net::TcpStream) -> u64 {
     stream.read_exact(&mut told).unwrap();
     u64::from_le_bytes(told)
 }
+
+/// A message of which the middle is skipped: none of the rest is lost, wherever the cuts come.
+#[test]
+fn skipped_bytes_are_gone_and_those_behind_them_are_not() {
+    const HEAD: usize = 10;
+    const SKIPPED: usize = 3_000_000;
+    on_every_mechanism(|mechanism| {
+        let worker =
+            Worker::start(NetOptions::new(mechanism), AcceptBatch::All, |conn| async move {
+                while conn.input_len() < HEAD {
+                    if conn.fill_idle().await.unwrap() == 0 {
+                        return;
+                    }
+                }
+                conn.io(|io| {
+                    io.output.extend_from_slice(&io.input[..HEAD]);
+                    (HEAD, ())
+                });
+                // The first bytes of what is skipped came with the head.
+                let mut left = SKIPPED - conn.input_len();
+                conn.io(|io| (io.input.len(), ()));
+                while left > 0 {
+                    let skipped = conn.skip(left).await.unwrap();
+                    assert!((1..=left).contains(&skipped), "{skipped} of {left}");
+                    left -= skipped;
+                }
+                while conn.input_len() < HEAD {
+                    conn.fill().await.unwrap();
+                }
+                conn.io(|io| {
+                    io.output.extend_from_slice(io.input);
+                    (io.input.len(), ())
+                });
+                conn.send(Body::None, None).await.unwrap();
+                assert_eq!(conn.skip(1).await.unwrap(), 0);
+            });
+        let message = pattern(HEAD + SKIPPED + HEAD);
+        let mut stream = worker.connect();
+        stream.write_all(&message).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut back = Vec::new();
+        stream.read_to_end(&mut back).unwrap();
+        assert_eq!(back, [&message[..HEAD], &message[HEAD + SKIPPED..]].concat());
+    });
+}
