@@ -89,10 +89,25 @@ impl Decoder {
     ///
     /// A [`BadChunk`]; the decoder and the connection are then of no more use.
     pub fn advance(&mut self, input: &[u8]) -> Result<usize, BadChunk> {
+        self.advance_with(input, |_| ())
+    }
+
+    /// [`advance`](Decoder::advance), which shows the data to `see`, piece by piece.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn advance_with(
+        &mut self,
+        input: &[u8],
+        mut see: impl FnMut(&[u8]),
+    ) -> Result<usize, BadChunk> {
         let mut at = 0;
         while at < input.len() && self.state != State::Done {
             if self.state == State::Data {
-                at += self.skip_data(input.len() - at);
+                let length = self.skip_data(input.len() - at);
+                see(&input[at..at + length]);
+                at += length;
             } else {
                 self.state = self.next_state(input[at])?;
                 at += 1;

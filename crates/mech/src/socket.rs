@@ -137,6 +137,16 @@ pub fn limit_local_ports(fd: &OwnedFd, ports: &RangeInclusive<u16>) -> io::Resul
     set_option(fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, range.cast_signed())
 }
 
+/// Bounds what a socket holds of received bytes that nobody has read (`SO_RCVBUF`, socket(7)): the
+/// peer can send no more until they are read. The kernel doubles the number, and has a least one.
+/// To be called before connect(2), which tells the peer the window.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn set_receive_buffer(fd: &OwnedFd, bytes: usize) -> io::Result<()> {
+    Ok(sockopt::set_socket_recv_buffer_size(fd, bytes)?)
+}
+
 /// The address that a socket is bound to.
 ///
 /// # Errors

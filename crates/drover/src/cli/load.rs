@@ -95,10 +95,23 @@ pub(super) struct Args {
     #[arg(long, value_name = "BYTES")]
     expect_size: Option<u64>,
 
+    /// Count replies of a 2xx status as errors whose body is not that of the first to the same
+    /// request; with a FILE, not that of the file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    verify: Option<Option<PathBuf>>,
+
+    /// Read replies slowly: so many bytes per second on each connection
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    read_rate: Option<u32>,
+
     /// Threads that send, each with its share of the connections
     #[arg(short, long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
+
+    /// Keep each thread on a processor of its own
+    #[arg(long)]
+    pin: bool,
 
     #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,
           help = format!("How a thread waits: {}", mechanism_names()))]
@@ -195,6 +208,10 @@ impl Args {
             reopen_idle: false,
             timeout: self.timeout,
             expect_size: self.expect_size,
+            verify: self.verify.is_some(),
+            expect_body: self.verify.flatten().map(|file| read_body(&file)).transpose()?,
+            read_rate: self.read_rate,
+            pin: self.pin,
             threads: self.threads,
             mechanism: self.dispatch.usable()?,
             seed: self.seed,
@@ -226,6 +243,11 @@ impl Args {
         }
         Ok(Some(schedule))
     }
+}
+
+fn read_body(file: &Path) -> Result<Vec<u8>, UsageError> {
+    std::fs::read(file)
+        .map_err(|error| UsageError::new(format!("--verify {}: {error}", file.display())))
 }
 
 /// Prints a line for the program that reads ours; it must not wait in a buffer.

@@ -30,6 +30,8 @@ pub(super) enum Failure {
     Truncated,
     /// The body has another length than was expected.
     BadLength,
+    /// The body is another than was expected.
+    BadBody,
     /// What came is not HTTP/1, or more came than the reply.
     Protocol,
 }
@@ -153,6 +155,8 @@ pub(super) struct Account {
     pub(super) service: Times,
     pub(super) connect: Times,
     pub(super) first_byte: Times,
+    /// From the first bytes of the reply to its last.
+    pub(super) transfer: Times,
     /// How late the generator was, by itself: see [`LATE`].
     pub(super) slip: Times,
     /// Replies in each second of the window.
@@ -181,6 +185,7 @@ impl Account {
             service: times(),
             connect: times(),
             first_byte: times(),
+            transfer: times(),
             slip: times(),
             per_second: Vec::new(),
         }
@@ -246,6 +251,7 @@ impl Account {
             (&mut self.service, &other.service),
             (&mut self.connect, &other.connect),
             (&mut self.first_byte, &other.first_byte),
+            (&mut self.transfer, &other.transfer),
             (&mut self.slip, &other.slip),
         ] {
             sum.add(more).expect("all histograms have the same bounds");

@@ -1,24 +1,16 @@
 //! One connection: a coroutine that connects, sends requests, and checks every reply.
 //!
-//! It is the same for every dispatch mechanism. Per request it makes one send and usually one
-//! receive, allocates nothing, and reads the clock twice; once in a closed loop without rests,
-//! where the end of one request is the start of the next.
-//!
-//! The clock is read just before send(2) and just after the recv(2) that completes the reply. A
-//! service time so contains the time for which a reply lay in the socket because this thread was
-//! busy with other connections. How long that was is known from the end of the wait that told of the
-//! reply on, and the result warns of it.
+//! It is the same for every dispatch mechanism.
 
 use std::future::{pending, poll_fn};
 use std::io;
-use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use mech::net::{Body, Conn};
+use mech::net::Conn;
 
 use super::account::{Failure, record};
-use super::reader::Reader;
+use super::exchange::Call;
 use super::worker::{Phase, Ticket, Worker};
 
 /// After a failed attempt to connect a connection rests, twice as long after each further one.
@@ -70,12 +62,12 @@ async fn hold(mut link: Link<'_, '_>) {
 }
 
 /// A connection that may be open or not.
-struct Link<'c, 'n> {
-    conn: &'c Conn<'n>,
-    worker: &'c Worker<'n>,
-    origin: usize,
+pub(super) struct Link<'c, 'n> {
+    pub(super) conn: &'c Conn<'n>,
+    pub(super) worker: &'c Worker<'n>,
+    pub(super) origin: usize,
     number: u32,
-    open: bool,
+    pub(super) open: bool,
 }
 
 impl<'c, 'n> Link<'c, 'n> {
@@ -119,6 +111,10 @@ impl<'c, 'n> Link<'c, 'n> {
             let source = origin.sources.of(self.number);
             let socket = mech::socket::for_connect(origin.address.clone(), source)?;
             plan.sources.limit_ports(&socket)?;
+            if let Some(bytes) = plan.read_at_once() {
+                // A server would not notice a reader whose socket takes the whole reply at once.
+                mech::socket::set_receive_buffer(&socket, bytes)?;
+            }
             self.conn.set_deadline(Some(plan.timeout));
             match self.conn.connect(socket, origin.address.clone()).await {
                 // The queue of a unix socket is full, and nothing tells when it is not.
@@ -133,7 +129,7 @@ impl<'c, 'n> Link<'c, 'n> {
         }
     }
 
-    fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         self.conn.close();
         self.open = false;
     }
@@ -151,33 +147,18 @@ impl<'c, 'n> Link<'c, 'n> {
 }
 
 /// A measured connection.
-struct Client<'c, 'n> {
-    link: Link<'c, 'n>,
+pub(super) struct Client<'c, 'n> {
+    pub(super) link: Link<'c, 'n>,
     seat: u32,
     /// Requests sent on the open connection.
-    calls: u32,
+    pub(super) calls: u32,
     /// Those that are sent with the next one, behind it and before its reply.
-    behind: Vec<Call>,
+    pub(super) behind: Vec<Call>,
     /// The end of the last request, while nothing has happened since.
-    now: Option<Instant>,
+    pub(super) now: Option<Instant>,
     rest: Duration,
     /// Since when every attempt to connect has failed.
     failing_since: Option<Instant>,
-}
-
-/// One request of those that are sent together.
-#[derive(Clone, Copy)]
-struct Call {
-    /// Its intended start, if that is not when it is sent.
-    due: Option<Instant>,
-    /// Which of the origin's requests it is.
-    request: usize,
-}
-
-/// When the two parts of a reply came.
-struct Times {
-    first_byte: Instant,
-    end: Instant,
 }
 
 impl<'c, 'n> Client<'c, 'n> {
@@ -205,37 +186,53 @@ impl<'c, 'n> Client<'c, 'n> {
                 return;
             }
         }
+        let mut following = None;
+        loop {
+            let ticket = match following {
+                Some(ticket) => ticket,
+                None => self.begin().await,
+            };
+            self.gather(ticket);
+            self.exchange(ticket).await;
+            let left = self.settle(ticket);
+            let ended = left == 0 && worker.plan.session_calls().is_some();
+            let rested = if ended { None } else { self.think().await };
+            following = self.follow(left, rested);
+        }
+    }
+
+    /// Waits for a ticket, and connects for it if need be.
+    async fn begin(&mut self) -> Ticket {
+        let worker = self.link.worker;
         loop {
             let Some(ticket) = self.ticket().await else {
                 self.reopen().await;
                 continue;
             };
-            if !self.link.open && !self.connect().await {
-                worker.give_back(ticket);
-                // In an open loop the schedule sets the pace of further attempts.
-                if ticket.due.is_none() {
-                    self.rest().await;
-                }
-                continue;
+            if self.link.open || self.connect().await {
+                return ticket;
             }
-            if worker.plan.session_calls().is_some() {
-                self.session(ticket).await;
-            } else {
-                self.gather();
-                self.exchange(ticket).await;
-                while self.behind.pop().is_some() {
-                    worker.settle();
-                }
+            worker.give_back(ticket);
+            // In an open loop the schedule sets the pace of further attempts.
+            if ticket.due.is_none() {
+                self.rest().await;
             }
-            worker.settle();
-            self.think().await;
         }
     }
 
-    /// Takes what else may be sent together with the next request.
-    fn gather(&mut self) {
+    /// Takes what else may be sent together with the request of `ticket`.
+    fn gather(&mut self, ticket: Ticket) {
         let worker = self.link.worker;
-        for _ in 1..worker.plan.manner.together(self.calls) {
+        let together = worker.plan.manner.together(self.calls);
+        self.behind.clear();
+        if worker.plan.session_calls().is_some() {
+            let together = together.min(ticket.calls);
+            // The first call of all came due with the connection.
+            worker.calls_due(together - u32::from(self.calls == 0));
+            (1..together).for_each(|_| self.push_behind(None));
+            return;
+        }
+        for _ in 1..together {
             let now = self.now;
             match worker.take(self.seat, || now.unwrap_or_else(|| worker.net.now())) {
                 Some(ticket) => self.push_behind(ticket.due),
@@ -249,32 +246,42 @@ impl<'c, 'n> Client<'c, 'n> {
         self.behind.push(Call { due, request });
     }
 
-    /// Makes the calls of a connection that the schedule has started, one burst after the other,
-    /// and closes it.
-    async fn session(&mut self, ticket: Ticket) {
+    /// Settles what `ticket` was for; returns how many calls are left of a connection that the
+    /// schedule has started.
+    fn settle(&mut self, ticket: Ticket) -> u32 {
         let worker = self.link.worker;
-        let mut next = ticket;
-        loop {
-            let left = ticket.calls - self.calls;
-            let together = worker.plan.manner.together(self.calls).min(left);
-            // The first call came due with the connection.
-            worker.calls_due(together - u32::from(self.calls == 0));
-            self.behind.clear();
-            for _ in 1..together {
-                self.push_behind(None);
-            }
-            self.exchange(next).await;
-            let left = ticket.calls - self.calls;
-            let rested = if left > 0 { self.think().await } else { None };
-            if !self.link.open {
-                return worker.missed_calls(left);
-            }
-            if left == 0 || worker.phase.get() != Phase::Running {
-                return self.link.close();
-            }
-            next = Ticket { due: rested, waited: false, calls: 1 };
-            self.slipped(next);
+        let count = 1 + self.behind.len() as u32;
+        if worker.plan.session_calls().is_none() {
+            (0..count).for_each(|_| worker.settle());
+            return 0;
         }
+        let left = ticket.calls - count;
+        if self.link.open && left > 0 { left } else { self.end_session(left) }
+    }
+
+    /// Ends what the schedule has started, before its last `left` calls.
+    fn end_session(&mut self, left: u32) -> u32 {
+        if !self.link.open {
+            self.link.worker.missed_calls(left);
+        }
+        self.link.close();
+        self.link.worker.settle();
+        0
+    }
+
+    /// The next of `left` calls of a connection that the schedule has started, which may have
+    /// `rested` until a certain moment; `None`: there is none.
+    fn follow(&mut self, left: u32, rested: Option<Instant>) -> Option<Ticket> {
+        if left == 0 {
+            return None;
+        }
+        if !self.link.open || self.link.worker.phase.get() != Phase::Running {
+            self.end_session(left);
+            return None;
+        }
+        let next = Ticket { due: rested, waited: false, calls: left };
+        self.slipped(next);
+        Some(next)
     }
 
     /// Rests if a burst is over, and notices meanwhile when the server closes. Returns the end of the
@@ -392,131 +399,5 @@ impl<'c, 'n> Client<'c, 'n> {
         }
         self.link.conn.sleep_until(now + self.rest).await;
         self.rest = (self.rest * 2).min(LONGEST_REST);
-    }
-
-    /// Sends the request of `ticket` and those behind it, receives their replies, and takes
-    /// everything down.
-    async fn exchange(&mut self, ticket: Ticket) {
-        let worker = self.link.worker;
-        let first = Call { due: ticket.due, request: worker.pick_request(self.link.origin) };
-        let count = 1 + self.behind.len();
-        let sent = self.now.take().unwrap_or_else(Instant::now);
-        worker.in_flight.set(worker.in_flight.get() + count as u64);
-        {
-            let mut account = worker.account.borrow_mut();
-            account.requests += count as u64;
-            account.connections.reused += count as u64 - u64::from(self.calls == 0);
-        }
-        self.calls += count as u32;
-        self.link.conn.set_deadline(Some(worker.plan.timeout));
-        let mut failure = self.send(first.request).await.err();
-        for index in 0..count {
-            let call = if index == 0 { first } else { self.behind[index - 1] };
-            let mut reader = Reader::new(worker.request(self.link.origin, call.request).is_head);
-            let received = match failure {
-                Some(failure) => Err(failure),
-                None => self.receive(&mut reader, index).await,
-            };
-            worker.in_flight.set(worker.in_flight.get() - 1);
-            self.take_down(call.due, sent, &reader, &received);
-            // What ends the connection ends the replies that have not come.
-            failure = received.err().or((!self.link.open).then_some(Failure::Truncated));
-        }
-        if worker.plan.manner.closes(self.calls) {
-            self.link.close();
-        }
-    }
-
-    /// Sends the request of that number, and those behind it.
-    async fn send(&mut self, first: usize) -> Result<(), Failure> {
-        let Link { conn, worker, origin, .. } = self.link;
-        let bytes = |number| &worker.request(origin, number).bytes;
-        if self.behind.is_empty() {
-            conn.queue(Body::Shared(Rc::clone(bytes(first))));
-        } else {
-            let numbers = std::iter::once(first).chain(self.behind.iter().map(|call| call.request));
-            conn.io(|io| {
-                (0, numbers.for_each(|number| io.output.extend_from_slice(bytes(number))))
-            });
-        }
-        let sent = conn.flush(None).await.map_err(|error| Failure::of_transfer(&error))?;
-        worker.account.borrow_mut().sent_bytes += sent;
-        Ok(())
-    }
-
-    /// Receives reply `index` of those that were asked for together.
-    async fn receive(&self, reader: &mut Reader, index: usize) -> Result<Times, Failure> {
-        let conn = self.link.conn;
-        let last = index == self.behind.len();
-        // It may have come with the one before.
-        let mut here = index > 0 && conn.input_len() > 0;
-        let mut first_byte = None;
-        loop {
-            let received = match std::mem::take(&mut here) {
-                true => conn.input_len(),
-                false => conn.fill().await.map_err(|error| Failure::of_transfer(&error))?,
-            };
-            // The end of a short reply and its first byte are one: the clock is read once.
-            let fresh = first_byte.is_none().then(Instant::now);
-            if received == 0 {
-                if !reader.end_of_stream() {
-                    return Err(Failure::Truncated);
-                }
-            } else {
-                first_byte = first_byte.or(fresh);
-                let taken = conn.io(|io| match reader.take(io.input) {
-                    Ok(taken) => (taken, Ok(io.input.len() > taken)),
-                    Err(error) => (0, Err(error)),
-                });
-                let more = taken.map_err(|_| Failure::Protocol)?;
-                if reader.is_done() && more && last {
-                    return Err(Failure::Protocol);
-                }
-            }
-            if reader.is_done() {
-                let end = fresh.unwrap_or_else(Instant::now);
-                return Ok(Times { first_byte: first_byte.unwrap_or(end), end });
-            }
-        }
-    }
-
-    fn take_down(
-        &mut self,
-        due: Option<Instant>,
-        sent: Instant,
-        reader: &Reader,
-        received: &Result<Times, Failure>,
-    ) {
-        let worker = self.link.worker;
-        let mut account = worker.account.borrow_mut();
-        account.head_bytes += reader.head_len;
-        account.body_bytes += reader.body_len;
-        let times = match received {
-            Ok(times) => times,
-            Err(failure) => {
-                account.errors.add(*failure);
-                return self.link.close();
-            }
-        };
-        if !reader.keep_alive {
-            account.connections.closed_by_peer += 1;
-            self.link.close();
-        }
-        self.now = Some(times.end);
-        if worker.plan.expect_size.is_some_and(|size| size != reader.body_len) {
-            return account.errors.add(Failure::BadLength);
-        }
-        account.replies += 1;
-        account.statuses[usize::from(reader.status)] += 1;
-        record(&mut account.service, times.end - sent);
-        account.lay(times.end.saturating_duration_since(worker.net.now()));
-        record(&mut account.first_byte, times.first_byte - sent);
-        if worker.open_loop {
-            let start = due.unwrap_or(sent);
-            record(&mut account.latency, times.end.saturating_duration_since(start));
-        }
-        if worker.end.get().is_none_or(|end| times.end <= end) {
-            account.reply_in_window(times.end.saturating_duration_since(worker.start.get()));
-        }
     }
 }

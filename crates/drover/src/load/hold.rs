@@ -48,6 +48,6 @@ pub fn hold(options: Options, listener: &mut dyn Listener) -> anyhow::Result<Hel
         time: run.window,
         requests: account.requests,
         replies: account.replies,
-        errors: ErrorCounts::new(account, false),
+        errors: ErrorCounts::new(account, &plan),
     })
 }

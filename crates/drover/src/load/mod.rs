@@ -4,8 +4,9 @@
 //! In reading order: [`plan`] is what a run is asked to do, [`shape`] when requests start,
 //! [`request`] what is asked and [`order`] in which order; `origin` is a server, and [`sources`] where
 //! connections come from. `conductor` runs the workers; `phases` takes each through a run, `worker` is
-//! what its connections share, `client` is one of those, reads replies with `reader` and counts in
-//! `account`; `pauses` knows when none of them ran. [`result`] is what a run tells machines, `summary` what it tells people.
+//! what its connections share, `client` is one of those, which sends requests in `exchange`, reads
+//! replies with `reader` and counts in `account`; `pauses` knows when none of them ran. [`result`] is
+//! what a run tells machines, `summary` what it tells people.
 
 mod account;
 mod backlog;
@@ -13,6 +14,7 @@ mod client;
 mod conductor;
 pub mod csv;
 pub mod hdr;
+mod exchange;
 mod hold;
 mod listener;
 pub mod order;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::ToSocketAddrs;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Context;
 use mech::socket::Address;
@@ -136,6 +137,13 @@ impl Origins {
             shortages.extend(shortage);
         }
         Ok(shortages)
+    }
+
+    /// Says what the body of every reply must be.
+    pub(super) fn expect_body(&mut self, hash: u64) {
+        for request in self.list.iter_mut().flat_map(|origin| &mut origin.requests) {
+            request.body = Arc::new(OnceLock::from(hash));
+        }
     }
 
     /// The server of measured connection `number` of all.

@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context;
 use mech::dispatch::Mechanism;
 use mech::process;
 use mech::socket::Address;
 
 use super::order::Order;
 use super::origin::Origins;
+use super::reader::body_hash;
 use super::request::Request;
 use super::shape::{Manner, Schedule, Share, Unit};
 use super::sources::{SourceList, Sources};
@@ -50,8 +52,16 @@ pub struct Options {
     pub timeout: Duration,
     /// How long each body must be.
     pub expect_size: Option<u64>,
+    /// Whether the bodies of all successful replies to a request must be the same.
+    pub verify: bool,
+    /// What that body is, if it is known beforehand.
+    pub expect_body: Option<Vec<u8>>,
+    /// How many bytes of a reply each connection reads per second; `None`: as many as there are.
+    pub read_rate: Option<u32>,
     /// How many threads send, each with its share of the connections.
     pub threads: u32,
+    /// Whether each thread stays on a processor of its own.
+    pub pin: bool,
     /// The dispatch mechanism.
     pub mechanism: &'static Mechanism,
     /// Seeds what is random: arrivals, rests, and the order in which connections are used first.
@@ -62,6 +72,8 @@ pub struct Options {
 pub(super) struct Plan {
     options: Options,
     pub(super) origins: Origins,
+    /// The processors of the threads, if they are to stay on theirs.
+    pub(super) processors: Vec<usize>,
     /// What will go wrong, as far as it is known before the run.
     pub(super) forebodings: Vec<String>,
 }
@@ -78,6 +90,10 @@ impl std::ops::Deref for Plan {
 /// each worker needs for its mechanism and waker.
 const OWN_DESCRIPTORS: u64 = 8;
 const DESCRIPTORS_PER_WORKER: u64 = 4;
+
+/// Bounds of what a slow reader takes at a time; see socket(7), `SO_RCVBUF`.
+const SMALLEST_READ: usize = 4096;
+const LARGEST_READ: usize = 1 << 20;
 
 impl Plan {
     pub(super) fn new(mut options: Options) -> anyhow::Result<Plan> {
@@ -109,7 +125,11 @@ impl Plan {
             },
         )?;
         forebodings.extend(shortages);
-        Ok(Plan { options, origins, forebodings })
+        if let Some(body) = &options.expect_body {
+            origins.expect_body(body_hash(body));
+        }
+        let processors = if options.pin { processors(options.threads)? } else { Vec::new() };
+        Ok(Plan { options, origins, processors, forebodings })
     }
 
     /// Whether all connections are opened before the window begins.
@@ -138,10 +158,30 @@ impl Plan {
         Some(mean * f64::from(self.session_calls().unwrap_or(1)))
     }
 
+    /// How many bytes a slow reader takes at a time; `None`: readers are not slow. Pieces are those
+    /// of a tenth of a second, but none is smaller than what the kernel makes of a socket's buffer.
+    pub(super) fn read_at_once(&self) -> Option<usize> {
+        Some((self.read_rate? as usize / 10).clamp(SMALLEST_READ, LARGEST_READ))
+    }
+
     /// Whether nothing but the number of requests ends the run.
     pub(super) fn ends_with_requests(&self) -> bool {
         self.duration.is_none() && self.requests.is_some()
     }
+}
+
+/// A processor for each thread, of those that this process may use.
+fn processors(threads: u32) -> anyhow::Result<Vec<usize>> {
+    let cpus = process::usable_cpus().context("cannot learn the processors (--pin)")?;
+    if cpus.len() < threads as usize {
+        return Err(UsageError::new(format!(
+            "--pin: {threads} threads need as many processors, and there are {}: ask for fewer \
+             --threads",
+            cpus.len()
+        ))
+        .into());
+    }
+    Ok(cpus)
 }
 
 /// Raises the soft limit on descriptors as far as it goes, and says what will be missing. The run

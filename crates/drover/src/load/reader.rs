@@ -1,10 +1,12 @@
 //! Reads one reply from bytes as they come, to know whether it is one and where it ends.
 
+use std::hash::Hasher;
+
 use http1::chunked::{BadChunk, Decoder};
 use http1::reply::{self, BadReply, Body};
+use twox_hash::XxHash64;
 
 /// What one reply has shown so far. Bodies are passed over: nothing is copied or kept.
-#[derive(Debug)]
 pub(super) struct Reader {
     state: State,
     request_was_head: bool,
@@ -16,6 +18,8 @@ pub(super) struct Reader {
     pub(super) head_len: u64,
     /// Bytes of the body, without the framing of its chunks.
     pub(super) body_len: u64,
+    /// Of the body so far; `None`: nobody wants to know. Boxed because hardly anybody does.
+    hash: Option<Box<XxHash64>>,
 }
 
 #[derive(Debug)]
@@ -44,7 +48,8 @@ impl From<BadChunk> for NoReply {
 }
 
 impl Reader {
-    pub(super) fn new(request_was_head: bool) -> Reader {
+    /// Reads the reply to a request; `hashes`: also takes the hash of its body.
+    pub(super) fn new(request_was_head: bool, hashes: bool) -> Reader {
         Reader {
             state: State::Head,
             request_was_head,
@@ -52,7 +57,39 @@ impl Reader {
             keep_alive: false,
             head_len: 0,
             body_len: 0,
+            hash: hashes.then(Box::default),
         }
+    }
+
+    /// The hash of the body.
+    pub(super) fn body_hash(&self) -> Option<u64> {
+        self.hash.as_ref().map(|hash| hash.finish())
+    }
+
+    /// How many of the bytes that come next need not be looked at: they are body, and nothing else.
+    /// They are told to [`Reader::skipped`] in place of [`Reader::take`].
+    pub(super) fn skippable(&self) -> Option<u64> {
+        match self.state {
+            _ if self.hash.is_some() => None,
+            State::Length(left) => Some(left),
+            State::UntilClose => Some(u64::MAX),
+            State::Head | State::Chunked(_) | State::Done => None,
+        }
+    }
+
+    /// So many bytes of the body have come; `false`: more than there are.
+    pub(super) fn skipped(&mut self, count: u64) -> bool {
+        let State::Length(left) = &mut self.state else {
+            self.body_len += count;
+            return true;
+        };
+        let part = count.min(*left);
+        *left -= part;
+        self.body_len += part;
+        if *left == 0 {
+            self.state = State::Done;
+        }
+        part == count
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -78,15 +115,12 @@ impl Reader {
                 },
                 State::Length(left) => {
                     let part = (*left).min(rest.len() as u64);
-                    *left -= part;
-                    self.body_len += part;
-                    if *left == 0 {
-                        self.state = State::Done;
-                    }
+                    see(&mut self.hash, &rest[..part as usize]);
+                    self.skipped(part);
                     return Ok(taken + part as usize);
                 }
                 State::Chunked(decoder) => {
-                    let advanced = decoder.advance(rest);
+                    let advanced = decoder.advance_with(rest, |data| see(&mut self.hash, data));
                     self.body_len = decoder.body_len();
                     if decoder.is_done() {
                         self.state = State::Done;
@@ -94,7 +128,8 @@ impl Reader {
                     return Ok(taken + advanced?);
                 }
                 State::UntilClose => {
-                    self.body_len += rest.len() as u64;
+                    see(&mut self.hash, rest);
+                    self.skipped(rest.len() as u64);
                     return Ok(input.len());
                 }
                 State::Done => return Ok(taken),
@@ -122,6 +157,18 @@ impl Reader {
     }
 }
 
+/// The hash of a whole body.
+pub(super) fn body_hash(body: &[u8]) -> u64 {
+    XxHash64::oneshot(0, body)
+}
+
+/// Shows a piece of the body to the hash.
+fn see(hash: &mut Option<Box<XxHash64>>, data: &[u8]) {
+    if let Some(hash) = hash {
+        hash.write(data);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,13 +177,13 @@ mod tests {
     fn read(reply: &[u8], extra: &[u8]) -> Reader {
         let whole = [reply, extra].concat();
         for cut in 0..=whole.len() {
-            let mut reader = Reader::new(false);
+            let mut reader = Reader::new(false, true);
             let first = reader.take(&whole[..cut]).unwrap();
             let second = reader.take(&whole[first..]).unwrap();
             assert!(reader.is_done(), "cut at {cut}");
             assert_eq!(first + second, reply.len(), "cut at {cut}");
         }
-        let mut reader = Reader::new(false);
+        let mut reader = Reader::new(false, true);
         reader.take(reply).unwrap();
         reader
     }
@@ -164,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_body_until_the_close_is_ended_by_nothing_else() {
-        let mut reader = Reader::new(false);
+        let mut reader = Reader::new(false, true);
         assert_eq!(reader.take(b"HTTP/1.1 200 OK\r\n\r\nabc").unwrap(), 22);
         assert!(!reader.is_done());
         assert!(reader.end_of_stream());
@@ -174,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_answer_to_head_has_no_body() {
-        let mut reader = Reader::new(true);
+        let mut reader = Reader::new(true, false);
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
         assert_eq!(reader.take(head).unwrap(), head.len());
         assert!(reader.is_done());
@@ -183,16 +230,44 @@ mod tests {
     #[test]
     fn an_early_end_is_none() {
         for cut in ["", "HTTP/1.1 2", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"] {
-            let mut reader = Reader::new(false);
+            let mut reader = Reader::new(false, true);
             reader.take(cut.as_bytes()).unwrap();
             assert!(!reader.end_of_stream(), "{cut}");
         }
     }
 
     #[test]
+    fn the_hash_is_that_of_the_body_however_it_comes() {
+        let plain = read(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", b"");
+        let chunked =
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
+        let mut until_close = Reader::new(false, true);
+        for part in [&b"HTTP/1.1 200 OK\r\n\r\nhe"[..], b"l", b"lo"] {
+            until_close.take(part).unwrap();
+        }
+        let expected = Some(body_hash(b"hello"));
+        assert_eq!(plain.body_hash(), expected);
+        assert_eq!(read(chunked, b"").body_hash(), expected);
+        assert_eq!(until_close.body_hash(), expected);
+        assert_ne!(Some(body_hash(b"hellp")), expected);
+    }
+
+    #[test]
+    fn skipped_bytes_count_as_if_they_had_been_read() {
+        let mut reader = Reader::new(false, false);
+        assert_eq!(reader.skippable(), None);
+        reader.take(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nh").unwrap();
+        assert_eq!(reader.skippable(), Some(4));
+        assert!(reader.skipped(3) && !reader.is_done());
+        assert!(!reader.skipped(2), "one too many");
+        assert!(reader.is_done());
+        assert_eq!((reader.body_len, reader.skippable()), (5, None));
+    }
+
+    #[test]
     fn other_bytes_are_no_reply() {
-        Reader::new(false).take(b"SSH-2.0-x\r\n").unwrap_err();
+        Reader::new(false, true).take(b"SSH-2.0-x\r\n").unwrap_err();
         let bad = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n";
-        Reader::new(false).take(bad).unwrap_err();
+        Reader::new(false, true).take(bad).unwrap_err();
     }
 }

@@ -1,7 +1,7 @@
 //! What is asked: methods, header fields, bodies, and a request's bytes.
 
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::target::Url;
 
@@ -81,7 +81,7 @@ impl Request {
         head += "\r\n";
         let mut bytes = head.into_bytes();
         bytes.extend_from_slice(body);
-        Prepared { bytes, is_head: method.is_head() }
+        Prepared { bytes, is_head: method.is_head(), body: Arc::default() }
     }
 }
 
@@ -91,12 +91,18 @@ pub(super) struct Prepared<B = Vec<u8>> {
     pub(super) bytes: B,
     /// Whether its reply has no body, whatever the reply's head says.
     pub(super) is_head: bool,
+    /// The hash of the body that replies should have, once it is known.
+    pub(super) body: Arc<OnceLock<u64>>,
 }
 
 impl Prepared {
     /// The request as the connections of one worker share it.
     pub(super) fn shared(&self) -> Prepared<Rc<[u8]>> {
-        Prepared { bytes: Rc::from(&self.bytes[..]), is_head: self.is_head }
+        Prepared {
+            bytes: Rc::from(&self.bytes[..]),
+            is_head: self.is_head,
+            body: Arc::clone(&self.body),
+        }
     }
 }
 

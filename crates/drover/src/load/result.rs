@@ -64,6 +64,8 @@ pub struct LoadResult {
     pub connect_us: Option<Distribution>,
     /// From a request's sending to the first bytes of its reply.
     pub first_byte_us: Option<Distribution>,
+    /// From the first bytes of a reply to its last.
+    pub transfer_us: Option<Distribution>,
     /// Replies in each full second of the window; null if it was shorter than one.
     pub reply_rate: Option<ReplyRate>,
     /// The generator itself.
@@ -97,7 +99,7 @@ pub struct ErrorCounts {
     pub truncated: u64,
     /// The body was not as long as expected; null without an expectation.
     pub bad_length: Option<u64>,
-    /// The body was not the expected one: never looked for so far.
+    /// The body was not the same as before, or not the one expected; null if nobody verified it.
     pub bad_body: Option<u64>,
     /// What came was not HTTP/1, or more came than the reply.
     pub protocol: u64,
@@ -210,7 +212,7 @@ impl LoadResult {
             replies: account.replies,
             in_flight: account.in_flight,
             status: statuses(account),
-            errors: ErrorCounts::new(account, plan.expect_size.is_some()),
+            errors: ErrorCounts::new(account, plan),
             late_starts: open_loop.then_some(account.late_starts),
             unsent: open_loop.then(|| account.unsent()),
             bytes: Bytes {
@@ -230,6 +232,7 @@ impl LoadResult {
             service_us: Distribution::of(&account.service),
             connect_us: Distribution::of(&account.connect),
             first_byte_us: Distribution::of(&account.first_byte),
+            transfer_us: Distribution::of(&account.transfer),
             reply_rate: ReplyRate::of(&account.per_second, *window),
             client: Client {
                 cpu_s: cpu.as_secs_f64(),
@@ -315,7 +318,7 @@ fn statuses(account: &Account) -> BTreeMap<String, u64> {
 }
 
 impl ErrorCounts {
-    pub(super) fn new(account: &Account, expects_size: bool) -> ErrorCounts {
+    pub(super) fn new(account: &Account, plan: &Plan) -> ErrorCounts {
         let of = |failure| account.errors.of(failure);
         ErrorCounts {
             client_timeout: of(Failure::ClientTimeout),
@@ -325,8 +328,8 @@ impl ErrorCounts {
             fd_unavailable: of(Failure::FdUnavailable),
             address_unavailable: of(Failure::AddressUnavailable),
             truncated: of(Failure::Truncated),
-            bad_length: expects_size.then(|| of(Failure::BadLength)),
-            bad_body: None,
+            bad_length: plan.expect_size.map(|_| of(Failure::BadLength)),
+            bad_body: plan.verify.then(|| of(Failure::BadBody)),
             protocol: of(Failure::Protocol),
         }
     }

@@ -22,6 +22,7 @@ pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
     }
     print_times(out, "from sending", result.service_us.as_ref())?;
     print_times(out, "first byte", result.first_byte_us.as_ref())?;
+    print_times(out, "transfer", result.transfer_us.as_ref())?;
     print_times(out, "connect", result.connect_us.as_ref())?;
     writeln!(out)?;
     print_rates(out, result)?;

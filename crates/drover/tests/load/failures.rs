@@ -70,6 +70,36 @@ fn another_size_than_expected_is_a_bad_length() {
 }
 
 #[test]
+fn another_body_than_before_is_a_bad_body() {
+    let wrong = Action::Reply(reply("200 OK", 7).replace("xxx", "xyx"));
+    every_fifth_fails(wrong.clone(), "bad_body", &["--verify"]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "xxxxxxx").unwrap();
+    let verify = format!("--verify={}", file.path().display());
+    every_fifth_fails(wrong.clone(), "bad_body", &[&verify]);
+    // With a file the first is not trusted either.
+    let run = load(&[&Server::always(wrong).url(), "-n", "64", &verify]);
+    assert_eq!((run.number("/errors/bad_body"), run.number("/replies")), (64, 0));
+
+    // What fails openly is counted by its status.
+    let server = Server::start(|n| match n % 2 {
+        0 => Action::Reply(reply("200 OK", 70_000)),
+        _ => Action::Reply(reply("503 Service Unavailable", 9)),
+    });
+    let run = load(&[&server.url(), "-c", "1", "-n", "50", "--verify"]);
+    assert_eq!(run.number("/status/503"), 25, "{}", run.json);
+    assert_eq!(run.errors(), 0);
+    let run = load(&[&server.url(), "-c", "1", "-n", "2"]);
+    run.assert_null("/errors/bad_body");
+}
+
+#[test]
+fn more_than_a_long_reply_is_a_protocol_error() {
+    let more = Action::Reply(format!("{}!", reply("200 OK", 300_000)));
+    every_fifth_fails(more, "protocol", &[]);
+}
+
+#[test]
 fn nothing_listening_is_refused_for_every_attempt() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://{nobody}/");

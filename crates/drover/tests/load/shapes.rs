@@ -48,6 +48,17 @@ fn sessions_rest_between_their_bursts() {
     run.assert_null("/unsent");
 }
 
+/// A rest that nothing follows is not waited for.
+#[test]
+fn the_last_rest_is_not_waited_for() {
+    let server = answering();
+    for more in [&[][..], &["--connection-rate", "500", "--calls-per-connection", "1"]] {
+        let arguments = ["-c", "4", "-n", "4", "--think-time", "1h"];
+        let run = load(&[&[&server.url()[..]], &arguments[..], more].concat());
+        assert_eq!((run.status, run.number("/replies")), (Some(0), 4), "{}", run.stderr);
+    }
+}
+
 /// The window does not wait for sessions that rest, nor for the calls that they have left.
 #[test]
 fn sessions_end_with_the_window() {
@@ -137,4 +148,41 @@ fn every_connection_calls_once_per_period() {
     assert_eq!(run.float("/offered_rate"), 200.0);
     assert_eq!(run.number("/replies"), 120);
     assert_eq!(run.number("/connections/reused"), 80);
+}
+
+/// The server sends as fast as it can; the time is the reader's.
+#[test]
+fn slow_readers_take_their_time() {
+    for mechanism in ["auto", "poll", "uring"] {
+        if let Some(Err(reason)) = mech::dispatch::by_name(mechanism).map(|m| m.probe()) {
+            println!("skipped {mechanism}: {reason}");
+            continue;
+        }
+        let server = Server::always(Action::Reply(reply("200 OK", 50_000)));
+        for more in [&[][..], &["--verify"]] {
+            let arguments =
+                ["-c", "3", "-n", "6", "--read-rate", "200000", "--dispatch", mechanism];
+            let run = load(&[&[&server.url()[..]], &arguments[..], more].concat());
+            assert_eq!(run.status, Some(0), "{}", run.stderr);
+            assert_eq!(run.number("/bytes/body"), 300_000, "{}", run.json);
+            assert_eq!(run.errors(), 0);
+            // A quarter of a second, less the piece that is read last.
+            assert!(run.float("/transfer_us/p50") >= 140_000.0, "{}", run.json);
+        }
+    }
+}
+
+#[test]
+fn a_slow_reader_beyond_its_time_is_a_client_timeout() {
+    let server = Server::always(Action::Reply(reply("200 OK", 50_000)));
+    let arguments = ["-c", "2", "-n", "2", "--read-rate", "10000", "--timeout", "200ms"];
+    let run = load(&[&[&server.url()[..]], &arguments[..]].concat());
+    assert_eq!(run.number("/errors/client_timeout"), 2, "{}", run.json);
+}
+
+#[test]
+fn pinned_threads_do_the_same_work() {
+    let server = answering();
+    let run = load(&[&server.url(), "-c", "2", "-n", "20", "--pin"]);
+    assert_eq!((run.status, run.number("/replies")), (Some(0), 20), "{}", run.stderr);
 }

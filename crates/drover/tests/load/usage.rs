@@ -29,6 +29,8 @@ fn mistakes_name_the_flag_and_the_remedy() {
     refused(&["load", URL, "--burst", "3"], &["--think-time"]);
     refused(&["load", URL, "--think-time", "exp:5"], &["--think-time", "10s"]);
     refused(&["load", URL, "--pipeline", "0"], &["--pipeline"]);
+    refused(&["load", URL, "--verify=/no/such/file"], &["--verify", "No such file"]);
+    refused(&["load", URL, "-t", "1024", "-c", "1024", "--pin"], &["--pin", "--threads"]);
     refused(&["load", URL, "--duration", "10"], &["--duration", "10s"]);
     refused(&["load", URL, "--duration", "0"], &["--duration"]);
     refused(&["load", URL, "--connections", "0"], &["--connections"]);
