@@ -18,6 +18,8 @@ use crate::socket::send_vectored;
 pub(super) trait Reader {
     /// Offsets, lengths and buffers are multiples of it.
     const ALIGNMENT: u64 = 1;
+    /// A read of what is in the page cache has ended when it has begun.
+    const MAY_END_AT_ONCE: bool = false;
 
     /// Begins to read.
     ///
@@ -80,6 +82,8 @@ pub(super) struct Reads<R: Reader> {
     waiting: VecDeque<u32>,
     under_way: usize,
     ended: Vec<Ended>,
+    /// Whose reads have ended since the last `reap`.
+    ready: Vec<Key>,
 }
 
 struct Operation {
@@ -114,6 +118,7 @@ impl<R: Reader> Reads<R> {
             waiting: VecDeque::new(),
             under_way: 0,
             ended: Vec::new(),
+            ready: Vec::new(),
         }
     }
 
@@ -145,10 +150,11 @@ impl<R: Reader> Reads<R> {
         let end = transfer.offset + transfer.len;
         let len = (end - operation.offset).min(self.size as u64) as usize;
         operation.buffer.prepare(len.next_multiple_of(R::ALIGNMENT as usize), R::ALIGNMENT);
-        if self.waiting.is_empty() && self.pass_on(id)? {
-            return Ok(());
+        let passed_on =
+            self.waiting.is_empty() && self.pass_on(id).inspect_err(|_| self.retire(id))?;
+        if !passed_on {
+            self.waiting.push_back(id);
         }
-        self.waiting.push_back(id);
         Ok(())
     }
 
@@ -174,11 +180,27 @@ impl<R: Reader> Reads<R> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.under_way > 0 => {
                 Ok(false)
             }
-            Err(error) => {
-                self.retire(id);
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
+    }
+
+    /// Takes down which reads have ended, and how.
+    fn take_ended(&mut self) -> io::Result<()> {
+        let mut ended = mem::take(&mut self.ended);
+        self.reader.finished(&mut ended)?;
+        for Ended { id, result } in ended.drain(..) {
+            self.under_way -= 1;
+            let operation = &mut self.operations[id as usize];
+            operation.file = None;
+            if operation.key == Key::WAKER {
+                self.retire(id);
+                continue;
+            }
+            operation.state = result.map_or_else(State::Failed, State::Read);
+            self.ready.push(operation.key);
+        }
+        self.ended = ended;
+        Ok(())
     }
 
     /// Ends an operation that the reader does not have.
@@ -221,6 +243,9 @@ impl<R: Reader> FileIo for Reads<R> {
         if id == NONE {
             self.begin(&transfer)?;
             id = self.of(transfer.key);
+            if R::MAY_END_AT_ONCE {
+                self.take_ended()?;
+            }
         }
         match &mut self.operations[id as usize].state {
             State::Waiting | State::Reading => Ok(Sent::Later),
@@ -238,23 +263,10 @@ impl<R: Reader> FileIo for Reads<R> {
     }
 
     fn reap(&mut self, ready: &mut Vec<Key>) -> io::Result<()> {
-        if self.under_way == 0 {
-            return Ok(());
+        if self.under_way > 0 {
+            self.take_ended()?;
         }
-        let mut ended = mem::take(&mut self.ended);
-        self.reader.finished(&mut ended)?;
-        for Ended { id, result } in ended.drain(..) {
-            self.under_way -= 1;
-            let operation = &mut self.operations[id as usize];
-            operation.file = None;
-            if operation.key == Key::WAKER {
-                self.retire(id);
-                continue;
-            }
-            operation.state = result.map_or_else(State::Failed, State::Read);
-            ready.push(operation.key);
-        }
-        self.ended = ended;
+        ready.append(&mut self.ready);
         while let Some(id) = self.waiting.pop_front() {
             match self.pass_on(id) {
                 Ok(true) => {}
@@ -262,8 +274,11 @@ impl<R: Reader> FileIo for Reads<R> {
                     self.waiting.push_front(id);
                     break;
                 }
-                // Its connection learns of it when it asks again.
-                Err(_) => {}
+                Err(error) => {
+                    let operation = &mut self.operations[id as usize];
+                    operation.state = State::Failed(error);
+                    ready.push(operation.key);
+                }
             }
         }
         Ok(())
@@ -333,5 +348,167 @@ impl Buffer {
 
     fn bytes(&self, filled: usize) -> &[u8] {
         &self.memory[self.start..][..filled]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::io::Read as _;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Has room for one read at a time, and ends it when the test says how.
+    #[derive(Default)]
+    struct OneByOne {
+        current: Option<Read>,
+        ended: Vec<Ended>,
+        /// The offsets of all reads that have begun.
+        begun: Vec<u64>,
+    }
+
+    struct Reader1(Rc<RefCell<OneByOne>>);
+
+    impl Reader for Reader1 {
+        unsafe fn begin(&mut self, read: Read) -> io::Result<()> {
+            let mut reader = self.0.borrow_mut();
+            if read.offset == 13 {
+                return Err(io::Error::other("unlucky"));
+            }
+            if reader.current.is_some() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            reader.begun.push(read.offset);
+            reader.current = Some(read);
+            Ok(())
+        }
+
+        fn finished(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
+            ended.append(&mut self.0.borrow_mut().ended);
+            Ok(())
+        }
+
+        fn wait(&mut self) -> io::Result<()> {
+            end(&self.0, b"late");
+            Ok(())
+        }
+    }
+
+    /// Ends the current read with these bytes.
+    fn end(reader: &RefCell<OneByOne>, bytes: &[u8]) {
+        let mut reader = reader.borrow_mut();
+        let read = reader.current.take().unwrap();
+        assert!(bytes.len() <= read.len);
+        // SAFETY: the buffer is the reader's until `finished` names the read.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), read.buffer, bytes.len()) };
+        reader.ended.push(Ended { id: read.id, result: Ok(bytes.len()) });
+    }
+
+    struct Case {
+        reader: Rc<RefCell<OneByOne>>,
+        reads: Reads<Reader1>,
+        socket: UnixStream,
+        peer: UnixStream,
+        file: Rc<OwnedFd>,
+    }
+
+    fn case() -> Case {
+        let reader: Rc<RefCell<OneByOne>> = Rc::default();
+        let (socket, peer) = UnixStream::pair().unwrap();
+        let file = Rc::new(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
+        Case { reads: Reads::new(Reader1(Rc::clone(&reader)), 16), reader, socket, peer, file }
+    }
+
+    fn key(slot: u32) -> Key {
+        Key { slot, generation: 1 }
+    }
+
+    impl Case {
+        fn send(&mut self, slot: u32, offset: u64) -> io::Result<Sent> {
+            let (socket, file) = (self.socket.as_fd(), &self.file);
+            let transfer = Transfer { key: key(slot), socket, head: b"", file, offset, len: 4 };
+            self.reads.send(transfer)
+        }
+
+        fn reap(&mut self) -> Vec<u32> {
+            let mut ready = Vec::new();
+            self.reads.reap(&mut ready).unwrap();
+            ready.into_iter().map(|key| key.slot).collect()
+        }
+
+        fn received(&mut self) -> Vec<u8> {
+            let mut bytes = [0; 4];
+            self.peer.read_exact(&mut bytes).unwrap();
+            bytes.to_vec()
+        }
+    }
+
+    #[test]
+    fn reads_that_find_no_room_follow_in_their_order() {
+        let mut case = case();
+        for slot in 0..3 {
+            assert_eq!(case.send(slot, u64::from(slot)).unwrap(), Sent::Later);
+        }
+        for slot in 0..3 {
+            end(&case.reader, &[b'a' + slot as u8; 4]);
+            assert_eq!(case.reap(), [slot]);
+            assert_eq!(case.send(slot, u64::from(slot)).unwrap(), Sent::Bytes(4));
+            assert_eq!(case.received(), [b'a' + slot as u8; 4]);
+        }
+        assert_eq!(case.reader.borrow().begun, [0, 1, 2]);
+        assert!((0..3).all(|slot| !case.reads.has(key(slot))));
+    }
+
+    #[test]
+    fn an_error_reaches_its_connection_and_no_other() {
+        let mut case = case();
+        assert_eq!(case.send(5, 13).unwrap_err().to_string(), "unlucky");
+        // Once more behind a read that keeps it waiting.
+        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
+        assert_eq!(case.send(6, 6).unwrap(), Sent::Later);
+        assert_eq!(case.send(5, 13).unwrap(), Sent::Later);
+        end(&case.reader, b"good");
+        assert_eq!(case.reap(), [0, 5]);
+        end(&case.reader, b"next");
+        assert_eq!(case.reap(), [6]);
+        assert_eq!(case.send(5, 13).unwrap_err().to_string(), "unlucky");
+        assert_eq!(case.send(6, 6).unwrap(), Sent::Bytes(4));
+    }
+
+    #[test]
+    fn a_connection_that_is_gone_is_not_named_and_its_buffer_stays_until_the_end() {
+        let mut case = case();
+        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
+        assert_eq!(case.send(1, 1).unwrap(), Sent::Later);
+        case.reads.forget(key(0));
+        case.reads.forget(key(1));
+        // The slot has another owner by now.
+        assert_eq!(case.send(0, 7).unwrap(), Sent::Later);
+        end(&case.reader, b"gone");
+        assert_eq!(case.reap(), [0; 0]);
+        assert_eq!(case.reader.borrow().begun, [0, 7]);
+        end(&case.reader, b"mine");
+        assert_eq!(case.reap(), [0]);
+        assert_eq!(case.send(0, 7).unwrap(), Sent::Bytes(4));
+        assert_eq!(case.received(), b"mine");
+    }
+
+    #[test]
+    fn the_end_of_the_file_before_the_transfer_s_is_an_error() {
+        let mut case = case();
+        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
+        end(&case.reader, b"");
+        assert_eq!(case.reap(), [0]);
+        assert_eq!(case.send(0, 0).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn dropping_waits_for_what_is_under_way() {
+        let mut case = case();
+        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
+        drop(case.reads);
+        assert!(case.reader.borrow().current.is_none());
     }
 }
