@@ -48,10 +48,6 @@ impl ReadinessDriver {
 
     /// Says `Pending` until an event sets `bit` again.
     fn wait_for<T>(&mut self, key: Key, slot: &mut Slot, bit: Interest) -> Poll<io::Result<T>> {
-        if !slot.flags.contains(Flags::ATTACHED) {
-            self.attach(key, slot, bit)?;
-            return Poll::Pending;
-        }
         // What is known to be ready need not be reported.
         let known = Interest::from_bits_truncate(slot.ready.bits());
         let wanted = (slot.armed - known) | bit;
@@ -61,6 +57,21 @@ impl ReadinessDriver {
             slot.armed = wanted;
         }
         Poll::Pending
+    }
+
+    /// Attaches the connection if it is not yet. `true`: what came just before is not reported, and
+    /// has to be looked for once more.
+    fn attach_late(&mut self, key: Key, slot: &mut Slot, bit: Interest) -> io::Result<bool> {
+        if slot.flags.contains(Flags::ATTACHED) {
+            return Ok(false);
+        }
+        self.attach(key, slot, bit)?;
+        let misses_earlier = self.features.contains(Features::MISSES_EARLIER);
+        if misses_earlier {
+            slot.ready |= Ready::READABLE | Ready::WRITABLE;
+            slot.flags |= Flags::GUESSED;
+        }
+        Ok(misses_earlier)
     }
 
     fn attach(&mut self, key: Key, slot: &mut Slot, interest: Interest) -> io::Result<()> {
@@ -135,12 +146,12 @@ impl Driver for ReadinessDriver {
         match origin {
             // A connection for a single request ends before it has to be waited for: the mechanism
             // hears of it only if there is nothing to receive, or no room to send.
-            Origin::AcceptedWithData if !misses_earlier => {
+            Origin::AcceptedWithData => {
                 slot.ready = Ready::READABLE | Ready::WRITABLE;
                 return Ok(());
             }
             Origin::Connecting => return self.attach(key, slot, Interest::WRITABLE),
-            Origin::Accepted | Origin::AcceptedWithData => slot.ready = Ready::WRITABLE,
+            Origin::Accepted => slot.ready = Ready::WRITABLE,
             Origin::Listening | Origin::Foreign => {}
         }
         self.attach(key, slot, Interest::READABLE)?;
@@ -248,6 +259,9 @@ impl Driver for ReadinessDriver {
                 return Poll::Ready(result);
             }
         }
+        if self.attach_late(key, slot, Interest::READABLE)? {
+            return self.poll_fill(key, slot, input);
+        }
         self.wait_for(key, slot, Interest::READABLE)
     }
 
@@ -259,6 +273,9 @@ impl Driver for ReadinessDriver {
     ) -> Poll<io::Result<u64>> {
         while !output.is_empty() {
             if !slot.ready.contains(Ready::WRITABLE) {
+                if self.attach_late(key, slot, Interest::WRITABLE)? {
+                    continue;
+                }
                 return self.wait_for(key, slot, Interest::WRITABLE);
             }
             let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
