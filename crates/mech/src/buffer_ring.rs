@@ -5,14 +5,19 @@
 //! hold none (io_uring_provided_buffers(7)). The ring of free buffers is shared
 //! memory; giving one back is a store, not a system call.
 
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use io_uring::types::BufRingEntry;
+use io_uring::types::{self, BufRingEntry};
+use io_uring::{cqueue, opcode};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::ring::Ring;
+use crate::ring_parts::{Parts, explain, is};
 
 /// The one group that a worker's ring has.
 pub(crate) const GROUP: u16 = 0;
@@ -33,12 +38,24 @@ pub(crate) struct BufferRing {
 const PAGE: usize = 4096;
 
 impl BufferRing {
-    /// Makes `entries` (a power of two, at most 32,768) buffers of `size` bytes
-    /// and offers all of them to `ring`.
+    /// Makes a ring for socket requests, and `entries` (a power of two, 2 to
+    /// 32,768) buffers of `size` bytes, all of them offered to it.
     ///
     /// # Errors
-    /// `ENOMEM`; `EINVAL` before Linux 5.19, which has no buffer rings.
-    pub(crate) fn register(ring: &Ring, entries: u16, size: usize) -> io::Result<BufferRing> {
+    /// Those of [`Ring::open`]; `Unsupported` before Linux 6.0.
+    pub(crate) fn with_ring(
+        submissions: u32,
+        completions: u32,
+        entries: u16,
+        size: usize,
+    ) -> io::Result<(Ring, BufferRing)> {
+        let mut ring = Ring::open(submissions, completions, Parts::SOCKETS | Parts::SILENCE)?;
+        let mut buffers = BufferRing::register(&ring, entries, size)?;
+        buffers.try_out(&mut ring)?;
+        Ok((ring, buffers))
+    }
+
+    fn register(ring: &Ring, entries: u16, size: usize) -> io::Result<BufferRing> {
         let buffers_at = (usize::from(entries) * size_of::<BufRingEntry>()).next_multiple_of(PAGE);
         let map_len = buffers_at + usize::from(entries) * size;
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
@@ -49,11 +66,46 @@ impl BufferRing {
         let mut buffers = BufferRing { map, map_len, buffers_at, entries, size, tail: 0 };
         // SAFETY: the mapping is page-aligned, holds `entries` entries, and lives
         // until drop; the driver drops its ring first.
-        unsafe { ring.register_buffers(map.as_ptr() as u64, entries, GROUP)? };
+        let registered = unsafe { ring.register_buffers(map.as_ptr() as u64, entries, GROUP) };
+        registered.or_else(|error| match is(&error, Errno::INVAL) {
+            true => (Parts::all() - Parts::BUFFER_RINGS).require(Parts::all()),
+            false => Err(explain("io_uring_register", error)),
+        })?;
         for id in 0..entries {
             buffers.give_back(id);
         }
         Ok(buffers)
+    }
+
+    /// Receives a byte into a buffer as connections do, over a `ring` that nobody
+    /// uses yet: multishot receive has no flag to look at.
+    fn try_out(&mut self, ring: &mut Ring) -> io::Result<()> {
+        let (ours, mut peer) = UnixStream::pair()?;
+        peer.write_all(b"?")?;
+        drop(peer);
+        let receive = opcode::RecvMulti::new(types::Fd(ours.as_raw_fd()), GROUP).build();
+        // SAFETY: a receive into provided buffers points to no memory.
+        unsafe { ring.push(&receive) };
+        let mut received = 0;
+        loop {
+            ring.wait(None)?;
+            while let Some(completion) = ring.completion() {
+                if let Some(id) = cqueue::buffer_select(completion.flags()) {
+                    self.give_back(id);
+                }
+                match completion.result() {
+                    result if result == -libc::EINVAL => {
+                        return (Parts::all() - Parts::RECEIVE_MULTISHOT).require(Parts::all());
+                    }
+                    error @ ..0 => return Err(io::Error::from_raw_os_error(-error)),
+                    count => received += count,
+                }
+                if !cqueue::more(completion.flags()) {
+                    assert_eq!(received, 1, "a byte and the end of the stream");
+                    return Ok(());
+                }
+            }
+        }
     }
 
     /// The `len` received bytes of buffer `id`, which the kernel has handed out

@@ -24,6 +24,7 @@ pub mod key;
 pub mod net;
 pub mod process;
 mod ring;
+mod ring_parts;
 pub mod socket;
 mod sys;
 pub mod waker;

@@ -7,6 +7,7 @@
 //! Some time after a ring has been dropped the kernel interrupts its thread once
 //! more to take the ring off it: a call that is not restarted returns `EINTR`.
 
+use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
@@ -14,9 +15,13 @@ use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{Builder, EnterFlags, IoUring, cqueue, squeue};
 use rustix::io::Errno;
 
+use crate::ring_parts::{Parts, explain, is};
+
 /// A submission and a completion queue shared with the kernel.
 pub(crate) struct Ring {
     ring: IoUring,
+    /// What did not fit into the submission queue, in order.
+    waiting: VecDeque<squeue::Entry>,
 }
 
 impl Ring {
@@ -25,15 +30,17 @@ impl Ring {
     /// passes it on in the next [`Ring::wait`].
     ///
     /// # Errors
-    /// What io_uring_setup(2) says, with the remedy: `ENOSYS` or `EPERM` where
+    /// What io_uring_setup(2) says, with the cause: `ENOSYS` or `EPERM` where
     /// the kernel, a sysctl or a seccomp profile forbids it, `EMFILE`, `ENOMEM`;
-    /// `EOPNOTSUPP` before Linux 5.13, which has no multishot poll.
-    pub(crate) fn open(submissions: u32, completions: u32) -> io::Result<Ring> {
+    /// `Unsupported` if it lacks a part that every user needs, or one that is
+    /// `needed` as well.
+    pub(crate) fn open(submissions: u32, completions: u32, needed: Parts) -> io::Result<Ring> {
         let builder = || -> Builder {
             let mut builder = IoUring::builder();
             builder.dontfork().setup_clamp().setup_cqsize(completions);
             builder
         };
+        let submissions = submissions.min(completions);
         let deferred = builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -44,38 +51,49 @@ impl Ring {
             Err(error) if is(&error, Errno::INVAL) => builder().build(submissions),
             made => made,
         }
-        .map_err(explain)?;
-        // IORING_FEAT_RSRC_TAGS came with 5.13, as multishot poll did.
-        if !ring.params().is_feature_resource_tagging() {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring before Linux 5.13"));
-        }
-        Ok(Ring { ring })
+        .map_err(|error| explain("io_uring_setup", error))?;
+        let always = Parts::KEEPS_COMPLETIONS | Parts::TIMEOUT | Parts::POLL_MULTISHOT;
+        Parts::check(&ring, always | needed)?;
+        Ok(Ring { ring, waiting: VecDeque::new() })
     }
 
-    /// Queues a request; it is submitted by the next [`Ring::wait`], or now if
-    /// the queue is full.
-    ///
-    /// # Errors
-    /// What io_uring_enter(2) says when the queue was full.
+    /// Queues a request; the next [`Ring::wait`] submits it.
     ///
     /// # Safety
     /// What the entry points to must live until its last completion has been
     /// taken, or the ring is dropped.
-    pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+    pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: the caller keeps what the entry points to alive.
-        while unsafe { self.ring.submission().push(entry) }.is_err() {
-            self.ring.submit()?;
+        if !self.waiting.is_empty() || unsafe { self.ring.submission().push(entry) }.is_err() {
+            self.waiting.push_back(entry.clone());
         }
-        Ok(())
     }
 
     /// Submits what is queued and waits until there is a completion or `timeout`
-    /// has passed (`None`: no limit): one system call. Returns early when a
-    /// signal handler ran.
+    /// has passed (`None`: no limit): one system call, unless more was queued
+    /// than the submission queue holds. Returns early when a signal handler ran.
     ///
     /// # Errors
     /// What io_uring_enter(2) says of the call itself.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        while !self.waiting.is_empty() {
+            if !self.enter(Some(Duration::ZERO))? {
+                return Ok(());
+            }
+            let mut queue = self.ring.submission();
+            while let Some(entry) = self.waiting.front()
+                // SAFETY: as `push`, whose caller keeps what the entry points to alive.
+                && unsafe { queue.push(entry) }.is_ok()
+            {
+                self.waiting.pop_front();
+            }
+        }
+        self.enter(timeout).map(drop)
+    }
+
+    /// One io_uring_enter(2). `false`: it could not do what was asked, and can
+    /// when completions have been taken, or later.
+    fn enter(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         let mut flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
         if self.ring.params().is_feature_no_iowait() {
             // Otherwise an idle server counts as waiting for a disk.
@@ -93,9 +111,14 @@ impl Ring {
         let entered =
             unsafe { self.ring.submitter().enter(queued, wanted, flags.bits(), Some(&arguments)) };
         match entered {
-            Ok(_) => Ok(()),
-            Err(error) if is(&error, Errno::TIME) || is(&error, Errno::INTR) => Ok(()),
-            Err(error) => Err(error),
+            Ok(_) => Ok(true),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::TIME | Errno::INTR) => Ok(true),
+                // No memory for a request; or the kernel holds completions that it
+                // can only pass on when the queue has room again.
+                Some(Errno::AGAIN | Errno::BUSY) => Ok(false),
+                _ => Err(explain("io_uring_enter", error)),
+            },
         }
     }
 
@@ -123,18 +146,32 @@ impl Ring {
     }
 }
 
-fn is(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno.raw_os_error())
-}
+#[cfg(test)]
+mod tests {
+    use io_uring::opcode;
 
-/// Says who forbids io_uring: the error number alone sends people searching.
-fn explain(error: io::Error) -> io::Error {
-    let reason = if is(&error, Errno::PERM) || is(&error, Errno::ACCESS) {
-        "the sysctl kernel.io_uring_disabled or a seccomp profile forbids it"
-    } else if is(&error, Errno::NOSYS) {
-        "the kernel is built without it, or a seccomp profile hides it"
-    } else {
-        return error;
-    };
-    io::Error::new(error.kind(), format!("io_uring_setup: {error}: {reason}"))
+    use super::*;
+
+    /// Far more requests than fit into either queue.
+    #[test]
+    fn full_queues_lose_nothing() {
+        const REQUESTS: u64 = 500;
+        let mut ring = Ring::open(2, 4, Parts::empty()).unwrap();
+        for number in 0..REQUESTS {
+            // SAFETY: a request to do nothing points to no memory.
+            unsafe { ring.push(&opcode::Nop::new().build().user_data(number)) };
+        }
+        let (mut seen, mut overflowed) = (Vec::new(), false);
+        while seen.len() < REQUESTS as usize {
+            ring.wait(None).unwrap();
+            overflowed |= ring.ring.submission().cq_overflow();
+            let before = seen.len();
+            while let Some(completion) = ring.completion() {
+                seen.push(completion.user_data());
+            }
+            assert!(seen.len() > before, "lost after {before}");
+        }
+        assert!(overflowed);
+        assert!(seen.into_iter().eq(0..REQUESTS));
+    }
 }

@@ -225,11 +225,25 @@ pub struct Options {
     /// lost: the deliberately wrong server of the overflow experiment. Only
     /// mechanisms with [`Features::CAN_OVERFLOW`] look at it.
     pub ignore_overflow: bool,
+    /// Room in the queue that an io_uring reports in; 16 bytes each. What does
+    /// not fit waits in the kernel, but ends the request that reports it, which
+    /// has to be made anew.
+    pub completions: u32,
+    /// How many buffers a completion mechanism lends the kernel for what may
+    /// arrive during one turn: a power of two, 2 to 32,768. What arrives when
+    /// none is left waits in its socket.
+    pub receive_buffers: u16,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { events_per_wait: 512, ignore_overflow: false }
+        // Completions: one of each of as many descriptors as fit into a usual process.
+        Options {
+            events_per_wait: 512,
+            ignore_overflow: false,
+            completions: 16_384,
+            receive_buffers: 1024,
+        }
     }
 }
 

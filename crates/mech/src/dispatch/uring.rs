@@ -5,11 +5,9 @@
 //! the trial, and `net/completion.rs` the work.
 
 use std::io;
-use std::time::Duration;
 
 use super::{Features, Kind, Mechanism};
 use crate::buffer_ring::BufferRing;
-use crate::ring::Ring;
 
 /// io_uring, completions.
 pub(super) static URING: Mechanism = Mechanism {
@@ -25,11 +23,5 @@ pub(super) static URING: Mechanism = Mechanism {
 
 /// Sets up what the driver needs, in small.
 fn probe() -> io::Result<()> {
-    let mut ring = Ring::open(8, 16)?;
-    let buffers = BufferRing::register(&ring, 8, 64)
-        .map_err(|error| io::Error::new(error.kind(), format!("provided buffer rings: {error}")))?;
-    ring.wait(Some(Duration::ZERO))?;
-    drop(ring);
-    drop(buffers);
-    Ok(())
+    BufferRing::with_ring(8, 16, 8, 64).map(drop)
 }

@@ -22,6 +22,7 @@ use super::descriptors::Descriptors;
 use super::{Batch, Event, Features, Interest, Kind, Mechanism, Options, Readiness, Ready, pollfd};
 use crate::key::Key;
 use crate::ring::Ring;
+use crate::ring_parts::Parts;
 
 /// io_uring, multishot poll.
 pub(super) static URING_POLL: Mechanism = Mechanism {
@@ -33,13 +34,8 @@ pub(super) static URING_POLL: Mechanism = Mechanism {
         .union(Features::REPORTS_HANGUP)
         .union(Features::THREAD_BOUND),
     waits_with: &["io_uring_enter"],
-    kind: Kind::Readiness { open: |options| Ok(Box::new(UringPoll::open(options, COMPLETIONS)?)) },
+    kind: Kind::Readiness { open: |options| Ok(Box::new(UringPoll::open(options)?)) },
 };
-
-/// Room for one completion of each of as many descriptors as fit into a usual
-/// process; 256 KiB. What does not fit is kept by the kernel, but ends its poll
-/// request and costs a new one.
-const COMPLETIONS: u32 = 16_384;
 
 /// The `user_data` of a removal. Its low half is no descriptor.
 const REMOVAL: u64 = u64::MAX;
@@ -58,38 +54,38 @@ struct Attachment {
 }
 
 impl UringPoll {
-    fn open(options: &Options, completions: u32) -> io::Result<UringPoll> {
+    fn open(options: &Options) -> io::Result<UringPoll> {
         let submissions = u32::try_from(options.events_per_wait).unwrap_or(u32::MAX).max(1);
-        let ring = Ring::open(submissions.min(completions), completions)?;
+        let ring = Ring::open(submissions, options.completions, Parts::empty())?;
         Ok(UringPoll { ring, attached: Descriptors::new(), next: 0 })
     }
 
-    fn arm(&mut self, fd: RawFd, serial: u32) -> io::Result<()> {
+    fn arm(&mut self, fd: RawFd, serial: u32) {
         let bits = pollfd::bits(Interest::all()) as u32;
         let request = opcode::PollAdd::new(types::Fd(fd), bits).multi(true).build();
         // SAFETY: a poll request points to no memory.
-        unsafe { self.ring.push(&request.user_data(user_data(fd, serial))) }
+        unsafe { self.ring.push(&request.user_data(user_data(fd, serial))) };
     }
 
     /// The event in a completion, unless it is of a removal or a former owner.
-    fn take(&mut self, completion: &cqueue::Entry, batch: &mut Batch) -> io::Result<Option<Event>> {
+    fn take(&mut self, completion: &cqueue::Entry, batch: &mut Batch) -> Option<Event> {
         if completion.user_data() == REMOVAL {
-            return Ok(None);
+            return None;
         }
         let (fd, serial) = attachment(completion.user_data());
         let owner = self.attached.get(fd).filter(|attachment| attachment.serial == serial);
         let Some(&Attachment { key, .. }) = owner else {
             batch.stale += u32::from(completion.result() != -libc::ECANCELED);
-            return Ok(None);
+            return None;
         };
         if !cqueue::more(completion.flags()) {
-            self.arm(fd, serial)?;
+            self.arm(fd, serial);
         }
         let ready = match i16::try_from(completion.result()) {
             Ok(bits) if bits >= 0 => pollfd::ready(bits),
             _ => Ready::ERROR | Ready::READABLE | Ready::WRITABLE,
         };
-        Ok((!ready.is_empty()).then_some(Event { key, ready }))
+        (!ready.is_empty()).then_some(Event { key, ready })
     }
 }
 
@@ -98,11 +94,8 @@ impl Readiness for UringPoll {
         let (fd, serial) = (fd.as_raw_fd(), self.next);
         self.attached.insert(fd, Attachment { key, serial })?;
         self.next = self.next.wrapping_add(1);
-        let armed = self.arm(fd, serial);
-        if armed.is_err() {
-            self.attached.remove(fd)?;
-        }
-        armed
+        self.arm(fd, serial);
+        Ok(())
     }
 
     fn want(&mut self, fd: BorrowedFd<'_>, key: Key, _interest: Interest) -> io::Result<()> {
@@ -115,11 +108,9 @@ impl Readiness for UringPoll {
         let Attachment { serial, .. } = self.attached.remove(fd)?;
         // POLL_REMOVE would fail with EALREADY, and leave the request armed, if
         // an event had come since the last wait; a cancellation does not.
-        // POLL_REMOVE would fail with EALREADY, and leave the request armed, if
-        // an event had come since the last wait; a cancellation does not.
         let removal = opcode::AsyncCancel::new(user_data(fd, serial)).build();
         // SAFETY: a cancellation points to no memory.
-        unsafe { self.ring.push(&removal.user_data(REMOVAL))? };
+        unsafe { self.ring.push(&removal.user_data(REMOVAL)) };
         self.ring.wait(Some(Duration::ZERO))
     }
 
@@ -127,7 +118,7 @@ impl Readiness for UringPoll {
         let mut batch = Batch { syscalls: 1, ..Batch::default() };
         self.ring.wait(timeout)?;
         while let Some(completion) = self.ring.completion() {
-            events.extend(self.take(&completion, &mut batch)?);
+            events.extend(self.take(&completion, &mut batch));
         }
         Ok(batch)
     }
@@ -153,7 +144,7 @@ mod tests {
     const KEY: Key = Key { slot: 1, generation: 1 };
 
     fn open(completions: u32) -> UringPoll {
-        UringPoll::open(&Options::default(), completions).unwrap()
+        UringPoll::open(&Options { completions, ..Options::default() }).unwrap()
     }
 
     fn look(mechanism: &mut UringPoll) -> Vec<Event> {

@@ -4,92 +4,53 @@
 //! receives is copied from the kernel's provided buffer to the connection's own
 //! as soon as it is reported, so that no connection can keep the buffers that
 //! all share; one that sends faster than its coroutine asks is not received from
-//! until that has caught up. A send is one request with `MSG_WAITALL`. Requests are queued and submitted together
-//! by the turn's one io_uring_enter(2), which also waits.
+//! until that has caught up. A send is one request with `MSG_WAITALL`. Requests
+//! are queued and submitted together by the turn's one io_uring_enter(2), which
+//! also waits.
 //!
-//! What the kernel works on belongs to the request, not to the connection: a
-//! connection that is closed leaves its requests behind as orphans, cancelled,
-//! and each gives up what it holds with its last completion. A file's bytes go
-//! by the worker's file backend, with plain system calls, because sendfile(2)
-//! has no request and splice(2)'s is always punted to a kernel thread.
+//! A multishot request ends when the kernel is out of buffers or of room for
+//! completions: it is made anew when the coroutine asks for more.
+//!
+//! What the kernel works on belongs to the request (`net/requests.rs`), not to
+//! the connection: one that is closed leaves its requests behind as orphans,
+//! cancelled, and each gives up what it holds with its last completion. A file's
+//! bytes go by the worker's file backend, with plain system calls, because
+//! sendfile(2) has no request and splice(2)'s is always punted to a kernel thread.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use io_uring::{cqueue, opcode, squeue, types};
+use io_uring::cqueue;
 use rustix::io::Errno;
 use rustix::net::SocketAddrAny;
 
+use super::NetOptions;
 use super::buffer::{Body, Input, Output, Pool};
 use super::driver::{Driver, Origin, Slot, resume_owners};
-use crate::buffer_ring::{BufferRing, GROUP};
-use crate::fileio::{self, Backend, FileIo, Sent, Transfer};
+use super::requests::{NONE, RequestId, Requests, Sending, Work};
+use crate::buffer_ring::BufferRing;
+use crate::fileio::{FileIo, Sent, Transfer};
 use crate::key::Key;
-use crate::ring::Ring;
 use crate::waker::Waker;
 
-/// Index of a request; it travels as `user_data`.
-type RequestId = u32;
-
-/// No request.
-const NONE: RequestId = RequestId::MAX;
-
-/// The `user_data` of requests that nobody waits for: cancellations and closes.
-const NOBODY: u64 = u64::MAX;
-
-/// Requests queued per turn before one has to be submitted early, and room for
-/// their completions; more are kept by the kernel.
+/// Requests that one system call submits.
 const SUBMISSIONS: u32 = 1024;
-const COMPLETIONS: u32 = 16_384;
 
-/// Provided buffers: what can have arrived and not been asked for, in one turn.
-const BUFFERS: u16 = 1024;
+/// Bytes of a provided buffer.
 const BUFFER_SIZE: usize = 8 * 1024;
-
-/// How much of a body one send takes: a whole large one would leave a slow
-/// peer without progress to show before its deadline.
-const SEND_MOST: usize = 128 * 1024;
-
-/// A request that the kernel has, with all that it works on.
-struct Request {
-    /// Whose it is; an owner that is gone has another generation.
-    key: Key,
-    work: Work,
-}
-
-enum Work {
-    Free,
-    Receive,
-    Accept,
-    Writable,
-    Readable,
-    Wake,
-    /// Held for the kernel, which reads the address.
-    Connect {
-        _address: Box<SocketAddrAny>,
-    },
-    /// Boxed because few connections are sending at a time, and because the
-    /// kernel reads the header and the parts where they are.
-    Send(Box<Sending>),
-}
-
-/// An output that the kernel is sending, with room for a sendmsg(2) header.
-struct Sending {
-    output: Output,
-    header: libc::msghdr,
-    parts: [libc::iovec; 2],
-}
 
 /// The driver's side of a slot.
 #[derive(Clone, Copy)]
 struct State {
     /// The multishot receive or accept.
     receive: RequestId,
+    /// It was cancelled, and has not ended yet.
+    held: bool,
     /// The send, connect or wait for readiness under way.
     send: RequestId,
     /// Received bytes that no fill has reported yet.
@@ -100,18 +61,17 @@ struct State {
     sent: Option<i32>,
 }
 
-const IDLE: State = State { receive: NONE, send: NONE, fresh: 0, end: None, sent: None };
+const IDLE: State =
+    State { receive: NONE, held: false, send: NONE, fresh: 0, end: None, sent: None };
 
 #[expect(clippy::vec_box, reason = "the kernel points into the boxes")]
 pub(crate) struct CompletionDriver {
-    ring: Ring,
+    requests: Requests,
     /// Dropped by hand, when the kernel is done with them.
     buffers: ManuallyDrop<BufferRing>,
     /// What did not fit into the input buffers of connections whose receive was
     /// cancelled for it, by slot.
     overflow: HashMap<u32, Vec<u8>>,
-    requests: Vec<Request>,
-    free: Vec<RequestId>,
     /// Kept for reuse.
     spare: Vec<Box<Sending>>,
     states: Vec<State>,
@@ -123,53 +83,24 @@ pub(crate) struct CompletionDriver {
     waker: Arc<Waker>,
 }
 
-impl Sending {
-    fn new() -> Box<Sending> {
-        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        // SAFETY: a msghdr of zeroes is one without address, parts and control data.
-        let header: libc::msghdr = unsafe { std::mem::zeroed() };
-        Box::new(Sending { output: Output::default(), header, parts: [nothing; 2] })
-    }
-
-    /// The request that sends what is left of the output. It points into this
-    /// box, and into heap memory that the output owns or shares.
-    fn entry(&mut self, fd: types::Fd) -> squeue::Entry {
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-        let head = self.output.head_left();
-        let Body::Shared(body) = &self.output.body else {
-            let send = opcode::Send::new(fd, head.as_ptr(), head.len() as u32);
-            return send.flags(flags).build();
-        };
-        let body = &body[self.output.body_sent as usize..];
-        let part = |bytes: &[u8]| libc::iovec {
-            iov_base: bytes.as_ptr().cast_mut().cast(),
-            iov_len: bytes.len(),
-        };
-        self.parts = [part(head), part(&body[..body.len().min(SEND_MOST)])];
-        self.header.msg_iov = self.parts.as_mut_ptr();
-        self.header.msg_iovlen = self.parts.len();
-        opcode::SendMsg::new(fd, &raw const self.header).flags(flags as u32).build()
-    }
-}
-
 /// The number of the slot's socket.
-fn descriptor(slot: &Slot) -> io::Result<i32> {
+fn descriptor(slot: &Slot) -> io::Result<RawFd> {
     slot.fd.as_ref().map(AsRawFd::as_raw_fd).ok_or_else(|| Errno::BADF.into())
 }
 
 impl CompletionDriver {
     /// A driver for the calling thread.
-    pub(crate) fn new(files: &Backend, options: &fileio::Options) -> io::Result<CompletionDriver> {
-        let ring = Ring::open(SUBMISSIONS, COMPLETIONS)?;
-        let buffers = BufferRing::register(&ring, BUFFERS, BUFFER_SIZE)?;
+    pub(crate) fn new(options: &NetOptions) -> io::Result<CompletionDriver> {
+        let (completions, buffers) =
+            (options.dispatch.completions, options.dispatch.receive_buffers);
+        let (ring, buffers) =
+            BufferRing::with_ring(SUBMISSIONS, completions, buffers, BUFFER_SIZE)?;
         let waker = Arc::new(Waker::eventfd()?);
-        let files = files.open(options, &waker)?;
+        let files = options.files.open(&options.file_options, &waker)?;
         let mut driver = CompletionDriver {
-            ring,
+            requests: Requests::new(ring),
             buffers: ManuallyDrop::new(buffers),
             overflow: HashMap::new(),
-            requests: Vec::new(),
-            free: Vec::new(),
             spare: Vec::new(),
             states: Vec::new(),
             accepted: Vec::new(),
@@ -177,7 +108,7 @@ impl CompletionDriver {
             read: Vec::new(),
             waker,
         };
-        driver.watch_waker()?;
+        driver.watch_waker();
         Ok(driver)
     }
 
@@ -185,64 +116,36 @@ impl CompletionDriver {
         Arc::clone(&self.waker)
     }
 
-    fn watch_waker(&mut self) -> io::Result<()> {
-        let waker = Arc::clone(&self.waker);
-        let Some(fd) = waker.as_eventfd() else { return Ok(()) };
-        let poll = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), libc::POLLIN as u32).multi(true);
-        self.submit(Key::WAKER, Work::Wake, poll.build()).map(drop)
-    }
-
-    /// Queues a request; what it points to is in `work`, or is nothing.
-    fn submit(&mut self, key: Key, work: Work, entry: squeue::Entry) -> io::Result<RequestId> {
-        let id = self.free.pop().unwrap_or_else(|| {
-            self.requests.push(Request { key, work: Work::Free });
-            (self.requests.len() - 1) as RequestId
-        });
-        self.requests[id as usize] = Request { key, work };
-        // SAFETY: everything that entries made in this file point to is on the
-        // heap behind `work`, which stays in `requests` until the last completion.
-        match unsafe { self.ring.push(&entry.user_data(u64::from(id))) } {
-            Ok(()) => Ok(id),
-            Err(error) => {
-                self.retire(id);
-                Err(error)
-            }
+    fn watch_waker(&mut self) {
+        if let Some(fd) = self.waker.as_eventfd() {
+            self.requests.submit(Key::WAKER, fd.as_raw_fd(), Work::Wake);
         }
     }
 
-    /// Takes a finished request's work out.
-    fn retire(&mut self, id: RequestId) -> Work {
-        self.free.push(id);
-        std::mem::replace(&mut self.requests[id as usize].work, Work::Free)
-    }
-
-    fn cancel(&mut self, id: RequestId) {
-        if id != NONE {
-            let cancel = opcode::AsyncCancel::new(u64::from(id)).build().user_data(NOBODY);
-            // SAFETY: a cancellation points to no memory. If it cannot be queued,
-            // the request ends with its connection or with the ring.
-            let _ = unsafe { self.ring.push(&cancel) };
+    /// Ends the slot's multishot request: what it has taken comes before its end.
+    fn hold(&mut self, slot: u32) {
+        let state = &mut self.states[slot as usize];
+        if !std::mem::replace(&mut state.held, true) {
+            let receive = state.receive;
+            self.requests.cancel(receive);
         }
     }
 
-    fn arm_receive(&mut self, key: Key, slot: &Slot) -> io::Result<()> {
-        let fd = types::Fd(descriptor(slot)?);
-        let receive = opcode::RecvMulti::new(fd, GROUP).build();
-        self.states[key.slot as usize].receive = self.submit(key, Work::Receive, receive)?;
+    /// Starts what is to be the slot's receive (or accept).
+    fn arm(&mut self, key: Key, slot: &Slot, work: Work) -> io::Result<()> {
+        let fd = descriptor(slot)?;
+        self.states[key.slot as usize].receive = self.requests.submit(key, fd, work);
         Ok(())
     }
 
-    fn arm_accept(&mut self, key: Key, slot: &Slot) -> io::Result<()> {
-        let fd = types::Fd(descriptor(slot)?);
-        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        let accept = opcode::AcceptMulti::new(fd).flags(flags).build();
-        self.states[key.slot as usize].receive = self.submit(key, Work::Accept, accept)?;
-        Ok(())
+    /// Nearly always there is none, and nothing to hash.
+    fn take_overflow(&mut self, slot: u32) -> Option<Vec<u8>> {
+        if self.overflow.is_empty() { None } else { self.overflow.remove(&slot) }
     }
 
     /// Moves what did not fit before into `input`.
     fn catch_up(&mut self, slot: u32, input: &mut Input) {
-        if let Some(mut waiting) = self.overflow.remove(&slot) {
+        if let Some(mut waiting) = self.take_overflow(slot) {
             let moved = input.append(&waiting);
             self.states[slot as usize].fresh += moved as u32;
             waiting.drain(..moved);
@@ -254,12 +157,10 @@ impl CompletionDriver {
 
     /// Hands `output` to the kernel in one request.
     fn submit_send(&mut self, key: Key, slot: &Slot, output: &mut Output) -> io::Result<()> {
-        let fd = types::Fd(descriptor(slot)?);
+        let fd = descriptor(slot)?;
         let mut sending = self.spare.pop().unwrap_or_else(Sending::new);
         std::mem::swap(&mut sending.output, output);
-        let entry = sending.entry(fd);
-        let send = self.submit(key, Work::Send(sending), entry)?;
-        self.states[key.slot as usize].send = send;
+        self.states[key.slot as usize].send = self.requests.submit(key, fd, Work::Send(sending));
         Ok(())
     }
 
@@ -285,8 +186,7 @@ impl CompletionDriver {
                 Poll::Ready(Ok(count as u64))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let poll = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), libc::POLLOUT as u32);
-                let writable = self.submit(key, Work::Writable, poll.build())?;
+                let writable = self.requests.submit(key, fd.as_raw_fd(), Work::Writable);
                 self.states[key.slot as usize].send = writable;
                 Poll::Pending
             }
@@ -299,21 +199,18 @@ impl CompletionDriver {
         &mut self,
         slots: &mut [Slot],
         pool: &mut Pool,
+        id: RequestId,
         completion: &cqueue::Entry,
     ) -> io::Result<Option<u32>> {
         let (result, flags) = (completion.result(), completion.flags());
-        if completion.user_data() == NOBODY {
-            return Ok(None);
-        }
-        let id = completion.user_data() as RequestId;
         let last = !cqueue::more(flags);
-        let key = self.requests[id as usize].key;
+        let (key, work) = self.requests.get(id);
         let alive = slots
             .get(key.slot as usize)
             .is_some_and(|slot| slot.generation == key.generation && slot.fd.is_some());
         let state = self.states.get(key.slot as usize).copied().unwrap_or(IDLE);
         let ours = alive && (state.receive == id || state.send == id);
-        match &self.requests[id as usize].work {
+        match work {
             Work::Receive => {
                 let slot = if ours { slots.get_mut(key.slot as usize) } else { None };
                 self.receive_completed(key.slot, slot, pool, completion);
@@ -323,9 +220,9 @@ impl CompletionDriver {
             _ => {}
         }
         if last {
-            let work = self.retire(id);
+            let work = self.requests.retire(id);
             if matches!(work, Work::Wake) {
-                self.watch_waker()?;
+                self.watch_waker();
             }
             if ours {
                 self.request_ended(key.slot, id, work, result, &mut slots[key.slot as usize]);
@@ -347,8 +244,8 @@ impl CompletionDriver {
             if let (Some(id), Ok(count)) = (id, usize::try_from(result)) {
                 self.keep(index, slot, pool, id, count);
             }
-            // Out of buffers, or cancelled to hold back a sender, is no end: the
-            // receive is armed again when the coroutine asks.
+            // Out of buffers and cancelled are no end of the stream: the receive is
+            // armed again when the coroutine asks.
             if result <= 0 && ![-libc::ENOBUFS, -libc::ECANCELED].contains(&result) {
                 self.states[index as usize].end = Some(result);
             }
@@ -368,13 +265,8 @@ impl CompletionDriver {
             state.fresh += kept as u32;
         }
         if kept < count {
-            let waiting = self.overflow.entry(index).or_default();
-            let first = waiting.is_empty();
-            waiting.extend_from_slice(&bytes[kept..]);
-            if first {
-                let receive = state.receive;
-                self.cancel(receive);
-            }
+            self.overflow.entry(index).or_default().extend_from_slice(&bytes[kept..]);
+            self.hold(index);
         }
     }
 
@@ -388,7 +280,7 @@ impl CompletionDriver {
             {
                 queue.push_back(socket);
             }
-        } else if ours {
+        } else if ours && result != -libc::ECANCELED {
             self.states[slot as usize].end = Some(result);
         }
     }
@@ -404,7 +296,7 @@ impl CompletionDriver {
     ) {
         let state = &mut self.states[index as usize];
         if state.receive == id {
-            state.receive = NONE;
+            (state.receive, state.held) = (NONE, false);
             return;
         }
         state.send = NONE;
@@ -424,45 +316,21 @@ impl CompletionDriver {
                 sending.output.reset();
                 self.spare.push(sending);
             }
-            Work::Connect { .. } | Work::Readable => state.sent = Some(result),
+            Work::Connect(_) | Work::Readable => state.sent = Some(result),
             _ => {}
         }
     }
 }
 
-/// Closing a ring cancels what it has under way, but not at once: the memory
-/// that requests work on is freed when each has had its last completion, and
-/// leaked should one not come.
 impl Drop for CompletionDriver {
     fn drop(&mut self) {
-        let all = types::CancelBuilder::any().all();
-        let cancel = opcode::AsyncCancel2::new(all).build().user_data(NOBODY);
-        // SAFETY: a cancellation points to no memory.
-        let mut going = unsafe { self.ring.push(&cancel) }.is_ok();
-        for _ in 0..CANCEL_WAITS {
-            if !going || self.free.len() == self.requests.len() {
-                break;
-            }
-            going = self.ring.wait(Some(CANCEL_WAIT)).is_ok();
-            while let Some(completion) = self.ring.completion() {
-                if completion.user_data() != NOBODY && !cqueue::more(completion.flags()) {
-                    self.retire(completion.user_data() as RequestId);
-                }
-            }
-        }
-        if self.free.len() == self.requests.len() {
+        if self.requests.end_all() {
             // SAFETY: no request is left that could use a buffer, and nobody
             // else uses this value after its drop.
             unsafe { ManuallyDrop::drop(&mut self.buffers) };
-        } else {
-            std::mem::forget(std::mem::take(&mut self.requests));
         }
     }
 }
-
-/// How long a drop waits for the kernel: cancellation is a matter of microseconds.
-const CANCEL_WAITS: u32 = 100;
-const CANCEL_WAIT: Duration = Duration::from_millis(10);
 
 impl Driver for CompletionDriver {
     fn open(&mut self, key: Key, slot: &mut Slot, origin: Origin) -> io::Result<()> {
@@ -472,11 +340,11 @@ impl Driver for CompletionDriver {
         }
         self.states[index] = IDLE;
         match origin {
-            Origin::Accepted | Origin::AcceptedWithData => self.arm_receive(key, slot),
+            Origin::Accepted | Origin::AcceptedWithData => self.arm(key, slot, Work::Receive),
             Origin::Connecting | Origin::Foreign => Ok(()),
             Origin::Listening => {
                 self.accepted.push((key.slot, VecDeque::new()));
-                self.arm_accept(key, slot)
+                self.arm(key, slot, Work::Accept)
             }
         }
     }
@@ -488,15 +356,11 @@ impl Driver for CompletionDriver {
         self.files.forget(key);
         let Some(fd) = slot.fd.take() else { return };
         let state = std::mem::replace(&mut self.states[key.slot as usize], IDLE);
-        self.cancel(state.receive);
-        self.cancel(state.send);
-        self.overflow.remove(&key.slot);
+        self.requests.cancel(state.receive);
+        self.requests.cancel(state.send);
+        self.take_overflow(key.slot);
         self.accepted.retain(|(owner, _)| *owner != key.slot);
-        let close = opcode::Close::new(types::Fd(fd.as_raw_fd())).build().user_data(NOBODY);
-        // SAFETY: a close points to no memory, and the descriptor is given up here.
-        if unsafe { self.ring.push(&close) }.is_ok() {
-            let _ = fd.into_raw_fd();
-        }
+        self.requests.close(fd);
     }
 
     fn poll_accept(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<OwnedFd>> {
@@ -509,7 +373,7 @@ impl Driver for CompletionDriver {
             return Poll::Ready(Err(io::Error::from_raw_os_error(-end)));
         }
         if state.receive == NONE {
-            self.arm_accept(key, slot)?;
+            self.arm(key, slot, Work::Accept)?;
         }
         Poll::Pending
     }
@@ -527,11 +391,8 @@ impl Driver for CompletionDriver {
             None if state.send != NONE => return Poll::Pending,
             None => {}
         }
-        let fd = types::Fd(descriptor(slot)?);
-        let address = Box::new(address.clone());
-        let connect = opcode::Connect::new(fd, address.as_ptr().cast(), address.addr_len());
-        let work = Work::Connect { _address: address };
-        self.states[key.slot as usize].send = self.submit(key, work, connect.build())?;
+        let work = Work::Connect(Box::new(address.clone()));
+        self.states[key.slot as usize].send = self.requests.submit(key, descriptor(slot)?, work);
         Poll::Pending
     }
 
@@ -545,9 +406,8 @@ impl Driver for CompletionDriver {
             });
         }
         if state.send == NONE {
-            let fd = types::Fd(descriptor(slot)?);
-            let poll = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
-            self.states[key.slot as usize].send = self.submit(key, Work::Readable, poll)?;
+            self.states[key.slot as usize].send =
+                self.requests.submit(key, descriptor(slot)?, Work::Readable);
         }
         Poll::Pending
     }
@@ -570,8 +430,10 @@ impl Driver for CompletionDriver {
         match state.end {
             Some(0) => return Poll::Ready(Ok(0)),
             Some(error) => return Poll::Ready(Err(io::Error::from_raw_os_error(-error))),
-            None if state.receive == NONE => self.arm_receive(key, slot)?,
             None => {}
+        }
+        if state.receive == NONE {
+            self.arm(key, slot, Work::Receive)?;
         }
         Poll::Pending
     }
@@ -613,9 +475,9 @@ impl Driver for CompletionDriver {
         timeout: Option<Duration>,
         resume: &mut Vec<u32>,
     ) -> io::Result<()> {
-        self.ring.wait(timeout)?;
-        while let Some(completion) = self.ring.completion() {
-            if let Some(slot) = self.complete(slots, pool, &completion)? {
+        self.requests.wait(timeout)?;
+        while let Some((id, completion)) = self.requests.completion() {
+            if let Some(slot) = self.complete(slots, pool, id, &completion)? {
                 resume.push(slot);
             }
         }

@@ -26,6 +26,7 @@ mod listener;
 mod readable;
 mod readiness;
 mod remote;
+mod requests;
 mod timers;
 
 pub use buffer::Body;
@@ -121,7 +122,7 @@ impl Net {
                 (Box::new(driver), waker)
             }
             Kind::Completion { .. } => {
-                let driver = CompletionDriver::new(options.files, &options.file_options)?;
+                let driver = CompletionDriver::new(options)?;
                 let waker = driver.waker();
                 (Box::new(driver), waker)
             }

@@ -7,6 +7,7 @@
 mod child;
 mod events;
 mod overflow;
+mod refusal;
 mod registration;
 mod reuse;
 mod scale;

@@ -12,11 +12,23 @@ const SYSCALL_NUMBER: u32 = 0;
 
 /// From now on each of `calls` kills the process, if this thread makes it.
 ///
-/// The filter does not look at the architecture: the tests make native calls.
-///
 /// # Errors
 /// What prctl(2) says where seccomp is not to be had.
 pub(crate) fn forbid(calls: &[libc::c_long]) -> io::Result<()> {
+    filter(calls, libc::SECCOMP_RET_KILL_PROCESS)
+}
+
+/// From now on each of `calls` fails with `errno`, if this thread makes it or one
+/// that it starts: what a container's profile does.
+///
+/// # Errors
+/// What prctl(2) says where seccomp is not to be had.
+pub(crate) fn refuse(calls: &[libc::c_long], errno: i32) -> io::Result<()> {
+    filter(calls, libc::SECCOMP_RET_ERRNO | errno as u32)
+}
+
+/// The filter does not look at the architecture: the tests make native calls.
+fn filter(calls: &[libc::c_long], verdict: u32) -> io::Result<()> {
     let op = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
     let mut program = vec![op(LOAD_WORD, 0, SYSCALL_NUMBER)];
     for (at, &call) in calls.iter().enumerate() {
@@ -24,7 +36,7 @@ pub(crate) fn forbid(calls: &[libc::c_long]) -> io::Result<()> {
         program.push(op(JUMP_IF_EQUAL, to_the_end, call as u32));
     }
     program.push(op(RETURN, 0, libc::SECCOMP_RET_ALLOW));
-    program.push(op(RETURN, 0, libc::SECCOMP_RET_KILL_PROCESS));
+    program.push(op(RETURN, 0, verdict));
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // prctl(2) takes unsigned longs, and wants those that it does not use to be 0.
     let (yes, no, mode): (c_ulong, c_ulong, c_ulong) = (1, 0, libc::SECCOMP_MODE_FILTER.into());

@@ -22,6 +22,14 @@ use mech::socket::{ListenOptions, listen, local_address};
 /// Long enough that only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Queues so short that they overflow all the time.
+const CRAMPED: dispatch::Options = dispatch::Options {
+    events_per_wait: 2,
+    ignore_overflow: false,
+    completions: 4,
+    receive_buffers: 2,
+};
+
 /// Runs `case` under each usable mechanism; the others are printed with the
 /// kernel's reason.
 fn on_every_mechanism(case: impl Fn(&'static Mechanism)) {

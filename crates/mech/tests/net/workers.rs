@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use mech::net::{AcceptBatch, Body, NetOptions};
 
-use crate::{PATIENCE, Worker, echo, on_every_mechanism};
+use crate::{CRAMPED, PATIENCE, Worker, echo, on_every_mechanism};
 
 #[test]
 fn a_stop_closes_idle_connections_and_refuses_new_ones() {
@@ -81,6 +81,74 @@ fn a_stop_serves_what_had_arrived() {
         late.read_to_end(&mut back).unwrap();
         assert_eq!(back, b"late");
     });
+}
+
+/// Everything arrives at once, where there is next to no room for it.
+#[test]
+fn full_queues_lose_no_connection_and_no_byte() {
+    on_every_mechanism(|mechanism| {
+        let options = NetOptions { dispatch: CRAMPED, ..NetOptions::new(mechanism) };
+        let held = Held::start(options);
+        let mut streams: Vec<_> = (0..50).map(|_| held.worker.connect()).collect();
+        for round in 0..3u8 {
+            let release = held.hold();
+            if round == 1 {
+                streams.extend((0..50).map(|_| held.worker.connect()));
+            }
+            let message = |number: usize| -> Vec<u8> {
+                (0..5_000).map(|at: usize| (at / 7 + number) as u8 ^ round).collect()
+            };
+            for (number, stream) in streams.iter_mut().enumerate() {
+                stream.write_all(&message(number)).unwrap();
+            }
+            release.send(()).unwrap();
+            for (number, stream) in streams.iter_mut().enumerate() {
+                let mut back = vec![0; 5_000];
+                stream.read_exact(&mut back).unwrap();
+                assert!(back == message(number), "round {round}, connection {number}");
+            }
+        }
+    });
+}
+
+/// A worker that echoes, and that a connection can make stand still.
+struct Held {
+    worker: Worker,
+    standing: mpsc::Receiver<mpsc::Sender<()>>,
+}
+
+/// What [`Held::hold`] sends.
+const HOLD: &[u8] = b"hold the worker";
+
+impl Held {
+    fn start(options: NetOptions) -> Held {
+        let (tell, standing) = mpsc::channel();
+        let worker = Worker::start(options, AcceptBatch::All, move |conn| {
+            let tell = tell.clone();
+            async move {
+                while let Ok(1..) = conn.fill_idle().await {
+                    if conn.io(|io| (0, io.input == HOLD)) {
+                        let (release, released) = mpsc::channel();
+                        tell.send(release).unwrap();
+                        released.recv().unwrap();
+                        return;
+                    }
+                    conn.io(|io| {
+                        io.output.extend_from_slice(io.input);
+                        (io.input.len(), ())
+                    });
+                    conn.send(Body::None, None).await.unwrap();
+                }
+            }
+        });
+        Held { worker, standing }
+    }
+
+    /// Makes the worker do nothing until the sender is used or dropped.
+    fn hold(&self) -> mpsc::Sender<()> {
+        self.worker.connect().write_all(HOLD).unwrap();
+        self.standing.recv_timeout(PATIENCE).unwrap()
+    }
 }
 
 /// A closed connection's slot goes to the next one; the next must get its own

@@ -1,0 +1,242 @@
+//! The requests that a ring has, with all that the kernel works on: it stays
+//! where it is until the last completion, whatever becomes of its connection.
+
+use std::io;
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use io_uring::{cqueue, opcode, squeue, types};
+use rustix::net::SocketAddrAny;
+
+use super::buffer::{Body, Output};
+use crate::buffer_ring::GROUP;
+use crate::key::Key;
+use crate::ring::Ring;
+
+/// Index of a request.
+pub(super) type RequestId = u32;
+
+/// No request.
+pub(super) const NONE: RequestId = RequestId::MAX;
+
+/// The `user_data` of requests that nobody waits for.
+const NOBODY: u64 = u64::MAX;
+
+/// A cancellation has the `user_data` of its target with this bit. It is silent
+/// unless it has failed.
+const CANCELLATION: u64 = 1 << 63;
+
+/// How much of a body one send takes: a whole large one would leave a slow
+/// peer without progress to show before its deadline.
+const SEND_MOST: usize = 128 * 1024;
+
+/// How long the end of all requests is waited for: cancellation is a matter of
+/// microseconds.
+const CANCEL_WAITS: u32 = 100;
+const CANCEL_WAIT: Duration = Duration::from_millis(10);
+
+/// What a request does, and what it works on.
+pub(super) enum Work {
+    Free,
+    /// Multishot, as the accept is.
+    Receive,
+    Accept,
+    Writable,
+    Readable,
+    Wake,
+    Connect(Box<SocketAddrAny>),
+    /// Boxed because few connections are sending at a time, and because the
+    /// kernel reads the header and the parts where they are.
+    Send(Box<Sending>),
+}
+
+/// An output that the kernel is sending, with room for a sendmsg(2) header.
+pub(super) struct Sending {
+    pub(super) output: Output,
+    header: libc::msghdr,
+    parts: [libc::iovec; 2],
+}
+
+/// All requests of one ring.
+pub(super) struct Requests {
+    ring: Ring,
+    entries: Vec<Request>,
+    free: Vec<RequestId>,
+}
+
+struct Request {
+    /// Whose it is; an owner that is gone has another generation.
+    key: Key,
+    /// Tells it from those that had its index before; 31 bits.
+    serial: u32,
+    work: Work,
+}
+
+impl Work {
+    /// The request on `fd`. What it points to is on the heap, behind `self`.
+    fn entry(&mut self, fd: RawFd) -> squeue::Entry {
+        let fd = types::Fd(fd);
+        let poll = |events: i16| opcode::PollAdd::new(fd, events as u32);
+        match self {
+            Work::Free => opcode::Nop::new().build(),
+            Work::Receive => opcode::RecvMulti::new(fd, GROUP).build(),
+            Work::Accept => {
+                opcode::AcceptMulti::new(fd).flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC).build()
+            }
+            Work::Writable => poll(libc::POLLOUT).build(),
+            Work::Readable => poll(libc::POLLIN).build(),
+            Work::Wake => poll(libc::POLLIN).multi(true).build(),
+            Work::Connect(address) => {
+                opcode::Connect::new(fd, address.as_ptr().cast(), address.addr_len()).build()
+            }
+            Work::Send(sending) => sending.entry(fd),
+        }
+    }
+}
+
+impl Sending {
+    pub(super) fn new() -> Box<Sending> {
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: a msghdr of zeroes is one without address, parts and control data.
+        let header: libc::msghdr = unsafe { std::mem::zeroed() };
+        Box::new(Sending { output: Output::default(), header, parts: [nothing; 2] })
+    }
+
+    /// The request that sends what is left of the output. It points into this
+    /// box, and into heap memory that the output owns or shares.
+    fn entry(&mut self, fd: types::Fd) -> squeue::Entry {
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        let head = self.output.head_left();
+        let Body::Shared(body) = &self.output.body else {
+            let send = opcode::Send::new(fd, head.as_ptr(), head.len() as u32);
+            return send.flags(flags).build();
+        };
+        let body = &body[self.output.body_sent as usize..];
+        let part = |bytes: &[u8]| libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        self.parts = [part(head), part(&body[..body.len().min(SEND_MOST)])];
+        self.header.msg_iov = self.parts.as_mut_ptr();
+        self.header.msg_iovlen = self.parts.len();
+        opcode::SendMsg::new(fd, &raw const self.header).flags(flags as u32).build()
+    }
+}
+
+impl Requests {
+    pub(super) fn new(ring: Ring) -> Requests {
+        Requests { ring, entries: Vec::new(), free: Vec::new() }
+    }
+
+    /// Queues a request on `fd`.
+    pub(super) fn submit(&mut self, key: Key, fd: RawFd, mut work: Work) -> RequestId {
+        let entry = work.entry(fd);
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Request { key, serial: 0, work: Work::Free });
+            (self.entries.len() - 1) as RequestId
+        });
+        let request = &mut self.entries[id as usize];
+        (request.key, request.work) = (key, work);
+        let user_data = request.user_data(id);
+        // SAFETY: what the entry points to is on the heap behind `work`, which
+        // stays in `entries` until the last completion.
+        unsafe { self.ring.push(&entry.user_data(user_data)) };
+        id
+    }
+
+    /// Whose request it is, and what it does.
+    pub(super) fn get(&self, id: RequestId) -> (Key, &Work) {
+        let request = &self.entries[id as usize];
+        (request.key, &request.work)
+    }
+
+    /// Takes a finished request's work out.
+    pub(super) fn retire(&mut self, id: RequestId) -> Work {
+        self.free.push(id);
+        let request = &mut self.entries[id as usize];
+        request.serial = (request.serial + 1) & (u32::MAX >> 1);
+        std::mem::replace(&mut request.work, Work::Free)
+    }
+
+    /// Ends a request before its time, unless `id` is [`NONE`]; its last completion
+    /// comes all the same.
+    pub(super) fn cancel(&mut self, id: RequestId) {
+        if id != NONE {
+            self.push_cancellation(self.entries[id as usize].user_data(id));
+        }
+    }
+
+    fn push_cancellation(&mut self, target: u64) {
+        let cancel = opcode::AsyncCancel::new(target).build().user_data(target | CANCELLATION);
+        // SAFETY: a cancellation points to no memory.
+        unsafe { self.ring.push(&cancel.flags(squeue::Flags::SKIP_SUCCESS)) };
+    }
+
+    /// A cancellation finds nothing while the kernel is about to look whether its
+    /// target can go on: then it is repeated.
+    fn cancellation_failed(&mut self, target: u64) {
+        let id = target as RequestId;
+        let request = &self.entries[id as usize];
+        if !matches!(request.work, Work::Free) && request.user_data(id) == target {
+            self.push_cancellation(target);
+        }
+    }
+
+    /// Closes a descriptor after all that was queued before. Its number is not
+    /// reused while an entry that names it waits in the queue.
+    pub(super) fn close(&mut self, fd: OwnedFd) {
+        let close = opcode::Close::new(types::Fd(fd.into_raw_fd())).build().user_data(NOBODY);
+        // SAFETY: a close points to no memory, and the descriptor was given up.
+        unsafe { self.ring.push(&close.flags(squeue::Flags::SKIP_SUCCESS)) };
+    }
+
+    /// Submits what is queued, and waits; see [`Ring::wait`].
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.ring.wait(timeout)
+    }
+
+    /// The next completion that somebody waits for.
+    pub(super) fn completion(&mut self) -> Option<(RequestId, cqueue::Entry)> {
+        loop {
+            let completion = self.ring.completion()?;
+            match completion.user_data() {
+                NOBODY => {}
+                failed if failed & CANCELLATION != 0 => {
+                    self.cancellation_failed(failed & !CANCELLATION);
+                }
+                id => return Some((id as RequestId, completion)),
+            }
+        }
+    }
+
+    /// Ends all requests. Closing a ring does so too, but not at once: the memory
+    /// that requests work on can be freed when each has had its last completion,
+    /// and is leaked should one not come (`false`).
+    pub(super) fn end_all(&mut self) -> bool {
+        let all = types::CancelBuilder::any().all();
+        let cancel = opcode::AsyncCancel2::new(all).build().user_data(NOBODY);
+        for _ in 0..CANCEL_WAITS {
+            if self.free.len() == self.entries.len() {
+                return true;
+            }
+            // SAFETY: a cancellation points to no memory.
+            unsafe { self.ring.push(&cancel) };
+            if self.wait(Some(CANCEL_WAIT)).is_err() {
+                break;
+            }
+            while let Some((id, completion)) = self.completion() {
+                if !cqueue::more(completion.flags()) {
+                    self.retire(id);
+                }
+            }
+        }
+        std::mem::forget(std::mem::take(&mut self.entries));
+        false
+    }
+}
+
+impl Request {
+    fn user_data(&self, id: RequestId) -> u64 {
+        u64::from(self.serial) << 32 | u64::from(id)
+    }
+}

@@ -1,0 +1,181 @@
+//! What the kernel's io_uring may lack, and how that is said.
+
+use std::io;
+
+use bitflags::bitflags;
+use io_uring::{IoUring, Probe, opcode};
+use rustix::io::Errno;
+
+bitflags! {
+    /// Parts of io_uring that somebody here cannot do without. What only makes it
+    /// faster is not among them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) struct Parts: u8 {
+        /// A full completion queue loses nothing (`IORING_FEAT_NODROP`).
+        const KEEPS_COMPLETIONS = 1;
+        /// io_uring_enter(2) takes a time-out (`IORING_FEAT_EXT_ARG`).
+        const TIMEOUT = 2;
+        /// Multishot poll has no flag; `IORING_FEAT_RSRC_TAGS` came with it.
+        const POLL_MULTISHOT = 4;
+        /// The requests for sockets; a kernel may be built without.
+        const SOCKETS = 8;
+        /// Successful requests can be silent (`IORING_FEAT_CQE_SKIP`).
+        const SILENCE = 16;
+        /// Provided buffer rings. Multishot accept came with them, and neither
+        /// has a flag: they are tried.
+        const BUFFER_RINGS = 32;
+        /// Multishot receive has no flag: it is tried.
+        const RECEIVE_MULTISHOT = 64;
+    }
+}
+
+/// Each part as people call it, and the Linux that brought it.
+const NAMES: &[(Parts, &str, &str)] = &[
+    (Parts::KEEPS_COMPLETIONS, "completions that outlast a full queue", "5.5"),
+    (Parts::SOCKETS, "accept, connect, send and receive", "5.6"),
+    (Parts::TIMEOUT, "waits with a time-out", "5.11"),
+    (Parts::POLL_MULTISHOT, "multishot poll", "5.13"),
+    (Parts::SILENCE, "requests without a completion", "5.17"),
+    (Parts::BUFFER_RINGS, "provided buffer rings and multishot accept", "5.19"),
+    (Parts::RECEIVE_MULTISHOT, "multishot receive", "6.0"),
+];
+
+/// Requests that [`Parts::SOCKETS`] stands for.
+const SOCKET_REQUESTS: &[u8] = &[
+    opcode::Accept::CODE,
+    opcode::Connect::CODE,
+    opcode::Send::CODE,
+    opcode::SendMsg::CODE,
+    opcode::Recv::CODE,
+    opcode::AsyncCancel::CODE,
+    opcode::Close::CODE,
+];
+
+impl Parts {
+    /// Fails unless `ring` has all that is `needed`, as far as it can be asked: not
+    /// the parts without a flag.
+    ///
+    /// # Errors
+    /// As [`Parts::require`]; what io_uring_register(2) says.
+    pub(crate) fn check(ring: &IoUring, needed: Parts) -> io::Result<()> {
+        let params = ring.params();
+        let mut offered = Parts::all();
+        offered.set(Parts::KEEPS_COMPLETIONS, params.is_feature_nodrop());
+        offered.set(Parts::TIMEOUT, params.is_feature_ext_arg());
+        offered.set(Parts::POLL_MULTISHOT, params.is_feature_resource_tagging());
+        offered.set(Parts::SILENCE, params.is_feature_skip_cqe_on_success());
+        if needed.contains(Parts::SOCKETS) {
+            let mut probe = Probe::new();
+            match ring.submitter().register_probe(&mut probe) {
+                // Before Linux 5.6 there is nothing to be asked.
+                Err(error) if !is(&error, Errno::INVAL) => {
+                    return Err(explain("io_uring_register", error));
+                }
+                _ => {}
+            }
+            let supported = SOCKET_REQUESTS.iter().all(|code| probe.is_supported(*code));
+            offered.set(Parts::SOCKETS, supported);
+        }
+        offered.require(needed)
+    }
+
+    /// Fails unless `self` has all that is `needed`.
+    ///
+    /// # Errors
+    /// `Unsupported`, with what is missing and the Linux that has it.
+    pub(crate) fn require(self, needed: Parts) -> io::Result<()> {
+        let missing: Vec<_> = NAMES
+            .iter()
+            .filter(|(part, ..)| (needed - self).contains(*part))
+            .map(|(_, name, since)| format!("{name} (Linux {since})"))
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let reason = format!("the kernel's io_uring lacks {}", missing.join(" and "));
+        Err(io::Error::new(io::ErrorKind::Unsupported, reason))
+    }
+}
+
+/// Whether `error` is what the kernel calls `errno`.
+pub(crate) fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}
+
+/// The sysctl that takes io_uring from those without privileges, since Linux 6.6.
+const SYSCTL: &str = "/proc/sys/kernel/io_uring_disabled";
+
+/// Says who forbids `call` and what helps: the error number alone sends people
+/// searching.
+pub(crate) fn explain(call: &str, error: io::Error) -> io::Error {
+    let sysctl = std::fs::read_to_string(SYSCTL).ok();
+    match cause(&error, sysctl.as_deref().map(str::trim)) {
+        Some(cause) => io::Error::new(error.kind(), format!("{call}: {error}: {cause}")),
+        None => error,
+    }
+}
+
+/// Why the kernel refuses, as far as its error and the sysctl's value tell.
+fn cause(error: &io::Error, sysctl: Option<&str>) -> Option<&'static str> {
+    let errno = Errno::from_io_error(error)?;
+    Some(match (errno, sysctl) {
+        (Errno::PERM, Some("2")) => "the sysctl kernel.io_uring_disabled is 2: nobody may use it",
+        (Errno::PERM, Some("1")) => {
+            "the sysctl kernel.io_uring_disabled is 1: only the group kernel.io_uring_group may"
+        }
+        (Errno::PERM | Errno::ACCESS, _) => {
+            "a seccomp profile (as containers have) or another security module forbids it"
+        }
+        (Errno::NOSYS, Some(_)) => "the kernel has it, but a seccomp profile hides it",
+        (Errno::NOSYS, None) => {
+            "the kernel is older than 5.1 or built without it, or a seccomp profile hides it"
+        }
+        (Errno::NOMEM, _) => "its memory counts as locked: raise RLIMIT_MEMLOCK (ulimit -l)",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_that_is_missing_is_named_with_its_kernel() {
+        for part in Parts::all() {
+            let (_, name, since) = NAMES.iter().find(|(known, ..)| *known == part).unwrap();
+            let error = (Parts::all() - part).require(Parts::all()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+            let expected = format!("the kernel's io_uring lacks {name} (Linux {since})");
+            assert_eq!(error.to_string(), expected);
+            (Parts::all() - part).require(Parts::all() - part).unwrap();
+        }
+    }
+
+    #[test]
+    fn all_that_is_missing_is_named() {
+        let error = (Parts::all() - Parts::BUFFER_RINGS - Parts::RECEIVE_MULTISHOT)
+            .require(Parts::all())
+            .unwrap_err();
+        let expected = "lacks provided buffer rings and multishot accept (Linux 5.19) \
+                        and multishot receive (Linux 6.0)";
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+
+    #[test]
+    fn a_refusal_is_put_down_to_its_cause() {
+        for (errno, sysctl, word) in [
+            (Errno::PERM, Some("2"), "io_uring_disabled is 2"),
+            (Errno::PERM, Some("1"), "io_uring_group"),
+            (Errno::PERM, Some("0"), "seccomp"),
+            (Errno::PERM, None, "seccomp"),
+            (Errno::ACCESS, Some("2"), "security module"),
+            (Errno::NOSYS, Some("0"), "hides it"),
+            (Errno::NOSYS, None, "older than 5.1"),
+            (Errno::NOMEM, Some("0"), "RLIMIT_MEMLOCK"),
+        ] {
+            let told = cause(&errno.into(), sysctl).unwrap();
+            assert!(told.contains(word), "{errno:?} {sysctl:?}: {told}");
+        }
+        assert_eq!(cause(&Errno::MFILE.into(), None), None);
+    }
+}
