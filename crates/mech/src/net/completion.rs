@@ -9,7 +9,8 @@
 //! also waits.
 //!
 //! A multishot request ends when the kernel is out of buffers or of room for
-//! completions: it is made anew when the coroutine asks for more.
+//! completions, and before a stop when it is cancelled, so that what it has taken
+//! is known: it is made anew when the coroutine asks for more.
 //!
 //! What the kernel works on belongs to the request (`net/requests.rs`), not to
 //! the connection: one that is closed leaves its requests behind as orphans,
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use io_uring::cqueue;
 use rustix::io::Errno;
-use rustix::net::SocketAddrAny;
+use rustix::net::{RecvFlags, SocketAddrAny, SocketFlags};
 
 use super::NetOptions;
 use super::buffer::{Body, Input, Output, Pool};
@@ -86,6 +87,20 @@ pub(crate) struct CompletionDriver {
 /// The number of the slot's socket.
 fn descriptor(slot: &Slot) -> io::Result<RawFd> {
     slot.fd.as_ref().map(AsRawFd::as_raw_fd).ok_or_else(|| Errno::BADF.into())
+}
+
+/// Takes a connection from the backlog, without the ring.
+fn take_connection(slot: &Slot) -> io::Result<OwnedFd> {
+    let fd = slot.fd.as_ref().ok_or(Errno::BADF)?;
+    Ok(rustix::net::accept_with(fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?)
+}
+
+/// Receives what there is, without the ring.
+fn receive_now(slot: &Slot, input: &mut Input) -> io::Result<usize> {
+    let fd = slot.fd.as_ref().ok_or(Errno::BADF)?;
+    let (_, count) = rustix::net::recv(fd, input.spare(), RecvFlags::empty())?;
+    input.received(count);
+    Ok(count)
 }
 
 impl CompletionDriver {
@@ -363,7 +378,7 @@ impl Driver for CompletionDriver {
         self.requests.close(fd);
     }
 
-    fn poll_accept(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<OwnedFd>> {
+    fn poll_accept(&mut self, key: Key, slot: &mut Slot, last: bool) -> Poll<io::Result<OwnedFd>> {
         let queue = self.accepted.iter_mut().find(|(owner, _)| *owner == key.slot);
         if let Some(socket) = queue.and_then(|(_, queue)| queue.pop_front()) {
             return Poll::Ready(Ok(socket));
@@ -372,8 +387,11 @@ impl Driver for CompletionDriver {
         if let Some(end) = state.end.take() {
             return Poll::Ready(Err(io::Error::from_raw_os_error(-end)));
         }
-        if state.receive == NONE {
-            self.arm(key, slot, Work::Accept)?;
+        match (state.receive == NONE, last) {
+            (false, true) => self.hold(key.slot),
+            (false, false) => {}
+            (true, false) => self.arm(key, slot, Work::Accept)?,
+            (true, true) => return Poll::Ready(take_connection(slot)),
         }
         Poll::Pending
     }
@@ -417,6 +435,7 @@ impl Driver for CompletionDriver {
         key: Key,
         slot: &mut Slot,
         input: &mut Input,
+        last: bool,
     ) -> Poll<io::Result<usize>> {
         self.catch_up(key.slot, input);
         let fresh = std::mem::take(&mut self.states[key.slot as usize].fresh);
@@ -432,8 +451,11 @@ impl Driver for CompletionDriver {
             Some(error) => return Poll::Ready(Err(io::Error::from_raw_os_error(-error))),
             None => {}
         }
-        if state.receive == NONE {
-            self.arm(key, slot, Work::Receive)?;
+        match (state.receive == NONE, last) {
+            (false, true) => self.hold(key.slot),
+            (false, false) => {}
+            (true, false) => self.arm(key, slot, Work::Receive)?,
+            (true, true) => return Poll::Ready(receive_now(slot, input)),
         }
         Poll::Pending
     }
@@ -463,10 +485,6 @@ impl Driver for CompletionDriver {
         self.submit_send(key, slot, output)?;
         Poll::Pending
     }
-
-    /// The receive and the accept are armed: what has arrived comes with the
-    /// next turn by itself.
-    fn look_once_more(&mut self, _slot: &mut Slot) {}
 
     fn turn(
         &mut self,

@@ -62,7 +62,12 @@ impl<'n> Conn<'n> {
 
     /// See [`Conn::fill`].
     pub fn poll_fill(&self) -> Poll<io::Result<usize>> {
-        self.poll_receive(|driver, key, slot, input| driver.poll_fill(key, slot, input))
+        self.poll_fill_or_end(false)
+    }
+
+    /// `last`: see [`super::driver`].
+    fn poll_fill_or_end(&self, last: bool) -> Poll<io::Result<usize>> {
+        self.poll_receive(|driver, key, slot, input| driver.poll_fill(key, slot, input, last))
     }
 
     /// Receives up to `most` bytes that nobody wants to see, and says how many;
@@ -107,24 +112,16 @@ impl<'n> Conn<'n> {
     /// # Errors
     /// As [`Conn::fill`].
     pub async fn fill_idle(&self) -> io::Result<usize> {
-        let mut looked = false;
-        poll_fn(|_| match self.poll_fill() {
-            Poll::Pending if self.net.stopping() && self.input_len() == 0 => {
-                self.once_more(&mut looked).map(|()| Ok(0))
+        poll_fn(|_| {
+            let last = self.net.stopping() && self.input_len() == 0;
+            match self.poll_fill_or_end(last) {
+                Poll::Ready(Err(error)) if last && error.kind() == io::ErrorKind::WouldBlock => {
+                    Poll::Ready(Ok(0))
+                }
+                polled => polled,
             }
-            polled => polled,
         })
         .await
-    }
-
-    /// Before a stop: `Pending` once, so that one more wait brings what has
-    /// arrived already.
-    pub(super) fn once_more(&self, looked: &mut bool) -> Poll<()> {
-        if std::mem::replace(looked, true) {
-            return Poll::Ready(());
-        }
-        self.net.wake(self.key);
-        Poll::Pending
     }
 
     /// How many received bytes have not been consumed.
@@ -323,7 +320,14 @@ impl<'n> Conn<'n> {
     /// Lets every other coroutine that is ready, and one wait, come first.
     pub async fn yield_now(&self) {
         let mut yielded = false;
-        poll_fn(|_| self.once_more(&mut yielded)).await;
+        poll_fn(|_| {
+            if std::mem::replace(&mut yielded, true) {
+                return Poll::Ready(());
+            }
+            self.net.wake(self.key);
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Works on the worker and the connection's slot.

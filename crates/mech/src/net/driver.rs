@@ -7,6 +7,10 @@
 //! mechanism tries, and waits for readiness; a completion mechanism submits,
 //! and waits for the completion. Buffers live in the slot, so an operation that
 //! nobody asks about any more is harmless.
+//!
+//! Before a stop, what has arrived is served: a receive or an accept that is
+//! asked for as the `last` one goes to the kernel, whatever was reported, and
+//! ends with `WouldBlock` when there is nothing more to take.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -95,7 +99,7 @@ pub(crate) trait Driver {
     fn close(&mut self, key: Key, slot: &mut Slot);
 
     /// Takes one connection from the backlog of a listener.
-    fn poll_accept(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<OwnedFd>>;
+    fn poll_accept(&mut self, key: Key, slot: &mut Slot, last: bool) -> Poll<io::Result<OwnedFd>>;
 
     /// Connects.
     fn poll_connect(
@@ -116,6 +120,7 @@ pub(crate) trait Driver {
         key: Key,
         slot: &mut Slot,
         input: &mut Input,
+        last: bool,
     ) -> Poll<io::Result<usize>>;
 
     /// Receives up to `most` bytes and drops them; 0 is the end of the stream.
@@ -128,7 +133,7 @@ pub(crate) trait Driver {
         input: &mut Input,
         most: usize,
     ) -> Poll<io::Result<usize>> {
-        self.poll_fill(key, slot, input).map_ok(|count| {
+        self.poll_fill(key, slot, input, false).map_ok(|count| {
             let skipped = count.min(most);
             input.consume(skipped);
             skipped
@@ -143,10 +148,6 @@ pub(crate) trait Driver {
         slot: &mut Slot,
         output: &mut Output,
     ) -> Poll<io::Result<u64>>;
-
-    /// Makes the next `poll_fill` or `poll_accept` ask the kernel, whatever was
-    /// reported: before a stop, what has arrived is served.
-    fn look_once_more(&mut self, slot: &mut Slot);
 
     /// Waits, at most `timeout`, and names the slots whose coroutines should
     /// ask again. What arrives by itself goes into a buffer of the slot's, from

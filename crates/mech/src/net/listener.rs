@@ -69,14 +69,12 @@ impl<'n> Listener<'n> {
             AcceptBatch::Most(most) => most.get(),
             AcceptBatch::All => u32::MAX,
         };
-        let (mut taken, mut looked) = (0, false);
+        let mut taken = 0;
         loop {
-            let accepted = match poll_fn(|_| self.poll_accept(&mut looked)).await {
-                None => return Ok(()),
-                Some(accepted) => accepted,
-            };
+            let accepted = poll_fn(|_| self.poll_accept()).await;
             match accepted.and_then(|socket| net.adopt_from(socket, self.origin)) {
                 Ok(_) => taken += 1,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => match Errno::from_io_error(&error) {
                     // accept(2): pending network errors of the new socket are
                     // reported here, and mean "try the next one".
@@ -112,17 +110,12 @@ impl<'n> Listener<'n> {
         }
     }
 
-    /// `None`: the worker stops, and what had arrived by then was taken.
-    fn poll_accept(&self, looked: &mut bool) -> Poll<Option<io::Result<OwnedFd>>> {
+    /// `WouldBlock`: the worker stops, and what had arrived by then was taken.
+    fn poll_accept(&self) -> Poll<io::Result<OwnedFd>> {
+        let last = self.conn.net().stopping();
         let key = self.conn.key();
-        let polled = self
-            .conn
-            .with(|inner, index| inner.driver.poll_accept(key, &mut inner.slots[index as usize]));
-        match polled {
-            Poll::Pending if self.conn.net().stopping() => {
-                self.conn.once_more(looked).map(|()| None)
-            }
-            polled => polled.map(Some),
-        }
+        self.conn.with(|inner, index| {
+            inner.driver.poll_accept(key, &mut inner.slots[index as usize], last)
+        })
     }
 }

@@ -177,8 +177,6 @@ impl Net {
         self.stopping.set(true);
         let mut inner = self.inner.borrow_mut();
         for index in 0..inner.slots.len() {
-            let Inner { driver, slots, .. } = &mut *inner;
-            driver.look_once_more(&mut slots[index]);
             inner.resume(index as u32);
         }
     }
@@ -231,10 +229,6 @@ impl Net {
         if let Err(error) = inner.open(key, socket, origin) {
             inner.release(key.slot);
             return Err(error);
-        }
-        if self.stopping.get() {
-            let Inner { driver, slots, .. } = &mut *inner;
-            driver.look_once_more(&mut slots[key.slot as usize]);
         }
         inner.unborn.push_back(key.slot);
         Ok(key)

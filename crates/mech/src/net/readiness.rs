@@ -173,11 +173,11 @@ impl Driver for ReadinessDriver {
         }
     }
 
-    fn poll_accept(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<OwnedFd>> {
-        if slot.ready.contains(Ready::READABLE) {
+    fn poll_accept(&mut self, key: Key, slot: &mut Slot, last: bool) -> Poll<io::Result<OwnedFd>> {
+        if last || slot.ready.contains(Ready::READABLE) {
             let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
             match rustix::net::accept_with(fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Err(Errno::AGAIN) => {
+                Err(Errno::AGAIN) if !last => {
                     slot.ready -= Ready::READABLE;
                     slot.flags -= Flags::GUESSED;
                 }
@@ -223,8 +223,9 @@ impl Driver for ReadinessDriver {
         key: Key,
         slot: &mut Slot,
         input: &mut Input,
+        last: bool,
     ) -> Poll<io::Result<usize>> {
-        if slot.ready.contains(Ready::READABLE) {
+        if last || slot.ready.contains(Ready::READABLE) {
             let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
             let spare = input.spare();
             let room = spare.len();
@@ -232,8 +233,12 @@ impl Driver for ReadinessDriver {
                 return Poll::Ready(Err(io::ErrorKind::StorageFull.into()));
             }
             let received = rustix::net::recv(fd, spare, RecvFlags::empty());
-            if let Poll::Ready(result) = self.note_received(slot, received, room) {
-                return Poll::Ready(result.inspect(|&count| input.received(count)));
+            match self.note_received(slot, received, room) {
+                Poll::Ready(result) => {
+                    return Poll::Ready(result.inspect(|&count| input.received(count)));
+                }
+                Poll::Pending if last => return Poll::Ready(Err(Errno::AGAIN.into())),
+                Poll::Pending => {}
             }
         }
         self.wait_for(key, slot, Interest::READABLE)
@@ -300,11 +305,6 @@ impl Driver for ReadinessDriver {
             }
         }
         Poll::Ready(Ok(0))
-    }
-
-    fn look_once_more(&mut self, slot: &mut Slot) {
-        slot.ready |= Ready::READABLE;
-        slot.flags |= Flags::GUESSED;
     }
 
     fn turn(

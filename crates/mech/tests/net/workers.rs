@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::sync::mpsc;
 
+use mech::dispatch::Options;
 use mech::net::{AcceptBatch, Body, NetOptions};
 
 use crate::{CRAMPED, PATIENCE, Worker, echo, on_every_mechanism};
@@ -46,40 +47,32 @@ fn a_stop_lets_a_transfer_under_way_finish() {
     });
 }
 
-/// What was sent before the stop is answered, even on a connection that the
-/// worker has not accepted yet.
+/// What was sent before the stop is answered, even on connections that the
+/// worker has not accepted yet, and however many they are.
 #[test]
 fn a_stop_serves_what_had_arrived() {
     on_every_mechanism(|mechanism| {
-        let (block, blocked) = mpsc::channel::<()>();
-        let (tell, busy) = mpsc::channel();
-        let blocked = std::sync::Arc::new(std::sync::Mutex::new(blocked));
-        let worker = Worker::start(NetOptions::new(mechanism), AcceptBatch::All, move |conn| {
-            let (blocked, tell) = (std::sync::Arc::clone(&blocked), tell.clone());
-            async move {
-                let first = conn.fill_idle().await;
-                if first.is_ok_and(|count| count == 1) {
-                    // Holds the whole worker.
-                    tell.send(()).unwrap();
-                    blocked.lock().unwrap().recv().unwrap();
-                }
-                conn.io(|io| {
-                    io.output.extend_from_slice(io.input);
-                    (io.input.len(), ())
-                });
-                conn.send(Body::None, None).await.unwrap();
+        for dispatch in [Options::default(), CRAMPED] {
+            let options = NetOptions { dispatch, ..NetOptions::new(mechanism) };
+            let held = Held::start(options);
+            let mut streams: Vec<_> = (0..40).map(|_| held.worker.connect()).collect();
+            for stream in &mut streams {
+                stream.write_all(b"early").unwrap();
+                stream.read_exact(&mut [0; 5]).unwrap();
             }
-        });
-        let mut holder = worker.connect();
-        holder.write_all(b"1").unwrap();
-        busy.recv_timeout(PATIENCE).unwrap();
-        let mut late = worker.connect();
-        late.write_all(b"late").unwrap();
-        worker.remote.stop().unwrap();
-        block.send(()).unwrap();
-        let mut back = Vec::new();
-        late.read_to_end(&mut back).unwrap();
-        assert_eq!(back, b"late");
+            let release = held.hold();
+            streams.extend((0..60).map(|_| held.worker.connect()));
+            for (number, stream) in streams.iter_mut().enumerate() {
+                stream.write_all(format!("late {number}").as_bytes()).unwrap();
+            }
+            held.worker.remote.stop().unwrap();
+            release.send(()).unwrap();
+            for (number, stream) in streams.iter_mut().enumerate() {
+                let mut back = String::new();
+                stream.read_to_string(&mut back).unwrap();
+                assert_eq!(back, format!("late {number}"));
+            }
+        }
     });
 }
 
