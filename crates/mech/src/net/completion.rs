@@ -1,12 +1,12 @@
 //! The net contract over completions: io_uring does the transfers.
 //!
-//! A connection has one multishot receive armed for as long as it lives. What it
-//! receives is copied from the kernel's provided buffer to the connection's own
-//! as soon as it is reported, so that no connection can keep the buffers that
-//! all share; one that sends faster than its coroutine asks is not received from
-//! until that has caught up. A send is one request with `MSG_WAITALL`. Requests
-//! are queued and submitted together by the turn's one io_uring_enter(2), which
-//! also waits.
+//! A connection has one receive armed for as long as it lives, a multishot one
+//! from the second on. What it receives is copied from the kernel's provided
+//! buffer to the connection's own as soon as it is reported, so that no
+//! connection can keep the buffers that all share; one that sends faster than
+//! its coroutine asks is not received from until that has caught up. A send is
+//! one request with `MSG_WAITALL`. Requests are queued and submitted together by
+//! the turn's one io_uring_enter(2), which also waits.
 //!
 //! A multishot request ends when the kernel is out of buffers or of room for
 //! completions, and before a stop when it is cancelled, so that what it has taken
@@ -226,7 +226,7 @@ impl CompletionDriver {
         let state = self.states.get(key.slot as usize).copied().unwrap_or(IDLE);
         let ours = alive && (state.receive == id || state.send == id);
         match work {
-            Work::Receive => {
+            Work::ReceiveOnce | Work::Receive => {
                 let slot = if ours { slots.get_mut(key.slot as usize) } else { None };
                 self.receive_completed(key.slot, slot, pool, completion);
             }
@@ -355,7 +355,8 @@ impl Driver for CompletionDriver {
         }
         self.states[index] = IDLE;
         match origin {
-            Origin::Accepted | Origin::AcceptedWithData => self.arm(key, slot, Work::Receive),
+            // A connection for one request then ends with nothing to cancel.
+            Origin::Accepted | Origin::AcceptedWithData => self.arm(key, slot, Work::ReceiveOnce),
             Origin::Connecting | Origin::Foreign => Ok(()),
             Origin::Listening => {
                 self.accepted.push((key.slot, VecDeque::new()));

@@ -38,6 +38,8 @@ const CANCEL_WAIT: Duration = Duration::from_millis(10);
 /// What a request does, and what it works on.
 pub(super) enum Work {
     Free,
+    /// One receive, into a provided buffer.
+    ReceiveOnce,
     /// Multishot, as the accept is.
     Receive,
     Accept,
@@ -79,6 +81,11 @@ impl Work {
         let poll = |events: i16| opcode::PollAdd::new(fd, events as u32);
         match self {
             Work::Free => opcode::Nop::new().build(),
+            // No more than the buffer holds.
+            Work::ReceiveOnce => opcode::Recv::new(fd, std::ptr::null_mut(), 0)
+                .buf_group(GROUP)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT),
             Work::Receive => opcode::RecvMulti::new(fd, GROUP).build(),
             Work::Accept => {
                 opcode::AcceptMulti::new(fd).flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC).build()
