@@ -142,7 +142,7 @@ fn echo(bencher: Bencher<'_, '_>, name: &str) {
             let mut executor = Executor::new(&net, Duration::ZERO);
             let listener = Listener::open(&net, socket).expect("a socket can be attached");
             executor.listen(listener, |listener| async {
-                listener.run(AcceptBatch::All, |_| {}).await.expect("it is a listening socket");
+                listener.run(AcceptBatch::All, |_| false).await.expect("it is a listening socket");
             });
             tell.send(net.remote()).expect("somebody waits");
             executor.run(send_back).expect("it can wait");
