@@ -241,6 +241,9 @@ impl Driver for ReadinessDriver {
                 Poll::Pending => {}
             }
         }
+        if self.attach_late(key, slot, Interest::READABLE)? {
+            return self.poll_fill(key, slot, input, last);
+        }
         self.wait_for(key, slot, Interest::READABLE)
     }
 
@@ -253,21 +256,22 @@ impl Driver for ReadinessDriver {
         _input: &mut Input,
         most: usize,
     ) -> Poll<io::Result<usize>> {
-        if slot.ready.contains(Ready::READABLE) {
-            let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
-            if self.skipped.is_empty() {
-                self.skipped = vec![0; SKIPPED_AT_ONCE];
+        loop {
+            if slot.ready.contains(Ready::READABLE) {
+                let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
+                if self.skipped.is_empty() {
+                    self.skipped = vec![0; SKIPPED_AT_ONCE];
+                }
+                let room = most.min(SKIPPED_AT_ONCE);
+                let received = rustix::net::recv(fd, &mut self.skipped[..room], RecvFlags::TRUNC);
+                if let Poll::Ready(result) = self.note_received(slot, received, room) {
+                    return Poll::Ready(result);
+                }
             }
-            let room = most.min(SKIPPED_AT_ONCE);
-            let received = rustix::net::recv(fd, &mut self.skipped[..room], RecvFlags::TRUNC);
-            if let Poll::Ready(result) = self.note_received(slot, received, room) {
-                return Poll::Ready(result);
+            if !self.attach_late(key, slot, Interest::READABLE)? {
+                return self.wait_for(key, slot, Interest::READABLE);
             }
         }
-        if self.attach_late(key, slot, Interest::READABLE)? {
-            return self.poll_fill(key, slot, input);
-        }
-        self.wait_for(key, slot, Interest::READABLE)
     }
 
     fn poll_flush(
