@@ -1,17 +1,25 @@
 //! Against a server that fails in every way, alone and mixed, the generator's account is what the
 //! server's log says.
 
+use std::path::Path;
+use std::sync::LazyLock;
+
 use rustix::process::Signal;
 
 use crate::run::{Run, Running, load};
 use crate::server::Server;
-use crate::truth::{Account, FAULTS, Fault, drawn, faulty};
+use crate::truth::{Account, BODY, FAULTS, Fault, drawn, faulty};
+
+/// A file with the body that replies should have, as a flag.
+static VERIFY: LazyLock<String> = LazyLock::new(|| {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("right-body");
+    std::fs::write(&file, "x".repeat(BODY)).unwrap();
+    format!("--verify={}", file.display())
+});
 
 /// Flags that make every fault one. The time-out is far from what a busy machine does to a reply.
-const STRICT: [&str; 4] = ["--expect-size", "100", "--timeout", "1s"];
-
-fn strict(server: &Server, more: &[&str]) -> Run {
-    load(&[&[&server.url()[..]], &STRICT[..], more].concat())
+fn strict<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&[url, "--expect-size", "100", "--timeout", "1s", &VERIFY], more].concat()
 }
 
 #[track_caller]
@@ -26,7 +34,7 @@ fn every_fault_alone_is_counted_for_what_it_is() {
     for fault in FAULTS {
         let server = faulty(&[fault], 0);
         let requests = if fault == Fault::Silence { "8" } else { "60" };
-        let run = strict(&server, &["-c", "8", "-n", requests]);
+        let run = load(&strict(&server.url(), &["-c", "8", "-n", requests]));
         assert_eq!(run.number("/requests"), requests.parse::<u64>().unwrap());
         agree(&run, server, &[fault], 0);
     }
@@ -45,7 +53,7 @@ fn mixed_faults_are_counted_for_what_they_are() {
     ];
     let run = |seed: usize, more: &[&str]| {
         let server = faulty(&FAULTS, seed as u64);
-        let run = strict(&server, more);
+        let run = load(&strict(&server.url(), more));
         agree(&run, server, &FAULTS, seed as u64);
         if more.contains(&"-n") {
             let scheduled = run.number("/requests") + run.json["unsent"].as_u64().unwrap_or(0);
@@ -63,10 +71,10 @@ fn mixed_faults_are_counted_for_what_they_are() {
 #[test]
 fn mixed_faults_among_requests_that_are_sent_together_are_counted_for_what_they_are() {
     // Those that end the connection end the requests behind them, which nobody may have read.
-    let faults = [Fault::None, Fault::Unavailable, Fault::Dripped, Fault::Short];
+    let faults = [Fault::None, Fault::Unavailable, Fault::Dripped, Fault::Short, Fault::WrongByte];
     for more in [&["--pipeline", "4"][..], &["--pipeline", "7", "--rate", "2000"]] {
         let server = faulty(&faults, 8);
-        let run = strict(&server, &[&["-c", "3", "-n", "300"], more].concat());
+        let run = load(&strict(&server.url(), &[&["-c", "3", "-n", "300"], more].concat()));
         agree(&run, server, &faults, 8);
     }
 }
@@ -81,7 +89,8 @@ fn every_mechanism_counts_mixed_faults_alike() {
             continue;
         }
         let server = faulty(faults, 6);
-        let run = strict(&server, &["-c", "8", "-n", "200", "--dispatch", mechanism.name]);
+        let more = ["-c", "8", "-n", "200", "--dispatch", mechanism.name];
+        let run = load(&strict(&server.url(), &more));
         agree(&run, server, faults, 6);
     }
 }
@@ -90,8 +99,7 @@ fn every_mechanism_counts_mixed_faults_alike() {
 fn an_interruption_loses_nothing_that_was_counted() {
     let server = faulty(&FAULTS, 7);
     let url = server.url();
-    let arguments = [&[&url[..], "-c", "16", "-t", "2", "-d", "1h"], &STRICT[..]].concat();
-    let running = Running::start(&arguments);
+    let running = Running::start(&strict(&url, &["-c", "16", "-t", "2", "-d", "1h"]));
     server.wait_for_requests(200);
     running.signal(Signal::INT);
     let run = running.finish();

@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     Close,
     /// A whole one in four pieces, one of them within the head.
     Dripped,
+    /// A whole one with one wrong byte in its body.
+    WrongByte,
     /// A body that is shorter than expected, and a head that says so.
     Short,
     /// A close in the middle of the head.
@@ -40,11 +42,12 @@ pub(crate) enum Fault {
     Silence,
 }
 
-pub(crate) const FAULTS: [Fault; 11] = [
+pub(crate) const FAULTS: [Fault; 12] = [
     Fault::None,
     Fault::Unavailable,
     Fault::Close,
     Fault::Dripped,
+    Fault::WrongByte,
     Fault::Short,
     Fault::CutHead,
     Fault::CutBody,
@@ -78,6 +81,10 @@ impl Fault {
                 let pieces = cuts.windows(2).map(|cut| whole[cut[0]..cut[1]].to_string());
                 Action::Drip(Duration::from_millis(1), pieces.collect())
             }
+            Fault::WrongByte => {
+                let (right, wrong) = whole.split_at(head + CUT);
+                Action::Reply(format!("{right}y{}", &wrong[1..]))
+            }
             Fault::Short => Action::Reply(reply("200 OK", CUT)),
             Fault::CutHead => Action::ReplyAndClose(whole[..head / 2].to_string()),
             Fault::CutBody => Action::ReplyAndClose(whole[..head + CUT].to_string()),
@@ -93,6 +100,7 @@ impl Fault {
         match self {
             Fault::None | Fault::Close | Fault::Dripped => End::Status("200"),
             Fault::Unavailable => End::Status("503"),
+            Fault::WrongByte => End::Error("bad_body"),
             Fault::Short => End::Error("bad_length"),
             Fault::CutHead | Fault::CutBody => End::Error("truncated"),
             Fault::Reset | Fault::ResetBody => End::Error("reset"),
@@ -105,7 +113,7 @@ impl Fault {
     fn bytes(self) -> (u64, u64) {
         let whole = (reply("200 OK", BODY).len() - BODY) as u64;
         match self {
-            Fault::None | Fault::Dripped => (whole, BODY as u64),
+            Fault::None | Fault::Dripped | Fault::WrongByte => (whole, BODY as u64),
             Fault::Unavailable => (whole + "Service Unavailable".len() as u64 - 2, BODY as u64),
             Fault::Close => ((closing().len() - BODY) as u64, BODY as u64),
             // Its length has one digit less.
