@@ -50,6 +50,7 @@ fn mixed_faults_are_counted_for_what_they_are() {
         &["-n", "200", "--connection-rate", "200", "--calls-per-connection", "3"],
         &["-c", "16", "-n", "200", "--burst", "3", "--think-time", "exp:5ms", "--idle", "5"],
         &["-c", "16", "-d", "1500ms"],
+        &["-c", "16", "-n", "200", "--read-rate", "1000000"],
     ];
     let run = |seed: usize, more: &[&str]| {
         let server = faulty(&FAULTS, seed as u64);
@@ -97,17 +98,30 @@ fn every_mechanism_counts_mixed_faults_alike() {
 
 #[test]
 fn an_interruption_loses_nothing_that_was_counted() {
-    let server = faulty(&FAULTS, 7);
-    let url = server.url();
-    let running = Running::start(&strict(&url, &["-c", "16", "-t", "2", "-d", "1h"]));
-    server.wait_for_requests(200);
-    running.signal(Signal::INT);
-    let run = running.finish();
-    assert_eq!(run.status, Some(1), "{}", run.stderr);
-    assert!(run.json["warnings"].to_string().contains("interrupted"), "{}", run.json);
-    let (log, connections) = server.log();
-    let happened = Account::of_log(&log, connections, |number| drawn(&FAULTS, 7, number));
-    let said = Account::of_run(&run);
-    // Every request and connection is there; some of the answers were still on their way.
-    said.is_part_of(&happened, run.number("/in_flight"));
+    let runs = [
+        &["-c", "16", "-t", "2"][..],
+        &["-c", "40", "--rate", "400"],
+        &["-c", "40", "--connection-rate", "200", "--calls-per-connection", "3"],
+        &["-c", "16", "--read-rate", "1000000"],
+    ];
+    let run = |seed: usize, more: &[&str]| {
+        let server = faulty(&FAULTS, seed as u64);
+        let url = server.url();
+        let running = Running::start(&strict(&url, &[&["-d", "1h"], more].concat()));
+        server.wait_for_requests(200);
+        running.signal(Signal::INT);
+        let run = running.finish();
+        assert_eq!(run.status, Some(1), "{}", run.stderr);
+        assert!(run.json["warnings"].to_string().contains("interrupted"), "{}", run.json);
+        let (log, connections) = server.log();
+        let happened =
+            Account::of_log(&log, connections, |number| drawn(&FAULTS, seed as u64, number));
+        // Every request and connection is there; some of the answers were still on their way.
+        Account::of_run(&run).is_part_of(&happened, run.number("/in_flight"));
+    };
+    std::thread::scope(|scope| {
+        for (seed, more) in runs.into_iter().enumerate() {
+            scope.spawn(move || run(seed, more));
+        }
+    });
 }
