@@ -56,6 +56,14 @@ pub fn thread_run_delay() -> Option<Duration> {
     Some(Duration::from_nanos(nanoseconds))
 }
 
+/// The time on `CLOCK_MONOTONIC`, which [`std::time::Instant`] reads too, since a moment that is the
+/// same for all processes (clock_gettime(2)).
+#[must_use]
+pub fn monotonic_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// Makes the calling thread's waits end when they should: by default the kernel
 /// may add up to 50 µs to each (PR_SET_TIMERSLACK(2const)), to wake for several
 /// at once.
@@ -261,6 +269,16 @@ mod tests {
             (first, other.join().unwrap())
         });
         assert!(first + second >= Duration::from_millis(20), "{first:?} {second:?}");
+    }
+
+    #[test]
+    fn the_clock_of_all_processes_never_goes_back() {
+        let here = monotonic_time();
+        // Seconds since the boot, in a process of its own.
+        let output = shell("cut -d' ' -f1 /proc/uptime").output().unwrap();
+        let there: f64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+        assert!(here > Duration::ZERO && monotonic_time() >= here);
+        assert!(there + 0.01 >= here.as_secs_f64(), "{there} {here:?}");
     }
 
     #[test]

@@ -111,6 +111,8 @@ impl Args {
             read_rate: None,
             pin: false,
             threads: 1,
+            processes: 1,
+            process: None,
             mechanism: self.dispatch.usable()?,
             seed: 1,
         })

@@ -13,10 +13,11 @@ use super::teller::{Files, Teller};
 use super::what::{Chosen, What};
 use crate::error::UsageError;
 use crate::load::plan::Options;
+use crate::load::processes::Reporter;
 use crate::load::progress::Progress;
 use crate::load::result::LoadResult;
 use crate::load::shape::{Arrivals, Manner, Rate, Schedule, Think, Unit};
-use crate::load::{self, print_summary};
+use crate::load::{self, merge, print_summary};
 
 /// More than a machine can have descriptors for, so that a typing error ends before it takes memory.
 pub(super) const MOST_CONNECTIONS: i64 = 4_000_000;
@@ -112,6 +113,19 @@ pub(super) struct Args {
     /// Keep each thread on a processor of its own
     #[arg(long)]
     pin: bool,
+    /// Processes that do so, each with its --threads and its share of the connections: for more
+    /// connections than one process may have descriptors
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
+    processes: u32,
+
+    /// Which of the --processes this is
+    #[arg(long, hide = true)]
+    process: Option<u32>,
+
+    /// Join the results of several generators, as --json has written them, and send nothing
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "urls")]
+    merge: Vec<PathBuf>,
 
     #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,
           help = format!("How a thread waits: {}", mechanism_names()))]
@@ -151,11 +165,21 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
             .map_err(|error| UsageError::new(format!("--json {}: {error}", file.display())))?;
     }
     let files = args.files.clone();
-    let options = args.options()?;
-    let mut teller = Teller::new(&files, Progress::new(options.duration, options.requests))?;
-    (teller.events, teller.lockstep) = (events, lockstep);
-    let result = load::run(options, &mut teller)?;
-    teller.end(&result)?;
+    if args.process.is_some() {
+        let mut reporter = Reporter::new();
+        let result = load::run(args.options()?, &mut reporter)?;
+        return Ok(reporter.end(&result)?);
+    }
+    let result = if args.merge.is_empty() {
+        let options = args.options()?;
+        let mut teller = Teller::new(&files, Progress::new(options.duration, options.requests))?;
+        (teller.events, teller.lockstep) = (events, lockstep);
+        let result = load::run(options, &mut teller)?;
+        teller.end(&result)?;
+        result
+    } else {
+        join(&args.merge)?
+    };
     if let Some(file) = &json {
         write_json(&result, file)?;
     }
@@ -168,6 +192,18 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         None => Ok(()),
         Some(failure) => anyhow::bail!(failure),
     }
+}
+
+fn join(files: &[PathBuf]) -> anyhow::Result<LoadResult> {
+    let fault = |fault: String| UsageError::new(format!("--merge: {fault}"));
+    let read = |file: &PathBuf| {
+        let name = file.display().to_string();
+        let text = std::fs::read(file).map_err(|error| fault(format!("{name}: {error}")))?;
+        let result = merge::parse(&text).map_err(|error| fault(format!("{name}: {error}")))?;
+        Ok((name, result))
+    };
+    let results: Result<_, UsageError> = files.iter().map(read).collect();
+    Ok(merge::merge(results?).map_err(fault)?)
 }
 
 impl Args {
@@ -213,6 +249,8 @@ impl Args {
             read_rate: self.read_rate,
             pin: self.pin,
             threads: self.threads,
+            processes: self.processes,
+            process: self.process,
             mechanism: self.dispatch.usable()?,
             seed: self.seed,
         })

@@ -15,7 +15,7 @@ use crate::load::urls;
 #[derive(Debug, clap::Args)]
 pub(super) struct What {
     /// What to ask for, http://HOST:PORT/PATH; with several servers, each gets its connections
-    #[arg(required_unless_present_any = ["list"], value_name = "URL")]
+    #[arg(required_unless_present_any = ["list", "merge"], value_name = "URL")]
     urls: Vec<String>,
 
     /// Ask for the URLs of a file, one a line, which may have a weight behind it

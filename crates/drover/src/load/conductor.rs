@@ -19,7 +19,6 @@ use super::pauses::{self, Watched};
 use super::phases::{self, Outcome, Window};
 use super::plan::Plan;
 use super::seconds::{Differences, SECOND, Second, Sum};
-use super::shape::Share;
 
 /// The time between the opening of the last connection and the beginning of the window: enough for
 /// every worker to hear of it, and for a reader of the events to take its own measurements.
@@ -166,7 +165,7 @@ pub(super) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
             .map(|worker| {
                 let desk =
                     Desk { baton: &baton, reports: reports.clone(), worker: worker as usize };
-                let share = Share { worker, workers: plan.threads };
+                let share = plan.share(worker);
                 scope.spawn(move || {
                     let outcome = phases::run(plan, share, &desk);
                     desk.tell(Report::Ended);

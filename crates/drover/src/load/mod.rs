@@ -15,13 +15,16 @@ mod conductor;
 pub mod csv;
 mod exchange;
 pub mod hdr;
+mod histograms;
 mod hold;
 mod listener;
+pub mod merge;
 pub mod order;
 mod origin;
 mod pauses;
 mod phases;
 pub mod plan;
+pub mod processes;
 pub mod progress;
 mod reader;
 pub mod request;
@@ -50,6 +53,9 @@ pub use summary::print as print_summary;
 /// what the kernel or the listener says.
 pub fn run(options: Options, listener: &mut dyn Listener) -> anyhow::Result<LoadResult> {
     let plan = Plan::new(options)?;
+    if plan.processes > 1 && plan.process.is_none() {
+        return processes::conduct(&plan, listener);
+    }
     let start = SystemTime::now();
     let run = conductor::conduct(&plan, listener)?;
     Ok(LoadResult::new(&plan, start, run))

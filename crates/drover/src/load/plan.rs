@@ -62,6 +62,10 @@ pub struct Options {
     pub threads: u32,
     /// Whether each thread stays on a processor of its own.
     pub pin: bool,
+    /// How many processes do that, each with its share of the connections.
+    pub processes: u32,
+    /// Which of them this is, from 0; `None`: the one that starts them, or the only one.
+    pub process: Option<u32>,
     /// The dispatch mechanism.
     pub mechanism: &'static Mechanism,
     /// Seeds what is random: arrivals, rests, and the order in which connections are used first.
@@ -101,15 +105,21 @@ impl Plan {
             options.manner.calls.get_or_insert(1);
         }
         let total = options.connections.saturating_add(options.idle);
-        if options.threads > options.connections.max(options.idle) {
+        let workers = options.threads.saturating_mul(options.processes);
+        if workers > options.connections.max(options.idle) {
+            let (flag, of) = match options.processes {
+                1 => ("--threads", String::new()),
+                processes => ("--processes", format!(" of {processes} processes")),
+            };
             return Err(UsageError::new(format!(
-                "--threads: {} threads have too few connections with --connections {}: \
+                "{flag}: {workers} threads{of} have too few connections with --connections {}: \
                  each needs one",
-                options.threads, options.connections
+                options.connections
             ))
             .into());
         }
-        let mut forebodings = Vec::from_iter(too_few_descriptors(total, options.threads)?);
+        let own = total.div_ceil(options.processes);
+        let mut forebodings = Vec::from_iter(too_few_descriptors(own, options.threads)?);
         let mut origins = Origins::new(&options.asked, &options.order, options.unix.as_deref())?;
         let churn = options.manner.calls.is_some();
         let ports = options.sources.ports_each();
@@ -128,8 +138,24 @@ impl Plan {
         if let Some(body) = &options.expect_body {
             origins.expect_body(body_hash(body));
         }
-        let processors = if options.pin { processors(options.threads)? } else { Vec::new() };
+        let processors = if options.pin { processors(workers)? } else { Vec::new() };
         Ok(Plan { options, origins, processors, forebodings })
+    }
+
+    /// The share of a thread of this process in the load of all.
+    pub(super) fn share(&self, thread: u32) -> Share {
+        match self.process {
+            None => Share { worker: thread, workers: self.threads },
+            Some(process) => Share {
+                worker: process * self.threads + thread,
+                workers: self.processes * self.threads,
+            },
+        }
+    }
+
+    /// This process's part of `total` things.
+    pub(super) fn part(&self, total: u32) -> u64 {
+        (0..self.threads).map(|thread| self.share(thread).of(total.into())).sum()
     }
 
     /// Whether all connections are opened before the window begins.
@@ -155,7 +181,11 @@ impl Plan {
     /// Requests per second that the schedule asks for in the first `window` seconds.
     pub(super) fn offered_rate(&self, window: f64) -> Option<f64> {
         let mean = self.schedule.as_ref()?.rate.mean(self.duration, window);
-        Some(mean * f64::from(self.session_calls().unwrap_or(1)))
+        let part = match self.process {
+            None => 1.0,
+            Some(_) => 1.0 / f64::from(self.processes),
+        };
+        Some(mean * f64::from(self.session_calls().unwrap_or(1)) * part)
     }
 
     /// How many bytes a slow reader takes at a time; `None`: readers are not slow. Pieces are those
@@ -206,8 +236,9 @@ fn too_few_descriptors(connections: u32, workers: u32) -> anyhow::Result<Option<
     let needed = own + u64::from(connections);
     Ok((needed > available).then(|| {
         format!(
-            "{connections} connections need {needed} descriptors and this process may have \
-             {available}: ask for fewer (--connections, --idle), or {remedy}"
+            "{connections} connections need {needed} descriptors and a process may have \
+             {available}: use several (--processes), ask for fewer (--connections, --idle), or \
+             {remedy}"
         )
     }))
 }

@@ -5,20 +5,23 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use base64::Engine;
-use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::account::{Account, Failure, Times};
 use super::conductor::Run;
+use super::histograms::{self, Histograms};
 use super::plan::Plan;
 use super::shape::{Schedule, Unit};
 
+/// The version of the result.
+pub(super) const SCHEMA: &str = "drover.load/1";
+
 /// What a run found.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LoadResult {
     /// `drover.load/1`.
-    pub schema: &'static str,
+    pub schema: String,
     /// The command line.
     pub command: Vec<String>,
     /// The URLs, with a space between them; of many only the first ones.
@@ -74,6 +77,8 @@ pub struct LoadResult {
     pub warnings: Vec<String>,
     /// The latencies in nanoseconds: HdrHistogram V2, compressed, in base64.
     pub histogram: Option<String>,
+    /// The other distributions in the same form.
+    pub histograms: Histograms,
     #[serde(skip)]
     pub(super) interrupted: bool,
     #[serde(skip)]
@@ -81,7 +86,8 @@ pub struct LoadResult {
 }
 
 /// Errors by class; null for those that were not looked for.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ErrorCounts {
     /// The reply was not complete within the time-out.
     pub client_timeout: u64,
@@ -106,7 +112,8 @@ pub struct ErrorCounts {
 }
 
 /// Bytes sent and received.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Bytes {
     /// Of requests.
     pub sent: u64,
@@ -117,7 +124,8 @@ pub struct Bytes {
 }
 
 /// What happened to connections.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ConnectionCounts {
     /// Attempts to connect: opened, failed, or in progress at an interruption.
     pub attempted: u64,
@@ -134,7 +142,8 @@ pub struct ConnectionCounts {
 }
 
 /// A distribution of times, in microseconds.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Distribution {
     /// Median.
     pub p50: f64,
@@ -153,7 +162,8 @@ pub struct Distribution {
 }
 
 /// Replies per second, second by second.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ReplyRate {
     /// In the slowest second.
     pub min: u64,
@@ -168,7 +178,8 @@ pub struct ReplyRate {
 }
 
 /// The generator's own state.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Client {
     /// CPU time of its threads within the window, in seconds.
     pub cpu_s: f64,
@@ -200,7 +211,7 @@ impl LoadResult {
         let seconds = window.as_secs_f64();
         let latency = if open_loop { &account.latency } else { &account.service };
         LoadResult {
-            schema: "drover.load/1",
+            schema: SCHEMA.to_string(),
             command: std::env::args().collect(),
             target: targets(plan),
             start: since_1970(start),
@@ -233,7 +244,7 @@ impl LoadResult {
             connect_us: Distribution::of(&account.connect),
             first_byte_us: Distribution::of(&account.first_byte),
             transfer_us: Distribution::of(&account.transfer),
-            reply_rate: ReplyRate::of(&account.per_second, *window),
+            reply_rate: ReplyRate::in_window(&account.per_second, *window),
             client: Client {
                 cpu_s: cpu.as_secs_f64(),
                 threads: plan.threads,
@@ -244,7 +255,14 @@ impl LoadResult {
                 scheduler_error_us: run.watched.woken_late.map(microseconds),
             },
             warnings: warnings(plan, &run),
-            histogram: (!latency.is_empty()).then(|| export(latency)),
+            histogram: histograms::encode(latency),
+            histograms: Histograms {
+                service: histograms::encode(&account.service),
+                connect: histograms::encode(&account.connect),
+                first_byte: histograms::encode(&account.first_byte),
+                transfer: histograms::encode(&account.transfer),
+                slip: histograms::encode(&account.slip),
+            },
             interrupted: *interrupted,
             setting: setting(plan),
         }
@@ -292,7 +310,7 @@ fn microseconds(time: Duration) -> f64 {
 }
 
 /// The run in a line, for people.
-fn setting(plan: &Plan) -> String {
+pub(super) fn setting(plan: &Plan) -> String {
     let plural = |count: u32| if count == 1 { "" } else { "s" };
     let pace = match &plan.schedule {
         None => "closed loop".to_string(),
@@ -380,9 +398,13 @@ impl Distribution {
 }
 
 impl ReplyRate {
-    fn of(per_second: &[u64], window: Duration) -> Option<ReplyRate> {
+    fn in_window(per_second: &[u64], window: Duration) -> Option<ReplyRate> {
         let mut series = per_second.to_vec();
         series.resize(window.as_secs() as usize, 0);
+        ReplyRate::of(series)
+    }
+
+    pub(super) fn of(series: Vec<u64>) -> Option<ReplyRate> {
         let (&min, &max) = (series.iter().min()?, series.iter().max()?);
         let count = series.len() as f64;
         let avg = series.iter().sum::<u64>() as f64 / count;
@@ -390,13 +412,6 @@ impl ReplyRate {
         let stddev = (series.len() > 1).then(|| (squares / (count - 1.0)).sqrt());
         Some(ReplyRate { min, avg, max, stddev, series })
     }
-}
-
-fn export(times: &Times) -> String {
-    let mut bytes = Vec::new();
-    let written = V2DeflateSerializer::new().serialize(times, &mut bytes);
-    written.expect("memory takes every histogram");
-    base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
 /// What was seen, its likely cause, and what helps.
@@ -487,7 +502,7 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
             connections.failed, connections.attempted
         ),
     );
-    let idle = u64::from(plan.idle);
+    let idle = plan.part(plan.idle);
     warn(
         connections.idle_held < idle,
         format!("{} of {idle} idle connections were held to the end", connections.idle_held),
@@ -504,7 +519,7 @@ mod tests {
     #[test]
     fn no_samples_are_null() {
         assert!(Distribution::of(&times()).is_none());
-        assert!(ReplyRate::of(&[7], Duration::from_millis(999)).is_none());
+        assert!(ReplyRate::in_window(&[7], Duration::from_millis(999)).is_none());
     }
 
     #[test]
@@ -528,20 +543,10 @@ mod tests {
 
     #[test]
     fn the_reply_rate_counts_full_seconds_and_quiet_ones() {
-        let rate = ReplyRate::of(&[4, 8, 0, 9], Duration::from_millis(3500)).unwrap();
+        let rate = ReplyRate::in_window(&[4, 8, 0, 9], Duration::from_millis(3500)).unwrap();
         assert_eq!((rate.min, rate.max, rate.avg), (0, 8, 4.0));
         assert_eq!((rate.stddev, rate.series), (Some(4.0), vec![4, 8, 0]));
-        let quiet = ReplyRate::of(&[], Duration::from_secs(1)).unwrap();
+        let quiet = ReplyRate::in_window(&[], Duration::from_secs(1)).unwrap();
         assert_eq!((quiet.series, quiet.stddev), (vec![0], None));
-    }
-
-    #[test]
-    fn the_exported_histogram_is_the_recorded_one() {
-        let mut times = times();
-        record(&mut times, Duration::from_micros(1234));
-        let bytes = base64::engine::general_purpose::STANDARD.decode(export(&times)).unwrap();
-        let mut reader = hdrhistogram::serialization::Deserializer::new();
-        let read: Times = reader.deserialize(&mut &bytes[..]).unwrap();
-        assert_eq!(read, times);
     }
 }

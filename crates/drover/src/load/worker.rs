@@ -429,6 +429,8 @@ mod tests {
             read_rate: None,
             pin: false,
             threads: 1,
+            processes: 1,
+            process: None,
             mechanism: mech::dispatch::auto().unwrap(),
             seed: 1,
         })

@@ -98,7 +98,7 @@ fn sum(counts: &Value) -> u64 {
 
 /// The sums that the schema promises of every run.
 #[track_caller]
-fn check_sums(json: &Value) {
+pub(crate) fn check_sums(json: &Value) {
     let failed = number(json, "/connections/failed");
     let after_sending = sum(&json["errors"]) - failed;
     let requests = number(json, "/requests");
