@@ -17,6 +17,7 @@ use crate::load::processes::Reporter;
 use crate::load::progress::Progress;
 use crate::load::result::LoadResult;
 use crate::load::shape::{Arrivals, Manner, Rate, Schedule, Think, Unit};
+use crate::load::slo::Objectives;
 use crate::load::{self, merge, print_summary};
 
 /// More than a machine can have descriptors for, so that a typing error ends before it takes memory.
@@ -139,6 +140,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// Fail unless the result meets every objective, as in 'p99<5ms,errors<0.1%': of p50, p90, p99,
+    /// p99.9, max, mean, errors (and replies with a status from 400 on) and rate
+    #[arg(long, value_name = "TERMS")]
+    slo: Option<Objectives>,
+
     #[command(flatten)]
     files: Files,
 
@@ -156,6 +162,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let json = args.json.clone();
     let (events, lockstep) = (args.events, args.lockstep);
+    let objectives = args.slo.clone();
     // A file that cannot be written is known before the run, not after it.
     if let Some(file) = json.as_deref().filter(|file| !is_stdout(file)) {
         std::fs::OpenOptions::new()
@@ -188,9 +195,14 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         print_summary(&result, &mut out)?;
         out.flush()?;
     }
-    match result.failure() {
-        None => Ok(()),
-        Some(failure) => anyhow::bail!(failure),
+    if let Some(failure) = result.failure() {
+        anyhow::bail!(failure);
+    }
+    match objectives.map(|objectives| objectives.violations(&result)) {
+        Some(violations) if !violations.is_empty() => {
+            anyhow::bail!("--slo: violated: {}", violations.join(", "))
+        }
+        _ => Ok(()),
     }
 }
 

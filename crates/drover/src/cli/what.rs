@@ -9,18 +9,29 @@ use crate::load::order::Order;
 use crate::load::request::{Content, Method, Request, parse_field};
 use crate::load::sources::{LocalPorts, SourceList};
 use crate::load::target::Url;
-use crate::load::urls;
+use crate::load::{curl, har, urls};
 
 /// What to ask for.
 #[derive(Debug, clap::Args)]
 pub(super) struct What {
     /// What to ask for, http://HOST:PORT/PATH; with several servers, each gets its connections
-    #[arg(required_unless_present_any = ["list", "merge"], value_name = "URL")]
+    #[arg(required_unless_present_any = ["list", "har", "curl", "merge"], value_name = "URL")]
     urls: Vec<String>,
 
     /// Ask for the URLs of a file, one a line, which may have a weight behind it
     #[arg(long = "urls", value_name = "FILE", conflicts_with = "urls")]
     list: Option<PathBuf>,
+
+    /// Ask for what a browser has recorded: the requests of a HAR file in their order, with their
+    /// methods, header fields and bodies
+    #[arg(long = "from-har", value_name = "FILE", conflicts_with_all = ["urls", "list"])]
+    #[arg(conflicts_with_all = ["method", "fields", "body"])]
+    har: Option<PathBuf>,
+
+    /// Ask for what a browser copies "as cURL": 'curl URL -H …', in quotes
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["urls", "list", "har"])]
+    #[arg(conflicts_with_all = ["method", "fields", "body"])]
+    curl: Option<String>,
 
     /// The order of the URLs: sequential, random (each as likely), weighted (by the weights of
     /// --urls), or zipf[:S] (the URL at place k as likely as 1/k^S; S is 1 by itself)
@@ -99,14 +110,40 @@ impl What {
     /// # Errors
     /// A [`UsageError`] for files that cannot be read and flags that contradict them.
     pub(super) fn choose(self) -> anyhow::Result<Chosen> {
+        if let Some(path) = &self.unix {
+            check_socket(path)?;
+        }
+        let target = self.target.as_ref();
+        let (asked, weights) = match (&self.har, &self.curl) {
+            (Some(file), _) => {
+                let text = fs::read(file).map_err(|error| fault("--from-har", file, &error))?;
+                let requests = har::parse(&text, target);
+                (requests.map_err(|error| fault("--from-har", file, &error))?, None)
+            }
+            (_, Some(command)) => {
+                let request = curl::parse(command, target);
+                (vec![request.map_err(|e| UsageError::new(format!("--curl: {e}")))?], None)
+            }
+            _ => self.written_out()?,
+        };
+        let order = chosen_order(self.order, weights)?;
+        Ok(Chosen {
+            asked,
+            order,
+            unix: self.unix,
+            sources: self.source.with_ports(self.local_ports),
+        })
+    }
+
+    /// Requests for URLs that are all alike.
+    fn written_out(&self) -> Result<(Vec<Request>, Option<Vec<f64>>), UsageError> {
         let target = self.target.as_ref();
         let (urls, weights) = match &self.list {
             Some(file) => {
-                let fault = |fault: &dyn std::fmt::Display| {
-                    UsageError::new(format!("--urls {}: {fault}", file.display()))
-                };
-                let text = fs::read_to_string(file).map_err(|error| fault(&error))?;
-                let list = urls::parse(&text, target).map_err(|error| fault(&error))?;
+                let text =
+                    fs::read_to_string(file).map_err(|error| fault("--urls", file, &error))?;
+                let list = urls::parse(&text, target);
+                let list = list.map_err(|error| fault("--urls", file, &error))?;
                 (list.urls, list.weights)
             }
             None => {
@@ -115,25 +152,20 @@ impl What {
                 (urls.map_err(|fault| UsageError::new(format!("URL: {fault}")))?, None)
             }
         };
-        let order = chosen_order(self.order, weights)?;
         let body = self.body.as_deref().map(read_body).transpose()?.unwrap_or_default();
-        let method = match self.method {
-            Some(method) => method,
+        let method = match &self.method {
+            Some(method) => method.clone(),
             None if body.is_empty() => Method::default(),
             None => "POST".parse().map_err(UsageError::new)?,
         };
-        if let Some(path) = &self.unix {
-            check_socket(path)?;
-        }
-        let content = Arc::new(Content { method, fields: self.fields, body });
+        let content = Arc::new(Content { method, fields: self.fields.clone(), body });
         let request = |url| Request { url, content: Arc::clone(&content) };
-        Ok(Chosen {
-            asked: urls.into_iter().map(request).collect(),
-            order,
-            unix: self.unix,
-            sources: self.source.with_ports(self.local_ports),
-        })
+        Ok((urls.into_iter().map(request).collect(), weights))
     }
+}
+
+fn fault(flag: &str, file: &Path, fault: &dyn std::fmt::Display) -> UsageError {
+    UsageError::new(format!("{flag} {}: {fault}", file.display()))
 }
 
 fn chosen_order(named: Option<Named>, weights: Option<Vec<f64>>) -> Result<Order, UsageError> {

@@ -14,8 +14,8 @@ pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
     writeln!(out)?;
     writeln!(
         out,
-        "  {:<12} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
-        "", "p50", "p90", "p99", "p99.9", "max", "mean"
+        "  {:<12} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "", "p50", "p90", "p99", "p99.9", "max", "mean", "stddev"
     )?;
     if result.offered_rate.is_some() {
         print_times(out, "from schedule", result.latency_us.as_ref())?;
@@ -27,6 +27,7 @@ pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
     writeln!(out)?;
     print_rates(out, result)?;
     print_counts(out, result)?;
+    print_client(out, result)?;
     for warning in &result.warnings {
         writeln!(out, "  warning: {warning}")?;
     }
@@ -36,62 +37,83 @@ pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
 fn print_times(out: &mut impl Write, name: &str, times: Option<&Distribution>) -> io::Result<()> {
     let Some(t) = times else { return Ok(()) };
     write!(out, "  {name:<13}")?;
-    for (index, value) in [t.p50, t.p90, t.p99, t.p99_9, t.max, t.mean].into_iter().enumerate() {
+    let values = [t.p50, t.p90, t.p99, t.p99_9, t.max, t.mean, t.stddev];
+    for (index, value) in values.into_iter().enumerate() {
         write!(out, "{:>width$}", time(value), width = if index == 0 { 10 } else { 11 })?;
     }
     writeln!(out)
 }
 
 fn print_rates(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
-    if let Some(rate) = result.achieved_rate {
-        write!(out, "  {rate:.1} replies/s")?;
-        if let Some(offered) = result.offered_rate {
-            write!(out, " of {offered:.1} scheduled")?;
-        }
-        if let Some(series) = &result.reply_rate {
-            write!(out, " (by second: {} to {})", series.min, series.max)?;
-        }
-        let bytes = (result.bytes.head + result.bytes.body) as f64;
-        writeln!(out, ", {}/s received", size(bytes / result.duration_s))?;
-        let client = &result.client;
-        write!(
-            out,
-            "  {:.1} % of a processor used here",
-            client.cpu_s / result.duration_s * 100.0
-        )?;
-        if let (Some(clock), Some(waits)) = (client.clock_error_us, client.scheduler_error_us) {
-            write!(
-                out,
-                ", where the clock is good to {} and a wait to {}",
-                time(clock),
-                time(waits)
-            )?;
-        }
-        writeln!(out)?;
+    let Some(rate) = result.achieved_rate else { return Ok(()) };
+    write!(out, "  replies/s    {rate:.1}")?;
+    if let Some(offered) = result.offered_rate {
+        write!(out, " of {offered:.1} scheduled")?;
     }
-    Ok(())
+    if let Some(series) = &result.reply_rate {
+        write!(out, ", by second {} to {}", series.min, series.max)?;
+        if let Some(stddev) = series.stddev {
+            write!(out, ", stddev {stddev:.1}")?;
+        }
+    }
+    writeln!(out)?;
+    let per_second = |bytes: u64| size(bytes as f64 / result.duration_s);
+    let bytes = &result.bytes;
+    writeln!(
+        out,
+        "  transfer/s   {} received, {} sent",
+        per_second(bytes.head + bytes.body),
+        per_second(bytes.sent)
+    )
 }
 
 fn print_counts(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
-    write!(out, "  {} requests, {} replies", result.requests, result.replies)?;
+    write!(out, "  requests     {} sent, {} replies", result.requests, result.replies)?;
     for (status, count) in &result.status {
         write!(out, ", {count} with status {status}")?;
     }
-    if result.in_flight > 0 {
-        write!(out, ", {} in flight", result.in_flight)?;
+    for (count, what) in
+        [(result.in_flight, "in flight"), (result.unsent.unwrap_or(0), "due and never sent")]
+    {
+        if count > 0 {
+            write!(out, ", {count} {what}")?;
+        }
     }
     writeln!(out)?;
     let connections = &result.connections;
-    writeln!(
-        out,
-        "  {} connections opened, {} requests on used ones, {} closed by the server",
-        connections.opened, connections.reused, connections.closed_by_peer
-    )?;
-    let errors = result.errors.to_string();
-    if !errors.is_empty() {
-        writeln!(out, "  errors: {errors}")?;
+    write!(out, "  connections  {} opened", connections.opened)?;
+    for (count, what) in [
+        (connections.failed, "failed"),
+        (connections.closed_by_peer, "closed by the server"),
+        (connections.idle_held.unwrap_or(0), "held idle"),
+    ] {
+        if count > 0 {
+            write!(out, ", {count} {what}")?;
+        }
     }
-    Ok(())
+    writeln!(out, "; {} requests on used ones", connections.reused)?;
+    let errors = result.errors.to_string();
+    writeln!(out, "  errors       {}", if errors.is_empty() { "none" } else { &errors })
+}
+
+/// What the generator knows of itself.
+fn print_client(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
+    let client = &result.client;
+    if result.duration_s <= 0.0 {
+        return Ok(());
+    }
+    let used = client.cpu_s / result.duration_s * 100.0;
+    write!(out, "  generator    {used:.1} % of a processor")?;
+    if client.threads > 1 {
+        write!(out, " in {} threads", client.threads)?;
+    }
+    if let Some(slip) = client.slip_p99_us {
+        write!(out, ", late by at most {} for 99 % of its requests", time(slip))?;
+    }
+    if let (Some(clock), Some(waits)) = (client.clock_error_us, client.scheduler_error_us) {
+        write!(out, "; its clock is good to {}, a wait to {}", time(clock), time(waits))?;
+    }
+    writeln!(out)
 }
 
 /// Microseconds with a unit that leaves at most four digits.

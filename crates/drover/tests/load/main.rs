@@ -8,6 +8,7 @@ mod failures;
 mod faults;
 mod honesty;
 mod idle;
+mod people;
 mod processes;
 mod recorder;
 mod run;

@@ -1,0 +1,94 @@
+//! What people bring from elsewhere, and what they want to know: requests of browsers, objectives,
+//! the summary.
+
+use crate::recorder::Recorder;
+use crate::run::{drover, finish, load};
+use crate::usage::refused;
+
+#[test]
+fn a_curl_command_is_sent_as_it_says() {
+    let server = Recorder::start();
+    let command = format!("curl '{}/api' -X PATCH -H 'X: y' --data-raw 'a=\"b\"'", server.url);
+    load(&["--curl", &command, "-n", "3", "-c", "1"]);
+    let requests = server.requests();
+    assert_eq!(requests.len(), 3);
+    assert_eq!((&requests[0].line[..], &requests[0].body[..]), ("PATCH /api", "a=\"b\""));
+    assert!(requests[0].fields.contains(&"X: y".to_string()), "{:?}", requests[0].fields);
+}
+
+#[test]
+fn a_har_is_sent_in_its_order_to_the_target() {
+    let server = Recorder::start();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let har = r#"{"log": {"entries": [
+        {"request": {"method": "GET", "url": "https://a.example/1", "headers": []}},
+        {"request": {"method": "POST", "url": "https://b.example/2", "headers": [],
+         "postData": {"text": "body"}}},
+        {"request": {"method": "HEAD", "url": "https://a.example/3", "headers": []}}]}}"#;
+    std::fs::write(file.path(), har).unwrap();
+    let har = file.path().to_str().unwrap();
+    let run = load(&["--from-har", har, "--target", &server.url, "-n", "6", "-c", "1"]);
+    assert_eq!(run.number("/replies"), 6);
+    let lines: Vec<String> = server.requests().into_iter().map(|r| r.line).collect();
+    assert_eq!(lines[..3], ["GET /1", "POST /2", "HEAD /3"]);
+    assert_eq!(lines[3..], lines[..3]);
+    assert_eq!(server.requests()[1].body, "body");
+}
+
+#[test]
+fn objectives_decide_the_exit_status() {
+    let server = Recorder::start();
+    let with = |terms: &str| load(&[&server.url, "-c", "1", "-n", "20", "--slo", terms]);
+    let met = with("p99<1000s,errors<0.1%,rate>0");
+    assert_eq!(met.status, Some(0), "{}", met.stderr);
+    let violated = with("p50>1000s,errors<0.1%,rate>1e9");
+    assert_eq!(violated.status, Some(1));
+    assert_eq!(violated.stderr.lines().count(), 1, "{}", violated.stderr);
+    for part in ["--slo", "p50>1000s (it is ", "rate>1e9 (it is "] {
+        assert!(violated.stderr.contains(part), "{}", violated.stderr);
+    }
+    assert!(!violated.stderr.contains("errors"), "{}", violated.stderr);
+}
+
+#[test]
+fn objectives_judge_joined_results_too() {
+    let server = Recorder::start();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let made = drover(&["load", &server.url, "-n", "4", "-c", "1", "--json", path]).output();
+    assert!(made.unwrap().status.success());
+    let judged = ["load", "--json", "-", "--merge", path, "--slo", "max<1us"];
+    let run = finish(drover(&judged).output().unwrap());
+    assert_eq!(run.status, Some(1));
+    assert!(run.stderr.contains("max<1us (it is "), "{}", run.stderr);
+}
+
+#[test]
+fn the_summary_has_rates_latencies_status_and_transfer() {
+    let server = Recorder::start();
+    let output = drover(&["load", &server.url, "-n", "20", "-c", "2"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "p99.9",
+        "stddev",
+        "replies/s",
+        "20 sent, 20 replies, 20 with status 200",
+        "received",
+        "2 opened",
+        "errors       none",
+        "generator",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn mistakes_name_the_flag_and_the_remedy() {
+    let url = "http://127.0.0.1:9/";
+    refused(&["load", url, "--slo", "p99<5"], &["--slo", "500us, 5ms or 1s"]);
+    refused(&["load", url, "--slo", "speed>9"], &["--slo", "p99<5ms"]);
+    refused(&["load", "--curl", "curl -F a=b http://a"], &["--curl", "-F is not supported"]);
+    refused(&["load", "--curl", "curl https://127.0.0.1/"], &["--curl", "TLS", "--target"]);
+    refused(&["load", "--from-har", "/no/such/file"], &["--from-har", "No such file"]);
+    refused(&["load", url, "--curl", "curl http://a"], &["--curl", "[URL]"]);
+}
