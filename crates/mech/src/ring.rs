@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use io_uring::types::{SubmitArgs, Timespec};
@@ -138,6 +139,15 @@ impl Ring {
     ) -> io::Result<()> {
         // SAFETY: as the caller promises.
         unsafe { self.ring.submitter().register_buf_ring_with_flags(address, entries, group, 0) }
+    }
+
+    /// Has the kernel write to `eventfd` when [`Ring::wait`] would find a completion.
+    ///
+    /// # Errors
+    /// What io_uring_register(2) says.
+    pub(crate) fn ring_bell(&self, eventfd: BorrowedFd<'_>) -> io::Result<()> {
+        let registered = self.ring.submitter().register_eventfd(eventfd.as_raw_fd());
+        registered.map_err(|error| explain("io_uring_register", error))
     }
 
     /// Takes the next completion that the kernel has posted.

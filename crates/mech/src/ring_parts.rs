@@ -26,6 +26,8 @@ bitflags! {
         const BUFFER_RINGS = 32;
         /// Multishot receive has no flag: it is tried.
         const RECEIVE_MULTISHOT = 64;
+        /// Reads of files without a vector of buffers.
+        const READS = 128;
     }
 }
 
@@ -33,6 +35,7 @@ bitflags! {
 const NAMES: &[(Parts, &str, &str)] = &[
     (Parts::KEEPS_COMPLETIONS, "completions that outlast a full queue", "5.5"),
     (Parts::SOCKETS, "accept, connect, send and receive", "5.6"),
+    (Parts::READS, "reads", "5.6"),
     (Parts::TIMEOUT, "waits with a time-out", "5.11"),
     (Parts::POLL_MULTISHOT, "multishot poll", "5.13"),
     (Parts::SILENCE, "requests without a completion", "5.17"),
@@ -64,7 +67,7 @@ impl Parts {
         offered.set(Parts::TIMEOUT, params.is_feature_ext_arg());
         offered.set(Parts::POLL_MULTISHOT, params.is_feature_resource_tagging());
         offered.set(Parts::SILENCE, params.is_feature_skip_cqe_on_success());
-        if needed.contains(Parts::SOCKETS) {
+        if needed.intersects(Parts::SOCKETS | Parts::READS) {
             let mut probe = Probe::new();
             match ring.submitter().register_probe(&mut probe) {
                 // Before Linux 5.6 there is nothing to be asked.
@@ -75,6 +78,7 @@ impl Parts {
             }
             let supported = SOCKET_REQUESTS.iter().all(|code| probe.is_supported(*code));
             offered.set(Parts::SOCKETS, supported);
+            offered.set(Parts::READS, probe.is_supported(opcode::Read::CODE));
         }
         offered.require(needed)
     }

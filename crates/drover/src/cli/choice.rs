@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail};
 use mech::dispatch::{self, Mechanism};
+use mech::fileio::Backend;
 
 /// A row of one of mech's tables, or `None` for `auto`.
 #[derive(Debug)]
@@ -45,6 +46,18 @@ impl Choice<Mechanism> {
             |other: &&Mechanism| (other.features ^ asked.features).bits().count_ones();
         let nearest = usable().min_by_key(differences).map_or("auto", |mechanism| mechanism.name);
         bail!("--dispatch {} {reason}; the nearest that works here is {nearest}", asked.name)
+    }
+}
+
+impl Choice<Backend> {
+    /// The backend that was asked for, if any.
+    ///
+    /// # Errors
+    /// If this kernel does not offer it: the reason.
+    pub(super) fn usable(self) -> anyhow::Result<Option<&'static Backend>> {
+        let Some(asked) = self.0 else { return Ok(None) };
+        let Err(reason) = asked.probe() else { return Ok(Some(asked)) };
+        bail!("--files {} {reason}; auto works everywhere", asked.name)
     }
 }
 

@@ -83,11 +83,11 @@ impl List {
                 waits_with: mechanism.waits_with,
             }
         };
-        // Both axes need nothing that a kernel with openat2(2) may lack.
+        // It needs nothing that a kernel with openat2(2) may lack.
         let strategy = |&(name, summary): &_| Entry::new(name, summary, None, true);
         let backend = |backend: &&'static fileio::Backend| {
             let auto = fileio::AUTO_TAKES.iter().any(|taken| taken.name == backend.name);
-            Entry::new(backend.name, backend.summary, None, auto)
+            Entry::new(backend.name, backend.summary, backend.probe().err(), auto)
         };
         List {
             schema: "drover.mechanisms/1",

@@ -142,7 +142,7 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
         dispatch: dispatch_options(mechanism, &args.overflow)?,
         accept_batch: args.accept_batch,
         defer_accept: args.defer_accept == "on",
-        files: args.files.0,
+        files: args.files.usable()?,
         file_options: fileio::Options::new(args.read_ahead, args.read_threads.into()),
         cache: args.cache,
         revalidate: args.revalidate,

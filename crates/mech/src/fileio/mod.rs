@@ -28,6 +28,7 @@ mod results;
 mod sendfile;
 mod splice;
 mod threads;
+mod uring;
 mod writev;
 
 pub use pool::ReadPool;
@@ -145,6 +146,22 @@ impl Backend {
     pub fn open(&self, options: &Options, waker: &Arc<Waker>) -> Opened {
         (self.open)(options, waker)
     }
+
+    /// Whether this kernel offers it: tries, on a thread of its own, which alone a ring that has
+    /// been closed then disturbs.
+    ///
+    /// # Errors
+    /// The reason why not, in words for people.
+    pub fn probe(&self) -> Result<(), String> {
+        let trial = || {
+            let waker = Arc::new(Waker::eventfd()?);
+            self.open(&Options::new(1, 1), &waker).map(drop)
+        };
+        let tried = std::thread::scope(|scope| scope.spawn(trial).join());
+        tried
+            .unwrap_or_else(|_| Err(io::Error::other("the trial panicked")))
+            .map_err(|error| format!("cannot be set up: {error}"))
+    }
 }
 
 impl std::fmt::Debug for Backend {
@@ -162,6 +179,7 @@ pub static ALL: &[&Backend] = &[
     &threads::THREADS,
     &posix_aio::POSIX_AIO,
     &linux_aio::LINUX_AIO,
+    &uring::URING,
 ];
 
 /// The backend with that name.
