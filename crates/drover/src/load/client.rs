@@ -154,6 +154,8 @@ pub(super) struct Client<'c, 'n> {
     pub(super) calls: u32,
     /// Those that are sent with the next one, behind it and before its reply.
     pub(super) behind: Vec<Call>,
+    /// The last body was long, and so may the next be.
+    pub(super) long: bool,
     /// The end of the last request, while nothing has happened since.
     pub(super) now: Option<Instant>,
     rest: Duration,
@@ -168,6 +170,7 @@ impl<'c, 'n> Client<'c, 'n> {
             seat,
             calls: 0,
             behind: Vec::new(),
+            long: false,
             now: None,
             rest: FIRST_REST,
             failing_since: None,

@@ -18,6 +18,12 @@ use super::client::{Client, Link};
 use super::reader::Reader;
 use super::worker::Ticket;
 
+/// A body of so many bytes is long: it is worth a receive of its own that copies nothing.
+const LONG: u64 = 16 * 1024;
+
+/// Room for a head whose body is expected to be long: nearly all fit.
+const HEAD_ROOM: usize = 1024;
+
 /// One request of those that are sent together.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
@@ -97,6 +103,7 @@ impl Client<'_, '_> {
             let received = match skippable {
                 _ if std::mem::take(&mut here) => Ok(conn.input_len()),
                 Some(left) => conn.skip(self.skip_at_once(left, last)).await,
+                None if self.long && reader.head_len == 0 => conn.fill_some(HEAD_ROOM).await,
                 None => conn.fill().await,
             };
             let received = received.map_err(|error| Failure::of_transfer(&error))?;
@@ -162,6 +169,7 @@ impl Client<'_, '_> {
         let mut account = worker.account.borrow_mut();
         account.head_bytes += reader.head_len;
         account.body_bytes += reader.body_len;
+        self.long = reader.body_len >= LONG && !worker.plan.verify;
         let times = match received {
             Ok(times) => times,
             Err(failure) => {

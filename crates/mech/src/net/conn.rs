@@ -65,6 +65,23 @@ impl<'n> Conn<'n> {
         self.poll_fill_or_end(false)
     }
 
+    /// [`Conn::fill`] with up to `most` bytes, at least 1; over a completion
+    /// mechanism, with what has arrived.
+    ///
+    /// # Errors
+    /// As [`Conn::fill`].
+    pub async fn fill_some(&self, most: usize) -> io::Result<usize> {
+        poll_fn(|_| {
+            self.poll_receive(|driver, key, slot, input| {
+                input.limit_room(most);
+                let polled = driver.poll_fill(key, slot, input, false);
+                input.limit_room(usize::MAX);
+                polled
+            })
+        })
+        .await
+    }
+
     /// `last`: see [`super::driver`].
     fn poll_fill_or_end(&self, last: bool) -> Poll<io::Result<usize>> {
         self.poll_receive(|driver, key, slot, input| driver.poll_fill(key, slot, input, last))
