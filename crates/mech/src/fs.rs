@@ -182,6 +182,56 @@ impl Root {
     }
 }
 
+/// How many pages of the file's `len` bytes from `offset` on are in the page cache, by cachestat(2)
+/// (Linux 6.5). A page whose read is still under way counts too.
+///
+/// # Errors
+/// `ENOSYS` when the kernel is older; `EOPNOTSUPP` for files without page cache.
+pub fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<u64> {
+    /// One number on every architecture.
+    const SYS_CACHESTAT: libc::c_long = 451;
+    let range = [offset, len];
+    // cached, dirty, under write-back, evicted, recently evicted
+    let mut pages = [0u64; 5];
+    // SAFETY: both arrays have the layout of the call's structures, and outlive it.
+    crate::sys::syscall!(syscall(
+        SYS_CACHESTAT,
+        file.as_raw_fd(),
+        range.as_ptr(),
+        pages.as_mut_ptr(),
+        0,
+    ))?;
+    Ok(pages[0])
+}
+
+/// Opens a file for reads past the page cache (`O_DIRECT`): buffers, offsets and lengths have to be
+/// multiples of the disk's blocks, 4096 bytes at most.
+///
+/// # Errors
+/// `EINVAL` when the file system cannot do that; otherwise as open(2).
+pub fn open_direct(path: &Path) -> io::Result<std::fs::File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+/// The bytes that an ordinary user may still write to the file system of `path`: statvfs(3).
+///
+/// # Errors
+/// What the kernel says.
+pub fn free_space(path: &Path) -> io::Result<u64> {
+    let found = rustix::fs::statvfs(path)?;
+    Ok(found.f_bavail * found.f_frsize)
+}
+
+/// Drops the file's clean pages from the page cache, as far as nobody is using them:
+/// posix_fadvise(2) with `DONTNEED`. Bytes that were not written to the disk yet (fsync(2)) stay.
+///
+/// # Errors
+/// What the kernel says.
+pub fn drop_cached_pages(file: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
+}
+
 /// Appends the `len` bytes of `file` from `offset` on to `out`, which keeps
 /// what it has if that fails.
 ///

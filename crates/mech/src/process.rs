@@ -131,6 +131,12 @@ pub fn die_with_parent(command: &mut Command) {
     }
 }
 
+/// Whether this process has the rights of root in its user namespace.
+#[must_use]
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 /// Asks a child to stop in good order (SIGTERM). [`Child::kill`] is the other way.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use clap::builder::ValueParser;
 use mech::fs::Root;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::duration;
+use super::{disk, duration};
 use crate::error::UsageError;
 use crate::lab::experiment::Experiment;
 use crate::lab::plan::Overrides;
@@ -55,6 +55,9 @@ enum Action {
         #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
         listen: SocketAddr,
     },
+    /// See a directory through a slow disk, modelled after two disks of 2007. Reports what it did
+    /// for each line on stdin, and unmounts at its end or at SIGINT, SIGTERM and SIGHUP
+    Disk(disk::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -108,6 +111,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         Some(Action::Run(args)) => run_session(session_of(args)?),
         Some(Action::Report { folder }) => report(&folder),
         Some(Action::Serve { folder, listen }) => serve(&folder, listen),
+        Some(Action::Disk(args)) => disk::run(&args),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Exit status: 0 done, 1 failed while running, 2 used wrongly.
 
 mod choice;
+mod disk;
 pub mod duration;
 mod idle;
 mod lab;

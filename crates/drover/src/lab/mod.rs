@@ -6,10 +6,13 @@
 
 mod child;
 pub mod claims;
+pub mod disk;
 pub mod experiment;
 pub mod machine;
 pub mod metric;
 pub mod plan;
+pub mod pool;
+pub mod probe;
 pub mod processes;
 pub mod progress;
 pub mod results;

@@ -113,22 +113,9 @@ impl Auto {
 
 /// Whether there is a page for each of these bytes; `true` if the kernel cannot say.
 fn has_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
-    /// cachestat(2), one number on every architecture.
-    const SYS_CACHESTAT: libc::c_long = 451;
     let page = rustix::param::page_size() as u64;
-    let range = [offset, len];
-    // cached, dirty, under write-back, evicted, recently evicted
-    let mut pages = [0u64; 5];
-    // SAFETY: both arrays have the layout of the call's structures, and outlive it.
-    let asked = crate::sys::syscall!(syscall(
-        SYS_CACHESTAT,
-        file.as_raw_fd(),
-        range.as_ptr(),
-        pages.as_mut_ptr(),
-        0,
-    ));
     let wanted = (offset + len).div_ceil(page) - offset / page;
-    asked.is_err() || pages[0] >= wanted
+    crate::fs::cached_pages(file, offset, len).map_or(true, |cached| cached >= wanted)
 }
 
 /// Whether the byte at `offset` can be read without waiting; `false` for file systems that cannot

@@ -1,0 +1,148 @@
+//! Mounting and unmounting the disk, whatever becomes of this process.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use fuser::{BackgroundSession, Config, MountOption};
+
+use super::filesystem::Slow;
+use super::model::{Account, Model};
+use super::turning::Turning;
+use crate::error::UsageError;
+
+/// How the kernel is to treat the mounted disk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// The most bytes that the kernel reads ahead; it may grant less.
+    pub read_ahead: u32,
+    /// How long the kernel may rely on names and attributes it has been told.
+    pub attributes_for: Duration,
+    /// Whether a file's pages stay in the page cache when it is opened anew.
+    pub keep_cache: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            read_ahead: 128 * 1024,
+            attributes_for: Duration::from_secs(3600),
+            keep_cache: true,
+        }
+    }
+}
+
+/// What keeps this process from mounting a FUSE file system, with the remedy; `None`: nothing.
+pub fn obstacle() -> Option<String> {
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    match device {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(
+            "there is no /dev/fuse: load the kernel's module (modprobe fuse), or give the container \
+             the device (--device /dev/fuse --cap-add SYS_ADMIN)"
+                .to_string(),
+        ),
+        Err(error) => Some(format!("/dev/fuse cannot be opened ({error}): run as root")),
+        Ok(_) if has_unmounter() => None,
+        Ok(_) => {
+            Some("only root may mount without fusermount3: install the package fuse3".to_string())
+        }
+    }
+}
+
+/// Whether this user can mount and unmount: root by system calls, others with fuse3's program.
+fn has_unmounter() -> bool {
+    let found = |name: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(name).exists())
+    };
+    mech::process::is_root() || found("fusermount3") || found("fusermount")
+}
+
+/// A mounted disk. Dropping it unmounts it.
+pub struct Mounted {
+    disk: Turning,
+    unmounter: Unmounter,
+    // Ends after the unmounter has done its work.
+    _session: BackgroundSession,
+}
+
+impl Mounted {
+    /// Mounts `directory`, seen through a disk like `model`, at `mountpoint`.
+    ///
+    /// # Errors
+    /// A [`UsageError`] if this user cannot mount or one of the two is no directory; what the kernel
+    /// says of the mount.
+    pub fn new(
+        directory: &Path,
+        mountpoint: &Path,
+        model: &Model,
+        options: &Options,
+    ) -> anyhow::Result<Mounted> {
+        if let Some(obstacle) = obstacle() {
+            return Err(UsageError::new(format!("cannot mount a modelled disk: {obstacle}")).into());
+        }
+        let directory = absolute(directory, "DIR")?;
+        let mountpoint = absolute(mountpoint, "MOUNTPOINT")?;
+        let disk = Turning::start(model).context("cannot start the spindles")?;
+        let filesystem = Slow::new(&directory, disk.clone(), options);
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::RO,
+            MountOption::NoAtime,
+            MountOption::FSName("drover".to_string()),
+            MountOption::Subtype("disk".to_string()),
+        ];
+        let session = fuser::spawn_mount(filesystem, &mountpoint, &config)
+            .with_context(|| format!("cannot mount at {}", mountpoint.display()))?;
+        let unmounter = Unmounter::start(&mountpoint).context("cannot start a shell")?;
+        Ok(Mounted { disk, unmounter, _session: session })
+    }
+
+    /// What the disk did since it was mounted.
+    pub fn account(&self) -> Account {
+        self.disk.account()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.unmounter.unmount();
+    }
+}
+
+fn absolute(directory: &Path, name: &str) -> anyhow::Result<std::path::PathBuf> {
+    let shown = directory.display();
+    let found = directory.canonicalize().map(|path| (path.is_dir(), path));
+    match found {
+        Ok((true, path)) => Ok(path),
+        Ok((false, _)) => Err(UsageError::new(format!("{name}: {shown} is no directory")).into()),
+        Err(error) => Err(UsageError::new(format!("{name}: {shown}: {error}")).into()),
+    }
+}
+
+/// A shell that unmounts as soon as its stdin ends: when it is told to, or because this process is
+/// gone. Even after SIGKILL no dead mount is left, on which every access would fail.
+struct Unmounter(Child);
+
+impl Unmounter {
+    fn start(mountpoint: &Path) -> io::Result<Unmounter> {
+        // Lazily: whoever still has a file open there keeps it until it is closed.
+        let script = "read line; umount -l \"$0\" 2>/dev/null || fusermount3 -uz \"$0\" \
+                      2>/dev/null || fusermount -uz \"$0\"";
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(script).arg(mountpoint).current_dir("/");
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        // Not in the group that is killed together.
+        shell.process_group(0);
+        Ok(Unmounter(shell.spawn()?))
+    }
+
+    fn unmount(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,92 @@
+//! The spindles at work: a thread each, that does what waits for it when the model says.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::model::{Account, Model, Spindles, What};
+
+/// What a request does: prepares its answer, lets [`End::wait`] pass the time, and gives it.
+pub(super) type Job = Box<dyn FnOnce(End) + Send>;
+
+/// When a request is done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End(Instant);
+
+impl End {
+    /// Sleeps until then.
+    pub(super) fn wait(self) {
+        thread::sleep(self.0.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// A disk that turns; clones are the same disk.
+#[derive(Clone)]
+pub(super) struct Turning(Arc<Shared>);
+
+struct Shared {
+    spindles: Mutex<Spindles<Job>>,
+    arrived: Condvar,
+    began: Instant,
+}
+
+impl Turning {
+    /// Starts the spindles. They turn until the process ends.
+    ///
+    /// # Errors
+    /// `EAGAIN` when there are too many threads.
+    pub(super) fn start(model: &Model) -> io::Result<Turning> {
+        let disk = Turning(Arc::new(Shared {
+            spindles: Mutex::new(Spindles::new(model.clone())),
+            arrived: Condvar::new(),
+            began: Instant::now(),
+        }));
+        for spindle in 0..model.spindles {
+            let disk = disk.clone();
+            thread::Builder::new()
+                .name(format!("spindle-{spindle}"))
+                .spawn(move || disk.turn(spindle))?;
+        }
+        Ok(disk)
+    }
+
+    /// Has `job` done when a spindle comes to it.
+    pub(super) fn ask(&self, what: What, job: Job) {
+        let now = self.now();
+        self.lock().arrive(now, what, job);
+        self.0.arrived.notify_all();
+    }
+
+    /// What was done so far.
+    pub(super) fn account(&self) -> Account {
+        let now = self.now();
+        self.lock().account(now)
+    }
+
+    fn turn(&self, spindle: usize) {
+        let mut spindles = self.lock();
+        loop {
+            match spindles.start(spindle) {
+                Some(service) => {
+                    drop(spindles);
+                    (service.asker)(End(self.0.began + service.end));
+                    spindles = self.lock();
+                    spindles.finish(spindle);
+                }
+                None => {
+                    spindles =
+                        self.0.arrived.wait(spindles).unwrap_or_else(|poison| poison.into_inner());
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.0.began.elapsed()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Spindles<Job>> {
+        self.0.spindles.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+}
