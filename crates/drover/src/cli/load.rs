@@ -114,6 +114,7 @@ pub(super) struct Args {
     /// Keep each thread on a processor of its own
     #[arg(long)]
     pin: bool,
+
     /// Processes that do so, each with its --threads and its share of the connections: for more
     /// connections than one process may have descriptors
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -121,11 +122,12 @@ pub(super) struct Args {
     processes: u32,
 
     /// Which of the --processes this is
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, requires = "processes")]
     process: Option<u32>,
 
     /// Join the results of several generators, as --json has written them, and send nothing
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "urls")]
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[arg(conflicts_with_all = ["urls", "list", "har", "curl", "csv", "hdr", "processes"])]
     merge: Vec<PathBuf>,
 
     #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,

@@ -173,4 +173,19 @@ mod tests {
         assert!(!line.contains('\n'), "{line}");
         assert!(line.contains("'labs'") && line.contains("'lab'"), "{line}");
     }
+
+    /// What the page about `drover load` shows can be typed as it stands.
+    #[test]
+    fn documented_commands_are_accepted() {
+        let page = include_str!("../../../../docs/load.md");
+        let commands: Vec<&str> =
+            page.lines().filter(|line| line.starts_with("drover load ")).collect();
+        assert!(commands.len() > 10, "{commands:?}");
+        for command in commands {
+            let words = shlex::split(command).unwrap();
+            if let Err(error) = Cli::try_parse_from(words) {
+                panic!("{command}: {error}");
+            }
+        }
+    }
 }

@@ -139,6 +139,7 @@ impl Sum {
             slip: encode(self.slip.take()),
         };
         joined.command = std::env::args().collect();
+        joined.setting = format!("{} results joined", self.warnings.len());
     }
 
     /// The replies of each second of all, by the time of day to the nearest second.
@@ -410,6 +411,7 @@ mod tests {
             prop_assert_eq!(joined.client.threads, 4);
             prop_assert_eq!(joined.client.slip_p99_us, whole.client.slip_p99_us);
             expected.warnings = joined.warnings.clone();
+            expected.setting = joined.setting.clone();
             prop_assert_eq!(joined, expected);
         }
     }

@@ -105,6 +105,9 @@ impl Plan {
             options.manner.calls.get_or_insert(1);
         }
         let total = options.connections.saturating_add(options.idle);
+        if options.process.is_some_and(|process| process >= options.processes) {
+            return Err(UsageError::new("--process: count them from 0, below --processes").into());
+        }
         let workers = options.threads.saturating_mul(options.processes);
         if workers > options.connections.max(options.idle) {
             let (flag, of) = match options.processes {
@@ -237,7 +240,7 @@ fn too_few_descriptors(connections: u32, workers: u32) -> anyhow::Result<Option<
     Ok((needed > available).then(|| {
         format!(
             "{connections} connections need {needed} descriptors and a process may have \
-             {available}: use several (--processes), ask for fewer (--connections, --idle), or \
+             {available}: use several (drover load --processes), ask for fewer (--connections, --idle), or \
              {remedy}"
         )
     }))

@@ -119,6 +119,7 @@ fn print_client(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
 /// Microseconds with a unit that leaves at most four digits.
 pub(super) fn time(microseconds: f64) -> String {
     match microseconds {
+        us if us < 1.0 => format!("{:.0}ns", us * 1_000.0),
         us if us < 1_000.0 => format!("{us:.1}us"),
         us if us < 1_000_000.0 => format!("{:.2}ms", us / 1_000.0),
         us => format!("{:.2}s", us / 1_000_000.0),

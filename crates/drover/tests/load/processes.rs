@@ -141,6 +141,7 @@ fn mistakes_name_the_flag_and_the_remedy() {
     let url = "http://127.0.0.1:9/";
     refused(&["load", url, "--processes", "3", "-c", "2"], &["--processes", "--connections 2"]);
     refused(&["load", url, "--processes", "0"], &["--processes"]);
+    refused(&["load", "--merge", "x", "--csv", "y"], &["--merge", "--csv"]);
     refused(&["load", "--merge", "/no/such/file"], &["--merge", "/no/such/file", "No such file"]);
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
