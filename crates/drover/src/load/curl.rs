@@ -42,7 +42,15 @@ const IGNORED: [&str; 13] = [
 /// # Errors
 /// One line that names the part that cannot be carried out.
 pub fn parse(text: &str, server: Option<&Url>) -> Result<Request, String> {
-    let words = shlex::split(text).ok_or("its quotes do not match: copy it as for bash (POSIX)")?;
+    if text.contains(" $'") {
+        return Err("its $'…' quotes are bash's own: put that body into a file, and send it with \
+                    --body @FILE, --method and -H"
+            .to_string());
+    }
+    // Browsers break the line before each flag.
+    let text = text.replace("\\\r\n", " ").replace("\\\n", " ");
+    let words =
+        shlex::split(&text).ok_or("its quotes do not match: copy it as for bash (POSIX)")?;
     let mut words = words.into_iter();
     if words.next().as_deref() != Some("curl") {
         return Err("it does not begin with 'curl': copy it as for bash (POSIX)".to_string());
@@ -243,6 +251,7 @@ mod tests {
         for (text, reason) in [
             ("wget http://a", "begin with 'curl'"),
             ("curl 'http://a", "quotes"),
+            ("curl http://a --data-raw $'a\\'b'", "--body @FILE"),
             ("curl", "no URL"),
             ("curl http://a http://b", "second URL"),
             ("curl http://a -F x=y", "-F is not supported"),
