@@ -106,6 +106,21 @@ fn an_interruption_reaches_every_process() {
 }
 
 #[test]
+fn no_process_outlives_the_one_that_started_it() {
+    let server = Recorder::start();
+    let mut child = drover(&["load", "--processes", "2", "-c", "2", "--events", "-d", "1h"])
+        .arg(&server.url)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert_eq!(line(&mut BufReader::new(child.stdout.as_mut().unwrap())), "connected\n");
+    child.kill().unwrap();
+    // All of them share stderr, which ends with the last of them.
+    child.wait_with_output().unwrap();
+}
+
+#[test]
 fn nobody_there_is_refused_for_every_process() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let run = load(&[&format!("http://{nobody}"), "--processes", "2", "-c", "4"]);
