@@ -54,7 +54,9 @@ impl Client<'_, '_> {
             account.connections.reused += count as u64 - u64::from(self.calls == 0);
         }
         self.calls += count as u32;
-        self.link.conn.set_deadline(Some(worker.plan.timeout));
+        // Deadlines count from the beginning of the turn, which may be a while ago.
+        let since = sent.saturating_duration_since(worker.net.now());
+        self.link.conn.set_deadline(Some(since + worker.plan.timeout));
         let mut failure = self.send(first.request).await.err();
         for index in 0..count {
             let call = if index == 0 { first } else { self.behind[index - 1] };
@@ -62,7 +64,7 @@ impl Client<'_, '_> {
             let mut reader = Reader::new(is_head, worker.plan.verify);
             let received = match failure {
                 Some(failure) => Err(failure),
-                None => self.receive(&mut reader, index).await,
+                None => self.receive(&mut reader, index, sent).await,
             };
             worker.in_flight.set(worker.in_flight.get() - 1);
             self.take_down(call, sent, &reader, &received);
@@ -91,13 +93,19 @@ impl Client<'_, '_> {
         Ok(())
     }
 
-    /// Receives reply `index` of those that were asked for together.
-    async fn receive(&self, reader: &mut Reader, index: usize) -> Result<Times, Failure> {
-        let conn = self.link.conn;
+    /// Receives reply `index` of those that were asked for together, at `sent`.
+    async fn receive(
+        &self,
+        reader: &mut Reader,
+        index: usize,
+        sent: Instant,
+    ) -> Result<Times, Failure> {
+        let Link { conn, worker, .. } = self.link;
         let last = index == self.behind.len();
         // It may have come with the one before.
         let mut here = index > 0 && conn.input_len() > 0;
         let mut first_byte = None;
+        let mut late = false;
         loop {
             let skippable = reader.skippable();
             let received = match skippable {
@@ -106,7 +114,16 @@ impl Client<'_, '_> {
                 None if self.long && reader.head_len == 0 => conn.fill_some(HEAD_ROOM).await,
                 None => conn.fill().await,
             };
-            let received = received.map_err(|error| Failure::of_transfer(&error))?;
+            let received = match received.map_err(|error| Failure::of_transfer(&error)) {
+                Err(Failure::ClientTimeout) if !std::mem::replace(&mut late, true) => {
+                    // A generator that stood still gives the server the time that it was away, and
+                    // finds the replies that came meanwhile.
+                    let away = sent.elapsed().saturating_sub(worker.plan.timeout);
+                    conn.set_deadline(Some(away));
+                    continue;
+                }
+                received => received?,
+            };
             // The end of a short reply and its first byte are one: the clock is read once.
             let fresh = first_byte.is_none().then(Instant::now);
             if received == 0 {
@@ -127,7 +144,7 @@ impl Client<'_, '_> {
                 let end = fresh.unwrap_or_else(Instant::now);
                 return Ok(Times { first_byte: first_byte.unwrap_or(end), end });
             }
-            if let (Some(rate), Some(begun)) = (self.link.worker.plan.read_rate, first_byte) {
+            if let (Some(rate), Some(begun)) = (worker.plan.read_rate, first_byte) {
                 self.read_slowly(rate, begun, reader).await?;
             }
         }

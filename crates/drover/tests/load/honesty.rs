@@ -49,6 +49,32 @@ fn a_stop_is_told_in_a_closed_loop_too() {
     run.assert_null("/client/slip_p99_us");
 }
 
+/// About 20 requests are on their way when the generator is stopped, for longer than their time-out.
+#[test]
+fn replies_that_came_during_a_stop_came_in_time() {
+    let run = |mechanism: &str| {
+        let late = Action::ReplyLate(Duration::from_millis(100), reply("200 OK", 1));
+        let server = Server::always(late);
+        let arguments = ["-c", "150", "--rate", "200", "-n", "300", "--timeout", "500ms"];
+        let url = server.url();
+        let own = [&url, "--dispatch", mechanism];
+        let running = Running::start(&[&own[..], &arguments].concat());
+        stop_and_go_on(&running, &server);
+        let run = running.finish();
+        assert_eq!((run.number("/replies"), run.errors()), (300, 0), "{}", run.json);
+        assert!(run.float("/client/paused_us") >= 600_000.0, "{}", run.json);
+    };
+    // All at once: they wait most of the time.
+    std::thread::scope(|scope| {
+        for mechanism in mech::dispatch::ALL {
+            match mechanism.probe() {
+                Ok(()) => drop(scope.spawn(move || run(mechanism.name))),
+                Err(reason) => println!("skip {}: {reason}", mechanism.name),
+            }
+        }
+    });
+}
+
 #[test]
 fn a_generator_that_ran_all_the_time_was_not_paused() {
     let server = Server::always(Action::ReplyLate(Duration::from_millis(500), reply("200 OK", 1)));

@@ -275,8 +275,12 @@ impl<'n> Conn<'n> {
         poll_fn(|_| {
             self.with(|inner, index| {
                 let slot = &mut inner.slots[index as usize];
-                check_deadline(slot)?;
-                inner.driver.poll_connect(self.key, slot, &target)
+                // A connection that is open came in time, even if that is noticed late.
+                let connected = inner.driver.poll_connect(self.key, slot, &target);
+                if connected.is_pending() {
+                    check_deadline(slot)?;
+                }
+                connected
             })
         })
         .await

@@ -240,6 +240,11 @@ impl Net {
         let timeout = if block { inner.timeout(self.now.get()) } else { Some(Duration::ZERO) };
         inner.turn(timeout)?;
         self.now.set(Instant::now());
+        if inner.wheel.next().is_some_and(|next| next <= self.now.get()) {
+            // What is here goes before deadlines that have passed. A process that was stopped has
+            // not seen it: its wait was interrupted (signal(7)), or had ended before the stop.
+            inner.turn(Some(Duration::ZERO))?;
+        }
         inner.fire(self.now.get());
         Ok(())
     }
