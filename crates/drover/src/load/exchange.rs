@@ -1,7 +1,8 @@
 //! One exchange on a connection: requests that are sent together, and their replies.
 //!
 //! Per request it makes one send and usually one receive, allocates nothing, and reads the clock
-//! twice; once in a closed loop without rests, where the end of one request is the start of the next.
+//! twice; once in a closed loop on one connection, where the end of one request is the start of the
+//! next.
 //!
 //! The clock is read just before send(2) and just after the recv(2) that completes the reply. A
 //! service time so contains the time for which a reply lay in the socket because this thread was

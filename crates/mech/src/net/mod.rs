@@ -193,6 +193,12 @@ impl Net {
         self.inner.borrow().live
     }
 
+    /// Whether other coroutines than the running one are ready to run.
+    #[must_use]
+    pub fn others_are_ready(&self) -> bool {
+        !self.inner.borrow().run_queue.is_empty()
+    }
+
     /// Resumes the coroutine of `key`, if there still is one.
     pub fn wake(&self, key: Key) {
         let mut inner = self.inner.borrow_mut();
