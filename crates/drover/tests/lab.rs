@@ -91,6 +91,66 @@ fn assert_usage_error(output: &Output, mentions: &[&str]) {
 }
 
 #[test]
+fn cold_files_are_served_from_the_modelled_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = r#"
+id = "cold"
+title = "Cold files"
+source = "nobody"
+question = "Does it work?"
+method = "By trying."
+compares = "files"
+mechanisms = ["sendfile", "threads"]
+[workload]
+metadata_ms = 0
+[presets.quick]
+connections = [8]
+file_bytes = [4096, 20000]
+pool_mb = 1
+disk_speed = 10
+window_s = 0.1
+repeats = 3
+budget_s = 60
+[[figures]]
+id = "Table 1"
+title = "Throughput"
+metric = "throughput"
+[[claims]]
+id = "a"
+text = "Asynchronous reads serve something."
+source = "§1"
+metric = "throughput"
+mechanisms = ["threads"]
+judge = { kind = "at-least", times = 0.01, baseline = ["sendfile"], file_bytes = 20000 }
+published = [{ mechanism = "threads", file_bytes = 20000, value = 15 }]
+"#;
+    fs::write(folder.path().join("cold.toml"), experiment).unwrap();
+    let output = output(folder.path(), &["run", "cold.toml"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results = results(folder.path(), "cold");
+    assert_conforms(&results, SCHEMA);
+    let runs = results["runs"].as_array().unwrap();
+    if let Some(obstacle) = drover::lab::disk::obstacle() {
+        assert!(runs.is_empty() && text(&output.stdout).contains(&obstacle));
+        return println!("skipped: {obstacle}");
+    }
+    assert_eq!(runs.len(), 2 * 2 * 3);
+    for run in runs {
+        let sample = &run["sample"];
+        assert!(sample["disk"]["bytes"].as_u64().unwrap() > 0, "{run}");
+        assert!(sample["disk"]["utilisation_percent"].as_f64().unwrap() > 0.0, "{run}");
+        assert_eq!(sample["load"]["errors"]["status"].as_u64().unwrap_or(0), 0, "{run}");
+        assert!(sample["load"]["replies"].as_u64().unwrap() > 0, "{run}");
+    }
+    assert!(results["notes"].to_string().contains("modelled disk: 2 spindles"));
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("threads        holds"), "{stdout}");
+    let page = fs::read_to_string(folder.path().join("drover-lab/report.html")).unwrap();
+    assert!(page.contains("19.5 KiB files, 8 connections"), "bars per size");
+    assert_eq!(fs::read_dir(folder.path().join("drover-lab/pools")).unwrap().count(), 2);
+}
+
+#[test]
 fn a_tiny_experiment_runs_from_end_to_end() {
     let folder = tempfile::tempdir().unwrap();
     let file = experiment(folder.path(), &own_server());

@@ -114,7 +114,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     });
     thread::spawn(move || listen(&sender));
     let mut out = io::stdout();
-    writeln!(out, "mounted {}: {}", args.mountpoint.display(), in_words(&model))?;
+    writeln!(out, "mounted {}: {}", args.mountpoint.display(), model.in_words())?;
     out.flush()?;
     let mut before = mounted.account();
     while let Ok(Told::Report) = told.recv() {
@@ -136,18 +136,6 @@ fn listen(sender: &Sender<Told>) {
         }
     }
     let _ = sender.send(Told::Stop);
-}
-
-fn in_words(model: &Model) -> String {
-    format!(
-        "{} spindles, seek {:?}, metadata {:?}, {} MB/s each, gain {}, bound {}",
-        model.spindles,
-        model.seek,
-        model.metadata,
-        model.bandwidth / 1e6,
-        model.gain,
-        model.bound
-    )
 }
 
 /// What the disk did since the last report, or at the end since it was mounted.

@@ -25,6 +25,9 @@ use crate::server::{Config, Server, Source, StopSignals};
 /// Where results go unless told otherwise.
 const OUT: &str = "drover-lab";
 
+/// The folder below it that keeps the files to be served.
+const POOLS: &str = "pools";
+
 /// Flags of `drover lab`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -101,6 +104,11 @@ struct RunArgs {
     /// The folder that gets a folder for each run, and the newest report
     #[arg(long, value_name = "DIR", default_value = OUT)]
     out: PathBuf,
+
+    /// The folder that holds the files to be served, which are kept for later runs [default: pools,
+    /// beside the runs]
+    #[arg(long, value_name = "DIR")]
+    pools: Option<PathBuf>,
 }
 
 /// Runs `drover lab`.
@@ -123,9 +131,9 @@ fn list() -> anyhow::Result<()> {
         for (name, preset) in &experiment.presets {
             writeln!(
                 out,
-                "    --preset {name}: connections {}, requests/s {}, {} repeats of {} s",
+                "    --preset {name}: connections {}, {}, {} repeats of {} s",
                 list_of(&preset.connections.0, NonZeroU32::to_string),
-                list_of(&preset.rates.0, |rate| rate.0.to_string()),
+                list_of(&preset.asks(), |ask| ask.in_words()),
                 preset.repeats,
                 preset.window_s.0
             )?;
@@ -145,13 +153,14 @@ fn quick_session() -> Session {
         overrides: Overrides::default(),
         seed: rand::random(),
         out: PathBuf::from(OUT),
+        pools: Path::new(OUT).join(POOLS),
         command: command_line(),
     }
 }
 
 fn session_of(args: RunArgs) -> anyhow::Result<Session> {
     let experiments = match args.experiments.as_slice() {
-        [] => Experiment::built_in(),
+        [] => all_that_fit(&args),
         names => names.iter().map(|name| Experiment::find(name)).collect::<Result<_, _>>()?,
     };
     let overrides = Overrides {
@@ -167,9 +176,23 @@ fn session_of(args: RunArgs) -> anyhow::Result<Session> {
         preset: args.preset,
         overrides,
         seed: args.seed.unwrap_or_else(rand::random),
+        pools: args.pools.unwrap_or_else(|| args.out.join(POOLS)),
         out: args.out,
         command: command_line(),
     })
+}
+
+/// The built-in experiments that know one of the mechanisms that were asked for, and have rates if
+/// some were; every one if that is none, so that what is wrong is told.
+fn all_that_fit(args: &RunArgs) -> Vec<Experiment> {
+    let fits = |experiment: &Experiment| {
+        let knows = |name: &String| experiment.mechanisms.contains(name);
+        let has_rates = experiment.preset(&args.preset).is_ok_and(|preset| preset.rates.is_some());
+        args.mechanisms.as_ref().is_none_or(|names| names.iter().any(knows))
+            && (args.rates.is_none() || has_rates)
+    };
+    let fitting: Vec<Experiment> = Experiment::built_in().into_iter().filter(fits).collect();
+    if fitting.is_empty() { Experiment::built_in() } else { fitting }
 }
 
 fn command_line() -> Vec<String> {

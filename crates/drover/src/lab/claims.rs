@@ -2,7 +2,7 @@
 
 use super::experiment::{Claim, Judge};
 use super::metric::Metric;
-use super::results::{Point, Results};
+use super::results::{Ask, Point, Results};
 use super::stats::{self, Estimate};
 use crate::report::number;
 
@@ -61,15 +61,15 @@ pub struct Effect {
 /// A published value and the measured one.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// The published request rate.
-    pub rate: f64,
+    /// What was asked for, as published.
+    pub ask: Ask,
     /// What the source says.
     pub published: f64,
     /// What was measured here.
     pub measured: Option<Estimate>,
 }
 
-/// Judges `claim` for each of its mechanisms that was measured.
+/// Judges `claim` for each of its mechanisms that was measured where it says something.
 pub fn judge(claim: &Claim, results: &Results) -> Vec<Judgement> {
     let named = |names: &[toml::Spanned<String>], in_source: bool| -> Vec<(String, bool)> {
         names.iter().map(|name| (name.get_ref().clone(), in_source)).collect()
@@ -78,13 +78,16 @@ pub fn judge(claim: &Claim, results: &Results) -> Vec<Judgement> {
         .into_iter()
         .chain(named(&claim.successors, false))
         .filter(|(name, _)| results.runs.iter().any(|run| run.point.mechanism == *name))
-        .map(|(mechanism, in_source)| {
+        .filter_map(|(mechanism, in_source)| {
             let judge = Judging { claim, results, mechanism: &mechanism };
             let effects = judge.effects();
+            if effects.is_empty() {
+                return None;
+            }
             let compared = judge.comparisons();
             let verdicts = effects.iter().map(|effect| effect.verdict);
             let verdict = verdicts.max().unwrap_or(Verdict::TooNoisy);
-            Judgement { mechanism, in_source, verdict, effects, compared }
+            Some(Judgement { mechanism, in_source, verdict, effects, compared })
         })
         .collect()
 }
@@ -119,6 +122,12 @@ pub fn criterion(judge: &Judge, results: &Results) -> String {
             expected / (1.0 + within.0),
             expected * (1.0 + within.0)
         ),
+        Judge::AtLeast { times, baseline, .. } => format!(
+            "Effect: value ÷ that of the best of {}, mean over connections. Holds if the interval \
+             lies above {}.",
+            baseline.join(", "),
+            number(times.0)
+        ),
     }
 }
 
@@ -135,12 +144,12 @@ struct Judging<'a> {
 
 impl Judging<'_> {
     fn effects(&self) -> Vec<Effect> {
-        match self.claim.judge {
+        match &self.claim.judge {
             Judge::EqualsOffered { within } => {
-                self.at_each_rate(|rate| self.worst_share_of_offered(rate, within.0))
+                self.at_each_ask(|ask| self.worst_share_of_offered(ask, within.0))
             }
-            Judge::Grows { by_more_than, until_cpu_percent } => self.at_each_rate(|rate| {
-                let factor = self.growth(rate, until_cpu_percent)?;
+            Judge::Grows { by_more_than, until_cpu_percent } => self.at_each_ask(|ask| {
+                let factor = self.growth(ask, *until_cpu_percent)?;
                 let threshold = 1.0 + by_more_than.0;
                 Some((factor, verdict_within(&factor, threshold, f64::INFINITY)))
             }),
@@ -156,66 +165,99 @@ impl Judging<'_> {
                 let found = self.ratio_of_rates().map(|ratio| {
                     (ratio, verdict_within(&ratio, expected / margin, expected * margin))
                 });
-                let rates = self.results.rate_levels();
-                let name = |rate: Option<&f64>| {
-                    number(rate.map_or(0.0, |rate| self.results.offered_rate(*rate)))
+                let asks = self.results.asks();
+                let rate = |ask: Option<&Ask>| {
+                    number(ask.and_then(|ask| self.results.offered_rate(*ask)).unwrap_or_default())
                 };
-                let place = format!("{} ÷ {} req/s", name(rates.last()), name(rates.first()));
+                let place = format!("{} ÷ {} req/s", rate(asks.last()), rate(asks.first()));
                 vec![effect(place, found)]
+            }
+            Judge::AtLeast { times, baseline, file_bytes } => {
+                let ask = Ask::FileBytes(file_bytes.get());
+                if !self.results.asks().contains(&ask) {
+                    return Vec::new();
+                }
+                let found = self.times_the_best(baseline, ask);
+                let judged =
+                    found.map(|found| (found, verdict_within(&found, times.0, f64::INFINITY)));
+                vec![effect(ask.in_words(), judged)]
             }
         }
     }
 
     fn comparisons(&self) -> Vec<Comparison> {
-        let mine = |rate: f64| -> Vec<f64> {
-            let levels = self.levels(rate);
+        let mine = |ask: Ask| -> Vec<f64> {
+            let levels = self.levels(ask);
             levels.iter().flat_map(|(_, values)| values.iter().copied()).collect()
         };
         self.claim
             .published
             .iter()
             .filter(|published| published.mechanism == self.mechanism)
-            .map(|published| Comparison {
-                rate: published.rate,
-                published: published.value,
-                measured: stats::median_estimate(&mine(published.rate), self.results.seed),
+            .filter_map(|published| {
+                let ask = published.ask()?;
+                Some(Comparison {
+                    ask,
+                    published: published.value,
+                    measured: stats::median_estimate(&mine(ask), self.results.seed),
+                })
             })
             .collect()
     }
 
-    fn at_each_rate(&self, judge: impl Fn(f64) -> Option<(Estimate, Verdict)>) -> Vec<Effect> {
-        self.results
-            .rate_levels()
-            .into_iter()
-            .map(|rate| {
-                effect(format!("{} req/s", number(self.results.offered_rate(rate))), judge(rate))
-            })
-            .collect()
+    fn at_each_ask(&self, judge: impl Fn(Ask) -> Option<(Estimate, Verdict)>) -> Vec<Effect> {
+        let asks = self.results.asks().into_iter();
+        asks.map(|ask| effect(self.results.in_words(ask), judge(ask))).collect()
     }
 
     /// The values at each number of connections, ascending; points without any value left out.
-    fn levels(&self, rate: f64) -> Vec<(u32, Vec<f64>)> {
-        self.levels_of(self.claim.metric, rate)
+    fn levels(&self, ask: Ask) -> Vec<(u32, Vec<f64>)> {
+        self.levels_of(self.claim.metric, ask)
     }
 
-    fn levels_of(&self, metric: Metric, rate: f64) -> Vec<(u32, Vec<f64>)> {
+    fn levels_of(&self, metric: Metric, ask: Ask) -> Vec<(u32, Vec<f64>)> {
         self.results
             .connection_levels()
             .into_iter()
-            .map(|connections| (connections, self.values(metric, connections, rate)))
+            .map(|connections| (connections, self.values(metric, connections, ask)))
             .filter(|(_, values)| !values.is_empty())
             .collect()
     }
 
-    fn values(&self, metric: Metric, connections: u32, rate: f64) -> Vec<f64> {
-        let point = Point { mechanism: self.mechanism.to_string(), connections, rate };
-        self.results.values(metric, &point)
+    fn values(&self, metric: Metric, connections: u32, ask: Ask) -> Vec<f64> {
+        self.values_of(self.mechanism, metric, connections, ask)
+    }
+
+    fn values_of(&self, name: &str, metric: Metric, connections: u32, ask: Ask) -> Vec<f64> {
+        self.results.values(metric, &Point { mechanism: name.to_string(), connections, ask })
+    }
+
+    /// The metric over that of the best of `baseline`, mean over connections.
+    fn times_the_best(&self, baseline: &[String], ask: Ask) -> Option<Estimate> {
+        let values = |name: &str, level| self.values_of(name, self.claim.metric, level, ask);
+        let pairs: Vec<(Vec<f64>, Vec<f64>)> = self
+            .results
+            .connection_levels()
+            .into_iter()
+            .filter_map(|level| {
+                let others = baseline.iter().map(|name| values(name, level));
+                let best =
+                    others.filter(|values| values.len() >= FEWEST_REPEATS).max_by(|a, b| {
+                        stats::median(a).partial_cmp(&stats::median(b)).expect("numbers")
+                    })?;
+                let mine = values(self.mechanism, level);
+                (mine.len() >= FEWEST_REPEATS).then_some((best, mine))
+            })
+            .collect();
+        let before: Vec<&[f64]> = pairs.iter().map(|(best, _)| best.as_slice()).collect();
+        let after: Vec<&[f64]> = pairs.iter().map(|(_, mine)| mine.as_slice()).collect();
+        stats::ratio(&before, &after, self.results.seed)
     }
 
     /// The metric as a share of the offered rate, at the point that speaks most against equality.
-    fn worst_share_of_offered(&self, rate: f64, within: f64) -> Option<(Estimate, Verdict)> {
-        let offered = self.results.offered_rate(rate);
-        let levels = self.levels(rate);
+    fn worst_share_of_offered(&self, ask: Ask, within: f64) -> Option<(Estimate, Verdict)> {
+        let offered = self.results.offered_rate(ask)?;
+        let levels = self.levels(ask);
         if !levels.iter().all(|(_, values)| values.len() >= FEWEST_REPEATS) {
             return None;
         }
@@ -230,10 +272,10 @@ impl Judging<'_> {
             .max_by(|(a, of_a), (b, of_b)| of_a.cmp(of_b).then(distance(a).total_cmp(&distance(b))))
     }
 
-    fn growth(&self, rate: f64, until_cpu_percent: Option<f64>) -> Option<Estimate> {
-        let mut levels = self.levels(rate);
+    fn growth(&self, ask: Ask, until_cpu_percent: Option<f64>) -> Option<Estimate> {
+        let mut levels = self.levels(ask);
         if let Some(limit) = until_cpu_percent {
-            let cpu = self.levels_of(Metric::CpuPercent, rate);
+            let cpu = self.levels_of(Metric::CpuPercent, ask);
             let is_saturated = |connections: u32| {
                 let found = cpu.iter().find(|(level, _)| *level == connections);
                 found.and_then(|(_, values)| stats::median(values)).is_some_and(|cpu| cpu >= limit)
@@ -246,15 +288,15 @@ impl Judging<'_> {
     }
 
     fn common_growth(&self) -> Option<Estimate> {
-        let rates = self.results.rate_levels();
-        let levels: Vec<_> = rates.into_iter().map(|rate| self.levels(rate)).collect();
+        let asks = self.results.asks();
+        let levels: Vec<_> = asks.into_iter().map(|ask| self.levels(ask)).collect();
         let series: Vec<_> = levels.iter().map(|levels| points(levels)).collect::<Option<_>>()?;
         stats::common_growth(&series, self.results.seed)
     }
 
     fn ratio_of_rates(&self) -> Option<Estimate> {
-        let rates = self.results.rate_levels();
-        let (lowest, highest) = (*rates.first()?, *rates.last()?);
+        let asks = self.results.asks();
+        let (lowest, highest) = (*asks.first()?, *asks.last()?);
         if lowest == highest {
             return None;
         }
@@ -263,7 +305,7 @@ impl Judging<'_> {
             .connection_levels()
             .into_iter()
             .map(|level| {
-                let at = |rate| self.values(self.claim.metric, level, rate);
+                let at = |ask| self.values(self.claim.metric, level, ask);
                 (at(lowest), at(highest))
             })
             .filter(|(low, high)| low.len().min(high.len()) >= FEWEST_REPEATS)
@@ -319,7 +361,8 @@ mod tests {
             false => text,
         };
         let results = results_of(&text, |point, round| {
-            let (rate, cpu) = measured(f64::from(point.connections), point.rate, round);
+            let Ask::Rate(rate) = point.ask else { panic!("{point:?}") };
+            let (rate, cpu) = measured(f64::from(point.connections), rate, round);
             Ok(sample(rate, cpu, 100.0))
         });
         let experiment = Experiment::parse(&text, "test").unwrap();
@@ -395,6 +438,43 @@ mod tests {
         let judgement = &verdict_of(EQUALS, short)[0];
         assert_eq!(judgement.verdict, Verdict::DoesNotHold);
         assert!((judgement.effects[0].estimate.unwrap().value - 0.9).abs() < 1e-9);
+    }
+
+    /// Judges that `poll` serves at least 2.4 times what `epoll` and `mine` do, by their throughputs.
+    fn times_the_best(size: u64, throughput: impl Fn(&str, u32) -> f64) -> Vec<Judgement> {
+        let judge = "{ kind = \"at-least\", times = 2.4, baseline = [\"epoll\", \"mine\"], \
+                     file_bytes = 4096 }";
+        let text = include_str!("test-experiment.toml")
+            .replace("reply_bytes = 92", "")
+            .replace("rates = [100, 200]", &format!("file_bytes = [{size}]"))
+            .replace("{ kind = \"flat\", within = 0.25 }", judge)
+            .replace("rate = 100, value", "file_bytes = 4096, value");
+        let results = results_of(&text, |point, round| {
+            Ok(sample(1.0, throughput(&point.mechanism, round), 1.0))
+        });
+        let experiment = Experiment::parse(&text, "test").unwrap();
+        super::judge(&experiment.claims[0], &results)
+    }
+
+    #[test]
+    fn the_best_of_the_others_counts() {
+        let of = |mine: f64| {
+            move |name: &str, round| match name {
+                "poll" => 250.0 * jitter(round),
+                "epoll" => 40.0 * jitter(round),
+                _ => mine * jitter(round),
+            }
+        };
+        assert_eq!(times_the_best(4096, of(50.0))[0].verdict, Verdict::Holds);
+        assert_eq!(times_the_best(4096, of(150.0))[0].verdict, Verdict::DoesNotHold);
+        let judgement = &times_the_best(4096, of(100.0))[0];
+        assert!((judgement.effects[0].estimate.unwrap().value - 2.5).abs() < 0.1);
+        assert_eq!(judgement.compared[0].measured.unwrap().value, 250.0);
+    }
+
+    #[test]
+    fn a_claim_about_files_that_were_not_served_is_not_judged() {
+        assert!(times_the_best(8192, |_, _| 1.0).is_empty());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What an experiment declares: one TOML file under `experiments/`, or one of the user's own.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
 
 use anyhow::Context;
@@ -9,10 +9,14 @@ use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 use super::metric::Metric;
+use super::results::Ask;
 use crate::error::UsageError;
 
 /// The experiments that come with the program.
-const BUILT_IN: &[&str] = &[include_str!("../../../../experiments/dispatch-overhead.toml")];
+const BUILT_IN: &[&str] = &[
+    include_str!("../../../../experiments/dispatch-overhead.toml"),
+    include_str!("../../../../experiments/raw-file-io.toml"),
+];
 
 /// What [`Experiment::file`] says of those.
 pub const BUILT_IN_FILE: &str = "built-in";
@@ -34,7 +38,10 @@ pub struct Experiment {
     /// What here differs from the published set-up, and what that may do to the numbers.
     #[serde(default)]
     pub differences: Vec<String>,
-    /// Dispatch mechanisms, and names of [`Experiment::servers`], in the order of the legend.
+    /// What the names of [`Experiment::mechanisms`] are.
+    #[serde(default)]
+    pub compares: Compared,
+    /// The mechanisms, and names of [`Experiment::servers`], in the order of the legend.
     pub mechanisms: Vec<String>,
     /// Servers of the user's own, by name.
     #[serde(default)]
@@ -59,19 +66,34 @@ pub struct Experiment {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerCommand {
-    /// A shell command that serves in the foreground; `{port}` stands for the port to listen on.
+    /// A shell command that serves in the foreground; `{port}` stands for the port to listen on,
+    /// `{root}` for the folder of the files that are served.
     pub command: String,
     /// The path that is requested.
     #[serde(default = "root_path")]
     pub path: String,
 }
 
+/// What servers differ in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compared {
+    /// How they wait: `serve --dispatch`.
+    #[default]
+    Dispatch,
+    /// How a file's bytes reach the socket: `serve --files`.
+    Files,
+}
+
 /// What a request asks for.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// The length of a reply's body.
-    pub reply_bytes: u64,
+    /// The length of a reply's body where no files are served: presets with `rates`.
+    pub reply_bytes: Option<u64>,
+    /// What looking up a name costs the modelled disk, in milliseconds before the preset's
+    /// `disk_speed`; as much as a seek unless it is said.
+    pub metadata_ms: Option<NotNegative>,
 }
 
 /// The scale of a run.
@@ -81,7 +103,19 @@ pub struct Preset {
     /// Levels of the number of connections.
     pub connections: Levels<NonZeroU32>,
     /// Levels of the total request rate, as published.
-    pub rates: Levels<Positive>,
+    pub rates: Option<Levels<Positive>>,
+    /// In place of rates: sizes of files that are not in memory. Every connection asks for its next
+    /// one when it has one.
+    pub file_bytes: Option<Levels<NonZeroU64>>,
+    /// How many megabytes of files there are of each size.
+    #[serde(default = "hundred")]
+    pub pool_mb: NonZeroU32,
+    /// The disk that they are on.
+    #[serde(default)]
+    pub disk: Disk,
+    /// How many times as fast as published the modelled disk is.
+    #[serde(default = "one")]
+    pub disk_speed: Positive,
     /// What the rates are multiplied by.
     #[serde(default = "one")]
     pub rate_scale: Positive,
@@ -91,6 +125,17 @@ pub struct Preset {
     pub repeats: u32,
     /// No round is begun that would not end within this time, in seconds.
     pub budget_s: Positive,
+}
+
+/// The disk that an experiment's files are on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Disk {
+    /// The modelled one.
+    #[default]
+    Model,
+    /// The real one if it can show a gain, else the modelled one.
+    Real,
 }
 
 /// A chart: one panel for each level of the factor that is not `x`, one line for each mechanism.
@@ -103,8 +148,8 @@ pub struct Figure {
     pub title: String,
     /// What is plotted.
     pub metric: Metric,
-    /// Against what.
-    pub x: Factor,
+    /// Against what; without it, there is a bar for each mechanism.
+    pub x: Option<Factor>,
     /// Whether the published shape needs a logarithmic axis to be seen.
     #[serde(default)]
     pub logarithmic: bool,
@@ -147,7 +192,7 @@ pub struct Claim {
 }
 
 /// What makes a claim hold. Every margin is a fraction of the level.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Judge {
     /// At every point the metric equals the offered rate.
@@ -176,6 +221,15 @@ pub enum Judge {
         /// How far off it may be.
         within: Fraction,
     },
+    /// It is at least so many times that of others.
+    AtLeast {
+        /// How many times.
+        times: Positive,
+        /// The others: the best of them counts.
+        baseline: Vec<String>,
+        /// For files of this size.
+        file_bytes: NonZeroU64,
+    },
 }
 
 /// A published value.
@@ -185,9 +239,19 @@ pub struct Published {
     /// The mechanism.
     pub mechanism: String,
     /// The request rate.
-    pub rate: f64,
+    pub rate: Option<f64>,
+    /// Or the size of the files.
+    pub file_bytes: Option<NonZeroU64>,
     /// The value, in the metric's unit.
     pub value: f64,
+}
+
+impl Published {
+    /// What was asked for when this was measured.
+    pub fn ask(&self) -> Option<Ask> {
+        let size = self.file_bytes.map(|bytes| Ask::FileBytes(bytes.get()));
+        size.or(self.rate.map(Ask::Rate))
+    }
 }
 
 /// At least one number, in ascending order.
@@ -197,6 +261,10 @@ pub struct Levels<T>(pub Vec<T>);
 /// A number above zero.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Positive(pub f64);
+
+/// A number that is not below zero.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct NotNegative(pub f64);
 
 /// A number above zero and below one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -269,6 +337,20 @@ impl Experiment {
     /// What no single value is wrong with, but two together.
     fn contradiction(&self) -> Option<(Option<std::ops::Range<usize>>, String)> {
         for claim in &self.claims {
+            if let Some(published) = claim.published.iter().find(|value| value.ask().is_none()) {
+                let message = format!(
+                    "claim {}: give the published value {} its `rate` or `file_bytes`",
+                    claim.id, published.value
+                );
+                return Some((None, message));
+            }
+            for name in claim.baseline() {
+                if !self.mechanisms.contains(name) {
+                    let message =
+                        format!("claim {} is about '{name}': add it to `mechanisms`", claim.id);
+                    return Some((None, message));
+                }
+            }
             for name in claim.mechanisms.iter().chain(&claim.successors) {
                 if !self.mechanisms.contains(name.get_ref()) {
                     let message = format!(
@@ -283,12 +365,48 @@ impl Experiment {
         if self.mechanisms.is_empty() || self.presets.is_empty() {
             return Some((None, "name at least one mechanism and one preset".to_string()));
         }
+        if let Some(message) = self.presets.values().find_map(|preset| self.wrong_load(preset)) {
+            return Some((None, message));
+        }
         let command = |server: &&ServerCommand| !server.command.contains("{port}");
         if let Some(server) = self.servers.values().find(command) {
             let message = format!("write {{port}} where '{}' takes its port", server.command);
             return Some((None, message));
         }
         None
+    }
+}
+
+impl Experiment {
+    /// Rates go with replies without files, and sizes of files with nothing else.
+    fn wrong_load(&self, preset: &Preset) -> Option<String> {
+        let load = (&preset.rates, &preset.file_bytes, self.workload.reply_bytes);
+        let message = match load {
+            (Some(_), None, Some(_)) | (None, Some(_), None) => return None,
+            (Some(_), None, None) => "a preset with `rates` needs `reply_bytes` in [workload]",
+            (None, Some(_), Some(_)) => "files are served: take `reply_bytes` out of [workload]",
+            _ => "give each preset either `rates` or `file_bytes`",
+        };
+        Some(message.to_string())
+    }
+}
+
+impl Preset {
+    /// Every level of what is asked for, as published.
+    pub fn asks(&self) -> Vec<Ask> {
+        let rates = self.rates.iter().flat_map(|levels| &levels.0).map(|rate| Ask::Rate(rate.0));
+        let sizes = self.file_bytes.iter().flat_map(|levels| &levels.0);
+        rates.chain(sizes.map(|bytes| Ask::FileBytes(bytes.get()))).collect()
+    }
+}
+
+impl Claim {
+    /// The mechanisms that others are compared with.
+    fn baseline(&self) -> &[String] {
+        match &self.judge {
+            Judge::AtLeast { baseline, .. } => baseline,
+            _ => &[],
+        }
     }
 }
 
@@ -313,6 +431,17 @@ impl<'de> Deserialize<'de> for Positive {
     }
 }
 
+impl<'de> Deserialize<'de> for NotNegative {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<NotNegative, D::Error> {
+        let value = f64::deserialize(deserializer)?;
+        if value >= 0.0 && value.is_finite() {
+            Ok(NotNegative(value))
+        } else {
+            Err(de::Error::custom("write a number that is not below 0"))
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Fraction {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fraction, D::Error> {
         let value = f64::deserialize(deserializer)?;
@@ -326,6 +455,10 @@ impl<'de> Deserialize<'de> for Fraction {
 
 fn one() -> Positive {
     Positive(1.0)
+}
+
+fn hundred() -> NonZeroU32 {
+    NonZeroU32::new(100).expect("it is not zero")
 }
 
 fn root_path() -> String {
@@ -392,6 +525,18 @@ mod tests {
         is_refused("mechanisms = [\"poll\"]", "mechanisms = [\"pol\"]", "31", "`mechanisms`");
         is_refused("serve {port}", "serve", "1", "{port}");
         is_refused("id = \"tiny\"", "id = 5", "1", "a string");
+    }
+
+    #[test]
+    fn rates_go_with_replies_and_sizes_with_files() {
+        is_refused("reply_bytes = 92", "", "1", "needs `reply_bytes`");
+        is_refused("rates = [100, 200]", "file_bytes = [4096]", "1", "`reply_bytes` out of");
+        is_refused("rates = [100, 200]", "", "1", "either `rates` or `file_bytes`");
+        is_refused("rates = [100, 200]", "file_bytes = [0]", "15", "nonzero");
+        is_refused("reply_bytes = 92", "metadata_ms = -1", "11", "not below 0");
+        is_refused("rate = 100, value", "value", "1", "its `rate` or `file_bytes`");
+        let judge = "{ kind = \"at-least\", times = 2, baseline = [\"pol\"], file_bytes = 4096 }";
+        is_refused("{ kind = \"flat\", within = 0.25 }", judge, "1", "is about 'pol'");
     }
 
     #[test]

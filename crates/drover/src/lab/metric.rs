@@ -21,17 +21,26 @@ pub enum Metric {
     LatencyMedian,
     /// 99th percentile of the response time, counted likewise.
     LatencyP99,
+    /// Bytes of the bodies of complete replies per second of the measured window.
+    Throughput,
+    /// The server's CPU time per megabyte of such bodies.
+    CpuPerMegabyte,
+    /// How busy the modelled disk was in the measured window, the mean over its spindles.
+    DiskPercent,
 }
 
 impl Metric {
     /// Every metric, in the order of the table of points.
-    pub const ALL: [Metric; 6] = [
+    pub const ALL: [Metric; 9] = [
         Metric::ReplyRate,
         Metric::CpuPercent,
         Metric::CpuPerReply,
         Metric::LatencyMean,
         Metric::LatencyMedian,
         Metric::LatencyP99,
+        Metric::Throughput,
+        Metric::CpuPerMegabyte,
+        Metric::DiskPercent,
     ];
 
     /// Its name for people.
@@ -43,6 +52,9 @@ impl Metric {
             Metric::LatencyMean => "Mean response time",
             Metric::LatencyMedian => "Median response time",
             Metric::LatencyP99 => "99 % response time",
+            Metric::Throughput => "Throughput",
+            Metric::CpuPerMegabyte => "CPU per megabyte",
+            Metric::DiskPercent => "Disk use",
         }
     }
 
@@ -50,8 +62,10 @@ impl Metric {
     pub fn unit(self) -> &'static str {
         match self {
             Metric::ReplyRate => "replies/s",
-            Metric::CpuPercent => "%",
+            Metric::CpuPercent | Metric::DiskPercent => "%",
             Metric::CpuPerReply => "µs",
+            Metric::Throughput => "MB/s",
+            Metric::CpuPerMegabyte => "ms",
             Metric::LatencyMean | Metric::LatencyMedian | Metric::LatencyP99 => "ms",
         }
     }
@@ -70,8 +84,22 @@ impl Metric {
             Metric::LatencyMean => latency("mean"),
             Metric::LatencyMedian => latency("p50"),
             Metric::LatencyP99 => latency("p99"),
+            Metric::Throughput => megabytes_per_second(sample),
+            Metric::CpuPerMegabyte => {
+                let rate = megabytes_per_second(sample).filter(|rate| *rate > 0.0)?;
+                Some(1e3 * sample.server_cpu_s / sample.window_s / rate)
+            }
+            Metric::DiskPercent => sample.disk.as_ref()?.get("utilisation_percent")?.as_f64(),
         }
     }
+}
+
+/// The rate of replies in the window times the mean length of all bodies: the load generator counts
+/// the bytes that come after the window, too.
+fn megabytes_per_second(sample: &Sample) -> Option<f64> {
+    let load = |pointer: &str| sample.load.pointer(pointer).and_then(Value::as_f64);
+    let replies = load("/replies").filter(|replies| *replies > 0.0)?;
+    Some(load("/achieved_rate")? * load("/bytes/body")? / replies / 1e6)
 }
 
 #[cfg(test)]
@@ -84,13 +112,15 @@ mod tests {
         let sample = Sample {
             server_cpu_s: 0.1,
             window_s: 2.0,
-            load: json!({"achieved_rate": 500.0, "replies": 1000,
+            disk: Some(json!({"utilisation_percent": 99.0})),
+            load: json!({"achieved_rate": 500.0, "replies": 1000, "bytes": {"body": 4_000_000},
                          "latency_us": {"mean": 250.0, "p50": 500, "p99": null}}),
             ..Sample::default()
         };
         let values = Metric::ALL.map(|metric| metric.of(&sample));
-        let expected = [Some(500.0), Some(5.0), Some(100.0), Some(0.25), Some(0.5), None];
-        assert_eq!(values, expected);
+        let mut expected = [Some(500.0), Some(5.0), Some(100.0), Some(0.25), Some(0.5)].to_vec();
+        expected.extend([None, Some(2.0), Some(25.0), Some(99.0)]);
+        assert_eq!(values.as_slice(), expected);
     }
 
     #[test]

@@ -19,4 +19,5 @@ pub mod results;
 pub mod runner;
 pub mod session;
 pub mod stats;
+pub mod store;
 pub mod utc;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::experiment::Experiment;
-use super::results::{Measured, Point, Skipped};
+use super::results::{Ask, Measured, Point, Skipped};
 use crate::error::UsageError;
 
 /// Descriptors that a server or a load generator needs beside its connections.
@@ -65,7 +65,7 @@ impl Plan {
     /// Plans `experiment` at the scale of `preset`.
     ///
     /// `descriptors` is how many a process may open (`None`: any number); `available` tells of each
-    /// mechanism by its name.
+    /// mechanism by its name; `obstacle` is why nothing of it can be run here.
     ///
     /// # Errors
     /// A [`UsageError`] if the preset or a mechanism is unknown, or nothing is left to run.
@@ -75,20 +75,33 @@ impl Plan {
         overrides: &Overrides,
         descriptors: Option<u64>,
         available: impl Fn(&str) -> Availability,
+        obstacle: Option<String>,
     ) -> Result<Plan, UsageError> {
         let preset = experiment.preset(preset)?;
-        let (mechanisms, skipped) = choose_mechanisms(experiment, overrides, available)?;
+        let (mut mechanisms, mut skipped) = choose_mechanisms(experiment, overrides, available)?;
+        if let Some(reason) = obstacle {
+            mechanisms.clear();
+            skipped.push(Skipped { name: format!("{} (all of it)", experiment.title), reason });
+        }
         let mut notes = Vec::new();
         let published = || preset.connections.0.iter().map(|level| level.get()).collect();
         let wanted = overrides.connections.clone().unwrap_or_else(published);
         let connections = fit(&wanted, descriptors, &mut notes);
-        let published = || preset.rates.0.iter().map(|rate| rate.0).collect();
-        let rates = overrides.rates.clone().unwrap_or_else(published);
+        let asks = match &overrides.rates {
+            Some(_) if preset.rates.is_none() => {
+                return Err(UsageError::new(format!(
+                    "--rates: experiment {} has none, its connections ask as fast as they can",
+                    experiment.id
+                )));
+            }
+            Some(rates) => rates.iter().map(|rate| Ask::Rate(*rate)).collect(),
+            None => preset.asks(),
+        };
         let mut points = Vec::new();
         for Measured { name, .. } in &mechanisms {
             for &connections in &connections {
-                let at = |&rate: &f64| Point { mechanism: name.clone(), connections, rate };
-                points.extend(rates.iter().map(at));
+                let at = |&ask: &Ask| Point { mechanism: name.clone(), connections, ask };
+                points.extend(asks.iter().map(at));
             }
         }
         if overrides.repeats.unwrap_or(preset.repeats) < 3 {
@@ -179,11 +192,18 @@ mod tests {
 
     fn plan(overrides: &Overrides, descriptors: Option<u64>) -> Result<Plan, String> {
         let experiment = Experiment::parse(include_str!("test-experiment.toml"), "test").unwrap();
-        Plan::new(&experiment, "quick", overrides, descriptors, |name| match name {
-            "poll" => Availability::Usable { model: true },
-            "epoll" => Availability::Unusable("not today".to_string()),
-            _ => Availability::Unknown,
-        })
+        Plan::new(
+            &experiment,
+            "quick",
+            overrides,
+            descriptors,
+            |name| match name {
+                "poll" => Availability::Usable { model: true },
+                "epoll" => Availability::Unusable("not today".to_string()),
+                _ => Availability::Unknown,
+            },
+            None,
+        )
         .map_err(|error| error.to_string())
     }
 
@@ -223,6 +243,23 @@ mod tests {
         let levels: Vec<u32> = plan.points.iter().map(|point| point.connections).collect();
         assert!(levels.iter().all(|level| [100, 960].contains(level)), "{levels:?}");
         assert!(plan.notes[0].contains("5000, 9000") && plan.notes[0].contains("960"));
+    }
+
+    #[test]
+    fn what_cannot_be_run_here_is_skipped_with_its_cause() {
+        let usable = |_: &str| Availability::Usable { model: false };
+        let experiments = Experiment::built_in();
+        let files = experiments.iter().find(|experiment| experiment.id == "raw-file-io").unwrap();
+        let planned = |overrides: &Overrides, obstacle: Option<&str>| {
+            Plan::new(files, "standard", overrides, None, usable, obstacle.map(str::to_string))
+        };
+        let plan = planned(&Overrides::default(), None).unwrap();
+        assert_eq!(plan.points.len(), 2 * plan.mechanisms.len());
+        assert!(plan.points.iter().any(|point| point.ask == Ask::FileBytes(10 << 20)));
+        let plan = planned(&Overrides::default(), Some("no /dev/fuse")).unwrap();
+        assert_eq!((plan.points.len(), plan.skipped[0].reason.as_str()), (0, "no /dev/fuse"));
+        let rates = Overrides { rates: Some(vec![1.0]), ..Overrides::default() };
+        assert!(planned(&rates, None).unwrap_err().to_string().contains("--rates"));
     }
 
     #[test]

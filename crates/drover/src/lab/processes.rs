@@ -19,15 +19,19 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::child::Supervised;
-use super::experiment::{Experiment, ServerCommand};
-use super::results::{Point, Sample};
+use super::experiment::{Compared, Experiment, ServerCommand};
+use super::results::{Ask, Point, Sample};
 use super::runner::{Executor, Failure};
+use super::store::{Opened, Store};
 
 /// How long a server may take until it accepts.
 const START: Duration = Duration::from_secs(10);
 
 /// How long anything may take that should take no time at all.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a client waits for a file, as http_load was told to.
+const TIMEOUT_OF_FILES: &str = "40s";
 
 /// The slowest rate at which opening connections is waited for, per second.
 const SLOWEST_CONNECTS: f64 = 500.0;
@@ -64,6 +68,7 @@ impl Placement {
 #[derive(Debug)]
 pub struct Processes<'a> {
     experiment: &'a Experiment,
+    store: Option<Store>,
     program: PathBuf,
     placement: Placement,
     folder: PathBuf,
@@ -72,18 +77,20 @@ pub struct Processes<'a> {
 }
 
 impl<'a> Processes<'a> {
-    /// Runs points of `experiment` with this very program, keeping the load generator's files in
-    /// `folder` for a moment, until `interrupted` is set.
+    /// Runs points of `experiment`, whose files are in `store`, with this very program, keeping the
+    /// load generator's files in `folder` for a moment, until `interrupted` is set.
     ///
     /// # Errors
     /// When the path of this program, or the processors it may use, cannot be found out.
     pub fn new(
         experiment: &'a Experiment,
+        store: Option<Store>,
         folder: &Path,
         interrupted: &'a AtomicBool,
     ) -> io::Result<Processes<'a>> {
         Ok(Processes {
             experiment,
+            store,
             program: std::env::current_exe()?,
             placement: Placement::choose()?,
             folder: folder.to_path_buf(),
@@ -98,17 +105,36 @@ impl<'a> Processes<'a> {
     }
 
     /// Starts the server of `point`; it accepts connections.
-    fn start_server(&self, point: &Point) -> Result<RunningServer<'a>, Failure> {
+    fn start_server(
+        &self,
+        point: &Point,
+        files: Option<&Opened>,
+    ) -> Result<RunningServer<'a>, Failure> {
         match self.experiment.servers.get(&point.mechanism) {
-            Some(server) => self.start_users_server(server),
-            None => self.start_own_server(point),
+            Some(server) => self.start_users_server(server, files),
+            None => self.start_own_server(point, files),
         }
     }
 
-    fn start_own_server(&self, point: &Point) -> Result<RunningServer<'a>, Failure> {
+    fn start_own_server(
+        &self,
+        point: &Point,
+        files: Option<&Opened>,
+    ) -> Result<RunningServer<'a>, Failure> {
         let mut command = Command::new(&self.program);
-        command.args(["serve", "--dispatch", &point.mechanism, "--workers", "1"]);
-        command.args(["--reply-size", &self.experiment.workload.reply_bytes.to_string()]);
+        let flag = match self.experiment.compares {
+            Compared::Dispatch => "--dispatch",
+            Compared::Files => "--files",
+        };
+        command.args(["serve", flag, &point.mechanism, "--workers", "1"]);
+        match files {
+            // What is kept open, or in memory, would not be the disk's.
+            Some(files) => command.arg(&files.root).args(["--cache", "off"]),
+            None => {
+                let bytes = self.experiment.workload.reply_bytes.unwrap_or_default();
+                command.args(["--reply-size", &bytes.to_string()])
+            }
+        };
         // A connection may be idle for longer than a web server would allow, and from the start.
         command.args(["--listen", "127.0.0.1:0", "--idle-timeout", "0", "--defer-accept", "off"]);
         let command_line = words(&command);
@@ -120,9 +146,15 @@ impl<'a> Processes<'a> {
         Ok(RunningServer { process, url, command_line })
     }
 
-    fn start_users_server(&self, server: &ServerCommand) -> Result<RunningServer<'a>, Failure> {
+    fn start_users_server(
+        &self,
+        server: &ServerCommand,
+        files: Option<&Opened>,
+    ) -> Result<RunningServer<'a>, Failure> {
         let port = free_port().map_err(|error| failed(&error.to_string()))?;
-        let script = format!("exec {}", server.command.replace("{port}", &port.to_string()));
+        let root = files.map_or(String::new(), |files| files.root.display().to_string());
+        let script = server.command.replace("{port}", &port.to_string()).replace("{root}", &root);
+        let script = format!("exec {script}");
         let mut command = Command::new("sh");
         command.args(["-c", &script]);
         let command_line = words(&command);
@@ -144,18 +176,37 @@ impl<'a> Processes<'a> {
         &self,
         url: &str,
         point: &Point,
-        offered_rate: f64,
+        files: Option<&Opened>,
+        offered_rate: Option<f64>,
         window: Duration,
         seed: u64,
     ) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["load", url, "--events", "--lockstep"]);
+        command.args(["load", "--events", "--lockstep"]);
+        match files {
+            Some(files) => {
+                command.arg("--urls").arg(&files.urls).args(["--target", url, "--order", "random"]);
+                command.args(["--timeout", TIMEOUT_OF_FILES]);
+            }
+            None => drop(command.arg(url)),
+        }
+        if let Some(rate) = offered_rate {
+            command.args(["--rate", &rate.to_string()]);
+        }
         command.args(["--connections", &point.connections.to_string()]);
-        command.args(["--rate", &offered_rate.to_string()]);
         command.args(["--duration", &format!("{}ms", window.as_millis())]);
         command.args(["--seed", &seed.to_string()]);
         command.arg("--json").arg(self.load_file());
         command
+    }
+
+    /// The cold files that are to be served; `None` if there are none.
+    fn open_files(&self, point: &Point) -> Result<Option<Opened<'a>>, Failure> {
+        let (Ask::FileBytes(bytes), Some(store)) = (point.ask, &self.store) else {
+            return Ok(None);
+        };
+        // Beside the load generator: the disk is no part of the server.
+        store.open(bytes, &self.program, &self.placement.load, self.interrupted).map(Some)
     }
 
     fn load_file(&self) -> PathBuf {
@@ -167,22 +218,27 @@ impl Executor for Processes<'_> {
     fn run(
         &mut self,
         point: &Point,
-        offered_rate: f64,
+        offered_rate: Option<f64>,
         window: Duration,
         seed: u64,
     ) -> Result<Sample, Failure> {
-        let server = self.start_server(point)?;
-        let command = self.load_command(&server.url, point, offered_rate, window, seed);
+        let mut files = self.open_files(point)?;
+        let server = self.start_server(point, files.as_ref())?;
+        let command =
+            self.load_command(&server.url, point, files.as_ref(), offered_rate, window, seed);
         let load_command = words(&command);
         let mut load =
             Supervised::start("load generator", command, &self.placement.load, self.interrupted)?;
         let is = |word: &'static str| move |line: &str| (line == word).then_some(());
         let opening = Duration::from_secs_f64(f64::from(point.connections) / SLOWEST_CONNECTS);
         load.expect_line("'connected'", PATIENCE + opening, is("connected"))?;
+        // From here on: its first report is of what it did before.
+        files.as_mut().map_or(Ok(None), Opened::report)?;
         let (cpu_before, wait_before) = (server.cpu_time()?, server.wait_time());
         load.go_on()?;
         load.expect_line("'measured'", PATIENCE + window, is("measured"))?;
         let (cpu_after, wait_after) = (server.cpu_time()?, server.wait_time());
+        let disk = files.as_mut().map_or(Ok(None), Opened::report)?;
         load.go_on()?;
         load.expect_success(PATIENCE + opening)?;
         let result = take_json(&self.load_file())?;
@@ -194,6 +250,7 @@ impl Executor for Processes<'_> {
             server_wait_s: wait_after
                 .zip(wait_before)
                 .map(|(after, before)| after.saturating_sub(before).as_secs_f64()),
+            disk,
             window_s: window_s.ok_or_else(|| failed("the load generator measured nothing"))?,
             load: result,
         })

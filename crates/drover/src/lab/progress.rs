@@ -54,7 +54,8 @@ impl Drop for Progress {
 
 fn line(run: &Run) -> String {
     let point = &run.point;
-    let place = format!("{}, {} connections, {}/s", point.mechanism, point.connections, point.rate);
+    let place =
+        format!("{}, {} connections, {}", point.mechanism, point.connections, point.ask.in_words());
     let Some(sample) = &run.sample else {
         return format!("{place}: failed: {}", run.error.as_deref().unwrap_or("no reason given"));
     };

@@ -8,6 +8,7 @@ use super::machine::Machine;
 use super::metric::Metric;
 use super::plan::Plan;
 use super::utc;
+use crate::report::number;
 
 /// The schema that results are written in.
 pub const SCHEMA: &str = "drover.lab/1";
@@ -95,8 +96,19 @@ pub struct Point {
     pub mechanism: String,
     /// How many connections are open.
     pub connections: u32,
-    /// Requests per second over all connections, as published.
-    pub rate: f64,
+    /// What they ask for.
+    #[serde(flatten)]
+    pub ask: Ask,
+}
+
+/// What the connections of a point ask for.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    /// Requests per second over all of them, as published, for replies without files.
+    Rate(f64),
+    /// Files of so many bytes that are not in memory, as fast as they get them.
+    FileBytes(u64),
 }
 
 /// One run of one point.
@@ -128,6 +140,9 @@ pub struct Sample {
     pub server_wait_s: Option<f64>,
     /// The length of the window, in seconds.
     pub window_s: f64,
+    /// What the modelled disk did in the window; `None` without one.
+    #[serde(default)]
+    pub disk: Option<Value>,
     /// What the load generator reported, unchanged (`drover.load/1`).
     pub load: Value,
 }
@@ -147,6 +162,24 @@ impl Sample {
     pub fn errors(&self) -> u64 {
         let errors = self.load.get("errors").and_then(Value::as_object);
         errors.into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum()
+    }
+}
+
+impl Ask {
+    /// As published: `500 req/s`, `100 KiB files`.
+    pub fn in_words(self) -> String {
+        match self {
+            Ask::Rate(rate) => format!("{} req/s", number(rate)),
+            Ask::FileBytes(bytes) if bytes >= 1 << 20 => {
+                format!("{} MiB files", number(bytes as f64 / 1048576.0))
+            }
+            Ask::FileBytes(bytes) => format!("{} KiB files", number(bytes as f64 / 1024.0)),
+        }
+    }
+
+    /// The total order of levels.
+    fn total_cmp(self, other: Ask) -> std::cmp::Ordering {
+        self.partial_cmp(&other).expect("rates are numbers")
     }
 }
 
@@ -181,7 +214,7 @@ impl Results {
         }
     }
 
-    /// The points that were run, each once, in ascending order of rate and connections within the
+    /// The points that were run, each once, in ascending order of what is asked and connections within the
     /// order of the mechanisms.
     pub fn points(&self) -> Vec<Point> {
         let mut points: Vec<Point> = Vec::new();
@@ -192,9 +225,9 @@ impl Results {
         }
         let place = |name: &str| self.mechanisms.iter().position(|m| m.name == name);
         points.sort_by(|a, b| {
-            let by_rate = a.rate.total_cmp(&b.rate);
+            let by_ask = a.ask.total_cmp(b.ask);
             let by_mechanism = place(&a.mechanism).cmp(&place(&b.mechanism));
-            by_rate.then(by_mechanism).then(a.connections.cmp(&b.connections))
+            by_ask.then(by_mechanism).then(a.connections.cmp(&b.connections))
         });
         points
     }
@@ -207,10 +240,10 @@ impl Results {
         levels
     }
 
-    /// The published rates that were run, ascending.
-    pub fn rate_levels(&self) -> Vec<f64> {
-        let mut levels: Vec<f64> = self.runs.iter().map(|run| run.point.rate).collect();
-        levels.sort_by(f64::total_cmp);
+    /// What was asked for in the runs: each once, ascending.
+    pub fn asks(&self) -> Vec<Ask> {
+        let mut levels: Vec<Ask> = self.runs.iter().map(|run| run.point.ask).collect();
+        levels.sort_by(|a, b| a.total_cmp(*b));
         levels.dedup();
         levels
     }
@@ -225,9 +258,20 @@ impl Results {
         self.runs_of(point).filter_map(|run| metric.of(run.sample.as_ref()?)).collect()
     }
 
-    /// The request rate that was really asked for at a published `rate`.
-    pub fn offered_rate(&self, rate: f64) -> f64 {
-        rate * self.rate_scale
+    /// The request rate that was really asked for; `None` if each connection asks when it can.
+    pub fn offered_rate(&self, ask: Ask) -> Option<f64> {
+        match ask {
+            Ask::Rate(rate) => Some(rate * self.rate_scale),
+            Ask::FileBytes(_) => None,
+        }
+    }
+
+    /// What was asked for, in words: `500 req/s`.
+    pub fn in_words(&self, ask: Ask) -> String {
+        match ask {
+            Ask::Rate(rate) => format!("{} req/s", number(rate * self.rate_scale)),
+            Ask::FileBytes(_) => ask.in_words(),
+        }
     }
 
     /// How many runs failed.

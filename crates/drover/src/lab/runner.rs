@@ -11,14 +11,14 @@ use super::results::{Point, Results, Run, Sample, State};
 
 /// What runs one point. The real one starts processes; the tests' has no clock.
 pub trait Executor {
-    /// Runs `point` once, with requests at `offered_rate`.
+    /// Runs `point` once, with requests at `offered_rate`, or as fast as they are answered.
     ///
     /// # Errors
     /// [`Failure::Failed`] if this run came to nothing; the others go on.
     fn run(
         &mut self,
         point: &Point,
-        offered_rate: f64,
+        offered_rate: Option<f64>,
         window: Duration,
         seed: u64,
     ) -> Result<Sample, Failure>;
@@ -61,7 +61,7 @@ pub fn run(
         points.shuffle(&mut random);
         for point in points {
             let seed = random.random();
-            let offered = results.offered_rate(point.rate);
+            let offered = results.offered_rate(point.ask);
             let (sample, error) = match executor.run(&point, offered, plan.window, seed) {
                 Ok(sample) => (Some(sample), None),
                 Err(Failure::Failed(error)) => (None, Some(error)),
@@ -99,7 +99,7 @@ pub(crate) mod tests {
         fn run(
             &mut self,
             point: &Point,
-            _: f64,
+            _: Option<f64>,
             window: Duration,
             _: u64,
         ) -> Result<Sample, Failure> {
@@ -121,6 +121,7 @@ pub(crate) mod tests {
             load_command: vec!["load".to_string()],
             server_cpu_s: cpu_percent / 100.0,
             server_wait_s: None,
+            disk: None,
             window_s: 1.0,
             load: json!({"achieved_rate": reply_rate, "replies": reply_rate,
                          "latency_us": {"mean": mean_us, "p50": mean_us, "p99": mean_us}}),
@@ -130,7 +131,8 @@ pub(crate) mod tests {
     fn plan_of(text: &str) -> (Experiment, Plan) {
         let experiment = Experiment::parse(text, "test").unwrap();
         let usable = |_: &str| Availability::Usable { model: false };
-        let plan = Plan::new(&experiment, "quick", &Overrides::default(), None, usable).unwrap();
+        let plan =
+            Plan::new(&experiment, "quick", &Overrides::default(), None, usable, None).unwrap();
         (experiment, plan)
     }
 

@@ -7,13 +7,16 @@ use std::time::SystemTime;
 
 use anyhow::Context;
 use mech::dispatch::{self, Features};
+use mech::fileio;
 
-use super::experiment::Experiment;
+use super::experiment::{Compared, Experiment};
 use super::plan::{Availability, Overrides, Plan};
 use super::processes::Processes;
 use super::progress::Progress;
-use super::results::{Results, State};
-use super::{runner, utc};
+use super::results::{Ask, Results, State};
+use super::store::Store;
+use super::{disk, runner, utc};
+use crate::error::UsageError;
 use crate::report::{html, json};
 
 /// The name that the report has in each run's folder, and in the folder of all runs.
@@ -32,6 +35,8 @@ pub struct Session {
     pub seed: u64,
     /// The folder that gets a folder for this session, and the newest report.
     pub out: PathBuf,
+    /// The folder that holds the files to be served, for this and later sessions.
+    pub pools: PathBuf,
     /// The command line, for the record.
     pub command: Vec<String>,
 }
@@ -48,7 +53,10 @@ impl Session {
             .experiments
             .iter()
             .map(|experiment| {
-                Plan::new(experiment, &self.preset, &self.overrides, descriptors, availability)
+                let available = |name: &str| availability(experiment.compares, name);
+                let obstacle = self.obstacle(experiment)?;
+                let overrides = &self.overrides;
+                Plan::new(experiment, &self.preset, overrides, descriptors, available, obstacle)
             })
             .collect::<Result<_, _>>()?;
         let folder = self.create_folder()?;
@@ -73,7 +81,11 @@ impl Session {
     ) -> anyhow::Result<Results> {
         let mut results =
             Results::begin(experiment, &self.preset, plan, self.seed, self.command.clone());
-        let mut processes = Processes::new(experiment, folder, interrupted)
+        let asks: Vec<Ask> = plan.points.iter().map(|point| point.ask).collect();
+        let preset = experiment.preset(&self.preset)?;
+        let notes = &mut results.notes;
+        let store = Store::prepare(experiment, preset, &asks, &self.pools, folder, notes)?;
+        let mut processes = Processes::new(experiment, store, folder, interrupted)
             .context("cannot place the server and the load generator")?;
         if !processes.is_separated() {
             results.notes.push(
@@ -89,6 +101,13 @@ impl Session {
             json::save(results, &file)
         })?;
         Ok(results)
+    }
+
+    /// What keeps all of an experiment from being run here.
+    fn obstacle(&self, experiment: &Experiment) -> Result<Option<String>, UsageError> {
+        // The real disk may turn out to be of no use.
+        let serves_files = experiment.preset(&self.preset)?.file_bytes.is_some();
+        Ok(disk::obstacle().filter(|_| serves_files))
     }
 
     /// A folder that nobody has used before.
@@ -118,7 +137,15 @@ pub fn write_report(folder: &Path, all: &[Results]) -> anyhow::Result<PathBuf> {
 }
 
 /// Whether this kernel has the mechanism of that name.
-fn availability(name: &str) -> Availability {
+fn availability(compares: Compared, name: &str) -> Availability {
+    if compares == Compared::Files {
+        let usable = Availability::Usable { model: false };
+        return match fileio::by_name(name) {
+            Some(backend) => backend.probe().map_or_else(Availability::Unusable, |()| usable),
+            None if name == fileio::auto().name => usable,
+            None => Availability::Unknown,
+        };
+    }
     let Some(mechanism) = dispatch::by_name(name) else { return Availability::Unknown };
     match mechanism.probe() {
         Ok(()) => Availability::Usable { model: mechanism.features.contains(Features::MODEL) },

@@ -99,7 +99,11 @@ fn row(out: &mut String, section: &Section, claim: &Claim, judgement: &Judgement
         .map(|comparison| {
             let measured =
                 comparison.measured.as_ref().map_or("not measured".to_string(), with_interval);
-            format!("{} → {measured} at {}/s", number(comparison.published), comparison.rate)
+            format!(
+                "{} → {measured} at {}",
+                number(comparison.published),
+                comparison.ask.in_words()
+            )
         })
         .collect();
     if !claim.published.is_empty() {

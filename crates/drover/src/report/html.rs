@@ -11,7 +11,7 @@ use super::number;
 use super::svg::{self, Panel, Series};
 use crate::lab::experiment::{Experiment, Factor, Figure};
 use crate::lab::metric::Metric;
-use crate::lab::results::{Point, Results, Run, State};
+use crate::lab::results::{Ask, Point, Results, Run, State};
 use crate::lab::stats::{self, Estimate};
 
 const STYLE: &str = include_str!("style.css");
@@ -64,6 +64,13 @@ pub(super) fn with_interval(estimate: &Estimate) -> String {
     )
 }
 
+/// What is the same in a panel.
+#[derive(Clone, Copy)]
+enum Fixed {
+    Ask(Ask),
+    Connections(u32),
+}
+
 /// One experiment on the page.
 pub(super) struct Section<'a> {
     pub(super) experiment: &'a Experiment,
@@ -111,39 +118,49 @@ impl Section<'_> {
 
     /// Whose requests cost least where it matters most: at the most connections and requests.
     fn ranking(&self, out: &mut String) {
-        let (levels, rates) = (self.results.connection_levels(), self.results.rate_levels());
-        let (Some(&connections), Some(&rate)) = (levels.last(), rates.last()) else { return };
-        let mut ranked: Vec<(usize, &str, Estimate)> = self
-            .results
+        let (levels, asks) = (self.results.connection_levels(), self.results.asks());
+        let (Some(&connections), Some(&ask)) = (levels.last(), asks.last()) else { return };
+        let _ = writeln!(
+            out,
+            "<h2>Who wins here</h2>\n<p>Server CPU per reply, with {connections} connections and {}: \
+             median and 95 % interval. Where intervals overlap, the order may be chance.</p>",
+            self.results.in_words(ask)
+        );
+        let mut bars = self.bars(Metric::CpuPerReply, connections, ask);
+        bars.sort_by(|a, b| a.2.value.total_cmp(&b.2.value));
+        self.draw_bars(out, Metric::CpuPerReply, &bars);
+    }
+
+    /// The place in the legend, the name and the value of each mechanism that has one.
+    fn bars(&self, metric: Metric, connections: u32, ask: Ask) -> Vec<(usize, &str, Estimate)> {
+        self.results
             .mechanisms
             .iter()
             .enumerate()
             .filter_map(|(place, mechanism)| {
-                let point = Point { mechanism: mechanism.name.clone(), connections, rate };
-                let cost = self.estimate(Metric::CpuPerReply, &point)?;
-                Some((place, mechanism.name.as_str(), cost))
+                let point = Point { mechanism: mechanism.name.clone(), connections, ask };
+                Some((place, mechanism.name.as_str(), self.estimate(metric, &point)?))
             })
-            .collect();
-        ranked.sort_by(|a, b| a.2.value.total_cmp(&b.2.value));
-        let widest = ranked.iter().map(|row| row.2.high).fold(0.0, f64::max);
-        let _ = write!(
-            out,
-            "<h2>Who wins here</h2>\n<p>Server CPU per reply, with {connections} connections and {} \
-             requests/s: median and 95 % interval. Where \
-             intervals overlap, the order may be chance.</p>\n<div class=\"scroll\"><table>\n",
-            number(self.results.offered_rate(rate))
-        );
-        for (place, name, cost) in ranked {
+            .collect()
+    }
+
+    fn draw_bars(&self, out: &mut String, metric: Metric, bars: &[(usize, &str, Estimate)]) {
+        let widest = bars.iter().map(|bar| bar.2.high).fold(0.0, f64::max);
+        out.push_str("<div class=\"scroll\"><table>\n");
+        for (place, name, value) in bars {
             let share = |value: f64| 100.0 * value / widest;
             let _ = writeln!(
                 out,
-                "<tr><td>{}</td><td class=\"n\">{} µs</td><td><div class=\"bar s{place}\">\
-                 <i style=\"width:{:.1}%\"></i><b style=\"left:{:.1}%;width:{:.1}%\"></b></div></td></tr>",
+                "<tr data-series=\"{}\"><td>{}</td><td class=\"n\">{} {}</td><td>\
+                 <div class=\"bar s{place}\"><i style=\"width:{:.1}%\"></i>\
+                 <b style=\"left:{:.1}%;width:{:.1}%\"></b></div></td></tr>",
+                escape(name),
                 self.name(name),
-                with_interval(&cost),
-                share(cost.value),
-                share(cost.low),
-                share(cost.high - cost.low)
+                with_interval(value),
+                metric.unit(),
+                share(value.value),
+                share(value.low),
+                share(value.high - value.low)
             );
         }
         out.push_str("</table></div>\n");
@@ -168,6 +185,32 @@ impl Section<'_> {
     }
 
     fn figure(&self, out: &mut String, figure: &Figure) {
+        match figure.x {
+            Some(x) => self.figure_of_lines(out, figure, x),
+            None => self.figure_of_bars(out, figure),
+        }
+    }
+
+    fn figure_of_bars(&self, out: &mut String, figure: &Figure) {
+        let _ = writeln!(
+            out,
+            "<section class=\"card\"><h3>{} · {} [{}]</h3>",
+            escape(&figure.id),
+            escape(&figure.title),
+            figure.metric.unit()
+        );
+        for ask in self.results.asks() {
+            for connections in self.results.connection_levels() {
+                let caption = self.results.in_words(ask);
+                let _ = writeln!(out, "<p>{caption}, {connections} connections</p>");
+                let bars = self.bars(figure.metric, connections, ask);
+                self.draw_bars(out, figure.metric, &bars);
+            }
+        }
+        out.push_str("</section>\n");
+    }
+
+    fn figure_of_lines(&self, out: &mut String, figure: &Figure, x: Factor) {
         let _ = write!(
             out,
             "<section class=\"card\"><label class=\"scale\"><input type=\"checkbox\"{}> logarithmic</label>\
@@ -176,21 +219,21 @@ impl Section<'_> {
             escape(&figure.id),
             escape(&figure.title)
         );
-        let (x_label, panels) = match figure.x {
-            Factor::Connections => ("connections", self.results.rate_levels()),
+        let (x_label, panels): (_, Vec<Fixed>) = match x {
+            Factor::Connections => {
+                ("connections", self.results.asks().into_iter().map(Fixed::Ask).collect())
+            }
             Factor::Rate => {
                 let levels = self.results.connection_levels();
-                ("requests/s", levels.into_iter().map(f64::from).collect())
+                ("requests/s", levels.into_iter().map(Fixed::Connections).collect())
             }
         };
-        for level in panels {
-            let caption = match figure.x {
-                Factor::Connections => {
-                    format!("{} requests/s", number(self.results.offered_rate(level)))
-                }
-                Factor::Rate => format!("{} connections", number(level)),
+        for fixed in panels {
+            let caption = match fixed {
+                Fixed::Ask(ask) => self.results.in_words(ask),
+                Fixed::Connections(level) => format!("{level} connections"),
             };
-            let series = self.series(figure, level);
+            let series = self.series(figure, fixed);
             let y_label = format!("{} [{}]", figure.metric.title(), figure.metric.unit());
             let panel = |logarithmic| {
                 svg::draw(&Panel { x_label, y_label: &y_label, logarithmic, series: &series })
@@ -208,21 +251,22 @@ impl Section<'_> {
         out.push_str("</div></section>\n");
     }
 
-    /// A line for each mechanism in the panel of `level`.
-    fn series(&self, figure: &Figure, level: f64) -> Vec<Series> {
+    /// A line for each mechanism in the panel in which that is the same.
+    fn series(&self, figure: &Figure, fixed: Fixed) -> Vec<Series> {
         let points = self.results.points();
         let of = |name: &str| -> Vec<(f64, Estimate)> {
             let mut line: Vec<(f64, Estimate)> = points
                 .iter()
                 .filter(|point| point.mechanism == name)
                 .filter_map(|point| {
-                    let connections = f64::from(point.connections);
-                    let (x, panel) = match figure.x {
-                        Factor::Connections => (connections, point.rate),
-                        Factor::Rate => (self.results.offered_rate(point.rate), connections),
+                    let x = match fixed {
+                        Fixed::Ask(ask) if ask == point.ask => f64::from(point.connections),
+                        Fixed::Connections(level) if level == point.connections => {
+                            self.results.offered_rate(point.ask)?
+                        }
+                        _ => return None,
                     };
-                    let estimate = self.estimate(figure.metric, point)?;
-                    (panel == level).then_some((x, estimate))
+                    Some((x, self.estimate(figure.metric, point)?))
                 })
                 .collect();
             line.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -238,6 +282,12 @@ impl Section<'_> {
             })
             .filter(|series| !series.points.is_empty())
             .collect()
+    }
+
+    /// Whether any run tells it.
+    fn is_known(&self, metric: Metric) -> bool {
+        let mut samples = self.results.runs.iter().filter_map(|run| run.sample.as_ref());
+        samples.any(|sample| metric.of(sample).is_some())
     }
 
     fn estimate(&self, metric: Metric, point: &Point) -> Option<Estimate> {
@@ -260,29 +310,30 @@ impl Section<'_> {
         out.push_str(
             "<h2>All points</h2>\n<details><summary>Medians with 95 % intervals over the repeats\
              </summary>\n<div class=\"scroll\"><table>\n<tr><th>Mechanism</th>\
-             <th class=\"n\">Requests/s</th><th class=\"n\">Connections</th>",
+             <th class=\"n\">Load</th><th class=\"n\">Connections</th>",
         );
-        for metric in Metric::ALL {
+        let metrics: Vec<Metric> = Metric::ALL.into_iter().filter(|m| self.is_known(*m)).collect();
+        for metric in &metrics {
             let _ = write!(out, "<th class=\"n\">{} [{}]</th>", metric.title(), metric.unit());
         }
         out.push_str("<th class=\"n\">Runs</th><th class=\"n\">Errors</th><th></th></tr>\n");
         for point in self.results.points() {
-            self.row_of_point(out, &point);
+            self.row_of_point(out, &point, &metrics);
         }
         out.push_str("</table></div></details>\n");
     }
 
-    fn row_of_point(&self, out: &mut String, point: &Point) {
+    fn row_of_point(&self, out: &mut String, point: &Point, metrics: &[Metric]) {
         let _ = write!(
             out,
             "<tr data-series=\"{}\"><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>",
             escape(&point.mechanism),
             self.name(&point.mechanism),
-            number(self.results.offered_rate(point.rate)),
+            self.results.in_words(point.ask),
             point.connections
         );
-        for metric in Metric::ALL {
-            let cell = self.estimate(metric, point);
+        for metric in metrics {
+            let cell = self.estimate(*metric, point);
             let cell = cell.map_or("–".to_string(), |estimate| with_interval(&estimate));
             let _ = write!(out, "<td class=\"n\">{cell}</td>");
         }
@@ -401,10 +452,11 @@ fn warnings(results: &Results) -> Vec<String> {
         warnings.push(format!("{errors} requests ended in an error; the table shows where."));
     }
     for run in results.runs.iter().filter(|run| run.error.is_some()) {
-        let Point { mechanism, connections, rate } = &run.point;
+        let Point { mechanism, connections, ask } = &run.point;
         warnings.push(format!(
-            "Round {}: {mechanism} with {connections} connections at {rate} req/s failed: {}",
+            "Round {}: {mechanism} with {connections} connections at {} failed: {}",
             run.round,
+            ask.in_words(),
             run.error.as_deref().unwrap_or_default()
         ));
     }
@@ -466,9 +518,8 @@ mod tests {
     const TEXT: &str = include_str!("../lab/test-experiment.toml");
 
     fn page(change: impl FnOnce(&mut Results)) -> String {
-        let mut results = results_of(TEXT, |point, _| {
-            Ok(sample(point.rate, f64::from(point.connections), 100.0))
-        });
+        let mut results =
+            results_of(TEXT, |point, _| Ok(sample(100.0, f64::from(point.connections), 100.0)));
         change(&mut results);
         render(&[results]).unwrap()
     }

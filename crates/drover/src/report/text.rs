@@ -23,6 +23,11 @@ pub fn summary(results: &Results) -> anyhow::Result<String> {
             let _ = writeln!(out, "    {}", line(&judgement));
         }
     }
+    if results.runs.is_empty() {
+        for skipped in &results.skipped {
+            let _ = writeln!(out, "    {} was skipped: {}", skipped.name, skipped.reason);
+        }
+    }
     Ok(out)
 }
 
@@ -46,7 +51,7 @@ mod tests {
     #[test]
     fn each_claim_is_followed_by_its_mechanisms() {
         let text = include_str!("../lab/test-experiment.toml");
-        let results = results_of(text, |point, _| Ok(sample(point.rate, 5.0, 100.0)));
+        let results = results_of(text, |_, _| Ok(sample(100.0, 5.0, 100.0)));
         let summary = summary(&results).unwrap();
         let lines: Vec<&str> = summary.lines().collect();
         assert_eq!(lines[1], "(a) CPU use does not depend on the connections.");

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
     ReplyEntry, ReplyOpen, Request,
 };
@@ -117,6 +117,8 @@ impl Filesystem for Slow {
         if let Err(nearest) = config.set_max_readahead(self.options.read_ahead) {
             let _ = config.set_max_readahead(nearest);
         }
+        // Without it io_submit(2) waits for each read past the page cache (Linux 3.10 has it).
+        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         let _ = config.set_max_background(MOST_READS);
         let _ = config.set_congestion_threshold(MOST_READS);
         Ok(())

@@ -51,6 +51,19 @@ impl Model {
         }
     }
 
+    /// Its parameters, for people.
+    pub fn in_words(&self) -> String {
+        format!(
+            "{} spindles, seek {:?}, metadata {:?}, {} MB/s each, gain {}, bound {}",
+            self.spindles,
+            self.seek,
+            self.metadata,
+            self.bandwidth / 1e6,
+            self.gain,
+            self.bound
+        )
+    }
+
     /// How long `what` takes with so many requests queued, itself included.
     fn service(&self, what: &What, queued: usize, follows: bool) -> Duration {
         let elevator = 1.0 + self.gain * (queued as f64).log2();

@@ -1,0 +1,156 @@
+//! Where the files of an experiment are during its runs: pools on a real or a modelled disk.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use super::child::Supervised;
+use super::disk::model::Model;
+use super::experiment::{Disk, Experiment, Preset};
+use super::pool::Pool;
+use super::probe::Gain;
+use super::results::Ask;
+use super::runner::Failure;
+
+/// How long mounting, or an answer of the disk, may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How many files are read to find out what the disk gains.
+const PROBED: usize = 64;
+
+/// The pools of an experiment and the disk that they are on.
+#[derive(Debug)]
+pub struct Store {
+    pools: BTreeMap<u64, Pool>,
+    /// Flags of `drover lab disk`; `None`: the real disk.
+    model: Option<Vec<String>>,
+    mountpoint: PathBuf,
+}
+
+impl Store {
+    /// Makes the pools that `asks` need below `pools`, and finds out which disk to take; `folder` is
+    /// where the modelled one is mounted. `None` if no files are asked for. What has to be known of
+    /// the disk is added to `notes`.
+    ///
+    /// # Errors
+    /// As [`Pool::make`]; when the real disk cannot be probed.
+    pub fn prepare(
+        experiment: &Experiment,
+        preset: &Preset,
+        asks: &[Ask],
+        pools: &Path,
+        folder: &Path,
+        notes: &mut Vec<String>,
+    ) -> anyhow::Result<Option<Store>> {
+        let mut made = BTreeMap::new();
+        for ask in asks {
+            if let Ask::FileBytes(bytes) = *ask {
+                let files = u64::from(preset.pool_mb.get()) * 1_000_000 / bytes;
+                let files = u32::try_from(files.max(1)).context("the pool has too many files")?;
+                made.insert(bytes, Pool::make(pools, files, bytes)?);
+            }
+        }
+        let Some(pool) = made.values().next() else { return Ok(None) };
+        let model = match takes_real_disk(pool, preset.disk, notes) {
+            true => None,
+            false => {
+                let model = model_of(experiment, preset);
+                notes.push(format!("The files are on a modelled disk: {}.", model.in_words()));
+                Some(flags(&model))
+            }
+        };
+        Ok(Some(Store { pools: made, model, mountpoint: folder.join("disk") }))
+    }
+
+    /// Makes the files of that size cold, behind `program lab disk` on `cpus` if they are on the
+    /// modelled disk.
+    pub(super) fn open<'a>(
+        &self,
+        bytes: u64,
+        program: &Path,
+        cpus: &[usize],
+        interrupted: &'a AtomicBool,
+    ) -> Result<Opened<'a>, Failure> {
+        let failed = |error: anyhow::Error| Failure::Failed(format!("{error:#}"));
+        let pool = self.pools.get(&bytes).expect("a pool was made for every size");
+        let urls = self.mountpoint.with_extension("urls");
+        fs::write(&urls, pool.urls()).map_err(|error| failed(error.into()))?;
+        let Some(flags) = &self.model else {
+            pool.make_cold().map_err(failed)?;
+            return Ok(Opened { root: pool.folder().to_path_buf(), urls, disk: None });
+        };
+        fs::create_dir_all(&self.mountpoint).map_err(|error| failed(error.into()))?;
+        let mut command = Command::new(program);
+        command.args(["lab", "disk"]).args([pool.folder(), &self.mountpoint]).args(flags);
+        let mut disk = Supervised::start("modelled disk", command, cpus, interrupted)?;
+        disk.expect_line("'mounted'", PATIENCE, |line| line.strip_prefix("mounted ").map(drop))?;
+        Ok(Opened { root: self.mountpoint.clone(), urls, disk: Some(disk) })
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // They are there only if a run began.
+        let _ = fs::remove_dir(&self.mountpoint);
+        let _ = fs::remove_file(self.mountpoint.with_extension("urls"));
+    }
+}
+
+/// Cold files that can be served. Dropping it unmounts them.
+pub(super) struct Opened<'a> {
+    /// The folder that holds them.
+    pub(super) root: PathBuf,
+    /// A file with their paths on a server.
+    pub(super) urls: PathBuf,
+    disk: Option<Supervised<'a>>,
+}
+
+impl Opened<'_> {
+    /// What the modelled disk did since this was asked last.
+    pub(super) fn report(&mut self) -> Result<Option<Value>, Failure> {
+        let Some(disk) = &mut self.disk else { return Ok(None) };
+        disk.go_on()?;
+        disk.expect_line("a report", PATIENCE, |line| serde_json::from_str(line).ok()).map(Some)
+    }
+}
+
+/// Whether the real disk is asked for and can show something.
+fn takes_real_disk(pool: &Pool, wanted: Disk, notes: &mut Vec<String>) -> bool {
+    if wanted == Disk::Model {
+        return false;
+    }
+    match Gain::probe(&pool.some_paths(PROBED)) {
+        Ok(gain) => {
+            notes.push(gain.in_words());
+            gain.is_worth_while()
+        }
+        Err(error) => {
+            notes.push(format!("The disk below the pools cannot be probed ({error})."));
+            false
+        }
+    }
+}
+
+fn model_of(experiment: &Experiment, preset: &Preset) -> Model {
+    let model = Model::default();
+    let metadata = experiment.workload.metadata_ms.map(|ms| Duration::from_secs_f64(ms.0 / 1e3));
+    Model { metadata: metadata.unwrap_or(model.metadata), ..model }.faster(preset.disk_speed.0)
+}
+
+fn flags(model: &Model) -> Vec<String> {
+    let time = |time: Duration| format!("{}us", time.as_nanos() as f64 / 1e3);
+    vec![
+        format!("--spindles={}", model.spindles),
+        format!("--seek={}", time(model.seek)),
+        format!("--metadata={}", time(model.metadata)),
+        format!("--bandwidth={:.0}", model.bandwidth),
+        format!("--gain={}", model.gain),
+        format!("--bound={}", model.bound),
+    ]
+}
