@@ -36,11 +36,11 @@ pub(super) static AUTO: Backend = Backend {
     },
 };
 
-/// What is sent at once of a body that is in the page cache.
-const WINDOW: u64 = 4 << 20;
+/// What is looked at, and sent, at once of a body that is in the page cache.
+const WINDOW: u64 = 16 << 20;
 
-/// How often a file that was all in the page cache is sent without asking again. The pages of one
-/// that is sent so often are the last that the kernel would take.
+/// How often what was found in the page cache is sent without asking again. The pages of a file that
+/// is sent so often are the last that the kernel would take.
 const TRUSTED: u8 = 63;
 
 /// Descriptors about which something is remembered.
@@ -52,10 +52,22 @@ struct Auto {
     cold: Option<Reads<Threads>>,
     options: Options,
     waker: Arc<Waker>,
-    /// By descriptor: which open file was all in the page cache, and how often that is trusted yet.
-    /// That another file has come to have this number and place is no harm: it may be waited for.
-    known: Vec<(*const OwnedFd, u8)>,
+    /// By descriptor.
+    known: Vec<Known>,
 }
+
+/// A part of an open file that was in the page cache. That another file has come to have its number
+/// and its place is no harm: it may be waited for.
+#[derive(Clone, Copy)]
+struct Known {
+    file: *const OwnedFd,
+    start: u64,
+    end: u64,
+    /// How often that is trusted yet.
+    left: u8,
+}
+
+const UNKNOWN: Known = Known { file: std::ptr::null(), start: 0, end: 0, left: 0 };
 
 impl FileIo for Auto {
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
@@ -64,8 +76,7 @@ impl FileIo for Auto {
         {
             return cold.send(transfer);
         }
-        let len = transfer.len.min(WINDOW);
-        if self.is_cached(transfer.file, transfer.offset, len, len == transfer.len) {
+        if let Some(len) = self.cached_len(transfer.file, transfer.offset, transfer.len) {
             return self.cached.send(Transfer { len, ..transfer });
         }
         let cold = match &mut self.cold {
@@ -87,27 +98,31 @@ impl FileIo for Auto {
 }
 
 impl Auto {
-    /// Whether so much of the file is in the page cache; `whole`: it is all that is wanted of it.
-    fn is_cached(&mut self, file: &Rc<OwnedFd>, offset: u64, len: u64, whole: bool) -> bool {
+    /// How many of these bytes are in the page cache from the first on, at most; `None`: some are
+    /// not.
+    fn cached_len(&mut self, file: &Rc<OwnedFd>, offset: u64, len: u64) -> Option<u64> {
         let number = file.as_raw_fd() as usize;
         let identity = Rc::as_ptr(file);
-        if let Some((known, left)) = self.known.get_mut(number)
-            && *known == identity
-            && *left > 0
-            && whole
+        if let Some(known) = self.known.get_mut(number)
+            && known.file == identity
+            && known.left > 0
+            && (known.start..known.end).contains(&offset)
         {
-            *left -= 1;
-            return true;
+            known.left -= 1;
+            return Some(len.min(known.end - offset));
         }
-        let cached =
-            has_pages(file.as_fd(), offset, len) && is_read(file.as_fd(), offset + len - 1);
-        if whole && number < KNOWN_MOST {
+        let len = len.min(WINDOW);
+        let end = offset + len;
+        if !has_pages(file.as_fd(), offset, len) || !is_read(file.as_fd(), end - 1) {
+            return None;
+        }
+        if number < KNOWN_MOST {
             if self.known.len() <= number {
-                self.known.resize(number + 1, (std::ptr::null(), 0));
+                self.known.resize(number + 1, UNKNOWN);
             }
-            self.known[number] = (identity, if cached { TRUSTED } else { 0 });
+            self.known[number] = Known { file: identity, start: offset, end, left: TRUSTED };
         }
-        cached
+        Some(len)
     }
 }
 
