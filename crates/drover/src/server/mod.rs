@@ -26,6 +26,7 @@ pub mod cache;
 mod clock;
 mod connection;
 mod files;
+mod memo;
 mod reply;
 mod signals;
 mod site;

@@ -13,6 +13,7 @@ use tracing::warn;
 
 use super::clock::{Clock, Throttle};
 use super::files::{Files, Found, Lost};
+use super::memo::Memo;
 use super::reply::{self, Fixed, Reply, SERVER};
 use super::stats::Counters;
 use super::watch::Watcher;
@@ -79,6 +80,7 @@ pub(super) struct Site<'w> {
 
 struct State {
     clock: Clock,
+    memo: Memo,
     content: Content,
     complaints: Throttle,
 }
@@ -91,7 +93,8 @@ impl<'w> Site<'w> {
         net: &Net,
     ) -> Site<'w> {
         let clock = Clock::new(net.now());
-        let mut state = State { clock, content, complaints: Throttle::default() };
+        let mut state =
+            State { clock, memo: Memo::default(), content, complaints: Throttle::default() };
         state.prepare();
         Site { state: RefCell::new(state), counters, time_outs }
     }
@@ -106,42 +109,71 @@ impl<'w> Site<'w> {
         }
         let mut step = Step { answered: false, body: Body::None, next: Next::Receive };
         let mut consumed = 0;
-        while consumed < input.len() {
-            let request = match request::parse(&input[consumed..], &LIMITS) {
-                Ok(Some(request)) => request,
-                Ok(None) => break,
-                Err(refusal) => {
-                    self.refuse_with(state, refusal, output);
-                    return (input.len(), Step { answered: true, next: Next::Linger, ..step });
+        while consumed < input.len() && step.next == Next::Receive {
+            let len = match state.repeat(&input[consumed..], net, output) {
+                Some((head_len, reply)) => {
+                    self.note(reply, &mut step);
+                    head_len
                 }
+                None => match self.answer_one(state, &input[consumed..], net, output, &mut step) {
+                    0 => break,
+                    len => len,
+                },
             };
-            consumed += request.head_len;
-            step.answered = true;
-            let skipped = body_to_skip(&request);
-            let persists = request.keep_alive && skipped.is_some() && !net.stopping();
-            let reply = state.reply(&request, persists, net, output);
-            self.counters.requests.add(1);
-            self.counters.reply(reply.status);
-            step.body = reply.body;
-            let left = input.len() - consumed;
-            let Some(skipped) = skipped.filter(|_| persists) else {
-                let silent = left == 0 && request.framing == Framing::None;
-                step.next = if silent { Next::Close } else { Next::Linger };
-                return (input.len(), step);
-            };
-            if skipped > left as u64 {
-                step.next = Next::Skip(skipped - left as u64);
-                return (input.len(), step);
-            }
-            consumed += skipped as usize;
+            consumed += len;
             if !matches!(step.body, Body::None) || output.len() >= GATHERED_MOST {
-                if consumed < input.len() {
+                if consumed < input.len() && step.next == Next::Receive {
                     step.next = Next::Again;
                 }
                 break;
             }
         }
         (consumed, step)
+    }
+
+    /// Answers the first request in the input, and says how much of the input is done with; 0: it
+    /// holds no complete request.
+    fn answer_one(
+        &self,
+        state: &mut State,
+        input: &[u8],
+        net: &Net,
+        output: &mut Vec<u8>,
+        step: &mut Step,
+    ) -> usize {
+        let request = match request::parse(input, &LIMITS) {
+            Ok(Some(request)) => request,
+            Ok(None) => return 0,
+            Err(refusal) => {
+                self.refuse_with(state, refusal, output);
+                (step.answered, step.next) = (true, Next::Linger);
+                return input.len();
+            }
+        };
+        let skipped = body_to_skip(&request);
+        let persists = request.keep_alive && skipped.is_some() && !net.stopping();
+        let (head, rest) = input.split_at(request.head_len);
+        self.note(state.reply(&request, head, persists, net, output), step);
+        let Some(skipped) = skipped.filter(|_| persists) else {
+            let silent = rest.is_empty() && request.framing == Framing::None;
+            step.next = if silent { Next::Close } else { Next::Linger };
+            return input.len();
+        };
+        match skipped.checked_sub(rest.len() as u64) {
+            Some(left @ 1..) => {
+                step.next = Next::Skip(left);
+                input.len()
+            }
+            _ => request.head_len + skipped as usize,
+        }
+    }
+
+    /// Counts a reply, and leaves its body to the step.
+    fn note(&self, reply: Reply, step: &mut Step) {
+        self.counters.requests.add(1);
+        self.counters.reply(reply.status);
+        step.answered = true;
+        step.body = reply.body;
     }
 
     /// What is readable when there are changes of files to [`Site::hear`], if any are heard of.
@@ -163,7 +195,9 @@ impl<'w> Site<'w> {
 
     /// Makes room for other descriptors; `false`: there was nothing to give.
     pub(super) fn give_back_descriptors(&self) -> bool {
-        match &mut self.state.borrow_mut().content {
+        let state = &mut *self.state.borrow_mut();
+        state.memo = Memo::default();
+        match &mut state.content {
             Content::Files { files, .. } => files.give_back_descriptors(),
             Content::Fixed(_) => false,
         }
@@ -194,9 +228,17 @@ impl State {
         }
     }
 
+    /// Answers what was asked in this turn before, in the same words, and says how long those are.
+    fn repeat(&self, input: &[u8], net: &Net, out: &mut Vec<u8>) -> Option<(usize, Reply)> {
+        let (len, entry) = self.memo.recall(input, net.now()).filter(|_| !net.stopping())?;
+        let usual = entry.usual()?;
+        Some((len, reply::usual(entry, usual, self.clock.date(), Connection::Implied, out)))
+    }
+
     fn reply(
         &mut self,
         request: &Request<'_>,
+        head: &[u8],
         persists: bool,
         net: &Net,
         out: &mut Vec<u8>,
@@ -224,6 +266,9 @@ impl State {
         match found {
             Ok(Found::File(entry)) => match entry.usual() {
                 Some(usual) if is_plain(request) => {
+                    if connection == Connection::Implied && request.framing == Framing::None {
+                        self.memo.note(head, &entry, now);
+                    }
                     reply::usual(&entry, usual, date, connection, out)
                 }
                 _ => reply::file(&entry, request, &common, seconds, in_memory, out),

@@ -54,6 +54,35 @@ pub(crate) fn requests_in_one_packet_are_answered_in_order(server: &Server) {
     });
 }
 
+/// Equal requests are answered from a memo, unequal ones are not.
+pub(crate) fn requests_that_repeat_in_one_packet_get_their_own_answers(server: &Server) {
+    let ask = |method, target, fields: &[&str]| request(method, target, fields);
+    let twice = |text: String| text.repeat(2);
+    let round = [
+        twice(ask("GET", "/a", &[])),
+        ask("HEAD", "/a", &[]),
+        ask("GET", "/a", &["Range: bytes=0-0"]),
+        ask("GET", "/a", &["Content-Length: 3"]) + "GET",
+        twice(ask("GET", "/b", &[])),
+        ask("GET", "/a", &["If-None-Match: *"]),
+    ];
+    let mut client = server.connect();
+    client.send(round.concat().repeat(3) + &ask("GET", "/a", &["Connection: close"]));
+    for _ in 0..3 {
+        for text in ["aaaaaaaaaa", "aaaaaaaaaa"] {
+            assert_eq!(client.reply().is(200).text(), text);
+        }
+        assert_eq!(client.reply_head().is(200).length(), 10);
+        assert_eq!(client.reply().is(206).text(), "a");
+        for text in ["aaaaaaaaaa", "bbbbbbbbbb", "bbbbbbbbbb"] {
+            assert_eq!(client.reply().is(200).text(), text);
+        }
+        client.reply_head().is(304);
+    }
+    assert_eq!(client.reply().is(200).field("Connection"), Some("close"));
+    client.expect_end();
+}
+
 pub(crate) fn a_request_may_come_byte_by_byte(server: &Server) {
     let mut client = server.connect();
     let all = ["/a", "/b", "/c"].map(|target| request("GET", target, &["X: y"])).concat();

@@ -26,6 +26,11 @@ fn requests_in_one_packet_are_answered_in_order() {
 }
 
 #[test]
+fn requests_that_repeat_in_one_packet_get_their_own_answers() {
+    on_each(&[], connections::requests_that_repeat_in_one_packet_get_their_own_answers);
+}
+
+#[test]
 fn a_request_may_come_byte_by_byte() {
     on_each(&[], connections::a_request_may_come_byte_by_byte);
 }
