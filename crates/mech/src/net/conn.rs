@@ -308,12 +308,11 @@ impl<'n> Conn<'n> {
     /// Coarse: it comes true up to one timer resolution late. Costs nothing to
     /// move.
     pub fn set_deadline(&self, after: Option<Duration>) {
-        let now = self.net.now();
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
             slot.flags -= Flags::TIMED_OUT;
             match after {
-                Some(after) => inner.wheel.set(index, &mut slot.deadline, now + after),
+                Some(after) => inner.wheel.set(index, &mut slot.deadline, after),
                 None => inner.wheel.clear(&mut slot.deadline),
             }
         });

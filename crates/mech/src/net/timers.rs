@@ -24,7 +24,11 @@ pub(crate) struct Deadline {
 
 pub(crate) struct Wheel {
     start: Instant,
-    resolution: Duration,
+    /// The time of the last [`Wheel::expire`], in nanoseconds since the start; 64 bits of them are
+    /// 584 years.
+    now: u64,
+    /// Nanoseconds per tick.
+    resolution: u64,
     buckets: Vec<Vec<u32>>,
     /// The last tick that was expired.
     current: Tick,
@@ -35,12 +39,15 @@ pub(crate) struct Wheel {
 impl Wheel {
     pub(crate) fn new(start: Instant, resolution: Duration) -> Wheel {
         let buckets = vec![Vec::new(); BUCKETS];
-        Wheel { start, resolution, buckets, current: 0, next: None }
+        let resolution = nanos(resolution).max(1);
+        Wheel { start, now: 0, resolution, buckets, current: 0, next: None }
     }
 
-    /// Sets or moves the deadline of `slot` to the first tick at or after `at`.
-    pub(crate) fn set(&mut self, slot: u32, deadline: &mut Deadline, at: Instant) {
-        deadline.due = self.tick_after(at).max(self.current + 1);
+    /// Sets or moves the deadline of `slot` to the first tick that is `after` or more later than the
+    /// last [`Wheel::expire`]. Without a look at any clock: it is done for every request.
+    pub(crate) fn set(&mut self, slot: u32, deadline: &mut Deadline, after: Duration) {
+        let at = self.now.saturating_add(nanos(after));
+        deadline.due = (at.div_ceil(self.resolution) as Tick).max(self.current + 1);
         if deadline.entry == 0 || deadline.due < deadline.entry {
             self.insert(slot, deadline);
         }
@@ -54,7 +61,8 @@ impl Wheel {
 
     /// When [`Wheel::expire`] has something to do next.
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.next.map(|tick| self.start + self.resolution * tick)
+        let since_start = |tick| Duration::from_nanos(self.resolution * u64::from(tick));
+        self.next.map(|tick| self.start + since_start(tick))
     }
 
     /// Calls `due` for every slot whose deadline is not after `now`.
@@ -66,7 +74,8 @@ impl Wheel {
         deadline_of: impl Fn(&mut S) -> &mut Deadline,
         mut due: impl FnMut(u32, &mut S),
     ) {
-        let now = (self.elapsed(now) / self.resolution.as_nanos() as u64) as Tick;
+        self.now = nanos(now.saturating_duration_since(self.start));
+        let now = (self.now / self.resolution) as Tick;
         while let Some(tick) = self.next.filter(|&tick| tick <= now) {
             self.current = tick;
             let mut bucket = std::mem::take(&mut self.buckets[tick as usize % BUCKETS]);
@@ -104,15 +113,11 @@ impl Wheel {
         (tick + 1..=tick + BUCKETS as Tick)
             .find(|&tick| !self.buckets[tick as usize % BUCKETS].is_empty())
     }
+}
 
-    fn tick_after(&self, at: Instant) -> Tick {
-        self.elapsed(at).div_ceil(self.resolution.as_nanos() as u64) as Tick
-    }
-
-    /// Nanoseconds since the wheel began; 64 bits of them are 584 years.
-    fn elapsed(&self, at: Instant) -> u64 {
-        at.saturating_duration_since(self.start).as_nanos() as u64
-    }
+fn nanos(duration: Duration) -> u64 {
+    let whole = duration.as_secs().saturating_mul(1_000_000_000);
+    whole.saturating_add(u64::from(duration.subsec_nanos()))
 }
 
 #[cfg(test)]
@@ -133,7 +138,7 @@ mod tests {
         let start = Instant::now();
         let mut wheel = Wheel::new(start, TICK);
         let mut slots = [Deadline::default(); 2];
-        wheel.set(1, &mut slots[1], start + Duration::from_millis(250));
+        wheel.set(1, &mut slots[1], Duration::from_millis(250));
         assert_eq!(wheel.next(), Some(start + Duration::from_millis(300)));
         assert_eq!(fired(&mut wheel, &mut slots, start + Duration::from_millis(299)), []);
         assert_eq!(fired(&mut wheel, &mut slots, start + Duration::from_millis(300)), [1]);
@@ -146,11 +151,12 @@ mod tests {
         let start = Instant::now();
         let mut wheel = Wheel::new(start, TICK);
         let mut slots = [Deadline::default(); 1];
-        wheel.set(0, &mut slots[0], start + TICK * 5);
-        wheel.set(0, &mut slots[0], start + TICK * 9);
+        wheel.set(0, &mut slots[0], TICK * 5);
+        wheel.set(0, &mut slots[0], TICK * 9);
         assert_eq!(fired(&mut wheel, &mut slots, start + TICK * 8), []);
-        wheel.set(0, &mut slots[0], start + TICK * 20);
-        wheel.set(0, &mut slots[0], start + TICK * 10);
+        // From the eighth tick on.
+        wheel.set(0, &mut slots[0], TICK * 12);
+        wheel.set(0, &mut slots[0], TICK * 2);
         assert_eq!(fired(&mut wheel, &mut slots, start + TICK * 10), [0]);
         assert_eq!(fired(&mut wheel, &mut slots, start + TICK * 30), []);
     }
@@ -160,7 +166,7 @@ mod tests {
         let start = Instant::now();
         let mut wheel = Wheel::new(start, TICK);
         let mut slots = [Deadline::default(); 1];
-        wheel.set(0, &mut slots[0], start + TICK * 5);
+        wheel.set(0, &mut slots[0], TICK * 5);
         wheel.clear(&mut slots[0]);
         assert_eq!(fired(&mut wheel, &mut slots, start + TICK * 50), []);
     }
@@ -172,7 +178,7 @@ mod tests {
         let mut slots = [Deadline::default(); 3];
         let far = BUCKETS as u32 * 3 + 7;
         for (slot, deadline) in slots.iter_mut().enumerate() {
-            wheel.set(slot as u32, deadline, start + TICK * (far + slot as u32));
+            wheel.set(slot as u32, deadline, TICK * (far + slot as u32));
         }
         assert_eq!(fired(&mut wheel, &mut slots, start + TICK * (far - 1)), []);
         assert_eq!(fired(&mut wheel, &mut slots, start + TICK * far), [0]);
