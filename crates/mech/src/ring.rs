@@ -36,20 +36,41 @@ impl Ring {
     /// `Unsupported` if it lacks a part that every user needs, or one that is
     /// `needed` as well.
     pub(crate) fn open(submissions: u32, completions: u32, needed: Parts) -> io::Result<Ring> {
+        Ring::build(submissions, completions, needed, true)
+    }
+
+    /// As [`Ring::open`], for a thread that hears of completions by its eventfd: the kernel
+    /// posts them when they happen. What it defers until a call, it does not always ring for.
+    ///
+    /// # Errors
+    /// As [`Ring::open`].
+    pub(crate) fn open_with_bell(
+        submissions: u32,
+        completions: u32,
+        needed: Parts,
+        eventfd: BorrowedFd<'_>,
+    ) -> io::Result<Ring> {
+        let ring = Ring::build(submissions, completions, needed, false)?;
+        let registered = ring.ring.submitter().register_eventfd(eventfd.as_raw_fd());
+        registered.map_err(|error| explain("io_uring_register", error))?;
+        Ok(ring)
+    }
+
+    fn build(submissions: u32, completions: u32, needed: Parts, defers: bool) -> io::Result<Ring> {
         let builder = || -> Builder {
             let mut builder = IoUring::builder();
             builder.dontfork().setup_clamp().setup_cqsize(completions);
             builder
         };
         let submissions = submissions.min(completions);
-        let deferred = builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_submit_all()
-            .build(submissions);
-        let ring = match deferred {
+        let deferred = || {
+            let mut builder = builder();
+            builder.setup_single_issuer().setup_defer_taskrun().setup_submit_all();
+            builder.build(submissions)
+        };
+        let ring = match if defers { deferred() } else { builder().build(submissions) } {
             // Linux before 6.1 knows the call but not these flags.
-            Err(error) if is(&error, Errno::INVAL) => builder().build(submissions),
+            Err(error) if defers && is(&error, Errno::INVAL) => builder().build(submissions),
             made => made,
         }
         .map_err(|error| explain("io_uring_setup", error))?;
@@ -139,15 +160,6 @@ impl Ring {
     ) -> io::Result<()> {
         // SAFETY: as the caller promises.
         unsafe { self.ring.submitter().register_buf_ring_with_flags(address, entries, group, 0) }
-    }
-
-    /// Has the kernel write to `eventfd` when [`Ring::wait`] would find a completion.
-    ///
-    /// # Errors
-    /// What io_uring_register(2) says.
-    pub(crate) fn ring_bell(&self, eventfd: BorrowedFd<'_>) -> io::Result<()> {
-        let registered = self.ring.submitter().register_eventfd(eventfd.as_raw_fd());
-        registered.map_err(|error| explain("io_uring_register", error))
     }
 
     /// Takes the next completion that the kernel has posted.

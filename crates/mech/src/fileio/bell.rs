@@ -56,6 +56,20 @@ impl Bell {
     }
 }
 
+impl Bell {
+    /// Ends the worker's wait, as the kernel does.
+    ///
+    /// # Errors
+    /// What write(2) says.
+    pub(super) fn ring(&self) -> io::Result<()> {
+        match rustix::io::write(self.fd(), &1u64.to_ne_bytes()) {
+            // The counter is at its maximum: it is readable, which is all we want.
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
 impl Drop for Bell {
     fn drop(&mut self) {
         if let Means::Ringer { fd, over, thread } = &mut self.0 {

@@ -102,8 +102,7 @@ impl LinuxAio {
             rustix::io::pread(file, buffer, read.offset)
         };
         self.done.push(Ended { id: read.id, result: result.map_err(io::Error::from) });
-        rustix::io::write(self.bell.fd(), &1u64.to_ne_bytes())?;
-        Ok(())
+        self.bell.ring()
     }
 
     fn take(&mut self, least: usize, ended: &mut Vec<Ended>) -> io::Result<()> {

@@ -38,6 +38,15 @@ pub(super) trait Reader {
     /// What the kernel says of the reader itself.
     fn finished(&mut self, ended: &mut Vec<Ended>) -> io::Result<()>;
 
+    /// Ends the worker's wait, because there is something for [`FileIo::reap`]. Needed where
+    /// [`Reader::MAY_END_AT_ONCE`].
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn ring(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Waits until a read has ended.
     ///
     /// # Errors
@@ -196,7 +205,14 @@ impl<R: Reader> Reads<R> {
                 self.retire(id);
                 continue;
             }
-            operation.state = result.map_or_else(State::Failed, State::Read);
+            operation.state = match result {
+                Ok(count) => State::Read(count),
+                // The caller would take it for the socket's.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    State::Failed(io::Error::other("the file cannot be read without waiting"))
+                }
+                Err(error) => State::Failed(error),
+            };
             self.ready.push(operation.key);
         }
         self.ended = ended;
@@ -245,6 +261,12 @@ impl<R: Reader> FileIo for Reads<R> {
             id = self.of(transfer.key);
             if R::MAY_END_AT_ONCE {
                 self.take_ended()?;
+                // Those of others that ended meanwhile have been taken from the kernel, which has no
+                // reason any more to end the wait for them.
+                self.ready.retain(|&key| key != transfer.key);
+                if !self.ready.is_empty() {
+                    self.reader.ring()?;
+                }
             }
         }
         match &mut self.operations[id as usize].state {

@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use io_uring::{opcode, types};
+use io_uring::{opcode, squeue, types};
 
 use super::bell::Bell;
 use super::reads::{Ended, Read, Reader, Reads};
@@ -34,16 +34,34 @@ const MOST: usize = 256;
 pub(super) struct Uring {
     ring: Ring,
     under_way: usize,
+    /// By their number. The server's files are opened with `O_NONBLOCK`, and where a file system
+    /// cannot read asynchronously (FUSE) the kernel then answers `EAGAIN` to what is not cached:
+    /// such a read is asked for again, of a kernel thread.
+    reads: Vec<Read>,
     /// The ring writes to it, and is dropped before.
-    _bell: Bell,
+    bell: Bell,
 }
 
 /// A worker's reads by a ring.
 pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Uring>> {
-    let ring = Ring::open(MOST as u32, 2 * MOST as u32, Parts::READS)?;
     let bell = Bell::new(waker)?;
-    ring.ring_bell(bell.fd())?;
-    Ok(Reads::new(Uring { ring, under_way: 0, _bell: bell }, options.read_ahead))
+    let ring = Ring::open_with_bell(MOST as u32, 2 * MOST as u32, Parts::READS, bell.fd())?;
+    Ok(Reads::new(Uring { ring, under_way: 0, reads: Vec::new(), bell }, options.read_ahead))
+}
+
+impl Uring {
+    /// # Safety
+    /// As [`Reader::begin`].
+    unsafe fn push(&mut self, read: Read, flags: squeue::Flags) -> io::Result<()> {
+        let entry = opcode::Read::new(types::Fd(read.file), read.buffer, read.len as u32)
+            .offset(read.offset)
+            .build()
+            .flags(flags)
+            .user_data(u64::from(read.id));
+        // SAFETY: descriptor and buffer are the read's until it has ended.
+        unsafe { self.ring.push(&entry) };
+        self.ring.wait(Some(Duration::ZERO))
+    }
 }
 
 impl Reader for Uring {
@@ -53,30 +71,87 @@ impl Reader for Uring {
         if self.under_way >= MOST {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let entry = opcode::Read::new(types::Fd(read.file), read.buffer, read.len as u32)
-            .offset(read.offset)
-            .build()
-            .user_data(u64::from(read.id));
-        // SAFETY: descriptor and buffer are the read's until it has ended (`Reader::begin`).
-        unsafe { self.ring.push(&entry) };
+        let place = read.id as usize;
+        if self.reads.len() <= place {
+            self.reads.resize(place + 1, read);
+        }
+        self.reads[place] = read;
         self.under_way += 1;
-        self.ring.wait(Some(Duration::ZERO))
+        // SAFETY: as the caller promises.
+        unsafe { self.push(read, squeue::Flags::empty()) }
     }
 
     fn finished(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
-        self.ring.wait(Some(Duration::ZERO))?;
         while let Some(completion) = self.ring.completion() {
+            let id = completion.user_data() as u32;
+            if completion.result() == -libc::EAGAIN {
+                // SAFETY: the read has not ended for its owner.
+                unsafe { self.push(self.reads[id as usize], squeue::Flags::ASYNC)? };
+                continue;
+            }
             self.under_way -= 1;
             let result = match completion.result() {
                 count @ 0.. => Ok(count as usize),
                 error => Err(io::Error::from_raw_os_error(-error)),
             };
-            ended.push(Ended { id: completion.user_data() as u32, result });
+            ended.push(Ended { id, result });
         }
         Ok(())
     }
 
+    fn ring(&self) -> io::Result<()> {
+        self.bell.ring()
+    }
+
     fn wait(&mut self) -> io::Result<()> {
         self.ring.wait(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::unix::net::UnixStream;
+    use std::rc::Rc;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+    use crate::fileio::{FileIo, Sent, Transfer};
+    use crate::key::Key;
+
+    /// Pipes stand for files on a slow disk: all their reads end at once.
+    #[test]
+    fn many_reads_that_end_at_once_are_all_named() {
+        const READS: u32 = 100;
+        let waker = Arc::new(Waker::eventfd().unwrap());
+        let mut reads = match open(&Options::default(), &waker) {
+            Ok(reads) => reads,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let pipes: Vec<_> = (0..READS).map(|_| rustix::pipe::pipe().unwrap()).collect();
+        let mut ends = Vec::new();
+        for (slot, (read, write)) in (0..).zip(pipes) {
+            let file: Rc<OwnedFd> = Rc::new(read);
+            let (key, socket) = (Key { slot, generation: 1 }, socket.as_fd());
+            let transfer = Transfer { key, socket, head: b"", file: &file, offset: 0, len: 1 };
+            assert_eq!(reads.send(transfer).unwrap(), Sent::Later);
+            ends.push(write);
+        }
+        for end in &ends {
+            rustix::io::write(end, b"x").unwrap();
+        }
+        let mut ready = Vec::new();
+        while ready.len() < READS as usize {
+            let fd = waker.as_eventfd().unwrap();
+            let limit = rustix::time::Timespec { tv_sec: 30, tv_nsec: 0 };
+            let rung = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&limit));
+            assert_eq!(rung.unwrap(), 1, "the bell is silent after {} reads", ready.len());
+            waker.drain().unwrap();
+            reads.reap(&mut ready).unwrap();
+        }
+        ready.sort_unstable();
+        assert!(ready.iter().map(|key| key.slot).eq(0..READS));
     }
 }
