@@ -454,7 +454,7 @@ mod tests {
                 coroutine
             })
             .unwrap();
-        assert!((1..=800).contains(&size.get()), "{}", size.get());
+        assert!((1..=1024).contains(&size.get()), "{}", size.get());
     }
 
     /// Every due request is given to a connection or waits for one, in order and exactly once.
