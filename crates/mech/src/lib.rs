@@ -9,6 +9,7 @@
 //! - [`inotify`]: hearing of changes in directories.
 //! - [`process`]: CPU clocks, pinning, limits, children.
 //! - [`socket`]: listening and connecting sockets.
+//! - [`wait_queue`]: who of many waiters is woken, by the policies of old kernels.
 //! - [`waker`]: ending a wait from another thread.
 //!
 //! The crate knows no HTTP. It holds every system call and every `unsafe`
@@ -19,6 +20,7 @@ mod buffer_ring;
 pub mod dispatch;
 pub mod fileio;
 pub mod fs;
+mod futex;
 pub mod inotify;
 pub mod key;
 pub mod net;
@@ -27,6 +29,7 @@ mod ring;
 mod ring_parts;
 pub mod socket;
 mod sys;
+pub mod wait_queue;
 pub mod waker;
 
 pub use key::Key;
