@@ -2,6 +2,7 @@
 //! contract, and the coroutines that run on top of any of them.
 //!
 //! - [`dispatch`]: which descriptors are ready — a file per mechanism.
+//! - [`accept`]: how new connections are shared among workers — a file per strategy.
 //! - [`net`]: what coroutines see — connections that own their buffers, an
 //!   executor, deadlines — over any mechanism.
 //! - [`fileio`]: how a file's bytes reach a socket — a file per backend.
@@ -16,6 +17,7 @@
 //! block of the project.
 #![cfg(target_os = "linux")]
 
+pub mod accept;
 mod buffer_ring;
 pub mod dispatch;
 pub mod fileio;

@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::net::{
@@ -147,6 +147,44 @@ pub fn set_receive_buffer(fd: &OwnedFd, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_recv_buffer_size(fd, bytes)?)
 }
 
+/// Lets the number of the processor that handles a connection's first packet choose among the
+/// sockets of an `SO_REUSEPORT` group, in the order in which they were bound; a number that is no
+/// socket's leaves the choice to the hash (socket(7), `SO_ATTACH_REUSEPORT_CBPF`).
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub(crate) fn choose_by_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
+    // linux/filter.h: ancillary data has negative offsets.
+    let cpu = (libc::SKF_AD_OFF + libc::SKF_AD_CPU).cast_unsigned();
+    let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    let ret = (libc::BPF_RET | libc::BPF_A) as u16;
+    let op = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
+    let mut program = [op(load, cpu), op(ret, 0)];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    let len = size_of_val(&program) as libc::socklen_t;
+    // SAFETY: the kernel copies the program, which lives over the call, and the length is its own.
+    crate::sys::syscall!(setsockopt(
+        listener.as_raw_fd(),
+        libc::SOL_SOCKET,
+        libc::SO_ATTACH_REUSEPORT_CBPF,
+        (&raw const program).cast(),
+        len,
+    ))
+    .map(drop)
+}
+
+/// Wakes one of those that wait for connections of a listening socket and cannot know of those that
+/// are there: each had its one wake-up (`EPOLLEXCLUSIVE`, accept(2)), and whoever got it could not
+/// use it.
+///
+/// Setting `TCP_NOTSENT_LOWAT`, to what it is, makes the kernel wake who waits for room to send
+/// (`do_tcp_setsockopt`). Of those that wait for connections, only they hear it who asked for
+/// writability as well, or who look again however they are woken.
+pub(crate) fn wake_waiter(listener: BorrowedFd<'_>) -> io::Result<()> {
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
+    set_option(listener, level, name, get_option(listener, level, name)?)
+}
+
 /// The address that a socket is bound to.
 ///
 /// # Errors
@@ -172,29 +210,38 @@ fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
 /// Whether connections come out of this listener with their first bytes
 /// ([`ListenOptions::defer`]).
 pub(crate) fn defers(listener: BorrowedFd<'_>) -> bool {
-    let mut seconds: libc::c_int = 0;
+    get_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT).is_ok_and(|seconds| seconds > 0)
+}
+
+fn get_option(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    let (place, len) = ((&raw mut value).cast(), &raw mut len);
     // SAFETY: both pointers are to variables that outlive the call, and `len` is the first one's.
-    let known = crate::sys::syscall!(getsockopt(
-        listener.as_raw_fd(),
-        libc::IPPROTO_TCP,
-        libc::TCP_DEFER_ACCEPT,
-        (&raw mut seconds).cast(),
-        &raw mut len,
-    ));
-    known.is_ok() && seconds > 0
+    crate::sys::syscall!(getsockopt(fd.as_raw_fd(), level, name, place, len))?;
+    Ok(value)
 }
 
 fn set_option(
-    fd: &OwnedFd,
+    fd: impl AsFd,
     level: libc::c_int,
     name: libc::c_int,
     value: libc::c_int,
 ) -> io::Result<()> {
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the pointer is to a c_int that outlives the call, and the length says so.
-    crate::sys::syscall!(setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len))
-        .map(drop)
+    crate::sys::syscall!(setsockopt(
+        fd.as_fd().as_raw_fd(),
+        level,
+        name,
+        (&raw const value).cast(),
+        len
+    ))
+    .map(drop)
 }
 
 #[cfg(test)]

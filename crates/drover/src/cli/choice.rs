@@ -1,8 +1,11 @@
-//! Flags whose values are rows of mech's tables: `--dispatch M`, `--files B`.
+//! Flags whose values are rows of mech's tables: `--dispatch M`, `--accept S`, `--files B`.
 
 use anyhow::{Context, bail};
+use mech::accept::{self, Strategy};
 use mech::dispatch::{self, Mechanism};
 use mech::fileio::Backend;
+
+use crate::error::UsageError;
 
 /// A row of one of mech's tables, or `None` for `auto`.
 #[derive(Debug)]
@@ -29,6 +32,46 @@ pub(super) fn mechanism(text: &str) -> Result<Choice<Mechanism>, String> {
 /// The names that [`mechanism`] reads, for help texts.
 pub(super) fn mechanism_names() -> String {
     format!("auto, {}", names(dispatch::ALL.iter().map(|mechanism| mechanism.name)))
+}
+
+/// Reads the name of an accept strategy.
+pub(super) fn strategy(text: &str) -> Result<Choice<Strategy>, String> {
+    if text == "auto" {
+        return Ok(Choice(None));
+    }
+    let found = accept::by_name(text).ok_or_else(|| format!("there are {}", strategy_names()))?;
+    Ok(Choice(Some(found)))
+}
+
+/// The names that [`strategy`] reads, for help texts.
+pub(super) fn strategy_names() -> String {
+    format!("auto, {}", names(accept::ALL.iter().map(|strategy| strategy.name)))
+}
+
+impl Choice<Strategy> {
+    /// The strategy that was asked for, or the best one, for workers that wait by `mechanism`.
+    ///
+    /// # Errors
+    /// If the two do not go together: the reason, and what goes with either. If this kernel does not
+    /// offer it: the reason.
+    pub(super) fn usable(self, mechanism: &Mechanism) -> anyhow::Result<&'static Strategy> {
+        let Some(asked) = self.0 else { return Ok(accept::auto()) };
+        if let Err(reason) = asked.goes_with(mechanism) {
+            let differences =
+                |other: &&Mechanism| (other.features ^ mechanism.features).bits().count_ones();
+            let nearest = usable().filter(|other| asked.goes_with(other).is_ok());
+            let nearest = nearest.min_by_key(differences).map_or("auto", |other| other.name);
+            let others = accept::ALL.iter().filter(|other| other.goes_with(mechanism).is_ok());
+            bail!(UsageError::new(format!(
+                "--accept {}: {reason}; use it with --dispatch {nearest}, or {} with --accept {}",
+                asked.name,
+                mechanism.name,
+                names(others.map(|other| other.name)),
+            )));
+        }
+        let Err(reason) = asked.probe() else { return Ok(asked) };
+        bail!("--accept {} {reason}; auto works everywhere", asked.name)
+    }
 }
 
 impl Choice<Mechanism> {

@@ -2,14 +2,10 @@
 
 use std::io::{self, Write};
 
-use clap::builder::PossibleValuesParser;
+use mech::accept;
 use mech::dispatch::{self, Features};
 use mech::fileio;
 use serde::Serialize;
-
-/// The values of `serve --accept` and what they are. So far there is one.
-const ACCEPT: &[(&str, &str)] =
-    &[("reuseport", "SO_REUSEPORT: a listening socket per worker, the kernel spreads connections")];
 
 /// Flags of `drover mechanisms`.
 #[derive(Debug, clap::Args)]
@@ -61,11 +57,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The names that `serve --accept` reads.
-pub(super) fn accept_strategies() -> PossibleValuesParser {
-    ["auto"].into_iter().chain(ACCEPT.iter().map(|(name, _)| *name)).into()
-}
-
 impl List {
     fn new() -> List {
         let best = dispatch::auto().map(|mechanism| mechanism.name);
@@ -83,8 +74,10 @@ impl List {
                 waits_with: mechanism.waits_with,
             }
         };
-        // It needs nothing that a kernel with openat2(2) may lack.
-        let strategy = |&(name, summary): &_| Entry::new(name, summary, None, true);
+        let strategy = |strategy: &&'static accept::Strategy| {
+            let auto = accept::auto().name == strategy.name;
+            Entry::new(strategy.name, strategy.summary, strategy.probe().err(), auto)
+        };
         let backend = |backend: &&'static fileio::Backend| {
             let auto = fileio::AUTO_TAKES.iter().any(|taken| taken.name == backend.name);
             Entry::new(backend.name, backend.summary, backend.probe().err(), auto)
@@ -92,7 +85,7 @@ impl List {
         List {
             schema: "drover.mechanisms/1",
             dispatch: dispatch::ALL.iter().map(mechanism).collect(),
-            accept: ACCEPT.iter().map(strategy).collect(),
+            accept: accept::ALL.iter().map(strategy).collect(),
             files: fileio::ALL.iter().map(backend).collect(),
         }
     }

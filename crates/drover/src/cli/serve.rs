@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use mech::accept::{self, Settings, Strategy};
 use mech::dispatch::{self, Features, Mechanism};
 use mech::fileio::{self, Backend};
 use mech::fs::Root;
 use mech::net::AcceptBatch;
 use tracing::info;
 
-use super::choice::{Choice, mechanism, mechanism_names, names};
-use super::mechanisms::accept_strategies;
+use super::choice::{Choice, mechanism, mechanism_names, names, strategy, strategy_names};
 use super::{duration, size};
 use crate::error::UsageError;
 use crate::server::{Config, Revalidate, Server, Source, StopSignals};
@@ -38,9 +38,14 @@ pub(super) struct Args {
           help = format!("How a worker waits: {}", mechanism_names()))]
     dispatch: Choice<Mechanism>,
 
-    /// How connections are shared among workers: reuseport gives each a listening socket of its own
-    #[arg(long, value_name = "S", default_value = "auto", value_parser = accept_strategies())]
-    accept: String,
+    #[arg(long, value_name = "S", default_value = "auto", value_parser = strategy,
+          help = format!("How new connections are shared among workers: {}", strategy_names()))]
+    accept: Choice<Strategy>,
+
+    /// With --accept reuseport: the processor that a connection comes in on chooses the worker. For
+    /// as many workers as processors, with --pin
+    #[arg(long)]
+    accept_by_cpu: bool,
 
     /// What to do when the kernel's queue of events has overflowed: recover every lost event, or be
     /// the deliberately wrong server of the overflow experiment
@@ -136,10 +141,20 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
         None => Source::Directory(Arc::new(open_root(&args.root)?)),
     };
     let mechanism = args.dispatch.usable()?;
+    let accept = args.accept.usable(mechanism)?;
+    if args.accept_by_cpu && !accept.settings.contains(Settings::BY_CPU) {
+        bail!(UsageError::new(format!(
+            "--accept-by-cpu: --accept {} has no sockets to choose from; use --accept {}",
+            accept.name,
+            names(with_setting(Settings::BY_CPU)),
+        )));
+    }
     let some = |time: Duration| (!time.is_zero()).then_some(time);
     Ok(Config {
         listen: args.listen,
         dispatch: dispatch_options(mechanism, &args.overflow)?,
+        accept,
+        by_cpu: args.accept_by_cpu,
         accept_batch: args.accept_batch,
         defer_accept: args.defer_accept == "on",
         files: args.files.usable()?,
@@ -196,7 +211,7 @@ fn announce(server: &Server) -> anyhow::Result<()> {
 fn describe(config: &Config) -> String {
     let workers = match config.workers.get() {
         1 => "1 worker".to_string(),
-        workers => format!("{workers} workers, a listening socket each (reuseport)"),
+        workers => format!("{workers} workers, accept {}", config.accept.name),
     };
     let files = match (&config.source, config.files) {
         (Source::Fixed(_), _) => "no files".to_string(),
@@ -207,6 +222,12 @@ fn describe(config: &Config) -> String {
         ),
     };
     format!("dispatch {}, {workers}, {files}", config.mechanism.name)
+}
+
+/// The strategies that can be told it.
+fn with_setting(setting: Settings) -> impl Iterator<Item = &'static str> {
+    let strategies = accept::ALL.iter().filter(move |it| it.settings.contains(setting));
+    strategies.map(|strategy| strategy.name)
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

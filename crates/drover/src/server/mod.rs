@@ -7,7 +7,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -15,11 +14,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use mech::accept::{self, Door, Strategy};
 use mech::dispatch::{self, Mechanism};
 use mech::fileio::{self, Backend};
 use mech::fs::Root;
 use mech::net::{AcceptBatch, Remote};
-use mech::socket::{self, ListenOptions};
+use mech::socket::ListenOptions;
 use tracing::error;
 
 pub mod cache;
@@ -61,6 +61,11 @@ pub struct Config {
     /// Whether connections are taken over only when their first bytes are here
     /// ([`ListenOptions::defer`]).
     pub defer_accept: bool,
+    /// How connections come to the workers.
+    pub accept: &'static Strategy,
+    /// Whether the worker of the processor that a connection comes in on takes it
+    /// ([`accept::Plan::by_cpu`]).
+    pub by_cpu: bool,
     /// How many connections are accepted per wait.
     pub accept_batch: AcceptBatch,
     /// What moves a file's bytes. `None`: small files are read and sent with their head, large ones
@@ -72,7 +77,7 @@ pub struct Config {
     pub cache: usize,
     /// How kept files are known to be right.
     pub revalidate: Revalidate,
-    /// Threads. With more than one, each has a listening socket of its own (`SO_REUSEPORT`).
+    /// Threads that serve.
     pub workers: NonZeroUsize,
     /// Whether each worker stays on a processor of its own.
     pub pin: bool,
@@ -109,6 +114,8 @@ impl Config {
             mechanism,
             dispatch: dispatch::Options::default(),
             defer_accept: true,
+            accept: accept::auto(),
+            by_cpu: false,
             accept_batch: AcceptBatch::All,
             files: None,
             file_options: fileio::Options::default(),
@@ -168,16 +175,16 @@ impl Server {
     /// chain with the remedy. Nothing keeps running then.
     pub fn start(config: Config) -> anyhow::Result<Server> {
         let cpus = if config.pin { processors(config.workers)? } else { Vec::new() };
-        let (addresses, sockets) = bind(&config)?;
+        let (addresses, doors) = bind(&config)?;
         let config = Arc::new(config);
         let (sender, reports) = channel();
         let mut counters = Vec::new();
-        for (index, sockets) in sockets.into_iter().enumerate() {
+        for (index, doors) in doors.into_iter().enumerate() {
             let counter = Arc::new(Counters::default());
             counters.push(Arc::clone(&counter));
             let plan = worker::Plan {
                 config: Arc::clone(&config),
-                sockets,
+                doors,
                 cpu: cpus.get(index).copied(),
                 counters: counter,
             };
@@ -284,38 +291,23 @@ fn processors(workers: NonZeroUsize) -> anyhow::Result<Vec<usize>> {
     Ok(cpus)
 }
 
-/// Binds every address: the addresses as they came out, and each worker's sockets. All are bound
-/// before any worker accepts, because each socket takes its share of the connections from then on.
-fn bind(config: &Config) -> anyhow::Result<(Vec<SocketAddr>, Vec<Vec<OwnedFd>>)> {
-    let mut sockets: Vec<Vec<OwnedFd>> = (0..config.workers.get()).map(|_| Vec::new()).collect();
+/// Binds every address: the addresses as they came out, and each worker's doors. All are bound
+/// before any worker accepts.
+fn bind(config: &Config) -> anyhow::Result<(Vec<SocketAddr>, Vec<Vec<Door>>)> {
+    let mut doors: Vec<Vec<Door>> = (0..config.workers.get()).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
-    for &asked in &config.listen {
-        addresses.push(
-            bind_one(config, asked, &mut sockets).map_err(|error| cannot_listen(asked, error))?,
-        );
+    for &address in &config.listen {
+        let plan = accept::Plan {
+            address,
+            workers: config.workers,
+            listen: ListenOptions { defer: config.defer_accept, ..ListenOptions::default() },
+            by_cpu: config.by_cpu,
+        };
+        let made = config.accept.open(&plan).map_err(|error| cannot_listen(address, error))?;
+        addresses.push(made.address);
+        doors.iter_mut().zip(made.doors).for_each(|(worker, door)| worker.push(door));
     }
-    Ok((addresses, sockets))
-}
-
-fn bind_one(
-    config: &Config,
-    asked: SocketAddr,
-    sockets: &mut [Vec<OwnedFd>],
-) -> io::Result<SocketAddr> {
-    let reuse_port = sockets.len() > 1;
-    if reuse_port && asked.port() != 0 {
-        // Otherwise a second server of the same user would silently take half of the connections.
-        socket::check_free(asked)?;
-    }
-    let options =
-        ListenOptions { reuse_port, defer: config.defer_accept, ..ListenOptions::default() };
-    let mut address = asked;
-    for worker in sockets {
-        let socket = socket::listen(address, options)?;
-        address = socket::local_address(socket.as_fd())?;
-        worker.push(socket);
-    }
-    Ok(address)
+    Ok((addresses, doors))
 }
 
 fn cannot_listen(address: SocketAddr, error: io::Error) -> anyhow::Error {

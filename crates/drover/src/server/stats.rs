@@ -33,6 +33,7 @@ pub(super) struct Counters {
     pub(super) errors: Counter,
     pub(super) time_outs: Counter,
     pub(super) accept_errors: Counter,
+    pub(super) accepts_lost: Counter,
 }
 
 impl Counters {
@@ -66,6 +67,8 @@ pub struct Statistics {
     pub time_outs: u64,
     /// Attempts to accept that failed.
     pub accept_errors: u64,
+    /// Wake-ups for a connection that another worker had taken already.
+    pub accepts_lost: u64,
 }
 
 impl Statistics {
@@ -83,6 +86,7 @@ impl Statistics {
             errors: sum.errors + worker.errors.get(),
             time_outs: sum.time_outs + worker.time_outs.get(),
             accept_errors: sum.accept_errors + worker.accept_errors.get(),
+            accepts_lost: sum.accepts_lost + worker.accepts_lost.get(),
         })
     }
 }

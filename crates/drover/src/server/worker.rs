@@ -2,10 +2,10 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::Context;
+use mech::accept::Door;
 use mech::fs::Cause;
 use mech::net::{Executor, Listener, Net, NetOptions, Readable, Remote};
 use tracing::warn;
@@ -29,8 +29,8 @@ const KEPT_MOST: u64 = 16 * 1024;
 /// What a worker is made of.
 pub(super) struct Plan {
     pub(super) config: Arc<Config>,
-    /// This worker's listening sockets.
-    pub(super) sockets: Vec<OwnedFd>,
+    /// This worker's ways to connections, one per address.
+    pub(super) doors: Vec<Door>,
     /// The processor to stay on.
     pub(super) cpu: Option<usize>,
     pub(super) counters: Arc<Counters>,
@@ -38,7 +38,7 @@ pub(super) struct Plan {
 
 /// Serves until asked to stop. `ready` is called once connections can be accepted.
 pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> {
-    let Plan { config, sockets, cpu, counters } = plan;
+    let Plan { config, doors, cpu, counters } = plan;
     if let Some(cpu) = cpu {
         mech::process::pin_current_thread(cpu)
             .with_context(|| format!("cannot stay on processor {cpu} (--pin)"))?;
@@ -59,8 +59,9 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
             }
         });
     }
-    for socket in sockets {
-        let listener = Listener::open(&net, socket).context("cannot wait for connections")?;
+    for door in doors {
+        let mut listener = Listener::enter(&net, door).context("cannot wait for connections")?;
+        listener.on_loss(|| counters.accepts_lost.add(1));
         executor.listen(listener, |listener| async {
             if let Err(error) = accept(listener, &config, &net, &site).await {
                 // A worker that accepts nothing any more must not go on in silence.

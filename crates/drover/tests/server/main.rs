@@ -3,6 +3,7 @@
 //! What could differ between dispatch mechanisms is tested on each of them (`matrix.rs`); HTTP, which
 //! is the same code for all, on one.
 
+mod accepting;
 mod cache;
 mod conditions;
 mod connections;

@@ -4,7 +4,8 @@ use std::io::BufRead;
 use std::net::TcpListener;
 use std::process::{Output, Stdio};
 
-use mech::dispatch;
+use mech::accept;
+use mech::dispatch::{self, Mechanism};
 
 use crate::harness::{Server, Site, drover};
 
@@ -56,6 +57,37 @@ fn overflow_is_ignored_only_where_there_is_one() {
             assert!(output.status.success(), "{}", mechanism.name);
         } else {
             fails(&flags, 2, &["--overflow", mechanism.name]);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_work_together_is_refused_with_what_can() {
+    let usable = |mechanism: &&&Mechanism| mechanism.probe().is_ok();
+    for strategy in accept::ALL.iter().filter(|strategy| strategy.probe().is_ok()) {
+        for mechanism in dispatch::ALL.iter().filter(usable) {
+            let flags = ["--accept", strategy.name, "--dispatch", mechanism.name];
+            if strategy.goes_with(mechanism).is_ok() {
+                let output = serve(&[&flags[..], &["--check", "--listen", "127.0.0.1:0"]].concat());
+                assert!(output.status.success(), "{flags:?}");
+            } else {
+                let other = accept::ALL.iter().find(|other| other.goes_with(mechanism).is_ok());
+                let other = other.unwrap().name;
+                fails(&flags, 2, &["--accept", strategy.name, mechanism.name, "--dispatch", other]);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_processor_chooses_only_among_sockets() {
+    for strategy in accept::ALL.iter().filter(|strategy| strategy.probe().is_ok()) {
+        let flags = ["--accept", strategy.name, "--accept-by-cpu"];
+        if strategy.settings.contains(accept::Settings::BY_CPU) {
+            let output = serve(&[&flags[..], &["--check", "--listen", "127.0.0.1:0"]].concat());
+            assert!(output.status.success(), "{}", strategy.name);
+        } else {
+            fails(&flags, 2, &["--accept-by-cpu", strategy.name]);
         }
     }
 }

@@ -84,6 +84,10 @@ impl Readiness for Dispatcher {
         self.readiness.attach(fd, key, interest)
     }
 
+    fn attach_exclusive(&mut self, fd: BorrowedFd<'_>, key: Key) -> io::Result<()> {
+        self.readiness.attach_exclusive(fd, key)
+    }
+
     fn want(&mut self, fd: BorrowedFd<'_>, key: Key, interest: Interest) -> io::Result<()> {
         self.readiness.want(fd, key, interest)
     }

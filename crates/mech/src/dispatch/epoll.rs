@@ -77,6 +77,20 @@ impl Readiness for Epoll {
         Ok(epoll::add(&self.instance, fd, data(key), flags(interest, self.mode))?)
     }
 
+    /// `EPOLLEXCLUSIVE` can only be added, and goes with few other flags (epoll_ctl(2)). A listening
+    /// socket is never writable: `EPOLLOUT` stands here so that [`crate::socket::wake_waiter`] is
+    /// heard.
+    fn attach_exclusive(&mut self, fd: BorrowedFd<'_>, key: Key) -> io::Result<()> {
+        if self.mode.contains(epoll::EventFlags::ONESHOT) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let flags = epoll::EventFlags::EXCLUSIVE
+            | epoll::EventFlags::IN
+            | epoll::EventFlags::OUT
+            | (self.mode & epoll::EventFlags::ET);
+        Ok(epoll::add(&self.instance, fd, data(key), flags)?)
+    }
+
     fn want(&mut self, fd: BorrowedFd<'_>, key: Key, interest: Interest) -> io::Result<()> {
         if self.edge() {
             return Ok(());

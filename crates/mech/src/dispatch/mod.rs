@@ -97,7 +97,8 @@ bitflags! {
         /// Tells a half-close apart from data ([`Ready::HANGUP`]).
         const REPORTS_HANGUP = 1 << 7;
         /// Can be one of several waiters on a shared listener without waking
-        /// all of them (`EPOLLEXCLUSIVE`).
+        /// all of them ([`Readiness::attach_exclusive`]; a completion mechanism
+        /// accepts one connection per request).
         const EXCLUSIVE = 1 << 8;
         /// Events are delivered to the thread that made the mechanism; no other
         /// can use it.
@@ -107,6 +108,10 @@ bitflags! {
         const MODEL = 1 << 10;
         /// Reports transfers that the kernel has made ([`Kind::Completion`]).
         const COMPLETION = 1 << 11;
+        /// The events of an open file go to one waiter: the last one that attached
+        /// it, in whatever process (`F_SETOWN` is the file's). Several workers
+        /// cannot wait for one listening socket.
+        const ONE_OWNER = 1 << 12;
     }
 }
 
@@ -177,6 +182,16 @@ pub trait Readiness {
     /// that the mechanism cannot wait for (regular files under epoll);
     /// `ENOSPC`/`ENOMEM` when a kernel table is full.
     fn attach(&mut self, fd: BorrowedFd<'_>, key: Key, interest: Interest) -> io::Result<()>;
+
+    /// Registers a listening socket that others wait for as well, for reading:
+    /// a connection wakes one of them that waits, if one does. [`Readiness::want`]
+    /// does not apply to it: detach it while it should not be reported.
+    ///
+    /// # Errors
+    /// As `attach`; `Unsupported` without [`Features::EXCLUSIVE`].
+    fn attach_exclusive(&mut self, _fd: BorrowedFd<'_>, _key: Key) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Replaces the interest of an attached descriptor and re-arms it under
     /// [`Features::REARM`]. An empty interest keeps it attached; at most a hang-up

@@ -25,6 +25,7 @@ pub(super) static RTSIG: Mechanism = Mechanism {
     name: "rtsig",
     summary: "real-time signals (F_SETSIG), one sigtimedwait(2) per event",
     features: Features::EDGE
+        .union(Features::ONE_OWNER)
         .union(Features::KERNEL_SET)
         .union(Features::MISSES_EARLIER)
         .union(Features::CAN_OVERFLOW)

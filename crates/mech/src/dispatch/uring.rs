@@ -16,6 +16,7 @@ pub(super) static URING: Mechanism = Mechanism {
     features: Features::KERNEL_SET
         .union(Features::REPORTS_HANGUP)
         .union(Features::COMPLETION)
+        .union(Features::EXCLUSIVE)
         .union(Features::THREAD_BOUND),
     waits_with: &["io_uring_enter"],
     kind: Kind::Completion { probe },

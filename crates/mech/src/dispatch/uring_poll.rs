@@ -7,6 +7,11 @@
 //! or there was an error, and is armed again; arming looks at the state, so
 //! nothing is lost between.
 //!
+//! A listener that other rings wait for too has a *single-shot* poll with
+//! `EPOLLEXCLUSIVE`, armed again after each event. It then goes to the tail of the
+//! socket's queue of waiters: they take turns. A multishot one would stay at the head,
+//! and be told of every connection, whether or not its ring has time for it.
+//!
 //! `attach` only queues its request, for no system call of its own: the next
 //! wait submits it. `detach` submits at once, because an armed request holds the
 //! open file: close(2) would not reach the peer. It makes the kernel do all that
@@ -32,6 +37,7 @@ pub(super) static URING_POLL: Mechanism = Mechanism {
         .union(Features::KERNEL_SET)
         .union(Features::COALESCES)
         .union(Features::REPORTS_HANGUP)
+        .union(Features::EXCLUSIVE)
         .union(Features::THREAD_BOUND),
     waits_with: &["io_uring_enter"],
     kind: Kind::Readiness { open: |options| Ok(Box::new(UringPoll::open(options)?)) },
@@ -51,6 +57,7 @@ struct UringPoll {
 struct Attachment {
     key: Key,
     serial: u32,
+    exclusive: bool,
 }
 
 impl UringPoll {
@@ -60,9 +67,20 @@ impl UringPoll {
         Ok(UringPoll { ring, attached: Descriptors::new(), next: 0 })
     }
 
-    fn arm(&mut self, fd: RawFd, serial: u32) {
-        let bits = pollfd::bits(Interest::all()) as u32;
-        let request = opcode::PollAdd::new(types::Fd(fd), bits).multi(true).build();
+    fn insert(&mut self, fd: RawFd, key: Key, exclusive: bool) -> io::Result<()> {
+        let serial = self.next;
+        self.attached.insert(fd, Attachment { key, serial, exclusive })?;
+        self.next = self.next.wrapping_add(1);
+        self.arm(fd, serial, exclusive);
+        Ok(())
+    }
+
+    fn arm(&mut self, fd: RawFd, serial: u32, exclusive: bool) {
+        let mut bits = pollfd::bits(Interest::all()) as u32;
+        if exclusive {
+            bits |= libc::EPOLLEXCLUSIVE as u32;
+        }
+        let request = opcode::PollAdd::new(types::Fd(fd), bits).multi(!exclusive).build();
         // SAFETY: a poll request points to no memory.
         unsafe { self.ring.push(&request.user_data(user_data(fd, serial))) };
     }
@@ -74,12 +92,12 @@ impl UringPoll {
         }
         let (fd, serial) = attachment(completion.user_data());
         let owner = self.attached.get(fd).filter(|attachment| attachment.serial == serial);
-        let Some(&Attachment { key, .. }) = owner else {
+        let Some(&Attachment { key, exclusive, .. }) = owner else {
             batch.stale += u32::from(completion.result() != -libc::ECANCELED);
             return None;
         };
         if !cqueue::more(completion.flags()) {
-            self.arm(fd, serial);
+            self.arm(fd, serial, exclusive);
         }
         let ready = match i16::try_from(completion.result()) {
             Ok(bits) if bits >= 0 => pollfd::ready(bits),
@@ -91,11 +109,11 @@ impl UringPoll {
 
 impl Readiness for UringPoll {
     fn attach(&mut self, fd: BorrowedFd<'_>, key: Key, _interest: Interest) -> io::Result<()> {
-        let (fd, serial) = (fd.as_raw_fd(), self.next);
-        self.attached.insert(fd, Attachment { key, serial })?;
-        self.next = self.next.wrapping_add(1);
-        self.arm(fd, serial);
-        Ok(())
+        self.insert(fd.as_raw_fd(), key, false)
+    }
+
+    fn attach_exclusive(&mut self, fd: BorrowedFd<'_>, key: Key) -> io::Result<()> {
+        self.insert(fd.as_raw_fd(), key, true)
     }
 
     fn want(&mut self, fd: BorrowedFd<'_>, key: Key, _interest: Interest) -> io::Result<()> {

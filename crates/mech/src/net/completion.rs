@@ -76,12 +76,21 @@ pub(crate) struct CompletionDriver {
     /// Kept for reuse.
     spare: Vec<Box<Sending>>,
     states: Vec<State>,
-    /// Connections taken from a listener's backlog and not asked for yet.
-    accepted: Vec<(u32, VecDeque<OwnedFd>)>,
+    listeners: Vec<Listening>,
     files: Box<dyn FileIo>,
     /// Whose file has been read.
     read: Vec<Key>,
     waker: Arc<Waker>,
+}
+
+/// What is kept of a listener.
+struct Listening {
+    slot: u32,
+    /// Other rings accept from the same socket: one connection per request, after which this ring
+    /// waits behind them. A multishot accept would stay first, and be given every connection.
+    exclusive: bool,
+    /// Connections taken from its backlog and not asked for yet.
+    accepted: VecDeque<OwnedFd>,
 }
 
 /// The number of the slot's socket.
@@ -118,7 +127,7 @@ impl CompletionDriver {
             overflow: HashMap::new(),
             spare: Vec::new(),
             states: Vec::new(),
-            accepted: Vec::new(),
+            listeners: Vec::new(),
             files,
             read: Vec::new(),
             waker,
@@ -151,6 +160,15 @@ impl CompletionDriver {
         let fd = descriptor(slot)?;
         self.states[key.slot as usize].receive = self.requests.submit(key, fd, work);
         Ok(())
+    }
+
+    fn listening(&mut self, slot: u32) -> Option<&mut Listening> {
+        self.listeners.iter_mut().find(|listener| listener.slot == slot)
+    }
+
+    fn arm_accept(&mut self, key: Key, slot: &Slot) -> io::Result<()> {
+        let exclusive = self.listening(key.slot).is_some_and(|listener| listener.exclusive);
+        self.arm(key, slot, if exclusive { Work::AcceptOnce } else { Work::Accept })
     }
 
     /// Nearly always there is none, and nothing to hash.
@@ -230,7 +248,7 @@ impl CompletionDriver {
                 let slot = if ours { slots.get_mut(key.slot as usize) } else { None };
                 self.receive_completed(key.slot, slot, pool, completion);
             }
-            Work::Accept => self.accept_completed(key.slot, ours, result),
+            Work::Accept | Work::AcceptOnce => self.accept_completed(key.slot, ours, result),
             Work::Wake => self.waker.drain()?,
             _ => {}
         }
@@ -290,10 +308,10 @@ impl CompletionDriver {
             // SAFETY: a descriptor that the kernel has just made for this
             // completion, and that nobody else knows of.
             let socket = unsafe { OwnedFd::from_raw_fd(result) };
-            if let Some((_, queue)) = self.accepted.iter_mut().find(|(owner, _)| *owner == slot)
+            if let Some(listener) = self.listening(slot)
                 && ours
             {
-                queue.push_back(socket);
+                listener.accepted.push_back(socket);
             }
         } else if ours && result != -libc::ECANCELED {
             self.states[slot as usize].end = Some(result);
@@ -358,9 +376,11 @@ impl Driver for CompletionDriver {
             // A connection for one request then ends with nothing to cancel.
             Origin::Accepted | Origin::AcceptedWithData => self.arm(key, slot, Work::ReceiveOnce),
             Origin::Connecting | Origin::Foreign => Ok(()),
-            Origin::Listening => {
-                self.accepted.push((key.slot, VecDeque::new()));
-                self.arm(key, slot, Work::Accept)
+            Origin::Listening | Origin::ListeningExclusive => {
+                let exclusive = origin == Origin::ListeningExclusive;
+                let accepted = VecDeque::new();
+                self.listeners.push(Listening { slot: key.slot, exclusive, accepted });
+                self.arm_accept(key, slot)
             }
         }
     }
@@ -375,13 +395,13 @@ impl Driver for CompletionDriver {
         self.requests.cancel(state.receive);
         self.requests.cancel(state.send);
         self.take_overflow(key.slot);
-        self.accepted.retain(|(owner, _)| *owner != key.slot);
+        self.listeners.retain(|listener| listener.slot != key.slot);
         self.requests.close(fd);
     }
 
     fn poll_accept(&mut self, key: Key, slot: &mut Slot, last: bool) -> Poll<io::Result<OwnedFd>> {
-        let queue = self.accepted.iter_mut().find(|(owner, _)| *owner == key.slot);
-        if let Some(socket) = queue.and_then(|(_, queue)| queue.pop_front()) {
+        let listener = self.listening(key.slot);
+        if let Some(socket) = listener.and_then(|listener| listener.accepted.pop_front()) {
             return Poll::Ready(Ok(socket));
         }
         let state = &mut self.states[key.slot as usize];
@@ -391,11 +411,14 @@ impl Driver for CompletionDriver {
         match (state.receive == NONE, last) {
             (false, true) => self.hold(key.slot),
             (false, false) => {}
-            (true, false) => self.arm(key, slot, Work::Accept)?,
+            (true, false) => self.arm_accept(key, slot)?,
             (true, true) => return Poll::Ready(take_connection(slot)),
         }
         Poll::Pending
     }
+
+    /// An accept that has failed is over: nothing is armed until the next is asked for.
+    fn rest(&mut self, _key: Key, _slot: &mut Slot) {}
 
     fn poll_connect(
         &mut self,

@@ -41,6 +41,8 @@ bitflags! {
         const TAKEN = 16;
         /// The mechanism knows its socket.
         const ATTACHED = 32;
+        /// Others wait for its socket too, and a connection is to wake one of them.
+        const EXCLUSIVE = 64;
     }
 }
 
@@ -85,6 +87,9 @@ pub(crate) enum Origin {
     Connecting,
     /// Listens.
     Listening,
+    /// As `Listening`, and other workers wait for the same socket, of which one
+    /// is to be woken by a connection (`Features::EXCLUSIVE`).
+    ListeningExclusive,
     /// Made by somebody else, and no socket: it is only waited for.
     Foreign,
 }
@@ -100,6 +105,10 @@ pub(crate) trait Driver {
 
     /// Takes one connection from the backlog of a listener.
     fn poll_accept(&mut self, key: Key, slot: &mut Slot, last: bool) -> Poll<io::Result<OwnedFd>>;
+
+    /// A listener that could not take a connection rests: what arrives until it
+    /// is asked for the next one is for other workers.
+    fn rest(&mut self, key: Key, slot: &mut Slot);
 
     /// Connects.
     fn poll_connect(

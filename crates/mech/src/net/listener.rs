@@ -1,5 +1,6 @@
 //! Accepting.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::num::NonZeroU32;
@@ -11,6 +12,7 @@ use rustix::io::Errno;
 
 use super::driver::Origin;
 use super::{Conn, Net};
+use crate::accept::{Door, Way};
 
 /// How many connections are accepted per wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,11 +23,14 @@ pub enum AcceptBatch {
     All,
 }
 
-/// A listening socket in the hands of its accept coroutine.
+/// A worker's way to new connections, in the hands of its accept coroutine.
 pub struct Listener<'n> {
     conn: Conn<'n>,
     /// What is known of the connections that it hands over.
     origin: Origin,
+    /// Whether it has handed one over since it last waited.
+    won: Cell<bool>,
+    on_loss: Option<Box<dyn Fn() + 'n>>,
 }
 
 /// How long a listener rests when there is no descriptor, memory or buffer for
@@ -33,18 +38,35 @@ pub struct Listener<'n> {
 const REST: Duration = Duration::from_millis(50);
 
 impl<'n> Listener<'n> {
-    /// Registers a non-blocking listening socket with the worker.
+    /// Registers a non-blocking listening socket that no other worker waits for.
     ///
     /// # Errors
     /// What the mechanism says.
     pub fn open(net: &'n Net, socket: OwnedFd) -> io::Result<Listener<'n>> {
+        Listener::enter(net, socket.into())
+    }
+
+    /// Goes by the door that a strategy has made for this worker.
+    ///
+    /// # Errors
+    /// What the mechanism says: `Unsupported` if the strategy does not go with it.
+    pub fn enter(net: &'n Net, door: Door) -> io::Result<Listener<'n>> {
+        let Way::Socket { socket, exclusive } = door.open()?;
         let conn = net.task();
         let defers = crate::socket::defers(socket.as_fd());
         let origin = if defers { Origin::AcceptedWithData } else { Origin::Accepted };
+        let listening = if exclusive { Origin::ListeningExclusive } else { Origin::Listening };
         conn.with(|inner, index| {
-            inner.open(conn.key(), socket, Origin::Listening).inspect_err(|_| inner.release(index))
+            inner.open(conn.key(), socket, listening).inspect_err(|_| inner.release(index))
         })?;
-        Ok(Listener { conn, origin })
+        // The first look is no answer to a wake-up.
+        Ok(Listener { conn, origin, won: Cell::new(true), on_loss: None })
+    }
+
+    /// Calls `tell` whenever the worker was woken for a connection and there was
+    /// none: another was faster.
+    pub fn on_loss(&mut self, tell: impl Fn() + 'n) {
+        self.on_loss = Some(Box::new(tell));
     }
 
     pub(super) fn slot(&self) -> u32 {
@@ -96,6 +118,10 @@ impl<'n> Listener<'n> {
                     }
                     _ if trouble(&error) => {}
                     _ => {
+                        let key = self.conn.key();
+                        self.conn.with(|inner, index| {
+                            inner.driver.rest(key, &mut inner.slots[index as usize]);
+                        });
                         self.conn.sleep_until(net.now() + REST).await;
                         if net.stopping() {
                             return Ok(());
@@ -114,8 +140,16 @@ impl<'n> Listener<'n> {
     fn poll_accept(&self) -> Poll<io::Result<OwnedFd>> {
         let last = self.conn.net().stopping();
         let key = self.conn.key();
-        self.conn.with(|inner, index| {
+        let poll = self.conn.with(|inner, index| {
             inner.driver.poll_accept(key, &mut inner.slots[index as usize], last)
-        })
+        });
+        let won = self.won.replace(poll.is_ready());
+        if let Some(tell) = &self.on_loss
+            && poll.is_pending()
+            && !won
+        {
+            tell();
+        }
+        poll
     }
 }

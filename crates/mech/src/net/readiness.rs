@@ -51,7 +51,11 @@ impl ReadinessDriver {
         // What is known to be ready need not be reported.
         let known = Interest::from_bits_truncate(slot.ready.bits());
         let wanted = (slot.armed - known) | bit;
-        if !self.features.contains(Features::EDGE) && wanted != slot.armed {
+        if slot.flags.contains(Flags::EXCLUSIVE) {
+            if !slot.flags.contains(Flags::ATTACHED) {
+                self.attach(key, slot, bit)?;
+            }
+        } else if !self.features.contains(Features::EDGE) && wanted != slot.armed {
             let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::NOTCONN.into())) };
             self.dispatcher.want(fd.as_fd(), key, wanted)?;
             slot.armed = wanted;
@@ -76,10 +80,23 @@ impl ReadinessDriver {
 
     fn attach(&mut self, key: Key, slot: &mut Slot, interest: Interest) -> io::Result<()> {
         let Some(fd) = &slot.fd else { return Err(Errno::BADF.into()) };
-        self.dispatcher.attach(fd.as_fd(), key, interest)?;
+        if slot.flags.contains(Flags::EXCLUSIVE) {
+            self.dispatcher.attach_exclusive(fd.as_fd(), key)?;
+        } else {
+            self.dispatcher.attach(fd.as_fd(), key, interest)?;
+        }
         slot.armed = interest;
         slot.flags |= Flags::ATTACHED;
         Ok(())
+    }
+
+    fn detach(&mut self, key: Key, slot: &mut Slot) -> io::Result<()> {
+        let attached = slot.flags.contains(Flags::ATTACHED);
+        slot.flags -= Flags::ATTACHED;
+        match &slot.fd {
+            Some(fd) if attached => self.dispatcher.detach(fd.as_fd(), key),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a receive that returned less than it could have shows that the
@@ -124,6 +141,9 @@ impl ReadinessDriver {
         } else if !self.features.contains(Features::EDGE) && slot.ready.contains(bits) {
             // A state mechanism repeats itself at every wait: what its owner
             // has not used since the last report is not asked about any more.
+            if slot.flags.contains(Flags::EXCLUSIVE) {
+                return self.detach(event.key, slot);
+            }
             slot.armed -= Interest::from_bits_truncate(bits.bits());
             if let Some(fd) = &slot.fd {
                 self.dispatcher.want(fd.as_fd(), event.key, slot.armed)?;
@@ -141,7 +161,7 @@ impl ReadinessDriver {
 impl Driver for ReadinessDriver {
     fn open(&mut self, key: Key, slot: &mut Slot, origin: Origin) -> io::Result<()> {
         slot.ready = Ready::empty();
-        slot.flags -= Flags::GUESSED | Flags::HANGUP | Flags::ATTACHED;
+        slot.flags -= Flags::GUESSED | Flags::HANGUP | Flags::ATTACHED | Flags::EXCLUSIVE;
         let misses_earlier = self.features.contains(Features::MISSES_EARLIER);
         match origin {
             // A connection for a single request ends before it has to be waited for: the mechanism
@@ -152,6 +172,7 @@ impl Driver for ReadinessDriver {
             }
             Origin::Connecting => return self.attach(key, slot, Interest::WRITABLE),
             Origin::Accepted => slot.ready = Ready::WRITABLE,
+            Origin::ListeningExclusive => slot.flags |= Flags::EXCLUSIVE,
             Origin::Listening | Origin::Foreign => {}
         }
         self.attach(key, slot, Interest::READABLE)?;
@@ -164,13 +185,9 @@ impl Driver for ReadinessDriver {
 
     fn close(&mut self, key: Key, slot: &mut Slot) {
         self.files.forget(key);
-        if let Some(fd) = slot.fd.take()
-            && slot.flags.contains(Flags::ATTACHED)
-        {
-            slot.flags -= Flags::ATTACHED;
-            // Should the kernel disagree about it, closing still ends it.
-            let _ = self.dispatcher.detach(fd.as_fd(), key);
-        }
+        // Should the kernel disagree about it, closing still ends it.
+        let _ = self.detach(key, slot);
+        slot.fd = None;
     }
 
     fn poll_accept(&mut self, key: Key, slot: &mut Slot, last: bool) -> Poll<io::Result<OwnedFd>> {
@@ -185,6 +202,18 @@ impl Driver for ReadinessDriver {
             }
         }
         self.wait_for(key, slot, Interest::READABLE)
+    }
+
+    /// A wake-up that came for this worker alone is passed on: the connection that it could not
+    /// take is still there, and no other worker has heard of it.
+    fn rest(&mut self, key: Key, slot: &mut Slot) {
+        if slot.flags.contains(Flags::EXCLUSIVE) {
+            // Should either fail, the next connection wakes somebody.
+            let _ = self.detach(key, slot);
+            if let Some(fd) = &slot.fd {
+                let _ = crate::socket::wake_waiter(fd.as_fd());
+            }
+        }
     }
 
     /// Asking connect(2) again tells a finished connect from a spurious event:

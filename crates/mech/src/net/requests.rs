@@ -43,6 +43,8 @@ pub(super) enum Work {
     /// Multishot, as the accept is.
     Receive,
     Accept,
+    /// Of one connection.
+    AcceptOnce,
     Writable,
     Readable,
     Wake,
@@ -89,6 +91,12 @@ impl Work {
             Work::Receive => opcode::RecvMulti::new(fd, GROUP).build(),
             Work::Accept => {
                 opcode::AcceptMulti::new(fd).flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC).build()
+            }
+            Work::AcceptOnce => {
+                let nowhere = std::ptr::null_mut();
+                opcode::Accept::new(fd, nowhere, nowhere.cast())
+                    .flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC)
+                    .build()
             }
             Work::Writable => poll(libc::POLLOUT).build(),
             Work::Readable => poll(libc::POLLIN).build(),

@@ -1,0 +1,52 @@
+//! `exclusive`: as `shared`, but a connection wakes one of the workers that wait.
+//!
+//! epoll: `EPOLLEXCLUSIVE` (Linux 4.5). The first registered instance that somebody
+//! waits in is woken; when nobody waits in any, all are told, and the losers get
+//! `EAGAIN`. io_uring as readiness: a single-shot poll with the same flag, as
+//! completions: a single-shot accept; both go to the end of the socket's queue each
+//! time, so that rings take turns.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+
+use super::{Door, Settings, Strategy, Way, one_socket};
+use crate::dispatch::{self, Features, Kind};
+use crate::key::Key;
+use crate::socket::{ListenOptions, listen};
+
+/// One socket, of whose waiters a connection wakes one.
+pub(super) static EXCLUSIVE: Strategy = Strategy {
+    name: "exclusive",
+    summary: "all workers wait for one listening socket, and a connection wakes one of them \
+              (EPOLLEXCLUSIVE)",
+    needs: Features::EXCLUSIVE,
+    excludes: Features::empty(),
+    settings: Settings::empty(),
+    probe,
+    open: |plan| one_socket(plan, &EXCLUSIVE),
+    enter: |door: Door| Ok(Way::Socket { socket: door.socket()?, exclusive: true }),
+};
+
+/// Registers a socket with the first mechanism that can do it here.
+fn probe() -> io::Result<()> {
+    let socket = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ListenOptions::default())?;
+    let attach = || {
+        let mut tried = Err(io::ErrorKind::Unsupported.into());
+        for mechanism in dispatch::ALL {
+            if mechanism.features.contains(Features::EXCLUSIVE)
+                && let Kind::Readiness { open } = mechanism.kind
+            {
+                tried = open(&dispatch::Options::default())
+                    .and_then(|mut opened| opened.attach_exclusive(socket.as_fd(), Key::WAKER));
+                if tried.is_ok() {
+                    break;
+                }
+            }
+        }
+        tried
+    };
+    // On a thread of its own, which alone a ring that has been closed then disturbs.
+    std::thread::scope(|scope| scope.spawn(attach).join())
+        .unwrap_or_else(|_| Err(io::Error::other("the trial panicked")))
+}

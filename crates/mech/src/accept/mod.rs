@@ -1,0 +1,194 @@
+//! Accept distribution: how new connections are shared among workers.
+//!
+//! One file per strategy, one record each in [`ALL`]. A strategy binds an
+//! address and makes a [`Door`] for every worker; the worker, a thread or a
+//! process, enters by it ([`crate::net::Listener::enter`]) and takes connections
+//! from the listener as from any other. What a strategy needs of the dispatch
+//! mechanism is data: code outside this folder asks [`Strategy::goes_with`].
+//!
+//! | strategy | who is woken by a connection | order of idle workers |
+//! |---|---|---|
+//! | `shared` | all who wait | none: who comes first |
+//! | `exclusive` | one who waits | the first to have registered; a ring's take turns |
+//! | `reuseport` | the worker whose socket the hash names | none: the hash |
+
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use bitflags::bitflags;
+
+use crate::dispatch::{Features, Mechanism};
+use crate::socket::{self, ListenOptions};
+
+mod exclusive;
+mod reuseport;
+mod shared;
+
+bitflags! {
+    /// What a strategy can be told beside the address.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Settings: u8 {
+        /// [`Plan::by_cpu`].
+        const BY_CPU = 1;
+    }
+}
+
+/// What a strategy is to do for one address.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Where to listen; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// How many doors to make.
+    pub workers: NonZeroUsize,
+    /// How sockets are made; whether they share a port is the strategy's to say.
+    pub listen: ListenOptions,
+    /// The worker of the processor that a connection came in on takes it: for
+    /// workers that each stay on the processor of their own number.
+    pub by_cpu: bool,
+}
+
+/// What a strategy has made of a [`Plan`].
+#[derive(Debug)]
+pub struct Doors {
+    /// The address as it is bound.
+    pub address: SocketAddr,
+    /// One for each worker.
+    pub doors: Vec<Door>,
+}
+
+/// A worker's way to new connections, to be entered on its thread. It is made
+/// of descriptors, so that a process can inherit it.
+#[derive(Debug)]
+pub struct Door {
+    strategy: &'static Strategy,
+    descriptors: Vec<OwnedFd>,
+}
+
+/// What there is behind a door.
+pub(crate) enum Way {
+    /// A listening socket to wait for; if `exclusive`, others do so too, and a
+    /// connection is to wake one of them.
+    Socket { socket: OwnedFd, exclusive: bool },
+}
+
+impl Door {
+    /// The descriptors that the door is made of.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.descriptors.iter().map(AsFd::as_fd)
+    }
+
+    /// A door made of the descriptors of one of the same strategy, in the order
+    /// of [`Door::descriptors`].
+    #[must_use]
+    pub fn of(strategy: &'static Strategy, descriptors: Vec<OwnedFd>) -> Door {
+        Door { strategy, descriptors }
+    }
+
+    pub(crate) fn open(self) -> io::Result<Way> {
+        let strategy = self.strategy;
+        (strategy.enter)(self)
+    }
+
+    /// The only descriptor of a door that has one.
+    fn socket(mut self) -> io::Result<OwnedFd> {
+        match self.descriptors.pop() {
+            Some(socket) if self.descriptors.is_empty() => Ok(socket),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "a door of one descriptor")),
+        }
+    }
+}
+
+impl From<OwnedFd> for Door {
+    /// A listening, non-blocking socket that nobody else waits for.
+    fn from(socket: OwnedFd) -> Door {
+        Door::of(&reuseport::REUSEPORT, vec![socket])
+    }
+}
+
+/// One strategy as data.
+pub struct Strategy {
+    /// The one spelling: flag value, file name, test label, chart legend.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub summary: &'static str,
+    /// What a dispatch mechanism must have.
+    pub needs: Features,
+    /// What a dispatch mechanism must not have.
+    pub excludes: Features,
+    /// What it can be told.
+    pub settings: Settings,
+    probe: fn() -> io::Result<()>,
+    open: fn(&Plan) -> io::Result<Doors>,
+    enter: fn(Door) -> io::Result<Way>,
+}
+
+impl Strategy {
+    /// Binds the address and makes the doors.
+    ///
+    /// # Errors
+    /// `EADDRINUSE`, `EADDRNOTAVAIL`, `EACCES` (ports below 1024), `EMFILE`.
+    pub fn open(&self, plan: &Plan) -> io::Result<Doors> {
+        (self.open)(plan)
+    }
+
+    /// Whether workers that wait by `mechanism` can come to connections this way.
+    ///
+    /// # Errors
+    /// The reason why not, in words for people.
+    pub fn goes_with(&self, mechanism: &Mechanism) -> Result<(), String> {
+        let name = mechanism.name;
+        if !mechanism.features.contains(self.needs) {
+            return Err(format!(
+                "{name} cannot be one of several waiters of whom a connection wakes only one"
+            ));
+        }
+        if mechanism.features.intersects(self.excludes) {
+            return Err(format!(
+                "under {name} the events of a socket go to one worker alone, whoever else waits"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether this kernel, in this process, offers it.
+    ///
+    /// # Errors
+    /// The reason why not, in words for people: what was tried and what the
+    /// kernel said.
+    pub fn probe(&self) -> Result<(), String> {
+        (self.probe)().map_err(|error| format!("cannot be set up: {error}"))
+    }
+}
+
+impl std::fmt::Debug for Strategy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Strategy").field("name", &self.name).finish()
+    }
+}
+
+/// Every strategy, in the order that people list them.
+pub static ALL: &[&Strategy] = &[&shared::SHARED, &exclusive::EXCLUSIVE, &reuseport::REUSEPORT];
+
+/// The strategy with that name.
+#[must_use]
+pub fn by_name(name: &str) -> Option<&'static Strategy> {
+    ALL.iter().copied().find(|strategy| strategy.name == name)
+}
+
+/// What `auto` takes.
+#[must_use]
+pub fn auto() -> &'static Strategy {
+    &reuseport::REUSEPORT
+}
+
+/// One socket for all workers: each door has a duplicate of it.
+fn one_socket(plan: &Plan, strategy: &'static Strategy) -> io::Result<Doors> {
+    let listen = ListenOptions { reuse_port: false, ..plan.listen };
+    let socket = socket::listen(plan.address, listen)?;
+    let address = socket::local_address(socket.as_fd())?;
+    let door = |_| Ok(Door::of(strategy, vec![socket.try_clone()?]));
+    let doors = (0..plan.workers.get()).map(door).collect::<io::Result<_>>()?;
+    Ok(Doors { address, doors })
+}

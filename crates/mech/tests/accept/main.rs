@@ -1,0 +1,44 @@
+//! What every accept strategy promises (`mech::accept`): each case is written once and run with every
+//! strategy under every dispatch mechanism that it goes with, on three workers.
+
+mod crew;
+mod proof;
+#[allow(dead_code, reason = "the other suite's too")]
+#[path = "../conformance/seccomp.rs"]
+mod seccomp;
+mod stopping;
+mod taking;
+mod trouble;
+
+use std::time::Duration;
+
+use mech::accept::{self, Strategy};
+use mech::dispatch::{self, Mechanism};
+
+/// Long enough that only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs `case` with every strategy and every mechanism that go together here; what does not is
+/// printed with its cause.
+fn on_every_pair(case: impl Fn(&'static Strategy, &'static Mechanism)) {
+    let mut ran = 0;
+    for &strategy in accept::ALL {
+        if let Err(reason) = strategy.probe() {
+            println!("skipped {}: {reason}", strategy.name);
+            continue;
+        }
+        for &mechanism in dispatch::ALL {
+            match mechanism.probe().and_then(|()| strategy.goes_with(mechanism)) {
+                Ok(()) => {
+                    println!("{} {}", strategy.name, mechanism.name);
+                    case(strategy, mechanism);
+                    ran += 1;
+                }
+                Err(reason) => {
+                    println!("skipped {} {}: {reason}", strategy.name, mechanism.name);
+                }
+            }
+        }
+    }
+    assert!(ran > 0, "no strategy goes with any mechanism");
+}
