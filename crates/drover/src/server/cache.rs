@@ -6,9 +6,12 @@
 //! through more files than fit, turns over the short queue and leaves the rest alone. A hit moves
 //! nothing: it sets a count in its item.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::time::Instant;
+
+use hashbrown::HashTable;
 
 /// The part of the limit that belongs to what was asked for once: one in so many.
 const NEW_SHARE: usize = 10;
@@ -22,19 +25,23 @@ const OVERHEAD: usize = 160;
 /// Values by name.
 pub struct Cache<V> {
     limit: usize,
-    places: HashMap<Rc<[u8]>, usize>,
+    hasher: RandomState,
+    /// The place of each item, by the hash of its name. It is small, so that a look-up finds it in
+    /// the processor's cache, and waits for memory twice: for the item, then for what that leads to.
+    places: HashTable<u32>,
     /// `None`: removed, but still in a queue.
     items: Vec<Option<Item<V>>>,
-    free: Vec<usize>,
-    new: VecDeque<usize>,
-    old: VecDeque<usize>,
+    free: Vec<u32>,
+    new: VecDeque<u32>,
+    old: VecDeque<u32>,
     /// What the items of each queue cost.
     new_cost: usize,
     old_cost: usize,
 }
 
 struct Item<V> {
-    name: Rc<[u8]>,
+    hash: u64,
+    name: Box<[u8]>,
     value: Rc<V>,
     cost: usize,
     used: u8,
@@ -47,7 +54,8 @@ impl<V> Cache<V> {
     pub fn new(limit: usize) -> Cache<V> {
         Cache {
             limit,
-            places: HashMap::new(),
+            hasher: RandomState::new(),
+            places: HashTable::new(),
             items: Vec::new(),
             free: Vec::new(),
             new: VecDeque::new(),
@@ -59,8 +67,8 @@ impl<V> Cache<V> {
 
     /// The value of `name`, and when it was last known to be right: the caller may move that.
     pub fn get(&mut self, name: &[u8]) -> Option<(&Rc<V>, &mut Instant)> {
-        let place = *self.places.get(name)?;
-        let item = self.items[place].as_mut()?;
+        let place = self.place(self.hasher.hash_one(name), name)?;
+        let item = self.items[place as usize].as_mut()?;
         item.used = (item.used + 1).min(USED_MOST);
         Some((&item.value, &mut item.checked))
     }
@@ -74,37 +82,48 @@ impl<V> Cache<V> {
             return;
         }
         while self.new_cost + self.old_cost + cost > self.limit && self.evict() {}
-        let name: Rc<[u8]> = name.into();
-        let item =
-            Item { name: Rc::clone(&name), value, cost, used: 0, is_new: true, checked: now };
+        let (hash, name) = (self.hasher.hash_one(name), name.into());
+        let item = Item { hash, name, value, cost, used: 0, is_new: true, checked: now };
         let place = self.free.pop().unwrap_or_else(|| {
             self.items.push(None);
-            self.items.len() - 1
+            (self.items.len() - 1) as u32
         });
-        self.items[place] = Some(item);
-        self.places.insert(name, place);
+        self.items[place as usize] = Some(item);
+        let items = &self.items;
+        self.places.insert_unique(hash, place, |&place| hash_of(items, place));
         self.new.push_back(place);
         self.new_cost += cost;
     }
 
     /// Takes `name` out. Its place in a queue is freed when its turn comes.
     pub fn remove(&mut self, name: &[u8]) {
-        if let Some(place) = self.places.remove(name)
-            && let Some(item) = self.items[place].take()
-        {
-            *self.cost_of(item.is_new) -= item.cost;
+        if let Some(place) = self.place(self.hasher.hash_one(name), name) {
+            self.vacate(place);
         }
+    }
+
+    fn place(&self, hash: u64, name: &[u8]) -> Option<u32> {
+        let is = |&place: &u32| {
+            let item = self.items[place as usize].as_ref();
+            item.is_some_and(|item| item.hash == hash && *item.name == *name)
+        };
+        self.places.find(hash, is).copied()
+    }
+
+    fn vacate(&mut self, place: u32) {
+        let Some(item) = self.items[place as usize].take() else { return };
+        if let Ok(entry) = self.places.find_entry(item.hash, |&other| other == place) {
+            entry.remove();
+        }
+        *self.cost_of(item.is_new) -= item.cost;
     }
 
     /// Takes out every value that is `unwanted`, and says whether there was one.
     pub(super) fn remove_where(&mut self, unwanted: impl Fn(&V) -> bool) -> bool {
         let before = self.places.len();
         for place in 0..self.items.len() {
-            if let Some(item) = &self.items[place]
-                && unwanted(&item.value)
-            {
-                let name = Rc::clone(&item.name);
-                self.remove(&name);
+            if self.items[place].as_ref().is_some_and(|item| unwanted(&item.value)) {
+                self.vacate(place as u32);
             }
         }
         self.places.len() < before
@@ -115,13 +134,12 @@ impl<V> Cache<V> {
         let from_new = self.new_cost > self.limit / NEW_SHARE || self.old.is_empty();
         let queue = if from_new { &mut self.new } else { &mut self.old };
         let Some(place) = queue.pop_front() else { return false };
-        let Some(item) = &mut self.items[place] else {
+        let Some(item) = &mut self.items[place as usize] else {
             self.free.push(place);
             return true;
         };
         if item.used == 0 {
-            let name = Rc::clone(&item.name);
-            self.remove(&name);
+            self.vacate(place);
             self.free.push(place);
             return true;
         }
@@ -138,6 +156,10 @@ impl<V> Cache<V> {
     fn cost_of(&mut self, is_new: bool) -> &mut usize {
         if is_new { &mut self.new_cost } else { &mut self.old_cost }
     }
+}
+
+fn hash_of<V>(items: &[Option<Item<V>>], place: u32) -> u64 {
+    items[place as usize].as_ref().map_or(0, |item| item.hash)
 }
 
 #[cfg(test)]
