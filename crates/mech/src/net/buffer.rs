@@ -9,13 +9,11 @@ pub(crate) struct Input {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
-    /// How much room is shown of what there is.
-    room: usize,
 }
 
 impl Input {
     fn new(capacity: usize) -> Input {
-        Input { bytes: vec![0; capacity].into_boxed_slice(), start: 0, end: 0, room: usize::MAX }
+        Input { bytes: vec![0; capacity].into_boxed_slice(), start: 0, end: 0 }
     }
 
     pub(crate) fn filled(&self) -> &[u8] {
@@ -24,11 +22,6 @@ impl Input {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.end
-    }
-
-    /// Shows at most so much room from now on.
-    pub(crate) fn limit_room(&mut self, most: usize) {
-        self.room = most;
     }
 
     /// The room behind the received bytes, after moving them to the front if
@@ -40,8 +33,7 @@ impl Input {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let end = self.end.saturating_add(self.room).min(self.bytes.len());
-        &mut self.bytes[self.end..end]
+        &mut self.bytes[self.end..]
     }
 
     /// Copies as much of `bytes` as there is room for, and says how much that was.
@@ -189,17 +181,6 @@ mod tests {
         assert_eq!(input.filled(), b"d");
         input.consume(1);
         assert!(input.is_empty());
-        assert_eq!(input.spare().len(), 4);
-    }
-
-    #[test]
-    fn input_shows_no_more_room_than_it_was_told_to() {
-        let mut input = Input::new(4);
-        input.limit_room(3);
-        assert_eq!(input.append(b"abcd"), 3);
-        assert_eq!(input.spare().len(), 1);
-        input.limit_room(usize::MAX);
-        input.consume(3);
         assert_eq!(input.spare().len(), 4);
     }
 

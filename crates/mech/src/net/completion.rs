@@ -31,9 +31,9 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketAddrAny, SocketFlags};
 
 use super::NetOptions;
-use super::buffer::{Body, Input, Output, Pool};
-use super::driver::{Driver, Origin, Slot, resume_owners};
-use super::requests::{NONE, RequestId, Requests, Sending, Work};
+use super::buffer::{Body, Output, Pool};
+use super::driver::{Driver, Fill, Origin, Slot, resume_owners};
+use super::requests::{NONE, Receive, RequestId, Requests, Sending, Whose, Work};
 use crate::buffer_ring::BufferRing;
 use crate::fileio::{FileIo, Sent, Transfer};
 use crate::key::Key;
@@ -48,22 +48,60 @@ const BUFFER_SIZE: usize = 8 * 1024;
 /// The driver's side of a slot.
 #[derive(Clone, Copy)]
 struct State {
-    /// The multishot receive or accept.
-    receive: RequestId,
-    /// It was cancelled, and has not ended yet.
-    held: bool,
-    /// The send, connect or wait for readiness under way.
+    armed: Armed,
+    /// The serial of its last receive.
+    serial: u32,
+    /// The send, connect, accept or wait for readiness under way.
     send: RequestId,
     /// Received bytes that no fill has reported yet.
     fresh: u32,
-    /// How the stream ended: 0 or −errno, after the bytes.
-    end: Option<i32>,
-    /// The result of the last such request that nobody has asked for yet.
-    sent: Option<i32>,
+    /// How the stream ended: 0 or −errno, after the bytes; [`GOES_ON`].
+    end: i16,
+    /// The result of the last such request that nobody has asked for yet, or [`NO_RESULT`].
+    sent: i32,
 }
 
+/// The stream has not ended.
+const GOES_ON: i16 = i16::MIN;
+
+/// Nothing has ended.
+const NO_RESULT: i32 = i32::MIN;
+
 const IDLE: State =
-    State { receive: NONE, held: false, send: NONE, fresh: 0, end: None, sent: None };
+    State { armed: Armed::Nothing, serial: 0, send: NONE, fresh: 0, end: GOES_ON, sent: NO_RESULT };
+
+impl State {
+    /// How the stream ended, if it has.
+    fn end(&self) -> Option<io::Result<()>> {
+        match self.end {
+            GOES_ON => None,
+            0 => Some(Ok(())),
+            error => Some(Err(io::Error::from_raw_os_error(-i32::from(error)))),
+        }
+    }
+
+    /// The result of the last request, once.
+    fn take_sent(&mut self) -> Option<io::Result<u32>> {
+        match std::mem::replace(&mut self.sent, NO_RESULT) {
+            NO_RESULT => None,
+            result @ 0.. => Some(Ok(result as u32)),
+            error => Some(Err(io::Error::from_raw_os_error(-error))),
+        }
+    }
+}
+
+/// What a slot has armed, to hear of what comes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Armed {
+    Nothing,
+    Receive,
+    /// An accept: the listener's request.
+    Accept,
+    /// A receive that was cancelled, and has not ended yet.
+    HeldReceive,
+    /// An accept, likewise.
+    HeldAccept,
+}
 
 #[expect(clippy::vec_box, reason = "the kernel points into the boxes")]
 pub(crate) struct CompletionDriver {
@@ -105,11 +143,13 @@ fn take_connection(slot: &Slot) -> io::Result<OwnedFd> {
 }
 
 /// Receives what there is, without the ring.
-fn receive_now(slot: &Slot, input: &mut Input) -> io::Result<usize> {
+fn receive_now(slot: &mut Slot, pool: &mut Pool) -> io::Result<usize> {
+    let mut input = slot.take_input(pool);
     let fd = slot.fd.as_ref().ok_or(Errno::BADF)?;
-    let (_, count) = rustix::net::recv(fd, input.spare(), RecvFlags::empty())?;
-    input.received(count);
-    Ok(count)
+    let received = rustix::net::recv(fd, input.spare(), RecvFlags::empty());
+    let received = received.map(|(_, count)| count).inspect(|&count| input.received(count));
+    slot.keep(input, pool);
+    Ok(received?)
 }
 
 impl CompletionDriver {
@@ -146,19 +186,28 @@ impl CompletionDriver {
         }
     }
 
-    /// Ends the slot's multishot request: what it has taken comes before its end.
+    /// Ends what the slot has armed: what it has taken comes before its end.
     fn hold(&mut self, slot: u32) {
         let state = &mut self.states[slot as usize];
-        if !std::mem::replace(&mut state.held, true) {
-            let receive = state.receive;
-            self.requests.cancel(receive);
+        match state.armed {
+            Armed::Receive => {
+                state.armed = Armed::HeldReceive;
+                self.requests.cancel_receive(Receive { slot, serial: state.serial });
+            }
+            Armed::Accept => {
+                state.armed = Armed::HeldAccept;
+                self.requests.cancel(state.send);
+            }
+            Armed::Nothing | Armed::HeldReceive | Armed::HeldAccept => {}
         }
     }
 
-    /// Starts what is to be the slot's receive (or accept).
-    fn arm(&mut self, key: Key, slot: &Slot, work: Work) -> io::Result<()> {
+    fn arm_receive(&mut self, index: u32, slot: &Slot, once: bool) -> io::Result<()> {
         let fd = descriptor(slot)?;
-        self.states[key.slot as usize].receive = self.requests.submit(key, fd, work);
+        let state = &mut self.states[index as usize];
+        let receive = Receive { slot: index, serial: state.serial }.next();
+        (state.serial, state.armed) = (receive.serial, Armed::Receive);
+        self.requests.receive(receive, fd, once);
         Ok(())
     }
 
@@ -168,7 +217,11 @@ impl CompletionDriver {
 
     fn arm_accept(&mut self, key: Key, slot: &Slot) -> io::Result<()> {
         let exclusive = self.listening(key.slot).is_some_and(|listener| listener.exclusive);
-        self.arm(key, slot, if exclusive { Work::AcceptOnce } else { Work::Accept })
+        let work = if exclusive { Work::AcceptOnce } else { Work::Accept };
+        let accept = self.requests.submit(key, descriptor(slot)?, work);
+        let state = &mut self.states[key.slot as usize];
+        (state.armed, state.send) = (Armed::Accept, accept);
+        Ok(())
     }
 
     /// Nearly always there is none, and nothing to hash.
@@ -176,14 +229,15 @@ impl CompletionDriver {
         if self.overflow.is_empty() { None } else { self.overflow.remove(&slot) }
     }
 
-    /// Moves what did not fit before into `input`.
-    fn catch_up(&mut self, slot: u32, input: &mut Input) {
-        if let Some(mut waiting) = self.take_overflow(slot) {
+    /// Moves what did not fit before into the slot's input.
+    fn catch_up(&mut self, index: u32, slot: &mut Slot, pool: &mut Pool) {
+        if let Some(mut waiting) = self.take_overflow(index) {
+            let input = slot.input.get_or_insert_with(|| pool.take_input());
             let moved = input.append(&waiting);
-            self.states[slot as usize].fresh += moved as u32;
+            self.states[index as usize].fresh += moved as u32;
             waiting.drain(..moved);
             if !waiting.is_empty() {
-                self.overflow.insert(slot, waiting);
+                self.overflow.insert(index, waiting);
             }
         }
     }
@@ -227,45 +281,64 @@ impl CompletionDriver {
         }
     }
 
-    /// Takes in one completion, and names the slot whose coroutine should ask again.
-    fn complete(
+    /// Takes in a completion of a receive, and names the slot whose coroutine should ask again.
+    fn receive_completed(
         &mut self,
         slots: &mut [Slot],
         pool: &mut Pool,
+        receive: Receive,
+        completion: &cqueue::Entry,
+    ) -> Option<u32> {
+        let last = !cqueue::more(completion.flags());
+        if last {
+            self.requests.receive_ended(receive);
+        }
+        let index = receive.slot;
+        let state = &mut self.states[index as usize];
+        let ours = state.serial == receive.serial
+            && matches!(state.armed, Armed::Receive | Armed::HeldReceive);
+        let slot = ours.then(|| &mut slots[index as usize]);
+        if ours && last {
+            state.armed = Armed::Nothing;
+        }
+        self.take_received(index, slot, pool, completion);
+        ours.then_some(index)
+    }
+
+    /// Takes in one completion of another request, and names the slot whose coroutine should ask
+    /// again.
+    fn request_completed(
+        &mut self,
+        slots: &mut [Slot],
         id: RequestId,
         completion: &cqueue::Entry,
     ) -> io::Result<Option<u32>> {
         let (result, flags) = (completion.result(), completion.flags());
-        let last = !cqueue::more(flags);
         let (key, work) = self.requests.get(id);
         let alive = slots
             .get(key.slot as usize)
             .is_some_and(|slot| slot.generation == key.generation && slot.fd.is_some());
-        let state = self.states.get(key.slot as usize).copied().unwrap_or(IDLE);
-        let ours = alive && (state.receive == id || state.send == id);
+        let ours =
+            alive && self.states.get(key.slot as usize).is_some_and(|state| state.send == id);
         match work {
-            Work::ReceiveOnce | Work::Receive => {
-                let slot = if ours { slots.get_mut(key.slot as usize) } else { None };
-                self.receive_completed(key.slot, slot, pool, completion);
-            }
             Work::Accept | Work::AcceptOnce => self.accept_completed(key.slot, ours, result),
             Work::Wake => self.waker.drain()?,
             _ => {}
         }
-        if last {
+        if !cqueue::more(flags) {
             let work = self.requests.retire(id);
             if matches!(work, Work::Wake) {
                 self.watch_waker();
             }
             if ours {
-                self.request_ended(key.slot, id, work, result, &mut slots[key.slot as usize]);
+                self.request_ended(key.slot, work, result, &mut slots[key.slot as usize]);
             }
         }
         Ok(ours.then_some(key.slot))
     }
 
     /// Takes in what a connection has received: `slot` is `None` if it is gone.
-    fn receive_completed(
+    fn take_received(
         &mut self,
         index: u32,
         slot: Option<&mut Slot>,
@@ -280,7 +353,7 @@ impl CompletionDriver {
             // Out of buffers and cancelled are no end of the stream: the receive is
             // armed again when the coroutine asks.
             if result <= 0 && ![-libc::ENOBUFS, -libc::ECANCELED].contains(&result) {
-                self.states[index as usize].end = Some(result);
+                self.states[index as usize].end = result as i16;
             }
         }
         if let Some(id) = id {
@@ -314,28 +387,18 @@ impl CompletionDriver {
                 listener.accepted.push_back(socket);
             }
         } else if ours && result != -libc::ECANCELED {
-            self.states[slot as usize].end = Some(result);
+            self.states[slot as usize].end = result as i16;
         }
     }
 
     /// The last completion of a live connection's request.
-    fn request_ended(
-        &mut self,
-        index: u32,
-        id: RequestId,
-        work: Work,
-        result: i32,
-        slot: &mut Slot,
-    ) {
+    fn request_ended(&mut self, index: u32, work: Work, result: i32, slot: &mut Slot) {
         let state = &mut self.states[index as usize];
-        if state.receive == id {
-            (state.receive, state.held) = (NONE, false);
-            return;
-        }
         state.send = NONE;
         match work {
+            Work::Accept | Work::AcceptOnce => state.armed = Armed::Nothing,
             Work::Send(mut sending) => {
-                state.sent = Some(result);
+                state.sent = result;
                 sending.output.sent(u64::try_from(result).unwrap_or(0));
                 if let Some(place) = &mut slot.output {
                     // What was written meanwhile comes after what is left.
@@ -349,7 +412,7 @@ impl CompletionDriver {
                 sending.output.reset();
                 self.spare.push(sending);
             }
-            Work::Connect(_) | Work::Readable => state.sent = Some(result),
+            Work::Connect(_) | Work::Readable => state.sent = result,
             _ => {}
         }
     }
@@ -371,10 +434,9 @@ impl Driver for CompletionDriver {
         if self.states.len() <= index {
             self.states.resize(index + 1, IDLE);
         }
-        self.states[index] = IDLE;
         match origin {
             // A connection for one request then ends with nothing to cancel.
-            Origin::Accepted | Origin::AcceptedWithData => self.arm(key, slot, Work::ReceiveOnce),
+            Origin::Accepted | Origin::AcceptedWithData => self.arm_receive(key.slot, slot, true),
             Origin::Connecting | Origin::Foreign => Ok(()),
             Origin::Listening | Origin::ListeningExclusive => {
                 let exclusive = origin == Origin::ListeningExclusive;
@@ -391,9 +453,14 @@ impl Driver for CompletionDriver {
     fn close(&mut self, key: Key, slot: &mut Slot) {
         self.files.forget(key);
         let Some(fd) = slot.fd.take() else { return };
-        let state = std::mem::replace(&mut self.states[key.slot as usize], IDLE);
-        self.requests.cancel(state.receive);
-        self.requests.cancel(state.send);
+        let state = &mut self.states[key.slot as usize];
+        // The next owner's receives are told from this one's.
+        let State { armed, serial, send, .. } =
+            std::mem::replace(state, State { serial: state.serial, ..IDLE });
+        if armed == Armed::Receive {
+            self.requests.cancel_receive(Receive { slot: key.slot, serial });
+        }
+        self.requests.cancel(send);
         self.take_overflow(key.slot);
         self.listeners.retain(|listener| listener.slot != key.slot);
         self.requests.close(fd);
@@ -405,10 +472,11 @@ impl Driver for CompletionDriver {
             return Poll::Ready(Ok(socket));
         }
         let state = &mut self.states[key.slot as usize];
-        if let Some(end) = state.end.take() {
-            return Poll::Ready(Err(io::Error::from_raw_os_error(-end)));
+        if let Some(Err(error)) = state.end() {
+            state.end = GOES_ON;
+            return Poll::Ready(Err(error));
         }
-        match (state.receive == NONE, last) {
+        match (state.armed == Armed::Nothing, last) {
             (false, true) => self.hold(key.slot),
             (false, false) => {}
             (true, false) => self.arm_accept(key, slot)?,
@@ -427,9 +495,8 @@ impl Driver for CompletionDriver {
         address: &SocketAddrAny,
     ) -> Poll<io::Result<()>> {
         let state = &mut self.states[key.slot as usize];
-        match state.sent.take() {
-            Some(0) => return Poll::Ready(Ok(())),
-            Some(error) => return Poll::Ready(Err(io::Error::from_raw_os_error(-error))),
+        match state.take_sent() {
+            Some(result) => return Poll::Ready(result.map(drop)),
             None if state.send != NONE => return Poll::Pending,
             None => {}
         }
@@ -441,11 +508,8 @@ impl Driver for CompletionDriver {
     /// A poll that is asked for looks first, so nothing is missed in between.
     fn poll_readable(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<()>> {
         let state = &mut self.states[key.slot as usize];
-        if let Some(result) = state.sent.take() {
-            return Poll::Ready(match result {
-                0.. => Ok(()),
-                error => Err(io::Error::from_raw_os_error(-error)),
-            });
+        if let Some(result) = state.take_sent() {
+            return Poll::Ready(result.map(drop));
         }
         if state.send == NONE {
             self.states[key.slot as usize].send =
@@ -458,28 +522,26 @@ impl Driver for CompletionDriver {
         &mut self,
         key: Key,
         slot: &mut Slot,
-        input: &mut Input,
-        last: bool,
+        pool: &mut Pool,
+        fill: Fill,
     ) -> Poll<io::Result<usize>> {
-        self.catch_up(key.slot, input);
+        self.catch_up(key.slot, slot, pool);
         let fresh = std::mem::take(&mut self.states[key.slot as usize].fresh);
         if fresh > 0 {
             return Poll::Ready(Ok(fresh as usize));
         }
-        if input.spare().is_empty() {
+        if slot.input.as_mut().is_some_and(|input| input.spare().is_empty()) {
             return Poll::Ready(Err(io::ErrorKind::StorageFull.into()));
         }
         let state = &self.states[key.slot as usize];
-        match state.end {
-            Some(0) => return Poll::Ready(Ok(0)),
-            Some(error) => return Poll::Ready(Err(io::Error::from_raw_os_error(-error))),
-            None => {}
+        if let Some(end) = state.end() {
+            return Poll::Ready(end.map(|()| 0));
         }
-        match (state.receive == NONE, last) {
+        match (state.armed == Armed::Nothing, fill.last) {
             (false, true) => self.hold(key.slot),
             (false, false) => {}
-            (true, false) => self.arm(key, slot, Work::Receive)?,
-            (true, true) => return Poll::Ready(receive_now(slot, input)),
+            (true, false) => self.arm_receive(key.slot, slot, false)?,
+            (true, true) => return Poll::Ready(receive_now(slot, pool)),
         }
         Poll::Pending
     }
@@ -491,11 +553,8 @@ impl Driver for CompletionDriver {
         output: &mut Output,
     ) -> Poll<io::Result<u64>> {
         let state = &mut self.states[key.slot as usize];
-        if let Some(sent) = state.sent.take() {
-            return Poll::Ready(match sent {
-                0.. => Ok(sent as u64),
-                error => Err(io::Error::from_raw_os_error(-error)),
-            });
+        if let Some(sent) = state.take_sent() {
+            return Poll::Ready(sent.map(u64::from));
         }
         if state.send != NONE {
             return Poll::Pending;
@@ -518,10 +577,13 @@ impl Driver for CompletionDriver {
         resume: &mut Vec<u32>,
     ) -> io::Result<()> {
         self.requests.wait(timeout)?;
-        while let Some((id, completion)) = self.requests.completion() {
-            if let Some(slot) = self.complete(slots, pool, id, &completion)? {
-                resume.push(slot);
-            }
+        while let Some((whose, completion)) = self.requests.completion() {
+            resume.extend(match whose {
+                Whose::Receive(receive) => {
+                    self.receive_completed(slots, pool, receive, &completion)
+                }
+                Whose::Request(id) => self.request_completed(slots, id, &completion)?,
+            });
         }
         self.files.reap(&mut self.read)?;
         resume_owners(slots, &mut self.read, resume);

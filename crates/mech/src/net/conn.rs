@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::Shutdown;
 
-use super::buffer::Input;
-use super::driver::{Driver, Flags, Origin, Slot};
+use super::buffer::Pool;
+use super::driver::{Driver, Fill, Flags, Origin, Slot};
 use super::{Body, Inner, Net};
 use crate::key::Key;
 use crate::socket::Address;
@@ -31,6 +31,17 @@ pub struct Io<'b> {
     pub input: &'b [u8],
     /// Where heads (and small bodies) are written; sent by [`Conn::send`].
     pub output: &'b mut Vec<u8>,
+}
+
+/// How far [`Conn::respond`] came.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Bytes that were sent.
+    pub sent: u64,
+    /// Whether nothing is left to send.
+    pub done: bool,
+    /// Received bytes that have not been consumed.
+    pub input: usize,
 }
 
 impl<'n> Conn<'n> {
@@ -62,7 +73,7 @@ impl<'n> Conn<'n> {
 
     /// See [`Conn::fill`].
     pub fn poll_fill(&self) -> Poll<io::Result<usize>> {
-        self.poll_fill_or_end(false)
+        self.poll_fill_so(Fill::ANY)
     }
 
     /// [`Conn::fill`] with up to `most` bytes, at least 1; over a completion
@@ -71,20 +82,11 @@ impl<'n> Conn<'n> {
     /// # Errors
     /// As [`Conn::fill`].
     pub async fn fill_some(&self, most: usize) -> io::Result<usize> {
-        poll_fn(|_| {
-            self.poll_receive(|driver, key, slot, input| {
-                input.limit_room(most);
-                let polled = driver.poll_fill(key, slot, input, false);
-                input.limit_room(usize::MAX);
-                polled
-            })
-        })
-        .await
+        poll_fn(|_| self.poll_fill_so(Fill { most, ..Fill::ANY })).await
     }
 
-    /// `last`: see [`super::driver`].
-    fn poll_fill_or_end(&self, last: bool) -> Poll<io::Result<usize>> {
-        self.poll_receive(|driver, key, slot, input| driver.poll_fill(key, slot, input, last))
+    fn poll_fill_so(&self, fill: Fill) -> Poll<io::Result<usize>> {
+        self.poll_receive(|driver, key, slot, pool| driver.poll_fill(key, slot, pool, fill))
     }
 
     /// Receives up to `most` bytes that nobody wants to see, and says how many;
@@ -96,14 +98,14 @@ impl<'n> Conn<'n> {
     /// As [`Conn::fill`].
     pub async fn skip(&self, most: usize) -> io::Result<usize> {
         poll_fn(|_| {
-            self.poll_receive(|driver, key, slot, input| driver.poll_skip(key, slot, input, most))
+            self.poll_receive(|driver, key, slot, pool| driver.poll_skip(key, slot, pool, most))
         })
         .await
     }
 
     fn poll_receive(
         &self,
-        receive: impl FnOnce(&mut dyn Driver, Key, &mut Slot, &mut Input) -> Poll<io::Result<usize>>,
+        receive: impl FnOnce(&mut dyn Driver, Key, &mut Slot, &mut Pool) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
@@ -112,14 +114,7 @@ impl<'n> Conn<'n> {
                 return Poll::Pending;
             }
             let slot = &mut inner.slots[index as usize];
-            let mut input = slot.input.take().unwrap_or_else(|| inner.pool.take_input());
-            let polled = receive(&mut *inner.driver, self.key, slot, &mut input);
-            if input.is_empty() {
-                inner.pool.give_input(input);
-            } else {
-                slot.input = Some(input);
-            }
-            polled
+            receive(&mut *inner.driver, self.key, slot, &mut inner.pool)
         })
     }
 
@@ -131,7 +126,7 @@ impl<'n> Conn<'n> {
     pub async fn fill_idle(&self) -> io::Result<usize> {
         poll_fn(|_| {
             let last = self.net.stopping() && self.input_len() == 0;
-            match self.poll_fill_or_end(last) {
+            match self.poll_fill_so(Fill { last, ..Fill::ANY }) {
                 Poll::Ready(Err(error)) if last && error.kind() == io::ErrorKind::WouldBlock => {
                     Poll::Ready(Ok(0))
                 }
@@ -144,9 +139,7 @@ impl<'n> Conn<'n> {
     /// How many received bytes have not been consumed.
     #[must_use]
     pub fn input_len(&self) -> usize {
-        self.with(|inner, index| {
-            inner.slots[index as usize].input.as_ref().map_or(0, |input| input.filled().len())
-        })
+        self.with(|inner, index| inner.slots[index as usize].received().len())
     }
 
     /// Works on both buffers: reads what was received, appends to what will be
@@ -161,13 +154,31 @@ impl<'n> Conn<'n> {
             if output.is_empty() {
                 inner.pool.give_output(slot.output.take().expect("it was just put there"));
             }
-            if let Some(input) = &mut slot.input {
-                input.consume(consumed);
-                if input.is_empty() {
-                    inner.pool.give_input(slot.input.take().expect("it was just consumed from"));
-                }
-            }
+            slot.consume(consumed, &mut inner.pool);
             result
+        })
+    }
+
+    /// [`Conn::io`], [`Conn::queue`] and the beginning of [`Conn::flush`] in one look at the slot:
+    /// `work` returns a body to send behind the output too, and as much of both is sent as the
+    /// socket takes now. The second value says how far that went; when something is left, or over a
+    /// completion mechanism, [`Conn::flush`] sends the rest.
+    pub fn respond<R>(
+        &self,
+        work: impl FnOnce(Io<'_>) -> (usize, Body, R),
+    ) -> (R, io::Result<Progress>) {
+        self.with(|inner, index| {
+            let slot = &mut inner.slots[index as usize];
+            let mut output = slot.output.take().unwrap_or_else(|| inner.pool.take_output());
+            let io = Io { input: slot.received(), output: &mut output.head };
+            let (consumed, body, result) = work(io);
+            if body.len() > 0 {
+                (output.body, output.body_sent) = (body, 0);
+            }
+            slot.consume(consumed, &mut inner.pool);
+            let input = slot.received().len();
+            let progress = inner.begin_sending(self.key, output);
+            (result, progress.map(|(sent, done)| Progress { sent, done, input }))
         })
     }
 
@@ -245,10 +256,11 @@ impl<'n> Conn<'n> {
                 inner.slots[index as usize].output = Some(output);
                 return Poll::Pending;
             }
-            // An output that is empty may be with the kernel: the driver knows.
+            // An output that is empty may be with the kernel: the driver knows, and has said so
+            // when it reports a transfer.
             let slot = &mut inner.slots[index as usize];
             let polled = inner.driver.poll_flush(self.key, slot, &mut output);
-            if matches!(polled, Poll::Ready(Ok(0))) {
+            if matches!(polled, Poll::Ready(Ok(_))) && output.is_empty() {
                 inner.pool.give_output(output);
             } else {
                 slot.output = Some(output);
@@ -370,7 +382,7 @@ impl Drop for Conn<'_> {
     }
 }
 
-fn check_deadline(slot: &mut Slot) -> io::Result<()> {
+pub(super) fn check_deadline(slot: &mut Slot) -> io::Result<()> {
     if slot.flags.contains(Flags::TIMED_OUT) {
         slot.flags -= Flags::TIMED_OUT;
         return Err(io::ErrorKind::TimedOut.into());

@@ -65,6 +65,49 @@ impl Slot {
     pub(crate) fn key(&self, slot: u32) -> Key {
         Key { slot, generation: self.generation }
     }
+
+    /// The received bytes that were not consumed.
+    pub(crate) fn received(&self) -> &[u8] {
+        self.input.as_ref().map_or(&[], |input| input.filled())
+    }
+
+    /// Where the next bytes are received to: the slot's buffer, or one of `pool`'s
+    /// that [`Slot::keep`] makes it.
+    pub(crate) fn take_input(&mut self, pool: &mut Pool) -> Box<Input> {
+        self.input.take().unwrap_or_else(|| pool.take_input())
+    }
+
+    /// Keeps a buffer, unless it is empty.
+    pub(crate) fn keep(&mut self, input: Box<Input>, pool: &mut Pool) {
+        if input.is_empty() {
+            pool.give_input(input);
+        } else {
+            self.input = Some(input);
+        }
+    }
+
+    /// The first `count` bytes of what was received are done with.
+    pub(crate) fn consume(&mut self, count: usize, pool: &mut Pool) {
+        if let Some(mut input) = self.input.take() {
+            input.consume(count);
+            self.keep(input, pool);
+        }
+    }
+}
+
+/// What is asked for with a receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fill {
+    /// How many bytes are wanted at once; a mechanism that receives by itself
+    /// does not ask.
+    pub(crate) most: usize,
+    /// It is the last one before a stop.
+    pub(crate) last: bool,
+}
+
+impl Fill {
+    /// As much as there is.
+    pub(crate) const ANY: Fill = Fill { most: usize::MAX, last: false };
 }
 
 /// Empties `keys` of the owners of slots, and names those who still are.
@@ -122,29 +165,30 @@ pub(crate) trait Driver {
     /// until `EAGAIN`.
     fn poll_readable(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<()>>;
 
-    /// Receives into `input`; 0 is the end of the stream. `StorageFull`: there is
-    /// no room in it.
+    /// Receives into the slot's input buffer, which comes from `pool` once there
+    /// is something to receive; 0 is the end of the stream. `StorageFull`: there
+    /// is no room in it.
     fn poll_fill(
         &mut self,
         key: Key,
         slot: &mut Slot,
-        input: &mut Input,
-        last: bool,
+        pool: &mut Pool,
+        fill: Fill,
     ) -> Poll<io::Result<usize>>;
 
     /// Receives up to `most` bytes and drops them; 0 is the end of the stream.
-    /// `input` is empty; a mechanism that receives into it by itself leaves there
-    /// what came beyond `most`.
+    /// The slot's input is empty; a mechanism that receives into it by itself
+    /// leaves there what came beyond `most`.
     fn poll_skip(
         &mut self,
         key: Key,
         slot: &mut Slot,
-        input: &mut Input,
+        pool: &mut Pool,
         most: usize,
     ) -> Poll<io::Result<usize>> {
-        self.poll_fill(key, slot, input, false).map_ok(|count| {
+        self.poll_fill(key, slot, pool, Fill::ANY).map_ok(|count| {
             let skipped = count.min(most);
-            input.consume(skipped);
+            slot.consume(skipped, pool);
             skipped
         })
     }

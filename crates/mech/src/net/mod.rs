@@ -11,6 +11,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crate::dispatch::{self, Dispatcher, Kind, Mechanism};
@@ -30,13 +31,13 @@ mod requests;
 mod timers;
 
 pub use buffer::Body;
-pub use conn::{Conn, Io};
+pub use conn::{Conn, Io, Progress};
 pub use executor::Executor;
 pub use listener::{AcceptBatch, Listener};
 pub use readable::Readable;
 pub use remote::Remote;
 
-use buffer::Pool;
+use buffer::{Output, Pool};
 use completion::CompletionDriver;
 use driver::{Driver, Flags, Origin, Slot};
 use readiness::ReadinessDriver;
@@ -343,6 +344,26 @@ impl Inner {
         }
         self.budget -= 1;
         true
+    }
+
+    /// Sends what the slot's socket takes of `output`, and says how much that was and whether it
+    /// was all; what is left lies in the slot.
+    fn begin_sending(&mut self, key: Key, mut output: Box<Output>) -> io::Result<(u64, bool)> {
+        conn::check_deadline(&mut self.slots[key.slot as usize])?;
+        let mut sent = 0;
+        while !output.is_empty() {
+            if self.charge(key.slot) {
+                let slot = &mut self.slots[key.slot as usize];
+                if let Poll::Ready(count) = self.driver.poll_flush(key, slot, &mut output) {
+                    sent += count?;
+                    continue;
+                }
+            }
+            self.slots[key.slot as usize].output = Some(output);
+            return Ok((sent, false));
+        }
+        self.pool.give_output(output);
+        Ok((sent, true))
     }
 
     fn timeout(&self, now: Instant) -> Option<Duration> {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 
-use super::buffer::{Body, Input, Output, Pool};
-use super::driver::{Driver, Flags, Origin, Slot, resume_owners};
+use super::buffer::{Body, Output, Pool};
+use super::driver::{Driver, Fill, Flags, Origin, Slot, resume_owners};
 use crate::dispatch::{Dispatcher, Event, Features, Interest, Readiness, Ready};
 use crate::fileio::{FileIo, Sent, Transfer};
 use crate::key::Key;
@@ -104,6 +104,25 @@ impl ReadinessDriver {
     fn short_read_ends_it(&self, slot: &Slot) -> bool {
         !self.features.must_confirm_short_read()
             && !slot.flags.intersects(Flags::GUESSED | Flags::HANGUP)
+    }
+
+    /// Receives once; `Pending`: there is nothing to receive.
+    fn receive(&self, slot: &mut Slot, pool: &mut Pool, most: usize) -> Poll<io::Result<usize>> {
+        let mut input = slot.take_input(pool);
+        let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
+        let spare = input.spare();
+        let room = spare.len().min(most);
+        let received = if room > 0 {
+            let received = rustix::net::recv(fd, &mut spare[..room], RecvFlags::empty());
+            self.note_received(slot, received, room)
+        } else {
+            Poll::Ready(Err(io::ErrorKind::StorageFull.into()))
+        };
+        if let Poll::Ready(Ok(count)) = received {
+            input.received(count);
+        }
+        slot.keep(input, pool);
+        received
     }
 
     /// Takes down what a receive into `room` bytes says of the socket; `Pending`:
@@ -251,29 +270,21 @@ impl Driver for ReadinessDriver {
         &mut self,
         key: Key,
         slot: &mut Slot,
-        input: &mut Input,
-        last: bool,
+        pool: &mut Pool,
+        fill: Fill,
     ) -> Poll<io::Result<usize>> {
-        if last || slot.ready.contains(Ready::READABLE) {
-            let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
-            let spare = input.spare();
-            let room = spare.len();
-            if room == 0 {
-                return Poll::Ready(Err(io::ErrorKind::StorageFull.into()));
-            }
-            let received = rustix::net::recv(fd, spare, RecvFlags::empty());
-            match self.note_received(slot, received, room) {
-                Poll::Ready(result) => {
-                    return Poll::Ready(result.inspect(|&count| input.received(count)));
+        loop {
+            if fill.last || slot.ready.contains(Ready::READABLE) {
+                match self.receive(slot, pool, fill.most) {
+                    Poll::Pending if fill.last => return Poll::Ready(Err(Errno::AGAIN.into())),
+                    Poll::Pending => {}
+                    ready => return ready,
                 }
-                Poll::Pending if last => return Poll::Ready(Err(Errno::AGAIN.into())),
-                Poll::Pending => {}
+            }
+            if !self.attach_late(key, slot, Interest::READABLE)? {
+                return self.wait_for(key, slot, Interest::READABLE);
             }
         }
-        if self.attach_late(key, slot, Interest::READABLE)? {
-            return self.poll_fill(key, slot, input, last);
-        }
-        self.wait_for(key, slot, Interest::READABLE)
     }
 
     /// With `MSG_TRUNC` a TCP socket takes bytes from its queue and copies none
@@ -282,7 +293,7 @@ impl Driver for ReadinessDriver {
         &mut self,
         key: Key,
         slot: &mut Slot,
-        _input: &mut Input,
+        _pool: &mut Pool,
         most: usize,
     ) -> Poll<io::Result<usize>> {
         loop {

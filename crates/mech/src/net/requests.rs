@@ -1,6 +1,10 @@
 //! The requests that a ring has, with all that the kernel works on: it stays
 //! where it is until the last completion, whatever becomes of its connection.
+//!
+//! A receive works on nothing but the buffers that all share, and every idle
+//! connection has one: it is no more than a number that its slot knows.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -26,6 +30,12 @@ const NOBODY: u64 = u64::MAX;
 /// unless it has failed.
 const CANCELLATION: u64 = 1 << 63;
 
+/// The `user_data` of a receive has this bit, the slot's serial and the slot.
+const RECEIVE: u64 = 1 << 62;
+
+/// The bits of a serial.
+const SERIAL: u32 = u32::MAX >> 2;
+
 /// How much of a body one send takes: a whole large one would leave a slow
 /// peer without progress to show before its deadline.
 const SEND_MOST: usize = 128 * 1024;
@@ -38,10 +48,7 @@ const CANCEL_WAIT: Duration = Duration::from_millis(10);
 /// What a request does, and what it works on.
 pub(super) enum Work {
     Free,
-    /// One receive, into a provided buffer.
-    ReceiveOnce,
-    /// Multishot, as the accept is.
-    Receive,
+    /// Multishot.
     Accept,
     /// Of one connection.
     AcceptOnce,
@@ -61,17 +68,53 @@ pub(super) struct Sending {
     parts: [libc::iovec; 2],
 }
 
+/// Whose completion it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Whose {
+    /// A receive's.
+    Receive(Receive),
+    /// That of a request with that number.
+    Request(RequestId),
+}
+
+/// What a receive is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Receive {
+    pub(super) slot: u32,
+    /// Tells it from those that the slot had before; 30 bits.
+    pub(super) serial: u32,
+}
+
+impl Receive {
+    /// The slot's next.
+    pub(super) fn next(self) -> Receive {
+        Receive { serial: (self.serial + 1) & SERIAL, ..self }
+    }
+
+    fn user_data(self) -> u64 {
+        RECEIVE | u64::from(self.serial) << 32 | u64::from(self.slot)
+    }
+
+    fn from_user_data(bits: u64) -> Receive {
+        Receive { slot: bits as u32, serial: (bits >> 32) as u32 & SERIAL }
+    }
+}
+
 /// All requests of one ring.
 pub(super) struct Requests {
     ring: Ring,
     entries: Vec<Request>,
     free: Vec<RequestId>,
+    /// How many receives have not ended.
+    receives: usize,
+    /// Those of them that were cancelled.
+    cancelled: HashSet<Receive>,
 }
 
 struct Request {
     /// Whose it is; an owner that is gone has another generation.
     key: Key,
-    /// Tells it from those that had its index before; 31 bits.
+    /// Tells it from those that had its index before; 30 bits.
     serial: u32,
     work: Work,
 }
@@ -83,12 +126,6 @@ impl Work {
         let poll = |events: i16| opcode::PollAdd::new(fd, events as u32);
         match self {
             Work::Free => opcode::Nop::new().build(),
-            // No more than the buffer holds.
-            Work::ReceiveOnce => opcode::Recv::new(fd, std::ptr::null_mut(), 0)
-                .buf_group(GROUP)
-                .build()
-                .flags(squeue::Flags::BUFFER_SELECT),
-            Work::Receive => opcode::RecvMulti::new(fd, GROUP).build(),
             Work::Accept => {
                 opcode::AcceptMulti::new(fd).flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC).build()
             }
@@ -122,16 +159,21 @@ impl Sending {
     fn entry(&mut self, fd: types::Fd) -> squeue::Entry {
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let head = self.output.head_left();
-        let Body::Shared(body) = &self.output.body else {
-            let send = opcode::Send::new(fd, head.as_ptr(), head.len() as u32);
-            return send.flags(flags).build();
+        let body = match &self.output.body {
+            Body::Shared(body) => &body[self.output.body_sent as usize..],
+            _ => &[],
         };
-        let body = &body[self.output.body_sent as usize..];
+        let body = &body[..body.len().min(SEND_MOST)];
+        if head.is_empty() || body.is_empty() {
+            let bytes = if head.is_empty() { body } else { head };
+            let send = opcode::Send::new(fd, bytes.as_ptr(), bytes.len() as u32);
+            return send.flags(flags).build();
+        }
         let part = |bytes: &[u8]| libc::iovec {
             iov_base: bytes.as_ptr().cast_mut().cast(),
             iov_len: bytes.len(),
         };
-        self.parts = [part(head), part(&body[..body.len().min(SEND_MOST)])];
+        self.parts = [part(head), part(body)];
         self.header.msg_iov = self.parts.as_mut_ptr();
         self.header.msg_iovlen = self.parts.len();
         opcode::SendMsg::new(fd, &raw const self.header).flags(flags as u32).build()
@@ -140,7 +182,42 @@ impl Sending {
 
 impl Requests {
     pub(super) fn new(ring: Ring) -> Requests {
-        Requests { ring, entries: Vec::new(), free: Vec::new() }
+        Requests {
+            ring,
+            entries: Vec::new(),
+            free: Vec::new(),
+            receives: 0,
+            cancelled: HashSet::new(),
+        }
+    }
+
+    /// Queues a receive into provided buffers: `once`, as much as one holds, or
+    /// until it is cancelled (multishot).
+    pub(super) fn receive(&mut self, receive: Receive, fd: RawFd, once: bool) {
+        let fd = types::Fd(fd);
+        let entry = if once {
+            let entry = opcode::Recv::new(fd, std::ptr::null_mut(), 0).buf_group(GROUP);
+            entry.build().flags(squeue::Flags::BUFFER_SELECT)
+        } else {
+            opcode::RecvMulti::new(fd, GROUP).build()
+        };
+        self.receives += 1;
+        // SAFETY: the provided buffers outlive the ring's requests (`end_all`).
+        unsafe { self.ring.push(&entry.user_data(receive.user_data())) };
+    }
+
+    /// A receive has had its last completion.
+    pub(super) fn receive_ended(&mut self, receive: Receive) {
+        self.receives -= 1;
+        if !self.cancelled.is_empty() {
+            self.cancelled.remove(&receive);
+        }
+    }
+
+    /// As [`Requests::cancel`].
+    pub(super) fn cancel_receive(&mut self, receive: Receive) {
+        self.cancelled.insert(receive);
+        self.push_cancellation(receive.user_data());
     }
 
     /// Queues a request on `fd`.
@@ -169,7 +246,7 @@ impl Requests {
     pub(super) fn retire(&mut self, id: RequestId) -> Work {
         self.free.push(id);
         let request = &mut self.entries[id as usize];
-        request.serial = (request.serial + 1) & (u32::MAX >> 1);
+        request.serial = (request.serial + 1) & SERIAL;
         std::mem::replace(&mut request.work, Work::Free)
     }
 
@@ -190,9 +267,14 @@ impl Requests {
     /// A cancellation finds nothing while the kernel is about to look whether its
     /// target can go on: then it is repeated.
     fn cancellation_failed(&mut self, target: u64) {
-        let id = target as RequestId;
-        let request = &self.entries[id as usize];
-        if !matches!(request.work, Work::Free) && request.user_data(id) == target {
+        let goes_on = if target & RECEIVE != 0 {
+            self.cancelled.contains(&Receive::from_user_data(target))
+        } else {
+            let id = target as RequestId;
+            let request = &self.entries[id as usize];
+            !matches!(request.work, Work::Free) && request.user_data(id) == target
+        };
+        if goes_on {
             self.push_cancellation(target);
         }
     }
@@ -211,7 +293,7 @@ impl Requests {
     }
 
     /// The next completion that somebody waits for.
-    pub(super) fn completion(&mut self) -> Option<(RequestId, cqueue::Entry)> {
+    pub(super) fn completion(&mut self) -> Option<(Whose, cqueue::Entry)> {
         loop {
             let completion = self.ring.completion()?;
             match completion.user_data() {
@@ -219,7 +301,10 @@ impl Requests {
                 failed if failed & CANCELLATION != 0 => {
                     self.cancellation_failed(failed & !CANCELLATION);
                 }
-                id => return Some((id as RequestId, completion)),
+                receive if receive & RECEIVE != 0 => {
+                    return Some((Whose::Receive(Receive::from_user_data(receive)), completion));
+                }
+                id => return Some((Whose::Request(id as RequestId), completion)),
             }
         }
     }
@@ -231,7 +316,7 @@ impl Requests {
         let all = types::CancelBuilder::any().all();
         let cancel = opcode::AsyncCancel2::new(all).build().user_data(NOBODY);
         for _ in 0..CANCEL_WAITS {
-            if self.free.len() == self.entries.len() {
+            if self.free.len() == self.entries.len() && self.receives == 0 {
                 return true;
             }
             // SAFETY: a cancellation points to no memory.
@@ -239,9 +324,11 @@ impl Requests {
             if self.wait(Some(CANCEL_WAIT)).is_err() {
                 break;
             }
-            while let Some((id, completion)) = self.completion() {
-                if !cqueue::more(completion.flags()) {
-                    self.retire(id);
+            while let Some((whose, completion)) = self.completion() {
+                match whose {
+                    _ if cqueue::more(completion.flags()) => {}
+                    Whose::Receive(receive) => self.receive_ended(receive),
+                    Whose::Request(id) => drop(self.retire(id)),
                 }
             }
         }

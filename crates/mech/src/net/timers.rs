@@ -34,23 +34,34 @@ pub(crate) struct Wheel {
     current: Tick,
     /// The earliest tick that may hold an entry; `None`: the wheel is empty.
     next: Option<Tick>,
+    /// The last deadline that was set since then, and its tick: most are alike.
+    last: Option<(Duration, Tick)>,
 }
 
 impl Wheel {
     pub(crate) fn new(start: Instant, resolution: Duration) -> Wheel {
         let buckets = vec![Vec::new(); BUCKETS];
         let resolution = nanos(resolution).max(1);
-        Wheel { start, now: 0, resolution, buckets, current: 0, next: None }
+        Wheel { start, now: 0, resolution, buckets, current: 0, next: None, last: None }
     }
 
     /// Sets or moves the deadline of `slot` to the first tick that is `after` or more later than the
     /// last [`Wheel::expire`]. Without a look at any clock: it is done for every request.
     pub(crate) fn set(&mut self, slot: u32, deadline: &mut Deadline, after: Duration) {
-        let at = self.now.saturating_add(nanos(after));
-        deadline.due = (at.div_ceil(self.resolution) as Tick).max(self.current + 1);
+        deadline.due = match self.last {
+            Some((last, tick)) if last == after => tick,
+            _ => self.tick_of(after),
+        };
         if deadline.entry == 0 || deadline.due < deadline.entry {
             self.insert(slot, deadline);
         }
+    }
+
+    fn tick_of(&mut self, after: Duration) -> Tick {
+        let at = self.now.saturating_add(nanos(after));
+        let tick = (at.div_ceil(self.resolution) as Tick).max(self.current + 1);
+        self.last = Some((after, tick));
+        tick
     }
 
     /// Cancels. The entry stays until its tick comes, and serves whoever sets
@@ -75,6 +86,7 @@ impl Wheel {
         mut due: impl FnMut(u32, &mut S),
     ) {
         self.now = nanos(now.saturating_duration_since(self.start));
+        self.last = None;
         let now = (self.now / self.resolution) as Tick;
         while let Some(tick) = self.next.filter(|&tick| tick <= now) {
             self.current = tick;
