@@ -1,12 +1,12 @@
 //! The coroutine of a connection: one for all mechanisms.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use http1::{Refusal, Status};
-use mech::net::{Body, Conn};
+use mech::net::{Body, Conn, Progress};
 use tracing::warn;
 
 use super::site::{Next, Site, Step};
@@ -40,9 +40,21 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
         // Whether the deadline is that of a request which has begun: more bytes do not move it.
         let mut begun = false;
         loop {
-            let Step { answered, body, next } = conn.io(|io| site.answer(io, conn.net()));
+            let (step, progress) = conn.respond(|io| site.answer(io, conn.net()));
+            let Step { answered, file, next } = step;
             begun &= !answered;
-            send(conn, site, body).await?;
+            let input = match progress {
+                Ok(Progress { sent, done: true, input }) => {
+                    // Not to be kept open while the connection waits.
+                    drop(file);
+                    site.counters.bytes_sent.add(sent);
+                    input
+                }
+                progress => {
+                    finish(conn, site, progress, file).await?;
+                    conn.input_len()
+                }
+            };
             match next {
                 Next::Receive => {}
                 Next::Again => continue,
@@ -53,7 +65,7 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
                 Next::Close => return Ok(()),
                 Next::Linger => return linger(conn).await,
             }
-            let partial = conn.input_len() > 0;
+            let partial = input > 0;
             if !(begun && partial) {
                 let time_outs = &site.time_outs;
                 conn.set_deadline(if partial { time_outs.header } else { time_outs.idle });
@@ -72,15 +84,22 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
     }
 }
 
-/// Sends the output and `body`.
-fn send(conn: &Conn<'_>, site: &Site<'_>, body: Body) -> impl Future<Output = io::Result<()>> {
-    let file = match &body {
-        Body::File { file, .. } => Some(Rc::clone(file)),
-        _ => None,
-    };
-    conn.queue(body);
+/// Sends what is left of a reply; `file` is what its body is in.
+#[expect(clippy::manual_async_fn)]
+fn finish(
+    conn: &Conn<'_>,
+    site: &Site<'_>,
+    begun: io::Result<Progress>,
+    file: Option<Rc<OwnedFd>>,
+) -> impl Future<Output = io::Result<()>> {
     async move {
-        let sent = conn.flush(site.time_outs.idle).await;
+        let sent = match begun {
+            Ok(begun) => {
+                site.counters.bytes_sent.add(begun.sent);
+                conn.flush(site.time_outs.idle).await
+            }
+            Err(error) => Err(error),
+        };
         if let (Some(file), Err(error)) = (file, &sent)
             && error.kind() == io::ErrorKind::UnexpectedEof
         {
@@ -110,12 +129,12 @@ async fn skip(conn: &Conn<'_>, site: &Site<'_>, mut left: u64) -> io::Result<()>
 /// Answers a request whose head did not come in time, and closes.
 async fn tell_late(conn: &Conn<'_>, site: &Site<'_>) -> io::Result<()> {
     site.counters.time_outs.add(1);
-    conn.io(|io| {
-        site.refuse(Refusal { status: Status::RequestTimeout, reason: "" }, io.output);
-        (io.input.len(), ())
-    });
     conn.set_deadline(Some(LINGER));
-    send(conn, site, Body::None).await?;
+    let ((), progress) = conn.respond(|io| {
+        site.refuse(Refusal { status: Status::RequestTimeout, reason: "" }, io.output);
+        (io.input.len(), Body::None, ())
+    });
+    finish(conn, site, progress, None).await?;
     linger(conn).await
 }
 

@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http1::conditional::Validators;
-use http1::date::DateText;
 use http1::{Refusal, Status, mime, path};
 use mech::fs::{self, Cause, FileKind, OpenFile, Root, Stamp};
 use tracing::warn;
 
 use super::Revalidate;
 use super::cache::Cache;
+use super::clock::Clock;
 use super::reply::{self, UsualHead};
 use super::watch::{DIRECTORIES_MOST, Trail, Watcher};
 
@@ -167,8 +167,7 @@ impl Files {
         &'a mut self,
         path: &'a [u8],
         now: Instant,
-        date: &DateText,
-        seconds: u64,
+        clock: &Clock,
     ) -> Result<Found<'a>, Lost> {
         let resolved = path::resolve(path, &mut self.name).map_err(Lost::Refused)?;
         if resolved.directory {
@@ -189,7 +188,7 @@ impl Files {
                 let mut entry = Entry::new(open, &self.name, now);
                 if self.options.cache > 0 {
                     self.watch(&mut entry);
-                    let mut cost = entry.prepare(self.options.in_memory, date, seconds);
+                    let mut cost = entry.prepare(self.options.in_memory, clock);
                     if matches!(entry.source, Source::File(..)) {
                         cost += self.descriptor_cost;
                         self.keeps_descriptors = true;
@@ -247,23 +246,19 @@ impl Entry {
 
     /// Prepares the usual reply, with the bytes if they are few, and says what the entry costs to
     /// keep, without the descriptor.
-    fn prepare(&mut self, in_memory: u64, date: &DateText, seconds: u64) -> usize {
+    fn prepare(&mut self, in_memory: u64, clock: &Clock) -> usize {
         let Source::File(file, _) = &self.source else { return 0 };
-        let trail_cost = self.trail.as_ref().map_or(0, Trail::cost);
         let file = Rc::clone(file);
-        let mut usual = reply::usual_head(self, date, seconds);
-        let read = self.len <= in_memory
-            && fs::append(file.as_fd(), 0, self.len as usize, &mut usual.bytes).is_ok();
-        // If it was written to while it was read, the bytes may be of two states.
-        if read && Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp) {
-            let cost = size_of::<Entry>() + self.name.len() + trail_cost + usual.bytes.capacity();
-            self.source = Source::Memory(usual);
-            return cost;
-        }
-        usual.bytes.truncate(usual.head_len);
-        usual.bytes.shrink_to_fit();
-        let cost = size_of::<Entry>() + self.name.len() + trail_cost + usual.bytes.capacity();
-        self.source = Source::File(file, Some(usual));
+        let (usual, has_body) = reply::usual_head(self, clock, |bytes| {
+            self.len <= in_memory
+                && fs::append(file.as_fd(), 0, self.len as usize, bytes).is_ok()
+                // If it was written to while it was read, the bytes may be of two states.
+                && Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp)
+        });
+        let trail_cost = self.trail.as_ref().map_or(0, Trail::cost);
+        let cost = size_of::<Entry>() + self.name.len() + trail_cost + usual.len();
+        self.source =
+            if has_body { Source::Memory(usual) } else { Source::File(file, Some(usual)) };
         cost
     }
 

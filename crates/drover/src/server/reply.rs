@@ -1,5 +1,7 @@
 //! Replies: from what was asked for and what was found to a head, and a body behind it.
 
+use std::cell::{Cell, Ref, RefCell};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use http1::conditional::{self, Outcome};
@@ -9,8 +11,8 @@ use http1::response::{Common, Connection, Head};
 use http1::{Method, Refusal, Request, Status};
 use mech::fs;
 use mech::net::Body;
-use std::os::fd::AsFd;
 
+use super::clock::Clock;
 use super::files::{Entry, Source};
 
 /// The value of `Server`.
@@ -62,43 +64,81 @@ pub(super) fn redirect(
 /// that persists. Only the date changes from reply to reply.
 pub(super) struct UsualHead {
     /// The head, and the body behind it if that is in memory.
-    pub(super) bytes: Vec<u8>,
-    pub(super) head_len: usize,
+    bytes: RefCell<Rc<[u8]>>,
+    head_len: usize,
     /// Where the date's text begins.
     date: usize,
+    /// The second of that date.
+    second: Cell<u64>,
 }
 
-/// Writes the usual head of an entry.
-pub(super) fn usual_head(entry: &Entry, date: &DateText, now: u64) -> UsualHead {
+impl UsualHead {
+    /// With the date of `clock`'s second. Bytes that are still on their way to somebody keep theirs.
+    fn dated(&self, clock: &Clock) -> Ref<'_, Rc<[u8]>> {
+        if self.second.replace(clock.seconds()) != clock.seconds() {
+            let date = clock.date();
+            let mut bytes = self.bytes.borrow_mut();
+            Rc::make_mut(&mut bytes)[self.date..][..date.len()].copy_from_slice(date);
+        }
+        self.bytes.borrow()
+    }
+
+    /// The body, if that is in memory.
+    fn body(&self) -> Ref<'_, [u8]> {
+        Ref::map(self.bytes.borrow(), |bytes| &bytes[self.head_len..])
+    }
+
+    /// Bytes of head and body.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.borrow().len()
+    }
+}
+
+/// Writes the usual head of an entry, and has the body put behind it by `append_body`, if it can.
+pub(super) fn usual_head(
+    entry: &Entry,
+    clock: &Clock,
+    append_body: impl FnOnce(&mut Vec<u8>) -> bool,
+) -> (UsualHead, bool) {
     let mut bytes = Vec::new();
-    let common = Common { server: SERVER, date, connection: Connection::Implied };
-    end_whole(entry, Head::new(&mut bytes, Status::Ok, &common), now);
+    let common = Common { server: SERVER, date: clock.date(), connection: Connection::Implied };
+    end_whole(entry, Head::new(&mut bytes, Status::Ok, &common), clock.seconds());
     let label = b"\r\nDate: ";
     let date = bytes.windows(label.len()).position(|at| at == label);
     let date = date.expect("every head has its date") + label.len();
-    UsualHead { head_len: bytes.len(), bytes, date }
+    let head_len = bytes.len();
+    let has_body = append_body(&mut bytes);
+    if !has_body {
+        bytes.truncate(head_len);
+    }
+    let (bytes, second) = (RefCell::new(bytes.into()), Cell::new(clock.seconds()));
+    (UsualHead { bytes, head_len, date, second }, has_body)
 }
 
 /// Answers a plain GET of a file whose usual reply was prepared; a connection that is to be closed,
-/// or kept open for an HTTP/1.0 client, gets one field more.
+/// or kept open for an HTTP/1.0 client, gets one field more. When it is the only reply to be sent,
+/// `alone`, it is sent from where it is kept.
 pub(super) fn usual(
     entry: &Entry,
     usual: &UsualHead,
-    date: &DateText,
+    clock: &Clock,
     connection: Connection,
+    alone: bool,
     out: &mut Vec<u8>,
 ) -> Reply {
-    let at = out.len() + usual.date;
+    let bytes = usual.dated(clock);
     match connection.field() {
-        None => out.extend_from_slice(&usual.bytes),
+        None if alone && out.is_empty() && matches!(entry.source, Source::Memory(_)) => {
+            return Reply { status: Status::Ok, body: Body::Shared(Rc::clone(&bytes)) };
+        }
+        None => out.extend_from_slice(&bytes),
         Some(field) => {
-            let (head, end_and_body) = usual.bytes.split_at(usual.head_len - b"\r\n".len());
+            let (head, end_and_body) = bytes.split_at(usual.head_len - b"\r\n".len());
             out.extend_from_slice(head);
             out.extend_from_slice(field);
             out.extend_from_slice(end_and_body);
         }
     }
-    out[at..at + date.len()].copy_from_slice(date);
     let body = match &entry.source {
         Source::File(file, _) if entry.len > 0 => {
             Body::File { file: Rc::clone(file), offset: 0, len: entry.len }
@@ -180,7 +220,7 @@ pub(super) fn file(
     }
     let file = match &entry.source {
         Source::Memory(usual) => {
-            let body = &usual.bytes[usual.head_len..];
+            let body = usual.body();
             out.extend_from_slice(&body[part.start as usize..part.end as usize]);
             return Reply::written(status);
         }

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 use http1::response::{Common, Connection};
@@ -39,11 +40,19 @@ pub(super) struct TimeOuts {
 
 /// What is to be done after the requests in the input were answered.
 pub(super) struct Step {
-    /// Whether a reply stands in the output.
+    /// Whether there is a reply to send.
     pub(super) answered: bool,
-    /// To be sent behind the output.
-    pub(super) body: Body,
+    /// What the reply's body is in, if it is sent from a file.
+    pub(super) file: Option<Rc<OwnedFd>>,
     pub(super) next: Next,
+}
+
+/// A request that was answered.
+struct Answered {
+    reply: Reply,
+    /// How much of the input is done with.
+    len: usize,
+    next: Next,
 }
 
 /// What comes after the output is sent.
@@ -100,80 +109,75 @@ impl<'w> Site<'w> {
     }
 
     /// Answers the complete requests in the input, as far as one send can carry the replies, and
-    /// says how much of the input that was.
-    pub(super) fn answer(&self, io: Io<'_>, net: &Net) -> (usize, Step) {
+    /// says how much of the input that was, and what is to be sent behind the output.
+    pub(super) fn answer(&self, io: Io<'_>, net: &Net) -> (usize, Body, Step) {
         let Io { input, output } = io;
         let state = &mut *self.state.borrow_mut();
         if state.clock.tick(net.now()) {
             state.prepare();
         }
-        let mut step = Step { answered: false, body: Body::None, next: Next::Receive };
+        let mut step = Step { answered: false, file: None, next: Next::Receive };
+        let mut body = Body::None;
         let mut consumed = 0;
         while consumed < input.len() && step.next == Next::Receive {
-            let len = match state.repeat(&input[consumed..], net, output) {
+            let answered = match state.repeat(&input[consumed..], net, output) {
                 Some((head_len, reply)) => {
-                    self.note(reply, &mut step);
-                    head_len
+                    self.note(&reply);
+                    Some(Answered { reply, len: head_len, next: Next::Receive })
                 }
-                None => match self.answer_one(state, &input[consumed..], net, output, &mut step) {
-                    0 => break,
-                    len => len,
-                },
+                None => self.answer_one(state, &input[consumed..], net, output),
             };
+            let Some(Answered { reply, len, next }) = answered else { break };
             consumed += len;
-            if !matches!(step.body, Body::None) || output.len() >= GATHERED_MOST {
+            (step.answered, step.next, body) = (true, next, reply.body);
+            if !matches!(body, Body::None) || output.len() >= GATHERED_MOST {
                 if consumed < input.len() && step.next == Next::Receive {
                     step.next = Next::Again;
                 }
                 break;
             }
         }
-        (consumed, step)
+        if let Body::File { file, .. } = &body {
+            step.file = Some(Rc::clone(file));
+        }
+        (consumed, body, step)
     }
 
-    /// Answers the first request in the input, and says how much of the input is done with; 0: it
-    /// holds no complete request.
+    /// Answers the first request in the input; `None`: it holds no complete request.
     fn answer_one(
         &self,
         state: &mut State,
         input: &[u8],
         net: &Net,
         output: &mut Vec<u8>,
-        step: &mut Step,
-    ) -> usize {
+    ) -> Option<Answered> {
+        let all = |reply, next| Some(Answered { reply, len: input.len(), next });
         let request = match request::parse(input, &LIMITS) {
-            Ok(Some(request)) => request,
-            Ok(None) => return 0,
-            Err(refusal) => {
-                self.refuse_with(state, refusal, output);
-                (step.answered, step.next) = (true, Next::Linger);
-                return input.len();
-            }
+            Ok(request) => request?,
+            Err(refusal) => return all(self.refuse_with(state, refusal, output), Next::Linger),
         };
         let skipped = body_to_skip(&request);
         let persists = request.keep_alive && skipped.is_some() && !net.stopping();
         let (head, rest) = input.split_at(request.head_len);
-        self.note(state.reply(&request, head, persists, net, output), step);
+        let reply = state.reply(&request, head, rest.is_empty(), persists, net, output);
+        self.note(&reply);
         let Some(skipped) = skipped.filter(|_| persists) else {
             let silent = rest.is_empty() && request.framing == Framing::None;
-            step.next = if silent { Next::Close } else { Next::Linger };
-            return input.len();
+            return all(reply, if silent { Next::Close } else { Next::Linger });
         };
         match skipped.checked_sub(rest.len() as u64) {
-            Some(left @ 1..) => {
-                step.next = Next::Skip(left);
-                input.len()
+            Some(left @ 1..) => all(reply, Next::Skip(left)),
+            _ => {
+                let len = request.head_len + skipped as usize;
+                Some(Answered { reply, len, next: Next::Receive })
             }
-            _ => request.head_len + skipped as usize,
         }
     }
 
-    /// Counts a reply, and leaves its body to the step.
-    fn note(&self, reply: Reply, step: &mut Step) {
+    /// Counts a reply.
+    fn note(&self, reply: &Reply) {
         self.counters.requests.add(1);
         self.counters.reply(reply.status);
-        step.answered = true;
-        step.body = reply.body;
     }
 
     /// What is readable when there are changes of files to [`Site::hear`], if any are heard of.
@@ -208,10 +212,11 @@ impl<'w> Site<'w> {
         self.refuse_with(&self.state.borrow(), refusal, output);
     }
 
-    fn refuse_with(&self, state: &State, refusal: Refusal, output: &mut Vec<u8>) {
+    fn refuse_with(&self, state: &State, refusal: Refusal, output: &mut Vec<u8>) -> Reply {
         let common = state.common(Connection::Close);
         let reply = reply::refusal(refusal, &common, true, output);
         self.counters.reply(reply.status);
+        reply
     }
 }
 
@@ -232,13 +237,16 @@ impl State {
     fn repeat(&self, input: &[u8], net: &Net, out: &mut Vec<u8>) -> Option<(usize, Reply)> {
         let (len, entry) = self.memo.recall(input, net.now()).filter(|_| !net.stopping())?;
         let usual = entry.usual()?;
-        Some((len, reply::usual(entry, usual, self.clock.date(), Connection::Implied, out)))
+        let alone = len == input.len();
+        Some((len, reply::usual(entry, usual, &self.clock, Connection::Implied, alone, out)))
     }
 
+    /// `alone`: nothing stands behind the request.
     fn reply(
         &mut self,
         request: &Request<'_>,
         head: &[u8],
+        alone: bool,
         persists: bool,
         net: &Net,
         out: &mut Vec<u8>,
@@ -258,10 +266,9 @@ impl State {
             Content::Files { files, in_memory } => (files, *in_memory),
         };
         let now = net.now();
-        let (date, seconds) = (self.clock.date(), self.clock.seconds());
         let found = match files.recall(request.path, now) {
             Some(entry) => Ok(Found::File(entry)),
-            None => files.find(request.path, now, date, seconds),
+            None => files.find(request.path, now, &self.clock),
         };
         match found {
             Ok(Found::File(entry)) => match entry.usual() {
@@ -269,9 +276,9 @@ impl State {
                     if connection == Connection::Implied && request.framing == Framing::None {
                         self.memo.note(head, &entry, now);
                     }
-                    reply::usual(&entry, usual, date, connection, out)
+                    reply::usual(&entry, usual, &self.clock, connection, alone, out)
                 }
-                _ => reply::file(&entry, request, &common, seconds, in_memory, out),
+                _ => reply::file(&entry, request, &common, self.clock.seconds(), in_memory, out),
             },
             Ok(Found::Redirect { name, query }) => {
                 reply::redirect(name, query, &common, with_body, out)
