@@ -17,7 +17,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::reads::Reads;
 use super::sendfile::Sendfile;
 use super::threads::{self, Threads};
-use super::{Backend, FileIo, Options, Sent, Transfer};
+use super::{Backend, FileIo, Options, Sent, Times, Transfer};
 use crate::key::Key;
 use crate::waker::Waker;
 
@@ -94,6 +94,10 @@ impl FileIo for Auto {
         if let Some(cold) = &mut self.cold {
             cold.forget(key);
         }
+    }
+
+    fn take_times(&mut self, key: Key) -> Times {
+        self.cold.as_mut().map_or_else(Times::default, |cold| cold.take_times(key))
     }
 }
 

@@ -40,7 +40,7 @@ fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<LinuxAio>> {
         direct: Vec::new(),
         done: Vec::new(),
     };
-    Ok(Reads::new(aio, options.read_ahead))
+    Ok(Reads::new(aio, options, LINUX_AIO.name))
 }
 
 struct LinuxAio {
@@ -101,7 +101,7 @@ impl LinuxAio {
             let buffer = std::slice::from_raw_parts_mut(read.buffer, read.len);
             rustix::io::pread(file, buffer, read.offset)
         };
-        self.done.push(Ended { id: read.id, result: result.map_err(io::Error::from) });
+        self.done.push(Ended { id: read.id, result: result.map_err(io::Error::from), span: None });
         self.bell.ring()
     }
 
@@ -114,7 +114,7 @@ impl LinuxAio {
                 error => Err(io::Error::from_raw_os_error(-error as i32)),
             };
             self.direct[id as usize] = None;
-            ended.push(Ended { id, result });
+            ended.push(Ended { id, result, span: None });
         }
         Ok(())
     }

@@ -28,10 +28,12 @@ mod results;
 mod sendfile;
 mod splice;
 mod threads;
+mod times;
 mod uring;
 mod writev;
 
 pub use pool::ReadPool;
+pub use times::Times;
 
 /// The contract of a file backend. One value per worker.
 pub trait FileIo {
@@ -58,6 +60,12 @@ pub trait FileIo {
 
     /// The connection is closed: what is being read for it, or was, is given up.
     fn forget(&mut self, _key: Key) {}
+
+    /// What the reads for this connection took since the last call, if that is measured
+    /// ([`Options::timed`]).
+    fn take_times(&mut self, _key: Key) -> Times {
+        Times::default()
+    }
 }
 
 /// What is to be sent to one connection: `head` (which may be empty), then
@@ -94,6 +102,8 @@ pub struct Options {
     pub read_ahead: usize,
     /// How many threads of the process read for `threads` and `auto`.
     pub read_threads: usize,
+    /// Whether the stages of each read are timed ([`FileIo::take_times`]).
+    pub timed: bool,
     /// The process' readers: clones of these options share them.
     pool: Arc<OnceLock<Arc<ReadPool>>>,
 }
@@ -108,7 +118,7 @@ impl Options {
     /// Options for backends that read `read_ahead` bytes at a time, by `read_threads` threads.
     #[must_use]
     pub fn new(read_ahead: usize, read_threads: usize) -> Options {
-        Options { read_ahead, read_threads, pool: Arc::default() }
+        Options { read_ahead, read_threads, timed: false, pool: Arc::default() }
     }
 
     /// The readers that everyone with a clone of these options shares; they are

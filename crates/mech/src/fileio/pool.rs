@@ -5,11 +5,13 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use rustix::io::Errno;
 
 use super::reads::{Ended, Read};
 use super::results::{Results, lock};
+use super::times::Span;
 
 /// Threads that take reads from one queue, in the order in which they came.
 ///
@@ -83,7 +85,10 @@ impl Queue {
     /// A thread's life.
     fn work(&self) {
         while let Some(Job { read, results }) = self.take() {
-            results.push(Ended { id: read.id, result: do_read(read) });
+            let begun = read.timed.then(Instant::now);
+            let result = do_read(read);
+            let span = begun.map(|begun| Span { begun, ended: Instant::now() });
+            results.push(Ended { id: read.id, result, span });
         }
     }
 

@@ -9,11 +9,13 @@
 use std::io;
 use std::mem::offset_of;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::io::Errno;
 
 use super::reads::{Ended, Read, Reader, Reads};
 use super::results::Results;
+use super::times::Span;
 use super::{Backend, Options};
 use crate::sys::syscall;
 use crate::waker::Waker;
@@ -31,7 +33,7 @@ const MOST: usize = 256;
 fn open(options: &Options, waker: &Arc<Waker>) -> Reads<PosixAio> {
     let results = Results::new(Arc::clone(waker));
     let aio = PosixAio { operations: Vec::new(), results, under_way: 0 };
-    Reads::new(aio, options.read_ahead)
+    Reads::new(aio, options, POSIX_AIO.name)
 }
 
 #[expect(clippy::vec_box, reason = "the library has the addresses of the boxed operations")]
@@ -45,6 +47,8 @@ struct PosixAio {
 struct Operation {
     control: libc::aiocb,
     id: u32,
+    /// When the read was begun, if it is timed.
+    begun: Option<Instant>,
     results: Arc<Results>,
 }
 
@@ -52,7 +56,7 @@ impl Operation {
     fn new(id: u32, results: Arc<Results>) -> Box<Operation> {
         // SAFETY: a control block of zeroes is a valid one, of no read.
         let control: libc::aiocb = unsafe { std::mem::zeroed() };
-        Box::new(Operation { control, id, results })
+        Box::new(Operation { control, id, begun: None, results })
     }
 }
 
@@ -70,6 +74,7 @@ impl Reader for PosixAio {
         // had its number before has ended. All that is touched meanwhile is touched by the library
         // and by `ended`, through this pointer.
         let begun = unsafe {
+            (*operation).begun = read.timed.then(Instant::now);
             let control = &mut (*operation).control;
             control.aio_fildes = read.file;
             control.aio_buf = read.buffer.cast();
@@ -122,13 +127,15 @@ extern "C" fn ended(value: libc::sigval) {
     let operation: *mut Operation = value.sival_ptr.cast();
     // SAFETY: the operation is in its box until the worker has heard of the read's end, which it
     // does from the last line.
-    let (id, results, result) = unsafe {
+    let (id, begun, results, result) = unsafe {
         let control = &raw mut (*operation).control;
         let result = match libc::aio_error(control) {
             0 => Ok(libc::aio_return(control) as usize),
             error => Err(Errno::from_raw_os_error(error).into()),
         };
-        ((*operation).id, Arc::clone(&(*operation).results), result)
+        let Operation { id, begun, results, .. } = &*operation;
+        (*id, *begun, Arc::clone(results), result)
     };
-    results.push(Ended { id, result });
+    let span = begun.map(|begun| Span { begun, ended: Instant::now() });
+    results.push(Ended { id, result, span });
 }

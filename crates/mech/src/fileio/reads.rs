@@ -9,8 +9,10 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
+use std::time::Instant;
 
-use super::{FileIo, Sent, Transfer, truncated};
+use super::times::{Span, Times};
+use super::{FileIo, Options, Sent, Transfer, truncated};
 use crate::key::Key;
 use crate::socket::send_vectored;
 
@@ -63,6 +65,8 @@ pub(super) struct Read {
     pub(super) offset: u64,
     pub(super) buffer: *mut u8,
     pub(super) len: usize,
+    /// Whether its end should tell its [`Span`], as far as the reader knows it.
+    pub(super) timed: bool,
 }
 
 /// How a read ended.
@@ -71,6 +75,8 @@ pub(super) struct Ended {
     pub(super) id: u32,
     /// Bytes read; 0 at the end of the file.
     pub(super) result: io::Result<usize>,
+    /// `None`: from when it was passed on until the worker took in its end.
+    pub(super) span: Option<Span>,
 }
 
 /// Free operations that keep their buffer.
@@ -81,6 +87,12 @@ const NONE: u32 = u32::MAX;
 
 pub(super) struct Reads<R: Reader> {
     reader: R,
+    /// The backend's name.
+    name: &'static str,
+    /// Whether reads are timed.
+    timed: bool,
+    /// What reads took, by slot; empty if they are not timed.
+    times: Vec<Times>,
     /// Bytes per read.
     size: usize,
     operations: Vec<Operation>,
@@ -104,6 +116,9 @@ struct Operation {
     offset: u64,
     buffer: Buffer,
     state: State,
+    /// When it was wanted and passed on to the reader, if it is timed and not accounted for yet.
+    asked: Option<Instant>,
+    span: Option<Span>,
 }
 
 enum State {
@@ -116,10 +131,13 @@ enum State {
 }
 
 impl<R: Reader> Reads<R> {
-    pub(super) fn new(reader: R, size: usize) -> Reads<R> {
-        let size = size.max(1).next_multiple_of(R::ALIGNMENT as usize);
+    pub(super) fn new(reader: R, options: &Options, name: &'static str) -> Reads<R> {
+        let size = options.read_ahead.max(1).next_multiple_of(R::ALIGNMENT as usize);
         Reads {
             reader,
+            name,
+            timed: options.timed,
+            times: Vec::new(),
             size,
             operations: Vec::new(),
             free: Vec::new(),
@@ -151,6 +169,7 @@ impl<R: Reader> Reads<R> {
         operation.file = Some(Rc::clone(transfer.file));
         operation.offset = transfer.offset - transfer.offset % R::ALIGNMENT;
         operation.state = State::Waiting;
+        operation.asked = self.timed.then(Instant::now);
         let slot = transfer.key.slot as usize;
         if self.of_slot.len() <= slot {
             self.of_slot.resize(slot + 1, NONE);
@@ -177,12 +196,15 @@ impl<R: Reader> Reads<R> {
             offset: operation.offset,
             buffer: operation.buffer.start(),
             len: operation.buffer.len,
+            timed: self.timed,
         };
+        let begun = self.timed.then(Instant::now);
         // SAFETY: the operation holds the file and the buffer, and neither is touched before its
         // state changes, which `reap` does when the reader has named it; `drop` waits for that.
         match unsafe { self.reader.begin(read) } {
             Ok(()) => {
                 operation.state = State::Reading;
+                operation.span = begun.map(|begun| Span { begun, ended: begun });
                 self.under_way += 1;
                 Ok(true)
             }
@@ -197,10 +219,13 @@ impl<R: Reader> Reads<R> {
     fn take_ended(&mut self) -> io::Result<()> {
         let mut ended = mem::take(&mut self.ended);
         self.reader.finished(&mut ended)?;
-        for Ended { id, result } in ended.drain(..) {
+        let now = (self.timed && !ended.is_empty()).then(Instant::now);
+        for Ended { id, result, span } in ended.drain(..) {
             self.under_way -= 1;
             let operation = &mut self.operations[id as usize];
             operation.file = None;
+            let ended = |begun: Span| Some(Span { ended: now?, ..begun });
+            operation.span = span.or_else(|| operation.span.and_then(ended));
             if operation.key == Key::WAKER {
                 self.retire(id);
                 continue;
@@ -217,6 +242,21 @@ impl<R: Reader> Reads<R> {
         }
         self.ended = ended;
         Ok(())
+    }
+
+    /// Takes down what a timed read took, if its bytes are taken up now for the first time.
+    fn account_if_ended(&mut self, id: u32) {
+        let operation = &mut self.operations[id as usize];
+        if matches!(operation.state, State::Waiting | State::Reading) {
+            return;
+        }
+        if let (Some(asked), Some(span)) = (operation.asked.take(), operation.span.take()) {
+            let slot = operation.key.slot as usize;
+            if self.times.len() <= slot {
+                self.times.resize(slot + 1, Times::default());
+            }
+            self.times[slot].add(self.name, asked, span);
+        }
     }
 
     /// Ends an operation that the reader does not have.
@@ -269,6 +309,9 @@ impl<R: Reader> FileIo for Reads<R> {
                 }
             }
         }
+        if self.timed {
+            self.account_if_ended(id);
+        }
         match &mut self.operations[id as usize].state {
             State::Waiting | State::Reading => Ok(Sent::Later),
             State::Read(filled) => {
@@ -306,7 +349,12 @@ impl<R: Reader> FileIo for Reads<R> {
         Ok(())
     }
 
+    fn take_times(&mut self, key: Key) -> Times {
+        self.times.get_mut(key.slot as usize).map(mem::take).unwrap_or_default()
+    }
+
     fn forget(&mut self, key: Key) {
+        self.take_times(key);
         let id = self.of(key);
         if id == NONE {
             return;
@@ -339,8 +387,15 @@ impl<R: Reader> Drop for Reads<R> {
 
 impl Operation {
     fn vacant() -> Operation {
-        let buffer = Buffer::default();
-        Operation { key: Key::WAKER, file: None, offset: 0, buffer, state: State::Free }
+        Operation {
+            key: Key::WAKER,
+            file: None,
+            offset: 0,
+            buffer: Buffer::default(),
+            state: State::Free,
+            asked: None,
+            span: None,
+        }
     }
 }
 
@@ -425,7 +480,7 @@ mod tests {
         assert!(bytes.len() <= read.len);
         // SAFETY: the buffer is the reader's until `finished` names the read.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), read.buffer, bytes.len()) };
-        reader.ended.push(Ended { id: read.id, result: Ok(bytes.len()) });
+        reader.ended.push(Ended { id: read.id, result: Ok(bytes.len()), span: None });
     }
 
     struct Case {
@@ -436,11 +491,21 @@ mod tests {
         file: Rc<OwnedFd>,
     }
 
+    fn options() -> Options {
+        Options { timed: true, ..Options::new(16, 1) }
+    }
+
     fn case() -> Case {
         let reader: Rc<RefCell<OneByOne>> = Rc::default();
         let (socket, peer) = UnixStream::pair().unwrap();
         let file = Rc::new(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
-        Case { reads: Reads::new(Reader1(Rc::clone(&reader)), 16), reader, socket, peer, file }
+        Case {
+            reads: Reads::new(Reader1(Rc::clone(&reader)), &options(), "one by one"),
+            reader,
+            socket,
+            peer,
+            file,
+        }
     }
 
     fn key(slot: u32) -> Key {
@@ -524,6 +589,33 @@ mod tests {
         end(&case.reader, b"");
         assert_eq!(case.reap(), [0]);
         assert_eq!(case.send(0, 0).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn times_are_those_of_the_connection_and_told_once() {
+        let mut case = case();
+        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
+        assert_eq!(case.send(1, 1).unwrap(), Sent::Later);
+        end(&case.reader, b"zero");
+        assert_eq!(case.reap(), [0]);
+        assert_eq!(case.reads.take_times(key(0)).reads, 0);
+        assert_eq!(case.send(0, 0).unwrap(), Sent::Bytes(4));
+        let times = case.reads.take_times(key(0));
+        assert_eq!((times.backend, times.reads), (Some("one by one"), 1));
+        assert_eq!(times.longest, times.queue + times.read + times.back);
+        assert_eq!(case.reads.take_times(key(0)), Times::default());
+        // The second waited for the first to end.
+        end(&case.reader, b"ones");
+        assert_eq!(case.reap(), [1]);
+        assert_eq!(case.send(1, 1).unwrap(), Sent::Bytes(4));
+        assert!(!case.reads.take_times(key(1)).queue.is_zero());
+        // What a connection that is gone has left is not its successor's.
+        assert_eq!(case.send(2, 2).unwrap(), Sent::Later);
+        end(&case.reader, b"twos");
+        assert_eq!(case.reap(), [2]);
+        assert_eq!(case.send(2, 2).unwrap(), Sent::Bytes(4));
+        case.reads.forget(key(2));
+        assert_eq!(case.reads.take_times(key(2)), Times::default());
     }
 
     #[test]

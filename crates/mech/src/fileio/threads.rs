@@ -33,7 +33,7 @@ pub(super) struct Threads {
 pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Threads>> {
     let results = Results::new(Arc::clone(waker));
     let threads = Threads { pool: options.pool()?, results, under_way: 0 };
-    Ok(Reads::new(threads, options.read_ahead))
+    Ok(Reads::new(threads, options, THREADS.name))
 }
 
 impl Reader for Threads {

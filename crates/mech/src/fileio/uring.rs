@@ -46,7 +46,7 @@ pub(super) struct Uring {
 pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Uring>> {
     let bell = Bell::new(waker)?;
     let ring = Ring::open_with_bell(MOST as u32, 2 * MOST as u32, Parts::READS, bell.fd())?;
-    Ok(Reads::new(Uring { ring, under_way: 0, reads: Vec::new(), bell }, options.read_ahead))
+    Ok(Reads::new(Uring { ring, under_way: 0, reads: Vec::new(), bell }, options, URING.name))
 }
 
 impl Uring {
@@ -94,7 +94,7 @@ impl Reader for Uring {
                 count @ 0.. => Ok(count as usize),
                 error => Err(io::Error::from_raw_os_error(-error)),
             };
-            ended.push(Ended { id, result });
+            ended.push(Ended { id, result, span: None });
         }
         Ok(())
     }

@@ -35,7 +35,7 @@ use super::buffer::{Body, Output, Pool};
 use super::driver::{Driver, Fill, Origin, Slot, resume_owners};
 use super::requests::{NONE, Receive, RequestId, Requests, Sending, Whose, Work};
 use crate::buffer_ring::BufferRing;
-use crate::fileio::{FileIo, Sent, Transfer};
+use crate::fileio::{FileIo, Sent, Times, Transfer};
 use crate::key::Key;
 use crate::waker::Waker;
 
@@ -567,6 +567,10 @@ impl Driver for CompletionDriver {
         }
         self.submit_send(key, slot, output)?;
         Poll::Pending
+    }
+
+    fn take_file_times(&mut self, key: Key) -> Times {
+        self.files.take_times(key)
     }
 
     fn turn(

@@ -11,6 +11,7 @@ use rustix::net::Shutdown;
 use super::buffer::Pool;
 use super::driver::{Driver, Fill, Flags, Origin, Slot};
 use super::{Body, Inner, Net};
+use crate::fileio::Times;
 use crate::key::Key;
 use crate::socket::Address;
 
@@ -267,6 +268,13 @@ impl<'n> Conn<'n> {
             }
             polled
         })
+    }
+
+    /// What reading files for this connection took since the last call, if
+    /// [`crate::fileio::Options::timed`] asked for that.
+    #[must_use]
+    pub fn take_file_times(&self) -> Times {
+        self.with(|inner, _| inner.driver.take_file_times(self.key))
     }
 
     /// Connects `socket` (see [`crate::socket::for_connect`]) and makes it the

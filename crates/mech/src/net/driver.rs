@@ -23,6 +23,9 @@ use rustix::net::SocketAddrAny;
 use super::buffer::{Input, Output, Pool};
 use super::timers::Deadline;
 use crate::dispatch::{Interest, Ready};
+#[cfg(doc)]
+use crate::fileio::FileIo;
+use crate::fileio::Times;
 use crate::key::Key;
 
 bitflags! {
@@ -201,6 +204,9 @@ pub(crate) trait Driver {
         slot: &mut Slot,
         output: &mut Output,
     ) -> Poll<io::Result<u64>>;
+
+    /// What reading files for the connection took since the last call; see [`FileIo::take_times`].
+    fn take_file_times(&mut self, key: Key) -> Times;
 
     /// Waits, at most `timeout`, and names the slots whose coroutines should
     /// ask again. What arrives by itself goes into a buffer of the slot's, from

@@ -15,7 +15,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 use super::buffer::{Body, Output, Pool};
 use super::driver::{Driver, Fill, Flags, Origin, Slot, resume_owners};
 use crate::dispatch::{Dispatcher, Event, Features, Interest, Readiness, Ready};
-use crate::fileio::{FileIo, Sent, Transfer};
+use crate::fileio::{FileIo, Sent, Times, Transfer};
 use crate::key::Key;
 
 pub(crate) struct ReadinessDriver {
@@ -349,6 +349,10 @@ impl Driver for ReadinessDriver {
             }
         }
         Poll::Ready(Ok(0))
+    }
+
+    fn take_file_times(&mut self, key: Key) -> Times {
+        self.files.take_times(key)
     }
 
     fn turn(
