@@ -13,7 +13,7 @@ use clap::builder::ValueParser;
 use mech::fs::Root;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::{disk, duration};
+use super::{disk, duration, trace};
 use crate::error::UsageError;
 use crate::lab::experiment::Experiment;
 use crate::lab::plan::Overrides;
@@ -61,6 +61,8 @@ enum Action {
     /// See a directory through a slow disk, modelled after two disks of 2007. Reports what it did
     /// for each line on stdin, and unmounts at its end or at SIGINT, SIGTERM and SIGHUP
     Disk(disk::Args),
+    /// Show where the time of requests went, from what 'drover serve --trace' has written
+    Trace(trace::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -120,6 +122,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         Some(Action::Report { folder }) => report(&folder),
         Some(Action::Serve { folder, listen }) => serve(&folder, listen),
         Some(Action::Disk(args)) => disk::run(&args),
+        Some(Action::Trace(args)) => trace::run(args),
     }
 }
 

@@ -12,6 +12,7 @@ mod mechanisms;
 mod serve;
 mod size;
 mod teller;
+mod trace;
 mod what;
 
 use std::ffi::OsString;

@@ -110,6 +110,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     grace: Duration,
 
+    /// Write a line for each reply to FILE: how long it waited for its file's bytes, for a reader and
+    /// for the client, and who read; 'drover lab trace FILE' draws it
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
     /// Check the flags, the directory and the addresses, and serve nothing
     #[arg(long)]
     check: bool,
@@ -166,6 +171,7 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
         header_time_out: some(args.header_timeout),
         idle_time_out: some(args.idle_timeout),
         grace: args.grace,
+        trace: args.trace,
         ..Config::new(source, mechanism)
     })
 }

@@ -20,4 +20,5 @@ pub mod runner;
 pub mod session;
 pub mod stats;
 pub mod store;
+pub mod trace;
 pub mod utc;

@@ -30,12 +30,17 @@ pub fn render(all: &[Results]) -> anyhow::Result<String> {
         let experiment = Experiment::parse(&results.experiment, &results.experiment_file)?;
         body.push_str(&Section { experiment: &experiment, results }.render());
     }
-    Ok(format!(
+    Ok(page("Drover lab", &body))
+}
+
+/// A page that needs nothing else.
+pub(super) fn page(title: &str, body: &str) -> String {
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Drover lab</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n\
          <script>\n{SCRIPT}</script>\n</body>\n</html>\n"
-    ))
+    )
 }
 
 /// Makes `text` harmless in HTML text and in quoted attributes.

@@ -3,8 +3,10 @@
 mod claims_html;
 pub mod html;
 pub mod json;
+mod scatter;
 mod svg;
 pub mod text;
+pub mod trace_html;
 
 /// Three significant digits, and never an exponent.
 pub(crate) fn number(value: f64) -> String {

@@ -22,7 +22,9 @@ each('.legend button', button => {
 const number = v => v === 0 ? '0' : Math.abs(v) >= 1000 ? Math.round(v).toString() : Number(v.toPrecision(3)).toString();
 
 each('.panels figure', figure => {
-  const data = JSON.parse(figure.querySelector('script').textContent);
+  const source = figure.querySelector('script');
+  if (!source) return;
+  const data = JSON.parse(source.textContent);
   const tip = document.createElement('div');
   tip.className = 'tip hidden';
   figure.append(tip);

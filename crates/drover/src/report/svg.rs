@@ -31,12 +31,12 @@ pub(super) struct Series {
     pub(super) points: Vec<(f64, Estimate)>,
 }
 
-const WIDTH: f64 = 536.0;
-const HEIGHT: f64 = 330.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 512.0;
-const TOP: f64 = 14.0;
-const BOTTOM: f64 = 284.0;
+pub(super) const WIDTH: f64 = 536.0;
+pub(super) const HEIGHT: f64 = 330.0;
+pub(super) const LEFT: f64 = 64.0;
+pub(super) const RIGHT: f64 = 512.0;
+pub(super) const TOP: f64 = 14.0;
+pub(super) const BOTTOM: f64 = 284.0;
 
 /// Line patterns; a series takes the one at its place, from the start again when they run out.
 const DASHES: [&str; 6] = ["", "7 3", "2 3", "9 3 2 3", "4 4", "12 4"];
@@ -75,7 +75,7 @@ pub(super) fn draw(panel: &Panel) -> String {
         escape(panel.x_label),
         x.end,
     );
-    draw_grid(&mut out, panel, &x, &y);
+    draw_grid(&mut out, panel.x_label, panel.y_label, &x, &y);
     for series in panel.series {
         draw_series(&mut out, series, &x, &y);
     }
@@ -83,7 +83,8 @@ pub(super) fn draw(panel: &Panel) -> String {
     out
 }
 
-fn draw_grid(out: &mut String, panel: &Panel, x: &Axis, y: &Axis) {
+/// Draws the axes with their ticks and labels.
+pub(super) fn draw_grid(out: &mut String, x_label: &str, y_label: &str, x: &Axis, y: &Axis) {
     for tick in &y.ticks {
         let at = y.place(*tick);
         let _ = write!(
@@ -113,9 +114,9 @@ fn draw_grid(out: &mut String, panel: &Panel, x: &Axis, y: &Axis) {
          text-anchor=\"middle\">{}</text>",
         f64::midpoint(LEFT, RIGHT),
         HEIGHT - 6.0,
-        escape(panel.x_label),
+        escape(x_label),
         f64::midpoint(TOP, BOTTOM),
-        escape(panel.y_label)
+        escape(y_label)
     );
 }
 
@@ -156,17 +157,17 @@ fn marker_class(place: usize) -> &'static str {
 }
 
 /// An axis: from values to positions.
-struct Axis {
-    start: f64,
-    end: f64,
-    from: f64,
-    to: f64,
-    logarithmic: bool,
-    ticks: Vec<f64>,
+pub(super) struct Axis {
+    pub(super) start: f64,
+    pub(super) end: f64,
+    pub(super) from: f64,
+    pub(super) to: f64,
+    pub(super) logarithmic: bool,
+    pub(super) ticks: Vec<f64>,
 }
 
 impl Axis {
-    fn place(&self, value: f64) -> f64 {
+    pub(super) fn place(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value.max(self.start) / self.start).ln() / (self.end / self.start).ln()
         } else {
@@ -193,12 +194,12 @@ fn y_axis(series: &[Series], logarithmic: bool) -> Axis {
     Axis { start, end: last(&ticks), from: BOTTOM, to: TOP, logarithmic, ticks }
 }
 
-fn last(ticks: &[f64]) -> f64 {
+pub(super) fn last(ticks: &[f64]) -> f64 {
     ticks.last().copied().unwrap_or(1.0)
 }
 
 /// Round numbers from 0 to `highest` or just beyond, about `count` of them.
-fn linear_ticks(highest: f64, count: u32) -> Vec<f64> {
+pub(super) fn linear_ticks(highest: f64, count: u32) -> Vec<f64> {
     if highest <= 0.0 || !highest.is_finite() {
         return vec![0.0, 1.0];
     }
@@ -214,7 +215,7 @@ fn linear_ticks(highest: f64, count: u32) -> Vec<f64> {
 }
 
 /// 1, 2 and 5 times powers of ten that enclose `least` and `highest`.
-fn logarithmic_ticks(least: f64, highest: f64) -> Vec<f64> {
+pub(super) fn logarithmic_ticks(least: f64, highest: f64) -> Vec<f64> {
     let decades = least.log10().floor() as i32..=highest.log10().ceil() as i32;
     let all: Vec<f64> = decades
         .flat_map(|decade| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(decade)))

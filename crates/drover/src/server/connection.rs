@@ -23,6 +23,9 @@ const LINGER: Duration = Duration::from_secs(2);
 pub(super) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Output = ()> + use<'w> {
     async move {
         site.counters.connections.add(1);
+        if let Some(tracer) = &site.tracer {
+            tracer.begin(conn.key());
+        }
         let _count = Count(site.counters);
         if let Err(error) = converse(&conn, site).await {
             match error.kind() {
@@ -40,7 +43,7 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
         // Whether the deadline is that of a request which has begun: more bytes do not move it.
         let mut begun = false;
         loop {
-            let (step, progress) = conn.respond(|io| site.answer(io, conn.net()));
+            let (step, progress) = conn.respond(|io| site.answer(conn.key(), io, conn.net()));
             let Step { answered, file, next } = step;
             begun &= !answered;
             let input = match progress {
@@ -48,6 +51,9 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
                     // Not to be kept open while the connection waits.
                     drop(file);
                     site.counters.bytes_sent.add(sent);
+                    if let Some(tracer) = &site.tracer {
+                        tracer.done(conn, &Ok(sent));
+                    }
                     input
                 }
                 progress => {
@@ -100,6 +106,9 @@ fn finish(
             }
             Err(error) => Err(error),
         };
+        if let Some(tracer) = &site.tracer {
+            tracer.done(conn, &sent);
+        }
         if let (Some(file), Err(error)) = (file, &sent)
             && error.kind() == io::ErrorKind::UnexpectedEof
         {
@@ -131,7 +140,8 @@ async fn tell_late(conn: &Conn<'_>, site: &Site<'_>) -> io::Result<()> {
     site.counters.time_outs.add(1);
     conn.set_deadline(Some(LINGER));
     let ((), progress) = conn.respond(|io| {
-        site.refuse(Refusal { status: Status::RequestTimeout, reason: "" }, io.output);
+        let refusal = Refusal { status: Status::RequestTimeout, reason: "" };
+        site.refuse(conn.key(), refusal, io.output, conn.net());
         (io.input.len(), Body::None, ())
     });
     finish(conn, site, progress, None).await?;

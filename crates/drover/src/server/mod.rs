@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -31,12 +32,14 @@ mod reply;
 mod signals;
 mod site;
 mod stats;
+pub mod trace;
 mod watch;
 mod worker;
 
 pub use signals::StopSignals;
 use stats::Counters;
 pub use stats::Statistics;
+use trace::Trace;
 
 /// What is served.
 #[derive(Clone, Debug)]
@@ -87,6 +90,8 @@ pub struct Config {
     pub idle_time_out: Option<Duration>,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
+    /// Where a line goes for each reply that tells how long its stages took (`trace`).
+    pub trace: Option<PathBuf>,
 }
 
 /// How long a kept file is served without a look whether its name still leads to it.
@@ -126,6 +131,7 @@ impl Config {
             header_time_out: Some(Duration::from_secs(10)),
             idle_time_out: Some(Duration::from_secs(60)),
             grace: Duration::from_secs(10),
+            trace: None,
         }
     }
 }
@@ -137,6 +143,7 @@ pub struct Server {
     counters: Vec<Arc<Counters>>,
     stopper: Stopper,
     reports: Receiver<Report>,
+    trace: Option<Trace>,
 }
 
 /// What a worker tells its server.
@@ -176,6 +183,7 @@ impl Server {
     pub fn start(config: Config) -> anyhow::Result<Server> {
         let cpus = if config.pin { processors(config.workers)? } else { Vec::new() };
         let (addresses, doors) = bind(&config)?;
+        let trace = open_trace(&config)?;
         let config = Arc::new(config);
         let (sender, reports) = channel();
         let mut counters = Vec::new();
@@ -187,6 +195,7 @@ impl Server {
                 doors,
                 cpu: cpus.get(index).copied(),
                 counters: counter,
+                trace: trace.as_ref().map(|trace| (trace.sink(), index)),
             };
             let sender = sender.clone();
             let work = move || {
@@ -203,7 +212,8 @@ impl Server {
                 .context("cannot start a thread (--workers)")?;
         }
         drop(sender);
-        let mut server = Server { addresses, counters, stopper: Stopper::default(), reports };
+        let mut server =
+            Server { addresses, counters, stopper: Stopper::default(), reports, trace };
         while server.stopper.0.len() < server.counters.len() {
             match server.reports.recv() {
                 Ok(Report::Ready(remote)) => server.stopper.0.push(remote),
@@ -267,6 +277,9 @@ impl Server {
                 Report::Ready(remote) => drop(remote.stop()),
             }
         }
+        if let Some(trace) = &self.trace {
+            trace.finish();
+        }
         failure.map_or(Ok(()), Err)
     }
 }
@@ -289,6 +302,22 @@ fn processors(workers: NonZeroUsize) -> anyhow::Result<Vec<usize>> {
     }
     cpus.truncate(workers.get());
     Ok(cpus)
+}
+
+/// Begins the trace, if there is to be one.
+fn open_trace(config: &Config) -> anyhow::Result<Option<Trace>> {
+    let Some(path) = &config.trace else { return Ok(None) };
+    let Config { mechanism, workers, files, file_options, .. } = config;
+    let about = format!(
+        "dispatch={} workers={workers} files={} read-threads={} read-ahead={}",
+        mechanism.name,
+        files.map_or("auto", |files| files.name),
+        file_options.read_threads,
+        file_options.read_ahead,
+    );
+    let trace = Trace::create(path, &about)
+        .with_context(|| format!("cannot begin --trace {}", path.display()))?;
+    Ok(Some(trace))
 }
 
 /// Binds every address: the addresses as they came out, and each worker's doors. All are bound

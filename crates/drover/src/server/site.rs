@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http1::response::{Common, Connection};
 use http1::{Framing, Limits, Method, Refusal, Request, Status, request};
+use mech::Key;
 use mech::net::{Body, Io, Net};
 use tracing::warn;
 
@@ -17,6 +18,7 @@ use super::files::{Files, Found, Lost};
 use super::memo::Memo;
 use super::reply::{self, Fixed, Reply, SERVER};
 use super::stats::Counters;
+use super::trace::Tracer;
 use super::watch::Watcher;
 
 /// The longest heads that are read; the input buffer is as long as the longest.
@@ -85,6 +87,8 @@ pub(super) struct Site<'w> {
     state: RefCell<State>,
     pub(super) counters: &'w Counters,
     pub(super) time_outs: TimeOuts,
+    /// Where the time of replies is written down, if it is.
+    pub(super) tracer: Option<Tracer>,
 }
 
 struct State {
@@ -100,17 +104,18 @@ impl<'w> Site<'w> {
         time_outs: TimeOuts,
         counters: &'w Counters,
         net: &Net,
+        tracer: Option<Tracer>,
     ) -> Site<'w> {
         let clock = Clock::new(net.now());
         let mut state =
             State { clock, memo: Memo::default(), content, complaints: Throttle::default() };
         state.prepare();
-        Site { state: RefCell::new(state), counters, time_outs }
+        Site { state: RefCell::new(state), counters, time_outs, tracer }
     }
 
     /// Answers the complete requests in the input, as far as one send can carry the replies, and
     /// says how much of the input that was, and what is to be sent behind the output.
-    pub(super) fn answer(&self, io: Io<'_>, net: &Net) -> (usize, Body, Step) {
+    pub(super) fn answer(&self, key: Key, io: Io<'_>, net: &Net) -> (usize, Body, Step) {
         let Io { input, output } = io;
         let state = &mut *self.state.borrow_mut();
         if state.clock.tick(net.now()) {
@@ -120,6 +125,7 @@ impl<'w> Site<'w> {
         let mut body = Body::None;
         let mut consumed = 0;
         while consumed < input.len() && step.next == Next::Receive {
+            let before = output.len();
             let answered = match state.repeat(&input[consumed..], net, output) {
                 Some((head_len, reply)) => {
                     self.note(&reply);
@@ -128,6 +134,10 @@ impl<'w> Site<'w> {
                 None => self.answer_one(state, &input[consumed..], net, output),
             };
             let Some(Answered { reply, len, next }) = answered else { break };
+            if let Some(tracer) = &self.tracer {
+                let written = output.len() - before;
+                tracer.note(key, net.now(), reply.status, written, &reply.body);
+            }
             consumed += len;
             (step.answered, step.next, body) = (true, next, reply.body);
             if !matches!(body, Body::None) || output.len() >= GATHERED_MOST {
@@ -208,8 +218,12 @@ impl<'w> Site<'w> {
     }
 
     /// Answers a client that was not heard out.
-    pub(super) fn refuse(&self, refusal: Refusal, output: &mut Vec<u8>) {
+    pub(super) fn refuse(&self, key: Key, refusal: Refusal, output: &mut Vec<u8>, net: &Net) {
+        let (status, before) = (refusal.status, output.len());
         self.refuse_with(&self.state.borrow(), refusal, output);
+        if let Some(tracer) = &self.tracer {
+            tracer.note(key, net.now(), status, output.len() - before, &Body::None);
+        }
     }
 
     fn refuse_with(&self, state: &State, refusal: Refusal, output: &mut Vec<u8>) -> Reply {

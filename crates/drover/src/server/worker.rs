@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use mech::accept::Door;
+use mech::fileio;
 use mech::fs::Cause;
 use mech::net::{Executor, Listener, Net, NetOptions, Readable, Remote};
 use tracing::warn;
@@ -15,6 +16,7 @@ use super::files::{FileOptions, Files};
 use super::reply::Fixed;
 use super::site::{Content, LIMITS, Site, TimeOuts};
 use super::stats::Counters;
+use super::trace::{self, Sink, Tracer};
 use super::{Config, Source, connection};
 
 /// Bodies up to this length that are not kept are read and sent with their head by one call when the
@@ -34,11 +36,13 @@ pub(super) struct Plan {
     /// The processor to stay on.
     pub(super) cpu: Option<usize>,
     pub(super) counters: Arc<Counters>,
+    /// Where its trace goes, if there is one, and its number in it.
+    pub(super) trace: Option<(Sink, usize)>,
 }
 
 /// Serves until asked to stop. `ready` is called once connections can be accepted.
 pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> {
-    let Plan { config, doors, cpu, counters } = plan;
+    let Plan { config, doors, cpu, counters, trace } = plan;
     if let Some(cpu) = cpu {
         mech::process::pin_current_thread(cpu)
             .with_context(|| format!("cannot stay on processor {cpu} (--pin)"))?;
@@ -46,7 +50,8 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     let net = Net::open(&net_options(&config))
         .with_context(|| format!("cannot set up --dispatch {}", config.mechanism.name))?;
     let time_outs = TimeOuts { header: config.header_time_out, idle: config.idle_time_out };
-    let site = Site::new(content(&config)?, time_outs, &counters, &net);
+    let tracer = trace.map(|(sink, worker)| Tracer::new(sink, worker, sender(&config)));
+    let site = Site::new(content(&config)?, time_outs, &counters, &net, tracer);
     let failure = RefCell::new(None);
     let mut executor = Executor::new(&net, config.grace);
     if let Some(changes) = site.changes()? {
@@ -70,8 +75,20 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
             }
         });
     }
+    if let Some(tracer) = &site.tracer {
+        executor.service(|conn| async move {
+            while !conn.net().stopping() {
+                conn.sleep_until(conn.net().now() + trace::KEPT_FOR).await;
+                tracer.flush();
+            }
+        });
+    }
     ready(net.remote());
-    executor.run(|conn| connection::serve(conn, &site)).context("the dispatch mechanism failed")?;
+    let ran = executor.run(|conn| connection::serve(conn, &site));
+    if let Some(tracer) = &site.tracer {
+        tracer.finish();
+    }
+    ran.context("the dispatch mechanism failed")?;
     match failure.take() {
         None => Ok(()),
         Some((what, error)) => Err(error).with_context(|| format!("{what} failed")),
@@ -82,11 +99,17 @@ fn net_options(config: &Config) -> NetOptions {
     let mut options = NetOptions::new(config.mechanism);
     options.dispatch = config.dispatch;
     options.file_options = config.file_options.clone();
+    options.file_options.timed = config.trace.is_some();
     options.input_capacity = LIMITS.head;
     if let Some(files) = config.files {
         options.files = files;
     }
     options
+}
+
+/// The name of the backend that sends what needs no reading apart.
+fn sender(config: &Config) -> &'static str {
+    config.files.or(fileio::AUTO_TAKES.first().copied()).map_or("", |backend| backend.name)
 }
 
 fn content(config: &Config) -> anyhow::Result<Content> {

@@ -16,4 +16,5 @@ mod paths;
 mod ranges;
 mod stopping;
 mod time_outs;
+mod trace;
 mod usage;

@@ -1,0 +1,243 @@
+//! `--trace`: one line per reply that says where its time went.
+//!
+//! A worker writes its lines into memory (`line.rs`); one thread of the process writes what is full,
+//! or a second old, to the file (`file.rs`). A request costs one look at the clock and its line.
+//! docs/trace.md describes the format.
+
+use std::cell::RefCell;
+use std::io;
+use std::time::{Duration, Instant};
+
+use http1::Status;
+use mech::Key;
+use mech::fileio::Times;
+use mech::net::{Body, Conn};
+
+mod file;
+mod line;
+
+pub(super) use file::{Sink, Trace};
+pub use line::{COLUMNS, FORMAT};
+use line::{Line, Scratch};
+
+/// How long a worker that is not busy may keep its lines.
+pub(super) const KEPT_FOR: Duration = Duration::from_secs(1);
+
+/// The times of a reply that nobody read for.
+const NO_READS: Times = Times {
+    backend: None,
+    reads: 0,
+    queue: Duration::ZERO,
+    read: Duration::ZERO,
+    back: Duration::ZERO,
+    longest: Duration::ZERO,
+};
+
+/// What a worker's buffer holds before it is handed over.
+const FULL: usize = 60 * 1024;
+
+/// The trace of one worker.
+pub(super) struct Tracer {
+    state: RefCell<State>,
+}
+
+struct State {
+    sink: Option<Sink>,
+    worker: usize,
+    /// The name of the backend that sends what needs no reading.
+    sends: &'static str,
+    lines: Vec<u8>,
+    scratch: Scratch,
+    connections: u64,
+    /// By slot.
+    traced: Vec<Traced>,
+}
+
+/// What is known of a connection.
+#[derive(Default)]
+struct Traced {
+    number: u64,
+    /// When the file was asked for that is being opened.
+    opening: Option<Instant>,
+    /// The replies that have not left yet.
+    replies: Vec<Noted>,
+}
+
+/// A reply that stands in the output.
+struct Noted {
+    start: Instant,
+    stat: Duration,
+    status: Status,
+    bytes: u64,
+    /// Whether the file backend moves its body.
+    file: bool,
+}
+
+impl Tracer {
+    /// The trace of the worker with this number; `sends` is the name of its file backend.
+    pub(super) fn new(sink: Sink, worker: usize, sends: &'static str) -> Tracer {
+        let state = State {
+            sink: Some(sink),
+            worker,
+            sends,
+            lines: Vec::new(),
+            scratch: Scratch::default(),
+            connections: 0,
+            traced: Vec::new(),
+        };
+        Tracer { state: RefCell::new(state) }
+    }
+
+    /// A connection begins.
+    pub(super) fn begin(&self, key: Key) {
+        let state = &mut *self.state.borrow_mut();
+        state.connections += 1;
+        let slot = key.slot as usize;
+        if state.traced.len() <= slot {
+            state.traced.resize_with(slot + 1, Traced::default);
+        }
+        let traced = &mut state.traced[slot];
+        (traced.number, traced.opening) = (state.connections, None);
+        traced.replies.clear();
+    }
+
+    /// The `bytes` of a reply's head (and small body) stand in the output, and `body` is to follow.
+    /// `turn`: when the worker's last wait ended, which is when the request was here.
+    pub(super) fn note(&self, key: Key, turn: Instant, status: Status, bytes: usize, body: &Body) {
+        let state = &mut *self.state.borrow_mut();
+        let Some(traced) = state.traced.get_mut(key.slot as usize) else { return };
+        let start = traced.opening.take().unwrap_or(turn);
+        let (file, len) = match body {
+            Body::None => (false, 0),
+            Body::Shared(shared) => (false, shared.len() as u64),
+            Body::File { len, .. } => (true, *len),
+        };
+        let (stat, bytes) = (turn - start, bytes as u64 + len);
+        traced.replies.push(Noted { start, stat, status, bytes, file });
+    }
+
+    /// What stood in the output has left, or never will.
+    pub(super) fn done(&self, conn: &Conn<'_>, sent: &io::Result<u64>) {
+        let state = &mut *self.state.borrow_mut();
+        let Some(traced) = state.traced.get(conn.key().slot as usize) else { return };
+        let Some(last) = traced.replies.last() else { return };
+        let times = if last.file { conn.take_file_times() } else { NO_READS };
+        state.write(conn.key().slot as usize, &times, end_of(sent));
+    }
+
+    /// Hands over what is written.
+    pub(super) fn flush(&self) {
+        self.state.borrow_mut().hand_over();
+    }
+
+    /// The worker has ended: what has not left never will.
+    pub(super) fn finish(&self) {
+        let state = &mut *self.state.borrow_mut();
+        for slot in 0..state.traced.len() {
+            state.write(slot, &NO_READS, "dropped");
+        }
+        state.hand_over();
+    }
+}
+
+/// A word for how a reply ended.
+fn end_of(sent: &io::Result<u64>) -> &'static str {
+    match sent {
+        Ok(_) => "sent",
+        Err(error) => match error.kind() {
+            io::ErrorKind::TimedOut => "late",
+            io::ErrorKind::UnexpectedEof => "short",
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => "gone",
+            _ => "failed",
+        },
+    }
+}
+
+impl State {
+    /// Writes the lines of a connection's replies, of which the last may be a file's.
+    fn write(&mut self, slot: usize, times: &Times, end: &'static str) {
+        let Some(sink) = &self.sink else { return };
+        let traced = &mut self.traced[slot];
+        if traced.replies.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for noted in traced.replies.drain(..) {
+            let times = if noted.file { times } else { &NO_READS };
+            let line = Line {
+                start: noted.start.saturating_duration_since(sink.began),
+                stat: noted.stat,
+                times,
+                total: now.saturating_duration_since(noted.start),
+                status: noted.status.code(),
+                bytes: noted.bytes,
+                end,
+                worker: self.worker,
+                connection: traced.number,
+                backend: match times.backend {
+                    Some(name) => name,
+                    None if noted.file => self.sends,
+                    None => "memory",
+                },
+            };
+            line.append_to(&mut self.lines, &mut self.scratch);
+        }
+        if self.lines.len() >= FULL {
+            self.hand_over();
+        }
+    }
+
+    fn hand_over(&mut self) {
+        if let Some(sink) = &self.sink
+            && !sink.take(&mut self.lines)
+        {
+            // The file cannot be written to any more, as the log knows.
+            self.sink = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn lines_tell_each_reply_of_a_connection_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace");
+        let trace = Trace::create(&path, "of=this-test").unwrap();
+        let tracer = Tracer::new(trace.sink(), 3, "this");
+        let (key, other) = (Key { slot: 1, generation: 0 }, Key { slot: 0, generation: 0 });
+        tracer.begin(other);
+        tracer.begin(key);
+        let now = Instant::now();
+        tracer.note(key, now, Status::Ok, 100, &Body::None);
+        tracer.note(key, now, Status::NotFound, 50, &Body::Shared([1; 7].into()));
+        let times = Times {
+            backend: Some("reader"),
+            reads: 2,
+            read: Duration::from_micros(30),
+            longest: Duration::from_micros(25),
+            ..Times::default()
+        };
+        tracer.state.borrow_mut().write(1, &times, "sent");
+        tracer.state.borrow_mut().write(1, &times, "sent");
+        // A connection that has the slot next has left nothing behind yet.
+        tracer.note(key, now, Status::Ok, 1, &Body::None);
+        tracer.begin(key);
+        tracer.finish();
+        drop(tracer);
+        trace.finish();
+        let text = fs::read_to_string(path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[0].starts_with("# drover.trace/1 started=") && lines[0].ends_with("of=this-test")
+        );
+        assert_eq!(lines[1], COLUMNS);
+        assert_eq!(lines.len(), 4, "{text}");
+        assert!(lines[2].contains(",0,0,0,0,") && lines[2].ends_with(",200,100,sent,3,2,memory"));
+        assert!(lines[3].ends_with(",404,57,sent,3,2,memory"), "{}", lines[3]);
+    }
+}
