@@ -9,6 +9,7 @@
 //! - [`fs`]: files beneath a root, by the kernel's own rule.
 //! - [`inotify`]: hearing of changes in directories.
 //! - [`process`]: CPU clocks, pinning, limits, children.
+//! - [`shared`]: numbers in memory that processes share.
 //! - [`socket`]: listening and connecting sockets.
 //! - [`wait_queue`]: who of many waiters is woken, by the policies of old kernels.
 //! - [`waker`]: ending a wait from another thread.
@@ -29,6 +30,7 @@ pub mod net;
 pub mod process;
 mod ring;
 mod ring_parts;
+pub mod shared;
 pub mod socket;
 mod sys;
 pub mod wait_queue;

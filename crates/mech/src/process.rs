@@ -2,6 +2,7 @@
 //! children that never outlive their parent.
 
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -129,6 +130,63 @@ pub fn die_with_parent(command: &mut Command) {
             }
         });
     }
+}
+
+/// Lets `command`'s process have `descriptors` under their numbers of here, as long as they are open
+/// here when it is started. It takes them by [`inherited`].
+pub fn pass_on<'d>(command: &mut Command, descriptors: impl IntoIterator<Item = BorrowedFd<'d>>) {
+    let numbers: Vec<RawFd> = descriptors.into_iter().map(|fd| fd.as_raw_fd()).collect();
+    // SAFETY: a system call per number on values made before; no allocation, no lock.
+    unsafe {
+        command.pre_exec(move || {
+            for &number in &numbers {
+                syscall!(fcntl(number, libc::F_SETFD, 0))?;
+            }
+            Ok(())
+        });
+    }
+}
+
+/// Takes a descriptor that the parent has passed on ([`pass_on`]). Call it before other threads run
+/// programs.
+///
+/// # Errors
+/// `EBADF` if it is not open; `InvalidInput` if it was taken already, or is one of this process' own.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    let flags = syscall!(fcntl(number, libc::F_GETFD))?;
+    if number <= libc::STDERR_FILENO || flags & libc::FD_CLOEXEC != 0 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    syscall!(fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC))?;
+    // SAFETY: all that this process opens by itself has FD_CLOEXEC; one that had not came with the
+    // exec and nobody has taken it, since that sets the flag.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// How often the calling thread has given its processor up to wait for something.
+///
+/// # Errors
+/// What getrusage(2) says.
+pub fn thread_waits() -> io::Result<u64> {
+    // SAFETY: a rusage of zeroes is a valid one.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is writable and outlives the call.
+    syscall!(getrusage(libc::RUSAGE_THREAD, &mut usage))?;
+    Ok(usage.ru_nvcsw.cast_unsigned())
+}
+
+/// As [`thread_waits`], of the thread with number `thread` in any process; `None` if there is none.
+#[must_use]
+pub fn waits_of(thread: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let count = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+    count.trim().parse().ok()
+}
+
+/// The number of the calling thread, the same for all processes.
+#[must_use]
+pub fn thread_number() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
 }
 
 /// Whether this process has the rights of root in its user namespace.
@@ -335,6 +393,48 @@ mod tests {
         let status = child.wait().unwrap();
         use std::os::unix::process::ExitStatusExt;
         assert_eq!(status.signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_child_has_what_is_passed_on_and_nothing_else() {
+        use std::os::fd::AsFd;
+        let (reader, writer) = io::pipe().unwrap();
+        let (_other, kept) = io::pipe().unwrap();
+        let numbers = [writer.as_raw_fd(), kept.as_raw_fd()];
+        let script = format!(
+            "echo hello >&{}; [ -e /proc/self/fd/{} ] && echo seen",
+            numbers[0], numbers[1]
+        );
+        let mut command = shell(&script);
+        pass_on(&mut command, [writer.as_fd()]);
+        let output = command.output().unwrap();
+        assert_eq!(output.stdout, b"");
+        drop(writer);
+        let mut said = String::new();
+        BufReader::new(reader).read_to_string(&mut said).unwrap();
+        assert_eq!(said, "hello\n");
+    }
+
+    #[test]
+    fn what_was_opened_here_is_not_inherited() {
+        let (reader, _writer) = io::pipe().unwrap();
+        assert_eq!(inherited(reader.as_raw_fd()).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(inherited(0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_thread_that_waits_is_seen_to() {
+        std::thread::spawn(|| {
+            let before = thread_waits().unwrap();
+            let (sender, receiver) = std::sync::mpsc::channel::<()>();
+            let waited = receiver.recv_timeout(Duration::from_millis(1));
+            assert!(waited.is_err());
+            assert!(thread_waits().unwrap() > before);
+            assert!(waits_of(thread_number()).unwrap() > before);
+            drop(sender);
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

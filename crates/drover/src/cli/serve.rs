@@ -18,7 +18,10 @@ use tracing::info;
 use super::choice::{Choice, mechanism, mechanism_names, names, strategy, strategy_names};
 use super::{duration, size};
 use crate::error::UsageError;
-use crate::server::{Config, Revalidate, Server, Source, StopSignals};
+use crate::server::{
+    Config, Inheritance, Revalidate, Server, Source, Statistics, StopSignals, Supervisor,
+    WORKER_FLAG, WorkerStatistics, be_worker, coefficient_of_variation,
+};
 
 /// When a kept file is looked at although no change was heard of, unless we are told.
 const INOTIFY_AFTER: Duration = Duration::from_secs(10);
@@ -90,6 +93,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     workers: NonZeroUsize,
 
+    /// Serve by processes instead of threads: one that dies is replaced, and the others serve on
+    #[arg(long)]
+    processes: bool,
+
+    #[arg(long = WORKER_FLAG.trim_start_matches('-'), hide = true, value_parser = inheritance)]
+    as_worker: Option<Inheritance>,
+
     /// Keep each worker on a processor of its own
     #[arg(long)]
     pin: bool,
@@ -121,23 +131,61 @@ pub(super) struct Args {
 }
 
 /// Runs `drover serve`.
-pub(super) fn run(args: Args) -> anyhow::Result<()> {
-    let check = args.check;
+pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
+    let (check, processes) = (args.check, args.processes);
+    if let Some(inheritance) = args.as_worker.take() {
+        let config = raise_limit().and_then(|()| configuration(args));
+        std::process::exit(be_worker(config, &inheritance));
+    }
+    if processes && args.trace.is_some() {
+        bail!(UsageError::new(
+            "--trace: it is written by one process; use it without --processes".to_string()
+        ));
+    }
     let config = configuration(args)?;
+    let described = describe(&config, processes);
     if check {
         Server::check(&config)?;
-        writeln!(io::stdout(), "no fault found; would serve with {}", describe(&config))?;
+        writeln!(io::stdout(), "no fault found; would serve with {described}")?;
         return Ok(());
     }
-    mech::process::raise_open_files_limit().context("cannot raise the limit of open files")?;
+    raise_limit()?;
     let signals = StopSignals::catch().context("cannot catch SIGTERM and SIGINT")?;
-    let described = describe(&config);
+    if processes {
+        let mut server = Supervisor::start(&config)?;
+        announce(server.addresses())?;
+        info!("{described}");
+        let result = server.run_until(signals);
+        tell_end(server.statistics(), &server.workers());
+        return result;
+    }
     let server = Server::start(config)?;
-    announce(&server)?;
+    announce(server.addresses())?;
     info!("{described}");
     let result = server.run_until(signals);
-    info!("stopped: {:?}", server.statistics());
+    tell_end(server.statistics(), &server.workers());
     result
+}
+
+fn raise_limit() -> anyhow::Result<()> {
+    mech::process::raise_open_files_limit().context("cannot raise the limit of open files")?;
+    Ok(())
+}
+
+/// What was done, and how evenly.
+fn tell_end(sum: Statistics, workers: &[WorkerStatistics]) {
+    info!("stopped: {sum:?}");
+    if workers.len() > 1 {
+        let column = |of: fn(&WorkerStatistics) -> u64| workers.iter().map(of).collect::<Vec<_>>();
+        let connections = column(|worker| worker.connections);
+        info!(
+            "by worker: connections {connections:?} (coefficient of variation {:.2}), waits {:?}, \
+             accepts lost {:?}",
+            coefficient_of_variation(&connections),
+            column(|worker| worker.waits),
+            column(|worker| worker.accepts_lost),
+        );
+    }
 }
 
 fn configuration(args: Args) -> anyhow::Result<Config> {
@@ -205,19 +253,23 @@ fn open_root(directory: &Path) -> anyhow::Result<Root> {
 }
 
 /// One line per address, the first thing on stdout: whoever started the server waits for it.
-fn announce(server: &Server) -> anyhow::Result<()> {
+fn announce(addresses: &[SocketAddr]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    for address in server.addresses() {
+    for address in addresses {
         writeln!(out, "listening on http://{address}")?;
     }
     Ok(out.flush()?)
 }
 
 /// What was picked, on each axis.
-fn describe(config: &Config) -> String {
+fn describe(config: &Config, processes: bool) -> String {
+    let kind = if processes { "worker process" } else { "worker" };
     let workers = match config.workers.get() {
-        1 => "1 worker".to_string(),
-        workers => format!("{workers} workers, accept {}", config.accept.name),
+        1 => format!("1 {kind}, accept {}", config.accept.name),
+        workers => {
+            let plural = if processes { "es" } else { "s" };
+            format!("{workers} {kind}{plural}, accept {}", config.accept.name)
+        }
     };
     let files = match (&config.source, config.files) {
         (Source::Fixed(_), _) => "no files".to_string(),
@@ -234,6 +286,10 @@ fn describe(config: &Config) -> String {
 fn with_setting(setting: Settings) -> impl Iterator<Item = &'static str> {
     let strategies = accept::ALL.iter().filter(move |it| it.settings.contains(setting));
     strategies.map(|strategy| strategy.name)
+}
+
+fn inheritance(text: &str) -> Result<Inheritance, serde_json::Error> {
+    serde_json::from_str(text)
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -10,7 +10,7 @@ use mech::net::{Body, Conn, Progress};
 use tracing::warn;
 
 use super::site::{Next, Site, Step};
-use super::stats::Counters;
+use super::stats::{Counters, Tally};
 
 /// How long a connection that is closed for a fault is read on, so that the client finds the reply.
 const LINGER: Duration = Duration::from_secs(2);
@@ -22,15 +22,15 @@ const LINGER: Duration = Duration::from_secs(2);
 #[expect(clippy::manual_async_fn)]
 pub(super) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Output = ()> + use<'w> {
     async move {
-        site.counters.connections.add(1);
+        site.counters.add(Tally::Connections, 1);
         if let Some(tracer) = &site.tracer {
             tracer.begin(conn.key());
         }
         let _count = Count(site.counters);
         if let Err(error) = converse(&conn, site).await {
             match error.kind() {
-                io::ErrorKind::TimedOut => site.counters.time_outs.add(1),
-                _ => site.counters.errors.add(1),
+                io::ErrorKind::TimedOut => site.counters.add(Tally::TimeOuts, 1),
+                _ => site.counters.add(Tally::Errors, 1),
             }
         }
     }
@@ -50,7 +50,7 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
                 Ok(Progress { sent, done: true, input }) => {
                     // Not to be kept open while the connection waits.
                     drop(file);
-                    site.counters.bytes_sent.add(sent);
+                    site.counters.add(Tally::BytesSent, sent);
                     if let Some(tracer) = &site.tracer {
                         tracer.done(conn, &Ok(sent));
                     }
@@ -101,7 +101,7 @@ fn finish(
     async move {
         let sent = match begun {
             Ok(begun) => {
-                site.counters.bytes_sent.add(begun.sent);
+                site.counters.add(Tally::BytesSent, begun.sent);
                 conn.flush(site.time_outs.idle).await
             }
             Err(error) => Err(error),
@@ -115,7 +115,7 @@ fn finish(
             let name = mech::fs::name_of(file.as_fd());
             warn!("{} shrank while it was sent: connection cut", name.display());
         }
-        site.counters.bytes_sent.add(sent?);
+        site.counters.add(Tally::BytesSent, sent?);
         Ok(())
     }
 }
@@ -137,7 +137,7 @@ async fn skip(conn: &Conn<'_>, site: &Site<'_>, mut left: u64) -> io::Result<()>
 
 /// Answers a request whose head did not come in time, and closes.
 async fn tell_late(conn: &Conn<'_>, site: &Site<'_>) -> io::Result<()> {
-    site.counters.time_outs.add(1);
+    site.counters.add(Tally::TimeOuts, 1);
     conn.set_deadline(Some(LINGER));
     let ((), progress) = conn.respond(|io| {
         let refusal = Refusal { status: Status::RequestTimeout, reason: "" };
@@ -166,7 +166,7 @@ struct Count<'w>(&'w Counters);
 
 impl Drop for Count<'_> {
     fn drop(&mut self) {
-        self.0.closed.add(1);
+        self.0.add(Tally::Closed, 1);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The web server: static files, or always the same bytes, over any dispatch mechanism.
 //!
-//! A [`Server`] is a few workers, each a thread with everything of its own (`worker.rs`). A worker
+//! A [`Server`] is a few workers, each a thread with everything of its own (`worker.rs`), or a
+//! process with one such thread (`process.rs`), which a [`Supervisor`] keeps. A worker
 //! runs one coroutine per connection (`connection.rs`), which asks the worker's site what to answer
 //! (`site.rs`); that finds files (`files.rs`, kept in `cache.rs`, watched by `watch.rs`) and writes replies (`reply.rs`).
 
@@ -28,17 +29,21 @@ mod clock;
 mod connection;
 mod files;
 mod memo;
+mod process;
 mod reply;
 mod signals;
 mod site;
 mod stats;
+mod supervisor;
 pub mod trace;
 mod watch;
 mod worker;
 
+pub use process::{FLAG as WORKER_FLAG, Inheritance, be_worker};
 pub use signals::StopSignals;
-use stats::Counters;
-pub use stats::Statistics;
+use stats::Board;
+pub use stats::{Statistics, WorkerStatistics, coefficient_of_variation};
+pub use supervisor::Supervisor;
 use trace::Trace;
 
 /// What is served.
@@ -80,7 +85,7 @@ pub struct Config {
     pub cache: usize,
     /// How kept files are known to be right.
     pub revalidate: Revalidate,
-    /// Threads that serve.
+    /// Threads that serve; or processes, under a [`Supervisor`].
     pub workers: NonZeroUsize,
     /// Whether each worker stays on a processor of its own.
     pub pin: bool,
@@ -140,10 +145,21 @@ impl Config {
 #[derive(Debug)]
 pub struct Server {
     addresses: Vec<SocketAddr>,
-    counters: Vec<Arc<Counters>>,
+    board: Board,
+    workers: usize,
     stopper: Stopper,
     reports: Receiver<Report>,
     trace: Option<Trace>,
+}
+
+/// The workers of one process.
+struct Crew {
+    /// The number of the first, among all workers of the server.
+    first: usize,
+    /// Each one's, by address.
+    doors: Vec<Vec<Door>>,
+    /// Counters for all workers of the server.
+    board: Board,
 }
 
 /// What a worker tells its server.
@@ -181,20 +197,29 @@ impl Server {
     /// An address that cannot be bound, a mechanism that cannot be set up, too few descriptors: one
     /// chain with the remedy. Nothing keeps running then.
     pub fn start(config: Config) -> anyhow::Result<Server> {
-        let cpus = if config.pin { processors(config.workers)? } else { Vec::new() };
         let (addresses, doors) = bind(&config)?;
+        let board = Board::new(doors.len()).context("cannot make the counters")?;
+        Server::of_crew(Arc::new(config), addresses, Crew { first: 0, doors, board })
+    }
+
+    /// Starts the workers of `crew`, and returns when all of them accept.
+    fn of_crew(
+        config: Arc<Config>,
+        addresses: Vec<SocketAddr>,
+        crew: Crew,
+    ) -> anyhow::Result<Server> {
         let trace = open_trace(&config)?;
-        let config = Arc::new(config);
+        let Crew { first, doors, board } = crew;
+        let cpus = if config.pin { processors(config.workers)? } else { Vec::new() };
         let (sender, reports) = channel();
-        let mut counters = Vec::new();
+        let workers = doors.len();
         for (index, doors) in doors.into_iter().enumerate() {
-            let counter = Arc::new(Counters::default());
-            counters.push(Arc::clone(&counter));
             let plan = worker::Plan {
                 config: Arc::clone(&config),
                 doors,
-                cpu: cpus.get(index).copied(),
-                counters: counter,
+                cpu: cpus.get(first + index).copied(),
+                counters: board.of(first + index),
+                sharers: workers,
                 trace: trace.as_ref().map(|trace| (trace.sink(), index)),
             };
             let sender = sender.clone();
@@ -202,19 +227,19 @@ impl Server {
                 let ready = |remote| drop(sender.send(Report::Ready(remote)));
                 let ended = catch_unwind(AssertUnwindSafe(|| worker::run(plan, ready)))
                     .unwrap_or_else(|_| Err(anyhow!("it panicked: a defect")))
-                    .with_context(|| format!("worker {index}"));
+                    .with_context(|| format!("worker {}", first + index));
                 // Nobody listens any more when the server was given up.
                 let _ = sender.send(Report::Ended(ended));
             };
             thread::Builder::new()
-                .name(format!("worker {index}"))
+                .name(format!("worker {}", first + index))
                 .spawn(work)
                 .context("cannot start a thread (--workers)")?;
         }
         drop(sender);
-        let mut server =
-            Server { addresses, counters, stopper: Stopper::default(), reports, trace };
-        while server.stopper.0.len() < server.counters.len() {
+        let stopper = Stopper::default();
+        let mut server = Server { addresses, board, workers, stopper, reports, trace };
+        while server.stopper.0.len() < server.workers {
             match server.reports.recv() {
                 Ok(Report::Ready(remote)) => server.stopper.0.push(remote),
                 Ok(Report::Ended(Err(reason))) => {
@@ -255,7 +280,13 @@ impl Server {
     /// What the workers have done so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        Statistics::sum(self.counters.iter().map(Arc::as_ref))
+        self.board.sum()
+    }
+
+    /// What each worker has done so far.
+    #[must_use]
+    pub fn workers(&self) -> Vec<WorkerStatistics> {
+        self.board.workers()
     }
 
     /// Waits until the server has stopped.

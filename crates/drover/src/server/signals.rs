@@ -10,7 +10,7 @@ use super::Server;
 
 /// The two signals, caught from the moment this is made.
 #[derive(Debug)]
-pub struct StopSignals(Signals);
+pub struct StopSignals(pub(super) Signals);
 
 impl StopSignals {
     /// Catches the signals. Make it before the server starts: a signal that comes in between is

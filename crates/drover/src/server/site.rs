@@ -17,7 +17,7 @@ use super::clock::{Clock, Throttle};
 use super::files::{Files, Found, Lost};
 use super::memo::Memo;
 use super::reply::{self, Fixed, Reply, SERVER};
-use super::stats::Counters;
+use super::stats::{Counters, Tally};
 use super::trace::Tracer;
 use super::watch::Watcher;
 
@@ -186,7 +186,7 @@ impl<'w> Site<'w> {
 
     /// Counts a reply.
     fn note(&self, reply: &Reply) {
-        self.counters.requests.add(1);
+        self.counters.add(Tally::Requests, 1);
         self.counters.reply(reply.status);
     }
 

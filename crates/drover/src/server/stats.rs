@@ -1,45 +1,159 @@
 //! Counters of what a server has done: written by one worker each, read by anyone.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use http1::Status;
+use mech::process;
+use mech::shared::{Row, Table};
 use serde::Serialize;
 
-/// A number that only its worker writes, so that adding needs no locked instruction.
-#[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
+/// What is counted.
+#[derive(Clone, Copy, Debug)]
+#[repr(usize)]
+pub(super) enum Tally {
+    Connections,
+    Closed,
+    Requests,
+    /// By the first digit of the status: this, and the next three.
+    Replies2xx,
+    Replies3xx,
+    Replies4xx,
+    Replies5xx,
+    BytesSent,
+    Errors,
+    TimeOuts,
+    AcceptErrors,
+    AcceptsLost,
+    /// The worker's thread, as long as it runs.
+    Thread,
+    /// How often its threads that have ended had waited.
+    Waits,
+}
 
-impl Counter {
-    pub(super) fn add(&self, count: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+/// How many counters a worker has.
+const COUNTS: usize = Tally::Waits as usize + 1;
+
+/// The counters of all workers: each writes its own, anyone may read. In memory that processes share.
+#[derive(Clone, Debug)]
+pub(super) struct Board(Arc<Table<COUNTS>>);
+
+impl Board {
+    /// For so many workers.
+    pub(super) fn new(workers: usize) -> io::Result<Board> {
+        Table::new(workers).map(Board)
     }
 
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+    /// The one that another process has made.
+    pub(super) fn attach(file: OwnedFd) -> io::Result<Board> {
+        Table::attach(file).map(Board)
+    }
+
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.0.file()
+    }
+
+    /// The counters of one worker.
+    pub(super) fn of(&self, worker: usize) -> Counters {
+        Counters(self.0.row(worker))
+    }
+
+    /// What each worker has done.
+    pub(super) fn workers(&self) -> Vec<WorkerStatistics> {
+        (0..self.0.rows().len()).map(|worker| self.of(worker).accepting()).collect()
+    }
+
+    /// What all have done. Each number is exact; they are not read at one instant.
+    pub(super) fn sum(&self) -> Statistics {
+        (0..self.0.rows().len()).fold(Statistics::default(), |sum, worker| {
+            let worker = self.of(worker);
+            let get = |what| worker.get(what);
+            Statistics {
+                connections: sum.connections + get(Tally::Connections),
+                closed: sum.closed + get(Tally::Closed),
+                requests: sum.requests + get(Tally::Requests),
+                replies_2xx: sum.replies_2xx + get(Tally::Replies2xx),
+                replies_3xx: sum.replies_3xx + get(Tally::Replies3xx),
+                replies_4xx: sum.replies_4xx + get(Tally::Replies4xx),
+                replies_5xx: sum.replies_5xx + get(Tally::Replies5xx),
+                bytes_sent: sum.bytes_sent + get(Tally::BytesSent),
+                errors: sum.errors + get(Tally::Errors),
+                time_outs: sum.time_outs + get(Tally::TimeOuts),
+                accept_errors: sum.accept_errors + get(Tally::AcceptErrors),
+                accepts_lost: sum.accepts_lost + get(Tally::AcceptsLost),
+            }
+        })
     }
 }
 
-/// One worker's counters. The alignment keeps two workers' apart by two cache lines, which is what
-/// today's processors fetch together.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct Counters {
-    pub(super) connections: Counter,
-    pub(super) closed: Counter,
-    pub(super) requests: Counter,
-    /// By the first digit of the status, 2 to 5.
-    replies: [Counter; 4],
-    pub(super) bytes_sent: Counter,
-    pub(super) errors: Counter,
-    pub(super) time_outs: Counter,
-    pub(super) accept_errors: Counter,
-    pub(super) accepts_lost: Counter,
-}
+/// One worker's counters, which only it writes, so that adding needs no locked instruction.
+#[derive(Debug)]
+pub(super) struct Counters(Row<COUNTS>);
 
 impl Counters {
-    pub(super) fn reply(&self, status: Status) {
-        self.replies[usize::from(status.code() / 100) - 2].add(1);
+    pub(super) fn add(&self, what: Tally, count: u64) {
+        self.0[what as usize].store(self.get(what) + count, Ordering::Relaxed);
     }
+
+    pub(super) fn reply(&self, status: Status) {
+        let class = usize::from(status.code() / 100) - 2;
+        let replies = &self.0[Tally::Replies2xx as usize + class];
+        replies.store(replies.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    fn get(&self, what: Tally) -> u64 {
+        self.0[what as usize].load(Ordering::Relaxed)
+    }
+
+    /// The calling thread is the worker's from now on.
+    pub(super) fn begin(&self) {
+        self.0[Tally::Thread as usize].store(process::thread_number().into(), Ordering::Relaxed);
+    }
+
+    /// Takes down how often the calling thread, which is about to end, has waited.
+    pub(super) fn end(&self) {
+        self.0[Tally::Thread as usize].store(0, Ordering::Relaxed);
+        self.add(Tally::Waits, process::thread_waits().unwrap_or(0));
+    }
+
+    fn accepting(&self) -> WorkerStatistics {
+        let thread = u32::try_from(self.get(Tally::Thread)).unwrap_or(0);
+        let now = if thread == 0 { None } else { process::waits_of(thread) };
+        WorkerStatistics {
+            connections: self.get(Tally::Connections),
+            requests: self.get(Tally::Requests),
+            accept_errors: self.get(Tally::AcceptErrors),
+            accepts_lost: self.get(Tally::AcceptsLost),
+            waits: self.get(Tally::Waits) + now.unwrap_or(0),
+        }
+    }
+}
+
+/// What one worker has done since the server started, also in processes that were replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WorkerStatistics {
+    /// Connections accepted.
+    pub connections: u64,
+    /// Request heads read without fault.
+    pub requests: u64,
+    /// Attempts to accept that failed.
+    pub accept_errors: u64,
+    /// Wake-ups for a connection that another worker had taken already.
+    pub accepts_lost: u64,
+    /// How often its threads gave the processor up to wait (voluntary context switches). Those of a
+    /// process that was killed are not known.
+    pub waits: u64,
+}
+
+/// How unequal `shares` are: the standard deviation over the mean, 0 for equal ones.
+#[must_use]
+pub fn coefficient_of_variation(shares: &[u64]) -> f64 {
+    let n = shares.len() as f64;
+    let mean = shares.iter().sum::<u64>() as f64 / n;
+    let variance = shares.iter().map(|&share| (share as f64 - mean).powi(2)).sum::<f64>() / n;
+    if mean > 0.0 { variance.sqrt() / mean } else { 0.0 }
 }
 
 /// What a server has done since it started, all workers together.
@@ -71,35 +185,16 @@ pub struct Statistics {
     pub accepts_lost: u64,
 }
 
-impl Statistics {
-    /// The sum of the workers' counters. Each is exact; they are not read at one instant.
-    pub(super) fn sum<'c>(workers: impl IntoIterator<Item = &'c Counters>) -> Statistics {
-        workers.into_iter().fold(Statistics::default(), |sum, worker| Statistics {
-            connections: sum.connections + worker.connections.get(),
-            closed: sum.closed + worker.closed.get(),
-            requests: sum.requests + worker.requests.get(),
-            replies_2xx: sum.replies_2xx + worker.replies[0].get(),
-            replies_3xx: sum.replies_3xx + worker.replies[1].get(),
-            replies_4xx: sum.replies_4xx + worker.replies[2].get(),
-            replies_5xx: sum.replies_5xx + worker.replies[3].get(),
-            bytes_sent: sum.bytes_sent + worker.bytes_sent.get(),
-            errors: sum.errors + worker.errors.get(),
-            time_outs: sum.time_outs + worker.time_outs.get(),
-            accept_errors: sum.accept_errors + worker.accept_errors.get(),
-            accepts_lost: sum.accepts_lost + worker.accepts_lost.get(),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_sum_is_over_all_workers_and_by_class_of_status() {
-        let workers = [Counters::default(), Counters::default()];
-        workers[0].requests.add(2);
-        workers[1].requests.add(3);
+        let board = Board::new(2).unwrap();
+        let workers = [board.of(0), board.of(1)];
+        workers[0].add(Tally::Requests, 2);
+        workers[1].add(Tally::Requests, 3);
         for status in [Status::Ok, Status::PartialContent, Status::NotFound] {
             workers[0].reply(status);
         }
@@ -111,6 +206,17 @@ mod tests {
             replies_5xx: 1,
             ..Statistics::default()
         };
-        assert_eq!(Statistics::sum(&workers), expected);
+        assert_eq!(board.sum(), expected);
+        assert_eq!(
+            board.workers().iter().map(|worker| worker.requests).collect::<Vec<_>>(),
+            [2, 3]
+        );
+    }
+
+    #[test]
+    fn equal_shares_do_not_vary_and_one_for_all_does() {
+        assert_eq!(coefficient_of_variation(&[5, 5, 5]), 0.0);
+        assert_eq!(coefficient_of_variation(&[0, 0]), 0.0);
+        assert!((coefficient_of_variation(&[12, 0, 0, 0]) - 3f64.sqrt()).abs() < 1e-9);
     }
 }

@@ -15,7 +15,7 @@ use super::clock::Throttle;
 use super::files::{FileOptions, Files};
 use super::reply::Fixed;
 use super::site::{Content, LIMITS, Site, TimeOuts};
-use super::stats::Counters;
+use super::stats::{Counters, Tally};
 use super::trace::{self, Sink, Tracer};
 use super::{Config, Source, connection};
 
@@ -35,14 +35,17 @@ pub(super) struct Plan {
     pub(super) doors: Vec<Door>,
     /// The processor to stay on.
     pub(super) cpu: Option<usize>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Counters,
+    /// How many workers share the process' descriptors.
+    pub(super) sharers: usize,
     /// Where its trace goes, if there is one, and its number in it.
     pub(super) trace: Option<(Sink, usize)>,
 }
 
 /// Serves until asked to stop. `ready` is called once connections can be accepted.
 pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> {
-    let Plan { config, doors, cpu, counters, trace } = plan;
+    let Plan { config, doors, cpu, counters, sharers, trace } = plan;
+    counters.begin();
     if let Some(cpu) = cpu {
         mech::process::pin_current_thread(cpu)
             .with_context(|| format!("cannot stay on processor {cpu} (--pin)"))?;
@@ -51,7 +54,7 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
         .with_context(|| format!("cannot set up --dispatch {}", config.mechanism.name))?;
     let time_outs = TimeOuts { header: config.header_time_out, idle: config.idle_time_out };
     let tracer = trace.map(|(sink, worker)| Tracer::new(sink, worker, sender(&config)));
-    let site = Site::new(content(&config)?, time_outs, &counters, &net, tracer);
+    let site = Site::new(content(&config, sharers)?, time_outs, &counters, &net, tracer);
     let failure = RefCell::new(None);
     let mut executor = Executor::new(&net, config.grace);
     if let Some(changes) = site.changes()? {
@@ -66,7 +69,7 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     }
     for door in doors {
         let mut listener = Listener::enter(&net, door).context("cannot wait for connections")?;
-        listener.on_loss(|| counters.accepts_lost.add(1));
+        listener.on_loss(|| counters.add(Tally::AcceptsLost, 1));
         executor.listen(listener, |listener| async {
             if let Err(error) = accept(listener, &config, &net, &site).await {
                 // A worker that accepts nothing any more must not go on in silence.
@@ -88,6 +91,7 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     if let Some(tracer) = &site.tracer {
         tracer.finish();
     }
+    counters.end();
     ran.context("the dispatch mechanism failed")?;
     match failure.take() {
         None => Ok(()),
@@ -112,7 +116,7 @@ fn sender(config: &Config) -> &'static str {
     config.files.or(fileio::AUTO_TAKES.first().copied()).map_or("", |backend| backend.name)
 }
 
-fn content(config: &Config) -> anyhow::Result<Content> {
+fn content(config: &Config, sharers: usize) -> anyhow::Result<Content> {
     Ok(match &config.source {
         Source::Fixed(size) => Content::Fixed(Fixed::new(*size)),
         Source::Directory(root) => {
@@ -123,7 +127,7 @@ fn content(config: &Config) -> anyhow::Result<Content> {
             let options = FileOptions {
                 in_memory: unless_named(KEPT_MOST),
                 cache: config.cache,
-                descriptors: descriptors / config.workers.get() as u64,
+                descriptors: descriptors / sharers as u64,
                 revalidate: config.revalidate,
             };
             let files = Files::new(Arc::clone(root), options).context(
@@ -154,7 +158,7 @@ async fn accept(
             if Cause::of(error) == Cause::Exhausted && site.give_back_descriptors() {
                 return true;
             }
-            site.counters.accept_errors.add(1);
+            site.counters.add(Tally::AcceptErrors, 1);
             if let Some(others) = throttle.ask(net.now()) {
                 warn!("cannot accept: {error}; connections wait ({others} like this not logged)");
             }

@@ -1,14 +1,14 @@
-//! Accept strategies, each under every mechanism that it goes with.
+//! Accept strategies, each under every mechanism that it goes with, shared by threads and by processes.
 
 use mech::accept::{self, Strategy};
 use mech::dispatch::{self, Mechanism};
 
 use crate::connections::{self, letters};
-use crate::harness::{Server, Site};
+use crate::harness::{Server, Site, request};
 
 /// Serves `site` with three workers and the flags, for every strategy and every mechanism that go
 /// together here, and prints why the others are left out.
-fn on_every_pair(site: &Site, flags: &[&str], case: impl Fn(Server)) {
+pub(crate) fn on_every_pair(site: &Site, flags: &[&str], case: impl Fn(Server)) {
     let mut ran = 0;
     for strategy in accept::ALL {
         for mechanism in dispatch::ALL {
@@ -35,19 +35,25 @@ fn usable(strategy: &Strategy, mechanism: &Mechanism) -> Result<(), String> {
     strategy.goes_with(mechanism)
 }
 
+/// Threads, then processes.
+fn on_every_pair_of_both(case: impl Fn(Server) + Copy) {
+    let site = letters();
+    for flags in [&[][..], &["--processes"]] {
+        on_every_pair(&site, flags, case);
+    }
+}
+
 #[test]
 fn hundreds_at_once_are_all_answered() {
-    let site = letters();
-    on_every_pair(&site, &[], |server| connections::hundreds_at_once_are_all_answered(&server));
+    on_every_pair_of_both(|server| connections::hundreds_at_once_are_all_answered(&server));
 }
 
 #[test]
 fn a_stop_answers_what_is_queued() {
-    let site = letters();
-    on_every_pair(&site, &[], |mut server| {
+    on_every_pair_of_both(|mut server| {
         let mut clients: Vec<_> = (0..50).map(|_| server.connect()).collect();
         for client in &mut clients {
-            client.send(crate::harness::request("GET", "/a", &[]));
+            client.send(request("GET", "/a", &[]));
         }
         server.terminate();
         for client in &mut clients {

@@ -113,9 +113,31 @@ impl Server {
     }
 
     pub(crate) fn interrupt(&self) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("sh").args(["-c", "kill -INT \"$0\"", &pid]).status().unwrap();
-        assert!(sent.success());
+        signal("INT", self.child.id());
+    }
+
+    /// The processes that it has started, in ascending order of their numbers.
+    pub(crate) fn children(&self) -> Vec<u32> {
+        let parent_of = |number: u32| -> Option<u32> {
+            let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+            // After the name, which may contain anything: the state, and the parent (proc_pid_stat(5)).
+            let words = &stat[stat.rfind(')')? + 1..];
+            let mut words = words.split_ascii_whitespace();
+            (words.next()? != "Z").then_some(())?;
+            words.next()?.parse().ok()
+        };
+        let entries = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().file_name());
+        let mut children: Vec<u32> = entries
+            .filter_map(|name| name.to_str()?.parse().ok())
+            .filter(|&number| parent_of(number) == Some(self.child.id()))
+            .collect();
+        children.sort_unstable();
+        children
+    }
+
+    /// Ends the server as nothing can prevent.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
     }
 
     /// How much memory it has that is its own, in bytes.
@@ -149,6 +171,12 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Sends a signal to a process.
+pub(crate) fn signal(name: &str, process: u32) {
+    let script = format!("kill -{name} {process}");
+    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
 }
 
 /// The binary under test, quiet unless a test wants to hear it.

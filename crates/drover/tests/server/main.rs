@@ -13,6 +13,7 @@ mod limits;
 mod matrix;
 mod methods;
 mod paths;
+mod processes;
 mod ranges;
 mod stopping;
 mod time_outs;

@@ -70,8 +70,10 @@ fn a_download_that_does_not_end_is_cut_when_the_grace_is_over() {
 
 #[test]
 fn a_second_signal_ends_at_once() {
-    let site = site();
-    let mut server = Server::on(&site, &["--grace", "1h"]);
+    ends_at_a_second_signal(Server::on(&site(), &["--grace", "1h"]));
+}
+
+pub(crate) fn ends_at_a_second_signal(mut server: Server) {
     let mut client = download(&server);
     server.terminate();
     server.until_it_refuses();

@@ -1,0 +1,101 @@
+//! One worker as a process: what it is given by its supervisor, and what they say to each other.
+//!
+//! The supervisor starts its own command line again with a flag ([`FLAG`]) that says which worker
+//! this is, and which of the descriptors that it has are its doors. They talk in lines:
+//!
+//! | | |
+//! |---|---|
+//! | `ready`, on the worker's stdout | it accepts connections |
+//! | `failed REASON` | it cannot, or could not go on |
+//! | `stop`, on its stdin | stop in good order |
+
+use std::io::{self, BufRead, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use anyhow::Context;
+use mech::accept::Door;
+use mech::process;
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::stats::Board;
+use super::{Config, Crew, Server};
+
+/// The flag that makes a process one worker of a server.
+pub const FLAG: &str = "--as-worker";
+
+/// What a worker process inherits: the value of [`FLAG`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Inheritance {
+    /// Which of the workers it is.
+    pub(super) worker: usize,
+    /// The descriptors of its doors, by address.
+    pub(super) doors: Vec<Vec<RawFd>>,
+    /// That of the counters.
+    pub(super) board: RawFd,
+}
+
+impl Inheritance {
+    pub(super) fn of(worker: usize, doors: &[Door], board: &Board) -> Inheritance {
+        let numbers = |door: &Door| door.descriptors().map(|fd| fd.as_raw_fd()).collect();
+        let doors = doors.iter().map(numbers).collect();
+        Inheritance { worker, doors, board: board.file().as_raw_fd() }
+    }
+
+    fn take(&self, config: &Config) -> io::Result<Crew> {
+        let door = |numbers: &Vec<RawFd>| -> io::Result<Door> {
+            let descriptors = numbers.iter().map(|&number| process::inherited(number));
+            Ok(Door::of(config.accept, descriptors.collect::<io::Result<_>>()?))
+        };
+        let doors = self.doors.iter().map(door).collect::<io::Result<_>>()?;
+        let board = Board::attach(process::inherited(self.board)?)?;
+        Ok(Crew { first: self.worker, doors: vec![doors], board })
+    }
+}
+
+/// Is one worker of a server until its supervisor, or SIGTERM, tells it to stop. SIGINT, which a
+/// terminal sends to the supervisor and to all of its workers, is for the supervisor to answer.
+/// Returns the exit status.
+#[must_use]
+pub fn be_worker(config: anyhow::Result<Config>, inheritance: &Inheritance) -> i32 {
+    match config.and_then(|config| serve(config, inheritance)) {
+        Ok(()) => 0,
+        Err(reason) => {
+            let reason = format!("{reason:#}").replace('\n', " ");
+            // If the supervisor is gone, so is this process soon.
+            let _ = say(&format!("failed {reason}"));
+            1
+        }
+    }
+}
+
+fn serve(config: Config, inheritance: &Inheritance) -> anyhow::Result<()> {
+    signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)))
+        .context("cannot catch SIGINT")?;
+    let mut signals = Signals::new([SIGTERM]).context("cannot catch SIGTERM")?;
+    let crew = inheritance.take(&config).context("what the supervisor passes on is not there")?;
+    let server = Server::of_crew(Arc::new(config), Vec::new(), crew)?;
+    let (by_signal, by_line) = (server.stopper(), server.stopper());
+    thread::spawn(move || {
+        for _ in signals.forever() {
+            by_signal.stop();
+        }
+    });
+    thread::spawn(move || {
+        // One line, or the end: then there is no supervisor any more.
+        let _ = io::stdin().lock().read_line(&mut String::new());
+        by_line.stop();
+    });
+    say("ready")?;
+    server.wait()
+}
+
+fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}

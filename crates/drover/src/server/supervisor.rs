@@ -1,0 +1,326 @@
+//! Workers as processes, and the process that keeps them.
+//!
+//! The supervisor binds the addresses, keeps every descriptor that a door is made of, and serves
+//! nothing itself. A worker that dies, however it does, is replaced by one that goes by the same
+//! doors: connections that wait in them wait a little longer, and are not lost. One that dies at once,
+//! time and again, is replaced after a pause that grows. Workers die with the supervisor.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use mech::accept::Door;
+use mech::process as mech_process;
+use tracing::{info, warn};
+
+use super::process::{FLAG, Inheritance};
+use super::stats::Board;
+use super::{Config, Statistics, StopSignals, WorkerStatistics, bind, processors};
+
+/// A worker that lives so long has not died at once.
+const LONG: Duration = Duration::from_secs(1);
+
+/// The pause before the second replacement of a worker that dies at once; it doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// How long after the grace a worker may take to end by itself.
+const BEYOND_GRACE: Duration = Duration::from_secs(5);
+
+/// A server whose workers are processes. Dropping it kills them.
+#[derive(Debug)]
+pub struct Supervisor {
+    addresses: Vec<SocketAddr>,
+    /// Each worker's, by address.
+    doors: Vec<Vec<Door>>,
+    workers: Vec<Worker>,
+    board: Board,
+    grace: Duration,
+    sender: Sender<Message>,
+    inbox: Receiver<Message>,
+}
+
+/// A worker's place, with the process that fills it.
+#[derive(Debug, Default)]
+struct Worker {
+    process: Option<Process>,
+    /// How many processes here have died at once, one after the other.
+    short_lives: u32,
+    /// When the place is to be filled again.
+    due: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    started: Instant,
+    ready: bool,
+    /// Why it says that it failed.
+    reason: Option<String>,
+}
+
+/// What the supervisor hears: of a worker, by its place.
+#[derive(Debug)]
+enum Message {
+    Ready(usize),
+    Failed(usize, String),
+    /// Its stdout is closed: it has ended, or is about to.
+    Ended(usize),
+    /// SIGTERM or SIGINT.
+    Signal,
+}
+
+impl Supervisor {
+    /// Binds every address, starts the workers, and returns when all of them accept. To be called on
+    /// a thread that lives as long as the server: workers die with it.
+    ///
+    /// # Errors
+    /// As [`super::Server::start`].
+    pub fn start(config: &Config) -> anyhow::Result<Supervisor> {
+        if config.pin {
+            processors(config.workers)?;
+        }
+        let (addresses, doors) = bind(config)?;
+        let board = Board::new(doors.len()).context("cannot make the counters")?;
+        let (sender, inbox) = channel();
+        let workers = doors.iter().map(|_| Worker::default()).collect();
+        let grace = config.grace;
+        let mut supervisor = Supervisor { addresses, doors, workers, board, grace, sender, inbox };
+        for place in 0..supervisor.workers.len() {
+            supervisor.fill(place).context("cannot start a worker (--processes)")?;
+        }
+        while supervisor.processes().any(|process| !process.ready) {
+            match supervisor.inbox.recv()? {
+                Message::Ready(place) => supervisor.is_ready(place),
+                Message::Failed(_, reason) => bail!(reason),
+                Message::Ended(place) => bail!("worker {place} ended before it began"),
+                Message::Signal => {}
+            }
+        }
+        Ok(supervisor)
+    }
+
+    /// The addresses as they are bound, in the order of the configuration.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What the workers have done so far.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.board.sum()
+    }
+
+    /// What each worker has done so far.
+    #[must_use]
+    pub fn workers(&self) -> Vec<WorkerStatistics> {
+        self.board.workers()
+    }
+
+    /// Keeps the workers until one of the signals comes, and waits until all have stopped. At a
+    /// second signal they are killed.
+    ///
+    /// # Errors
+    /// None so far that would not be a worker's, and those are answered by another worker.
+    pub fn run_until(&mut self, mut signals: StopSignals) -> anyhow::Result<()> {
+        let sender = self.sender.clone();
+        thread::spawn(move || {
+            for _ in signals.0.forever() {
+                if sender.send(Message::Signal).is_err() {
+                    return;
+                }
+            }
+        });
+        self.keep();
+        info!("stopping: requests under way may finish");
+        self.stop();
+        Ok(())
+    }
+
+    /// Replaces workers until a signal comes.
+    fn keep(&mut self) {
+        loop {
+            match self.next_message() {
+                Some(Message::Signal) => return,
+                Some(Message::Ready(place)) => self.is_ready(place),
+                Some(Message::Failed(place, reason)) => self.failed(place, reason),
+                Some(Message::Ended(place)) => self.replace(place),
+                None => self.fill_what_is_due(),
+            }
+        }
+    }
+
+    /// `None`: a place is to be filled.
+    fn next_message(&self) -> Option<Message> {
+        let due = self.workers.iter().filter_map(|worker| worker.due).min();
+        let now = Instant::now();
+        match due {
+            None => self.inbox.recv().ok(),
+            Some(due) => self.inbox.recv_timeout(due.saturating_duration_since(now)).ok(),
+        }
+    }
+
+    fn fill_what_is_due(&mut self) {
+        let now = Instant::now();
+        for place in 0..self.workers.len() {
+            if self.workers[place].due.is_some_and(|due| due <= now)
+                && let Err(error) = self.fill(place)
+            {
+                warn!("cannot start worker {place}: {error}; trying again");
+                self.pause(place);
+            }
+        }
+    }
+
+    /// The process of a place has ended: another one is to follow.
+    fn replace(&mut self, place: usize) {
+        let Some(mut process) = self.workers[place].process.take() else { return };
+        drop(process.stdin.take());
+        let status = process.child.wait();
+        let reason = process.reason.unwrap_or_else(|| describe(&status));
+        let number = process.child.id();
+        if process.started.elapsed() >= LONG {
+            self.workers[place].short_lives = 0;
+        }
+        self.pause(place);
+        let due = self.workers[place].due.map(|due| due.saturating_duration_since(Instant::now()));
+        let when = match due {
+            Some(pause) if !pause.is_zero() => format!("in {pause:.1?}"),
+            _ => "now".to_string(),
+        };
+        warn!("worker {place} (process {number}) has ended: {reason}; it is replaced {when}");
+    }
+
+    /// Has the place filled: at once if its process has lived long.
+    fn pause(&mut self, place: usize) {
+        let worker = &mut self.workers[place];
+        let pause = match worker.short_lives {
+            0 => Duration::ZERO,
+            times => LONGEST_PAUSE.min(FIRST_PAUSE * 2u32.pow(times.min(10) - 1)),
+        };
+        worker.short_lives += 1;
+        worker.due = Some(Instant::now() + pause);
+    }
+
+    fn fill(&mut self, place: usize) -> io::Result<()> {
+        let inheritance = Inheritance::of(place, &self.doors[place], &self.board);
+        let mut command = command(&inheritance)?;
+        let doors = self.doors[place].iter().flat_map(Door::descriptors);
+        mech_process::pass_on(&mut command, doors.chain([self.board.file()]));
+        let mut child = command.spawn()?;
+        let stdout = child.stdout.take();
+        let stdin = child.stdin.take();
+        let started = Instant::now();
+        let worker = &mut self.workers[place];
+        worker.due = None;
+        worker.process = Some(Process { child, stdin, started, ready: false, reason: None });
+        let sender = self.sender.clone();
+        thread::Builder::new().spawn(move || {
+            let lines = stdout.into_iter().flat_map(|out| BufReader::new(out).lines());
+            for line in lines.map_while(Result::ok) {
+                let message = match line.strip_prefix("failed ") {
+                    Some(reason) => Message::Failed(place, reason.to_string()),
+                    None => Message::Ready(place),
+                };
+                // Nobody listens any more when the server has been given up.
+                let _ = sender.send(message);
+            }
+            let _ = sender.send(Message::Ended(place));
+        })?;
+        Ok(())
+    }
+
+    fn is_ready(&mut self, place: usize) {
+        if let Some(process) = &mut self.workers[place].process {
+            process.ready = true;
+        }
+    }
+
+    fn failed(&mut self, place: usize, reason: String) {
+        if let Some(process) = &mut self.workers[place].process {
+            process.reason = Some(reason);
+        }
+    }
+
+    fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.workers.iter().filter_map(|worker| worker.process.as_ref())
+    }
+
+    /// Tells the workers to stop and waits for them. The doors are closed here first, so that each
+    /// is closed for good when its last worker has taken what waits in it.
+    fn stop(&mut self) {
+        self.doors.clear();
+        for process in self.workers.iter_mut().filter_map(|worker| worker.process.as_mut()) {
+            if let Some(stdin) = &mut process.stdin {
+                // It fails for one that has ended already.
+                let _ = stdin.write_all(b"stop\n");
+            }
+        }
+        let end = Instant::now() + self.grace + BEYOND_GRACE;
+        while self.processes().next().is_some() {
+            match self.inbox.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(Message::Ended(place)) => self.reap(place),
+                Ok(Message::Failed(place, reason)) => warn!("worker {place}: {reason}"),
+                Ok(Message::Ready(_)) => {}
+                // A second signal, or a worker that does not end.
+                Ok(Message::Signal) | Err(_) => return self.kill(),
+            }
+        }
+    }
+
+    fn reap(&mut self, place: usize) {
+        if let Some(mut process) = self.workers[place].process.take() {
+            let status = process.child.wait();
+            if !status.as_ref().is_ok_and(ExitStatus::success) {
+                warn!("worker {place} did not stop in good order: {}", describe(&status));
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        for worker in &mut self.workers {
+            if let Some(mut process) = worker.process.take() {
+                // It fails for one that has ended already.
+                let _ = process.child.kill();
+                let _ = process.child.wait();
+            }
+        }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// This process' command line again, for a worker.
+fn command(inheritance: &Inheritance) -> io::Result<Command> {
+    // The same file, also if another has taken its name since.
+    let mut command = Command::new("/proc/self/exe");
+    let mut arguments = std::env::args_os().skip(1);
+    for argument in arguments.by_ref() {
+        let is_command = argument == "serve";
+        command.arg(argument);
+        if is_command {
+            break;
+        }
+    }
+    command.arg(FLAG).arg(serde_json::to_string(inheritance)?).args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    mech_process::die_with_parent(&mut command);
+    Ok(command)
+}
+
+fn describe(status: &io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    }
+}

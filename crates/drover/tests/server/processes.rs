@@ -1,0 +1,136 @@
+//! Workers that are processes: deaths, stops, and the supervisor's own end.
+
+use std::io::{BufRead, Write};
+use std::process::Stdio;
+
+use crate::accepting::on_every_pair;
+use crate::connections::letters;
+use crate::harness::{Client, Server, drover, request, signal};
+
+const WORKERS: usize = 3;
+
+/// Waits until `gone` has a successor, so that there are as many workers as before.
+fn until_replaced(server: &Server, gone: u32) -> Vec<u32> {
+    loop {
+        let children = server.children();
+        if children.len() == WORKERS && !children.contains(&gone) {
+            return children;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Sends a request and says whether it is answered; a connection of a dead worker is closed or reset.
+fn is_answered(client: &mut Client) -> bool {
+    let mut stream = client.stream().try_clone().unwrap();
+    if stream.write_all(request("GET", "/a", &["Connection: close"]).as_bytes()).is_err() {
+        return false;
+    }
+    let (bytes, end) = client.drain();
+    assert!(end.as_ref().err().is_none_or(|error| error.kind() != std::io::ErrorKind::WouldBlock));
+    bytes > 0
+}
+
+/// All workers die, one after the other: whoever answers in the end is a successor.
+#[test]
+fn a_killed_worker_costs_the_requests_that_it_held() {
+    let site = letters();
+    on_every_pair(&site, &["--processes"], |server| {
+        for worker in server.children() {
+            let mut clients: Vec<Client> = (0..12).map(|_| server.connect()).collect();
+            for client in &mut clients {
+                client.get("/a").is(200);
+            }
+            signal("KILL", worker);
+            // Neither these nor the ones that come meanwhile hang.
+            let mut fresh: Vec<Client> = (0..12).map(|_| server.connect()).collect();
+            for client in clients.iter_mut().chain(&mut fresh) {
+                is_answered(client);
+            }
+            until_replaced(&server, worker);
+        }
+        for _ in 0..30 {
+            server.get("/b").is(200);
+        }
+    });
+}
+
+/// A worker that is asked to stop by somebody else finishes what it holds, and is replaced.
+#[test]
+fn a_worker_that_is_asked_to_stop_is_replaced_and_loses_nothing() {
+    let site = letters();
+    let server = Server::on(&site, &["--processes", "--workers", "3"]);
+    for worker in server.children() {
+        signal("TERM", worker);
+        for _ in 0..20 {
+            server.get("/a").is(200);
+        }
+        until_replaced(&server, worker);
+    }
+}
+
+#[test]
+fn workers_die_with_their_supervisor() {
+    let mut server = Server::of_size(1, &["--processes", "--workers", "3"]);
+    let address = server.address();
+    let children = server.children();
+    assert_eq!(children.len(), WORKERS);
+    server.kill();
+    server.exit_status();
+    while std::net::TcpStream::connect(address).is_ok() {}
+    let lives = |child: &&u32| std::fs::exists(format!("/proc/{child}/fd/0")).unwrap();
+    while children.iter().any(|child| lives(&child)) {}
+}
+
+#[test]
+fn the_grace_and_the_second_signal_hold_for_processes() {
+    let site = crate::stopping::site();
+    let server = Server::on(&site, &["--processes", "--workers", "2", "--defer-accept", "off"]);
+    crate::stopping::finishes_what_is_under_way(server);
+    let flags = ["--processes", "--workers", "2", "--grace", "1h"];
+    crate::stopping::ends_at_a_second_signal(Server::on(&site, &flags));
+}
+
+/// The terminal sends it to everybody in the foreground.
+#[test]
+fn an_interrupt_of_all_is_one_interrupt() {
+    let site = letters();
+    let mut server = Server::on(&site, &["--processes", "--workers", "3"]);
+    let mut idle = server.connect();
+    idle.get("/a").is(200);
+    for worker in server.children() {
+        signal("INT", worker);
+    }
+    idle.get("/a").is(200);
+    server.interrupt();
+    idle.expect_end();
+    assert!(server.exit_status().success());
+}
+
+#[test]
+fn only_a_supervisor_starts_workers() {
+    let mut command = drover();
+    command.args(["serve", "--reply-size", "1", "--processes", "--workers", "2"]);
+    command.args(["--listen", "127.0.0.1:0", "--as-worker", "{}"]);
+    let output = command.stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn the_shares_of_workers_are_told_at_the_end() {
+    for flags in [&["--workers", "2"][..], &["--workers", "2", "--processes"]] {
+        let mut command = drover();
+        command.args(["serve", "--reply-size", "1"]).args(flags).stderr(Stdio::piped());
+        let mut server = Server::start(command, 1);
+        for _ in 0..10 {
+            server.get("/").is(200);
+        }
+        server.terminate();
+        let log: Vec<String> = server.stderr().lines().map(Result::unwrap).collect();
+        let line = log.iter().find(|line| line.contains("by worker: connections ["));
+        let line = line.unwrap_or_else(|| panic!("{log:?}"));
+        let shares = line.split(['[', ']']).nth(1).unwrap();
+        let sum: u32 = shares.split(", ").map(|share| share.parse::<u32>().unwrap()).sum();
+        assert_eq!(sum, 10, "{line}");
+    }
+}
