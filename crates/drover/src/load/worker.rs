@@ -78,7 +78,7 @@ pub(super) struct Worker<'n> {
     pub(super) random: RefCell<Xoshiro256PlusPlus>,
     seats: RefCell<Vec<(Seat, Key)>>,
     /// Free connections, the one that has been free for longest first. May hold the number of
-    /// a seat that is not free any more.
+    /// a seat that is not free any more, or twice that of one that is.
     free: RefCell<VecDeque<u32>>,
     /// What is due while no connection is free.
     backlog: RefCell<VecDeque<Ticket>>,
@@ -179,6 +179,9 @@ impl<'n> Worker<'n> {
     /// A measured connection takes part no more.
     pub(super) fn leave(&self) {
         self.members.set(self.members.get() - 1);
+        if !self.open_loop {
+            self.wake_free(usize::MAX);
+        }
         self.wake_control_at_the_end();
     }
 
@@ -214,10 +217,14 @@ impl<'n> Worker<'n> {
         }
     }
 
-    /// Offers connection `seat` for the next request that is due.
+    /// Offers connection `seat` for the next request that is due; in a closed loop, for one that
+    /// another gives back.
     pub(super) fn offer(&self, seat: u32) {
+        if !self.open_loop {
+            return self.free.borrow_mut().push_back(seat);
+        }
         let place = &mut self.seats.borrow_mut()[seat as usize].0;
-        if self.open_loop && matches!(place, Seat::Away) {
+        if matches!(place, Seat::Away) {
             *place = Seat::Free;
             self.free.borrow_mut().push_back(seat);
         }
@@ -244,6 +251,7 @@ impl<'n> Worker<'n> {
             self.missed_calls(ticket.calls - 1);
         } else if self.quota.get() != u64::MAX {
             self.quota.set(self.quota.get() + 1);
+            self.wake_free(1);
         }
         self.settle();
     }
@@ -308,7 +316,18 @@ impl<'n> Worker<'n> {
             let mut random = self.random.borrow_mut();
             self.free.borrow_mut().make_contiguous().shuffle(&mut *random);
         } else {
+            self.free.borrow_mut().clear();
             self.wake_measured();
+        }
+    }
+
+    /// Wakes up to so many connections that found nothing left to do in a closed loop: they wait for
+    /// no event of their own.
+    fn wake_free(&self, most: usize) {
+        let mut free = self.free.borrow_mut();
+        let count = most.min(free.len());
+        for seat in free.drain(..count) {
+            self.net.wake(self.seats.borrow()[seat as usize].1);
         }
     }
 

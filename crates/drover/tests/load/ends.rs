@@ -1,0 +1,47 @@
+//! Runs come to their end, with every request done that can be.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::run::load;
+use crate::server::{reply, wait};
+
+/// Reads one request.
+fn read(stream: &TcpStream) {
+    let mut input = BufReader::new(stream);
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        assert!(input.read_line(&mut line).unwrap() > 0);
+    }
+}
+
+/// Of two connections the first is closed, and cannot be opened again for the last request: nobody
+/// is accepted any more. The second has nothing to do then, and does it.
+#[test]
+fn a_request_that_finds_no_connection_is_sent_on_another() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let [mut first, mut second] = [(); 2].map(|()| listener.accept().unwrap().0);
+        read(&first);
+        read(&second);
+        // A queue of one, which is full (listen(2)).
+        rustix::net::listen(&listener, 0).unwrap();
+        let _queued = TcpStream::connect(address).unwrap();
+        let closing = reply("200 OK", 1).replacen("\r\n", "\r\nConnection: close\r\n", 1);
+        first.write_all(closing.as_bytes()).unwrap();
+        drop(first);
+        // Enough for the first to begin anew; if it is not, the second has the last request at once.
+        wait(Duration::from_millis(100));
+        second.write_all(reply("200 OK", 1).as_bytes()).unwrap();
+        read(&second);
+        second.write_all(reply("200 OK", 1).as_bytes()).unwrap();
+    });
+    let url = format!("http://{address}/");
+    let run = load(&[&url, "-c", "2", "-n", "3", "--timeout", "400ms"]);
+    server.join().unwrap();
+    assert_eq!((run.status, run.number("/replies")), (Some(0), 3), "{}", run.json);
+    assert_eq!(run.errors(), run.number("/errors/connect_timeout"), "{}", run.json);
+}
