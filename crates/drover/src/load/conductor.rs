@@ -10,10 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context;
 use mech::Key;
 use mech::net::Remote;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use super::account::Account;
+use super::interrupts::Interrupts;
 use super::listener::Listener;
 use super::pauses::{self, Watched};
 use super::phases::{self, Outcome, Window};
@@ -149,15 +148,11 @@ pub(super) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
         workers: (0..plan.threads).map(|_| Counts::default()).collect(),
     };
     let (reports, inbox) = channel();
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
-    let stop_listening = signals.handle();
+    let signals = Interrupts::listen(plan.process.is_some()).context("cannot listen to signals")?;
+    let end_of_signals = signals.end();
     let (conducted, outcomes, watched) = thread::scope(|scope| {
         let interrupts = reports.clone();
-        scope.spawn(move || {
-            for _ in signals.forever() {
-                let _ = interrupts.send(Report::Interrupt);
-            }
-        });
+        scope.spawn(move || signals.hear(|| drop(interrupts.send(Report::Interrupt))));
         let (running, over) = channel();
         let start = &baton.start;
         let watch = scope.spawn(move || pauses::watch(start, &over));
@@ -175,7 +170,7 @@ pub(super) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
             .collect();
         let mut conductor = Conductor::new(&baton, plan, listener);
         let conducted = conductor.listen(&inbox).map(|()| conductor);
-        stop_listening.close();
+        drop(end_of_signals);
         drop(running);
         let outcomes: Vec<_> = workers
             .into_iter()

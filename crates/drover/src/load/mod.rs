@@ -19,6 +19,7 @@ pub mod har;
 pub mod hdr;
 mod histograms;
 mod hold;
+mod interrupts;
 mod listener;
 pub mod merge;
 pub mod order;

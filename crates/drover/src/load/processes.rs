@@ -29,10 +29,9 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, bail};
 use mech::process;
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use super::histograms;
+use super::interrupts::Interrupts;
 use super::listener::Listener;
 use super::merge;
 use super::plan::Plan;
@@ -154,14 +153,11 @@ enum Message {
 /// Runs the processes of `plan`, and joins their results.
 pub(super) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Result<LoadResult> {
     let (messages, inbox) = channel();
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
-    let stop_listening = signals.handle();
+    let signals = Interrupts::listen(false).context("cannot listen to signals")?;
+    let end_of_signals = signals.end();
     let interrupts = messages.clone();
-    let interrupter = thread::spawn(move || {
-        for _ in signals.forever() {
-            let _ = interrupts.send((0, Message::Interrupt));
-        }
-    });
+    let interrupter =
+        thread::spawn(move || signals.hear(|| drop(interrupts.send((0, Message::Interrupt)))));
     // Here and not in a thread: the kernel kills children with the thread that started them.
     let children: Result<Vec<Process>, _> =
         (0..plan.processes).map(|number| Process::start(number, &messages)).collect();
@@ -178,7 +174,7 @@ pub(super) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
         closed: false,
     };
     let results = parent.listen(&inbox);
-    stop_listening.close();
+    drop(end_of_signals);
     let _ = interrupter.join();
     let interrupted = parent.interrupted;
     let mut joined = merge::merge(results?).map_err(anyhow::Error::msg)?;

@@ -1,10 +1,14 @@
-//! Runs come to their end, with every request done that can be.
+//! Runs come to their end: with every request done that can be, or at once.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
 use std::time::Duration;
 
-use crate::run::load;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::run::{drover, load};
 use crate::server::{reply, wait};
 
 /// Reads one request.
@@ -44,4 +48,29 @@ fn a_request_that_finds_no_connection_is_sent_on_another() {
     server.join().unwrap();
     assert_eq!((run.status, run.number("/replies")), (Some(0), 3), "{}", run.json);
     assert_eq!(run.errors(), run.number("/errors/connect_timeout"), "{}", run.json);
+}
+
+/// Somebody who waits for a line from a program that has hung is not at its mercy.
+#[test]
+fn a_second_signal_ends_a_run_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let mut child = drover(&["load", "--events", "--lockstep", "-c", "1", &url])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _connection = listener.accept().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "connected\n");
+    let status = loop {
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            // Signals that come too soon after each other are one.
+            None => wait(Duration::from_millis(10)),
+        }
+    };
+    assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
 }
