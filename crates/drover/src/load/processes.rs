@@ -11,6 +11,7 @@
 //! | `second {…}` | what happened in the next second of the window |
 //! | `measured` | its window is over; it waits for `close` |
 //! | `rest {…}` | what happened after its last full second |
+//! | `interrupted` | a signal has ended its window |
 //! | `result {…}` | its result, as `--json` writes it |
 //!
 //! | to the child | |
@@ -18,7 +19,8 @@
 //! | `start N` | begin when the clock that all processes share shows N nanoseconds |
 //! | `close` | close the connections |
 //!
-//! The results are joined by the code that joins those of other machines.
+//! The results are joined by the code that joins those of other machines. One that dies takes what it
+//! has counted along: the others go on, and the result says whose part is missing.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -35,7 +37,7 @@ use super::interrupts::Interrupts;
 use super::listener::Listener;
 use super::merge;
 use super::plan::Plan;
-use super::result::LoadResult;
+use super::result::{LoadResult, since_1970};
 use super::seconds::{Counts, SECOND, Second, Sum};
 
 /// The time between the last `connected` and the beginning of the window: enough for a line to reach
@@ -89,6 +91,9 @@ impl Reporter {
     /// # Errors
     /// What stdout says.
     pub fn end(self, result: &LoadResult) -> io::Result<()> {
+        if result.interrupted {
+            tell("interrupted")?;
+        }
         tell(&format!("result {}", serde_json::to_string(result)?))
     }
 }
@@ -143,6 +148,7 @@ enum Message {
     Second(Second),
     Measured,
     Rest(Second),
+    Interrupted,
     Result(Box<LoadResult>),
     /// It is silent from now on, or speaks another language.
     End(Option<anyhow::Error>),
@@ -166,6 +172,7 @@ pub(super) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
         children: children.context("--processes: cannot start one")?,
         listener,
         start: None,
+        begun: None,
         length: Duration::ZERO,
         told: 0,
         rest: Second::empty(),
@@ -173,14 +180,24 @@ pub(super) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
         interrupted: false,
         closed: false,
     };
-    let results = parent.listen(&inbox);
+    let ended = parent.listen(&inbox);
     drop(end_of_signals);
     let _ = interrupter.join();
-    let interrupted = parent.interrupted;
-    let mut joined = merge::merge(results?).map_err(anyhow::Error::msg)?;
+    ended?;
+    let interrupted = parent.interrupted || parent.children.iter().any(|child| child.interrupted);
+    let (results, lost) = parent.results();
+    let mut joined = match merge::merge(results) {
+        Ok(joined) => joined,
+        Err(_) if !lost.is_empty() => bail!("--processes: none is left: {}", lost.join("; ")),
+        Err(fault) => bail!(fault),
+    };
     joined.interrupted = interrupted;
     // The sum of the shares, which rounding may have moved.
     joined.offered_rate = plan.offered_rate(joined.duration_s);
+    joined.warnings.extend(lost.iter().map(|lost| {
+        format!("{lost}: what it has done is missing here, and nobody did the rest of its part")
+    }));
+    joined.lost = lost;
     joined.setting = format!("{}, {} processes", super::result::setting(plan), plan.processes);
     Ok(joined)
 }
@@ -191,8 +208,11 @@ struct Process {
     stdin: Option<ChildStdin>,
     connected: Option<u32>,
     measured: bool,
+    interrupted: bool,
     result: Option<LoadResult>,
     ended: bool,
+    /// Why it ended without a result.
+    lost: Option<String>,
 }
 
 impl Process {
@@ -223,8 +243,27 @@ impl Process {
             }
             let _ = messages.send((number, Message::End(end)));
         });
-        let (connected, measured, result, ended) = (None, false, None, false);
-        Ok(Process { child, stdin, connected, measured, result, ended })
+        Ok(Process {
+            child,
+            stdin,
+            connected: None,
+            measured: false,
+            interrupted: false,
+            result: None,
+            ended: false,
+            lost: None,
+        })
+    }
+
+    /// How it ended that says nothing any more.
+    fn last_words(&mut self, error: Option<anyhow::Error>) -> io::Result<String> {
+        if error.is_some() {
+            // It speaks another language, and is not waited for.
+            self.child.kill()?;
+        }
+        let status = self.child.wait()?;
+        let error = error.map_or(String::new(), |error| format!(": {error:#}"));
+        Ok(format!("ended without a result ({status}){error}"))
     }
 
     /// A child that has ended hears nothing, and is missed elsewhere.
@@ -249,6 +288,7 @@ fn read(line: &str) -> anyhow::Result<Message> {
         "second" => Message::Second(Told::parse(rest)?),
         "measured" => Message::Measured,
         "rest" => Message::Rest(Told::parse(rest)?),
+        "interrupted" => Message::Interrupted,
         "result" => {
             let result = merge::parse(rest.as_bytes()).map_err(anyhow::Error::msg)?;
             Message::Result(Box::new(result))
@@ -263,6 +303,7 @@ struct Parent<'l> {
     sum: Sum,
     /// The beginning of the window, and how long it was when the last child told its end.
     start: Option<Instant>,
+    begun: Option<f64>,
     length: Duration,
     /// Seconds that were told.
     told: u32,
@@ -274,10 +315,7 @@ struct Parent<'l> {
 
 impl Parent<'_> {
     /// Goes on until every child has ended.
-    fn listen(
-        &mut self,
-        inbox: &Receiver<(u32, Message)>,
-    ) -> anyhow::Result<Vec<(String, LoadResult)>> {
+    fn listen(&mut self, inbox: &Receiver<(u32, Message)>) -> anyhow::Result<()> {
         while !self.children.iter().all(|child| child.ended) {
             match inbox.recv_timeout(LOOK) {
                 Ok((number, message)) => self.hear(number as usize, message)?,
@@ -293,16 +331,25 @@ impl Parent<'_> {
             let at = SECOND * self.told;
             self.listener.second(at, self.length.saturating_sub(at), &self.rest)?;
         }
+        Ok(())
+    }
+
+    /// The results of the children by their names, and what became of those that have none.
+    fn results(self) -> (Vec<(String, LoadResult)>, Vec<String>) {
         let mut results = Vec::new();
-        for (number, child) in self.children.iter_mut().enumerate() {
+        let mut lost = Vec::new();
+        for (number, mut child) in self.children.into_iter().enumerate() {
             let name = format!("process {number}");
-            let Some(result) = child.result.take() else {
-                let status = child.child.wait()?;
-                bail!("{name} ended without a result ({status})");
-            };
-            results.push((name, result));
+            match (child.result.take(), child.lost.take()) {
+                (Some(mut result), _) => {
+                    // All windows begin at one moment, wherever each finds the time of day then.
+                    result.window_start = result.window_start.map(|own| self.begun.unwrap_or(own));
+                    results.push((name, result));
+                }
+                (None, reason) => lost.push(format!("{name} {}", reason.unwrap_or_default())),
+            }
         }
-        Ok(results)
+        (results, lost)
     }
 
     fn hear(&mut self, number: usize, message: Message) -> anyhow::Result<()> {
@@ -328,13 +375,12 @@ impl Parent<'_> {
                 self.length = self.length.max(length);
                 self.children[number].result = Some(*result);
             }
+            Message::Interrupted => self.children[number].interrupted = true,
             Message::End(error) => {
                 let child = &mut self.children[number];
                 (child.ended, child.stdin) = (true, None);
                 if child.result.is_none() {
-                    let status = child.child.wait()?;
-                    let error = error.map_or(String::new(), |error| format!(": {error:#}"));
-                    bail!("process {number} ended without a result ({status}){error}");
+                    child.lost = Some(child.last_words(error)?);
                 }
                 self.sum.end(number);
                 self.begin()?;
@@ -357,7 +403,9 @@ impl Parent<'_> {
         let start = asked.unwrap_or_else(|| Instant::now() + LEAD);
         let ahead = start.saturating_duration_since(Instant::now());
         self.start = Some(start);
-        self.listener.begins(SystemTime::now() + ahead)?;
+        let begins = SystemTime::now() + ahead;
+        self.begun = Some(since_1970(begins));
+        self.listener.begins(begins)?;
         self.tell_all(&format!("start {}", (process::monotonic_time() + ahead).as_nanos()));
         Ok(())
     }

@@ -81,6 +81,9 @@ pub struct LoadResult {
     pub histograms: Histograms,
     #[serde(skip)]
     pub(super) interrupted: bool,
+    /// Processes that ended without a result, and how.
+    #[serde(skip)]
+    pub(super) lost: Vec<String>,
     #[serde(skip)]
     pub(super) setting: String,
 }
@@ -264,15 +267,20 @@ impl LoadResult {
                 slip: histograms::encode(&account.slip),
             },
             interrupted: *interrupted,
+            lost: Vec::new(),
             setting: setting(plan),
         }
     }
 
-    /// Why the run counts as failed, if it does: it was interrupted, or got no reply at all.
+    /// Why the run counts as failed, if it does: it was interrupted, lost a process, or got no reply at
+    /// all.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         if self.interrupted {
             return Some("interrupted: the results are those until then".to_string());
+        }
+        if !self.lost.is_empty() {
+            return Some(format!("{}: the results are those of the others", self.lost.join("; ")));
         }
         if self.replies > 0 {
             return None;
@@ -285,7 +293,7 @@ impl LoadResult {
     }
 }
 
-fn since_1970(time: SystemTime) -> f64 {
+pub(super) fn since_1970(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 

@@ -18,12 +18,12 @@ static VERIFY: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// Flags that make every fault one. The time-out is far from what a busy machine does to a reply.
-fn strict<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn strict<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&[url, "--expect-size", "100", "--timeout", "1s", &VERIFY], more].concat()
 }
 
 #[track_caller]
-fn agree(run: &Run, server: Server, faults: &[Fault], seed: u64) {
+pub(crate) fn agree(run: &Run, server: Server, faults: &[Fault], seed: u64) {
     let (log, connections) = server.log();
     let happened = Account::of_log(&log, connections, |number| drawn(faults, seed, number));
     assert_eq!(Account::of_run(run), happened, "{faults:?} {seed}: {}", run.json);

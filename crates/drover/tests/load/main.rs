@@ -19,6 +19,7 @@ mod seconds;
 mod server;
 mod shapes;
 mod stalls;
+mod together;
 mod truth;
 mod usage;
 mod what;

@@ -38,6 +38,10 @@ impl Running {
         Running(command.spawn().unwrap())
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
