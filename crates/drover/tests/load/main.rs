@@ -10,6 +10,7 @@ mod faults;
 mod honesty;
 mod idle;
 mod people;
+mod precision;
 mod processes;
 mod recorder;
 mod run;

@@ -2,12 +2,16 @@
 //! every number that the generator reports. A thread per connection and blocking calls: nothing of
 //! it is shared with what it tests.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, IoSliceMut, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
 
 /// What the server does with one request, once it has read it.
 #[derive(Clone, Debug)]
@@ -41,8 +45,10 @@ pub(crate) struct Request {
     pub(crate) number: u64,
     /// Which of the connections brought it, from 0, in the order of their acceptance.
     pub(crate) connection: u64,
-    /// When its first byte was there.
+    /// When its first byte was there, and read.
     pub(crate) arrived: Instant,
+    /// When the kernel had it, however busy the server was.
+    pub(crate) reached: Instant,
     /// How many bytes it had.
     pub(crate) bytes: u64,
     /// When its answer began to be sent, if it has one.
@@ -75,6 +81,8 @@ impl Server {
     /// request arrives.
     pub(crate) fn start(script: impl Fn(u64) -> Action + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // Sockets inherit it from the one that they are accepted from.
+        setsockopt(&listener, sockopt::ReceiveTimestampns, &true).unwrap();
         let address = listener.local_addr().unwrap();
         let counts = Arc::new(Counts::default());
         let last = Arc::new(Last::default());
@@ -143,6 +151,30 @@ impl Server {
     }
 }
 
+/// Reads, and notes when the kernel received what was read last (socket(7), SO_TIMESTAMPNS).
+struct Stamped<'s> {
+    stream: &'s TcpStream,
+    reached: Instant,
+}
+
+impl Read for Stamped<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut control = nix::cmsg_space!(TimeSpec);
+        let mut parts = [IoSliceMut::new(buffer)];
+        let (fd, none) = (self.stream.as_raw_fd(), MsgFlags::empty());
+        let message = recvmsg::<()>(fd, &mut parts, Some(&mut control), none)?;
+        let (now, time) = (Instant::now(), SystemTime::now());
+        self.reached = now;
+        for part in message.cmsgs()? {
+            if let ControlMessageOwned::ScmTimestampns(stamp) = part {
+                let stamp = SystemTime::UNIX_EPOCH + Duration::from(stamp);
+                self.reached = now - time.duration_since(stamp).unwrap_or_default();
+            }
+        }
+        Ok(message.bytes)
+    }
+}
+
 /// One connection, until it ends or the script ends it.
 fn serve(
     mut stream: &TcpStream,
@@ -152,9 +184,10 @@ fn serve(
     log: &mut Vec<Request>,
 ) -> Option<()> {
     stream.set_nodelay(true).ok()?;
-    let mut input = BufReader::new(stream);
+    let mut input = BufReader::new(Stamped { stream, reached: Instant::now() });
     while !input.fill_buf().ok()?.is_empty() {
         let arrived = Instant::now();
+        let reached = input.get_ref().reached.min(arrived);
         let number = counts.requests.fetch_add(1, Ordering::SeqCst);
         let action = script(number);
         let bytes = read_request(&mut input)?;
@@ -163,7 +196,7 @@ fn serve(
             wait((arrived + *after).saturating_duration_since(Instant::now()));
         }
         let answered = (!matches!(action, Action::Reset | Action::Ignore)).then(Instant::now);
-        log.push(Request { number, connection, arrived, bytes, answered });
+        log.push(Request { number, connection, arrived, reached, bytes, answered });
         match action {
             Action::Reply(bytes) | Action::ReplyLate(_, bytes) => {
                 stream.write_all(bytes.as_bytes()).ok()?;
