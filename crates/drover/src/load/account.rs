@@ -135,6 +135,8 @@ pub(super) struct Account {
     /// Replies by status code.
     pub(super) statuses: Box<[u64; 600]>,
     pub(super) errors: Errors,
+    /// What the kernel has said of the first attempt to connect that failed.
+    pub(super) connect_error: Option<String>,
     /// Requests that waited, past their intended start, until a connection was free.
     pub(super) waited: u64,
     pub(super) late_starts: u64,
@@ -172,6 +174,7 @@ impl Account {
             replies_in_window: 0,
             statuses: Box::new([0; 600]),
             errors: Errors::default(),
+            connect_error: None,
             waited: 0,
             late_starts: 0,
             late_reads: 0,
@@ -228,6 +231,9 @@ impl Account {
         self.replies_in_window += other.replies_in_window;
         add_each(&mut self.statuses[..], &other.statuses[..]);
         add_each(&mut self.errors.0, &other.errors.0);
+        if self.connect_error.is_none() {
+            self.connect_error.clone_from(&other.connect_error);
+        }
         self.waited += other.waited;
         self.late_starts += other.late_starts;
         self.late_reads += other.late_reads;

@@ -94,6 +94,7 @@ impl<'c, 'n> Link<'c, 'n> {
                 Err(error) => {
                     account.connections.failed += 1;
                     account.errors.add(Failure::of_connect(&error));
+                    account.connect_error.get_or_insert_with(|| error.to_string());
                     self.conn.close();
                 }
             }

@@ -289,7 +289,7 @@ impl LoadResult {
             errors if errors.is_empty() => "nothing was sent".to_string(),
             errors => errors,
         };
-        Some(format!("no reply from {} ({seen}): is the server running there?", self.target))
+        Some(format!("no reply from {} ({seen}): {}", self.target, self.errors.remedy()))
     }
 }
 
@@ -357,6 +357,23 @@ impl ErrorCounts {
             bad_length: plan.expect_size.map(|_| of(Failure::BadLength)),
             bad_body: plan.verify.then(|| of(Failure::BadBody)),
             protocol: of(Failure::Protocol),
+        }
+    }
+
+    /// What to look at when there are only errors.
+    fn remedy(&self) -> &'static str {
+        let classes = self.classes().into_iter().rev().filter(|(_, count)| *count > 0);
+        let most = classes.max_by_key(|(_, count)| *count);
+        match most.map_or("", |(name, _)| name) {
+            "client_timeout" | "connect_timeout" => {
+                "give it a longer --timeout, if it is that slow"
+            }
+            "reset" | "truncated" => "it takes connections and closes them: its log may say why",
+            "bad_length" => "is --expect-size right?",
+            "bad_body" => "is the file of --verify right?",
+            "protocol" => "does it speak HTTP/1, and without TLS?",
+            "fd_unavailable" | "address_unavailable" => "see the warnings",
+            _ => "is the server running there?",
         }
     }
 
@@ -474,6 +491,14 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
             account.scheduled
         ),
     );
+    let beyond = account.replies - account.replies_in_window;
+    warn(
+        beyond * 10 > account.replies,
+        format!(
+            "{beyond} of {} replies came after the window and are in no rate: use a longer --duration",
+            account.replies
+        ),
+    );
     let failed = account.requests - account.replies - account.in_flight;
     warn(
         failed > 0,
@@ -505,9 +530,11 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
     warn(
         connections.failed > 0,
         format!(
-            "{} of {} attempts to connect failed; a connection that failed before the window \
+            "{} of {} attempts to connect failed{}; a connection that failed before the window \
              takes no part in it",
-            connections.failed, connections.attempted
+            connections.failed,
+            connections.attempted,
+            account.connect_error.as_ref().map_or(String::new(), |why| format!(" ({why})"))
         ),
     );
     let idle = plan.part(plan.idle);

@@ -12,6 +12,19 @@ pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}", result.target)?;
     writeln!(out, "  {}, {:.2} s", result.setting, result.duration_s)?;
     writeln!(out)?;
+    if result.connect_us.is_some() {
+        print_distributions(out, result)?;
+    }
+    print_rates(out, result)?;
+    print_counts(out, result)?;
+    print_client(out, result)?;
+    for warning in &result.warnings {
+        writeln!(out, "  warning: {warning}")?;
+    }
+    Ok(())
+}
+
+fn print_distributions(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
     writeln!(
         out,
         "  {:<12} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
@@ -24,14 +37,7 @@ pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
     print_times(out, "first byte", result.first_byte_us.as_ref())?;
     print_times(out, "transfer", result.transfer_us.as_ref())?;
     print_times(out, "connect", result.connect_us.as_ref())?;
-    writeln!(out)?;
-    print_rates(out, result)?;
-    print_counts(out, result)?;
-    print_client(out, result)?;
-    for warning in &result.warnings {
-        writeln!(out, "  warning: {warning}")?;
-    }
-    Ok(())
+    writeln!(out)
 }
 
 fn print_times(out: &mut impl Write, name: &str, times: Option<&Distribution>) -> io::Result<()> {

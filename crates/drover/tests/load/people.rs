@@ -1,8 +1,11 @@
 //! What people bring from elsewhere, and what they want to know: requests of browsers, objectives,
 //! the summary.
 
+use std::time::Duration;
+
 use crate::recorder::Recorder;
 use crate::run::{drover, finish, load};
+use crate::server::{Action, Server, reply};
 use crate::usage::refused;
 
 #[test]
@@ -80,6 +83,42 @@ fn the_summary_has_rates_latencies_status_and_transfer() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+/// Runs `drover load` as people do: its summary, and its last word.
+fn seen(arguments: &[&str]) -> (String, String) {
+    let output = drover(&[&["load"], arguments].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).into()
+}
+
+#[test]
+fn a_run_without_a_reply_ends_with_what_to_look_at() {
+    let last_word = |action: Action| {
+        let server = Server::always(action);
+        seen(&[&server.url(), "-c", "1", "-n", "1", "--timeout", "200ms"]).1
+    };
+    let noise = Action::Reply("SSH-2.0-OpenSSH\r\n".to_string());
+    assert!(last_word(noise).contains("(protocol 1): does it speak HTTP/1"));
+    assert!(last_word(Action::Ignore).contains("(client_timeout 1): give it a longer --timeout"));
+    assert!(last_word(Action::Reset).contains("(reset 1): it takes connections and closes them"));
+
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (summary, last_word) = seen(&[&format!("http://{nobody}/"), "-c", "2"]);
+    assert!(last_word.contains("(refused 2): is the server running there?"), "{last_word}");
+    assert!(summary.contains("2 of 2 attempts to connect failed (Connection refused"), "{summary}");
+    assert!(!summary.contains("p99"), "a table without rows: {summary}");
+}
+
+#[test]
+fn replies_after_the_window_are_told() {
+    let late = Action::ReplyLate(Duration::from_millis(600), reply("200 OK", 1));
+    let server = Server::always(late);
+    let run = load(&[&server.url(), "-c", "2", "-d", "300ms"]);
+    assert_eq!((run.status, run.number("/replies")), (Some(0), 2), "{}", run.stderr);
+    assert_eq!(run.float("/achieved_rate"), 0.0);
+    let warning = "2 of 2 replies came after the window";
+    assert!(run.json["warnings"].to_string().contains(warning), "{}", run.json);
 }
 
 #[test]
