@@ -155,6 +155,9 @@ pub(super) struct Account {
     pub(super) latency: Times,
     /// From just before the request is given to the kernel to the last byte of the reply.
     pub(super) service: Times,
+    /// The same of replies that came in one piece, whose first byte is their last: until
+    /// [`Account::conclude`] they are in no other distribution of this kind.
+    pub(super) whole: Times,
     pub(super) connect: Times,
     pub(super) first_byte: Times,
     /// From the first bytes of the reply to its last.
@@ -186,6 +189,7 @@ impl Account {
             connections: Connections::default(),
             latency: times(),
             service: times(),
+            whole: times(),
             connect: times(),
             first_byte: times(),
             transfer: times(),
@@ -202,6 +206,31 @@ impl Account {
             self.per_second.resize(second + 1, 0);
         }
         self.per_second[second] += 1;
+    }
+
+    /// Takes down how long a reply took from its sending to its first bytes, and to its last.
+    pub(super) fn served(&mut self, first_byte: Duration, end: Duration) {
+        if first_byte == end {
+            return record(&mut self.whole, end);
+        }
+        record(&mut self.service, end);
+        record(&mut self.first_byte, first_byte);
+        record(&mut self.transfer, end - first_byte);
+    }
+
+    /// The service times so far.
+    pub(super) fn service_so_far(&self) -> Times {
+        let mut service = self.service.clone();
+        add_times(&mut service, &self.whole);
+        service
+    }
+
+    /// Puts replies that came in one piece where they belong, once there are no more.
+    pub(super) fn conclude(&mut self) {
+        let whole = std::mem::replace(&mut self.whole, times());
+        add_times(&mut self.service, &whole);
+        add_times(&mut self.first_byte, &whole);
+        self.transfer.saturating_record_n(0, whole.len());
     }
 
     /// Takes down by how much the generator was late with one request.
@@ -255,18 +284,23 @@ impl Account {
         for (sum, more) in [
             (&mut self.latency, &other.latency),
             (&mut self.service, &other.service),
+            (&mut self.whole, &other.whole),
             (&mut self.connect, &other.connect),
             (&mut self.first_byte, &other.first_byte),
             (&mut self.transfer, &other.transfer),
             (&mut self.slip, &other.slip),
         ] {
-            sum.add(more).expect("all histograms have the same bounds");
+            add_times(sum, more);
         }
         if self.per_second.len() < other.per_second.len() {
             self.per_second.resize(other.per_second.len(), 0);
         }
         add_each(&mut self.per_second, &other.per_second);
     }
+}
+
+fn add_times(sum: &mut Times, more: &Times) {
+    sum.add(more).expect("all histograms have the same bounds");
 }
 
 fn add_each(sums: &mut [u64], more: &[u64]) {
@@ -301,6 +335,29 @@ mod tests {
         assert_eq!((sum.service.len(), sum.late_starts), (3, 2));
         assert_eq!((sum.late_reads, sum.latest_read), (2, 3 * LATE));
         assert_eq!((sum.per_second, sum.replies_in_window), (vec![0, 1, 1, 1], 3));
+    }
+
+    #[test]
+    fn replies_in_one_piece_are_in_every_distribution_in_the_end() {
+        let us = Duration::from_micros;
+        let mut account = Account::new();
+        account.served(us(300), us(300));
+        account.served(us(100), us(500));
+        let so_far = account.service_so_far();
+        account.conclude();
+        assert_eq!(account.service, so_far);
+        for (times, low, high) in [
+            (&account.service, 300, 500),
+            (&account.first_byte, 100, 300),
+            (&account.transfer, 0, 400),
+        ] {
+            let near =
+                |found: u64, micros: i32| (found as f64 / 1000.0 - f64::from(micros)).abs() < 1.0;
+            assert_eq!(times.len(), 2);
+            assert!(near(times.min(), low) && near(times.max(), high), "{low} to {high}");
+        }
+        account.conclude();
+        assert_eq!(account.service.len(), 2);
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Client<'_, '_> {
             let mut reader = Reader::new(is_head, worker.plan.verify);
             let received = match failure {
                 Some(failure) => Err(failure),
-                None => self.receive(&mut reader, index, sent).await,
+                None => self.receive(&mut reader, call.request, index, sent).await,
             };
             worker.in_flight.set(worker.in_flight.get() - 1);
             self.take_down(call, sent, &reader, &received);
@@ -94,10 +94,12 @@ impl Client<'_, '_> {
         Ok(())
     }
 
-    /// Receives reply `index` of those that were asked for together, at `sent`.
+    /// Receives reply `index` of those that were asked for together, at `sent`: that to request
+    /// `number`.
     async fn receive(
         &self,
         reader: &mut Reader,
+        number: usize,
         index: usize,
         sent: Instant,
     ) -> Result<Times, Failure> {
@@ -135,7 +137,7 @@ impl Client<'_, '_> {
                 first_byte = first_byte.or(fresh);
                 let more = match skippable {
                     Some(_) => !reader.skipped(received as u64),
-                    None => self.read(reader)?,
+                    None => self.read(reader, number)?,
                 };
                 if reader.is_done() && more && last {
                     return Err(Failure::Protocol);
@@ -152,8 +154,9 @@ impl Client<'_, '_> {
     }
 
     /// Shows the reader what was received; says whether something lies behind the reply.
-    fn read(&self, reader: &mut Reader) -> Result<bool, Failure> {
-        self.link.conn.io(|io| match reader.take(io.input) {
+    fn read(&self, reader: &mut Reader, number: usize) -> Result<bool, Failure> {
+        let mut memo = self.link.worker.memo(self.link.origin, number);
+        self.link.conn.io(|io| match reader.take(io.input, &mut memo) {
             Ok(taken) => (taken, Ok(io.input.len() > taken)),
             Err(_) => (0, Err(Failure::Protocol)),
         })
@@ -211,10 +214,8 @@ impl Client<'_, '_> {
         }
         account.replies += 1;
         account.statuses[usize::from(reader.status)] += 1;
-        record(&mut account.service, times.end - sent);
+        account.served(times.first_byte - sent, times.end - sent);
         account.lay(times.end.saturating_duration_since(worker.net.now()));
-        record(&mut account.first_byte, times.first_byte - sent);
-        record(&mut account.transfer, times.end - times.first_byte);
         if worker.open_loop {
             let start = call.due.unwrap_or(sent);
             record(&mut account.latency, times.end.saturating_duration_since(start));

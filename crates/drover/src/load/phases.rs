@@ -83,6 +83,7 @@ pub(super) fn run(plan: &Plan, share: Share, desk: &Desk<'_>) -> io::Result<Outc
         client::run(conn, &worker, number - 1)
     })?;
     let mut account = worker.account.into_inner();
+    account.conclude();
     account.in_flight = worker.in_flight.get();
     Ok(Outcome { account, window: window.get() })
 }

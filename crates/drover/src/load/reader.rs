@@ -3,7 +3,7 @@
 use std::hash::Hasher;
 
 use http1::chunked::{BadChunk, Decoder};
-use http1::reply::{self, BadReply, Body};
+use http1::reply::{self, BadReply, Body, Reply};
 use twox_hash::XxHash64;
 
 /// What one reply has shown so far. Bodies are passed over: nothing is copied or kept.
@@ -20,6 +20,35 @@ pub(super) struct Reader {
     pub(super) body_len: u64,
     /// Of the body so far; `None`: nobody wants to know. Boxed because hardly anybody does.
     hash: Option<Box<XxHash64>>,
+}
+
+/// The head of the last reply to a request, and what it says. Nearly all replies to a request begin
+/// with the same bytes, but for a date that changes once a second: a comparison tells that they are,
+/// and what follows from them need not be found again.
+#[derive(Default)]
+pub(super) struct Memo {
+    bytes: Vec<u8>,
+    /// `None`: there was none.
+    head: Option<Reply>,
+    request_was_head: bool,
+}
+
+impl Memo {
+    fn parse(&mut self, input: &[u8], request_was_head: bool) -> Result<Option<Reply>, BadReply> {
+        if self.head.is_some()
+            && self.request_was_head == request_was_head
+            && input.starts_with(&self.bytes)
+        {
+            return Ok(self.head);
+        }
+        let parsed = reply::parse(input, request_was_head)?;
+        if let Some(head) = &parsed {
+            self.bytes.clear();
+            self.bytes.extend_from_slice(&input[..head.head_len]);
+            (self.head, self.request_was_head) = (parsed, request_was_head);
+        }
+        Ok(parsed)
+    }
 }
 
 #[derive(Debug)]
@@ -97,13 +126,14 @@ impl Reader {
     }
 
     /// Takes what it can of `input` and says how many bytes that was: all that belong to the reply,
-    /// except for the beginning of a head, which must be offered again with more behind it.
-    pub(super) fn take(&mut self, input: &[u8]) -> Result<usize, NoReply> {
+    /// except for the beginning of a head, which must be offered again with more behind it. `memo` is
+    /// that of the request, or of another.
+    pub(super) fn take(&mut self, input: &[u8], memo: &mut Memo) -> Result<usize, NoReply> {
         let mut taken = 0;
         loop {
             let rest = &input[taken..];
             match &mut self.state {
-                State::Head => match reply::parse(rest, self.request_was_head)? {
+                State::Head => match memo.parse(rest, self.request_was_head)? {
                     None => return Ok(taken),
                     Some(head) => {
                         taken += head.head_len;
@@ -145,7 +175,7 @@ impl Reader {
         self.is_done()
     }
 
-    fn begin_body(&mut self, head: &reply::Reply) {
+    fn begin_body(&mut self, head: &Reply) {
         self.status = head.status;
         self.keep_alive = head.keep_alive;
         self.state = match head.body {
@@ -176,15 +206,16 @@ mod tests {
     /// Offers `reply` with every possible cut, as a connection's buffer would.
     fn read(reply: &[u8], extra: &[u8]) -> Reader {
         let whole = [reply, extra].concat();
+        let mut memo = Memo::default();
         for cut in 0..=whole.len() {
             let mut reader = Reader::new(false, true);
-            let first = reader.take(&whole[..cut]).unwrap();
-            let second = reader.take(&whole[first..]).unwrap();
+            let first = reader.take(&whole[..cut], &mut memo).unwrap();
+            let second = reader.take(&whole[first..], &mut memo).unwrap();
             assert!(reader.is_done(), "cut at {cut}");
             assert_eq!(first + second, reply.len(), "cut at {cut}");
         }
         let mut reader = Reader::new(false, true);
-        reader.take(reply).unwrap();
+        reader.take(reply, &mut Memo::default()).unwrap();
         reader
     }
 
@@ -212,7 +243,7 @@ mod tests {
     #[test]
     fn a_body_until_the_close_is_ended_by_nothing_else() {
         let mut reader = Reader::new(false, true);
-        assert_eq!(reader.take(b"HTTP/1.1 200 OK\r\n\r\nabc").unwrap(), 22);
+        assert_eq!(reader.take(b"HTTP/1.1 200 OK\r\n\r\nabc", &mut Memo::default()).unwrap(), 22);
         assert!(!reader.is_done());
         assert!(reader.end_of_stream());
         assert_eq!(reader.body_len, 3);
@@ -223,7 +254,7 @@ mod tests {
     fn the_answer_to_head_has_no_body() {
         let mut reader = Reader::new(true, false);
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
-        assert_eq!(reader.take(head).unwrap(), head.len());
+        assert_eq!(reader.take(head, &mut Memo::default()).unwrap(), head.len());
         assert!(reader.is_done());
     }
 
@@ -231,7 +262,7 @@ mod tests {
     fn an_early_end_is_none() {
         for cut in ["", "HTTP/1.1 2", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"] {
             let mut reader = Reader::new(false, true);
-            reader.take(cut.as_bytes()).unwrap();
+            reader.take(cut.as_bytes(), &mut Memo::default()).unwrap();
             assert!(!reader.end_of_stream(), "{cut}");
         }
     }
@@ -243,7 +274,7 @@ mod tests {
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
         let mut until_close = Reader::new(false, true);
         for part in [&b"HTTP/1.1 200 OK\r\n\r\nhe"[..], b"l", b"lo"] {
-            until_close.take(part).unwrap();
+            until_close.take(part, &mut Memo::default()).unwrap();
         }
         let expected = Some(body_hash(b"hello"));
         assert_eq!(plain.body_hash(), expected);
@@ -252,11 +283,42 @@ mod tests {
         assert_ne!(Some(body_hash(b"hellp")), expected);
     }
 
+    /// Heads that begin alike, differ, come in pieces, or answer HEAD, each read as if it were alone.
+    #[test]
+    fn a_memo_changes_nothing() {
+        let replies = [
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno",
+            "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n01234567890123456789",
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok",
+            "HTTP/1.1 404 OK\r\nContent-Length: 2\r\n\r\nok",
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 OK\r\nContent-Length: 1\r\n\r\no",
+        ];
+        let found = |text: &str, is_head: bool, cut: usize, memo: &mut Memo| {
+            let mut reader = Reader::new(is_head, true);
+            let taken = reader.take(&text.as_bytes()[..cut], memo).unwrap();
+            let more = reader.take(&text.as_bytes()[taken..], memo).unwrap();
+            let Reader { status, keep_alive, head_len, body_len, .. } = reader;
+            (taken + more, status, keep_alive, head_len, body_len, reader.body_hash())
+        };
+        let mut memo = Memo::default();
+        for (n, text) in replies.iter().cycle().take(700).enumerate() {
+            let (is_head, cut) = (n % 5 == 0, n * 7 % text.len());
+            let alone = found(text, is_head, text.len(), &mut Memo::default());
+            for _ in 0..2 {
+                assert_eq!(found(text, is_head, cut, &mut memo), alone, "{text} cut at {cut}");
+            }
+        }
+    }
+
     #[test]
     fn skipped_bytes_count_as_if_they_had_been_read() {
         let mut reader = Reader::new(false, false);
         assert_eq!(reader.skippable(), None);
-        reader.take(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nh").unwrap();
+        reader
+            .take(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nh", &mut Memo::default())
+            .unwrap();
         assert_eq!(reader.skippable(), Some(4));
         assert!(reader.skipped(3) && !reader.is_done());
         assert!(!reader.skipped(2), "one too many");
@@ -266,8 +328,8 @@ mod tests {
 
     #[test]
     fn other_bytes_are_no_reply() {
-        Reader::new(false, true).take(b"SSH-2.0-x\r\n").unwrap_err();
+        Reader::new(false, true).take(b"SSH-2.0-x\r\n", &mut Memo::default()).unwrap_err();
         let bad = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n";
-        Reader::new(false, true).take(bad).unwrap_err();
+        Reader::new(false, true).take(bad, &mut Memo::default()).unwrap_err();
     }
 }

@@ -71,7 +71,10 @@ impl Second {
 
     /// Everything that an account holds.
     pub(super) fn of(account: &Account, open_loop: bool) -> Second {
-        let latencies = if open_loop { &account.latency } else { &account.service };
+        let latencies = match open_loop {
+            true => account.latency.clone(),
+            false => account.service_so_far(),
+        };
         Second {
             counts: Counts {
                 requests: account.requests,
@@ -81,7 +84,7 @@ impl Second {
                 received: account.head_bytes + account.body_bytes,
                 opened: account.connections.opened,
             },
-            latencies: latencies.clone(),
+            latencies,
         }
     }
 

@@ -1,7 +1,7 @@
 //! One worker's connections: who is free, what is due, how much is left to do. What its coroutines
 //! share.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Instant;
@@ -15,8 +15,12 @@ use rand::seq::SliceRandom;
 use super::account::Account;
 use super::order::Chooser;
 use super::plan::Plan;
+use super::reader::Memo;
 use super::request::Prepared;
 use super::shape::{Share, Starts};
+
+/// For how many requests the beginning of their replies is remembered.
+const MEMOS: usize = 32;
 
 /// A request that may be sent now, or a connection that may make its calls.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +61,8 @@ pub(super) struct Worker<'n> {
     pub(super) share: Share,
     /// The bytes of the requests, by origin.
     requests: Vec<Vec<Prepared<Rc<[u8]>>>>,
+    /// What the replies to them have begun with, by the last digits of their numbers.
+    memos: [RefCell<Memo>; MEMOS],
     /// Which of them comes next, by origin.
     choosers: Vec<Chooser>,
     /// To which origin the next connection is opened; `None`: each connection has its own.
@@ -106,6 +112,7 @@ impl<'n> Worker<'n> {
             plan,
             share,
             requests: origins.list.iter().map(|origin| origin.shared_requests()).collect(),
+            memos: Default::default(),
             choosers: choosers.collect(),
             between: origins.chooser(plan.seed, share),
             idle: part(plan.idle),
@@ -156,6 +163,11 @@ impl<'n> Worker<'n> {
     /// A request to an origin.
     pub(super) fn request(&self, origin: usize, number: usize) -> &Prepared<Rc<[u8]>> {
         &self.requests[origin][number]
+    }
+
+    /// What replies to request `number` to an origin have begun with.
+    pub(super) fn memo(&self, origin: usize, number: usize) -> RefMut<'_, Memo> {
+        self.memos[(origin + number) % MEMOS].borrow_mut()
     }
 
     /// Tells where the coroutine of measured connection `seat` is reached.
