@@ -16,6 +16,8 @@ struct Command {
     head: bool,
     get: bool,
     fields: Vec<String>,
+    /// Names of fields that are not to be sent by themselves.
+    without: Vec<String>,
     data: Option<String>,
     data_is_form: bool,
 }
@@ -65,6 +67,11 @@ pub fn parse(text: &str, server: Option<&Url>) -> Result<Request, String> {
         command.take(flag, &word, &mut value)?;
     }
     command.request(server)
+}
+
+/// Whether one of several flags behind one dash changes nothing.
+fn is_ignored(letter: char) -> bool {
+    IGNORED.contains(&&format!("-{letter}")[..])
 }
 
 /// A word as flag and value: `--flag=value` and `-Xvalue` carry theirs.
@@ -126,6 +133,7 @@ impl Command {
             "-L" | "--location" => {
                 return Err(format!("{flag}: redirects are not followed: give their target"));
             }
+            _ if word.len() > 2 && word.starts_with('-') && word[1..].chars().all(is_ignored) => {}
             _ if word.len() > 1 && word.starts_with('-') => {
                 return Err(format!("{flag} is not supported: leave it out"));
             }
@@ -141,11 +149,19 @@ impl Command {
         }
     }
 
+    /// A field as curl takes it: `Name: value`, `Name;` for one without a value, and `Name:` for none
+    /// of that name.
     fn field(&mut self, field: &str) -> Result<(), String> {
+        let name = field.split([':', ';']).next().unwrap_or_default();
         // The lengths of bodies are written anew.
-        let name = field.split(':').next().unwrap_or_default();
-        if !name.eq_ignore_ascii_case("content-length") {
-            self.fields.push(parse_field(field)?);
+        if name.eq_ignore_ascii_case("content-length") {
+            return Ok(());
+        }
+        let empty = || parse_field(&format!("{name}:"));
+        match field[name.len()..].trim_end() {
+            ":" => self.without.push(empty()?),
+            ";" => self.fields.push(empty()?),
+            _ => self.fields.push(parse_field(field)?),
         }
         Ok(())
     }
@@ -162,6 +178,15 @@ impl Command {
         }
     }
 
+    /// A field that curl sends by itself, unless the command has it or does not want it.
+    fn default_field(&mut self, field: &str) {
+        let name = |field: &str| field.split(':').next().unwrap_or_default().to_ascii_lowercase();
+        let known = self.fields.iter().chain(&self.without).any(|known| name(known) == name(field));
+        if !known {
+            self.fields.push(field.to_string());
+        }
+    }
+
     fn request(mut self, server: Option<&Url>) -> Result<Request, String> {
         let mut url = self.url.take().ok_or("it has no URL")?;
         // As curl takes it: a host alone is one of http.
@@ -174,15 +199,10 @@ impl Command {
         {
             url = format!("{url}{}{data}", if url.contains('?') { '&' } else { '?' });
         }
-        let has = |fields: &[String], name: &str| {
-            fields.iter().any(|f| f.split(':').next().is_some_and(|f| f.eq_ignore_ascii_case(name)))
-        };
-        if body.is_some() && self.data_is_form && !has(&self.fields, "content-type") {
-            self.fields.push("Content-Type: application/x-www-form-urlencoded".to_string());
+        if body.is_some() && self.data_is_form {
+            self.default_field("Content-Type: application/x-www-form-urlencoded");
         }
-        if !has(&self.fields, "accept") {
-            self.fields.push("Accept: */*".to_string());
-        }
+        self.default_field("Accept: */*");
         let method: Method = match self.method {
             Some(method) => method.parse()?,
             None if self.head => "HEAD".parse()?,
@@ -242,8 +262,10 @@ mod tests {
         let fields = format!(
             "User-Agent: me\r\nReferer: http://r/\r\nCookie: a=b\r\nAuthorization: Basic dTpw\r\n{any}"
         );
-        let text = "curl -s -A me -e http://r/ -b a=b -u u:p http://a";
+        let text = "curl -sSk -A me -e http://r/ -b a=b -u u:p http://a";
         assert_eq!(sent(text), head("GET", "/", &fields));
+        let text = "curl http://a -H 'accept:' -H 'x-empty;' -H 'cookie: a=b; c=d'";
+        assert_eq!(sent(text), head("GET", "/", "x-empty:\r\ncookie: a=b; c=d\r\n"));
     }
 
     #[test]
@@ -256,6 +278,8 @@ mod tests {
             ("curl http://a http://b", "second URL"),
             ("curl http://a -F x=y", "-F is not supported"),
             ("curl http://a -o file", "-o is not supported"),
+            ("curl http://a -so file", "-so is not supported"),
+            ("curl http://a -H 'a b;'", "no header field"),
             ("curl -L http://a", "redirects"),
             ("curl -b jar http://a", "file of cookies"),
             ("curl -d @file http://a", "--body @FILE"),

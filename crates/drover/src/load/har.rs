@@ -42,8 +42,23 @@ struct Field {
 
 #[derive(Deserialize)]
 struct PostData {
+    text: Option<String>,
+    /// The fields of a form.
     #[serde(default)]
-    text: String,
+    params: Vec<serde::de::IgnoredAny>,
+}
+
+impl PostData {
+    fn body(self) -> Result<String, String> {
+        match self.text {
+            None if !self.params.is_empty() => {
+                Err("its form is recorded as a list of fields and not \
+                 as a text: record it with another browser, or send it with --body"
+                    .to_string())
+            }
+            text => Ok(text.unwrap_or_default()),
+        }
+    }
 }
 
 /// Fields of one hop and not of the request (RFC 9110 section 7.6.1), and those written anew.
@@ -65,6 +80,8 @@ const OF_THE_HOP: [&str; 10] = [
 /// # Errors
 /// One line that names the faulty request.
 pub fn parse(text: &[u8], server: Option<&Url>) -> Result<Vec<Request>, String> {
+    // Some begin with a byte order mark.
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let archive: Archive = serde_json::from_slice(text)
         .map_err(|error| format!("it is no HAR ({error}): export it from the browser"))?;
     let requests: Result<Vec<Request>, String> = (1..)
@@ -97,7 +114,7 @@ fn request(recorded: Recorded, server: Option<&Url>) -> Result<Request, String> 
     let content = Content {
         method: recorded.method.parse()?,
         fields,
-        body: recorded.post_data.map_or_else(String::new, |data| data.text).into_bytes(),
+        body: recorded.post_data.map_or(Ok(String::new()), PostData::body)?.into_bytes(),
     };
     let url = urls::at(&recorded.url, server).map_err(tls_remedy)?;
     Ok(Request { url, content: Arc::new(content) })
@@ -137,6 +154,16 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_order_mark_and_an_empty_body_are_no_trouble() {
+        let text = r#"{"log": {"entries": [{"request": {"method": "POST", "url": "http://a/",
+            "postData": {"text": null}}}]}}"#;
+        let [request] = &parse(format!("\u{feff}{text}").as_bytes(), None).unwrap()[..] else {
+            panic!("it holds one")
+        };
+        assert!(request.content.body.is_empty());
+    }
+
+    #[test]
     fn faults_name_their_request() {
         let error = sent(None).unwrap_err();
         assert!(error.contains("request 1") && error.contains("--target"), "{error}");
@@ -145,5 +172,8 @@ mod tests {
         assert!(of(r#"{"log": {"entries": []}}"#).contains("no request"));
         let bad = r#"{"log": {"entries": [{"request": {"method": "G T", "url": "http://a/"}}]}}"#;
         assert!(of(bad).contains("request 1: 'G T'"), "{}", of(bad));
+        let form = r#"{"log": {"entries": [{"request": {"method": "POST", "url": "http://a/",
+            "postData": {"mimeType": "x", "params": [{"name": "a", "value": "b"}]}}}]}}"#;
+        assert!(of(form).contains("request 1: its form"), "{}", of(form));
     }
 }
