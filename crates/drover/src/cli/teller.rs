@@ -66,6 +66,9 @@ impl Teller {
 
 fn create(flag: &str, file: Option<&Path>) -> Result<Option<BufWriter<File>>, UsageError> {
     let Some(file) = file else { return Ok(None) };
+    if file == Path::new("-") {
+        return Err(UsageError::new(format!("{flag} -: give a file, or /dev/stdout")));
+    }
     let created = File::create(file)
         .map_err(|error| UsageError::new(format!("{flag} {}: {error}", file.display())))?;
     Ok(Some(BufWriter::new(created)))

@@ -21,6 +21,9 @@ fn mistakes_name_the_flag_and_the_remedy() {
     refused(&["load", "https://127.0.0.1/"], &["TLS", "http://"]);
     refused(&["load", "127.0.0.1:80"], &["http://127.0.0.1:8080/path"]);
     refused(&["load", URL, "--rate", "0"], &["--rate", "above 0"]);
+    refused(&["load", URL, "--rate", "1e300"], &["--rate", "not be above"]);
+    refused(&["load", URL, "--csv", "-"], &["--csv -", "/dev/stdout"]);
+    refused(&["load", URL, "--hdr", "-"], &["--hdr -", "/dev/stdout"]);
     refused(&["load", URL, "--rate", "9..x"], &["--rate", "100..1000"]);
     refused(&["load", URL, "--rate", "9..90", "-n", "5"], &["--rate 9..90", "--duration"]);
     refused(&["load", URL, "--rate", "9", "--connection-rate", "9"], &["--connection-rate"]);

@@ -32,6 +32,9 @@ pub enum Rate {
     },
 }
 
+/// Starts per second that are more than any machine makes.
+const HIGHEST: f64 = 10_000_000.0;
+
 /// How many starts a rate asks for up to any moment, and the reverse: its integral and the inverse
 /// of that. Times are in seconds from the beginning of the window.
 pub(super) trait Profile {
@@ -119,9 +122,14 @@ impl Rate {
             Rate::Sine { mean, amplitude, .. } if amplitude > mean => {
                 return Err(format!("a sine of {mean}~{amplitude} would fall below 0"));
             }
-            Rate::Sine { mean, .. } => *mean,
+            Rate::Sine { mean, amplitude, .. } => mean + amplitude,
         };
-        if highest > 0.0 { Ok(()) } else { Err("a rate must be above 0".to_string()) }
+        match highest {
+            // All that is due and not sent is remembered.
+            highest if highest > HIGHEST => Err(format!("a rate must not be above {HIGHEST}")),
+            highest if highest > 0.0 => Ok(()),
+            _ => Err("a rate must be above 0".to_string()),
+        }
     }
 }
 
@@ -341,6 +349,9 @@ mod tests {
             ("0,0", "above 0"),
             ("0~0", "above 0"),
             ("5~6", "below 0"),
+            ("1e300", "not be above 10000000"),
+            ("0..10000001", "not be above 10000000"),
+            ("9999999~2", "not be above 10000000"),
             ("5~2/0", "longer than 0"),
             ("5~2/3", "10s"),
         ] {
