@@ -39,12 +39,12 @@ impl Progress {
         let (goal, length, template) = match (duration, requests) {
             (Some(duration), _) => {
                 let millis = duration.as_millis() as u64;
-                (Goal::Time(duration), Some(millis), "{bar:20} {percent:>3} %  {msg}")
+                (Goal::Time(duration), Some(millis), "{bar:20} {percent:>3} %  {wide_msg}")
             }
             (None, Some(requests)) => {
-                (Goal::Replies(requests), Some(requests), "{bar:20} {percent:>3} %  {msg}")
+                (Goal::Replies(requests), Some(requests), "{bar:20} {percent:>3} %  {wide_msg}")
             }
-            (None, None) => (Goal::None, None, "{spinner} {elapsed}  {msg}"),
+            (None, None) => (Goal::None, None, "{spinner} {elapsed}  {wide_msg}"),
         };
         let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
         bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
