@@ -420,9 +420,11 @@ impl<'n> Worker<'n> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use mech::net::{Executor, NetOptions};
+    use proptest::prelude::*;
 
     use super::*;
     use crate::load::client;
@@ -433,7 +435,11 @@ mod tests {
     use crate::load::sources::SourceList;
 
     fn plan() -> Plan {
-        Plan::new(Options {
+        Plan::new(options()).unwrap()
+    }
+
+    fn options() -> Options {
+        Options {
             asked: vec![Request {
                 url: "http://127.0.0.1:9/".parse().unwrap(),
                 content: Default::default(),
@@ -464,8 +470,7 @@ mod tests {
             process: None,
             mechanism: mech::dispatch::auto().unwrap(),
             seed: 1,
-        })
-        .unwrap()
+        }
     }
 
     /// Tens of thousands of connections are held by one process.
@@ -536,5 +541,84 @@ mod tests {
         worker.hand_out_due(net.now(), net.now());
         assert!(worker.take(0, || unreachable!()).is_none());
         assert!(worker.take(1, || unreachable!()).is_some());
+    }
+
+    /// What may happen to one of three connections, or to the schedule.
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        /// Another request comes due.
+        Due,
+        /// A connection asks for a ticket, and offers itself if there is none.
+        Ask(u32),
+        /// It is closed while it waits, and asks again.
+        Close(u32),
+        /// The reply to its ticket has come, if it has one.
+        Reply(u32),
+        /// It could not be opened for its ticket.
+        Fail(u32),
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let seat = 0..3u32;
+        proptest::collection::vec(
+            prop_oneof![
+                Just(Event::Due),
+                seat.clone().prop_map(Event::Ask),
+                seat.clone().prop_map(Event::Close),
+                seat.clone().prop_map(Event::Reply),
+                seat.prop_map(Event::Fail),
+            ],
+            0..200,
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever happens, each due request is given out once, or waits.
+        #[test]
+        fn no_ticket_is_lost_or_given_twice(events in events()) {
+            let plan = Plan::new(Options { connections: 3, requests: Some(1000), ..options() });
+            let plan = plan.unwrap();
+            let net = Net::open(&NetOptions::new(plan.mechanism)).unwrap();
+            let worker = Worker::new(&net, &plan, Share { worker: 0, workers: 1 });
+            worker.begin(net.now());
+            let never = || unreachable!("the clock is asked in a closed loop only");
+            let (mut due, mut taken, mut held) = (0, Vec::new(), [None; 3]);
+            for event in events {
+                match event {
+                    Event::Due => {
+                        let at = worker.start.get() + Duration::from_micros(due);
+                        prop_assert!(worker.hand_out_due(at, at));
+                        due += 1;
+                    }
+                    Event::Ask(seat) | Event::Close(seat) if held[seat as usize].is_none() => {
+                        held[seat as usize] = worker.take(seat, never);
+                        match held[seat as usize] {
+                            Some(ticket) => taken.push(ticket.due.unwrap()),
+                            None if matches!(event, Event::Close(_)) => worker.withdraw(seat),
+                            None => worker.offer(seat),
+                        }
+                    }
+                    Event::Reply(seat) if held[seat as usize].take().is_some() => worker.settle(),
+                    Event::Fail(seat) => {
+                        held[seat as usize].take().into_iter().for_each(|t| worker.give_back(t));
+                    }
+                    _ => {}
+                }
+                let given = worker.seats.borrow();
+                let given = given.iter().filter(|seat| matches!(seat.0, Seat::Given(_))).count();
+                let waiting = worker.backlog.borrow().len();
+                prop_assert_eq!(taken.len() + given + waiting, due as usize);
+                let at_work = held.iter().flatten().count() + given;
+                prop_assert_eq!(worker.busy.get() as usize, at_work);
+                // No request waits while a connection is free.
+                let free = worker.seats.borrow().iter().any(|seat| matches!(seat.0, Seat::Free));
+                prop_assert!(waiting == 0 || !free);
+            }
+            prop_assert_eq!(worker.account.borrow().scheduled, due);
+            let distinct: BTreeSet<Instant> = taken.iter().copied().collect();
+            prop_assert_eq!(distinct.len(), taken.len());
+        }
     }
 }

@@ -125,3 +125,27 @@ fn an_interruption_loses_nothing_that_was_counted() {
         }
     });
 }
+
+/// Over a ring a request may be on its way, and its completion not yet seen.
+#[test]
+fn every_mechanism_counts_all_that_was_sent_before_an_interruption() {
+    let faults = &FAULTS[..FAULTS.len() - 1];
+    let run = |mechanism: &str| {
+        let server = faulty(faults, 9);
+        let url = server.url();
+        let running =
+            Running::start(&strict(&url, &["-c", "8", "-d", "1h", "--dispatch", mechanism]));
+        server.wait_for_requests(100);
+        running.signal(Signal::INT);
+        let run = running.finish();
+        let (log, connections) = server.log();
+        let happened = Account::of_log(&log, connections, |number| drawn(faults, 9, number));
+        Account::of_run(&run).is_part_of(&happened, run.number("/in_flight"));
+    };
+    for mechanism in mech::dispatch::ALL {
+        match mechanism.probe() {
+            Ok(()) => run(mechanism.name),
+            Err(reason) => println!("skip {}: {reason}", mechanism.name),
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! Shapes of load beside requests on standing connections: connections at a rate, sessions, bursts,
 //! pipelines.
 
+use std::net::{TcpListener, TcpStream};
+
 use crate::run::load;
 use crate::server::{Action, Server, reply};
 
@@ -85,6 +87,34 @@ fn a_session_that_the_server_ends_leaves_its_calls_unsent() {
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     assert_eq!((run.number("/requests"), run.number("/unsent")), (20, 30));
     assert_eq!(run.number("/connections/closed_by_peer"), 5);
+}
+
+/// Each of the sessions gets no answer to its first call, and makes no other.
+#[test]
+fn a_session_that_times_out_leaves_its_calls_unsent() {
+    let server = Server::always(Action::Ignore);
+    let arguments = ["--connection-rate", "200", "--calls-per-connection", "3", "-n", "30"];
+    let run = load(&[&[&server.url()[..], "--timeout", "200ms"], &arguments[..]].concat());
+    assert_eq!((run.number("/requests"), run.number("/unsent")), (10, 20), "{}", run.json);
+    assert_eq!((run.number("/errors/client_timeout"), run.errors()), (10, 10));
+    let (log, connections) = server.log();
+    assert_eq!((log.len(), connections), (10, 10));
+}
+
+/// Nobody accepts, and the queue of one is full (listen(2)): no call of any session can be made.
+#[test]
+fn sessions_that_cannot_connect_in_time_leave_their_calls_unsent() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let _queued = TcpStream::connect(address).unwrap();
+    let url = format!("http://{address}/");
+    let arguments = ["--connection-rate", "200", "--calls-per-connection", "3", "-n", "31"];
+    let run = load(&[&[&url[..], "--timeout", "200ms"], &arguments[..]].concat());
+    assert_eq!((run.status, run.number("/requests"), run.number("/unsent")), (Some(1), 0, 31));
+    // Ten of three calls, and one of one.
+    assert_eq!((run.number("/errors/connect_timeout"), run.errors()), (11, 11), "{}", run.json);
+    assert_eq!(run.number("/connections/failed"), 11);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! run, also when it or one of them is interrupted or dies, and results that are joined.
 
 use std::fs;
+use std::process::Stdio;
 use std::time::Duration;
 
 use base64::Engine;
@@ -159,7 +160,7 @@ fn joined_results_are_the_sum_of_what_happened() {
     let generators = runs.into_iter().enumerate().map(|(number, more)| {
         let file = file(number).display().to_string();
         let mut command = drover(&["load", "--json", &file]);
-        command.args(strict(&url, more)).spawn().unwrap()
+        command.args(strict(&url, more)).stdout(Stdio::null()).spawn().unwrap()
     });
     for mut generator in generators.collect::<Vec<_>>() {
         generator.wait().unwrap();
