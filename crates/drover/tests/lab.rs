@@ -151,6 +151,62 @@ published = [{ mechanism = "threads", file_bytes = 20000, value = 15 }]
 }
 
 #[test]
+fn files_in_memory_are_served_without_a_modelled_disk() {
+    // Beside the program: a disk, where the folder for temporary files may be memory.
+    let folder = tempfile::tempdir_in(Path::new(DROVER).parent().unwrap()).unwrap();
+    let experiment = r#"
+id = "warm"
+title = "Warm files"
+source = "nobody"
+question = "Does it work?"
+method = "By trying."
+compares = "files"
+mechanisms = ["sendfile", "threads", "mmap"]
+[workload]
+[presets.quick]
+connections = [4]
+file_bytes = [4096, 200000]
+pool_mb = 1
+disk = "cached"
+window_s = 0.1
+fetches = [{ file_bytes = 200000, count = 10 }]
+mechanisms = ["sendfile", "threads"]
+repeats = 3
+budget_s = 60
+[[figures]]
+id = "Table 1"
+title = "What a second of CPU time sends"
+metric = "per-cpu-second"
+[[claims]]
+id = "a"
+text = "Threads are no miracle."
+source = "§1"
+metric = "throughput"
+mechanisms = ["threads"]
+judge = { kind = "at-most", times = 1000, baseline = ["sendfile"], file_bytes = 200000 }
+"#;
+    fs::write(folder.path().join("warm.toml"), experiment).unwrap();
+    let output = output(folder.path(), &["run", "warm.toml"]);
+    if text(&output.stderr).contains("cannot take") {
+        return println!("skipped: {}", text(&output.stderr));
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results = results(folder.path(), "warm");
+    assert_conforms(&results, SCHEMA);
+    let runs = results["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2 * 2 * 3);
+    for run in runs {
+        assert_eq!(run["sample"]["disk"], Value::Null, "{run}");
+        let replies = run["sample"]["load"]["replies"].as_u64().unwrap();
+        match run["point"]["file_bytes"].as_u64() {
+            Some(200_000) => assert_eq!(replies, 10, "{run}"),
+            _ => assert!(replies > 0, "{run}"),
+        }
+    }
+    assert!(text(&output.stdout).contains("threads        holds"), "{}", text(&output.stdout));
+}
+
+#[test]
 fn a_tiny_experiment_runs_from_end_to_end() {
     let folder = tempfile::tempdir().unwrap();
     let file = experiment(folder.path(), &own_server());

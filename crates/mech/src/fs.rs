@@ -204,6 +204,11 @@ pub fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<u
     Ok(pages[0])
 }
 
+/// The bytes of a page of the page cache.
+pub fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}
+
 /// Opens a file for reads past the page cache (`O_DIRECT`): buffers, offsets and lengths have to be
 /// multiples of the disk's blocks, 4096 bytes at most.
 ///

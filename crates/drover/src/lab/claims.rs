@@ -1,5 +1,7 @@
 //! Judging a published claim by the interval of its effect.
 
+use std::num::NonZeroU64;
+
 use super::experiment::{Claim, Judge};
 use super::metric::Metric;
 use super::results::{Ask, Point, Results};
@@ -128,6 +130,12 @@ pub fn criterion(judge: &Judge, results: &Results) -> String {
             baseline.join(", "),
             number(times.0)
         ),
+        Judge::AtMost { times, baseline, .. } => format!(
+            "Effect: value ÷ that of the best of {}, mean over connections. Holds if the interval \
+             lies below {}.",
+            baseline.join(", "),
+            number(times.0)
+        ),
     }
 }
 
@@ -173,14 +181,10 @@ impl Judging<'_> {
                 vec![effect(place, found)]
             }
             Judge::AtLeast { times, baseline, file_bytes } => {
-                let ask = Ask::FileBytes(file_bytes.get());
-                if !self.results.asks().contains(&ask) {
-                    return Vec::new();
-                }
-                let found = self.times_the_best(baseline, ask);
-                let judged =
-                    found.map(|found| (found, verdict_within(&found, times.0, f64::INFINITY)));
-                vec![effect(ask.in_words(), judged)]
+                self.beside_the_best(baseline, *file_bytes, times.0, f64::INFINITY)
+            }
+            Judge::AtMost { times, baseline, file_bytes } => {
+                self.beside_the_best(baseline, *file_bytes, 0.0, times.0)
             }
         }
     }
@@ -230,6 +234,23 @@ impl Judging<'_> {
 
     fn values_of(&self, name: &str, metric: Metric, connections: u32, ask: Ask) -> Vec<f64> {
         self.results.values(metric, &Point { mechanism: name.to_string(), connections, ask })
+    }
+
+    /// The only effect of a claim that compares servers of files of one size, if that was measured.
+    fn beside_the_best(
+        &self,
+        baseline: &[String],
+        file_bytes: NonZeroU64,
+        from: f64,
+        to: f64,
+    ) -> Vec<Effect> {
+        let ask = Ask::FileBytes(file_bytes.get());
+        if !self.results.asks().contains(&ask) {
+            return Vec::new();
+        }
+        let found = self.times_the_best(baseline, ask);
+        let judged = found.map(|found| (found, verdict_within(&found, from, to)));
+        vec![effect(ask.in_words(), judged)]
     }
 
     /// The metric over that of the best of `baseline`, mean over connections.
@@ -442,8 +463,18 @@ mod tests {
 
     /// Judges that `poll` serves at least 2.4 times what `epoll` and `mine` do, by their throughputs.
     fn times_the_best(size: u64, throughput: impl Fn(&str, u32) -> f64) -> Vec<Judgement> {
-        let judge = "{ kind = \"at-least\", times = 2.4, baseline = [\"epoll\", \"mine\"], \
-                     file_bytes = 4096 }";
+        times_the_best_by("at-least", size, throughput)
+    }
+
+    fn times_the_best_by(
+        kind: &str,
+        size: u64,
+        throughput: impl Fn(&str, u32) -> f64,
+    ) -> Vec<Judgement> {
+        let judge = &format!(
+            "{{ kind = \"{kind}\", times = 2.4, baseline = [\"epoll\", \"mine\"], \
+             file_bytes = 4096 }}"
+        );
         let text = include_str!("test-experiment.toml")
             .replace("reply_bytes = 92", "")
             .replace("rates = [100, 200]", &format!("file_bytes = [{size}]"))
@@ -470,6 +501,19 @@ mod tests {
         let judgement = &times_the_best(4096, of(100.0))[0];
         assert!((judgement.effects[0].estimate.unwrap().value - 2.5).abs() < 0.1);
         assert_eq!(judgement.compared[0].measured.unwrap().value, 250.0);
+    }
+
+    #[test]
+    fn at_most_is_at_least_from_the_other_side() {
+        let verdict = |mine: f64| {
+            let measured = move |name: &str, round| match name {
+                "poll" => 100.0 * jitter(round),
+                _ => mine * jitter(round),
+            };
+            times_the_best_by("at-most", 4096, measured)[0].verdict
+        };
+        assert_eq!(verdict(50.0), Verdict::Holds);
+        assert_eq!(verdict(30.0), Verdict::DoesNotHold);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::error::UsageError;
 const BUILT_IN: &[&str] = &[
     include_str!("../../../../experiments/dispatch-overhead.toml"),
     include_str!("../../../../experiments/raw-file-io.toml"),
+    include_str!("../../../../experiments/buffered-file-io.toml"),
 ];
 
 /// What [`Experiment::file`] says of those.
@@ -104,8 +105,7 @@ pub struct Preset {
     pub connections: Levels<NonZeroU32>,
     /// Levels of the total request rate, as published.
     pub rates: Option<Levels<Positive>>,
-    /// In place of rates: sizes of files that are not in memory. Every connection asks for its next
-    /// one when it has one.
+    /// In place of rates: sizes of files. Every connection asks for its next one when it has one.
     pub file_bytes: Option<Levels<NonZeroU64>>,
     /// How many megabytes of files there are of each size.
     #[serde(default = "hundred")]
@@ -121,10 +121,26 @@ pub struct Preset {
     pub rate_scale: Positive,
     /// The length of each measured window, in seconds.
     pub window_s: Positive,
+    /// For files of these sizes, how many of them end the window, and no time: what is under way at
+    /// the end of a window is not counted, which would matter when files are large.
+    #[serde(default)]
+    pub fetches: Vec<Fetches>,
+    /// Only these of the experiment's mechanisms; without it, all of them.
+    pub mechanisms: Option<Vec<String>>,
     /// How often each point is run.
     pub repeats: u32,
     /// No round is begun that would not end within this time, in seconds.
     pub budget_s: Positive,
+}
+
+/// How many files of one size are fetched in a window.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fetches {
+    /// The size.
+    pub file_bytes: NonZeroU64,
+    /// How many.
+    pub count: NonZeroU32,
 }
 
 /// The disk that an experiment's files are on.
@@ -136,6 +152,8 @@ pub enum Disk {
     Model,
     /// The real one if it can show a gain, else the modelled one.
     Real,
+    /// None is needed: before each window every page is in the page cache.
+    Cached,
 }
 
 /// A chart: one panel for each level of the factor that is not `x`, one line for each mechanism.
@@ -223,6 +241,15 @@ pub enum Judge {
     },
     /// It is at least so many times that of others.
     AtLeast {
+        /// How many times.
+        times: Positive,
+        /// The others: the best of them counts.
+        baseline: Vec<String>,
+        /// For files of this size.
+        file_bytes: NonZeroU64,
+    },
+    /// It is at most so many times that of others.
+    AtMost {
         /// How many times.
         times: Positive,
         /// The others: the best of them counts.
@@ -362,6 +389,10 @@ impl Experiment {
                 }
             }
         }
+        let chosen = self.presets.values().filter_map(|preset| preset.mechanisms.as_ref());
+        if let Some(name) = chosen.flatten().find(|name| !self.mechanisms.contains(name)) {
+            return Some((None, format!("a preset names '{name}': add it to `mechanisms`")));
+        }
         if self.mechanisms.is_empty() || self.presets.is_empty() {
             return Some((None, "name at least one mechanism and one preset".to_string()));
         }
@@ -398,13 +429,19 @@ impl Preset {
         let sizes = self.file_bytes.iter().flat_map(|levels| &levels.0);
         rates.chain(sizes.map(|bytes| Ask::FileBytes(bytes.get()))).collect()
     }
+
+    /// How many fetches end a window; `None`: time does.
+    pub fn fetches(&self, ask: Ask) -> Option<u32> {
+        let found = self.fetches.iter().find(|f| Ask::FileBytes(f.file_bytes.get()) == ask)?;
+        Some(found.count.get())
+    }
 }
 
 impl Claim {
     /// The mechanisms that others are compared with.
     fn baseline(&self) -> &[String] {
         match &self.judge {
-            Judge::AtLeast { baseline, .. } => baseline,
+            Judge::AtLeast { baseline, .. } | Judge::AtMost { baseline, .. } => baseline,
             _ => &[],
         }
     }

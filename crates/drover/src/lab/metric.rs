@@ -25,13 +25,15 @@ pub enum Metric {
     Throughput,
     /// The server's CPU time per megabyte of such bodies.
     CpuPerMegabyte,
+    /// Bytes of such bodies per second of the server's CPU time.
+    PerCpuSecond,
     /// How busy the modelled disk was in the measured window, the mean over its spindles.
     DiskPercent,
 }
 
 impl Metric {
     /// Every metric, in the order of the table of points.
-    pub const ALL: [Metric; 9] = [
+    pub const ALL: [Metric; 10] = [
         Metric::ReplyRate,
         Metric::CpuPercent,
         Metric::CpuPerReply,
@@ -40,6 +42,7 @@ impl Metric {
         Metric::LatencyP99,
         Metric::Throughput,
         Metric::CpuPerMegabyte,
+        Metric::PerCpuSecond,
         Metric::DiskPercent,
     ];
 
@@ -54,6 +57,7 @@ impl Metric {
             Metric::LatencyP99 => "99 % response time",
             Metric::Throughput => "Throughput",
             Metric::CpuPerMegabyte => "CPU per megabyte",
+            Metric::PerCpuSecond => "Bytes per CPU time",
             Metric::DiskPercent => "Disk use",
         }
     }
@@ -65,6 +69,7 @@ impl Metric {
             Metric::CpuPercent | Metric::DiskPercent => "%",
             Metric::CpuPerReply => "µs",
             Metric::Throughput => "MB/s",
+            Metric::PerCpuSecond => "MB per CPU second",
             Metric::CpuPerMegabyte => "ms",
             Metric::LatencyMean | Metric::LatencyMedian | Metric::LatencyP99 => "ms",
         }
@@ -88,6 +93,10 @@ impl Metric {
             Metric::CpuPerMegabyte => {
                 let rate = megabytes_per_second(sample).filter(|rate| *rate > 0.0)?;
                 Some(1e3 * sample.server_cpu_s / sample.window_s / rate)
+            }
+            Metric::PerCpuSecond => {
+                let megabytes = megabytes_per_second(sample)? * sample.window_s;
+                (sample.server_cpu_s > 0.0).then(|| megabytes / sample.server_cpu_s)
             }
             Metric::DiskPercent => sample.disk.as_ref()?.get("utilisation_percent")?.as_f64(),
         }
@@ -119,7 +128,7 @@ mod tests {
         };
         let values = Metric::ALL.map(|metric| metric.of(&sample));
         let mut expected = [Some(500.0), Some(5.0), Some(100.0), Some(0.25), Some(0.5)].to_vec();
-        expected.extend([None, Some(2.0), Some(25.0), Some(99.0)]);
+        expected.extend([None, Some(2.0), Some(25.0), Some(40.0), Some(99.0)]);
         assert_eq!(values.as_slice(), expected);
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::experiment::Experiment;
+use super::experiment::{Experiment, Preset};
 use super::results::{Ask, Measured, Point, Skipped};
 use crate::error::UsageError;
 
@@ -78,7 +78,8 @@ impl Plan {
         obstacle: Option<String>,
     ) -> Result<Plan, UsageError> {
         let preset = experiment.preset(preset)?;
-        let (mut mechanisms, mut skipped) = choose_mechanisms(experiment, overrides, available)?;
+        let (mut mechanisms, mut skipped) =
+            choose_mechanisms(experiment, preset, overrides, available)?;
         if let Some(reason) = obstacle {
             mechanisms.clear();
             skipped.push(Skipped { name: format!("{} (all of it)", experiment.title), reason });
@@ -131,10 +132,12 @@ impl Plan {
 /// The mechanisms to measure, and those that cannot be.
 fn choose_mechanisms(
     experiment: &Experiment,
+    preset: &Preset,
     overrides: &Overrides,
     available: impl Fn(&str) -> Availability,
 ) -> Result<(Vec<Measured>, Vec<Skipped>), UsageError> {
-    let wanted = overrides.mechanisms.as_ref().unwrap_or(&experiment.mechanisms);
+    let published = preset.mechanisms.as_ref().unwrap_or(&experiment.mechanisms);
+    let wanted = overrides.mechanisms.as_ref().unwrap_or(published);
     let (mut mechanisms, mut skipped) = (Vec::new(), Vec::new());
     for name in wanted {
         let found = match experiment.servers.contains_key(name) {

@@ -1,5 +1,5 @@
-//! Pools of files to be served: random bytes, written once and used by every run, made cold on
-//! demand.
+//! Pools of files to be served: random bytes, written once and used by every run, made cold or warm
+//! on demand.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -85,6 +85,34 @@ impl Pool {
         Ok(())
     }
 
+    /// Reads every file that is not wholly in the page cache, so that it is.
+    ///
+    /// # Errors
+    /// When a page is missing afterwards, or the kernel cannot say whether one is: what would be
+    /// measured then is the disk.
+    pub fn make_warm(&self) -> anyhow::Result<()> {
+        let all = self.bytes.div_ceil(mech::fs::page_size());
+        for file in 0..self.files {
+            let path = self.path(file);
+            let context = || format!("cannot take {} into the page cache", path.display());
+            let mut opened = File::open(&path).with_context(context)?;
+            let pages = |opened: &File| {
+                mech::fs::cached_pages(opened.as_fd(), 0, self.bytes).with_context(context)
+            };
+            if pages(&opened)? < all {
+                io::copy(&mut opened, &mut io::sink()).with_context(context)?;
+            }
+            let missing = all.saturating_sub(pages(&opened)?);
+            if missing > 0 {
+                bail!(
+                    "{} lacks {missing} pages in the page cache: is memory scarce?",
+                    path.display()
+                );
+            }
+        }
+        Ok(())
+    }
+
     fn path(&self, file: u32) -> PathBuf {
         self.folder.join(name(file))
     }
@@ -144,6 +172,25 @@ mod tests {
         assert_eq!(Pool::make(folder.path(), 3, 5000).unwrap(), pool);
         assert_eq!(fs::metadata(pool.path(0)).unwrap().ino(), before);
         assert_eq!(read(1).len(), 5000);
+    }
+
+    #[test]
+    #[expect(clippy::print_stdout, reason = "a skip is printed with its cause")]
+    fn a_pool_is_made_cold_and_warm() {
+        // Beside the program: a disk, where the folder for temporary files may be memory.
+        let program = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let pool = Pool::make(folder.path(), 2, 10_000).unwrap();
+        let pages = || {
+            let file = File::open(pool.path(1)).unwrap();
+            mech::fs::cached_pages(file.as_fd(), 0, 10_000).unwrap()
+        };
+        if let Err(error) = pool.make_cold() {
+            return println!("skipped: {error:#}");
+        }
+        assert_eq!(pages(), 0);
+        pool.make_warm().unwrap();
+        assert_eq!(pages(), 10_000_u64.div_ceil(mech::fs::page_size()));
     }
 
     #[test]

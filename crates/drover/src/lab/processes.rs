@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::child::Supervised;
-use super::experiment::{Compared, Experiment, ServerCommand};
+use super::experiment::{Compared, Experiment, Preset, ServerCommand};
 use super::results::{Ask, Point, Sample};
 use super::runner::{Executor, Failure};
 use super::store::{Opened, Store};
@@ -35,6 +35,9 @@ const TIMEOUT_OF_FILES: &str = "40s";
 
 /// The slowest rate at which opening connections is waited for, per second.
 const SLOWEST_CONNECTS: f64 = 500.0;
+
+/// The slowest rate at which files are waited for, in bytes per second.
+const SLOWEST_BYTES: f64 = 1e6;
 
 /// The processors that server and load run on; empty lists mean anywhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,6 +71,7 @@ impl Placement {
 #[derive(Debug)]
 pub struct Processes<'a> {
     experiment: &'a Experiment,
+    preset: &'a Preset,
     store: Option<Store>,
     program: PathBuf,
     placement: Placement,
@@ -77,19 +81,22 @@ pub struct Processes<'a> {
 }
 
 impl<'a> Processes<'a> {
-    /// Runs points of `experiment`, whose files are in `store`, with this very program, keeping the
-    /// load generator's files in `folder` for a moment, until `interrupted` is set.
+    /// Runs points of `experiment` at the scale of `preset`, whose files are in `store`, with this very
+    /// program, keeping the load generator's files in `folder` for a moment, until `interrupted` is
+    /// set.
     ///
     /// # Errors
     /// When the path of this program, or the processors it may use, cannot be found out.
     pub fn new(
         experiment: &'a Experiment,
+        preset: &'a Preset,
         store: Option<Store>,
         folder: &Path,
         interrupted: &'a AtomicBool,
     ) -> io::Result<Processes<'a>> {
         Ok(Processes {
             experiment,
+            preset,
             store,
             program: std::env::current_exe()?,
             placement: Placement::choose()?,
@@ -194,7 +201,10 @@ impl<'a> Processes<'a> {
             command.args(["--rate", &rate.to_string()]);
         }
         command.args(["--connections", &point.connections.to_string()]);
-        command.args(["--duration", &format!("{}ms", window.as_millis())]);
+        match self.preset.fetches(point.ask) {
+            Some(count) => command.args(["--requests", &count.to_string()]),
+            None => command.args(["--duration", &format!("{}ms", window.as_millis())]),
+        };
         command.args(["--seed", &seed.to_string()]);
         command.arg("--json").arg(self.load_file());
         command
@@ -207,6 +217,16 @@ impl<'a> Processes<'a> {
         };
         // Beside the load generator: the disk is no part of the server.
         store.open(bytes, &self.program, &self.placement.load, self.interrupted).map(Some)
+    }
+
+    /// How long a window may take.
+    fn longest_window(&self, point: &Point, window: Duration) -> Duration {
+        match (self.preset.fetches(point.ask), point.ask) {
+            (Some(count), Ask::FileBytes(bytes)) => {
+                PATIENCE + Duration::from_secs_f64(f64::from(count) * bytes as f64 / SLOWEST_BYTES)
+            }
+            _ => PATIENCE + window,
+        }
     }
 
     fn load_file(&self) -> PathBuf {
@@ -236,7 +256,7 @@ impl Executor for Processes<'_> {
         files.as_mut().map_or(Ok(None), Opened::report)?;
         let (cpu_before, wait_before) = (server.cpu_time()?, server.wait_time());
         load.go_on()?;
-        load.expect_line("'measured'", PATIENCE + window, is("measured"))?;
+        load.expect_line("'measured'", self.longest_window(point, window), is("measured"))?;
         let (cpu_after, wait_after) = (server.cpu_time()?, server.wait_time());
         let disk = files.as_mut().map_or(Ok(None), Opened::report)?;
         load.go_on()?;

@@ -9,7 +9,7 @@ use anyhow::Context;
 use mech::dispatch::{self, Features};
 use mech::fileio;
 
-use super::experiment::{Compared, Experiment};
+use super::experiment::{Compared, Disk, Experiment};
 use super::plan::{Availability, Overrides, Plan};
 use super::processes::Processes;
 use super::progress::Progress;
@@ -85,7 +85,7 @@ impl Session {
         let preset = experiment.preset(&self.preset)?;
         let notes = &mut results.notes;
         let store = Store::prepare(experiment, preset, &asks, &self.pools, folder, notes)?;
-        let mut processes = Processes::new(experiment, store, folder, interrupted)
+        let mut processes = Processes::new(experiment, preset, store, folder, interrupted)
             .context("cannot place the server and the load generator")?;
         if !processes.is_separated() {
             results.notes.push(
@@ -105,9 +105,10 @@ impl Session {
 
     /// What keeps all of an experiment from being run here.
     fn obstacle(&self, experiment: &Experiment) -> Result<Option<String>, UsageError> {
+        let preset = experiment.preset(&self.preset)?;
         // The real disk may turn out to be of no use.
-        let serves_files = experiment.preset(&self.preset)?.file_bytes.is_some();
-        Ok(disk::obstacle().filter(|_| serves_files))
+        let may_need_model = preset.file_bytes.is_some() && preset.disk != Disk::Cached;
+        Ok(disk::obstacle().filter(|_| may_need_model))
     }
 
     /// A folder that nobody has used before.

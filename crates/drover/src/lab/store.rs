@@ -24,13 +24,23 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How many files are read to find out what the disk gains.
 const PROBED: usize = 64;
 
-/// The pools of an experiment and the disk that they are on.
+/// The pools of an experiment and where they are read from.
 #[derive(Debug)]
 pub struct Store {
     pools: BTreeMap<u64, Pool>,
-    /// Flags of `drover lab disk`; `None`: the real disk.
-    model: Option<Vec<String>>,
+    medium: Medium,
     mountpoint: PathBuf,
+}
+
+/// Where the files of a run are read from.
+#[derive(Debug)]
+enum Medium {
+    /// The page cache.
+    Memory,
+    /// The disk that they are on.
+    RealDisk,
+    /// The modelled disk with these flags of `drover lab disk`.
+    Model(Vec<String>),
 }
 
 impl Store {
@@ -57,19 +67,20 @@ impl Store {
             }
         }
         let Some(pool) = made.values().next() else { return Ok(None) };
-        let model = match takes_real_disk(pool, preset.disk, notes) {
-            true => None,
-            false => {
-                let model = model_of(experiment, preset);
-                notes.push(format!("The files are on a modelled disk: {}.", model.in_words()));
-                Some(flags(&model))
-            }
+        let medium = if preset.disk == Disk::Cached {
+            Medium::Memory
+        } else if preset.disk == Disk::Real && is_worth_while(pool, notes) {
+            Medium::RealDisk
+        } else {
+            let model = model_of(experiment, preset);
+            notes.push(format!("The files are on a modelled disk: {}.", model.in_words()));
+            Medium::Model(flags(&model))
         };
-        Ok(Some(Store { pools: made, model, mountpoint: folder.join("disk") }))
+        Ok(Some(Store { pools: made, medium, mountpoint: folder.join("disk") }))
     }
 
-    /// Makes the files of that size cold, behind `program lab disk` on `cpus` if they are on the
-    /// modelled disk.
+    /// Makes the files of that size cold or warm, behind `program lab disk` on `cpus` if they are on
+    /// the modelled disk.
     pub(super) fn open<'a>(
         &self,
         bytes: u64,
@@ -81,9 +92,16 @@ impl Store {
         let pool = self.pools.get(&bytes).expect("a pool was made for every size");
         let urls = self.mountpoint.with_extension("urls");
         fs::write(&urls, pool.urls()).map_err(|error| failed(error.into()))?;
-        let Some(flags) = &self.model else {
-            pool.make_cold().map_err(failed)?;
-            return Ok(Opened { root: pool.folder().to_path_buf(), urls, disk: None });
+        let flags = match &self.medium {
+            Medium::Memory => {
+                pool.make_warm().map_err(failed)?;
+                return Ok(Opened { root: pool.folder().to_path_buf(), urls, disk: None });
+            }
+            Medium::RealDisk => {
+                pool.make_cold().map_err(failed)?;
+                return Ok(Opened { root: pool.folder().to_path_buf(), urls, disk: None });
+            }
+            Medium::Model(flags) => flags,
         };
         fs::create_dir_all(&self.mountpoint).map_err(|error| failed(error.into()))?;
         let mut command = Command::new(program);
@@ -102,7 +120,7 @@ impl Drop for Store {
     }
 }
 
-/// Cold files that can be served. Dropping it unmounts them.
+/// Files that can be served, cold or warm. Dropping it unmounts them.
 pub(super) struct Opened<'a> {
     /// The folder that holds them.
     pub(super) root: PathBuf,
@@ -120,11 +138,8 @@ impl Opened<'_> {
     }
 }
 
-/// Whether the real disk is asked for and can show something.
-fn takes_real_disk(pool: &Pool, wanted: Disk, notes: &mut Vec<String>) -> bool {
-    if wanted == Disk::Model {
-        return false;
-    }
+/// Whether the real disk can show something.
+fn is_worth_while(pool: &Pool, notes: &mut Vec<String>) -> bool {
     match Gain::probe(&pool.some_paths(PROBED)) {
         Ok(gain) => {
             notes.push(gain.in_words());

@@ -446,9 +446,14 @@ fn warnings(results: &Results) -> Vec<String> {
     let samples = || results.runs.iter().filter_map(|run| run.sample.as_ref());
     let saturated = samples().filter(|sample| sample.is_saturated()).count();
     if saturated > 0 {
+        let has_rates = results.asks().iter().any(|ask| results.offered_rate(*ask).is_some());
+        let remedy = match has_rates {
+            true => "Try a lower --rate-scale.",
+            false => "What a reply or a megabyte costs the server is right all the same.",
+        };
         warnings.push(format!(
             "In {saturated} of {} runs the load generator was the limit, not the server: their reply \
-             rates and response times speak of the load generator. Try a lower --rate-scale.",
+             rates and response times speak of the load generator. {remedy}",
             results.runs.len()
         ));
     }

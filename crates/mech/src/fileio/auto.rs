@@ -132,7 +132,7 @@ impl Auto {
 
 /// Whether there is a page for each of these bytes; `true` if the kernel cannot say.
 fn has_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
-    let page = rustix::param::page_size() as u64;
+    let page = crate::fs::page_size();
     let wanted = (offset + len).div_ceil(page) - offset / page;
     crate::fs::cached_pages(file, offset, len).map_or(true, |cached| cached >= wanted)
 }
