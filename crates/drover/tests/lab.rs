@@ -207,6 +207,120 @@ judge = { kind = "at-most", times = 1000, baseline = ["sendfile"], file_bytes = 
 }
 
 #[test]
+fn values_of_a_flag_are_compared_beside_readers_of_a_slow_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = r#"
+id = "sweep"
+title = "A sweep"
+source = "nobody"
+question = "Does it work?"
+method = "By trying."
+compares = { flag = "--read-threads" }
+mechanisms = ["2", "8", "no threads"]
+[servers."no threads"]
+serve = ["--read-threads", "1"]
+[workload]
+metadata_ms = 0
+serve = ["--files", "threads"]
+beside = { small_bytes = 1000, small_rate = 100, cold_bytes = 20000 }
+[presets.quick]
+connections = [2]
+cold_readers = [0, 4]
+pool_mb = 1
+disk_speed = 10
+window_s = 0.1
+repeats = 1
+budget_s = 60
+[[figures]]
+id = "Figure 1"
+title = "Response time"
+metric = "latency-p99"
+[[claims]]
+id = "a"
+text = "It rises."
+source = "§1"
+metric = "latency-p99"
+mechanisms = ["2"]
+judge = { kind = "rises-at-least", times = 1 }
+"#;
+    fs::write(folder.path().join("sweep.toml"), experiment).unwrap();
+    let output = output(folder.path(), &["run", "sweep.toml"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results = results(folder.path(), "sweep");
+    assert_conforms(&results, SCHEMA);
+    let runs = results["runs"].as_array().unwrap();
+    if let Some(obstacle) = drover::lab::disk::obstacle() {
+        assert!(runs.is_empty() && text(&output.stdout).contains(&obstacle));
+        return println!("skipped: {obstacle}");
+    }
+    assert_eq!(runs.len(), 3 * 2);
+    for run in runs {
+        let reads = run["sample"]["disk"]["bytes"].as_u64().unwrap();
+        let has_readers = run["point"]["cold_readers"] == 4;
+        assert_eq!(reads > 0, has_readers, "small files are in memory: {run}");
+        assert_eq!(run["sample"]["load"]["bytes"]["body"], Value::from(10 * 1000), "{run}");
+        let command = run["sample"]["server_command"].to_string();
+        let wanted = match run["point"]["mechanism"].as_str().unwrap() {
+            "no threads" => "1",
+            level => level,
+        };
+        assert!(command.contains(&format!("\"--read-threads\",\"{wanted}\"")), "{command}");
+    }
+}
+
+#[test]
+fn peers_are_measured_where_they_are_installed_and_named_where_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = r#"
+id = "peers"
+title = "Peers"
+source = "nobody"
+question = "Does it work?"
+method = "By trying."
+compares = "files"
+mechanisms = ["sendfile"]
+[workload]
+[presets.quick]
+connections = [2]
+file_bytes = [20000]
+pool_mb = 1
+disk = "cached"
+window_s = 0.1
+peers = ["nginx", "lighttpd", "h2o", "apache2"]
+repeats = 1
+budget_s = 60
+[[figures]]
+id = "Table 1"
+title = "Throughput"
+metric = "throughput"
+[[claims]]
+id = "a"
+text = "It serves."
+source = "§1"
+metric = "throughput"
+mechanisms = ["sendfile"]
+judge = { kind = "at-least", times = 0.01, baseline = ["sendfile"], file_bytes = 20000 }
+"#;
+    fs::write(folder.path().join("peers.toml"), experiment).unwrap();
+    let output = output(folder.path(), &["run", "peers.toml"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results = results(folder.path(), "peers");
+    let (runs, skipped) = (&results["runs"], &results["skipped"]);
+    assert_eq!(runs.as_array().unwrap().len() + skipped.as_array().unwrap().len(), 5);
+    for run in runs.as_array().unwrap() {
+        assert!(run["sample"]["load"]["replies"].as_u64().unwrap() > 0, "{run}");
+        assert_eq!(run["sample"]["load"]["errors"]["status"].as_u64().unwrap_or(0), 0, "{run}");
+    }
+    for peer in skipped.as_array().unwrap() {
+        println!("skipped: {peer}");
+        assert!(peer["reason"].as_str().unwrap().contains("apt-get install"), "{peer}");
+    }
+    let mut left = fs::read_dir(folder.path().join("drover-lab")).unwrap();
+    let run = left.find(|entry| entry.as_ref().unwrap().path().join("peers.json").exists());
+    assert!(!run.unwrap().unwrap().path().join("peer").exists(), "nothing of a peer is left");
+}
+
+#[test]
 fn a_tiny_experiment_runs_from_end_to_end() {
     let folder = tempfile::tempdir().unwrap();
     let file = experiment(folder.path(), &own_server());

@@ -124,6 +124,21 @@ pub fn criterion(judge: &Judge, results: &Results) -> String {
             expected / (1.0 + within.0),
             expected * (1.0 + within.0)
         ),
+        Judge::RisesAtMost { times } | Judge::RisesAtLeast { times } => {
+            let asks = results.asks();
+            let words = |ask: Option<&Ask>| ask.map_or(String::new(), |ask| results.in_words(*ask));
+            let side = match judge {
+                Judge::RisesAtMost { .. } => "below",
+                _ => "above",
+            };
+            format!(
+                "Effect: value with {} ÷ with {}, mean over connections. Holds if the interval lies \
+                 {side} {}.",
+                words(asks.last()),
+                words(asks.first()),
+                number(times.0)
+            )
+        }
         Judge::AtLeast { times, baseline, .. } => format!(
             "Effect: value ÷ that of the best of {}, mean over connections. Holds if the interval \
              lies above {}.",
@@ -180,6 +195,8 @@ impl Judging<'_> {
                 let place = format!("{} ÷ {} req/s", rate(asks.last()), rate(asks.first()));
                 vec![effect(place, found)]
             }
+            Judge::RisesAtMost { times } => self.rise(0.0, times.0),
+            Judge::RisesAtLeast { times } => self.rise(times.0, f64::INFINITY),
             Judge::AtLeast { times, baseline, file_bytes } => {
                 self.beside_the_best(baseline, *file_bytes, times.0, f64::INFINITY)
             }
@@ -234,6 +251,13 @@ impl Judging<'_> {
 
     fn values_of(&self, name: &str, metric: Metric, connections: u32, ask: Ask) -> Vec<f64> {
         self.results.values(metric, &Point { mechanism: name.to_string(), connections, ask })
+    }
+
+    /// The only effect of a claim about the lowest and the highest level of what is asked for.
+    fn rise(&self, from: f64, to: f64) -> Vec<Effect> {
+        let found = self.ratio_of_rates().map(|ratio| (ratio, verdict_within(&ratio, from, to)));
+        let last = self.results.asks().last().map_or(String::new(), |ask| ask.in_words());
+        vec![effect(last, found)]
     }
 
     /// The only effect of a claim that compares servers of files of one size, if that was measured.
@@ -388,6 +412,15 @@ mod tests {
         });
         let experiment = Experiment::parse(&text, "test").unwrap();
         super::judge(&experiment.claims[0], &results)
+    }
+
+    #[test]
+    fn a_rise_is_below_its_bound_or_above() {
+        let twice = |_, rate: f64, round| (rate, rate / 50.0 * jitter(round));
+        let verdict = |judge: &str| verdict_of(judge, twice)[0].verdict;
+        assert_eq!(verdict("{ kind = \"rises-at-most\", times = 3 }"), Verdict::Holds);
+        assert_eq!(verdict("{ kind = \"rises-at-most\", times = 1.5 }"), Verdict::DoesNotHold);
+        assert_eq!(verdict("{ kind = \"rises-at-least\", times = 1.5 }"), Verdict::Holds);
     }
 
     /// A few per cent up and down.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 use super::metric::Metric;
+use super::peers;
 use super::results::Ask;
 use crate::error::UsageError;
 
@@ -16,6 +17,8 @@ use crate::error::UsageError;
 const BUILT_IN: &[&str] = &[
     include_str!("../../../../experiments/dispatch-overhead.toml"),
     include_str!("../../../../experiments/raw-file-io.toml"),
+    include_str!("../../../../experiments/read-threads.toml"),
+    include_str!("../../../../experiments/cold-readers.toml"),
     include_str!("../../../../experiments/buffered-file-io.toml"),
 ];
 
@@ -69,14 +72,16 @@ pub struct Experiment {
 pub struct ServerCommand {
     /// A shell command that serves in the foreground; `{port}` stands for the port to listen on,
     /// `{root}` for the folder of the files that are served.
-    pub command: String,
+    pub command: Option<String>,
+    /// In its place: Drover's own server, with these flags in place of the one that is compared.
+    pub serve: Option<Vec<String>>,
     /// The path that is requested.
     #[serde(default = "root_path")]
     pub path: String,
 }
 
 /// What servers differ in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compared {
     /// How they wait: `serve --dispatch`.
@@ -84,6 +89,8 @@ pub enum Compared {
     Dispatch,
     /// How a file's bytes reach the socket: `serve --files`.
     Files,
+    /// The value of this flag of `serve`: the names of mechanisms are its levels.
+    Flag(String),
 }
 
 /// What a request asks for.
@@ -95,6 +102,30 @@ pub struct Workload {
     /// What looking up a name costs the modelled disk, in milliseconds before the preset's
     /// `disk_speed`; as much as a seek unless it is said.
     pub metadata_ms: Option<NotNegative>,
+    /// Flags of `serve` that are the same for every server of Drover's own.
+    #[serde(default)]
+    pub serve: Vec<String>,
+    /// What is served where others read cold files meanwhile: presets with `cold_readers`.
+    pub beside: Option<Beside>,
+}
+
+/// Small files that are in memory, beside others that are not.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Beside {
+    /// The length of the small ones, which are measured.
+    pub small_bytes: NonZeroU64,
+    /// How many of them are asked for per second.
+    pub small_rate: Positive,
+    /// The length of the others.
+    pub cold_bytes: NonZeroU64,
+}
+
+impl Beside {
+    /// How many small files are asked for per second.
+    pub fn rate(&self) -> f64 {
+        self.small_rate.0
+    }
 }
 
 /// The scale of a run.
@@ -107,6 +138,9 @@ pub struct Preset {
     pub rates: Option<Levels<Positive>>,
     /// In place of rates: sizes of files. Every connection asks for its next one when it has one.
     pub file_bytes: Option<Levels<NonZeroU64>>,
+    /// In place of both: numbers of connections that read files that are not in memory, while those
+    /// that are measured ask for small ones that are.
+    pub cold_readers: Option<Levels<u32>>,
     /// How many megabytes of files there are of each size.
     #[serde(default = "hundred")]
     pub pool_mb: NonZeroU32,
@@ -127,6 +161,9 @@ pub struct Preset {
     pub fetches: Vec<Fetches>,
     /// Only these of the experiment's mechanisms; without it, all of them.
     pub mechanisms: Option<Vec<String>>,
+    /// Other servers that stand beside Drover's if they are installed.
+    #[serde(default)]
+    pub peers: Vec<String>,
     /// How often each point is run.
     pub repeats: u32,
     /// No round is begun that would not end within this time, in seconds.
@@ -238,6 +275,16 @@ pub enum Judge {
         expected: f64,
         /// How far off it may be.
         within: Fraction,
+    },
+    /// It rises from the lowest to the highest level of what is asked for, by at most a factor.
+    RisesAtMost {
+        /// The factor.
+        times: Positive,
+    },
+    /// It rises likewise, by at least a factor.
+    RisesAtLeast {
+        /// The factor.
+        times: Positive,
     },
     /// It is at least so many times that of others.
     AtLeast {
@@ -399,18 +446,30 @@ impl Experiment {
         if let Some(message) = self.presets.values().find_map(|preset| self.wrong_load(preset)) {
             return Some((None, message));
         }
-        let command = |server: &&ServerCommand| !server.command.contains("{port}");
-        if let Some(server) = self.servers.values().find(command) {
-            let message = format!("write {{port}} where '{}' takes its port", server.command);
-            return Some((None, message));
-        }
-        None
+        let message = self.servers.values().find_map(|server| server.fault());
+        message.or_else(|| self.unknown_peer()).map(|message| (None, message))
     }
 }
 
 impl Experiment {
+    fn unknown_peer(&self) -> Option<String> {
+        let known = peers::names();
+        let mut named = self.presets.values().flat_map(|preset| &preset.peers);
+        let unknown = named.find(|name| !known.contains(name))?;
+        Some(format!("'{unknown}' is no peer: there are {}", known.join(", ")))
+    }
+
     /// Rates go with replies without files, and sizes of files with nothing else.
     fn wrong_load(&self, preset: &Preset) -> Option<String> {
+        if preset.cold_readers.is_some() {
+            let others = preset.rates.is_some() || preset.file_bytes.is_some();
+            let right = self.workload.beside.is_some() && !others && preset.disk == Disk::Model;
+            return (!right).then(|| {
+                "a preset with `cold_readers` has neither `rates` nor `file_bytes`, is about the \
+                 modelled disk, and needs [workload.beside]"
+                    .to_string()
+            });
+        }
         let load = (&preset.rates, &preset.file_bytes, self.workload.reply_bytes);
         let message = match load {
             (Some(_), None, Some(_)) | (None, Some(_), None) => return None,
@@ -427,13 +486,31 @@ impl Preset {
     pub fn asks(&self) -> Vec<Ask> {
         let rates = self.rates.iter().flat_map(|levels| &levels.0).map(|rate| Ask::Rate(rate.0));
         let sizes = self.file_bytes.iter().flat_map(|levels| &levels.0);
-        rates.chain(sizes.map(|bytes| Ask::FileBytes(bytes.get()))).collect()
+        let readers = self.cold_readers.iter().flat_map(|levels| &levels.0);
+        rates
+            .chain(sizes.map(|bytes| Ask::FileBytes(bytes.get())))
+            .chain(readers.map(|readers| Ask::ColdReaders(*readers)))
+            .collect()
     }
 
     /// How many fetches end a window; `None`: time does.
     pub fn fetches(&self, ask: Ask) -> Option<u32> {
         let found = self.fetches.iter().find(|f| Ask::FileBytes(f.file_bytes.get()) == ask)?;
         Some(found.count.get())
+    }
+}
+
+impl ServerCommand {
+    /// What is wrong with it, and what would be right.
+    fn fault(&self) -> Option<String> {
+        match (&self.command, &self.serve) {
+            (Some(command), None) if command.contains("{port}") => None,
+            (Some(command), None) => {
+                Some(format!("write {{port}} where '{command}' takes its port"))
+            }
+            (None, Some(_)) => None,
+            _ => Some("give each server either a `command` or flags to `serve` with".to_string()),
+        }
     }
 }
 

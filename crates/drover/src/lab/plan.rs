@@ -137,9 +137,10 @@ fn choose_mechanisms(
     available: impl Fn(&str) -> Availability,
 ) -> Result<(Vec<Measured>, Vec<Skipped>), UsageError> {
     let published = preset.mechanisms.as_ref().unwrap_or(&experiment.mechanisms);
-    let wanted = overrides.mechanisms.as_ref().unwrap_or(published);
+    let with_peers = || published.iter().chain(&preset.peers).cloned().collect();
+    let wanted = overrides.mechanisms.clone().unwrap_or_else(with_peers);
     let (mut mechanisms, mut skipped) = (Vec::new(), Vec::new());
-    for name in wanted {
+    for name in &wanted {
         let found = match experiment.servers.contains_key(name) {
             true => Availability::Usable { model: false },
             false => available(name),

@@ -6,26 +6,21 @@
 //! time the load generator waits until the lab has read the clock: on a busy machine that may take
 //! a while, in which the server has nothing to do.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::child::Supervised;
-use super::experiment::{Compared, Experiment, Preset, ServerCommand};
+use super::experiment::{Beside, Experiment, Preset};
 use super::results::{Ask, Point, Sample};
 use super::runner::{Executor, Failure};
+use super::server::{Servers, failed, words};
 use super::store::{Opened, Store};
-
-/// How long a server may take until it accepts.
-const START: Duration = Duration::from_secs(10);
 
 /// How long anything may take that should take no time at all.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -70,10 +65,9 @@ impl Placement {
 /// Children die with the thread that starts them: keep to one thread, and to one that lives on.
 #[derive(Debug)]
 pub struct Processes<'a> {
-    experiment: &'a Experiment,
+    servers: Servers<'a>,
     preset: &'a Preset,
     store: Option<Store>,
-    program: PathBuf,
     placement: Placement,
     folder: PathBuf,
     interrupted: &'a AtomicBool,
@@ -94,12 +88,19 @@ impl<'a> Processes<'a> {
         folder: &Path,
         interrupted: &'a AtomicBool,
     ) -> io::Result<Processes<'a>> {
-        Ok(Processes {
+        let placement = Placement::choose()?;
+        let servers = Servers {
             experiment,
+            program: std::env::current_exe()?,
+            cpus: placement.server.clone(),
+            folder: folder.to_path_buf(),
+            interrupted,
+        };
+        Ok(Processes {
+            servers,
             preset,
             store,
-            program: std::env::current_exe()?,
-            placement: Placement::choose()?,
+            placement,
             folder: folder.to_path_buf(),
             interrupted,
             start: Instant::now(),
@@ -111,74 +112,6 @@ impl<'a> Processes<'a> {
         !self.placement.server.is_empty()
     }
 
-    /// Starts the server of `point`; it accepts connections.
-    fn start_server(
-        &self,
-        point: &Point,
-        files: Option<&Opened>,
-    ) -> Result<RunningServer<'a>, Failure> {
-        match self.experiment.servers.get(&point.mechanism) {
-            Some(server) => self.start_users_server(server, files),
-            None => self.start_own_server(point, files),
-        }
-    }
-
-    fn start_own_server(
-        &self,
-        point: &Point,
-        files: Option<&Opened>,
-    ) -> Result<RunningServer<'a>, Failure> {
-        let mut command = Command::new(&self.program);
-        let flag = match self.experiment.compares {
-            Compared::Dispatch => "--dispatch",
-            Compared::Files => "--files",
-        };
-        command.args(["serve", flag, &point.mechanism, "--workers", "1"]);
-        match files {
-            // What is kept open, or in memory, would not be the disk's.
-            Some(files) => command.arg(&files.root).args(["--cache", "off"]),
-            None => {
-                let bytes = self.experiment.workload.reply_bytes.unwrap_or_default();
-                command.args(["--reply-size", &bytes.to_string()])
-            }
-        };
-        // A connection may be idle for longer than a web server would allow, and from the start.
-        command.args(["--listen", "127.0.0.1:0", "--idle-timeout", "0", "--defer-accept", "off"]);
-        let command_line = words(&command);
-        let mut process =
-            Supervised::start("server", command, &self.placement.server, self.interrupted)?;
-        let url = process.expect_line("its address", START, |line| {
-            line.strip_prefix("listening on ").map(str::to_string)
-        })?;
-        Ok(RunningServer { process, url, command_line })
-    }
-
-    fn start_users_server(
-        &self,
-        server: &ServerCommand,
-        files: Option<&Opened>,
-    ) -> Result<RunningServer<'a>, Failure> {
-        let port = free_port().map_err(|error| failed(&error.to_string()))?;
-        let root = files.map_or(String::new(), |files| files.root.display().to_string());
-        let script = server.command.replace("{port}", &port.to_string()).replace("{root}", &root);
-        let script = format!("exec {script}");
-        let mut command = Command::new("sh");
-        command.args(["-c", &script]);
-        let command_line = words(&command);
-        let mut process =
-            Supervised::start("server", command, &self.placement.server, self.interrupted)?;
-        let deadline = Instant::now() + START;
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            process.expect_running()?;
-            if Instant::now() > deadline {
-                return Err(failed(&format!("nothing accepts on port {port} after '{script}'")));
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        let url = format!("http://127.0.0.1:{port}{}", server.path);
-        Ok(RunningServer { process, url, command_line })
-    }
-
     fn load_command(
         &self,
         url: &str,
@@ -188,7 +121,7 @@ impl<'a> Processes<'a> {
         window: Duration,
         seed: u64,
     ) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(&self.servers.program);
         command.args(["load", "--events", "--lockstep"]);
         match files {
             Some(files) => {
@@ -197,7 +130,10 @@ impl<'a> Processes<'a> {
             }
             None => drop(command.arg(url)),
         }
-        if let Some(rate) = offered_rate {
+        let beside = self.servers.experiment.workload.beside.as_ref();
+        let rate_of_small =
+            || matches!(point.ask, Ask::ColdReaders(_)).then(|| beside.map(Beside::rate))?;
+        if let Some(rate) = offered_rate.or_else(rate_of_small) {
             command.args(["--rate", &rate.to_string()]);
         }
         command.args(["--connections", &point.connections.to_string()]);
@@ -210,13 +146,36 @@ impl<'a> Processes<'a> {
         command
     }
 
-    /// The cold files that are to be served; `None` if there are none.
+    /// The files that are to be served; `None` if there are none.
     fn open_files(&self, point: &Point) -> Result<Option<Opened<'a>>, Failure> {
-        let (Ask::FileBytes(bytes), Some(store)) = (point.ask, &self.store) else {
+        let Some(store) = &self.store else { return Ok(None) };
+        // Beside the load generator: the disk is no part of the server.
+        let cpus = &self.placement.load;
+        store.open(point.ask, &self.servers.program, cpus, self.interrupted).map(Some)
+    }
+
+    /// The connections that read cold files beside those that are measured, at work; `None`: the
+    /// point has none. They go on until they are dropped.
+    fn start_readers(
+        &self,
+        url: &str,
+        point: &Point,
+        files: Option<&Opened>,
+        seed: u64,
+    ) -> Result<Option<Supervised<'a>>, Failure> {
+        let (Ask::ColdReaders(readers @ 1..), Some(files)) = (point.ask, files) else {
             return Ok(None);
         };
-        // Beside the load generator: the disk is no part of the server.
-        store.open(bytes, &self.program, &self.placement.load, self.interrupted).map(Some)
+        let mut command = Command::new(&self.servers.program);
+        command.args(["load", "--events", "--lockstep", "--order", "random", "--target", url]);
+        command.arg("--urls").arg(&files.cold_urls).args(["--timeout", TIMEOUT_OF_FILES]);
+        command.args(["--connections", &readers.to_string(), "--seed", &seed.to_string()]);
+        command.args(["--duration", "1h"]);
+        let cpus = &self.placement.load;
+        let mut load = Supervised::start("load of cold files", command, cpus, self.interrupted)?;
+        load.expect_line("'connected'", PATIENCE, |line| (line == "connected").then_some(()))?;
+        load.go_on()?;
+        Ok(Some(load))
     }
 
     /// How long a window may take.
@@ -243,7 +202,8 @@ impl Executor for Processes<'_> {
         seed: u64,
     ) -> Result<Sample, Failure> {
         let mut files = self.open_files(point)?;
-        let server = self.start_server(point, files.as_ref())?;
+        let server = self.servers.start(point, files.as_ref())?;
+        let readers = self.start_readers(&server.url, point, files.as_ref(), seed)?;
         let command =
             self.load_command(&server.url, point, files.as_ref(), offered_rate, window, seed);
         let load_command = words(&command);
@@ -259,6 +219,8 @@ impl Executor for Processes<'_> {
         load.expect_line("'measured'", self.longest_window(point, window), is("measured"))?;
         let (cpu_after, wait_after) = (server.cpu_time()?, server.wait_time());
         let disk = files.as_mut().map_or(Ok(None), Opened::report)?;
+        // What is still under way need not wait for them.
+        drop(readers);
         load.go_on()?;
         load.expect_success(PATIENCE + opening)?;
         let result = take_json(&self.load_file())?;
@@ -288,71 +250,6 @@ impl Drop for Processes<'_> {
     }
 }
 
-/// A server that accepts connections; dropping it stops it.
-struct RunningServer<'a> {
-    process: Supervised<'a>,
-    url: String,
-    command_line: Vec<String>,
-}
-
-impl RunningServer<'_> {
-    /// The CPU time of all processes of the server's group.
-    fn cpu_time(&self) -> Result<Duration, Failure> {
-        let failed = |error| failed(&format!("cannot read the server's CPU clock: {error}"));
-        let leader = self.process.id();
-        let mut total = mech::process::cpu_time(leader).map_err(failed)?;
-        for member in group_members(leader) {
-            // A member that has just ended takes its time with it.
-            total += mech::process::cpu_time(member).unwrap_or_default();
-        }
-        Ok(total)
-    }
-
-    /// How long they have waited for a processor.
-    fn wait_time(&self) -> Option<Duration> {
-        let leader = self.process.id();
-        group_members(leader).into_iter().chain([leader]).map(wait_time).sum()
-    }
-}
-
-/// How long the threads of `pid` have waited for a processor while they could have run: the second
-/// number of their schedstat, in nanoseconds.
-fn wait_time(pid: u32) -> Option<Duration> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let of_thread = |folder: PathBuf| -> Option<u64> {
-        let text = fs::read_to_string(folder.join("schedstat")).ok()?;
-        text.split_whitespace().nth(1)?.parse().ok()
-    };
-    threads
-        .map(|thread| of_thread(thread.ok()?.path()))
-        .sum::<Option<u64>>()
-        .map(Duration::from_nanos)
-}
-
-/// The processes of the group that `leader` leads, except itself.
-fn group_members(leader: u32) -> Vec<u32> {
-    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-    processes
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|pid| *pid != leader && group_of(*pid) == Some(leader))
-        .collect()
-}
-
-/// The process group of `pid`: the third field after the name, which may itself contain anything.
-fn group_of(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse().ok()
-}
-
-fn failed(reason: &str) -> Failure {
-    Failure::Failed(reason.to_string())
-}
-
-/// A port that nobody listens on at this moment.
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
-
 /// Reads what the load generator wrote, and removes it.
 fn take_json(path: &Path) -> Result<Value, Failure> {
     let read = || -> anyhow::Result<Value> {
@@ -361,9 +258,4 @@ fn take_json(path: &Path) -> Result<Value, Failure> {
         Ok(serde_json::from_str(&text)?)
     };
     read().map_err(|error| failed(&format!("the load generator's result: {error:#}")))
-}
-
-fn words(command: &Command) -> Vec<String> {
-    let text = |word: &OsStr| word.to_string_lossy().into_owned();
-    std::iter::once(command.get_program()).chain(command.get_args()).map(text).collect()
 }

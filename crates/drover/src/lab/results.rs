@@ -107,8 +107,10 @@ pub struct Point {
 pub enum Ask {
     /// Requests per second over all of them, as published, for replies without files.
     Rate(f64),
-    /// Files of so many bytes that are not in memory, as fast as they get them.
+    /// Files of so many bytes, as fast as they get them.
     FileBytes(u64),
+    /// Small files that are in memory, while so many other connections read files that are not.
+    ColdReaders(u32),
 }
 
 /// One run of one point.
@@ -174,6 +176,8 @@ impl Ask {
                 format!("{} MiB files", number(bytes as f64 / 1048576.0))
             }
             Ask::FileBytes(bytes) => format!("{} KiB files", number(bytes as f64 / 1024.0)),
+            Ask::ColdReaders(0) => "no cold readers".to_string(),
+            Ask::ColdReaders(readers) => format!("{readers} cold readers"),
         }
     }
 
@@ -262,7 +266,7 @@ impl Results {
     pub fn offered_rate(&self, ask: Ask) -> Option<f64> {
         match ask {
             Ask::Rate(rate) => Some(rate * self.rate_scale),
-            Ask::FileBytes(_) => None,
+            Ask::FileBytes(_) | Ask::ColdReaders(_) => None,
         }
     }
 
@@ -270,7 +274,7 @@ impl Results {
     pub fn in_words(&self, ask: Ask) -> String {
         match ask {
             Ask::Rate(rate) => format!("{} req/s", number(rate * self.rate_scale)),
-            Ask::FileBytes(_) => ask.in_words(),
+            Ask::FileBytes(_) | Ask::ColdReaders(_) => ask.in_words(),
         }
     }
 

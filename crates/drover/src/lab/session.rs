@@ -10,6 +10,7 @@ use mech::dispatch::{self, Features};
 use mech::fileio;
 
 use super::experiment::{Compared, Disk, Experiment};
+use super::peers::Peer;
 use super::plan::{Availability, Overrides, Plan};
 use super::processes::Processes;
 use super::progress::Progress;
@@ -53,7 +54,7 @@ impl Session {
             .experiments
             .iter()
             .map(|experiment| {
-                let available = |name: &str| availability(experiment.compares, name);
+                let available = |name: &str| availability(experiment, name);
                 let obstacle = self.obstacle(experiment)?;
                 let overrides = &self.overrides;
                 Plan::new(experiment, &self.preset, overrides, descriptors, available, obstacle)
@@ -107,7 +108,8 @@ impl Session {
     fn obstacle(&self, experiment: &Experiment) -> Result<Option<String>, UsageError> {
         let preset = experiment.preset(&self.preset)?;
         // The real disk may turn out to be of no use.
-        let may_need_model = preset.file_bytes.is_some() && preset.disk != Disk::Cached;
+        let serves_files = preset.file_bytes.is_some() || preset.cold_readers.is_some();
+        let may_need_model = serves_files && preset.disk != Disk::Cached;
         Ok(disk::obstacle().filter(|_| may_need_model))
     }
 
@@ -137,19 +139,27 @@ pub fn write_report(folder: &Path, all: &[Results]) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Whether this kernel has the mechanism of that name.
-fn availability(compares: Compared, name: &str) -> Availability {
-    if compares == Compared::Files {
-        let usable = Availability::Usable { model: false };
-        return match fileio::by_name(name) {
+/// Whether what the experiment means by that name can be measured here.
+fn availability(experiment: &Experiment, name: &str) -> Availability {
+    let usable = Availability::Usable { model: false };
+    if let Some(peer) = Peer::by_name(name) {
+        return peer.find().map_or_else(Availability::Unusable, |_| usable);
+    }
+    match &experiment.compares {
+        Compared::Dispatch => match dispatch::by_name(name) {
+            Some(mechanism) => {
+                let model = mechanism.features.contains(Features::MODEL);
+                let usable = |()| Availability::Usable { model };
+                mechanism.probe().map_or_else(Availability::Unusable, usable)
+            }
+            None => Availability::Unknown,
+        },
+        Compared::Files => match fileio::by_name(name) {
             Some(backend) => backend.probe().map_or_else(Availability::Unusable, |()| usable),
             None if name == fileio::auto().name => usable,
             None => Availability::Unknown,
-        };
-    }
-    let Some(mechanism) = dispatch::by_name(name) else { return Availability::Unknown };
-    match mechanism.probe() {
-        Ok(()) => Availability::Usable { model: mechanism.features.contains(Features::MODEL) },
-        Err(reason) => Availability::Unusable(reason),
+        },
+        // Whether the flag takes it, `serve` will say.
+        Compared::Flag(_) => usable,
     }
 }

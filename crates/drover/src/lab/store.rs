@@ -21,6 +21,12 @@ use super::runner::Failure;
 /// How long mounting, or an answer of the disk, may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How many small files there are beside cold ones.
+const SMALL_FILES: u32 = 100;
+
+/// The folder of the site in which the cold files are.
+const COLD: &str = "cold";
+
 /// How many files are read to find out what the disk gains.
 const PROBED: usize = 64;
 
@@ -29,7 +35,18 @@ const PROBED: usize = 64;
 pub struct Store {
     pools: BTreeMap<u64, Pool>,
     medium: Medium,
+    /// Where a modelled disk is mounted.
     mountpoint: PathBuf,
+    /// Small files beside the mounted ones, below one root.
+    beside: Option<Site>,
+}
+
+/// A folder with small files and, in it, the modelled disk with others.
+#[derive(Debug)]
+struct Site {
+    root: PathBuf,
+    small: Pool,
+    cold_bytes: u64,
 }
 
 /// Where the files of a run are read from.
@@ -59,11 +76,26 @@ impl Store {
         notes: &mut Vec<String>,
     ) -> anyhow::Result<Option<Store>> {
         let mut made = BTreeMap::new();
+        let mut make = |bytes: u64| -> anyhow::Result<()> {
+            let files = u64::from(preset.pool_mb.get()) * 1_000_000 / bytes;
+            let files = u32::try_from(files.max(1)).context("the pool has too many files")?;
+            made.insert(bytes, Pool::make(pools, files, bytes)?);
+            Ok(())
+        };
+        let mut beside = None;
         for ask in asks {
-            if let Ask::FileBytes(bytes) = *ask {
-                let files = u64::from(preset.pool_mb.get()) * 1_000_000 / bytes;
-                let files = u32::try_from(files.max(1)).context("the pool has too many files")?;
-                made.insert(bytes, Pool::make(pools, files, bytes)?);
+            match *ask {
+                Ask::FileBytes(bytes) => make(bytes)?,
+                Ask::ColdReaders(_) if beside.is_none() => {
+                    let beside_them =
+                        experiment.workload.beside.context("[workload.beside] is missing")?;
+                    let cold_bytes = beside_them.cold_bytes.get();
+                    make(cold_bytes)?;
+                    let root = folder.join("site");
+                    let small = Pool::make(&root, SMALL_FILES, beside_them.small_bytes.get())?;
+                    beside = Some(Site { root, small, cold_bytes });
+                }
+                _ => {}
             }
         }
         let Some(pool) = made.values().next() else { return Ok(None) };
@@ -76,30 +108,52 @@ impl Store {
             notes.push(format!("The files are on a modelled disk: {}.", model.in_words()));
             Medium::Model(flags(&model))
         };
-        Ok(Some(Store { pools: made, medium, mountpoint: folder.join("disk") }))
+        let mountpoint =
+            beside.as_ref().map_or(folder.join("disk"), |site: &Site| site.root.join(COLD));
+        Ok(Some(Store { pools: made, medium, mountpoint, beside }))
     }
 
-    /// Makes the files of that size cold or warm, behind `program lab disk` on `cpus` if they are on
-    /// the modelled disk.
+    /// Makes the files that `ask` is about cold or warm, behind `program lab disk` on `cpus` if they
+    /// are on the modelled disk.
     pub(super) fn open<'a>(
         &self,
-        bytes: u64,
+        ask: Ask,
         program: &Path,
         cpus: &[usize],
         interrupted: &'a AtomicBool,
     ) -> Result<Opened<'a>, Failure> {
         let failed = |error: anyhow::Error| Failure::Failed(format!("{error:#}"));
+        let bytes = match (ask, &self.beside) {
+            (Ask::FileBytes(bytes), _) => bytes,
+            (_, Some(site)) => site.cold_bytes,
+            _ => unreachable!("there is a store only where files are asked for"),
+        };
         let pool = self.pools.get(&bytes).expect("a pool was made for every size");
-        let urls = self.mountpoint.with_extension("urls");
-        fs::write(&urls, pool.urls()).map_err(|error| failed(error.into()))?;
+        let write = |urls: &PathBuf, text: String| {
+            fs::write(urls, text).map_err(|error| failed(error.into()))
+        };
+        let [urls, cold_urls] = self.lists();
+        match &self.beside {
+            Some(site) => {
+                site.small.make_warm().map_err(failed)?;
+                let in_its_folder =
+                    |name: &str, urls: String| urls.replace('/', &format!("/{name}/"));
+                let folder = site.small.folder().file_name().unwrap_or_default().to_string_lossy();
+                write(&urls, in_its_folder(&folder, site.small.urls()))?;
+                write(&cold_urls, in_its_folder(COLD, pool.urls()))?;
+            }
+            None => write(&urls, pool.urls())?,
+        }
         let flags = match &self.medium {
             Medium::Memory => {
                 pool.make_warm().map_err(failed)?;
-                return Ok(Opened { root: pool.folder().to_path_buf(), urls, disk: None });
+                let root = pool.folder().to_path_buf();
+                return Ok(Opened { root, urls, cold_urls, disk: None });
             }
             Medium::RealDisk => {
                 pool.make_cold().map_err(failed)?;
-                return Ok(Opened { root: pool.folder().to_path_buf(), urls, disk: None });
+                let root = pool.folder().to_path_buf();
+                return Ok(Opened { root, urls, cold_urls, disk: None });
             }
             Medium::Model(flags) => flags,
         };
@@ -108,7 +162,15 @@ impl Store {
         command.args(["lab", "disk"]).args([pool.folder(), &self.mountpoint]).args(flags);
         let mut disk = Supervised::start("modelled disk", command, cpus, interrupted)?;
         disk.expect_line("'mounted'", PATIENCE, |line| line.strip_prefix("mounted ").map(drop))?;
-        Ok(Opened { root: self.mountpoint.clone(), urls, disk: Some(disk) })
+        let root = self.beside.as_ref().map_or(&self.mountpoint, |site| &site.root).clone();
+        Ok(Opened { root, urls, cold_urls, disk: Some(disk) })
+    }
+
+    /// The files that list what is asked for: by the connections that are measured, and by the cold
+    /// readers beside them.
+    fn lists(&self) -> [PathBuf; 2] {
+        let folder = self.beside.as_ref().map_or(&self.mountpoint, |site| &site.root);
+        ["urls", "cold-urls"].map(|extension| folder.with_extension(extension))
     }
 }
 
@@ -116,7 +178,13 @@ impl Drop for Store {
     fn drop(&mut self) {
         // They are there only if a run began.
         let _ = fs::remove_dir(&self.mountpoint);
-        let _ = fs::remove_file(self.mountpoint.with_extension("urls"));
+        for list in self.lists() {
+            let _ = fs::remove_file(list);
+        }
+        if let Some(site) = &self.beside {
+            let _ = fs::remove_dir_all(site.small.folder());
+            let _ = fs::remove_dir(&site.root);
+        }
     }
 }
 
@@ -124,8 +192,10 @@ impl Drop for Store {
 pub(super) struct Opened<'a> {
     /// The folder that holds them.
     pub(super) root: PathBuf,
-    /// A file with their paths on a server.
+    /// A file with the paths on a server of those that are measured.
     pub(super) urls: PathBuf,
+    /// A file with the paths of those that cold readers read.
+    pub(super) cold_urls: PathBuf,
     disk: Option<Supervised<'a>>,
 }
 

@@ -125,6 +125,10 @@ impl Section<'_> {
     fn ranking(&self, out: &mut String) {
         let (levels, asks) = (self.results.connection_levels(), self.results.asks());
         let (Some(&connections), Some(&ask)) = (levels.last(), asks.last()) else { return };
+        if matches!(ask, Ask::ColdReaders(_)) {
+            // The server's CPU time is that of other replies, too.
+            return;
+        }
         let _ = writeln!(
             out,
             "<h2>Who wins here</h2>\n<p>Server CPU per reply, with {connections} connections and {}: \
