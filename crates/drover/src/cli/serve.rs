@@ -13,6 +13,7 @@ use mech::dispatch::{self, Features, Mechanism};
 use mech::fileio::{self, Backend};
 use mech::fs::Root;
 use mech::net::AcceptBatch;
+use mech::wait_queue::Policy;
 use tracing::info;
 
 use super::choice::{Choice, mechanism, mechanism_names, names, strategy, strategy_names};
@@ -49,6 +50,11 @@ pub(super) struct Args {
     /// as many workers as processors, with --pin
     #[arg(long)]
     accept_by_cpu: bool,
+
+    #[arg(long, value_name = "P", value_parser = policy,
+          help = format!("With --accept handoff: whom a connection wakes, as in Molloy & Lever's wait \
+                          queues: {} [default: {}]", policies(), Policy::TaskExclusive.name()))]
+    accept_wake: Option<Policy>,
 
     /// What to do when the kernel's queue of events has overflowed: recover every lost event, or be
     /// the deliberately wrong server of the overflow experiment
@@ -202,12 +208,20 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
             names(with_setting(Settings::BY_CPU)),
         )));
     }
+    if args.accept_wake.is_some() && !accept.settings.contains(Settings::WAKE_POLICY) {
+        bail!(UsageError::new(format!(
+            "--accept-wake: --accept {} has no wait queue of ours; use --accept {}",
+            accept.name,
+            names(with_setting(Settings::WAKE_POLICY)),
+        )));
+    }
     let some = |time: Duration| (!time.is_zero()).then_some(time);
     Ok(Config {
         listen: args.listen,
         dispatch: dispatch_options(mechanism, &args.overflow)?,
         accept,
         by_cpu: args.accept_by_cpu,
+        wake: args.accept_wake.unwrap_or(Policy::TaskExclusive),
         accept_batch: args.accept_batch,
         defer_accept: args.defer_accept == "on",
         files: args.files.usable()?,
@@ -286,6 +300,14 @@ fn describe(config: &Config, processes: bool) -> String {
 fn with_setting(setting: Settings) -> impl Iterator<Item = &'static str> {
     let strategies = accept::ALL.iter().filter(move |it| it.settings.contains(setting));
     strategies.map(|strategy| strategy.name)
+}
+
+fn policy(text: &str) -> Result<Policy, String> {
+    Policy::by_name(text).ok_or_else(|| format!("there are {}", policies()))
+}
+
+fn policies() -> String {
+    names(Policy::ALL.iter().map(|policy| policy.name()))
 }
 
 fn inheritance(text: &str) -> Result<Inheritance, serde_json::Error> {

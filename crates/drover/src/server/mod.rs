@@ -16,12 +16,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use mech::accept::{self, Door, Strategy};
+use mech::accept::{self, Among, Door, Keeper, Strategy};
 use mech::dispatch::{self, Mechanism};
 use mech::fileio::{self, Backend};
 use mech::fs::Root;
 use mech::net::{AcceptBatch, Remote};
 use mech::socket::ListenOptions;
+use mech::wait_queue::Policy;
 use tracing::error;
 
 pub mod cache;
@@ -74,6 +75,8 @@ pub struct Config {
     /// Whether the worker of the processor that a connection comes in on takes it
     /// ([`accept::Plan::by_cpu`]).
     pub by_cpu: bool,
+    /// Whom a connection wakes, where that is a wait queue's matter.
+    pub wake: Policy,
     /// How many connections are accepted per wait.
     pub accept_batch: AcceptBatch,
     /// What moves a file's bytes. `None`: small files are read and sent with their head, large ones
@@ -126,6 +129,7 @@ impl Config {
             defer_accept: true,
             accept: accept::auto(),
             by_cpu: false,
+            wake: Policy::TaskExclusive,
             accept_batch: AcceptBatch::All,
             files: None,
             file_options: fileio::Options::default(),
@@ -197,7 +201,7 @@ impl Server {
     /// An address that cannot be bound, a mechanism that cannot be set up, too few descriptors: one
     /// chain with the remedy. Nothing keeps running then.
     pub fn start(config: Config) -> anyhow::Result<Server> {
-        let (addresses, doors) = bind(&config)?;
+        let Bound { addresses, doors, .. } = bind(&config, Among::Threads)?;
         let board = Board::new(doors.len()).context("cannot make the counters")?;
         Server::of_crew(Arc::new(config), addresses, Crew { first: 0, doors, board })
     }
@@ -262,7 +266,7 @@ impl Server {
         if config.pin {
             processors(config.workers)?;
         }
-        bind(config).map(drop)
+        bind(config, Among::Threads).map(drop)
     }
 
     /// The addresses as they are bound, in the order of the configuration.
@@ -351,23 +355,33 @@ fn open_trace(config: &Config) -> anyhow::Result<Option<Trace>> {
     Ok(Some(trace))
 }
 
-/// Binds every address: the addresses as they came out, and each worker's doors. All are bound
-/// before any worker accepts.
-fn bind(config: &Config) -> anyhow::Result<(Vec<SocketAddr>, Vec<Vec<Door>>)> {
-    let mut doors: Vec<Vec<Door>> = (0..config.workers.get()).map(|_| Vec::new()).collect();
-    let mut addresses = Vec::new();
+/// What all addresses together have come to.
+struct Bound {
+    addresses: Vec<SocketAddr>,
+    /// Each worker's, by address.
+    doors: Vec<Vec<Door>>,
+    keepers: Vec<Keeper>,
+}
+
+/// Binds every address, before any worker accepts.
+fn bind(config: &Config, among: Among) -> anyhow::Result<Bound> {
+    let doors = (0..config.workers.get()).map(|_| Vec::new()).collect();
+    let mut bound = Bound { addresses: Vec::new(), doors, keepers: Vec::new() };
     for &address in &config.listen {
         let plan = accept::Plan {
             address,
             workers: config.workers,
+            among,
             listen: ListenOptions { defer: config.defer_accept, ..ListenOptions::default() },
             by_cpu: config.by_cpu,
+            policy: config.wake,
         };
         let made = config.accept.open(&plan).map_err(|error| cannot_listen(address, error))?;
-        addresses.push(made.address);
-        doors.iter_mut().zip(made.doors).for_each(|(worker, door)| worker.push(door));
+        bound.addresses.push(made.address);
+        bound.doors.iter_mut().zip(made.doors).for_each(|(worker, door)| worker.push(door));
+        bound.keepers.extend(made.keeper);
     }
-    Ok((addresses, doors))
+    Ok(bound)
 }
 
 fn cannot_listen(address: SocketAddr, error: io::Error) -> anyhow::Error {

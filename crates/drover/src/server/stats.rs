@@ -112,10 +112,10 @@ impl Counters {
         self.0[Tally::Thread as usize].store(process::thread_number().into(), Ordering::Relaxed);
     }
 
-    /// Takes down how often the calling thread, which is about to end, has waited.
-    pub(super) fn end(&self) {
+    /// Takes down how often the calling thread, which is about to end, has waited, and its helpers.
+    pub(super) fn end(&self, helpers: u64) {
         self.0[Tally::Thread as usize].store(0, Ordering::Relaxed);
-        self.add(Tally::Waits, process::thread_waits().unwrap_or(0));
+        self.add(Tally::Waits, process::thread_waits().unwrap_or(0) + helpers);
     }
 
     fn accepting(&self) -> WorkerStatistics {

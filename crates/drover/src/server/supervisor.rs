@@ -13,13 +13,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use mech::accept::Door;
+use mech::accept::{Among, Door, Keeper};
 use mech::process as mech_process;
 use tracing::{info, warn};
 
 use super::process::{FLAG, Inheritance};
 use super::stats::Board;
-use super::{Config, Statistics, StopSignals, WorkerStatistics, bind, processors};
+use super::{Bound, Config, Statistics, StopSignals, WorkerStatistics, bind, processors};
 
 /// A worker that lives so long has not died at once.
 const LONG: Duration = Duration::from_secs(1);
@@ -27,6 +27,9 @@ const LONG: Duration = Duration::from_secs(1);
 /// The pause before the second replacement of a worker that dies at once; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether workers have been sent what was accepted for them.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// How long after the grace a worker may take to end by itself.
 const BEYOND_GRACE: Duration = Duration::from_secs(5);
@@ -37,6 +40,7 @@ pub struct Supervisor {
     addresses: Vec<SocketAddr>,
     /// Each worker's, by address.
     doors: Vec<Vec<Door>>,
+    keepers: Vec<Keeper>,
     workers: Vec<Worker>,
     board: Board,
     grace: Duration,
@@ -85,12 +89,16 @@ impl Supervisor {
         if config.pin {
             processors(config.workers)?;
         }
-        let (addresses, doors) = bind(config)?;
+        let Bound { addresses, doors, keepers } = bind(config, Among::Processes)?;
         let board = Board::new(doors.len()).context("cannot make the counters")?;
         let (sender, inbox) = channel();
         let workers = doors.iter().map(|_| Worker::default()).collect();
         let grace = config.grace;
-        let mut supervisor = Supervisor { addresses, doors, workers, board, grace, sender, inbox };
+        let mut supervisor =
+            Supervisor { addresses, doors, keepers, workers, board, grace, sender, inbox };
+        for keeper in &supervisor.keepers {
+            keeper.start().context("cannot start a thread (--accept)")?;
+        }
         for place in 0..supervisor.workers.len() {
             supervisor.fill(place).context("cannot start a worker (--processes)")?;
         }
@@ -255,6 +263,15 @@ impl Supervisor {
     /// Tells the workers to stop and waits for them. The doors are closed here first, so that each
     /// is closed for good when its last worker has taken what waits in it.
     fn stop(&mut self) {
+        let end = Instant::now() + self.grace + BEYOND_GRACE;
+        self.keepers.iter().for_each(Keeper::finish);
+        while !self.keepers.iter().all(Keeper::is_done) && Instant::now() < end {
+            match self.inbox.recv_timeout(LOOK) {
+                Ok(Message::Ended(place)) => self.reap(place),
+                Ok(Message::Signal) => return self.kill(),
+                _ => {}
+            }
+        }
         self.doors.clear();
         for process in self.workers.iter_mut().filter_map(|worker| worker.process.as_mut()) {
             if let Some(stdin) = &mut process.stdin {
@@ -262,7 +279,6 @@ impl Supervisor {
                 let _ = stdin.write_all(b"stop\n");
             }
         }
-        let end = Instant::now() + self.grace + BEYOND_GRACE;
         while self.processes().next().is_some() {
             match self.inbox.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(Message::Ended(place)) => self.reap(place),

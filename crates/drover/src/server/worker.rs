@@ -91,7 +91,7 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     if let Some(tracer) = &site.tracer {
         tracer.finish();
     }
-    counters.end();
+    counters.end(net.helpers_waited());
     ran.context("the dispatch mechanism failed")?;
     match failure.take() {
         None => Ok(()),

@@ -3,12 +3,18 @@
 use mech::accept::{self, Strategy};
 use mech::dispatch::{self, Mechanism};
 
-use crate::connections::{self, letters};
+use crate::connections::letters;
 use crate::harness::{Server, Site, request};
+use crate::limits::starved;
 
 /// Serves `site` with three workers and the flags, for every strategy and every mechanism that go
 /// together here, and prints why the others are left out.
 pub(crate) fn on_every_pair(site: &Site, flags: &[&str], case: impl Fn(Server)) {
+    on_every_choice(flags, |flags| case(Server::on(site, flags)));
+}
+
+/// The same, of the flags that choose.
+fn on_every_choice(flags: &[&str], case: impl Fn(&[&str])) {
     let mut ran = 0;
     for strategy in accept::ALL {
         for mechanism in dispatch::ALL {
@@ -17,7 +23,7 @@ pub(crate) fn on_every_pair(site: &Site, flags: &[&str], case: impl Fn(Server)) 
                     println!("{} on {}", strategy.name, mechanism.name);
                     let chosen = ["--workers", "3", "--accept", strategy.name];
                     let chosen = [&chosen, &["--dispatch", mechanism.name][..], flags].concat();
-                    case(Server::on(site, &chosen));
+                    case(&chosen);
                     ran += 1;
                 }
                 Err(reason) => {
@@ -44,8 +50,40 @@ fn on_every_pair_of_both(case: impl Fn(Server) + Copy) {
 }
 
 #[test]
-fn hundreds_at_once_are_all_answered() {
-    on_every_pair_of_both(|server| connections::hundreds_at_once_are_all_answered(&server));
+fn many_at_once_are_all_answered() {
+    on_every_pair_of_both(|server| {
+        let mut clients: Vec<_> = (0..60).map(|_| server.connect()).collect();
+        for _ in 0..2 {
+            for client in &mut clients {
+                client.send(request("GET", "/a", &[]));
+            }
+            for client in &mut clients {
+                client.reply().is(200);
+            }
+        }
+    });
+}
+
+/// A worker that has no descriptor left keeps connections neither from the others nor for ever.
+#[test]
+fn connections_beyond_the_limit_of_descriptors_wait_their_turn() {
+    for flags in [&[][..], &["--processes"]] {
+        on_every_choice(flags, |flags| {
+            let command = starved(48, &[&["--reply-size", "5"], flags].concat());
+            let server = Server::start(command, 1);
+            let mut clients: Vec<_> = (0..120).map(|_| server.connect()).collect();
+            for client in &mut clients {
+                client.send(request("GET", "/", &[]));
+            }
+            // Each that is answered goes, in whatever order, and makes room for one that waits.
+            std::thread::scope(|scope| {
+                for mut client in clients {
+                    scope.spawn(move || drop(client.reply().is(200)));
+                }
+            });
+            server.get("/").is(200);
+        });
+    }
 }
 
 #[test]

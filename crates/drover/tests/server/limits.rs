@@ -8,7 +8,7 @@ use mech::dispatch::Mechanism;
 use crate::harness::{Client, Server, Site, on_every_mechanism, request};
 
 /// `drover serve` with so few descriptors that a few dozen connections use them up.
-fn starved(descriptors: u32, arguments: &[&str]) -> Command {
+pub(crate) fn starved(descriptors: u32, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     let limited = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
     command.args(["-c", &limited, env!("CARGO_BIN_EXE_drover")]);

@@ -95,6 +95,20 @@ fn the_processor_chooses_only_among_sockets() {
 }
 
 #[test]
+fn a_wake_policy_goes_with_a_wait_queue() {
+    for strategy in accept::ALL.iter().filter(|strategy| strategy.probe().is_ok()) {
+        let flags = ["--accept", strategy.name, "--accept-wake", "wake-one"];
+        if strategy.settings.contains(accept::Settings::WAKE_POLICY) {
+            let output = serve(&[&flags[..], &["--check", "--listen", "127.0.0.1:0"]].concat());
+            assert!(output.status.success(), "{}", strategy.name);
+        } else {
+            fails(&flags, 2, &["--accept-wake", strategy.name]);
+        }
+    }
+    fails(&["--accept-wake", "nobody"], 2, &["--accept-wake", "task-exclusive"]);
+}
+
+#[test]
 fn a_root_that_is_no_directory_is_refused() {
     let site = Site::new();
     let file = site.file("a", "x");

@@ -10,21 +10,34 @@
 //! |---|---|---|
 //! | `shared` | all who wait | none: who comes first |
 //! | `exclusive` | one who waits | the first to have registered; a ring's take turns |
+//! | `blocking` | one who waits | in turn (FIFO) |
+//! | `lock` | who holds the lock; its release, who waits for it | in turn |
 //! | `reuseport` | the worker whose socket the hash names | none: the hash |
+//! | `handoff` | whom the wait queue's policy chooses | the policy's |
 
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use bitflags::bitflags;
 
 use crate::dispatch::{Features, Mechanism};
 use crate::socket::{self, ListenOptions};
+use crate::wait_queue::Policy;
 
+mod blocking;
 mod exclusive;
+mod feeder;
+mod handoff;
+mod lock;
 mod reuseport;
 mod shared;
+
+use feeder::Take;
+pub(crate) use feeder::{Feeder, Next};
+pub(crate) use handoff::{Hall, ask, receive};
 
 bitflags! {
     /// What a strategy can be told beside the address.
@@ -32,7 +45,18 @@ bitflags! {
     pub struct Settings: u8 {
         /// [`Plan::by_cpu`].
         const BY_CPU = 1;
+        /// [`Plan::policy`].
+        const WAKE_POLICY = 2;
     }
+}
+
+/// What workers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Among {
+    /// Threads of the process that binds.
+    Threads,
+    /// Processes that inherit their doors from it.
+    Processes,
 }
 
 /// What a strategy is to do for one address.
@@ -42,11 +66,15 @@ pub struct Plan {
     pub address: SocketAddr,
     /// How many doors to make.
     pub workers: NonZeroUsize,
+    /// For whom they are.
+    pub among: Among,
     /// How sockets are made; whether they share a port is the strategy's to say.
     pub listen: ListenOptions,
     /// The worker of the processor that a connection came in on takes it: for
     /// workers that each stay on the processor of their own number.
     pub by_cpu: bool,
+    /// Whom a connection wakes, where that is a wait queue's matter.
+    pub policy: Policy,
 }
 
 /// What a strategy has made of a [`Plan`].
@@ -56,6 +84,16 @@ pub struct Doors {
     pub address: SocketAddr,
     /// One for each worker.
     pub doors: Vec<Door>,
+    /// What the process that binds has to do while there are workers, if anything.
+    pub keeper: Option<Keeper>,
+}
+
+/// Accepts for workers that are processes, and sends them what they ask for.
+#[derive(Debug)]
+pub struct Keeper {
+    hall: Arc<Hall>,
+    /// This process' ends of the workers' sockets.
+    agents: Vec<OwnedFd>,
 }
 
 /// A worker's way to new connections, to be entered on its thread. It is made
@@ -64,6 +102,10 @@ pub struct Doors {
 pub struct Door {
     strategy: &'static Strategy,
     descriptors: Vec<OwnedFd>,
+    /// Where connections wait, for a worker that is a thread.
+    hall: Option<Arc<Hall>>,
+    /// Which of the workers it is for, where that matters.
+    worker: usize,
 }
 
 /// What there is behind a door.
@@ -71,6 +113,13 @@ pub(crate) enum Way {
     /// A listening socket to wait for; if `exclusive`, others do so too, and a
     /// connection is to wake one of them.
     Socket { socket: OwnedFd, exclusive: bool },
+    /// A thread is to take connections by `take`; they come with their first bytes
+    /// if the socket `defers`.
+    Thread { take: Take, defers: bool },
+    /// A queue that several workers take from.
+    Hall { hall: Arc<Hall>, worker: usize },
+    /// A unix(7) socket that connections come by.
+    Channel(OwnedFd),
 }
 
 impl Door {
@@ -83,7 +132,7 @@ impl Door {
     /// of [`Door::descriptors`].
     #[must_use]
     pub fn of(strategy: &'static Strategy, descriptors: Vec<OwnedFd>) -> Door {
-        Door { strategy, descriptors }
+        Door { strategy, descriptors, hall: None, worker: 0 }
     }
 
     pub(crate) fn open(self) -> io::Result<Way> {
@@ -169,7 +218,14 @@ impl std::fmt::Debug for Strategy {
 }
 
 /// Every strategy, in the order that people list them.
-pub static ALL: &[&Strategy] = &[&shared::SHARED, &exclusive::EXCLUSIVE, &reuseport::REUSEPORT];
+pub static ALL: &[&Strategy] = &[
+    &shared::SHARED,
+    &exclusive::EXCLUSIVE,
+    &blocking::BLOCKING,
+    &lock::LOCK,
+    &reuseport::REUSEPORT,
+    &handoff::HANDOFF,
+];
 
 /// The strategy with that name.
 #[must_use]
@@ -190,5 +246,5 @@ fn one_socket(plan: &Plan, strategy: &'static Strategy) -> io::Result<Doors> {
     let address = socket::local_address(socket.as_fd())?;
     let door = |_| Ok(Door::of(strategy, vec![socket.try_clone()?]));
     let doors = (0..plan.workers.get()).map(door).collect::<io::Result<_>>()?;
-    Ok(Doors { address, doors })
+    Ok(Doors { address, doors, keeper: None })
 }

@@ -52,5 +52,5 @@ fn open(plan: &Plan) -> io::Result<Doors> {
         }
         doors.push(Door::of(&REUSEPORT, vec![socket]));
     }
-    Ok(Doors { address, doors })
+    Ok(Doors { address, doors, keeper: None })
 }

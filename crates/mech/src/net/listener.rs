@@ -4,15 +4,16 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::task::Poll;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use super::driver::Origin;
+use super::source::Source;
 use super::{Conn, Net};
-use crate::accept::{Door, Way};
+use crate::accept::Door;
 
 /// How many connections are accepted per wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,7 @@ pub struct Listener<'n> {
     origin: Origin,
     /// Whether it has handed one over since it last waited.
     won: Cell<bool>,
+    way: Source,
     on_loss: Option<Box<dyn Fn() + 'n>>,
 }
 
@@ -51,16 +53,14 @@ impl<'n> Listener<'n> {
     /// # Errors
     /// What the mechanism says: `Unsupported` if the strategy does not go with it.
     pub fn enter(net: &'n Net, door: Door) -> io::Result<Listener<'n>> {
-        let Way::Socket { socket, exclusive } = door.open()?;
         let conn = net.task();
-        let defers = crate::socket::defers(socket.as_fd());
+        // Gives the slot back on every way out but the last.
+        let entered = Source::enter(&conn, door);
+        let (way, defers) =
+            entered.inspect_err(|_| conn.with(|inner, slot| inner.release(slot)))?;
         let origin = if defers { Origin::AcceptedWithData } else { Origin::Accepted };
-        let listening = if exclusive { Origin::ListeningExclusive } else { Origin::Listening };
-        conn.with(|inner, index| {
-            inner.open(conn.key(), socket, listening).inspect_err(|_| inner.release(index))
-        })?;
         // The first look is no answer to a wake-up.
-        Ok(Listener { conn, origin, won: Cell::new(true), on_loss: None })
+        Ok(Listener { conn, origin, won: Cell::new(true), way, on_loss: None })
     }
 
     /// Calls `tell` whenever the worker was woken for a connection and there was
@@ -139,10 +139,7 @@ impl<'n> Listener<'n> {
     /// `WouldBlock`: the worker stops, and what had arrived by then was taken.
     fn poll_accept(&self) -> Poll<io::Result<OwnedFd>> {
         let last = self.conn.net().stopping();
-        let key = self.conn.key();
-        let poll = self.conn.with(|inner, index| {
-            inner.driver.poll_accept(key, &mut inner.slots[index as usize], last)
-        });
+        let poll = self.way.poll(&self.conn, last);
         let won = self.won.replace(poll.is_ready());
         if let Some(tell) = &self.on_loss
             && poll.is_pending()

@@ -28,6 +28,7 @@ mod readable;
 mod readiness;
 mod remote;
 mod requests;
+mod source;
 mod timers;
 
 pub use buffer::Body;
@@ -84,6 +85,8 @@ pub struct Net {
     /// The time at the end of the last wait.
     now: Cell<Instant>,
     stopping: Cell<bool>,
+    /// How often threads that accepted for this worker, and have ended, had waited.
+    helpers_waited: Cell<u64>,
     remote: Arc<remote::Shared>,
     mechanism: &'static Mechanism,
     /// Transfers per coroutine and turn.
@@ -147,6 +150,7 @@ impl Net {
             inner: RefCell::new(inner),
             now: Cell::new(now),
             stopping: Cell::new(false),
+            helpers_waited: Cell::new(0),
             remote,
             mechanism: options.mechanism,
             budget: options.budget,
@@ -180,6 +184,13 @@ impl Net {
         for index in 0..inner.slots.len() {
             inner.resume(index as u32);
         }
+    }
+
+    /// How often threads that accepted for this worker gave their processor up to
+    /// wait; known when its listeners have ended.
+    #[must_use]
+    pub fn helpers_waited(&self) -> u64 {
+        self.helpers_waited.get()
     }
 
     /// The handle by which other threads reach this worker.

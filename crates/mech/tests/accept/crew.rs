@@ -6,10 +6,11 @@ use std::num::NonZeroUsize;
 use std::sync::mpsc;
 use std::thread;
 
-use mech::accept::{Door, Plan, Strategy};
+use mech::accept::{Among, Door, Plan, Strategy};
 use mech::dispatch::Mechanism;
 use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions, Remote};
 use mech::socket::ListenOptions;
+use mech::wait_queue::Policy;
 
 use crate::PATIENCE;
 
@@ -29,7 +30,9 @@ pub(crate) fn plan() -> Plan {
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         workers: NonZeroUsize::new(WORKERS).unwrap(),
         listen: ListenOptions::default(),
+        among: Among::Threads,
         by_cpu: false,
+        policy: Policy::TaskExclusive,
     }
 }
 

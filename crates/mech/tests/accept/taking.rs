@@ -1,6 +1,7 @@
 //! Connections come to a worker, one each.
 
 use mech::accept::{self, Settings};
+use mech::wait_queue::Policy;
 
 use crate::crew::{Client, Crew, WORKERS, plan};
 use crate::on_every_pair;
@@ -70,6 +71,26 @@ fn the_processor_chooses_the_worker() {
                     }
                 });
             });
+        }
+    }
+}
+
+#[test]
+fn every_wake_policy_answers_all() {
+    for strategy in accept::ALL.iter().filter(|it| it.settings.contains(Settings::WAKE_POLICY)) {
+        let Some(mechanism) = mech::dispatch::auto() else { return };
+        for policy in Policy::ALL {
+            let plan = mech::accept::Plan { policy, ..plan() };
+            let crew = Crew::with(strategy, mechanism, &plan, |_| {});
+            for round in 0..20 {
+                let mut clients: Vec<Client> = (0..5).map(|_| crew.connect()).collect();
+                for client in &mut clients {
+                    client.send(&format!("{round}"));
+                }
+                for client in &mut clients {
+                    client.expect(&format!("{round}"));
+                }
+            }
         }
     }
 }

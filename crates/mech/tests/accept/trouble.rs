@@ -1,6 +1,6 @@
 //! A worker that cannot take connections does not keep them from the others.
 
-use mech::accept::{Door, Strategy};
+use mech::accept::{Door, Settings, Strategy};
 
 use crate::crew::{Client, Crew, plan};
 use crate::{on_every_pair, seccomp};
@@ -21,6 +21,10 @@ fn connections_go_to_workers_that_have_descriptors() {
             println!(
                 "left out: each worker has a socket of its own, and its connections wait there"
             );
+            return;
+        }
+        if strategy.settings.contains(Settings::WAKE_POLICY) {
+            println!("left out: one thread accepts for all, and is nobody's");
             return;
         }
         let full = |number: usize| {
