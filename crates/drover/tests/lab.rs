@@ -269,6 +269,69 @@ judge = { kind = "rises-at-least", times = 1 }
 }
 
 #[test]
+fn where_the_time_of_requests_went_is_kept_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = r#"
+id = "stages"
+title = "Stages"
+source = "nobody"
+question = "Does it work?"
+method = "By trying."
+compares = { flag = "--read-threads" }
+mechanisms = ["1", "8"]
+[workload]
+metadata_ms = 0
+serve = ["--files", "threads"]
+late_s = 1e-5
+[presets.quick]
+connections = [4]
+file_bytes = [200000]
+pool_mb = 3
+disk_speed = 10
+window_s = 1
+fetches = [{ file_bytes = 200000, count = 12 }]
+repeats = 1
+budget_s = 60
+[[figures]]
+id = "Figure 1"
+title = "Late"
+metric = "late-requests"
+[[claims]]
+id = "a"
+text = "One thread is enough."
+source = "§1"
+metric = "longest-read"
+mechanisms = ["1"]
+judge = { kind = "at-most", times = 1000, baseline = ["8"] }
+"#;
+    fs::write(folder.path().join("stages.toml"), experiment).unwrap();
+    let output = output(folder.path(), &["run", "stages.toml"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results = results(folder.path(), "stages");
+    assert_conforms(&results, SCHEMA);
+    let runs = results["runs"].as_array().unwrap();
+    if let Some(obstacle) = drover::lab::disk::obstacle() {
+        assert!(runs.is_empty() && text(&output.stdout).contains(&obstacle));
+        return println!("skipped: {obstacle}");
+    }
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        let stages = &run["sample"]["stages"];
+        assert_eq!(stages["late_us"], 1, "{run}");
+        for column in ["start_us", "reads", "queue_us", "read_us", "longest_us"] {
+            assert_eq!(stages[column].as_array().unwrap().len(), 12, "{column}: {run}");
+        }
+        let reads = stages["reads"].as_array().unwrap().iter().filter_map(Value::as_u64);
+        assert!(reads.sum::<u64>() >= 12, "each file is read once: {run}");
+    }
+    let page = fs::read_to_string(folder.path().join("drover-lab/report.html")).unwrap();
+    assert!(
+        page.contains("Where the time of requests went") && page.contains("longest single read")
+    );
+    assert!(page.contains("Late requests [%]") && page.contains("100 <span"), "all are late");
+}
+
+#[test]
 fn peers_are_measured_where_they_are_installed_and_named_where_not() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = r#"

@@ -19,6 +19,7 @@ const BUILT_IN: &[&str] = &[
     include_str!("../../../../experiments/raw-file-io.toml"),
     include_str!("../../../../experiments/read-threads.toml"),
     include_str!("../../../../experiments/cold-readers.toml"),
+    include_str!("../../../../experiments/thread-starvation.toml"),
     include_str!("../../../../experiments/buffered-file-io.toml"),
 ];
 
@@ -105,6 +106,9 @@ pub struct Workload {
     /// Flags of `serve` that are the same for every server of Drover's own.
     #[serde(default)]
     pub serve: Vec<String>,
+    /// From how many seconds on a request counts as late, before the preset's `disk_speed`: Drover's
+    /// own servers write down where the time of each request went (`serve --trace`).
+    pub late_s: Option<Positive>,
     /// What is served where others read cold files meanwhile: presets with `cold_readers`.
     pub beside: Option<Beside>,
 }
@@ -292,8 +296,8 @@ pub enum Judge {
         times: Positive,
         /// The others: the best of them counts.
         baseline: Vec<String>,
-        /// For files of this size.
-        file_bytes: NonZeroU64,
+        /// For files of this size; without it, of the largest that were served.
+        file_bytes: Option<NonZeroU64>,
     },
     /// It is at most so many times that of others.
     AtMost {
@@ -301,8 +305,8 @@ pub enum Judge {
         times: Positive,
         /// The others: the best of them counts.
         baseline: Vec<String>,
-        /// For files of this size.
-        file_bytes: NonZeroU64,
+        /// For files of this size; without it, of the largest that were served.
+        file_bytes: Option<NonZeroU64>,
     },
 }
 

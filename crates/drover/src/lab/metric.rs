@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::results::Sample;
+use super::trace::Stage;
 
 /// A number that each successful run yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,13 +28,21 @@ pub enum Metric {
     CpuPerMegabyte,
     /// Bytes of such bodies per second of the server's CPU time.
     PerCpuSecond,
+    /// How long a read waited for a reader, the mean over all reads of a trace.
+    QueueTime,
+    /// How long a read was under way, likewise.
+    ReadTime,
+    /// 99th percentile over requests of their longest single read, waiting included.
+    LongestRead,
+    /// The share of requests that have a read which took too long.
+    LateRequests,
     /// How busy the modelled disk was in the measured window, the mean over its spindles.
     DiskPercent,
 }
 
 impl Metric {
     /// Every metric, in the order of the table of points.
-    pub const ALL: [Metric; 10] = [
+    pub const ALL: [Metric; 14] = [
         Metric::ReplyRate,
         Metric::CpuPercent,
         Metric::CpuPerReply,
@@ -43,6 +52,10 @@ impl Metric {
         Metric::Throughput,
         Metric::CpuPerMegabyte,
         Metric::PerCpuSecond,
+        Metric::QueueTime,
+        Metric::ReadTime,
+        Metric::LongestRead,
+        Metric::LateRequests,
         Metric::DiskPercent,
     ];
 
@@ -58,6 +71,10 @@ impl Metric {
             Metric::Throughput => "Throughput",
             Metric::CpuPerMegabyte => "CPU per megabyte",
             Metric::PerCpuSecond => "Bytes per CPU time",
+            Metric::QueueTime => "Wait of a read for a reader",
+            Metric::ReadTime => "Duration of a read",
+            Metric::LongestRead => "99 % longest read",
+            Metric::LateRequests => "Late requests",
             Metric::DiskPercent => "Disk use",
         }
     }
@@ -66,7 +83,8 @@ impl Metric {
     pub fn unit(self) -> &'static str {
         match self {
             Metric::ReplyRate => "replies/s",
-            Metric::CpuPercent | Metric::DiskPercent => "%",
+            Metric::CpuPercent | Metric::DiskPercent | Metric::LateRequests => "%",
+            Metric::QueueTime | Metric::ReadTime | Metric::LongestRead => "ms",
             Metric::CpuPerReply => "µs",
             Metric::Throughput => "MB/s",
             Metric::PerCpuSecond => "MB per CPU second",
@@ -98,6 +116,10 @@ impl Metric {
                 let megabytes = megabytes_per_second(sample)? * sample.window_s;
                 (sample.server_cpu_s > 0.0).then(|| megabytes / sample.server_cpu_s)
             }
+            Metric::QueueTime => sample.stages.as_ref()?.mean_per_read(Stage::Queue),
+            Metric::ReadTime => sample.stages.as_ref()?.mean_per_read(Stage::Read),
+            Metric::LongestRead => sample.stages.as_ref()?.p99(Stage::Longest),
+            Metric::LateRequests => sample.stages.as_ref()?.late_percent(),
             Metric::DiskPercent => sample.disk.as_ref()?.get("utilisation_percent")?.as_f64(),
         }
     }
@@ -128,7 +150,8 @@ mod tests {
         };
         let values = Metric::ALL.map(|metric| metric.of(&sample));
         let mut expected = [Some(500.0), Some(5.0), Some(100.0), Some(0.25), Some(0.5)].to_vec();
-        expected.extend([None, Some(2.0), Some(25.0), Some(40.0), Some(99.0)]);
+        expected.extend([None, Some(2.0), Some(25.0), Some(40.0)]);
+        expected.extend([None, None, None, None, Some(99.0)]);
         assert_eq!(values.as_slice(), expected);
     }
 

@@ -6,8 +6,8 @@
 //! time the load generator waits until the lab has read the clock: on a busy machine that may take
 //! a while, in which the server has nothing to do.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::child::Supervised;
-use super::experiment::{Beside, Experiment, Preset};
+use super::experiment::{Beside, Disk, Experiment, Preset};
 use super::results::{Ask, Point, Sample};
 use super::runner::{Executor, Failure};
 use super::server::{Servers, failed, words};
 use super::store::{Opened, Store};
+use super::trace::{Stages, Trace};
 
 /// How long anything may take that should take no time at all.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -125,7 +126,13 @@ impl<'a> Processes<'a> {
         command.args(["load", "--events", "--lockstep"]);
         match files {
             Some(files) => {
-                command.arg("--urls").arg(&files.urls).args(["--target", url, "--order", "random"]);
+                // A count of cold files is one of different files: none has been read before.
+                let is_count = self.preset.fetches(point.ask).is_some();
+                let order = match is_count && self.preset.disk != Disk::Cached {
+                    true => "sequential",
+                    false => "random",
+                };
+                command.arg("--urls").arg(&files.urls).args(["--target", url, "--order", order]);
                 command.args(["--timeout", TIMEOUT_OF_FILES]);
             }
             None => drop(command.arg(url)),
@@ -178,6 +185,24 @@ impl<'a> Processes<'a> {
         Ok(Some(load))
     }
 
+    /// What the server has written down of its requests, if it was to.
+    fn take_stages(&self) -> Result<Option<Stages>, Failure> {
+        let Some(late_s) = self.servers.experiment.workload.late_s else { return Ok(None) };
+        let late_us = (1e6 * late_s.0 / self.preset.disk_speed.0) as u64;
+        let path = self.servers.trace_file();
+        let read = || -> anyhow::Result<Trace> {
+            let trace = Trace::read(BufReader::new(File::open(&path)?))?;
+            fs::remove_file(&path)?;
+            Ok(trace)
+        };
+        match read() {
+            Ok(trace) => Ok(Some(Stages::of(&trace, late_us))),
+            // A server of the user's own writes none.
+            Err(_) if !path.exists() => Ok(None),
+            Err(error) => Err(failed(&format!("the server's trace: {error:#}"))),
+        }
+    }
+
     /// How long a window may take.
     fn longest_window(&self, point: &Point, window: Duration) -> Duration {
         match (self.preset.fetches(point.ask), point.ask) {
@@ -223,16 +248,20 @@ impl Executor for Processes<'_> {
         drop(readers);
         load.go_on()?;
         load.expect_success(PATIENCE + opening)?;
+        let server_command = server.command_line.clone();
+        // Its trace is complete when it has ended.
+        drop(server);
         let result = take_json(&self.load_file())?;
         let window_s = result["duration_s"].as_f64().filter(|seconds| *seconds > 0.0);
         Ok(Sample {
-            server_command: server.command_line.clone(),
+            server_command,
             load_command,
             server_cpu_s: cpu_after.saturating_sub(cpu_before).as_secs_f64(),
             server_wait_s: wait_after
                 .zip(wait_before)
                 .map(|(after, before)| after.saturating_sub(before).as_secs_f64()),
             disk,
+            stages: self.take_stages()?,
             window_s: window_s.ok_or_else(|| failed("the load generator measured nothing"))?,
             load: result,
         })
@@ -247,6 +276,7 @@ impl Drop for Processes<'_> {
     fn drop(&mut self) {
         // A load generator that was stopped leaves it behind.
         let _ = fs::remove_file(self.load_file());
+        let _ = fs::remove_file(self.servers.trace_file());
     }
 }
 

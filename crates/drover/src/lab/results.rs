@@ -7,6 +7,7 @@ use super::experiment::Experiment;
 use super::machine::Machine;
 use super::metric::Metric;
 use super::plan::Plan;
+use super::trace::Stages;
 use super::utc;
 use crate::report::number;
 
@@ -145,6 +146,9 @@ pub struct Sample {
     /// What the modelled disk did in the window; `None` without one.
     #[serde(default)]
     pub disk: Option<Value>,
+    /// Where the time of each request went; `None` if nobody wrote it down.
+    #[serde(default)]
+    pub stages: Option<Stages>,
     /// What the load generator reported, unchanged (`drover.load/1`).
     pub load: Value,
 }

@@ -86,6 +86,9 @@ impl<'a> Servers<'a> {
                 command.args(["--reply-size", &bytes.to_string()]);
             }
         }
+        if self.experiment.workload.late_s.is_some() {
+            command.arg("--trace").arg(self.trace_file());
+        }
         // A connection may be idle for longer than a web server would allow, and from the start.
         command.args(["--listen", "127.0.0.1:0", "--idle-timeout", "0", "--defer-accept", "off"]);
         let command_line = words(&command);
@@ -94,6 +97,11 @@ impl<'a> Servers<'a> {
             line.strip_prefix("listening on ").map(str::to_string)
         })?;
         Ok(RunningServer { process, url, command_line, _work: None })
+    }
+
+    /// Where a server writes down where the time of its requests goes, if it is to do that.
+    pub(super) fn trace_file(&self) -> PathBuf {
+        self.folder.join("trace.unfinished")
     }
 
     /// What the server of that name has in place of its siblings' flags.

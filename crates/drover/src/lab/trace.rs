@@ -1,9 +1,11 @@
 //! A server's trace (`serve --trace`), read back and summed up by stage. docs/trace.md describes the
 //! file.
 
+use std::collections::BTreeMap;
 use std::io::BufRead;
 
 use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
 
 use crate::server::trace::FORMAT;
 
@@ -106,6 +108,87 @@ pub struct Trace {
     pub replies: Vec<Reply>,
     /// Whether the last line was cut.
     pub cut: bool,
+}
+
+/// The replies of a trace as results keep them: a list for each column, with a reply at each place.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stages {
+    /// From when on a request counts as late.
+    pub late_us: u64,
+    /// What the server said of itself.
+    pub about: String,
+    /// When each request was there, from the beginning of the trace.
+    pub start_us: Vec<u64>,
+    /// How many reads each took.
+    pub reads: Vec<u64>,
+    /// What each stage took, by the name of its column.
+    #[serde(flatten)]
+    pub columns: BTreeMap<String, Vec<u64>>,
+}
+
+impl Stages {
+    /// What is kept of `trace`.
+    pub fn of(trace: &Trace, late_us: u64) -> Stages {
+        let all = |value: &dyn Fn(&Reply) -> u64| trace.replies.iter().map(value).collect();
+        let columns = Stage::ALL.map(|stage| {
+            (stage.column().to_string(), all(&move |reply: &Reply| reply.stage_us(stage)))
+        });
+        Stages {
+            late_us,
+            about: trace.about.clone(),
+            start_us: all(&|reply| reply.start_us),
+            reads: all(&|reply| reply.reads),
+            columns: columns.into(),
+        }
+    }
+
+    /// As it was, but for who moved the bodies, which is taken to be `backend`.
+    pub fn trace(&self, backend: &str) -> Trace {
+        let value = |column: &[u64], place: usize| column.get(place).copied().unwrap_or_default();
+        let stage = |stage: Stage, place| value(self.column(stage), place);
+        let reply = |place: usize| Reply {
+            start_us: self.start_us[place],
+            stages_us: Stage::ALL.map(|of| stage(of, place)),
+            reads: value(&self.reads, place),
+            status: 200,
+            bytes: 0,
+            sent: true,
+            backend: 0,
+        };
+        Trace {
+            about: self.about.clone(),
+            backends: vec![backend.to_string()],
+            replies: (0..self.start_us.len()).map(reply).collect(),
+            cut: false,
+        }
+    }
+
+    /// What the stage took, for each reply.
+    pub fn column(&self, stage: Stage) -> &[u64] {
+        self.columns.get(stage.column()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The mean of a stage over all reads, in milliseconds.
+    pub fn mean_per_read(&self, stage: Stage) -> Option<f64> {
+        let reads = self.reads.iter().sum::<u64>();
+        let all = self.column(stage).iter().sum::<u64>();
+        (reads > 0).then(|| all as f64 / reads as f64 / 1e3)
+    }
+
+    /// The 99th percentile of a stage over all replies, in milliseconds.
+    pub fn p99(&self, stage: Stage) -> Option<f64> {
+        let mut all = self.column(stage).to_vec();
+        all.sort_unstable();
+        let rank = (0.99 * all.len() as f64).ceil() as usize;
+        Some(*all.get(rank.checked_sub(1)?)? as f64 / 1e3)
+    }
+
+    /// The share of replies that have a read which is late, in %.
+    pub fn late_percent(&self) -> Option<f64> {
+        let all = self.column(Stage::Longest);
+        let late = all.iter().filter(|longest| **longest > self.late_us).count();
+        (!all.is_empty()).then(|| 100.0 * late as f64 / all.len() as f64)
+    }
 }
 
 /// The distribution of one stage, in seconds.
@@ -267,6 +350,21 @@ mod tests {
         assert_eq!((reply.start_us, stages), (10, [1, 2, 3, 4, 5, 15, 9]));
         assert_eq!((reply.reads, reply.status, reply.bytes, reply.sent), (2, 200, 1234, true));
         assert_eq!((trace.unsent(), trace.past(Stage::Total, 7)), (1, 1));
+    }
+
+    #[test]
+    fn what_results_keep_is_the_same_trace() {
+        let lines = "10,1,2,3,4,5,15,9,2,200,1234,sent,0,1,threads\n\
+                     20,0,0,7,0,7,14,40,1,200,50,sent,0,2,threads\n";
+        let trace = Trace::read(text(lines).as_bytes()).unwrap();
+        let stages = Stages::of(&trace, 20);
+        let json = serde_json::to_string(&stages).unwrap();
+        let stages: Stages = serde_json::from_str(&json).unwrap();
+        let same = |stage| stages.trace("threads").summary(stage) == trace.summary(stage);
+        assert!(Stage::ALL.into_iter().all(same));
+        assert_eq!(stages.mean_per_read(Stage::Read), Some(10.0 / 3.0 / 1e3));
+        assert_eq!((stages.p99(Stage::Longest), stages.late_percent()), (Some(0.04), Some(50.0)));
+        assert_eq!(Stages::default().p99(Stage::Read), None);
     }
 
     #[test]

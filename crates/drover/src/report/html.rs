@@ -9,6 +9,7 @@ use serde_json::json;
 use super::claims_html;
 use super::number;
 use super::svg::{self, Panel, Series};
+use super::trace_html;
 use crate::lab::experiment::{Experiment, Factor, Figure};
 use crate::lab::metric::Metric;
 use crate::lab::results::{Ask, Point, Results, Run, State};
@@ -90,6 +91,7 @@ impl Section<'_> {
         claims_html::render(&mut out, self);
         self.ranking(&mut out);
         self.figures(&mut out);
+        self.stages(&mut out);
         self.table_of_points(&mut out);
         self.differences(&mut out);
         self.machine(&mut out);
@@ -190,6 +192,25 @@ impl Section<'_> {
         out.push_str("</div>\n");
         for figure in &self.experiment.figures {
             self.figure(out, figure);
+        }
+    }
+
+    /// Where the time of each request went, in the first run of each mechanism that wrote it down.
+    fn stages(&self, out: &mut String) {
+        let mut late_us = 0;
+        let mut traces = Vec::new();
+        for mechanism in &self.results.mechanisms {
+            let mut runs =
+                self.results.runs.iter().filter(|run| run.point.mechanism == mechanism.name);
+            let stages = runs.find_map(|run| run.sample.as_ref()?.stages.as_ref());
+            if let Some(stages) = stages {
+                late_us = stages.late_us;
+                traces.push((mechanism.name.clone(), stages.trace("reads")));
+            }
+        }
+        if !traces.is_empty() {
+            out.push_str("<h2>Where the time of requests went</h2>\n");
+            out.push_str(&trace_html::sections(&traces, late_us));
         }
     }
 

@@ -14,13 +14,19 @@ const LEAST_MS: f64 = 0.001;
 /// `limit_us` are counted.
 #[must_use]
 pub fn render(traces: &[(String, Trace)], limit_us: u64) -> String {
+    let body = format!("<h1>Where the time of requests went</h1>\n{}", sections(traces, limit_us));
+    page("Drover: where the time of requests went", &body)
+}
+
+/// The sections of all traces.
+pub(super) fn sections(traces: &[(String, Trace)], limit_us: u64) -> String {
     let mut backends: Vec<&str> = Vec::new();
     for name in traces.iter().flat_map(|(_, trace)| &trace.backends) {
         if !backends.contains(&name.as_str()) {
             backends.push(name);
         }
     }
-    let mut body = String::from("<h1>Where the time of requests went</h1>\n");
+    let mut body = String::new();
     let _ = writeln!(
         body,
         "<p>A dot is a request: what a stage took against the time at which the request was there. \
@@ -42,7 +48,7 @@ pub fn render(traces: &[(String, Trace)], limit_us: u64) -> String {
     for (name, trace) in traces {
         section(&mut body, name, trace, &backends, &scale, limit_us);
     }
-    page("Drover: where the time of requests went", &body)
+    body
 }
 
 /// The ends of the axes.
