@@ -46,6 +46,7 @@ fn all_axes_are_listed_in_their_order() {
     let files: Vec<_> = mech::fileio::ALL.iter().map(|backend| backend.name).collect();
     assert_eq!(names(&json["dispatch"]), dispatch);
     assert_eq!(names(&json["files"]), files);
+    assert_eq!(names(&json["before_reads"]), ["stat-threads", "noatime", "advise"]);
     let accept: Vec<_> = mech::accept::ALL.iter().map(|strategy| strategy.name).collect();
     assert_eq!(names(&json["accept"]), accept);
 }
@@ -85,7 +86,7 @@ fn models_are_marked_and_never_chosen_by_themselves() {
 #[test]
 fn people_get_a_line_for_each_with_a_sign() {
     let (text, json) = (mechanisms(&[]), json());
-    for axis in ["dispatch", "accept", "files"] {
+    for axis in ["dispatch", "accept", "files", "before_reads"] {
         for entry in json[axis].as_array().unwrap() {
             let sign = if entry["usable"] == true { '+' } else { '−' };
             let begin = format!("{sign} {} ", entry["name"].as_str().unwrap());

@@ -1,11 +1,11 @@
 //! Files beneath a root, by the kernel's own rule.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
+use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 
 /// A directory that nothing is opened outside of.
 #[derive(Debug)]
@@ -20,6 +20,24 @@ pub struct OpenFile {
     pub kind: FileKind,
     /// By what it is known again.
     pub stamp: Stamp,
+    /// Its bytes, if they were to be read at once: they were read after the stamp was taken, and are of
+    /// one state if the stamp is still the same.
+    pub content: Option<Vec<u8>>,
+    /// Whether it was to be opened without a note of the access time, and could not.
+    pub noatime_refused: bool,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct How {
+    /// Reading it leaves its access time as it is (`O_NOATIME`); only for files of this process' user
+    /// or with `CAP_FOWNER`, the others are opened without.
+    pub noatime: bool,
+    /// The kernel is told that it will be read from its beginning to its end (posix_fadvise(2)), and
+    /// reads ahead twice as far.
+    pub sequential: bool,
+    /// A regular file of at most so many bytes is read at once.
+    pub content: u64,
 }
 
 /// By what a file is known to be the same file with the same bytes: whoever
@@ -121,6 +139,14 @@ impl Root {
         Ok(Root(rustix::fs::open(directory, flags, Mode::empty())?))
     }
 
+    /// [`Root::open_as`] without anything special.
+    ///
+    /// # Errors
+    /// As [`Root::open_as`].
+    pub fn open_file(&self, path: &[u8]) -> io::Result<OpenFile> {
+        self.open_as(path, How::default())
+    }
+
     /// Opens `path` (relative, raw bytes) for reading, beneath the root.
     ///
     /// openat2(2) with `RESOLVE_BENEATH` refuses every resolution that would
@@ -131,18 +157,57 @@ impl Root {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`, `ENAMETOOLONG`; `EXDEV` when the
     /// path leads outside; `EMFILE`; `EAGAIN` when a rename kept racing.
-    pub fn open_file(&self, path: &[u8]) -> io::Result<OpenFile> {
+    pub fn open_as(&self, path: &[u8], how: How) -> io::Result<OpenFile> {
+        let (fd, noatime_refused) = self.open_beneath(path, how.noatime, ResolveFlags::empty())?;
+        let mut open = OpenFile::new(fd, noatime_refused, how)?;
+        if open.is_to_be_read(how) {
+            let mut bytes = Vec::new();
+            let read = append(open.fd.as_fd(), 0, open.stamp.len as usize, &mut bytes);
+            open.content = read.is_ok().then_some(bytes);
+        }
+        Ok(open)
+    }
+
+    /// [`Root::open_as`] as far as that waits for no disk: names and attributes that the kernel has
+    /// at hand (`RESOLVE_CACHED`), bytes that are in the page cache.
+    ///
+    /// # Errors
+    /// As [`Root::open_as`]; `WouldBlock`: a disk may be needed. That is what a kernel before 5.12
+    /// always says.
+    pub fn open_at_once(&self, path: &[u8], how: How) -> io::Result<OpenFile> {
+        let opened = self.open_beneath(path, how.noatime, ResolveFlags::CACHED);
+        let (fd, noatime_refused) = opened.map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::INVAL) => Errno::AGAIN.into(),
+            _ => error,
+        })?;
+        let mut open = OpenFile::new(fd, noatime_refused, how)?;
+        if open.is_to_be_read(how) {
+            let mut bytes = Vec::new();
+            append_at_once(open.fd.as_fd(), 0, open.stamp.len as usize, &mut bytes)?;
+            open.content = Some(bytes);
+        }
+        Ok(open)
+    }
+
+    /// Opens for reading, and says whether the access time has to be noted although it should not.
+    fn open_beneath(
+        &self,
+        path: &[u8],
+        noatime: bool,
+        more: ResolveFlags,
+    ) -> io::Result<(OwnedFd, bool)> {
         let path = if path.is_empty() { b"." } else { path };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let fd = rustix::fs::openat2(self.0.as_fd(), path, flags, Mode::empty(), resolve)?;
-        let stat = rustix::fs::fstat(&fd)?;
-        let kind = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => FileKind::Regular,
-            FileType::Directory => FileKind::Directory,
-            _ => FileKind::Other,
-        };
-        Ok(OpenFile { fd, kind, stamp: Stamp::new(&stat) })
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | more;
+        let open = |flags| rustix::fs::openat2(self.0.as_fd(), path, flags, Mode::empty(), resolve);
+        if noatime {
+            match open(flags | OFlags::NOATIME) {
+                // Somebody else's file: open(2).
+                Err(Errno::PERM) => return Ok((open(flags)?, true)),
+                opened => return Ok((opened?, false)),
+            }
+        }
+        Ok((open(flags)?, false))
     }
 
     /// Opens a directory beneath the root as a place (`O_PATH`); no symbolic link
@@ -179,6 +244,38 @@ impl Root {
     /// As [`Root::open_file`], without `EXDEV`.
     pub fn stamp(&self, path: &[u8]) -> io::Result<Stamp> {
         Ok(Stamp::new(&rustix::fs::statat(&self.0, path, AtFlags::empty())?))
+    }
+
+    /// [`Root::stamp`] as far as that waits for no disk.
+    ///
+    /// # Errors
+    /// As [`Root::stamp`]; `WouldBlock`: a disk may be needed.
+    pub fn stamp_at_once(&self, path: &[u8]) -> io::Result<Stamp> {
+        let (flags, resolve) = (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::CACHED);
+        let fd = rustix::fs::openat2(&self.0, path, flags, Mode::empty(), resolve)?;
+        Stamp::of(fd.as_fd())
+    }
+}
+
+impl OpenFile {
+    /// What fstat(2) says of an open file; the kernel is told how it will be read.
+    fn new(fd: OwnedFd, noatime_refused: bool, how: How) -> io::Result<OpenFile> {
+        let stat = rustix::fs::fstat(&fd)?;
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => FileKind::Regular,
+            FileType::Directory => FileKind::Directory,
+            _ => FileKind::Other,
+        };
+        let open = OpenFile { fd, kind, stamp: Stamp::new(&stat), content: None, noatime_refused };
+        if how.sequential && open.kind == FileKind::Regular && !open.is_to_be_read(how) {
+            // Advice: where it is not taken, nothing is lost.
+            let _ = rustix::fs::fadvise(&open.fd, 0, None, Advice::Sequential);
+        }
+        Ok(open)
+    }
+
+    fn is_to_be_read(&self, how: How) -> bool {
+        self.kind == FileKind::Regular && (1..=how.content).contains(&self.stamp.len)
     }
 }
 
@@ -234,7 +331,7 @@ pub fn free_space(path: &Path) -> io::Result<u64> {
 /// # Errors
 /// What the kernel says.
 pub fn drop_cached_pages(file: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
+    Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)
 }
 
 /// Appends the `len` bytes of `file` from `offset` on to `out`, which keeps
@@ -251,6 +348,41 @@ pub fn append(file: BorrowedFd<'_>, offset: u64, len: usize, out: &mut Vec<u8>) 
         out.truncate(before);
     }
     read
+}
+
+/// [`append`] as far as that waits for no disk.
+///
+/// # Errors
+/// As [`append`]; `WouldBlock`: some of the bytes are not in the page cache, or the file system cannot
+/// say (FUSE).
+pub fn append_at_once(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
+    let before = out.len();
+    out.resize(before + len, 0);
+    let mut into = [IoSliceMut::new(&mut out[before..])];
+    let read = match rustix::io::preadv2(file, &mut into, offset, ReadWriteFlags::NOWAIT) {
+        Ok(count) if count == len => return Ok(()),
+        Ok(_) => Err(Errno::AGAIN.into()),
+        Err(Errno::OPNOTSUPP) if is_in_memory(file) => read_exact(file, offset, &mut out[before..]),
+        Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN.into()),
+        Err(error) => Err(error.into()),
+    };
+    if read.is_err() {
+        out.truncate(before);
+    }
+    read
+}
+
+/// Whether the file has no disk behind it, but memory (or swap): tmpfs and ramfs, which do not know
+/// `RWF_NOWAIT`.
+pub(crate) fn is_in_memory(file: BorrowedFd<'_>) -> bool {
+    const TMPFS_MAGIC: libc::__fsword_t = 0x0102_1994;
+    const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
+    rustix::fs::fstatfs(file).is_ok_and(|system| matches!(system.f_type, TMPFS_MAGIC | RAMFS_MAGIC))
 }
 
 fn read_exact(file: BorrowedFd<'_>, mut offset: u64, mut buffer: &mut [u8]) -> io::Result<()> {
@@ -305,6 +437,41 @@ mod tests {
         let error = append(file.as_fd(), 2, 5, &mut out).unwrap_err();
         assert_eq!((error.kind(), &out[..]), (io::ErrorKind::UnexpectedEof, &b"-cde"[..]));
         assert!(name_of(file.as_fd()).ends_with("a"));
+    }
+
+    #[test]
+    fn small_files_come_with_their_bytes_if_asked_for() {
+        // Not in /tmp, whose file system may not know what it has at hand.
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        std::fs::write(directory.path().join("a"), b"abc").unwrap();
+        std::fs::write(directory.path().join("empty"), b"").unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        let how = How { content: 3, noatime: true, sequential: true };
+        assert_eq!(root.open_as(b"a", how).unwrap().content.as_deref(), Some(&b"abc"[..]));
+        assert_eq!(root.open_as(b"a", How { content: 2, ..how }).unwrap().content, None);
+        assert_eq!(root.open_as(b"empty", how).unwrap().content, None);
+        assert!(!root.open_as(b"a", how).unwrap().noatime_refused, "it is our own file");
+        // Written just now and looked up: all of it is at hand.
+        match root.open_at_once(b"a", how) {
+            Ok(open) => assert_eq!(open.content.as_deref(), Some(&b"abc"[..])),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                println!("skipped: this file system or kernel cannot say what is at hand");
+            }
+        }
+        assert_eq!(Cause::of(&root.open_as(b"b", how).unwrap_err()), Cause::Missing);
+        if let Ok(stamp) = root.stamp_at_once(b"a") {
+            assert_eq!(stamp, root.stamp(b"a").unwrap());
+        }
+    }
+
+    #[test]
+    fn files_of_others_are_opened_though_their_access_time_is_noted() {
+        let root = Root::open(Path::new("/")).unwrap();
+        let how = How { noatime: true, ..How::default() };
+        let open = root.open_as(b"proc/version", how).unwrap();
+        let refused = rustix::process::geteuid().as_raw() != 0;
+        assert_eq!((open.kind, open.noatime_refused), (FileKind::Regular, refused));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //!   executor, deadlines — over any mechanism.
 //! - [`fileio`]: how a file's bytes reach a socket — a file per backend.
 //! - [`fs`]: files beneath a root, by the kernel's own rule.
+//! - [`opening`]: the same by other threads, for names that a disk must be asked for.
 //! - [`inotify`]: hearing of changes in directories.
 //! - [`process`]: CPU clocks, pinning, limits, children.
 //! - [`shared`]: numbers in memory that processes share.
@@ -27,6 +28,8 @@ mod futex;
 pub mod inotify;
 pub mod key;
 pub mod net;
+pub mod opening;
+mod pool;
 pub mod process;
 mod ring;
 mod ring_parts;

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use mech::accept;
 use mech::dispatch::{self, Features};
 use mech::fileio;
+use mech::opening;
 use serde::Serialize;
 
 /// Flags of `drover mechanisms`.
@@ -23,6 +24,7 @@ struct List {
     dispatch: Vec<Mechanism>,
     accept: Vec<Entry>,
     files: Vec<Entry>,
+    before_reads: Vec<Entry>,
 }
 
 /// A row of one axis.
@@ -82,11 +84,15 @@ impl List {
             let auto = fileio::AUTO_TAKES.iter().any(|taken| taken.name == backend.name);
             Entry::new(backend.name, backend.summary, backend.probe().err(), auto)
         };
+        let preparation = |one: &&'static opening::Preparation| {
+            Entry::new(one.name, one.summary, one.probe().err(), one.auto)
+        };
         List {
             schema: "drover.mechanisms/1",
             dispatch: dispatch::ALL.iter().map(mechanism).collect(),
             accept: accept::ALL.iter().map(strategy).collect(),
             files: fileio::ALL.iter().map(backend).collect(),
+            before_reads: opening::PREPARATIONS.iter().map(preparation).collect(),
         }
     }
 
@@ -102,6 +108,7 @@ impl List {
         for (title, entries) in [
             ("Accept strategies (--accept)", &self.accept),
             ("File backends (--files)", &self.files),
+            ("Before reads (--stat-threads N, --noatime, --advise A)", &self.before_reads),
         ] {
             writeln!(out, "\n{title}")?;
             entries.iter().try_for_each(|entry| entry.print(out))?;

@@ -13,6 +13,7 @@ use mech::dispatch::{self, Features, Mechanism};
 use mech::fileio::{self, Backend};
 use mech::fs::Root;
 use mech::net::AcceptBatch;
+use mech::opening::Openers;
 use mech::wait_queue::Policy;
 use tracing::info;
 
@@ -20,8 +21,8 @@ use super::choice::{Choice, mechanism, mechanism_names, names, strategy, strateg
 use super::{duration, size};
 use crate::error::UsageError;
 use crate::server::{
-    Config, Inheritance, Revalidate, Server, Source, Statistics, StopSignals, Supervisor,
-    WORKER_FLAG, WorkerStatistics, be_worker, coefficient_of_variation,
+    Config, Inheritance, Revalidate, STAT_THREADS, Server, Source, Statistics, StopSignals,
+    Supervisor, WORKER_FLAG, WorkerStatistics, be_worker, coefficient_of_variation,
 };
 
 /// When a kept file is looked at although no change was heard of, unless we are told.
@@ -83,6 +84,23 @@ pub(super) struct Args {
     /// How many bytes a backend that reads into memory of a connection's reads at a time
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = size::parse)]
     read_ahead: usize,
+
+    /// How many threads of the process open files whose names or attributes the kernel may have to ask
+    /// the disk for, so that no worker waits for it; 0: workers do, and wait
+    #[arg(long, value_name = "N", default_value_t = STAT_THREADS as u16)]
+    #[arg(value_parser = clap::value_parser!(u16).range(0..=1024))]
+    stat_threads: u16,
+
+    /// Leave the access time of files as it is when they are read, if they are this user's
+    /// (O_NOATIME)
+    #[arg(long)]
+    noatime: bool,
+
+    /// What the kernel is told of reads to come (posix_fadvise): that a file is read from its
+    /// beginning to its end, or which step comes next, so that it is read while one is sent
+    #[arg(long, value_name = "A", default_value = "none")]
+    #[arg(value_parser = ["none", "sequential", "willneed"])]
+    advise: String,
 
     /// How much a worker may keep of files it has served: bytes, or 512K, 64M, 2G; or 'off'
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse_or_off)]
@@ -199,6 +217,7 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
         Some(size) => Source::Fixed(size),
         None => Source::Directory(Arc::new(open_root(&args.root)?)),
     };
+    let file_options = file_options(&args)?;
     let mechanism = args.dispatch.usable()?;
     let accept = args.accept.usable(mechanism)?;
     if args.accept_by_cpu && !accept.settings.contains(Settings::BY_CPU) {
@@ -225,7 +244,10 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
         accept_batch: args.accept_batch,
         defer_accept: args.defer_accept == "on",
         files: args.files.usable()?,
-        file_options: fileio::Options::new(args.read_ahead, args.read_threads.into()),
+        file_options,
+        openers: (args.stat_threads > 0).then(|| Arc::new(Openers::new(args.stat_threads.into()))),
+        noatime: args.noatime,
+        advise_sequential: args.advise == "sequential",
         cache: args.cache,
         revalidate: args.revalidate,
         workers: args.workers,
@@ -249,6 +271,20 @@ fn dispatch_options(mechanism: &Mechanism, overflow: &str) -> anyhow::Result<dis
         )));
     }
     Ok(dispatch::Options { ignore_overflow, ..dispatch::Options::default() })
+}
+
+fn file_options(args: &Args) -> anyhow::Result<fileio::Options> {
+    let advise_next = args.advise == "willneed";
+    if let Some(backend) = args.files.0.filter(|backend| advise_next && backend.past_cache) {
+        bail!(UsageError::new(format!(
+            "--advise willneed: {} reads past the page cache, where nothing can be there before; \
+             use --advise none, or --files threads",
+            backend.name,
+        )));
+    }
+    let mut options = fileio::Options::new(args.read_ahead, args.read_threads.into());
+    options.advise_next = advise_next;
+    Ok(options)
 }
 
 fn open_root(directory: &Path) -> anyhow::Result<Root> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http1::{Refusal, Status};
 use mech::net::{Body, Conn, Progress};
+use mech::opening::Opening;
 use tracing::warn;
 
 use super::site::{Next, Site, Step};
@@ -42,8 +43,11 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
     async move {
         // Whether the deadline is that of a request which has begun: more bytes do not move it.
         let mut begun = false;
+        // The file that the request in front has to wait for, or has waited for.
+        let mut opening: Option<Opening> = None;
         loop {
-            let (step, progress) = conn.respond(|io| site.answer(conn.key(), io, conn.net()));
+            let (step, progress) =
+                conn.respond(|io| site.answer(conn.key(), io, conn.net(), &mut opening));
             let Step { answered, file, next } = step;
             begun &= !answered;
             let input = match progress {
@@ -64,6 +68,11 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
             match next {
                 Next::Receive => {}
                 Next::Again => continue,
+                Next::Open => {
+                    conn.set_deadline(site.time_outs.idle);
+                    conn.until(|| opening.as_ref().is_none_or(Opening::is_done)).await?;
+                    continue;
+                }
                 Next::Skip(len) => {
                     skip(conn, site, len).await?;
                     continue;

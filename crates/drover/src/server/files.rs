@@ -15,13 +15,17 @@ use std::time::Instant;
 
 use http1::conditional::Validators;
 use http1::{Refusal, Status, mime, path};
-use mech::fs::{self, Cause, FileKind, OpenFile, Root, Stamp};
+use mech::Key;
+use mech::fs::{Cause, FileKind, How, OpenFile, Root, Stamp};
+use mech::net::Net;
+use mech::opening::{Openers, Opening};
 use tracing::warn;
 
 use super::Revalidate;
 use super::cache::Cache;
 use super::clock::Clock;
 use super::reply::{self, UsualHead};
+use super::stats::{Counters, Tally};
 use super::watch::{DIRECTORIES_MOST, Trail, Watcher};
 
 /// What a request for a directory gets.
@@ -32,16 +36,29 @@ const INDEX: &[u8] = b"index.html";
 const DESCRIPTOR_COST: usize = 64 * 1024;
 
 /// How files are found and kept.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct FileOptions {
-    /// Files up to this length are read, and sent from memory; the others are left to the backend.
-    pub(super) in_memory: u64,
     /// What a worker may keep, in bytes; 0: nothing.
     pub(super) cache: usize,
     /// How many descriptors a worker may keep.
     pub(super) descriptors: u64,
     /// How long an entry is right without a look at its name.
     pub(super) revalidate: Revalidate,
+    /// Who opens what may need the disk; `None`: we do, and wait.
+    pub(super) openers: Option<Arc<Openers>>,
+    /// How files are opened.
+    pub(super) how: How,
+}
+
+/// Who asks for a file, and may have to wait for it.
+pub(super) struct Asker<'a> {
+    pub(super) net: &'a Net,
+    pub(super) key: Key,
+    pub(super) counters: &'a Counters,
+    /// The file that it has waited for.
+    pub(super) given: Option<Opening>,
+    /// The file that it is to wait for.
+    pub(super) asked: &'a mut Option<Opening>,
 }
 
 /// The files of a site, as one worker finds them.
@@ -72,6 +89,8 @@ pub(super) struct Entry {
     trail: Option<Trail>,
     /// The turn in which the open file was last seen to be as it was.
     looked: Cell<Instant>,
+    /// Its bytes, if they are few, until the reply is prepared.
+    content: Option<Vec<u8>>,
 }
 
 /// Where an entry's bytes are, and the head of its usual reply if one was prepared.
@@ -85,6 +104,8 @@ pub(super) enum Source {
 /// What a path leads to.
 pub(super) enum Found<'a> {
     File(Rc<Entry>),
+    /// Nothing yet: the asker is to wait, and to ask again.
+    Later,
     /// A directory whose path lacks its slash: relative links on its page would go astray.
     Redirect {
         name: &'a [u8],
@@ -109,8 +130,8 @@ impl Files {
         let share = options.cache as u64 / options.descriptors.max(1);
         Ok(Files {
             root,
-            options,
             cache: Cache::new(options.cache),
+            options,
             watcher,
             unwatched: false,
             descriptor_cost: DESCRIPTOR_COST.max(share as usize),
@@ -150,8 +171,13 @@ impl Files {
                 Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == entry.stamp)
             }
         };
-        let name_as_it_was =
-            || self.root.stamp(&entry.name).is_ok_and(|stamp| stamp == entry.stamp);
+        let name_as_it_was = || {
+            let stamp = match &self.options.openers {
+                Some(_) => self.root.stamp_at_once(&entry.name),
+                None => self.root.stamp(&entry.name),
+            };
+            stamp.is_ok_and(|stamp| stamp == entry.stamp)
+        };
         if holds && file_as_it_was && (in_time || name_as_it_was()) {
             if !in_time {
                 *checked = now;
@@ -166,9 +192,10 @@ impl Files {
     pub(super) fn find<'a>(
         &'a mut self,
         path: &'a [u8],
-        now: Instant,
         clock: &Clock,
+        asker: &mut Asker<'_>,
     ) -> Result<Found<'a>, Lost> {
+        let now = asker.net.now();
         let resolved = path::resolve(path, &mut self.name).map_err(Lost::Refused)?;
         if resolved.directory {
             if !self.name.is_empty() {
@@ -176,19 +203,16 @@ impl Files {
             }
             self.name.extend_from_slice(INDEX);
         }
-        let open = match self.root.open_file(&self.name) {
-            Err(error) if Cause::of(&error) == Cause::Exhausted && self.give_back_descriptors() => {
-                self.root.open_file(&self.name)
-            }
-            result => result,
-        };
-        let open = open.map_err(lost)?;
+        let Some(open) = self.open(asker).map_err(lost)? else { return Ok(Found::Later) };
+        if open.noatime_refused {
+            asker.counters.add(Tally::NoatimeRefused, 1);
+        }
         match open.kind {
             FileKind::Regular => {
                 let mut entry = Entry::new(open, &self.name, now);
                 if self.options.cache > 0 {
                     self.watch(&mut entry);
-                    let mut cost = entry.prepare(self.options.in_memory, clock);
+                    let mut cost = entry.prepare(clock);
                     if matches!(entry.source, Source::File(..)) {
                         cost += self.descriptor_cost;
                         self.keeps_descriptors = true;
@@ -204,6 +228,32 @@ impl Files {
             }
             FileKind::Directory => Err(refused(Status::NotFound, "")),
             FileKind::Other => Err(refused(Status::Forbidden, "not a regular file")),
+        }
+    }
+
+    /// Opens what is called `self.name`; `None`: another thread does.
+    fn open(&mut self, asker: &mut Asker<'_>) -> io::Result<Option<OpenFile>> {
+        let how = self.options.how;
+        loop {
+            let opened = match (asker.given.take().and_then(Opening::take), &self.options.openers) {
+                (Some(opened), _) => opened,
+                (None, None) => self.root.open_as(&self.name, how),
+                (None, Some(openers)) => match self.root.open_at_once(&self.name, how) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        let remote = asker.net.remote();
+                        let opening = openers.open(&self.root, &self.name, how, remote, asker.key);
+                        *asker.asked = Some(opening?);
+                        asker.counters.add(Tally::OpenedElsewhere, 1);
+                        return Ok(None);
+                    }
+                    opened => opened,
+                },
+            };
+            match opened {
+                Err(error)
+                    if Cause::of(&error) == Cause::Exhausted && self.give_back_descriptors() => {}
+                opened => return opened.map(Some),
+            }
         }
     }
 
@@ -230,7 +280,7 @@ impl Files {
 
 impl Entry {
     fn new(open: OpenFile, name: &[u8], now: Instant) -> Entry {
-        let OpenFile { fd, stamp, .. } = open;
+        let OpenFile { fd, stamp, content, .. } = open;
         let Stamp { len, modified, modified_nanos, inode, .. } = stamp;
         Entry {
             source: Source::File(Rc::new(fd), None),
@@ -241,19 +291,23 @@ impl Entry {
             stamp,
             trail: None,
             looked: Cell::new(now),
+            content,
         }
     }
 
-    /// Prepares the usual reply, with the bytes if they are few, and says what the entry costs to
-    /// keep, without the descriptor.
-    fn prepare(&mut self, in_memory: u64, clock: &Clock) -> usize {
+    /// Prepares the usual reply, with the bytes if they were few and are as they were, and says what
+    /// the entry costs to keep, without the descriptor.
+    fn prepare(&mut self, clock: &Clock) -> usize {
+        let content = self.content.take();
         let Source::File(file, _) = &self.source else { return 0 };
         let file = Rc::clone(file);
-        let (usual, has_body) = reply::usual_head(self, clock, |bytes| {
-            self.len <= in_memory
-                && fs::append(file.as_fd(), 0, self.len as usize, bytes).is_ok()
-                // If it was written to while it was read, the bytes may be of two states.
-                && Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp)
+        let (usual, has_body) = reply::usual_head(self, clock, |bytes| match &content {
+            // If it was written to while it was read, the bytes may be of two states.
+            Some(content) if Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp) => {
+                bytes.extend_from_slice(content);
+                true
+            }
+            _ => self.len == 0,
         });
         let trail_cost = self.trail.as_ref().map_or(0, Trail::cost);
         let cost = size_of::<Entry>() + self.name.len() + trail_cost + usual.len();

@@ -21,6 +21,7 @@ use mech::dispatch::{self, Mechanism};
 use mech::fileio::{self, Backend};
 use mech::fs::Root;
 use mech::net::{AcceptBatch, Remote};
+use mech::opening::Openers;
 use mech::socket::ListenOptions;
 use mech::wait_queue::Policy;
 use tracing::error;
@@ -46,6 +47,9 @@ use stats::Board;
 pub use stats::{Statistics, WorkerStatistics, coefficient_of_variation};
 pub use supervisor::Supervisor;
 use trace::Trace;
+
+/// Threads of the process that open files, unless we are told: one or two are enough for a disk.
+pub const STAT_THREADS: usize = 2;
 
 /// What is served.
 #[derive(Clone, Debug)]
@@ -84,6 +88,13 @@ pub struct Config {
     pub files: Option<&'static Backend>,
     /// What the backend is told; all workers share its threads.
     pub file_options: fileio::Options,
+    /// Who opens files that may need the disk for it; `None`: the workers, and wait.
+    pub openers: Option<Arc<Openers>>,
+    /// Whether files are opened so that reading leaves their access time as it is, where that is
+    /// allowed.
+    pub noatime: bool,
+    /// Whether the kernel is told that files are read from beginning to end.
+    pub advise_sequential: bool,
     /// What a worker may keep of files it has served, in bytes; 0: nothing.
     pub cache: usize,
     /// How kept files are known to be right.
@@ -133,6 +144,9 @@ impl Config {
             accept_batch: AcceptBatch::All,
             files: None,
             file_options: fileio::Options::default(),
+            openers: Some(Arc::new(Openers::new(STAT_THREADS))),
+            noatime: false,
+            advise_sequential: false,
             cache: 64 << 20,
             revalidate: Revalidate::default(),
             workers: NonZeroUsize::MIN,
@@ -212,7 +226,7 @@ impl Server {
         addresses: Vec<SocketAddr>,
         crew: Crew,
     ) -> anyhow::Result<Server> {
-        let trace = open_trace(&config)?;
+        let trace = open_trace(&config, &crew)?;
         let Crew { first, doors, board } = crew;
         let cpus = if config.pin { processors(config.workers)? } else { Vec::new() };
         let (sender, reports) = channel();
@@ -224,7 +238,7 @@ impl Server {
                 cpu: cpus.get(first + index).copied(),
                 counters: board.of(first + index),
                 sharers: workers,
-                trace: trace.as_ref().map(|trace| (trace.sink(), index)),
+                trace: trace.as_ref().map(|trace| (trace.sink(), first + index)),
             };
             let sender = sender.clone();
             let work = move || {
@@ -339,18 +353,23 @@ fn processors(workers: NonZeroUsize) -> anyhow::Result<Vec<usize>> {
     Ok(cpus)
 }
 
-/// Begins the trace, if there is to be one.
-fn open_trace(config: &Config) -> anyhow::Result<Option<Trace>> {
+/// Begins the trace, if there is to be one. Workers that are processes have a file each.
+fn open_trace(config: &Config, crew: &Crew) -> anyhow::Result<Option<Trace>> {
     let Some(path) = &config.trace else { return Ok(None) };
-    let Config { mechanism, workers, files, file_options, .. } = config;
+    let mut path = path.clone();
+    if crew.doors.len() < config.workers.get() {
+        path.as_mut_os_string().push(format!(".{}", crew.first));
+    }
+    let Config { mechanism, workers, files, file_options, openers, .. } = config;
     let about = format!(
-        "dispatch={} workers={workers} files={} read-threads={} read-ahead={}",
+        "dispatch={} workers={workers} files={} stat-threads={} read-threads={} read-ahead={}",
         mechanism.name,
         files.map_or("auto", |files| files.name),
+        openers.as_ref().map_or(0, |openers| openers.threads()),
         file_options.read_threads,
         file_options.read_ahead,
     );
-    let trace = Trace::create(path, &about)
+    let trace = Trace::create(&path, &about)
         .with_context(|| format!("cannot begin --trace {}", path.display()))?;
     Ok(Some(trace))
 }

@@ -1,6 +1,7 @@
 //! Replies: from what was asked for and what was found to a head, and a body behind it.
 
 use std::cell::{Cell, Ref, RefCell};
+use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
@@ -230,8 +231,13 @@ pub(super) fn file(
         let file = Rc::clone(file);
         return Reply { status, body: Body::File { file, offset: part.start, len: part.len() } };
     }
-    match fs::append(file.as_fd(), part.start, part.len() as usize, out) {
+    match fs::append_at_once(file.as_fd(), part.start, part.len() as usize, out) {
         Ok(()) => Reply::written(status),
+        // The backend may wait for it.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            let (file, offset) = (Rc::clone(file), part.start);
+            Reply { status, body: Body::File { file, offset, len: part.len() } }
+        }
         Err(_) => {
             // Its head has not left yet, so the client can still be told.
             out.truncate(before);

@@ -11,10 +11,11 @@ use http1::response::{Common, Connection};
 use http1::{Framing, Limits, Method, Refusal, Request, Status, request};
 use mech::Key;
 use mech::net::{Body, Io, Net};
+use mech::opening::Opening;
 use tracing::warn;
 
 use super::clock::{Clock, Throttle};
-use super::files::{Files, Found, Lost};
+use super::files::{Asker, Files, Found, Lost};
 use super::memo::Memo;
 use super::reply::{self, Fixed, Reply, SERVER};
 use super::stats::{Counters, Tally};
@@ -64,6 +65,8 @@ pub(super) enum Next {
     Receive,
     /// Look at the input again.
     Again,
+    /// Wait until a file is open, then look at the input again.
+    Open,
     /// Pass over so many bytes that have not been received yet: a request's body.
     Skip(u64),
     /// Close.
@@ -115,7 +118,16 @@ impl<'w> Site<'w> {
 
     /// Answers the complete requests in the input, as far as one send can carry the replies, and
     /// says how much of the input that was, and what is to be sent behind the output.
-    pub(super) fn answer(&self, key: Key, io: Io<'_>, net: &Net) -> (usize, Body, Step) {
+    ///
+    /// `opening` holds the file that the first request has waited for, and afterwards, if the step is
+    /// [`Next::Open`], the one that it is to wait for.
+    pub(super) fn answer(
+        &self,
+        key: Key,
+        io: Io<'_>,
+        net: &Net,
+        opening: &mut Option<Opening>,
+    ) -> (usize, Body, Step) {
         let Io { input, output } = io;
         let state = &mut *self.state.borrow_mut();
         if state.clock.tick(net.now()) {
@@ -124,6 +136,8 @@ impl<'w> Site<'w> {
         let mut step = Step { answered: false, file: None, next: Next::Receive };
         let mut body = Body::None;
         let mut consumed = 0;
+        let (given, counters) = (opening.take(), self.counters);
+        let mut asker = Asker { net, key, counters, given, asked: opening };
         while consumed < input.len() && step.next == Next::Receive {
             let before = output.len();
             let answered = match state.repeat(&input[consumed..], net, output) {
@@ -131,7 +145,7 @@ impl<'w> Site<'w> {
                     self.note(&reply);
                     Some(Answered { reply, len: head_len, next: Next::Receive })
                 }
-                None => self.answer_one(state, &input[consumed..], net, output),
+                None => self.answer_one(state, &input[consumed..], &mut asker, output),
             };
             let Some(Answered { reply, len, next }) = answered else { break };
             if let Some(tracer) = &self.tracer {
@@ -147,18 +161,25 @@ impl<'w> Site<'w> {
                 break;
             }
         }
+        if asker.asked.is_some() {
+            step.next = Next::Open;
+            if let Some(tracer) = &self.tracer {
+                tracer.opening(key, net.now());
+            }
+        }
         if let Body::File { file, .. } = &body {
             step.file = Some(Rc::clone(file));
         }
         (consumed, body, step)
     }
 
-    /// Answers the first request in the input; `None`: it holds no complete request.
+    /// Answers the first request in the input; `None`: it holds no complete request, or its file has to
+    /// be waited for.
     fn answer_one(
         &self,
         state: &mut State,
         input: &[u8],
-        net: &Net,
+        asker: &mut Asker<'_>,
         output: &mut Vec<u8>,
     ) -> Option<Answered> {
         let all = |reply, next| Some(Answered { reply, len: input.len(), next });
@@ -167,9 +188,9 @@ impl<'w> Site<'w> {
             Err(refusal) => return all(self.refuse_with(state, refusal, output), Next::Linger),
         };
         let skipped = body_to_skip(&request);
-        let persists = request.keep_alive && skipped.is_some() && !net.stopping();
+        let persists = request.keep_alive && skipped.is_some() && !asker.net.stopping();
         let (head, rest) = input.split_at(request.head_len);
-        let reply = state.reply(&request, head, rest.is_empty(), persists, net, output);
+        let reply = state.reply(&request, head, rest.is_empty(), persists, asker, output)?;
         self.note(&reply);
         let Some(skipped) = skipped.filter(|_| persists) else {
             let silent = rest.is_empty() && request.framing == Framing::None;
@@ -255,36 +276,37 @@ impl State {
         Some((len, reply::usual(entry, usual, &self.clock, Connection::Implied, alone, out)))
     }
 
-    /// `alone`: nothing stands behind the request.
+    /// `alone`: nothing stands behind the request. `None`: its file has to be waited for.
     fn reply(
         &mut self,
         request: &Request<'_>,
         head: &[u8],
         alone: bool,
         persists: bool,
-        net: &Net,
+        asker: &mut Asker<'_>,
         out: &mut Vec<u8>,
-    ) -> Reply {
+    ) -> Option<Reply> {
         let connection = Connection::new(request.version, persists);
         let common = Common { server: SERVER, date: self.clock.date(), connection };
         let with_body = request.method != Method::Head;
         if request.method == Method::Other {
             let refusal = Refusal { status: Status::MethodNotAllowed, reason: "" };
-            return reply::refusal(refusal, &common, with_body, out);
+            return Some(reply::refusal(refusal, &common, with_body, out));
         }
         let (files, in_memory) = match &mut self.content {
             Content::Fixed(fixed) if connection == Connection::Implied && with_body => {
-                return fixed.usual(out);
+                return Some(fixed.usual(out));
             }
-            Content::Fixed(fixed) => return fixed.unusual(&common, with_body, out),
+            Content::Fixed(fixed) => return Some(fixed.unusual(&common, with_body, out)),
             Content::Files { files, in_memory } => (files, *in_memory),
         };
-        let now = net.now();
+        let now = asker.net.now();
         let found = match files.recall(request.path, now) {
             Some(entry) => Ok(Found::File(entry)),
-            None => files.find(request.path, now, &self.clock),
+            None => files.find(request.path, &self.clock, asker),
         };
-        match found {
+        Some(match found {
+            Ok(Found::Later) => return None,
             Ok(Found::File(entry)) => match entry.usual() {
                 Some(usual) if is_plain(request) => {
                     if connection == Connection::Implied && request.framing == Framing::None {
@@ -299,13 +321,13 @@ impl State {
             }
             Err(Lost::Refused(refusal)) => reply::refusal(refusal, &common, with_body, out),
             Err(Lost::Failed(refusal, error)) => {
-                if let Some(others) = self.complaints.ask(net.now()) {
+                if let Some(others) = self.complaints.ask(now) {
                     let path = request.path.escape_ascii();
                     warn!("cannot open {path}: {error} ({others} like this were not logged)");
                 }
                 reply::refusal(refusal, &common, with_body, out)
             }
-        }
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use http1::Status;
+use mech::fileio;
 use mech::process;
 use mech::shared::{Row, Table};
 use serde::Serialize;
@@ -23,6 +24,11 @@ pub(super) enum Tally {
     Replies4xx,
     Replies5xx,
     BytesSent,
+    OpenedElsewhere,
+    NoatimeRefused,
+    FileReads,
+    ReadsNotDirect,
+    StepsAdvised,
     Errors,
     TimeOuts,
     AcceptErrors,
@@ -79,6 +85,11 @@ impl Board {
                 replies_4xx: sum.replies_4xx + get(Tally::Replies4xx),
                 replies_5xx: sum.replies_5xx + get(Tally::Replies5xx),
                 bytes_sent: sum.bytes_sent + get(Tally::BytesSent),
+                opened_elsewhere: sum.opened_elsewhere + get(Tally::OpenedElsewhere),
+                noatime_refused: sum.noatime_refused + get(Tally::NoatimeRefused),
+                file_reads: sum.file_reads + get(Tally::FileReads),
+                reads_not_direct: sum.reads_not_direct + get(Tally::ReadsNotDirect),
+                steps_advised: sum.steps_advised + get(Tally::StepsAdvised),
                 errors: sum.errors + get(Tally::Errors),
                 time_outs: sum.time_outs + get(Tally::TimeOuts),
                 accept_errors: sum.accept_errors + get(Tally::AcceptErrors),
@@ -110,6 +121,13 @@ impl Counters {
     /// The calling thread is the worker's from now on.
     pub(super) fn begin(&self) {
         self.0[Tally::Thread as usize].store(process::thread_number().into(), Ordering::Relaxed);
+    }
+
+    /// Takes down what the worker's file backend has counted, now that the worker ends.
+    pub(super) fn files(&self, counts: &fileio::Counts) {
+        self.add(Tally::FileReads, counts.reads.load(Ordering::Relaxed));
+        self.add(Tally::ReadsNotDirect, counts.not_direct.load(Ordering::Relaxed));
+        self.add(Tally::StepsAdvised, counts.advised.load(Ordering::Relaxed));
     }
 
     /// Takes down how often the calling thread, which is about to end, has waited, and its helpers.
@@ -175,6 +193,16 @@ pub struct Statistics {
     pub replies_5xx: u64,
     /// Bytes of the replies that the kernel took to their end, heads included.
     pub bytes_sent: u64,
+    /// Files that other threads were asked to open, because a disk might be needed.
+    pub opened_elsewhere: u64,
+    /// Files whose access time is noted although it should not be: they are somebody else's.
+    pub noatime_refused: u64,
+    /// Reads of files apart from sending; this and the next two of workers that have ended.
+    pub file_reads: u64,
+    /// Of these: reads that should have gone past the page cache, and could not.
+    pub reads_not_direct: u64,
+    /// Steps of files of which the kernel was told before they were read.
+    pub steps_advised: u64,
     /// Connections that an error ended: reset by the peer, or a file cut short.
     pub errors: u64,
     /// Connections that a time-out ended.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use mech::accept::Door;
 use mech::fileio;
-use mech::fs::Cause;
+use mech::fs::{Cause, How};
 use mech::net::{Executor, Listener, Net, NetOptions, Readable, Remote};
 use tracing::warn;
 
@@ -50,7 +50,8 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
         mech::process::pin_current_thread(cpu)
             .with_context(|| format!("cannot stay on processor {cpu} (--pin)"))?;
     }
-    let net = Net::open(&net_options(&config))
+    let options = net_options(&config);
+    let net = Net::open(&options)
         .with_context(|| format!("cannot set up --dispatch {}", config.mechanism.name))?;
     let time_outs = TimeOuts { header: config.header_time_out, idle: config.idle_time_out };
     let tracer = trace.map(|(sink, worker)| Tracer::new(sink, worker, sender(&config)));
@@ -91,6 +92,7 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     if let Some(tracer) = &site.tracer {
         tracer.finish();
     }
+    counters.files(&options.file_options.counts);
     counters.end(net.helpers_waited());
     ran.context("the dispatch mechanism failed")?;
     match failure.take() {
@@ -103,6 +105,8 @@ fn net_options(config: &Config) -> NetOptions {
     let mut options = NetOptions::new(config.mechanism);
     options.dispatch = config.dispatch;
     options.file_options = config.file_options.clone();
+    // Each worker's own, as all that it counts.
+    options.file_options.counts = Arc::default();
     options.file_options.timed = config.trace.is_some();
     options.input_capacity = LIMITS.head;
     if let Some(files) = config.files {
@@ -125,10 +129,15 @@ fn content(config: &Config, sharers: usize) -> anyhow::Result<Content> {
             // Half of all descriptors are left to connections.
             let descriptors = mech::process::open_files_limit().soft.unwrap_or(u64::MAX) / 2;
             let options = FileOptions {
-                in_memory: unless_named(KEPT_MOST),
                 cache: config.cache,
                 descriptors: descriptors / sharers as u64,
                 revalidate: config.revalidate,
+                openers: config.openers.clone(),
+                how: How {
+                    noatime: config.noatime,
+                    sequential: config.advise_sequential,
+                    content: if config.cache > 0 { unless_named(KEPT_MOST) } else { 0 },
+                },
             };
             let files = Files::new(Arc::clone(root), options).context(
                 "cannot hear of changes (--revalidate inotify); raise \

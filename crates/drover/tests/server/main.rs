@@ -12,6 +12,7 @@ mod harness;
 mod limits;
 mod matrix;
 mod methods;
+mod opening;
 mod paths;
 mod processes;
 mod ranges;

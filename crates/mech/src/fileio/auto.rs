@@ -25,6 +25,7 @@ use crate::waker::Waker;
 pub(super) static AUTO: Backend = Backend {
     name: "auto",
     summary: "sendfile(2) for what is in the page cache; a pool of threads reads the rest",
+    past_cache: false,
     open: |options, waker| {
         Ok(Box::new(Auto {
             cached: Sendfile,
@@ -137,15 +138,16 @@ fn has_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
     crate::fs::cached_pages(file, offset, len).map_or(true, |cached| cached >= wanted)
 }
 
-/// Whether the byte at `offset` can be read without waiting; `false` for file systems that cannot
-/// say (FUSE).
+/// Whether the byte at `offset` can be read without waiting; `false` for file systems with a disk that
+/// cannot say (FUSE).
 fn is_read(file: BorrowedFd<'_>, offset: u64) -> bool {
     let mut byte = [0];
     let mut into = [IoSliceMut::new(&mut byte)];
     match rustix::io::preadv2(file, &mut into, offset, ReadWriteFlags::NOWAIT) {
         // The end of a file that has become shorter: whoever sends it finds out.
         Ok(_) => true,
-        Err(Errno::OPNOTSUPP | Errno::AGAIN) => false,
+        Err(Errno::OPNOTSUPP) => crate::fs::is_in_memory(file),
+        Err(Errno::AGAIN) => false,
         Err(_) => true,
     }
 }

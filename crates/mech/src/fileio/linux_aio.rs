@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use super::bell::Bell;
 use super::reads::{Ended, Read, Reader, Reads};
-use super::{Backend, Options};
+use super::{Backend, Counts, Options};
 use crate::sys::syscall;
 use crate::waker::Waker;
 
@@ -26,6 +26,7 @@ use crate::waker::Waker;
 pub(super) static LINUX_AIO: Backend = Backend {
     name: "linux-aio",
     summary: "io_submit(2) with O_DIRECT, past the page cache, then one vectored send",
+    past_cache: true,
     open: |options, waker| Ok(Box::new(open(options, waker)?)),
 };
 
@@ -33,12 +34,16 @@ pub(super) static LINUX_AIO: Backend = Backend {
 /// processes together (`fs.aio-max-nr`).
 const MOST: u32 = 128;
 
+/// What an event says of a read that cannot be done past the page cache.
+const INVAL: i64 = -(libc::EINVAL as i64);
+
 fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<LinuxAio>> {
     let aio = LinuxAio {
         context: Context::new()?,
         bell: Bell::new(waker)?,
         direct: Vec::new(),
         done: Vec::new(),
+        counts: Arc::clone(&options.counts),
     };
     Ok(Reads::new(aio, options, LINUX_AIO.name))
 }
@@ -46,10 +51,11 @@ fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<LinuxAio>> {
 struct LinuxAio {
     context: Context,
     bell: Bell,
-    /// The files of the reads under way, by their number, opened with `O_DIRECT`.
-    direct: Vec<Option<OwnedFd>>,
+    /// The reads under way, by their number, and their files opened with `O_DIRECT`.
+    direct: Vec<Option<(OwnedFd, Read)>>,
     /// Reads that were done at once.
     done: Vec<Ended>,
+    counts: Arc<Counts>,
 }
 
 impl Reader for LinuxAio {
@@ -71,7 +77,7 @@ impl Reader for LinuxAio {
         if self.direct.len() <= place {
             self.direct.resize_with(place + 1, || None);
         }
-        self.direct[place] = Some(file);
+        self.direct[place] = Some((file, read));
         Ok(())
     }
 
@@ -95,25 +101,36 @@ impl Reader for LinuxAio {
 
 impl LinuxAio {
     fn read_at_once(&mut self, read: Read) -> io::Result<()> {
+        self.done.push(self.ended_at_once(read));
+        self.bell.ring()
+    }
+
+    /// Reads through the page cache, however long that takes.
+    fn ended_at_once(&self, read: Read) -> Ended {
+        self.counts.not_direct.fetch_add(1, Ordering::Relaxed);
         // SAFETY: descriptor and buffer are this read's until its end is reported (`Reader::begin`).
         let result = unsafe {
             let file = BorrowedFd::borrow_raw(read.file);
             let buffer = std::slice::from_raw_parts_mut(read.buffer, read.len);
             rustix::io::pread(file, buffer, read.offset)
         };
-        self.done.push(Ended { id: read.id, result: result.map_err(io::Error::from), span: None });
-        self.bell.ring()
+        Ended { id: read.id, result: result.map_err(io::Error::from), span: None }
     }
 
     fn take(&mut self, least: usize, ended: &mut Vec<Ended>) -> io::Result<()> {
         let mut events = [Event::default(); MOST as usize];
         for event in self.context.events(least, &mut events)? {
             let id = event.data as u32;
-            let result = match event.result {
-                0.. => Ok(event.result as usize),
-                error => Err(io::Error::from_raw_os_error(-error as i32)),
+            let under_way = self.direct[id as usize].take();
+            let result = match (event.result, under_way) {
+                (0.., _) => Ok(event.result as usize),
+                // Some file systems find only now that they cannot read this part of the file so.
+                (INVAL, Some((_, read))) => {
+                    ended.push(self.ended_at_once(read));
+                    continue;
+                }
+                (error, _) => Err(io::Error::from_raw_os_error(-error as i32)),
             };
-            self.direct[id as usize] = None;
             ended.push(Ended { id, result, span: None });
         }
         Ok(())

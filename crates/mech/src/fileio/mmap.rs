@@ -14,14 +14,15 @@ use std::ptr;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{Backend, FileIo, Sent, Transfer, truncated};
+use super::{Backend, FileIo, Sent, Transfer, advise, truncated};
 use crate::socket::send_vectored;
 
 /// The `mmap` backend.
 pub(super) static MMAP: Backend = Backend {
     name: "mmap",
     summary: "mmap(2) of 512 KiB at a time, then head and bytes in one vectored send",
-    open: |_, _| Ok(Box::new(Mmap { page: rustix::param::page_size() as u64 })),
+    past_cache: false,
+    open: |options, _| Ok(advise::ahead(options, Mmap { page: rustix::param::page_size() as u64 })),
 };
 
 /// What is mapped at once.

@@ -10,6 +10,7 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 use crate::key::Key;
 use crate::waker::Waker;
 
+mod advise;
 mod auto;
 mod bell;
 mod linux_aio;
@@ -104,6 +106,11 @@ pub struct Options {
     pub read_threads: usize,
     /// Whether the stages of each read are timed ([`FileIo::take_times`]).
     pub timed: bool,
+    /// Whether the kernel is told of the step after the one that is read (posix_fadvise(2)), by
+    /// backends that read through the page cache.
+    pub advise_next: bool,
+    /// What the backends count; clones of these options count together.
+    pub counts: Arc<Counts>,
     /// The process' readers: clones of these options share them.
     pool: Arc<OnceLock<Arc<ReadPool>>>,
 }
@@ -118,7 +125,14 @@ impl Options {
     /// Options for backends that read `read_ahead` bytes at a time, by `read_threads` threads.
     #[must_use]
     pub fn new(read_ahead: usize, read_threads: usize) -> Options {
-        Options { read_ahead, read_threads, timed: false, pool: Arc::default() }
+        Options {
+            read_ahead,
+            read_threads,
+            timed: false,
+            advise_next: false,
+            counts: Arc::default(),
+            pool: Arc::default(),
+        }
     }
 
     /// The readers that everyone with a clone of these options shares; they are
@@ -135,6 +149,18 @@ impl Options {
     }
 }
 
+/// What backends have done.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Reads apart from sending.
+    pub reads: AtomicU64,
+    /// Of these: reads that should have gone past the page cache, and could not; the worker has
+    /// waited for them.
+    pub not_direct: AtomicU64,
+    /// Steps of which the kernel was told before they were read.
+    pub advised: AtomicU64,
+}
+
 /// A new backend, or what the kernel says instead.
 type Opened = io::Result<Box<dyn FileIo>>;
 
@@ -144,6 +170,8 @@ pub struct Backend {
     pub name: &'static str,
     /// What it is, in a line.
     pub summary: &'static str,
+    /// Whether it reads past the page cache: nothing can be advised about it.
+    pub past_cache: bool,
     /// Makes one for a worker whose waits `waker` ends.
     open: fn(&Options, &Arc<Waker>) -> Opened,
 }

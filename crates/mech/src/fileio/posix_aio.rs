@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::reads::{Ended, Read, Reader, Reads};
 use super::results::Results;
 use super::times::Span;
-use super::{Backend, Options};
+use super::{Backend, Counts, Options};
 use crate::sys::syscall;
 use crate::waker::Waker;
 
@@ -24,6 +24,7 @@ use crate::waker::Waker;
 pub(super) static POSIX_AIO: Backend = Backend {
     name: "posix-aio",
     summary: "aio_read(3), which the C library does with threads, then one vectored send",
+    past_cache: false,
     open: |options, waker| Ok(Box::new(open(options, waker))),
 };
 
@@ -31,8 +32,9 @@ pub(super) static POSIX_AIO: Backend = Backend {
 const MOST: usize = 256;
 
 fn open(options: &Options, waker: &Arc<Waker>) -> Reads<PosixAio> {
+    let counts = Arc::clone(&options.counts);
     let results = Results::new(Arc::clone(waker));
-    let aio = PosixAio { operations: Vec::new(), results, under_way: 0 };
+    let aio = PosixAio { operations: Vec::new(), results, counts, under_way: 0 };
     Reads::new(aio, options, POSIX_AIO.name)
 }
 
@@ -41,6 +43,7 @@ struct PosixAio {
     /// By the number of their read.
     operations: Vec<Box<Operation>>,
     results: Arc<Results>,
+    counts: Arc<Counts>,
     under_way: usize,
 }
 
@@ -49,14 +52,17 @@ struct Operation {
     id: u32,
     /// When the read was begun, if it is timed.
     begun: Option<Instant>,
+    /// What to do once it has ended.
+    read: Option<Read>,
+    counts: Arc<Counts>,
     results: Arc<Results>,
 }
 
 impl Operation {
-    fn new(id: u32, results: Arc<Results>) -> Box<Operation> {
+    fn new(id: u32, results: Arc<Results>, counts: Arc<Counts>) -> Box<Operation> {
         // SAFETY: a control block of zeroes is a valid one, of no read.
         let control: libc::aiocb = unsafe { std::mem::zeroed() };
-        Box::new(Operation { control, id, begun: None, results })
+        Box::new(Operation { control, id, begun: None, read: None, counts, results })
     }
 }
 
@@ -67,7 +73,8 @@ impl Reader for PosixAio {
         }
         while self.operations.len() <= read.id as usize {
             let id = self.operations.len() as u32;
-            self.operations.push(Operation::new(id, Arc::clone(&self.results)));
+            let (results, counts) = (Arc::clone(&self.results), Arc::clone(&self.counts));
+            self.operations.push(Operation::new(id, results, counts));
         }
         let operation: *mut Operation = &mut *self.operations[read.id as usize];
         // SAFETY: the operation is in its box until this value is dropped, and idle: the read that
@@ -75,6 +82,7 @@ impl Reader for PosixAio {
         // and by `ended`, through this pointer.
         let begun = unsafe {
             (*operation).begun = read.timed.then(Instant::now);
+            (*operation).read = Some(read);
             let control = &mut (*operation).control;
             control.aio_fildes = read.file;
             control.aio_buf = read.buffer.cast();
@@ -133,7 +141,10 @@ extern "C" fn ended(value: libc::sigval) {
             0 => Ok(libc::aio_return(control) as usize),
             error => Err(Errno::from_raw_os_error(error).into()),
         };
-        let Operation { id, begun, results, .. } = &*operation;
+        let Operation { id, begun, results, read, counts, .. } = &*operation;
+        if let Some(read) = read {
+            read.advise_next(counts);
+        }
         (*id, *begun, Arc::clone(results), result)
     };
     let span = begun.map(|begun| Span { begun, ended: Instant::now() });

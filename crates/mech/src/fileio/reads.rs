@@ -9,10 +9,12 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::times::{Span, Times};
-use super::{FileIo, Options, Sent, Transfer, truncated};
+use super::{Counts, FileIo, Options, Sent, Transfer, truncated};
 use crate::key::Key;
 use crate::socket::send_vectored;
 
@@ -67,6 +69,8 @@ pub(super) struct Read {
     pub(super) len: usize,
     /// Whether its end should tell its [`Span`], as far as the reader knows it.
     pub(super) timed: bool,
+    /// How many bytes behind these the kernel should be told of; 0: none.
+    pub(super) next: usize,
 }
 
 /// How a read ended.
@@ -91,6 +95,8 @@ pub(super) struct Reads<R: Reader> {
     name: &'static str,
     /// Whether reads are timed.
     timed: bool,
+    advises: bool,
+    counts: Arc<Counts>,
     /// What reads took, by slot; empty if they are not timed.
     times: Vec<Times>,
     /// Bytes per read.
@@ -115,6 +121,8 @@ struct Operation {
     /// Where in the file the buffer begins.
     offset: u64,
     buffer: Buffer,
+    /// How many bytes behind the buffer's the connection will want next.
+    next: usize,
     state: State,
     /// When it was wanted and passed on to the reader, if it is timed and not accounted for yet.
     asked: Option<Instant>,
@@ -137,6 +145,8 @@ impl<R: Reader> Reads<R> {
             reader,
             name,
             timed: options.timed,
+            advises: options.advise_next,
+            counts: Arc::clone(&options.counts),
             times: Vec::new(),
             size,
             operations: Vec::new(),
@@ -168,6 +178,7 @@ impl<R: Reader> Reads<R> {
         operation.key = transfer.key;
         operation.file = Some(Rc::clone(transfer.file));
         operation.offset = transfer.offset - transfer.offset % R::ALIGNMENT;
+        self.counts.reads.fetch_add(1, Ordering::Relaxed);
         operation.state = State::Waiting;
         operation.asked = self.timed.then(Instant::now);
         let slot = transfer.key.slot as usize;
@@ -177,6 +188,8 @@ impl<R: Reader> Reads<R> {
         self.of_slot[slot] = id;
         let end = transfer.offset + transfer.len;
         let len = (end - operation.offset).min(self.size as u64) as usize;
+        let behind = (end - operation.offset) - len as u64;
+        operation.next = if self.advises { behind.min(self.size as u64) as usize } else { 0 };
         operation.buffer.prepare(len.next_multiple_of(R::ALIGNMENT as usize), R::ALIGNMENT);
         let passed_on =
             self.waiting.is_empty() && self.pass_on(id).inspect_err(|_| self.retire(id))?;
@@ -197,6 +210,7 @@ impl<R: Reader> Reads<R> {
             buffer: operation.buffer.start(),
             len: operation.buffer.len,
             timed: self.timed,
+            next: operation.next,
         };
         let begun = self.timed.then(Instant::now);
         // SAFETY: the operation holds the file and the buffer, and neither is touched before its
@@ -392,6 +406,7 @@ impl Operation {
             file: None,
             offset: 0,
             buffer: Buffer::default(),
+            next: 0,
             state: State::Free,
             asked: None,
             span: None,

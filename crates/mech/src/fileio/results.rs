@@ -1,9 +1,10 @@
 //! How reads that end on other threads come back to their worker.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::reads::Ended;
+use crate::pool::lock;
 use crate::waker::Waker;
 
 /// Where the results of one user's reads arrive.
@@ -50,9 +51,4 @@ impl Results {
             ended = self.arrived.wait(ended).unwrap_or_else(PoisonError::into_inner);
         }
     }
-}
-
-/// What a panicking reader leaves behind is whole: every change is one push or pop.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

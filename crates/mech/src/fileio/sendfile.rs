@@ -7,13 +7,14 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::{Backend, FileIo, Sent, Transfer, send_head, truncated};
+use super::{Backend, FileIo, Sent, Transfer, advise, send_head, truncated};
 
 /// The `sendfile` backend.
 pub(super) static SENDFILE: Backend = Backend {
     name: "sendfile",
     summary: "sendfile(2), the head before it with MSG_MORE",
-    open: |_, _| Ok(Box::new(Sendfile)),
+    past_cache: false,
+    open: |options, _| Ok(advise::ahead(options, Sendfile)),
 };
 
 pub(super) struct Sendfile;

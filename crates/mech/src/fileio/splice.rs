@@ -12,14 +12,17 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
-use super::{Backend, FileIo, Sent, Transfer, send_head, truncated};
+use super::{Backend, FileIo, Sent, Transfer, advise, send_head, truncated};
 use crate::key::Key;
 
 /// The `splice` backend.
 pub(super) static SPLICE: Backend = Backend {
     name: "splice",
     summary: "splice(2) through a pipe, the head before it with MSG_MORE",
-    open: |_, _| Ok(Box::new(Splice { empty: Vec::new(), held: HashMap::new() })),
+    past_cache: false,
+    open: |options, _| {
+        Ok(advise::ahead(options, Splice { empty: Vec::new(), held: HashMap::new() }))
+    },
 };
 
 /// What a pipe should hold; without the right to that the kernel leaves it at

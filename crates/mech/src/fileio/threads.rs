@@ -10,13 +10,14 @@ use std::sync::Arc;
 use super::pool::ReadPool;
 use super::reads::{Ended, Read, Reader, Reads};
 use super::results::Results;
-use super::{Backend, Options};
+use super::{Backend, Counts, Options};
 use crate::waker::Waker;
 
 /// The `threads` backend.
 pub(super) static THREADS: Backend = Backend {
     name: "threads",
     summary: "pread(2) by a pool of threads, then head and bytes in one vectored send",
+    past_cache: false,
     open: |options, waker| Ok(Box::new(open(options, waker)?)),
 };
 
@@ -26,13 +27,15 @@ const MOST: usize = 256;
 pub(super) struct Threads {
     pool: Arc<ReadPool>,
     results: Arc<Results>,
+    counts: Arc<Counts>,
     under_way: usize,
 }
 
 /// The worker's reads by the process' pool.
 pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Threads>> {
+    let counts = Arc::clone(&options.counts);
     let results = Results::new(Arc::clone(waker));
-    let threads = Threads { pool: options.pool()?, results, under_way: 0 };
+    let threads = Threads { pool: options.pool()?, results, counts, under_way: 0 };
     Ok(Reads::new(threads, options, THREADS.name))
 }
 
@@ -42,7 +45,7 @@ impl Reader for Threads {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         self.under_way += 1;
-        self.pool.push(read, &self.results);
+        self.pool.push(read, &self.results, &self.counts);
         Ok(())
     }
 

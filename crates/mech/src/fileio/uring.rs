@@ -10,13 +10,14 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use io_uring::{opcode, squeue, types};
 
 use super::bell::Bell;
 use super::reads::{Ended, Read, Reader, Reads};
-use super::{Backend, Options};
+use super::{Backend, Counts, Options};
 use crate::ring::Ring;
 use crate::ring_parts::Parts;
 use crate::waker::Waker;
@@ -25,8 +26,12 @@ use crate::waker::Waker;
 pub(super) static URING: Backend = Backend {
     name: "uring",
     summary: "reads by io_uring, then head and bytes in one vectored send",
+    past_cache: false,
     open: |options, waker| Ok(Box::new(open(options, waker)?)),
 };
+
+/// What is no read, but an advice. Its result is of no interest to anybody who waits.
+const ADVICE: u64 = u64::MAX;
 
 /// Reads of one worker that may be under way.
 const MOST: usize = 256;
@@ -38,6 +43,7 @@ pub(super) struct Uring {
     /// cannot read asynchronously (FUSE) the kernel then answers `EAGAIN` to what is not cached:
     /// such a read is asked for again, of a kernel thread.
     reads: Vec<Read>,
+    counts: Arc<Counts>,
     /// The ring writes to it, and is dropped before.
     bell: Bell,
 }
@@ -45,8 +51,13 @@ pub(super) struct Uring {
 /// A worker's reads by a ring.
 pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Uring>> {
     let bell = Bell::new(waker)?;
+    let counts = Arc::clone(&options.counts);
     let ring = Ring::open_with_bell(MOST as u32, 2 * MOST as u32, Parts::READS, bell.fd())?;
-    Ok(Reads::new(Uring { ring, under_way: 0, reads: Vec::new(), bell }, options, URING.name))
+    Ok(Reads::new(
+        Uring { ring, under_way: 0, reads: Vec::new(), counts, bell },
+        options,
+        URING.name,
+    ))
 }
 
 impl Uring {
@@ -77,12 +88,29 @@ impl Reader for Uring {
         }
         self.reads[place] = read;
         self.under_way += 1;
+        if read.next > 0 {
+            let behind = read.offset + read.len as u64;
+            let advice = opcode::Fadvise::new(
+                types::Fd(read.file),
+                read.next as i64,
+                libc::POSIX_FADV_WILLNEED,
+            )
+            .offset(behind)
+            .build()
+            .user_data(ADVICE);
+            // SAFETY: an advice points to no memory.
+            unsafe { self.ring.push(&advice) };
+            self.counts.advised.fetch_add(1, Ordering::Relaxed);
+        }
         // SAFETY: as the caller promises.
         unsafe { self.push(read, squeue::Flags::empty()) }
     }
 
     fn finished(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
         while let Some(completion) = self.ring.completion() {
+            if completion.user_data() == ADVICE {
+                continue;
+            }
             let id = completion.user_data() as u32;
             if completion.result() == -libc::EAGAIN {
                 // SAFETY: the read has not ended for its owner.

@@ -7,14 +7,17 @@
 
 use std::io;
 
-use super::{Backend, FileIo, Sent, Transfer, truncated};
+use super::{Backend, FileIo, Sent, Transfer, advise, truncated};
 use crate::socket::send_vectored;
 
 /// The `writev` backend.
 pub(super) static WRITEV: Backend = Backend {
     name: "writev",
     summary: "pread(2) into memory, then head and bytes in one vectored send",
-    open: |_, _| Ok(Box::new(Writev { buffer: vec![0; CHUNK].into_boxed_slice() })),
+    past_cache: false,
+    open: |options, _| {
+        Ok(advise::ahead(options, Writev { buffer: vec![0; CHUNK].into_boxed_slice() }))
+    },
 };
 
 /// What is read at once; larger steps leave the processor's second-level cache.

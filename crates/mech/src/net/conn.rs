@@ -357,6 +357,22 @@ impl<'n> Conn<'n> {
         self.with(|inner, _| inner.alarms.push(std::cmp::Reverse((at, self.key))));
     }
 
+    /// Waits until `done` says so, which is asked whenever this coroutine is resumed: by
+    /// [`super::Remote::wake`], for one.
+    ///
+    /// # Errors
+    /// `TimedOut` when the deadline has passed.
+    pub async fn until(&self, mut done: impl FnMut() -> bool) -> io::Result<()> {
+        poll_fn(|_| {
+            if done() {
+                return Poll::Ready(Ok(()));
+            }
+            self.with(|inner, index| check_deadline(&mut inner.slots[index as usize]))?;
+            Poll::Pending
+        })
+        .await
+    }
+
     /// Lets every other coroutine that is ready, and one wait, come first.
     pub async fn yield_now(&self) {
         let mut yielded = false;

@@ -101,6 +101,13 @@ impl Tracer {
         traced.replies.clear();
     }
 
+    /// The first request that has no reply yet waits for its file to be opened.
+    pub(super) fn opening(&self, key: Key, turn: Instant) {
+        if let Some(traced) = self.state.borrow_mut().traced.get_mut(key.slot as usize) {
+            traced.opening.get_or_insert(turn);
+        }
+    }
+
     /// The `bytes` of a reply's head (and small body) stand in the output, and `body` is to follow.
     /// `turn`: when the worker's last wait ended, which is when the request was here.
     pub(super) fn note(&self, key: Key, turn: Instant, status: Status, bytes: usize, body: &Body) {

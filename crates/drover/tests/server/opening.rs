@@ -1,0 +1,123 @@
+//! What happens before a file is read: who opens it, its access time, what the kernel is told.
+
+use std::fs;
+use std::io::{BufRead, Read};
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use mech::fileio;
+
+use crate::harness::{Server, Site, drover, on_every_mechanism};
+
+/// A directory whose names the kernel never has at hand: it asks procfs each time.
+const NEVER_AT_HAND: &str = "/proc/sys/kernel";
+
+fn serve(root: &str, flags: &[&str]) -> Server {
+    let mut command = drover();
+    command.args(["serve", root]).args(flags).stderr(Stdio::piped());
+    Server::start(command, 1)
+}
+
+/// Stops the server, and returns what it counted under `name`.
+#[track_caller]
+fn count(mut server: Server, name: &str) -> u64 {
+    server.terminate();
+    let mut log = String::new();
+    server.stderr().read_to_string(&mut log).unwrap();
+    let value = log.split_once(&format!("{name}: ")).unwrap_or_else(|| panic!("{log}")).1;
+    value[..value.find([',', ' ', '}']).unwrap()].parse().unwrap()
+}
+
+#[test]
+fn names_that_a_disk_must_be_asked_for_are_looked_up_elsewhere_on_every_mechanism() {
+    on_every_mechanism(|mechanism| {
+        let server = serve(NEVER_AT_HAND, &["--dispatch", mechanism.name, "--stat-threads", "1"]);
+        let mut client = server.connect();
+        let paths = ["/ostype", "/no-such-thing", "/random", "/random/", "/ostype"];
+        // All at once: their order has to stay, whoever opens what.
+        client.send(paths.map(|path| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).concat());
+        let states = paths.map(|_| client.reply().status);
+        assert_eq!(states, [200, 404, 301, 404, 200], "{}", mechanism.name);
+        assert_eq!(client.get("/ostype").is(200).length(), 0);
+        // Who leaves in between is not waited for.
+        for _ in 0..20 {
+            server.connect().send("GET /hostname HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        server.get("/hostname").is(200);
+        assert!(count(server, "opened_elsewhere") >= 4, "{}", mechanism.name);
+    });
+}
+
+#[test]
+fn without_stat_threads_the_worker_opens_everything() {
+    let server = serve(NEVER_AT_HAND, &["--stat-threads", "0"]);
+    server.get("/ostype").is(200);
+    server.get("/no-such-thing").is(404);
+    assert_eq!(count(server, "opened_elsewhere"), 0);
+}
+
+#[test]
+fn what_was_opened_elsewhere_is_found_without_the_cache_too() {
+    let server = serve(NEVER_AT_HAND, &["--cache", "off"]);
+    let mut client = server.connect();
+    (0..3).for_each(|_| drop(client.get("/ostype").is(200)));
+    assert_eq!(count(server, "opened_elsewhere"), 3);
+}
+
+#[test]
+fn the_access_time_stays_if_it_is_asked_for_and_possible() {
+    let site = Site::new();
+    let long_ago = SystemTime::now() - Duration::from_secs(100 * 86_400);
+    let accessed = |name: &str| site.path().join(name).metadata().unwrap().accessed().unwrap();
+    for (name, len) in [("small", 100), ("large", 100_000), ("probe", 1)] {
+        let path = site.file(name, vec![7; len]);
+        let file = fs::File::options().write(true).open(path).unwrap();
+        file.set_times(fs::FileTimes::new().set_accessed(long_ago)).unwrap();
+    }
+    fs::read(site.path().join("probe")).unwrap();
+    let is_noted_here = accessed("probe") > long_ago;
+    for (flags, noted) in [(&["--noatime"][..], false), (&[], is_noted_here)] {
+        let server = Server::on(&site, flags);
+        for name in ["small", "large"] {
+            server.get(&format!("/{name}")).is(200);
+            assert_eq!(accessed(name) > long_ago, noted, "{name} {flags:?}");
+        }
+    }
+    if !is_noted_here {
+        println!("skipped: this file system notes no access times");
+    }
+}
+
+#[test]
+fn the_next_step_is_advised_by_every_backend_that_reads_through_the_page_cache() {
+    let site = Site::new();
+    let content: Vec<u8> = (0..1_000_000).map(|at| (at * 7 % 251) as u8).collect();
+    site.file("large", &content);
+    for backend in fileio::ALL {
+        if let Err(reason) = backend.probe() {
+            println!("skipped {}: {reason}", backend.name);
+            continue;
+        }
+        let flags = ["--files", backend.name, "--read-ahead", "64K", "--advise", "willneed"];
+        let root = site.path().to_str().unwrap();
+        if backend.past_cache {
+            let output =
+                drover().args(["serve", root]).args(flags).stderr(Stdio::piped()).output().unwrap();
+            let line = output.stderr.lines().next().unwrap().unwrap();
+            assert_eq!(output.status.code(), Some(2), "{line}");
+            assert!(line.contains("--advise") && line.contains(backend.name), "{line}");
+            continue;
+        }
+        let server = serve(root, &flags);
+        assert!(server.get("/large").is(200).body == content, "{}", backend.name);
+        assert!(count(server, "steps_advised") > 0, "{}", backend.name);
+    }
+}
+
+#[test]
+fn files_are_whole_when_the_kernel_knows_that_they_are_read_in_order() {
+    let site = Site::new();
+    site.file("large", vec![7; 1_000_000]);
+    let server = Server::on(&site, &["--advise", "sequential"]);
+    assert_eq!(server.get("/large").is(200).body, vec![7; 1_000_000]);
+}

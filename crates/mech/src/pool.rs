@@ -1,0 +1,89 @@
+//! Threads of a process that take jobs from one queue, in the order in which they came.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// Threads, and the queue in front of them. Its users bound it: each has a limited number of jobs in
+/// it.
+pub(crate) struct Pool<J> {
+    queue: Arc<Queue<J>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Queue<J> {
+    state: Mutex<State<J>>,
+    not_empty: Condvar,
+}
+
+struct State<J> {
+    jobs: VecDeque<J>,
+    closed: bool,
+}
+
+impl<J: Send + 'static> Pool<J> {
+    /// Starts `threads` threads (at least one), named `name` and their number, that do `work`.
+    ///
+    /// # Errors
+    /// `EAGAIN` when the process or the user has too many.
+    pub(crate) fn start(threads: usize, name: &str, work: fn(J)) -> io::Result<Arc<Pool<J>>> {
+        let state = Mutex::new(State { jobs: VecDeque::new(), closed: false });
+        let queue = Arc::new(Queue { state, not_empty: Condvar::new() });
+        let mut pool = Pool { queue, threads: Vec::new() };
+        for number in 0..threads.max(1) {
+            let queue = Arc::clone(&pool.queue);
+            let thread = thread::Builder::new().name(format!("{name} {number}"));
+            pool.threads.push(thread.spawn(move || {
+                while let Some(job) = queue.take() {
+                    work(job);
+                }
+            })?);
+        }
+        Ok(Arc::new(pool))
+    }
+
+    /// Has `job` done.
+    pub(crate) fn push(&self, job: J) {
+        lock(&self.queue.state).jobs.push_back(job);
+        self.queue.not_empty.notify_one();
+    }
+}
+
+impl<J> Pool<J> {
+    /// How many threads there are.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+}
+
+impl<J> Drop for Pool<J> {
+    fn drop(&mut self) {
+        lock(&self.queue.state).closed = true;
+        self.queue.not_empty.notify_all();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so, and its pool ends all the same.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<J> Queue<J> {
+    fn take(&self) -> Option<J> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.not_empty.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// What a panicking thread leaves behind is whole: every change is one push or pop.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
