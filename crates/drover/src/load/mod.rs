@@ -5,8 +5,8 @@
 //! [`request`] what is asked and [`order`] in which order; `origin` is a server, and [`sources`] where
 //! connections come from. `conductor` runs the workers; `phases` takes each through a run, `worker` is
 //! what its connections share, `client` is one of those, which sends requests in `exchange`, reads
-//! replies with `reader` and counts in `account`; `pauses` knows when none of them ran. [`result`] is
-//! what a run tells machines, `summary` what it tells people.
+//! replies with `reader` and counts in `account`; `pauses` knows when none of them ran, `interrupts` of
+//! signals. [`result`] is what a run tells machines, `summary` what it tells people.
 
 mod account;
 mod backlog;
