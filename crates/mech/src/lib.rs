@@ -8,8 +8,10 @@
 //! - [`fileio`]: how a file's bytes reach a socket — a file per backend.
 //! - [`fs`]: files beneath a root, by the kernel's own rule.
 //! - [`opening`]: the same by other threads, for names that a disk must be asked for.
+//! - [`herd`]: crowds that wait for the same connection, each in one way.
 //! - [`inotify`]: hearing of changes in directories.
 //! - [`process`]: CPU clocks, pinning, limits, children.
+//! - [`sched_trace`]: who is woken and who falls asleep, from the scheduler's tracepoints.
 //! - [`shared`]: numbers in memory that processes share.
 //! - [`socket`]: listening and connecting sockets.
 //! - [`wait_queue`]: who of many waiters is woken, by the policies of old kernels.
@@ -25,6 +27,7 @@ pub mod dispatch;
 pub mod fileio;
 pub mod fs;
 mod futex;
+pub mod herd;
 pub mod inotify;
 pub mod key;
 pub mod net;
@@ -33,6 +36,7 @@ mod pool;
 pub mod process;
 mod ring;
 mod ring_parts;
+pub mod sched_trace;
 pub mod shared;
 pub mod socket;
 mod sys;

@@ -47,6 +47,22 @@ pub fn thread_cpu_time() -> Duration {
     Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// How often the threads of this process have given up their processor to wait for something: each
+/// time one was woken it does so once more (`ru_nvcsw`, getrusage(2)).
+#[must_use]
+pub fn voluntary_switches() -> u64 {
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is writable and outlives the call.
+    let told = syscall!(getrusage(libc::RUSAGE_SELF, &raw mut usage));
+    told.map_or(0, |_| usage.ru_nvcsw.unsigned_abs())
+}
+
+/// Lets others run that wait for this thread's processor (sched_yield(2)).
+pub fn give_way() {
+    rustix::thread::sched_yield();
+}
+
 /// How long the calling thread could have run and was not given a processor: the second number of
 /// `/proc/thread-self/schedstat` (Documentation/scheduler/sched-stats.rst). `None` if the kernel
 /// does not count it.
@@ -91,6 +107,15 @@ pub fn usable_cpus() -> io::Result<Vec<usize>> {
 /// `EINVAL` if the process may not use that processor.
 pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &cpu_set(&[cpu])?)?)
+}
+
+/// Keeps the calling thread, and threads and processes that it starts from now on, on some
+/// processors.
+///
+/// # Errors
+/// `EINVAL` if the process may use none of them.
+pub fn keep_current_thread_on(cpus: &[usize]) -> io::Result<()> {
+    Ok(rustix::thread::sched_setaffinity(None, &cpu_set(cpus)?)?)
 }
 
 /// Makes `command`'s process run on `cpus` only (an empty list: anywhere).
@@ -258,6 +283,12 @@ pub fn raise_open_files_limit() -> io::Result<Limit> {
 #[must_use]
 pub fn pending_signals_limit() -> Limit {
     limit(Resource::Sigpending)
+}
+
+/// `RLIMIT_NPROC`: how many threads this real user may have, over all processes.
+#[must_use]
+pub fn processes_limit() -> Limit {
+    limit(Resource::Nproc)
 }
 
 fn limit(resource: Resource) -> Limit {

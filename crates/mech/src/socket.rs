@@ -80,6 +80,18 @@ pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd
     Ok(fd)
 }
 
+/// A socket that has `address` and does not listen: those that do share it with `SO_REUSEPORT`
+/// ([`ListenOptions::reuse_port`]).
+///
+/// # Errors
+/// Those of [`listen`].
+pub(crate) fn reserve(address: SocketAddr) -> io::Result<OwnedFd> {
+    let fd = for_bind(address)?;
+    sockopt::set_socket_reuseport(&fd, true)?;
+    rustix::net::bind(&fd, &address)?;
+    Ok(fd)
+}
+
 /// Fails if a socket listens on `address` already, even one with `SO_REUSEPORT`
 /// that would share it: binding without that option is refused then.
 ///

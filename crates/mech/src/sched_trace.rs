@@ -1,0 +1,417 @@
+//! Who is woken and who falls asleep, from the kernel's own tracepoints: `sched_waking` and
+//! `sched_switch`, in a tracing instance of our own (Documentation/trace/ftrace.rst).
+//!
+//! Losers of a herd wake up and fall asleep without ever returning to user space; this is the
+//! instrument that sees them, with times of `CLOCK_MONOTONIC`. It is root's. The events are read in
+//! the kernel's binary pages (`trace_pipe_raw`), since text would cost more
+//! than what is measured. Only threads of one name are traced: the kernel filters by it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+
+/// The memory for events of each processor, in KiB: 16,384 threads that are woken by one connection
+/// leave 1.5 MB of events.
+const BUFFER_KIB: u32 = 8192;
+
+/// What our instances are called, before the id of their process.
+const PREFIX: &str = "drover-";
+
+/// What happened to a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When, on `CLOCK_MONOTONIC`.
+    pub at: Duration,
+    /// To whom: its thread id.
+    pub thread: u32,
+    /// What.
+    pub what: What,
+}
+
+/// The two ends of being awake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Somebody made it ready to run.
+    Woken,
+    /// It gave up its processor to wait for something.
+    Asleep,
+}
+
+/// A trace that is going on; dropping it ends it and removes the instance.
+#[derive(Debug)]
+pub struct SchedTrace {
+    folder: PathBuf,
+    pipes: Vec<File>,
+    layout: Layout,
+    page: Vec<u8>,
+    // Keeps a file system mounted that is mounted nowhere.
+    _mount: Option<OwnedFd>,
+}
+
+/// Where things are in an event and in a page.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    page: usize,
+    data: usize,
+    waking: Format,
+    /// With the state in which it gives up the processor: 0 means that it could go on.
+    switch: Format,
+}
+
+/// One kind of event: its number and the place of the thread's id in it.
+#[derive(Clone, Copy, Debug)]
+struct Format {
+    number: u16,
+    thread: usize,
+    state: Option<usize>,
+}
+
+impl SchedTrace {
+    /// Begins to trace the threads called `name`.
+    ///
+    /// # Errors
+    /// `EACCES` or `EPERM` without privileges; what is missing in kernels without these tracepoints.
+    pub fn begin(name: &str) -> io::Result<SchedTrace> {
+        let (root, mount) = root()?;
+        remove_remains(&root.join("instances"));
+        let layout = Layout::read(&root)?;
+        let folder = root.join("instances").join(format!("{PREFIX}{}", std::process::id()));
+        fs::create_dir(&folder)?;
+        let mut trace =
+            SchedTrace { layout, folder, pipes: Vec::new(), page: Vec::new(), _mount: mount };
+        trace.page.resize(trace.layout.page, 0);
+        let write = |file: &str, value: &str| fs::write(trace.folder.join(file), value);
+        write("trace_clock", "mono")?;
+        write("buffer_size_kb", &BUFFER_KIB.to_string())?;
+        let sleeps = format!("prev_comm == \"{name}\" && prev_state != 0");
+        write("events/sched/sched_switch/filter", &sleeps)?;
+        write("events/sched/sched_waking/filter", &format!("comm == \"{name}\""))?;
+        for processor in fs::read_dir(trace.folder.join("per_cpu"))? {
+            let mut options = OpenOptions::new();
+            options.read(true).custom_flags(libc::O_NONBLOCK);
+            trace.pipes.push(options.open(processor?.path().join("trace_pipe_raw"))?);
+        }
+        let write = |file: &str, value: &str| fs::write(trace.folder.join(file), value);
+        write("events/sched/sched_waking/enable", "1")?;
+        write("events/sched/sched_switch/enable", "1")?;
+        write("tracing_on", "1")?;
+        Ok(trace)
+    }
+
+    /// Appends what has happened since the last call: in order on each processor, one processor
+    /// after the other.
+    ///
+    /// # Errors
+    /// `InvalidData` if events came faster than they were taken, and some are lost.
+    pub fn take(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        for mut pipe in &self.pipes {
+            loop {
+                match pipe.read(&mut self.page) {
+                    Ok(0) => break,
+                    Ok(length) => self.layout.parse(&self.page[..length], events)?,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SchedTrace {
+    fn drop(&mut self) {
+        self.pipes.clear();
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+/// tracefs: where it is mounted, or mounted for us alone and nowhere to be seen.
+fn root() -> io::Result<(PathBuf, Option<OwnedFd>)> {
+    for place in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
+        if Path::new(place).join("instances").is_dir() {
+            return Ok((PathBuf::from(place), None));
+        }
+    }
+    let context = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_create(&context)?;
+    let mount =
+        rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    Ok((PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd())), Some(mount)))
+}
+
+/// Removes the instances of processes that were killed.
+fn remove_remains(instances: &Path) {
+    for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+impl Layout {
+    fn read(root: &Path) -> io::Result<Layout> {
+        let events = root.join("events");
+        let format = |name: &str| read(&events.join("sched").join(name).join("format"));
+        let (waking, switch) = (format("sched_waking")?, format("sched_switch")?);
+        let header = read(&events.join("header_page"))?;
+        Layout::of(&header, &waking, &switch).ok_or_else(|| {
+            let reason = "the kernel describes its tracepoints in an unknown way";
+            io::Error::new(io::ErrorKind::Unsupported, reason)
+        })
+    }
+
+    fn of(header: &str, waking: &str, switch: &str) -> Option<Layout> {
+        let (data, size) = field(header, "data")?;
+        Some(Layout {
+            page: data + size,
+            data,
+            waking: Format {
+                number: number(waking)?,
+                thread: field(waking, "pid")?.0,
+                state: None,
+            },
+            switch: Format {
+                number: number(switch)?,
+                thread: field(switch, "prev_pid")?.0,
+                state: Some(field(switch, "prev_state")?.0),
+            },
+        })
+    }
+
+    /// Reads a page of the ring buffer (kernel/trace/ring_buffer.c): a time, the length of what
+    /// follows, and events, each with its distance in time from the one before.
+    fn parse(&self, page: &[u8], events: &mut Vec<Event>) -> io::Result<()> {
+        /// Set in the length when events were lost before this page.
+        const MISSED: u64 = 1 << 31;
+        const LENGTH: u64 = (1 << 20) - 1;
+        let (Some(mut at), Some(committed)) = (word64(page, 0), word64(page, 8)) else {
+            return Ok(());
+        };
+        if committed & MISSED != 0 {
+            let reason = "the kernel's trace buffer was too small, and events were lost";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        let end = (self.data + (committed & LENGTH) as usize).min(page.len());
+        let mut place = self.data;
+        while place + 4 <= end {
+            let Some(header) = word32(page, place) else { break };
+            let (kind, distance) = (header & 0x1f, u64::from(header >> 5));
+            let extra = word32(page, place + 4).map_or(0, u64::from);
+            let (content, next) = match kind {
+                // What was reserved and not used; with no distance, the rest of the page.
+                29 if distance == 0 => break,
+                29 => (None, place + 4 + extra as usize),
+                // A distance that needs more bits; a time of its own, but for the highest bits.
+                30 => (None, place + 8),
+                31 => (None, place + 8),
+                0 => (Some(place + 8), place + 4 + extra as usize),
+                words => (Some(place + 4), place + 4 + 4 * words as usize),
+            };
+            match kind {
+                30 => at += distance + (extra << 27),
+                31 => at = (at & (0x1f << 59)) | (distance + (extra << 27)),
+                _ => at += distance,
+            }
+            let event =
+                content.filter(|_| next <= end).and_then(|from| self.event(&page[from..next]));
+            events.extend(event.map(|(thread, what)| Event {
+                at: Duration::from_nanos(at),
+                thread,
+                what,
+            }));
+            place = next;
+        }
+        Ok(())
+    }
+
+    fn event(&self, bytes: &[u8]) -> Option<(u32, What)> {
+        let number = u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?);
+        let is = |format: &Format| format.number == number;
+        if is(&self.waking) {
+            return Some((word32(bytes, self.waking.thread)?, What::Woken));
+        }
+        let format = Some(self.switch).filter(is)?;
+        let can_go_on = word64(bytes, format.state?)? == 0;
+        (!can_go_on).then_some((word32(bytes, format.thread)?, What::Asleep))
+    }
+}
+
+/// Reads a file of tracefs with room for all of it: of `header_page` a second read(2) gets nothing.
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::with_capacity(16 << 10);
+    File::open(path)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn word32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn word64(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// The number of an event, from its format.
+fn number(format: &str) -> Option<u16> {
+    format.lines().find_map(|line| line.strip_prefix("ID:"))?.trim().parse().ok()
+}
+
+/// Offset and size of the field of that name: `field:pid_t pid; offset:24; size:4; signed:1;`
+fn field(format: &str, name: &str) -> Option<(usize, usize)> {
+    let is_it = |line: &&str| {
+        let declared = line.trim().strip_prefix("field:").and_then(|line| line.split(';').next());
+        let last = declared.and_then(|words| words.split_whitespace().next_back());
+        last.is_some_and(|word| word.split('[').next() == Some(name))
+    };
+    let line = format.lines().find(is_it)?;
+    let value = |key: &str| {
+        let part = line.split(';').find_map(|part| part.trim().strip_prefix(key))?;
+        part.parse().ok()
+    };
+    Some((value("offset:")?, value("size:")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    const HEADER: &str = "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
+                          \tfield: char data;\toffset:16;\tsize:4080;\tsigned:0;\n";
+    const WAKING: &str = "name: sched_waking\nID: 375\nformat:\n\
+                          \tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+                          \tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;\n";
+    const SWITCH: &str = "name: sched_switch\nID: 372\nformat:\n\
+                          \tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;\n\
+                          \tfield:long prev_state;\toffset:32;\tsize:8;\tsigned:1;\n\
+                          \tfield:pid_t next_pid;\toffset:56;\tsize:4;\tsigned:1;\n";
+
+    fn layout() -> Layout {
+        Layout::of(HEADER, WAKING, SWITCH).unwrap()
+    }
+
+    /// A page that begins at 1000 ns and has those events: kind or length, distance, words.
+    fn page(events: &[(u32, u32, &[u32])]) -> Vec<u8> {
+        let words: Vec<u32> = events
+            .iter()
+            .flat_map(|(kind, distance, words)| [&[kind | distance << 5], *words].concat())
+            .collect();
+        let data: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut page = [1000u64, data.len() as u64].map(u64::to_le_bytes).concat();
+        page.extend(data);
+        page.resize(4096, 0);
+        page
+    }
+
+    fn parsed(page: &[u8]) -> Vec<(u64, u32, What)> {
+        let mut events = Vec::new();
+        layout().parse(page, &mut events).unwrap();
+        events.iter().map(|event| (event.at.as_nanos() as u64, event.thread, event.what)).collect()
+    }
+
+    fn switch(thread: u32, state: u32) -> [u32; 16] {
+        let mut words = [0; 16];
+        (words[0], words[6], words[8]) = (372, thread, state);
+        words
+    }
+
+    fn waking(thread: u32) -> [u32; 9] {
+        [375, 0, 0, 0, 0, 0, thread, 120, 1]
+    }
+
+    #[test]
+    fn a_page_is_read_as_the_kernel_writes_it() {
+        let long = [&[4 + 64][..], &switch(8, 1)].concat();
+        let page = page(&[
+            (9, 5, &waking(7)),
+            (30, 1, &[1]),
+            (16, 2, &switch(7, 1)),
+            (29, 3, &[8, 0]),
+            (0, 4, &long),
+            (16, 0, &switch(9, 0)),
+            (31, 500, &[0]),
+            (9, 1, &waking(6)),
+            (29, 0, &[0]),
+            (9, 5, &waking(5)),
+        ]);
+        let far = 1005 + 1 + (1 << 27) + 2;
+        let expected = [
+            (1005, 7, What::Woken),
+            (far, 7, What::Asleep),
+            (far + 3 + 4, 8, What::Asleep),
+            (501, 6, What::Woken),
+        ];
+        assert_eq!(parsed(&page), expected);
+    }
+
+    #[test]
+    fn a_page_that_is_cut_off_or_empty_gives_what_it_has() {
+        let whole = page(&[(9, 5, &waking(7)), (9, 5, &waking(8))]);
+        assert_eq!(parsed(&whole[..16 + 40 + 20]).len(), 1);
+        assert_eq!(parsed(&whole[..10]), []);
+        assert_eq!(parsed(&page(&[])), []);
+    }
+
+    #[test]
+    fn lost_events_are_an_error() {
+        let mut page = page(&[]);
+        page[11] |= 0x80;
+        let error = layout().parse(&page, &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("lost"), "{error}");
+    }
+
+    #[test]
+    fn a_kernel_that_says_less_is_refused() {
+        assert!(Layout::of(HEADER, WAKING, &SWITCH.replace("prev_state", "state")).is_none());
+        assert!(Layout::of(HEADER, &WAKING.replace("ID: 375", "ID: many"), SWITCH).is_none());
+    }
+
+    /// A thread that sleeps between messages.
+    #[test]
+    fn a_thread_is_seen_to_wake_and_to_fall_asleep() {
+        const NAME: &str = "drover-traced";
+        let mut trace = match SchedTrace::begin(NAME) {
+            Ok(trace) => trace,
+            Err(error) => return println!("skip: no tracepoints: {error}"),
+        };
+        let (send, receive) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let sleeper = thread::Builder::new().name(NAME.to_string());
+        let sleeper = sleeper.spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).unwrap();
+            receive.iter().for_each(drop);
+        });
+        let id = told.recv().unwrap();
+        let mut events = Vec::new();
+        let mut wait_for = |what: What, from: usize| {
+            while !events[from..].iter().any(|event: &Event| event.what == what) {
+                trace.take(&mut events).unwrap();
+            }
+            assert!(events.iter().all(|event| event.thread == id), "{events:?}");
+            events.len()
+        };
+        let before = crate::process::monotonic_time();
+        let slept = wait_for(What::Asleep, 0);
+        send.send(()).unwrap();
+        wait_for(What::Woken, slept);
+        wait_for(What::Asleep, slept);
+        drop(send);
+        sleeper.unwrap().join().unwrap();
+        assert!(events[slept].at >= before, "{events:?} {before:?}");
+        assert!(events[slept].at <= crate::process::monotonic_time());
+        let folder = trace.folder.clone();
+        assert!(folder.is_dir());
+        let mount = trace._mount.take();
+        drop(trace);
+        assert!(!folder.exists(), "{mount:?}");
+    }
+}
