@@ -13,7 +13,7 @@ use clap::builder::ValueParser;
 use mech::fs::Root;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::{disk, duration, trace};
+use super::{disk, duration, herd, trace};
 use crate::error::UsageError;
 use crate::lab::experiment::Experiment;
 use crate::lab::plan::Overrides;
@@ -63,6 +63,10 @@ enum Action {
     Disk(disk::Args),
     /// Show where the time of requests went, from what 'drover serve --trace' has written
     Trace(trace::Args),
+    /// Gather waiters on one socket, connect to it, and say what a connection cost: a run of a herd
+    /// experiment
+    #[command(hide = true)]
+    Herd(herd::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -95,8 +99,8 @@ struct RunArgs {
     #[arg(long, value_name = "M,M…", value_delimiter = ',')]
     mechanisms: Option<Vec<String>>,
 
-    /// These numbers of connections
-    #[arg(long, value_name = "N,N…", value_delimiter = ',')]
+    /// These numbers of connections, or of waiters
+    #[arg(long, visible_alias = "waiters", value_name = "N,N…", value_delimiter = ',')]
     connections: Option<Vec<NonZeroU32>>,
 
     /// These request rates, before --rate-scale
@@ -123,6 +127,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         Some(Action::Serve { folder, listen }) => serve(&folder, listen),
         Some(Action::Disk(args)) => disk::run(&args),
         Some(Action::Trace(args)) => trace::run(args),
+        Some(Action::Herd(args)) => herd::run(args),
     }
 }
 
@@ -134,7 +139,8 @@ fn list() -> anyhow::Result<()> {
         for (name, preset) in &experiment.presets {
             writeln!(
                 out,
-                "    --preset {name}: connections {}, {}, {} repeats of {} s",
+                "    --preset {name}: {} {}, {}, {} repeats of {} s",
+                experiment.compares.counted(),
                 list_of(&preset.connections.0, NonZeroU32::to_string),
                 list_of(&preset.asks(), |ask| ask.in_words()),
                 preset.repeats,

@@ -5,6 +5,7 @@
 mod choice;
 mod disk;
 pub mod duration;
+mod herd;
 mod idle;
 mod lab;
 mod load;

@@ -1,10 +1,10 @@
 //! Judging a published claim by the interval of its effect.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use super::experiment::{Claim, Judge};
 use super::metric::Metric;
-use super::results::{Ask, Point, Results};
+use super::results::{Ask, Point, Results, Run};
 use super::stats::{self, Estimate};
 use crate::report::number;
 
@@ -65,6 +65,8 @@ pub struct Effect {
 pub struct Comparison {
     /// What was asked for, as published.
     pub ask: Ask,
+    /// By how many connections or waiters, where the value is of one level.
+    pub connections: Option<u32>,
     /// What the source says.
     pub published: f64,
     /// What was measured here.
@@ -97,9 +99,10 @@ pub fn judge(claim: &Claim, results: &Results) -> Vec<Judgement> {
 /// How a claim is judged, in words that go with [`Effect::estimate`].
 pub fn criterion(judge: &Judge, results: &Results) -> String {
     let levels = results.connection_levels();
+    let counted = results.counted();
     let ends = match (levels.first(), levels.last()) {
-        (Some(first), Some(last)) => format!("at {last} connections ÷ at {first}"),
-        _ => "over the range of connections".to_string(),
+        (Some(first), Some(last)) => format!("at {last} {counted} ÷ at {first}"),
+        _ => format!("over the range of {counted}"),
     };
     match judge {
         Judge::EqualsOffered { within } => format!(
@@ -112,7 +115,7 @@ pub fn criterion(judge: &Judge, results: &Results) -> String {
             1.0 + by_more_than.0
         ),
         Judge::Flat { within } => format!(
-            "Effect: value {ends}, along the least-squares line of its logarithm, all request rates \
+            "Effect: value {ends}, along the least-squares line of its logarithm, all panels \
              together. Holds if the interval lies within {:.2} … {:.2}; a slope that merely cannot \
              be told from zero is not enough.",
             1.0 / (1.0 + within.0),
@@ -139,6 +142,17 @@ pub fn criterion(judge: &Judge, results: &Results) -> String {
                 number(times.0)
             )
         }
+        Judge::Equals { value, within } => format!(
+            "Effect: the value at the point that speaks most against it. Holds if every point's \
+             interval lies within {} … {}.",
+            number(value.0 / (1.0 + within.0)),
+            number(value.0 * (1.0 + within.0))
+        ),
+        Judge::Multiplies { by_more_than } => format!(
+            "Effect: value with the most descriptors ÷ with the fewest, at the most {counted} that \
+             have both. Holds if the interval lies above {}.",
+            number(by_more_than.0)
+        ),
         Judge::AtLeast { times, baseline, .. } => format!(
             "Effect: value ÷ that of the best of {}, mean over connections. Holds if the interval \
              lies above {}.",
@@ -181,7 +195,7 @@ impl Judging<'_> {
                 let found = self
                     .common_growth()
                     .map(|factor| (factor, verdict_within(&factor, 1.0 / margin, margin)));
-                vec![effect("all request rates".to_owned(), found)]
+                vec![effect(self.everything(), found)]
             }
             Judge::Ratio { expected, within } => {
                 let margin = 1.0 + within.0;
@@ -197,6 +211,23 @@ impl Judging<'_> {
             }
             Judge::RisesAtMost { times } => self.rise(0.0, times.0),
             Judge::RisesAtLeast { times } => self.rise(times.0, f64::INFINITY),
+            Judge::Equals { value, within } => {
+                let margin = 1.0 + within.0;
+                self.at_each_ask(|ask| self.worst_beside(ask, value.0, margin))
+            }
+            Judge::Multiplies { by_more_than } => {
+                let asks = self.results.asks();
+                let (Some(&least), Some(&most)) = (asks.first(), asks.last()) else {
+                    return Vec::new();
+                };
+                if least == most {
+                    return Vec::new();
+                }
+                let found = self.ratio_at_the_most(least, most);
+                let judged = found
+                    .map(|ratio| (ratio, verdict_within(&ratio, by_more_than.0, f64::INFINITY)));
+                vec![effect(format!("{} ÷ {}", most.in_words(), least.in_words()), judged)]
+            }
             Judge::AtLeast { times, baseline, file_bytes } => {
                 self.beside_the_best(baseline, *file_bytes, times.0, f64::INFINITY)
             }
@@ -207,9 +238,10 @@ impl Judging<'_> {
     }
 
     fn comparisons(&self) -> Vec<Comparison> {
-        let mine = |ask: Ask| -> Vec<f64> {
-            let levels = self.levels(ask);
-            levels.iter().flat_map(|(_, values)| values.iter().copied()).collect()
+        let mine = |ask: Ask, only: Option<u32>| -> Vec<f64> {
+            let levels = self.levels(ask).into_iter();
+            let levels = levels.filter(|(level, _)| only.is_none_or(|only| only == *level));
+            levels.flat_map(|(_, values)| values).collect()
         };
         self.claim
             .published
@@ -217,18 +249,39 @@ impl Judging<'_> {
             .filter(|published| published.mechanism == self.mechanism)
             .filter_map(|published| {
                 let ask = published.ask()?;
+                let connections = published.connections.map(NonZeroU32::get);
+                let mine = mine(ask, connections);
                 Some(Comparison {
                     ask,
+                    connections,
                     published: published.value,
-                    measured: stats::median_estimate(&mine(ask), self.results.seed),
+                    measured: stats::median_estimate(&mine, self.results.seed),
                 })
             })
             .collect()
     }
 
     fn at_each_ask(&self, judge: impl Fn(Ask) -> Option<(Estimate, Verdict)>) -> Vec<Effect> {
-        let asks = self.results.asks().into_iter();
+        let asks = self.asks().into_iter();
         asks.map(|ask| effect(self.results.in_words(ask), judge(ask))).collect()
+    }
+
+    /// What was asked of this mechanism.
+    fn asks(&self) -> Vec<Ask> {
+        let mine = |run: &&Run| run.point.mechanism == self.mechanism;
+        let mut asks = self.results.asks();
+        asks.retain(|ask| self.results.runs.iter().filter(mine).any(|run| run.point.ask == *ask));
+        asks
+    }
+
+    /// All of that, in words.
+    fn everything(&self) -> String {
+        let asks = self.asks();
+        if asks.iter().all(|ask| matches!(ask, Ask::Rate(_))) {
+            return "all request rates".to_string();
+        }
+        let words: Vec<String> = asks.iter().map(|ask| self.results.in_words(*ask)).collect();
+        words.join(" and ")
     }
 
     /// The values at each number of connections, ascending; points without any value left out.
@@ -318,6 +371,34 @@ impl Judging<'_> {
             .max_by(|(a, of_a), (b, of_b)| of_a.cmp(of_b).then(distance(a).total_cmp(&distance(b))))
     }
 
+    /// The metric at the point that speaks most against its being `value`.
+    fn worst_beside(&self, ask: Ask, value: f64, margin: f64) -> Option<(Estimate, Verdict)> {
+        let levels = self.levels(ask);
+        if !levels.iter().all(|(_, values)| values.len() >= FEWEST_REPEATS) {
+            return None;
+        }
+        let distance = |e: &Estimate| (e.low - value).abs().max((e.high - value).abs());
+        levels
+            .iter()
+            .filter_map(|(_, values)| stats::median_estimate(values, self.results.seed))
+            .map(|found| (found, verdict_within(&found, value / margin, value * margin)))
+            .max_by(|(a, of_a), (b, of_b)| of_a.cmp(of_b).then(distance(a).total_cmp(&distance(b))))
+    }
+
+    /// The metric with `most` over that with `least`, at the highest level that has both.
+    fn ratio_at_the_most(&self, least: Ask, most: Ask) -> Option<Estimate> {
+        let at = |level, ask| {
+            let values = self.values(self.claim.metric, level, ask);
+            Some(values).filter(|values| values.len() >= FEWEST_REPEATS)
+        };
+        let levels = self.results.connection_levels();
+        let (few, many) = levels
+            .into_iter()
+            .rev()
+            .find_map(|level| Some((at(level, least)?, at(level, most)?)))?;
+        stats::ratio(&[&few], &[&many], self.results.seed)
+    }
+
     fn growth(&self, ask: Ask, until_cpu_percent: Option<f64>) -> Option<Estimate> {
         let mut levels = self.levels(ask);
         if let Some(limit) = until_cpu_percent {
@@ -335,7 +416,8 @@ impl Judging<'_> {
 
     fn common_growth(&self) -> Option<Estimate> {
         let asks = self.results.asks();
-        let levels: Vec<_> = asks.into_iter().map(|ask| self.levels(ask)).collect();
+        let levels = asks.into_iter().map(|ask| self.levels(ask));
+        let levels: Vec<_> = levels.filter(|levels| !levels.is_empty()).collect();
         let series: Vec<_> = levels.iter().map(|levels| points(levels)).collect::<Option<_>>()?;
         stats::common_growth(&series, self.results.seed)
     }

@@ -5,9 +5,10 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
 
 use anyhow::Context;
-use serde::{Deserialize, Deserializer, de};
+use serde::Deserialize;
 use toml::Spanned;
 
+pub use super::levels::{Fraction, Levels, NotNegative, Positive};
 use super::metric::Metric;
 use super::peers;
 use super::results::Ask;
@@ -21,6 +22,8 @@ const BUILT_IN: &[&str] = &[
     include_str!("../../../../experiments/cold-readers.toml"),
     include_str!("../../../../experiments/thread-starvation.toml"),
     include_str!("../../../../experiments/buffered-file-io.toml"),
+    include_str!("../../../../experiments/herd-at-connect.toml"),
+    include_str!("../../../../experiments/settle-time.toml"),
 ];
 
 /// What [`Experiment::file`] says of those.
@@ -92,6 +95,28 @@ pub enum Compared {
     Files,
     /// The value of this flag of `serve`: the names of mechanisms are its levels.
     Flag(String),
+    /// No servers, but crowds: how many wait for the same connection ([`mech::herd`]).
+    Waiters,
+}
+
+impl Compared {
+    /// What the levels of a preset count.
+    pub fn counted(&self) -> &'static str {
+        match self {
+            Compared::Dispatch | Compared::Files | Compared::Flag(_) => "connections",
+            Compared::Waiters => "waiters",
+        }
+    }
+}
+
+/// What waits, where crowds are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Crowd {
+    /// Threads of one process.
+    Threads,
+    /// Processes.
+    Processes,
 }
 
 /// What a request asks for.
@@ -100,6 +125,8 @@ pub enum Compared {
 pub struct Workload {
     /// The length of a reply's body where no files are served: presets with `rates`.
     pub reply_bytes: Option<u64>,
+    /// What waits, where crowds are compared: presets with `descriptors`.
+    pub crowd: Option<Crowd>,
     /// What looking up a name costs the modelled disk, in milliseconds before the preset's
     /// `disk_speed`; as much as a seek unless it is said.
     pub metadata_ms: Option<NotNegative>,
@@ -136,7 +163,8 @@ impl Beside {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preset {
-    /// Levels of the number of connections.
+    /// Levels of the number of connections, or of waiters.
+    #[serde(alias = "waiters")]
     pub connections: Levels<NonZeroU32>,
     /// Levels of the total request rate, as published.
     pub rates: Option<Levels<Positive>>,
@@ -145,6 +173,9 @@ pub struct Preset {
     /// In place of both: numbers of connections that read files that are not in memory, while those
     /// that are measured ask for small ones that are.
     pub cold_readers: Option<Levels<u32>>,
+    /// In place of rates: how many descriptors of the socket each waiter watches. Connections come one
+    /// at a time.
+    pub descriptors: Option<Levels<NonZeroU32>>,
     /// How many megabytes of files there are of each size.
     #[serde(default = "hundred")]
     pub pool_mb: NonZeroU32,
@@ -262,7 +293,7 @@ pub enum Judge {
     /// It grows with the connections, by more than a margin over the whole range.
     Grows {
         /// The margin.
-        by_more_than: Fraction,
+        by_more_than: Positive,
         /// Levels at which the server uses at least this much CPU, in %, are left out after the
         /// first: what is saturated grows no further.
         until_cpu_percent: Option<f64>,
@@ -289,6 +320,19 @@ pub enum Judge {
     RisesAtLeast {
         /// The factor.
         times: Positive,
+    },
+    /// At every point it is a certain value.
+    Equals {
+        /// The value.
+        value: Positive,
+        /// How far off it may be.
+        within: Fraction,
+    },
+    /// With the most of what is asked for it is more than so many times what it is with the least, at
+    /// the most connections or waiters.
+    Multiplies {
+        /// How many times.
+        by_more_than: Positive,
     },
     /// It is at least so many times that of others.
     AtLeast {
@@ -320,6 +364,11 @@ pub struct Published {
     pub rate: Option<f64>,
     /// Or the size of the files.
     pub file_bytes: Option<NonZeroU64>,
+    /// Or the number of descriptors that each waiter watches.
+    pub descriptors: Option<NonZeroU32>,
+    /// The number of connections or waiters, where the value is of one.
+    #[serde(alias = "waiters")]
+    pub connections: Option<NonZeroU32>,
     /// The value, in the metric's unit.
     pub value: f64,
 }
@@ -328,25 +377,10 @@ impl Published {
     /// What was asked for when this was measured.
     pub fn ask(&self) -> Option<Ask> {
         let size = self.file_bytes.map(|bytes| Ask::FileBytes(bytes.get()));
-        size.or(self.rate.map(Ask::Rate))
+        let descriptors = self.descriptors.map(|count| Ask::Descriptors(count.get()));
+        size.or(descriptors).or(self.rate.map(Ask::Rate))
     }
 }
-
-/// At least one number, in ascending order.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Levels<T>(pub Vec<T>);
-
-/// A number above zero.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct Positive(pub f64);
-
-/// A number that is not below zero.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct NotNegative(pub f64);
-
-/// A number above zero and below one.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fraction(pub f64);
 
 impl Experiment {
     /// Every built-in experiment, in the order of their documents.
@@ -417,7 +451,7 @@ impl Experiment {
         for claim in &self.claims {
             if let Some(published) = claim.published.iter().find(|value| value.ask().is_none()) {
                 let message = format!(
-                    "claim {}: give the published value {} its `rate` or `file_bytes`",
+                    "claim {}: give the published value {} its `rate`, `file_bytes` or `descriptors`",
                     claim.id, published.value
                 );
                 return Some((None, message));
@@ -474,6 +508,15 @@ impl Experiment {
                     .to_string()
             });
         }
+        let descriptors = preset.descriptors.is_some();
+        let is_crowd = (self.compares == Compared::Waiters, self.workload.crowd.is_some());
+        if descriptors || is_crowd.0 || is_crowd.1 {
+            let servers = preset.rates.is_some() || preset.file_bytes.is_some();
+            let is_whole = descriptors && is_crowd == (true, true) && !servers;
+            let message = "crowds need `compares = \"waiters\"`, `crowd` in [workload] and presets \
+                           with `descriptors`, not `rates` or `file_bytes`";
+            return (!is_whole).then(|| message.to_string());
+        }
         let load = (&preset.rates, &preset.file_bytes, self.workload.reply_bytes);
         let message = match load {
             (Some(_), None, Some(_)) | (None, Some(_), None) => return None,
@@ -490,10 +533,12 @@ impl Preset {
     pub fn asks(&self) -> Vec<Ask> {
         let rates = self.rates.iter().flat_map(|levels| &levels.0).map(|rate| Ask::Rate(rate.0));
         let sizes = self.file_bytes.iter().flat_map(|levels| &levels.0);
+        let descriptors = self.descriptors.iter().flat_map(|levels| &levels.0);
         let readers = self.cold_readers.iter().flat_map(|levels| &levels.0);
         rates
             .chain(sizes.map(|bytes| Ask::FileBytes(bytes.get())))
             .chain(readers.map(|readers| Ask::ColdReaders(*readers)))
+            .chain(descriptors.map(|count| Ask::Descriptors(count.get())))
             .collect()
     }
 
@@ -524,49 +569,6 @@ impl Claim {
         match &self.judge {
             Judge::AtLeast { baseline, .. } | Judge::AtMost { baseline, .. } => baseline,
             _ => &[],
-        }
-    }
-}
-
-impl<'de, T: Deserialize<'de> + PartialOrd> Deserialize<'de> for Levels<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Levels<T>, D::Error> {
-        let levels = Vec::deserialize(deserializer)?;
-        if levels.is_empty() || !levels.is_sorted_by(|a, b| a < b) {
-            return Err(de::Error::custom("write at least one level, in ascending order"));
-        }
-        Ok(Levels(levels))
-    }
-}
-
-impl<'de> Deserialize<'de> for Positive {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Positive, D::Error> {
-        let value = f64::deserialize(deserializer)?;
-        if value > 0.0 && value.is_finite() {
-            Ok(Positive(value))
-        } else {
-            Err(de::Error::custom("write a number above 0"))
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for NotNegative {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<NotNegative, D::Error> {
-        let value = f64::deserialize(deserializer)?;
-        if value >= 0.0 && value.is_finite() {
-            Ok(NotNegative(value))
-        } else {
-            Err(de::Error::custom("write a number that is not below 0"))
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Fraction {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fraction, D::Error> {
-        let value = f64::deserialize(deserializer)?;
-        if value > 0.0 && value < 1.0 {
-            Ok(Fraction(value))
-        } else {
-            Err(de::Error::custom("write a fraction between 0 and 1, as 0.05 for 5 %"))
         }
     }
 }
@@ -608,6 +610,15 @@ mod tests {
                 assert!(experiment.preset(preset).is_ok(), "{}: {preset}", experiment.id);
             }
         }
+    }
+
+    /// What `drover lab` promises: four minutes, and what it takes to begin and to end them.
+    #[test]
+    fn all_quick_presets_together_fit_into_four_minutes() {
+        let budgets =
+            Experiment::built_in().into_iter().map(|e| e.preset("quick").unwrap().budget_s.0);
+        let sum: f64 = budgets.sum();
+        assert!(sum <= 230.0, "{sum} s");
     }
 
     #[test]
@@ -652,9 +663,16 @@ mod tests {
         is_refused("rates = [100, 200]", "", "1", "either `rates` or `file_bytes`");
         is_refused("rates = [100, 200]", "file_bytes = [0]", "15", "nonzero");
         is_refused("reply_bytes = 92", "metadata_ms = -1", "11", "not below 0");
-        is_refused("rate = 100, value", "value", "1", "its `rate` or `file_bytes`");
+        is_refused("rate = 100, value", "value", "1", "its `rate`, `file_bytes` or");
         let judge = "{ kind = \"at-least\", times = 2, baseline = [\"pol\"], file_bytes = 4096 }";
         is_refused("{ kind = \"flat\", within = 0.25 }", judge, "1", "is about 'pol'");
+    }
+
+    #[test]
+    fn crowds_go_with_descriptors() {
+        is_refused("rates = [100, 200]", "descriptors = [1]", "1", "crowds need");
+        is_refused("reply_bytes = 92", "crowd = \"threads\"", "1", "crowds need");
+        is_refused("reply_bytes = 92", "crowd = \"people\"", "11", "`threads`");
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::herd::Record;
 use super::results::Sample;
+use super::stats;
 use super::trace::Stage;
 
 /// A number that each successful run yields.
@@ -38,11 +40,35 @@ pub enum Metric {
     LateRequests,
     /// How busy the modelled disk was in the measured window, the mean over its spindles.
     DiskPercent,
+    /// How long a connect(2) took, the shortest.
+    ConnectMin,
+    /// How long a connect(2) took, the median.
+    ConnectMedian,
+    /// How long a connect(2) took, the 99th percentile.
+    ConnectP99,
+    /// From a connect(2) until the last waiter slept again, the median.
+    SettleTime,
+    /// How often waiters were woken for a connection, by their voluntary context switches.
+    WakeUps,
+    /// The same per waiter: 1 means that everybody was.
+    WakeUpShare,
+    /// The same per waiter that looks on and takes nothing.
+    OnlookerWakeUps,
+    /// How often those were woken for a connection that take it.
+    TakerWakeUps,
+    /// How often a call that waits came back to user space for a connection.
+    Returns,
+    /// The waiters' CPU time per connection.
+    CpuPerConnection,
+    /// The waiters' CPU use while nothing happens.
+    IdlePercent,
+    /// How unevenly connections were taken: the coefficient of variation over the waiters.
+    Imbalance,
 }
 
 impl Metric {
     /// Every metric, in the order of the table of points.
-    pub const ALL: [Metric; 14] = [
+    pub const ALL: [Metric; 26] = [
         Metric::ReplyRate,
         Metric::CpuPercent,
         Metric::CpuPerReply,
@@ -57,6 +83,18 @@ impl Metric {
         Metric::LongestRead,
         Metric::LateRequests,
         Metric::DiskPercent,
+        Metric::ConnectMin,
+        Metric::ConnectMedian,
+        Metric::ConnectP99,
+        Metric::SettleTime,
+        Metric::WakeUps,
+        Metric::WakeUpShare,
+        Metric::OnlookerWakeUps,
+        Metric::TakerWakeUps,
+        Metric::Returns,
+        Metric::CpuPerConnection,
+        Metric::IdlePercent,
+        Metric::Imbalance,
     ];
 
     /// Its name for people.
@@ -76,6 +114,18 @@ impl Metric {
             Metric::LongestRead => "99 % longest read",
             Metric::LateRequests => "Late requests",
             Metric::DiskPercent => "Disk use",
+            Metric::ConnectMin => "Shortest connect()",
+            Metric::ConnectMedian => "Median connect()",
+            Metric::ConnectP99 => "99 % connect()",
+            Metric::SettleTime => "Settle time",
+            Metric::WakeUps => "Wake-ups per connection",
+            Metric::WakeUpShare => "Wake-ups per connection and waiter",
+            Metric::OnlookerWakeUps => "Wake-ups per connection and onlooker",
+            Metric::TakerWakeUps => "Wake-ups of takers per connection",
+            Metric::Returns => "Returns per connection",
+            Metric::CpuPerConnection => "CPU per connection",
+            Metric::IdlePercent => "Idle CPU use",
+            Metric::Imbalance => "Imbalance",
         }
     }
 
@@ -85,7 +135,13 @@ impl Metric {
             Metric::ReplyRate => "replies/s",
             Metric::CpuPercent | Metric::DiskPercent | Metric::LateRequests => "%",
             Metric::QueueTime | Metric::ReadTime | Metric::LongestRead => "ms",
-            Metric::CpuPerReply => "µs",
+            Metric::IdlePercent => "%",
+            Metric::CpuPerReply | Metric::CpuPerConnection => "µs",
+            Metric::ConnectMin | Metric::ConnectMedian | Metric::ConnectP99 => "µs",
+            Metric::SettleTime => "µs",
+            Metric::WakeUps | Metric::TakerWakeUps | Metric::Returns => "per connection",
+            Metric::WakeUpShare | Metric::OnlookerWakeUps => "per connection",
+            Metric::Imbalance => "standard deviation ÷ mean",
             Metric::Throughput => "MB/s",
             Metric::PerCpuSecond => "MB per CPU second",
             Metric::CpuPerMegabyte => "ms",
@@ -121,6 +177,34 @@ impl Metric {
             Metric::LongestRead => sample.stages.as_ref()?.p99(Stage::Longest),
             Metric::LateRequests => sample.stages.as_ref()?.late_percent(),
             Metric::DiskPercent => sample.disk.as_ref()?.get("utilisation_percent")?.as_f64(),
+            _ => self.of_crowd(sample.herd.as_ref()?),
+        }
+    }
+
+    /// Its value in one run of a crowd.
+    fn of_crowd(self, herd: &Record) -> Option<f64> {
+        let connections = herd.connect_us.len() as f64;
+        match self {
+            Metric::ConnectMin => herd.connect_us.iter().copied().reduce(f64::min),
+            Metric::ConnectMedian => stats::median(&herd.connect_us),
+            Metric::ConnectP99 => stats::percentile(&herd.connect_us, 0.99),
+            Metric::SettleTime => stats::median(&herd.settle_us),
+            Metric::WakeUps => Some(herd.switches as f64 / connections),
+            Metric::WakeUpShare => {
+                Some(herd.switches as f64 / connections / f64::from(herd.waiters))
+            }
+            Metric::OnlookerWakeUps => {
+                let onlookers = Some(f64::from(herd.onlookers)).filter(|count| *count > 0.0)?;
+                Some(herd.onlooker_switches as f64 / connections / onlookers)
+            }
+            Metric::TakerWakeUps => {
+                Some((herd.switches - herd.onlooker_switches) as f64 / connections)
+            }
+            Metric::Returns => Some(herd.returns as f64 / connections),
+            Metric::CpuPerConnection => Some(1e6 * herd.cpu_s / connections),
+            Metric::IdlePercent => Some(100.0 * herd.idle_cpu_s / herd.idle_s),
+            Metric::Imbalance => Some(herd.imbalance),
+            _ => None,
         }
     }
 }
@@ -149,10 +233,35 @@ mod tests {
             ..Sample::default()
         };
         let values = Metric::ALL.map(|metric| metric.of(&sample));
+        let values = &values[..14];
         let mut expected = [Some(500.0), Some(5.0), Some(100.0), Some(0.25), Some(0.5)].to_vec();
         expected.extend([None, Some(2.0), Some(25.0), Some(40.0)]);
         expected.extend([None, None, None, None, Some(99.0)]);
-        assert_eq!(values.as_slice(), expected);
+        assert_eq!(values, expected);
+    }
+
+    #[test]
+    fn metrics_are_read_off_a_crowd() {
+        let herd = Record {
+            waiters: 10,
+            connect_us: vec![40.0, 10.0, 20.0, 30.0],
+            settle_us: vec![50.0, 60.0, 70.0, 80.0],
+            switches: 24,
+            onlookers: 5,
+            onlooker_switches: 20,
+            returns: 8,
+            imbalance: 0.5,
+            idle_cpu_s: 0.001,
+            idle_s: 0.01,
+            cpu_s: 0.002,
+            ..Record::default()
+        };
+        let sample = Sample { window_s: 1.0, herd: Some(herd), ..Sample::default() };
+        let values: Vec<f64> =
+            Metric::ALL[14..].iter().map(|metric| metric.of(&sample).unwrap()).collect();
+        let expected = [10.0, 25.0, 40.0, 65.0, 6.0, 0.6, 1.0, 1.0, 2.0, 500.0, 10.0, 0.5];
+        assert_eq!(values, expected);
+        assert_eq!(Metric::SettleTime.of(&Sample::default()), None);
     }
 
     #[test]

@@ -2,12 +2,15 @@
 //!
 //! In the order in which an experiment passes through: [`experiment`] is read and becomes a
 //! [`plan`], the [`runner`] hands its points to [`processes`] and collects [`results`], each with its
-//! [`metric`]s, and [`claims`] are judged by [`stats`].
+//! [`metric`]s, and [`claims`] are judged by [`stats`]. Where not servers are compared but ways to wait
+//! for connections, the [`herd`] takes the place of the processes.
 
 mod child;
 pub mod claims;
 pub mod disk;
 pub mod experiment;
+pub mod herd;
+mod levels;
 pub mod machine;
 pub mod metric;
 pub mod peers;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::experiment::{Experiment, Preset};
+use super::experiment::{Compared, Crowd, Experiment, Preset};
+use super::herd::limits::Room;
 use super::results::{Ask, Measured, Point, Skipped};
 use crate::error::UsageError;
 
@@ -87,7 +88,6 @@ impl Plan {
         let mut notes = Vec::new();
         let published = || preset.connections.0.iter().map(|level| level.get()).collect();
         let wanted = overrides.connections.clone().unwrap_or_else(published);
-        let connections = fit(&wanted, descriptors, &mut notes);
         let asks = match &overrides.rates {
             Some(_) if preset.rates.is_none() => {
                 return Err(UsageError::new(format!(
@@ -98,12 +98,18 @@ impl Plan {
             Some(rates) => rates.iter().map(|rate| Ask::Rate(*rate)).collect(),
             None => preset.asks(),
         };
+        let levels = match (&experiment.compares, experiment.workload.crowd) {
+            (Compared::Waiters, Some(crowd)) => gather(&wanted, crowd, &asks, &mut notes),
+            _ => {
+                let levels = fit(&wanted, descriptors, &mut notes);
+                let at = |level: u32| asks.iter().map(move |ask| (level, *ask));
+                levels.into_iter().flat_map(at).collect()
+            }
+        };
         let mut points = Vec::new();
         for Measured { name, .. } in &mechanisms {
-            for &connections in &connections {
-                let at = |&ask: &Ask| Point { mechanism: name.clone(), connections, ask };
-                points.extend(asks.iter().map(at));
-            }
+            let at = |&(connections, ask)| Point { mechanism: name.clone(), connections, ask };
+            points.extend(levels.iter().map(at).filter(tells_something));
         }
         if overrides.repeats.unwrap_or(preset.repeats) < 3 {
             notes.push(
@@ -126,6 +132,27 @@ impl Plan {
     /// How many runs there are in all.
     pub fn runs(&self) -> u64 {
         self.points.len() as u64 * u64::from(self.repeats)
+    }
+}
+
+/// The numbers of waiters that there is room for, by what they watch.
+fn gather(wanted: &[u32], crowd: Crowd, asks: &[Ask], notes: &mut Vec<String>) -> Vec<(u32, Ask)> {
+    let room = Room::look();
+    let mut levels = Vec::new();
+    for &ask in asks {
+        let Ask::Descriptors(descriptors) = ask else { continue };
+        let fitting = room.fit(wanted, crowd == Crowd::Processes, descriptors, notes);
+        levels.extend(fitting.into_iter().map(|level| (level, ask)));
+    }
+    levels
+}
+
+/// Whether it is a point of its own: those that wait on the socket itself have one descriptor of it.
+fn tells_something(point: &Point) -> bool {
+    let kind = mech::herd::by_name(&point.mechanism);
+    match point.ask {
+        Ask::Descriptors(count) => count == 1 || kind.is_some_and(|kind| kind.watches),
+        Ask::Rate(_) | Ask::FileBytes(_) | Ask::ColdReaders(_) => true,
     }
 }
 

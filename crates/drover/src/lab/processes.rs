@@ -264,6 +264,7 @@ impl Executor for Processes<'_> {
             stages: self.take_stages()?,
             window_s: window_s.ok_or_else(|| failed("the load generator measured nothing"))?,
             load: result,
+            herd: None,
         })
     }
 

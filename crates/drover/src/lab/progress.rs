@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::metric::Metric;
-use super::results::{Results, Run};
+use super::results::{Ask, Results, Run};
 use crate::report::number;
 
 /// Tells the progress of one experiment.
@@ -54,8 +54,12 @@ impl Drop for Progress {
 
 fn line(run: &Run) -> String {
     let point = &run.point;
+    let counted = match point.ask {
+        Ask::Descriptors(_) => "waiters",
+        _ => "connections",
+    };
     let place =
-        format!("{}, {} connections, {}", point.mechanism, point.connections, point.ask.in_words());
+        format!("{}, {} {counted}, {}", point.mechanism, point.connections, point.ask.in_words());
     let Some(sample) = &run.sample else {
         return format!("{place}: failed: {}", run.error.as_deref().unwrap_or("no reason given"));
     };
@@ -64,6 +68,14 @@ fn line(run: &Run) -> String {
             .of(sample)
             .map_or("–".to_string(), |value| format!("{} {}", number(value), metric.unit()))
     };
+    if sample.herd.is_some() {
+        return format!(
+            "{place}: connect() {}, settled after {}, wake-ups {}",
+            value(Metric::ConnectMedian),
+            value(Metric::SettleTime),
+            value(Metric::WakeUps)
+        );
+    }
     format!(
         "{place}: {}, CPU {}, mean response {}",
         value(Metric::ReplyRate),

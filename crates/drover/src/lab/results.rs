@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::experiment::Experiment;
+use super::herd::Record;
 use super::machine::Machine;
 use super::metric::Metric;
 use super::plan::Plan;
@@ -95,7 +96,7 @@ pub struct Skipped {
 pub struct Point {
     /// The dispatch mechanism, or the name of a user's server.
     pub mechanism: String,
-    /// How many connections are open.
+    /// How many connections are open; or how many wait for one, where crowds are compared.
     pub connections: u32,
     /// What they ask for.
     #[serde(flatten)]
@@ -112,6 +113,8 @@ pub enum Ask {
     FileBytes(u64),
     /// Small files that are in memory, while so many other connections read files that are not.
     ColdReaders(u32),
+    /// To be taken, one after the other, from a crowd that watches so many descriptors each.
+    Descriptors(u32),
 }
 
 /// One run of one point.
@@ -149,8 +152,11 @@ pub struct Sample {
     /// Where the time of each request went; `None` if nobody wrote it down.
     #[serde(default)]
     pub stages: Option<Stages>,
-    /// What the load generator reported, unchanged (`drover.load/1`).
+    /// What the load generator reported, unchanged (`drover.load/1`); `null` without one.
     pub load: Value,
+    /// What happened to a crowd; `None` where servers are compared.
+    #[serde(default)]
+    pub herd: Option<Record>,
 }
 
 impl Sample {
@@ -182,6 +188,8 @@ impl Ask {
             Ask::FileBytes(bytes) => format!("{} KiB files", number(bytes as f64 / 1024.0)),
             Ask::ColdReaders(0) => "no cold readers".to_string(),
             Ask::ColdReaders(readers) => format!("{readers} cold readers"),
+            Ask::Descriptors(1) => "one descriptor each".to_string(),
+            Ask::Descriptors(count) => format!("{count} descriptors each"),
         }
     }
 
@@ -270,7 +278,7 @@ impl Results {
     pub fn offered_rate(&self, ask: Ask) -> Option<f64> {
         match ask {
             Ask::Rate(rate) => Some(rate * self.rate_scale),
-            Ask::FileBytes(_) | Ask::ColdReaders(_) => None,
+            Ask::FileBytes(_) | Ask::ColdReaders(_) | Ask::Descriptors(_) => None,
         }
     }
 
@@ -278,8 +286,14 @@ impl Results {
     pub fn in_words(&self, ask: Ask) -> String {
         match ask {
             Ask::Rate(rate) => format!("{} req/s", number(rate * self.rate_scale)),
-            Ask::FileBytes(_) | Ask::ColdReaders(_) => ask.in_words(),
+            Ask::FileBytes(_) | Ask::ColdReaders(_) | Ask::Descriptors(_) => ask.in_words(),
         }
+    }
+
+    /// What [`Point::connections`] counts.
+    pub fn counted(&self) -> &'static str {
+        let is_crowd = |run: &Run| matches!(run.point.ask, Ask::Descriptors(_));
+        if self.runs.iter().any(is_crowd) { "waiters" } else { "connections" }
     }
 
     /// How many runs failed.

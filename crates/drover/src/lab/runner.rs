@@ -123,6 +123,7 @@ pub(crate) mod tests {
             server_wait_s: None,
             disk: None,
             stages: None,
+            herd: None,
             window_s: 1.0,
             load: json!({"achieved_rate": reply_rate, "replies": reply_rate,
                          "latency_us": {"mean": mean_us, "p50": mean_us, "p99": mean_us}}),

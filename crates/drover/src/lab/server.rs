@@ -111,6 +111,8 @@ impl<'a> Servers<'a> {
             Compared::Dispatch => "--dispatch",
             Compared::Files => "--files",
             Compared::Flag(flag) => flag,
+            // They have no servers but those that the experiment names.
+            Compared::Waiters => return of_its_own.unwrap_or_default(),
         };
         of_its_own.unwrap_or_else(|| vec![flag.to_string(), name.to_string()])
     }

@@ -9,7 +9,8 @@ use anyhow::Context;
 use mech::dispatch::{self, Features};
 use mech::fileio;
 
-use super::experiment::{Compared, Disk, Experiment};
+use super::experiment::{Compared, Crowd, Disk, Experiment};
+use super::herd::executor::Herds;
 use super::peers::Peer;
 use super::plan::{Availability, Overrides, Plan};
 use super::processes::Processes;
@@ -82,6 +83,21 @@ impl Session {
     ) -> anyhow::Result<Results> {
         let mut results =
             Results::begin(experiment, &self.preset, plan, self.seed, self.command.clone());
+        let file = folder.join(&experiment.id).with_extension("json");
+        let mut progress = Progress::begin(&experiment.title, plan.runs());
+        let after_each = |results: &Results| {
+            progress.step(results);
+            json::save(results, &file)
+        };
+        if experiment.compares == Compared::Waiters {
+            let are_processes = experiment.workload.crowd == Some(Crowd::Processes);
+            let mut herds = Herds::new(are_processes, interrupted)
+                .context("cannot place the waiters and their client")?;
+            runner::run(plan, &mut herds, &mut results, after_each)?;
+            results.notes.extend(herds.instrument());
+            json::save(&results, &file)?;
+            return Ok(results);
+        }
         let asks: Vec<Ask> = plan.points.iter().map(|point| point.ask).collect();
         let preset = experiment.preset(&self.preset)?;
         let notes = &mut results.notes;
@@ -95,12 +111,7 @@ impl Session {
                     .to_string(),
             );
         }
-        let file = folder.join(&experiment.id).with_extension("json");
-        let mut progress = Progress::begin(&experiment.title, plan.runs());
-        runner::run(plan, &mut processes, &mut results, |results| {
-            progress.step(results);
-            json::save(results, &file)
-        })?;
+        runner::run(plan, &mut processes, &mut results, after_each)?;
         Ok(results)
     }
 
@@ -146,6 +157,13 @@ fn availability(experiment: &Experiment, name: &str) -> Availability {
         return peer.find().map_or_else(Availability::Unusable, |_| usable);
     }
     match &experiment.compares {
+        Compared::Waiters => match mech::herd::by_name(name) {
+            Some(kind) => {
+                let usable = |()| Availability::Usable { model: kind.model };
+                kind.probe().map_or_else(Availability::Unusable, usable)
+            }
+            None => Availability::Unknown,
+        },
         Compared::Dispatch => match dispatch::by_name(name) {
             Some(mechanism) => {
                 let model = mechanism.features.contains(Features::MODEL);

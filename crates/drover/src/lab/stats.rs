@@ -51,6 +51,14 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// The smallest value that at least this share of them do not exceed; `None` of nothing.
+pub fn percentile(values: &[f64], share: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let place = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(place.max(1) - 1).copied()
+}
+
 /// The median of one point's repeats.
 pub fn median_estimate(repeats: &[f64], seed: u64) -> Option<Estimate> {
     bootstrap(&[repeats], seed, |groups| median(&groups[0]))
@@ -189,6 +197,14 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn a_percentile_is_one_of_the_values() {
+        let values: Vec<f64> = (1..=200).map(f64::from).collect();
+        assert_eq!(percentile(&values, 0.99), Some(198.0));
+        assert_eq!(percentile(&[5.0, 3.0], 0.99), Some(5.0));
+        assert_eq!(percentile(&[], 0.99), None);
     }
 
     #[test]

@@ -485,15 +485,10 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
     warn(
         account.unsent() > 0,
         format!(
-            "{} of {} scheduled requests were not sent: {}",
+            "{} of {} scheduled requests were not sent: no connection was free for them, or theirs \
+             ended early; use more --connections, or a lower --rate",
             account.unsent(),
-            account.scheduled,
-            match *busiest > SATURATED {
-                true => "the generator did not come to them",
-                false =>
-                    "no connection was free for them, or theirs ended early; use more \
-                          --connections, or a lower --rate",
-            }
+            account.scheduled
         ),
     );
     let beyond = account.replies - account.replies_in_window;

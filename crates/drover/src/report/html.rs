@@ -131,15 +131,23 @@ impl Section<'_> {
             // The server's CPU time is that of other replies, too.
             return;
         }
+        let (metric, what, ask) = match (ask, asks.first()) {
+            // What everybody can do.
+            (Ask::Descriptors(_), Some(&first)) => {
+                (Metric::CpuPerConnection, "The waiters' CPU per connection", first)
+            }
+            _ => (Metric::CpuPerReply, "Server CPU per reply", ask),
+        };
         let _ = writeln!(
             out,
-            "<h2>Who wins here</h2>\n<p>Server CPU per reply, with {connections} connections and {}: \
-             median and 95 % interval. Where intervals overlap, the order may be chance.</p>",
+            "<h2>Who wins here</h2>\n<p>{what}, with {connections} {} and {}: median and 95 % \
+             interval. Where intervals overlap, the order may be chance.</p>",
+            self.results.counted(),
             self.results.in_words(ask)
         );
-        let mut bars = self.bars(Metric::CpuPerReply, connections, ask);
+        let mut bars = self.bars(metric, connections, ask);
         bars.sort_by(|a, b| a.2.value.total_cmp(&b.2.value));
-        self.draw_bars(out, Metric::CpuPerReply, &bars);
+        self.draw_bars(out, metric, &bars);
     }
 
     /// The place in the legend, the name and the value of each mechanism that has one.
@@ -232,7 +240,8 @@ impl Section<'_> {
         for ask in self.results.asks() {
             for connections in self.results.connection_levels() {
                 let caption = self.results.in_words(ask);
-                let _ = writeln!(out, "<p>{caption}, {connections} connections</p>");
+                let counted = self.results.counted();
+                let _ = writeln!(out, "<p>{caption}, {connections} {counted}</p>");
                 let bars = self.bars(figure.metric, connections, ask);
                 self.draw_bars(out, figure.metric, &bars);
             }
@@ -251,7 +260,7 @@ impl Section<'_> {
         );
         let (x_label, panels): (_, Vec<Fixed>) = match x {
             Factor::Connections => {
-                ("connections", self.results.asks().into_iter().map(Fixed::Ask).collect())
+                (self.results.counted(), self.results.asks().into_iter().map(Fixed::Ask).collect())
             }
             Factor::Rate => {
                 let levels = self.results.connection_levels();
@@ -261,7 +270,7 @@ impl Section<'_> {
         for fixed in panels {
             let caption = match fixed {
                 Fixed::Ask(ask) => self.results.in_words(ask),
-                Fixed::Connections(level) => format!("{level} connections"),
+                Fixed::Connections(level) => format!("{level} {}", self.results.counted()),
             };
             let series = self.series(figure, fixed);
             let y_label = format!("{} [{}]", figure.metric.title(), figure.metric.unit());
@@ -340,8 +349,11 @@ impl Section<'_> {
         out.push_str(
             "<h2>All points</h2>\n<details><summary>Medians with 95 % intervals over the repeats\
              </summary>\n<div class=\"scroll\"><table>\n<tr><th>Mechanism</th>\
-             <th class=\"n\">Load</th><th class=\"n\">Connections</th>",
+             <th class=\"n\">Load</th>",
         );
+        let counted = self.results.counted();
+        let _ =
+            write!(out, "<th class=\"n\">{}{}</th>", counted[..1].to_uppercase(), &counted[1..]);
         let metrics: Vec<Metric> = Metric::ALL.into_iter().filter(|m| self.is_known(*m)).collect();
         for metric in &metrics {
             let _ = write!(out, "<th class=\"n\">{} [{}]</th>", metric.title(), metric.unit());
@@ -489,8 +501,9 @@ fn warnings(results: &Results) -> Vec<String> {
     for run in results.runs.iter().filter(|run| run.error.is_some()) {
         let Point { mechanism, connections, ask } = &run.point;
         warnings.push(format!(
-            "Round {}: {mechanism} with {connections} connections at {} failed: {}",
+            "Round {}: {mechanism} with {connections} {} at {} failed: {}",
             run.round,
+            results.counted(),
             ask.in_words(),
             run.error.as_deref().unwrap_or_default()
         ));
@@ -519,18 +532,22 @@ fn warnings(results: &Results) -> Vec<String> {
 
 /// Whether the repeats of many points disagree.
 fn noise(results: &Results) -> Option<String> {
+    let (metric, what) = match results.asks().first() {
+        Some(Ask::Descriptors(_)) => (Metric::ConnectMedian, "duration of connect()"),
+        _ => (Metric::CpuPercent, "CPU use"),
+    };
     let widths: Vec<f64> = results
         .points()
         .iter()
         .filter_map(|point| {
-            let values = results.values(Metric::CpuPercent, point);
+            let values = results.values(metric, point);
             Some(stats::median_estimate(&values, results.seed)?.relative_width())
         })
         .collect();
     let noisy = widths.iter().filter(|width| **width > NOISY).count();
     (4 * noisy > widths.len()).then(|| {
         format!(
-            "At {noisy} of {} points the interval of the CPU use is wider than {:.0} % of its value: \
+            "At {noisy} of {} points the interval of the {what} is wider than {:.0} % of its value: \
              leave the machine alone meanwhile, or take more repeats (--preset standard, or --repeats).",
             widths.len(),
             100.0 * NOISY

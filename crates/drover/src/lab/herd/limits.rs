@@ -1,0 +1,139 @@
+//! How many waiters this machine has room for, and what would be in the way of more.
+
+use std::fs;
+
+/// The memory that a process takes in the kernel and out of it, when it has been forked and waits.
+const PROCESS: u64 = 160 << 10;
+/// The same of a thread.
+const THREAD: u64 = 48 << 10;
+/// What each descriptor adds that is waited on: an entry in a wait queue and one in the table of files.
+const DESCRIPTOR: u64 = 96;
+
+/// What there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes of memory that could be had without swapping.
+    pub memory: Option<u64>,
+    /// Processes and threads that the kernel would still number.
+    pub ids: Option<u64>,
+    /// Processes and threads that this user may still have.
+    pub of_user: Option<u64>,
+    /// Descriptors that a process may have.
+    pub descriptors: Option<u64>,
+}
+
+impl Room {
+    /// Looks at this machine.
+    pub fn look() -> Room {
+        let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+        let memory = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        });
+        let threads = running_threads().unwrap_or_default();
+        let most = [number("/proc/sys/kernel/pid_max"), number("/proc/sys/kernel/threads-max")];
+        let most = most.into_iter().flatten().min();
+        Room {
+            memory: memory.map(|kibibytes| kibibytes << 10),
+            ids: most.map(|most| most.saturating_sub(threads)),
+            // Root is not bound by it (setrlimit(2)).
+            of_user: match mech::process::is_root() {
+                true => None,
+                false => mech::process::processes_limit().soft.map(|n| n.saturating_sub(threads)),
+            },
+            descriptors: mech::process::open_files_limit().hard,
+        }
+    }
+
+    /// How many waiters there may be that watch so many descriptors each, and what is in the way of
+    /// more.
+    pub fn most(&self, processes: bool, descriptors: u32) -> (u32, String) {
+        let each = if processes { PROCESS } else { THREAD } + u64::from(descriptors) * DESCRIPTOR;
+        // Half of what is there is left to others.
+        let by_memory = self.memory.map(|memory| memory / 2 / each);
+        // A thread may need descriptors of its own: a ring, an epoll instance, a socket.
+        let open = self.descriptors.map(|n| n.saturating_sub(64 + u64::from(descriptors)));
+        let limits = [
+            (by_memory, "memory (half of MemAvailable)"),
+            (self.ids.map(|ids| ids * 9 / 10), "the numbers of processes (kernel.pid_max)"),
+            (self.of_user.map(|ids| ids * 9 / 10), "the user's processes (RLIMIT_NPROC)"),
+            (open.filter(|_| !processes), "descriptors (RLIMIT_NOFILE)"),
+        ];
+        let known = limits.into_iter().filter_map(|(most, what)| Some((most?, what)));
+        let (most, what) = known.min_by_key(|limit| limit.0).unwrap_or((u64::MAX, "nothing"));
+        (u32::try_from(most).unwrap_or(u32::MAX), what.to_string())
+    }
+
+    /// The levels that fit. What is too many becomes as many as possible, once, and is told.
+    pub fn fit(
+        &self,
+        wanted: &[u32],
+        processes: bool,
+        descriptors: u32,
+        notes: &mut Vec<String>,
+    ) -> Vec<u32> {
+        if self.descriptors.is_some_and(|most| most < u64::from(descriptors) + 64) {
+            notes.push(format!(
+                "{descriptors} descriptors each are more than a process may open here \
+                 (RLIMIT_NOFILE): these points were left out."
+            ));
+            return Vec::new();
+        }
+        let (most, what) = self.most(processes, descriptors);
+        let (mut levels, too_many): (Vec<u32>, Vec<u32>) =
+            wanted.iter().partition(|level| **level <= most);
+        if !too_many.is_empty() {
+            let too_many: Vec<String> = too_many.iter().map(u32::to_string).collect();
+            notes.push(format!(
+                "{} waiters with {descriptors} descriptors each are more than {what} allow here; \
+                 {most} were used instead.",
+                too_many.join(", ")
+            ));
+            levels.push(most.max(1));
+        }
+        levels.sort_unstable();
+        levels.dedup();
+        levels
+    }
+}
+
+/// How many threads there are: the second number of the fourth field of `/proc/loadavg`.
+fn running_threads() -> Option<u64> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: Room =
+        Room { memory: Some(1 << 30), ids: Some(5000), of_user: None, descriptors: Some(20_000) };
+
+    #[test]
+    fn what_is_too_many_becomes_as_many_as_possible_and_is_told() {
+        let mut notes = Vec::new();
+        let levels = ROOM.fit(&[1, 1000, 4096, 16384], true, 1, &mut notes);
+        assert_eq!(levels.len(), 3);
+        assert!(levels[2] > 1000 && levels[2] < 4096, "{levels:?}");
+        assert!(notes[0].contains("4096, 16384") && notes[0].contains("MemAvailable"), "{notes:?}");
+        let many = Room { memory: None, ..ROOM };
+        assert_eq!(many.fit(&[16384], true, 1, &mut notes), [4500]);
+        assert!(notes[1].contains("pid_max"), "{notes:?}");
+    }
+
+    #[test]
+    fn many_descriptors_leave_room_for_fewer_waiters() {
+        assert!(ROOM.most(true, 1019).0 < ROOM.most(true, 1).0);
+        assert!(ROOM.most(false, 1).0 > ROOM.most(true, 1).0);
+        let mut notes = Vec::new();
+        let few = Room { descriptors: Some(1000), ..ROOM };
+        assert!(few.fit(&[1], true, 1019, &mut notes).is_empty());
+        assert!(notes[0].contains("RLIMIT_NOFILE"), "{notes:?}");
+    }
+
+    #[test]
+    fn this_machine_has_room_for_some() {
+        assert!(Room::look().most(true, 1).0 > 10);
+    }
+}

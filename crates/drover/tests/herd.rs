@@ -1,0 +1,200 @@
+//! The instruments of the herd experiments against what must be so: counts, never times.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const DROVER: &str = env!("CARGO_BIN_EXE_drover");
+
+/// Gathers eight waiters of that kind and connects to them ten times.
+fn herd(kind: &str, more: &[&str]) -> Value {
+    let output = Command::new(DROVER)
+        .args(["lab", "herd", "--waiter", kind, "--waiters", "8", "--connects", "10"])
+        .args(more)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{kind} {more:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn count(record: &Value, key: &str) -> u64 {
+    record[key].as_u64().unwrap_or_else(|| panic!("no {key}: {record}"))
+}
+
+/// Runs `check` over every kind that works here, as threads and, where that can be, as processes;
+/// traced if that is allowed, and counted.
+fn on_every_crowd(check: impl Fn(&mech::herd::Kind, bool, &Value)) {
+    for kind in mech::herd::ALL {
+        if let Err(reason) = kind.probe() {
+            println!("skipped {}: {reason}", kind.name);
+            continue;
+        }
+        check(kind, false, &herd(kind.name, &[]));
+        check(kind, false, &herd(kind.name, &["--counters"]));
+        if kind.may_be_processes() {
+            check(kind, true, &herd(kind.name, &["--processes"]));
+        }
+    }
+}
+
+#[test]
+fn every_connection_is_taken_once_and_everybody_sleeps_in_between() {
+    on_every_crowd(|kind, processes, record| {
+        let name = kind.name;
+        assert_eq!(record["connect_us"].as_array().unwrap().len(), 10, "{name}");
+        let settled = record["settle_us"].as_array().unwrap().len();
+        let is_traced = record["instrument"] == "tracepoints";
+        assert_eq!(settled, if is_traced || !processes { 10 } else { 0 }, "{name}");
+        assert_eq!((count(record, "waiters"), &record["processes"]), (8, &Value::from(processes)));
+        let takers = count(record, "takers");
+        assert!((1..=8).contains(&takers), "{name}: {takers}");
+        if is_traced {
+            // Somebody who is woken before it has given up its processor does not switch.
+            let (traced, switches) = (count(record, "traced_wakeups"), count(record, "switches"));
+            assert!(traced.abs_diff(switches) <= 10, "{name}: {traced} traced, {switches} counted");
+        } else {
+            assert!(record["why_not_traced"].is_string(), "{name}");
+        }
+    });
+}
+
+/// How many are woken by ten connections.
+#[test]
+fn a_herd_is_woken_whole_and_an_exclusive_waiter_alone() {
+    on_every_crowd(|kind, _, record| {
+        let (switches, returns) = (count(record, "switches"), count(record, "returns"));
+        let name = kind.name;
+        // A waiter that is woken by another one may meet it at a lock.
+        let is = |expected: u64| switches >= expected && switches <= expected + expected / 4 + 2;
+        match name {
+            "select" | "poll" | "epoll" | "wake-all" => assert!(is(80), "{name}: {switches}"),
+            "exclusive" | "blocking" | "reuseport" | "uring" | "task-exclusive" | "wake-one" => {
+                assert!(is(10), "{name}: {switches}");
+                assert!(returns <= 20, "{name}: {returns} returns");
+            }
+            "lock" => assert!((10..=32).contains(&switches), "{name}: {switches}"),
+            "epoll-shared" => assert!((10..=80).contains(&switches), "{name}: {switches}"),
+            "select+blocking" | "always-wake" => assert!(is(50), "{name}: {switches}"),
+            other => panic!("what does {other} do?"),
+        }
+    });
+}
+
+/// Always wake: each of four that look on, and one of four that accept.
+#[test]
+fn each_that_looks_on_is_woken_and_one_that_accepts() {
+    for kind in ["select+blocking", "always-wake"] {
+        let record = herd(kind, &[]);
+        assert_eq!(count(&record, "onlookers"), 4, "{kind}");
+        let onlookers = count(&record, "onlooker_switches");
+        let takers = count(&record, "switches") - onlookers;
+        assert!((40..=48).contains(&onlookers), "{kind}: {onlookers}");
+        assert!((10..=14).contains(&takers), "{kind}: {takers}");
+    }
+}
+
+#[test]
+fn a_socket_may_be_watched_through_many_descriptors() {
+    for kind in mech::herd::ALL.iter().filter(|kind| kind.watches) {
+        let record = herd(kind.name, &["--processes", "--descriptors", "100"]);
+        assert_eq!(record["connect_us"].as_array().unwrap().len(), 10, "{}", kind.name);
+    }
+}
+
+#[test]
+fn a_model_is_for_threads_and_says_so() {
+    let output = Command::new(DROVER)
+        .args(["lab", "herd", "--waiter", "wake-all", "--waiters", "2", "--processes"])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("wake-all is for threads"), "{stderr}");
+}
+
+/// A crowd of processes dies with its parent, however that dies.
+#[test]
+fn nobody_survives_a_kill_of_the_parent() {
+    let mut herd = Command::new(DROVER)
+        .args(["lab", "herd", "--waiter", "blocking", "--waiters", "50", "--processes"])
+        .args(["--connects", "1000000", "--window", "600s"])
+        .spawn()
+        .unwrap();
+    let name = format!("herd-{}", herd.id());
+    wait_until("the crowd has gathered", || members(&name).len() == 50);
+    herd.kill().unwrap();
+    herd.wait().unwrap();
+    wait_until("the crowd has gone", || members(&name).is_empty());
+}
+
+/// The lab, its herd and the herd's crowd.
+#[test]
+fn nobody_survives_a_kill_of_the_lab() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut lab = Command::new(DROVER)
+        .args(["lab", "run", "herd-at-connect", "--mechanisms", "select", "--waiters", "60"])
+        .args(["--window", "60s", "--repeats", "100"])
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let herd = child_of(&mut lab);
+    let name = format!("herd-{herd}");
+    wait_until("the crowd has gathered", || members(&name).len() == 60);
+    lab.kill().unwrap();
+    lab.wait().unwrap();
+    wait_until("the crowd has gone", || members(&name).is_empty());
+}
+
+/// The first process that the lab starts.
+fn child_of(lab: &mut Child) -> u32 {
+    let parent = format!(" {} ", lab.id());
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        for (pid, stat) in processes() {
+            let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+            // State, parent.
+            if rest.get(2..).is_some_and(|rest| rest.starts_with(&parent)) {
+                return pid;
+            }
+        }
+        thread::yield_now();
+    }
+    lab.kill().unwrap();
+    let stderr = BufReader::new(lab.stderr.take().unwrap()).lines().map_while(Result::ok);
+    panic!("the lab starts nothing: {:?}", stderr.collect::<Vec<_>>());
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[track_caller]
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not yet");
+        thread::yield_now();
+    }
+}
+
+/// The processes of that name that are alive.
+fn members(name: &str) -> Vec<u32> {
+    let is_member = |stat: &str| stat.contains(&format!("({name}) ")) && !stat.contains(") Z ");
+    processes().into_iter().filter(|(_, stat)| is_member(stat)).map(|(pid, _)| pid).collect()
+}
+
+fn processes() -> Vec<(u32, String)> {
+    fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|pid: u32| Some((pid, fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)))
+        .collect()
+}
