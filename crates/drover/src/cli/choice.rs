@@ -1,5 +1,7 @@
 //! Flags whose values are rows of mech's tables: `--dispatch M`, `--accept S`, `--files B`.
 
+use std::num::NonZeroUsize;
+
 use anyhow::{Context, bail};
 use mech::accept::{self, Strategy};
 use mech::dispatch::{self, Mechanism};
@@ -49,13 +51,17 @@ pub(super) fn strategy_names() -> String {
 }
 
 impl Choice<Strategy> {
-    /// The strategy that was asked for, or the best one, for workers that wait by `mechanism`.
+    /// The strategy that was asked for, or the best one, for so many workers that wait by `mechanism`.
     ///
     /// # Errors
     /// If the two do not go together: the reason, and what goes with either. If this kernel does not
     /// offer it: the reason.
-    pub(super) fn usable(self, mechanism: &Mechanism) -> anyhow::Result<&'static Strategy> {
-        let Some(asked) = self.0 else { return Ok(accept::auto()) };
+    pub(super) fn usable(
+        self,
+        workers: NonZeroUsize,
+        mechanism: &Mechanism,
+    ) -> anyhow::Result<&'static Strategy> {
+        let Some(asked) = self.0 else { return Ok(accept::auto(workers, mechanism)) };
         if let Err(reason) = asked.goes_with(mechanism) {
             let differences =
                 |other: &&Mechanism| (other.features ^ mechanism.features).bits().count_ones();

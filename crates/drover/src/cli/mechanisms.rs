@@ -1,6 +1,7 @@
 //! `drover mechanisms`: everything that can be chosen, and whether this kernel offers it.
 
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 
 use mech::accept;
 use mech::dispatch::{self, Features};
@@ -76,8 +77,10 @@ impl List {
                 waits_with: mechanism.waits_with,
             }
         };
+        let several = NonZeroUsize::MIN.saturating_add(1);
+        let best_accept = dispatch::auto().map(|mechanism| accept::auto(several, mechanism).name);
         let strategy = |strategy: &&'static accept::Strategy| {
-            let auto = accept::auto().name == strategy.name;
+            let auto = best_accept == Some(strategy.name);
             Entry::new(strategy.name, strategy.summary, strategy.probe().err(), auto)
         };
         let backend = |backend: &&'static fileio::Backend| {

@@ -219,7 +219,7 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
     };
     let file_options = file_options(&args)?;
     let mechanism = args.dispatch.usable()?;
-    let accept = args.accept.usable(mechanism)?;
+    let accept = args.accept.usable(args.workers, mechanism)?;
     if args.accept_by_cpu && !accept.settings.contains(Settings::BY_CPU) {
         bail!(UsageError::new(format!(
             "--accept-by-cpu: --accept {} has no sockets to choose from; use --accept {}",
@@ -315,7 +315,7 @@ fn announce(addresses: &[SocketAddr]) -> anyhow::Result<()> {
 fn describe(config: &Config, processes: bool) -> String {
     let kind = if processes { "worker process" } else { "worker" };
     let workers = match config.workers.get() {
-        1 => format!("1 {kind}, accept {}", config.accept.name),
+        1 => format!("1 {kind}"),
         workers => {
             let plural = if processes { "es" } else { "s" };
             format!("{workers} {kind}{plural}, accept {}", config.accept.name)

@@ -138,7 +138,7 @@ impl Config {
             mechanism,
             dispatch: dispatch::Options::default(),
             defer_accept: true,
-            accept: accept::auto(),
+            accept: accept::auto(NonZeroUsize::MIN, mechanism),
             by_cpu: false,
             wake: Policy::TaskExclusive,
             accept_batch: AcceptBatch::All,

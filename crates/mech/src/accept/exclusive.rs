@@ -1,8 +1,8 @@
 //! `exclusive`: as `shared`, but a connection wakes one of the workers that wait.
 //!
 //! epoll: `EPOLLEXCLUSIVE` (Linux 4.5). The first registered instance that somebody
-//! waits in is woken; when nobody waits in any, all are told, and the losers get
-//! `EAGAIN`. io_uring as readiness: a single-shot poll with the same flag, as
+//! waits in is woken, so a worker registers anew after 16 connections (`net/readiness.rs`);
+//! when nobody waits in any, all are told, and the losers get `EAGAIN`. io_uring as readiness: a single-shot poll with the same flag, as
 //! completions: a single-shot accept; both go to the end of the socket's queue each
 //! time, so that rings take turns.
 

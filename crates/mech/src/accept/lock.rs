@@ -2,7 +2,8 @@
 //!
 //! The lock is one of an open file description (fcntl(2), `F_OFD_SETLKW`) on a memory file. The kernel
 //! lets go of it when its holder is gone, however it went, and a signal ends the wait for it; it serves
-//! threads and processes alike. Each worker opens the file anew, because duplicates would share the
+//! threads and processes alike. What it does not do is wake one: the release of a record lock wakes
+//! all who wait for it, and so the herd comes back at the lock. Each worker opens the file anew, because duplicates would share the
 //! lock.
 
 use std::io;

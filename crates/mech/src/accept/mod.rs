@@ -9,9 +9,9 @@
 //! | strategy | who is woken by a connection | order of idle workers |
 //! |---|---|---|
 //! | `shared` | all who wait | none: who comes first |
-//! | `exclusive` | one who waits | the first to have registered; a ring's take turns |
+//! | `exclusive` | one who waits | the first to have registered, which gives way after 16; rings take turns |
 //! | `blocking` | one who waits | in turn (FIFO) |
-//! | `lock` | who holds the lock; its release, who waits for it | in turn |
+//! | `lock` | who holds the lock; its release wakes all who wait for it | none |
 //! | `reuseport` | the worker whose socket the hash names | none: the hash |
 //! | `handoff` | whom the wait queue's policy chooses | the policy's |
 
@@ -38,6 +38,9 @@ mod shared;
 use feeder::Take;
 pub(crate) use feeder::{Feeder, Next};
 pub(crate) use handoff::{Hall, ask, receive};
+
+use exclusive::EXCLUSIVE;
+use reuseport::REUSEPORT;
 
 bitflags! {
     /// What a strategy can be told beside the address.
@@ -152,7 +155,7 @@ impl Door {
 impl From<OwnedFd> for Door {
     /// A listening, non-blocking socket that nobody else waits for.
     fn from(socket: OwnedFd) -> Door {
-        Door::of(&reuseport::REUSEPORT, vec![socket])
+        Door::of(&REUSEPORT, vec![socket])
     }
 }
 
@@ -218,14 +221,8 @@ impl std::fmt::Debug for Strategy {
 }
 
 /// Every strategy, in the order that people list them.
-pub static ALL: &[&Strategy] = &[
-    &shared::SHARED,
-    &exclusive::EXCLUSIVE,
-    &blocking::BLOCKING,
-    &lock::LOCK,
-    &reuseport::REUSEPORT,
-    &handoff::HANDOFF,
-];
+pub static ALL: &[&Strategy] =
+    &[&shared::SHARED, &EXCLUSIVE, &blocking::BLOCKING, &lock::LOCK, &REUSEPORT, &handoff::HANDOFF];
 
 /// The strategy with that name.
 #[must_use]
@@ -233,10 +230,19 @@ pub fn by_name(name: &str) -> Option<&'static Strategy> {
     ALL.iter().copied().find(|strategy| strategy.name == name)
 }
 
-/// What `auto` takes.
+/// What `auto` takes for so many workers that wait by `mechanism` (measured: docs/accept.md).
+///
+/// One worker has a socket to itself. Several share one and are woken in turn, so that none has to
+/// wait for one that stands still, if their mechanism can do that by itself; a completion ring, which
+/// then pays a request per connection, and the others have a socket each.
 #[must_use]
-pub fn auto() -> &'static Strategy {
-    &reuseport::REUSEPORT
+pub fn auto(workers: NonZeroUsize, mechanism: &Mechanism) -> &'static Strategy {
+    let alone = workers.get() == 1 || mechanism.features.contains(Features::COMPLETION);
+    if alone || EXCLUSIVE.goes_with(mechanism).is_err() || EXCLUSIVE.probe().is_err() {
+        &REUSEPORT
+    } else {
+        &EXCLUSIVE
+    }
 }
 
 /// One socket for all workers: each door has a duplicate of it.

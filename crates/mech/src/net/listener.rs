@@ -144,6 +144,7 @@ impl<'n> Listener<'n> {
         if let Some(tell) = &self.on_loss
             && poll.is_pending()
             && !won
+            && self.way.can_lose()
         {
             tell();
         }

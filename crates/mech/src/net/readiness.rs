@@ -27,11 +27,18 @@ pub(crate) struct ReadinessDriver {
     read: Vec<Key>,
     /// Where skipped bytes go from sockets that know no better.
     skipped: Vec<u8>,
+    /// Connections won from exclusive listeners since one was put behind the others.
+    won: u32,
 }
 
 /// Bytes that one call skips: as much as a socket's queue usually holds. It is
 /// zeroed memory that a TCP socket never touches, so that it takes up none.
 const SKIPPED_AT_ONCE: usize = 1 << 20;
+
+/// How many connections a worker wins before it gives way, as in nginx. At 1,000 connections per second
+/// 16 workers' shares vary by 0.07 (coefficient of variation) instead of 3.9, at no cost in CPU time
+/// that shows (docs/accept.md).
+const WON_MOST: u32 = 16;
 
 impl ReadinessDriver {
     pub(crate) fn new(dispatcher: Dispatcher, files: Box<dyn FileIo>) -> ReadinessDriver {
@@ -43,6 +50,7 @@ impl ReadinessDriver {
             events: Vec::new(),
             read: Vec::new(),
             skipped: Vec::new(),
+            won: 0,
         }
     }
 
@@ -97,6 +105,18 @@ impl ReadinessDriver {
             Some(fd) if attached => self.dispatcher.detach(fd.as_fd(), key),
             _ => Ok(()),
         }
+    }
+
+    /// Puts a listener behind those of other workers, now and then: the first to have registered is
+    /// woken first, and would be given every connection that comes while it waits.
+    fn give_way(&mut self, key: Key, slot: &mut Slot) -> io::Result<()> {
+        self.won += 1;
+        if self.won == WON_MOST {
+            self.won = 0;
+            self.detach(key, slot)?;
+            self.attach(key, slot, Interest::READABLE)?;
+        }
+        Ok(())
     }
 
     /// Whether a receive that returned less than it could have shows that the
@@ -217,7 +237,12 @@ impl Driver for ReadinessDriver {
                     slot.ready -= Ready::READABLE;
                     slot.flags -= Flags::GUESSED;
                 }
-                result => return Poll::Ready(result.map_err(io::Error::from)),
+                result => {
+                    if slot.flags.contains(Flags::EXCLUSIVE) && result.is_ok() {
+                        self.give_way(key, slot)?;
+                    }
+                    return Poll::Ready(result.map_err(io::Error::from));
+                }
             }
         }
         self.wait_for(key, slot, Interest::READABLE)

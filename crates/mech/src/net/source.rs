@@ -64,6 +64,12 @@ impl Source {
         })
     }
 
+    /// Whether the worker may be woken for a connection that another gets: what comes by a channel
+    /// is its own.
+    pub(super) fn can_lose(&self) -> bool {
+        !matches!(self, Source::Channel(_))
+    }
+
     /// The next connection. Before a stop (`last`) what there is, then `WouldBlock`.
     pub(super) fn poll(&self, conn: &Conn<'_>, last: bool) -> Poll<io::Result<OwnedFd>> {
         match self {

@@ -3,11 +3,14 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use mech::Key;
-use mech::accept;
-use mech::dispatch::{self, Features, Kind};
+use std::num::NonZeroUsize;
+
+use mech::accept::{self, Settings};
+use mech::dispatch::{self, Features, Kind, Mechanism};
 use mech::socket::{ListenOptions, listen};
 
-use crate::crew::plan;
+use crate::crew::{Crew, WORKERS, plan};
+use crate::seccomp;
 
 #[test]
 fn names_are_unique_and_found() {
@@ -16,7 +19,6 @@ fn names_are_unique_and_found() {
         assert!(std::ptr::eq(found, strategy), "{} stands for two", strategy.name);
     }
     assert!(accept::by_name("lottery").is_none());
-    accept::auto().probe().unwrap();
 }
 
 /// What does not go together is refused with a reason, and fails where it is tried all the same.
@@ -66,5 +68,74 @@ fn exclusive_epoll_has_the_flag() {
         let flags = registered();
         assert_eq!(flags.len(), 1, "{flags:x?}");
         assert_ne!(flags[0] & libc::EPOLLEXCLUSIVE as u32, 0, "{flags:x?}");
+    }
+}
+
+/// What `auto` takes can always be had.
+#[test]
+fn auto_goes_with_every_mechanism() {
+    for workers in [1, 2, 16, 200].map(|workers| NonZeroUsize::new(workers).unwrap()) {
+        for mechanism in dispatch::ALL.iter().filter(|mechanism| mechanism.probe().is_ok()) {
+            let taken = accept::auto(workers, mechanism);
+            taken.probe().unwrap();
+            taken.goes_with(mechanism).unwrap();
+        }
+    }
+}
+
+/// The first worker to have registered is not given everything: each has its share of connections
+/// that come one by one, when all wait.
+#[test]
+fn exclusive_waiters_take_turns() {
+    for strategy in accept::ALL.iter().filter(|strategy| strategy.needs == Features::EXCLUSIVE) {
+        let usable = |mechanism: &&&Mechanism| {
+            mechanism.probe().is_ok() && strategy.goes_with(mechanism).is_ok()
+        };
+        for mechanism in dispatch::ALL.iter().filter(usable) {
+            let crew = Crew::start(strategy, mechanism);
+            let mut shares = [0; WORKERS];
+            for _ in 0..100 * WORKERS {
+                let mut client = crew.connect();
+                client.send("?");
+                shares[client.expect("?")] += 1;
+            }
+            println!("{}: {shares:?}", mechanism.name);
+            assert!(shares.iter().all(|&share| share > 10), "{}: {shares:?}", mechanism.name);
+        }
+    }
+}
+
+/// A strategy's own system call is the one by which connections come: where it is refused to a worker
+/// and to the threads that it starts, that worker gets none.
+#[test]
+fn who_accepts_is_as_said() {
+    for strategy in accept::ALL.iter().filter(|strategy| strategy.probe().is_ok()) {
+        let Some(mechanism) = dispatch::auto().filter(|it| strategy.goes_with(it).is_ok()) else {
+            continue;
+        };
+        // On a thread that ends at once.
+        let tried = std::thread::spawn(|| seccomp::refuse(&[], libc::EMFILE)).join().unwrap();
+        if let Err(error) = tried {
+            println!("skipped: no seccomp: {error}");
+            return;
+        }
+        let no_accept = |number: usize| {
+            if number != 0 {
+                seccomp::refuse(&[libc::SYS_accept4], libc::EMFILE).unwrap();
+            }
+        };
+        let crew = Crew::with(strategy, mechanism, &plan(), no_accept);
+        let hands_on = strategy.settings.contains(Settings::WAKE_POLICY);
+        let mut others = false;
+        for _ in 0..30 {
+            let mut client = crew.connect();
+            if strategy.settings.contains(Settings::BY_CPU) {
+                continue;
+            }
+            client.send("?");
+            others |= client.expect("?") != 0;
+        }
+        // The one acceptor is the first worker's child, and serves all.
+        assert_eq!(others, hands_on, "{}", strategy.name);
     }
 }
