@@ -23,6 +23,7 @@ pub(crate) struct Ring {
     ring: IoUring,
     /// What did not fit into the submission queue, in order.
     waiting: VecDeque<squeue::Entry>,
+    defers: bool,
 }
 
 impl Ring {
@@ -68,15 +69,22 @@ impl Ring {
             builder.setup_single_issuer().setup_defer_taskrun().setup_submit_all();
             builder.build(submissions)
         };
-        let ring = match if defers { deferred() } else { builder().build(submissions) } {
+        let (ring, defers) = match if defers { deferred() } else { builder().build(submissions) } {
             // Linux before 6.1 knows the call but not these flags.
-            Err(error) if defers && is(&error, Errno::INVAL) => builder().build(submissions),
-            made => made,
-        }
-        .map_err(|error| explain("io_uring_setup", error))?;
+            Err(error) if defers && is(&error, Errno::INVAL) => {
+                (builder().build(submissions), false)
+            }
+            made => (made, defers),
+        };
+        let ring = ring.map_err(|error| explain("io_uring_setup", error))?;
         let always = Parts::KEEPS_COMPLETIONS | Parts::TIMEOUT | Parts::POLL_MULTISHOT;
         Parts::check(&ring, always | needed)?;
-        Ok(Ring { ring, waiting: VecDeque::new() })
+        Ok(Ring { ring, waiting: VecDeque::new(), defers })
+    }
+
+    /// Whether completions wait until they are asked for, and interrupt nothing.
+    pub(crate) fn defers(&self) -> bool {
+        self.defers
     }
 
     /// Queues a request; the next [`Ring::wait`] submits it.

@@ -81,14 +81,17 @@ impl Choice<Strategy> {
 }
 
 impl Choice<Mechanism> {
-    /// The mechanism that was asked for, or the best one.
+    /// The mechanism that was asked for, or the one that `auto` finds.
     ///
     /// # Errors
     /// If this kernel does not offer it: the reason, and the usable mechanism that shares most of
     /// its features.
-    pub(super) fn usable(self) -> anyhow::Result<&'static Mechanism> {
+    pub(super) fn usable(
+        self,
+        auto: fn() -> Option<&'static Mechanism>,
+    ) -> anyhow::Result<&'static Mechanism> {
         let Some(asked) = self.0 else {
-            return dispatch::auto().context("no mechanism works here; see 'drover mechanisms'");
+            return auto().context("no mechanism works here; see 'drover mechanisms'");
         };
         let Err(reason) = asked.probe() else { return Ok(asked) };
         let differences =

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use mech::dispatch::Mechanism;
+use mech::dispatch::{self, Mechanism};
 
 use super::choice::{Choice, mechanism, mechanism_names};
 use super::duration;
@@ -113,7 +113,7 @@ impl Args {
             threads: 1,
             processes: 1,
             process: None,
-            mechanism: self.dispatch.usable()?,
+            mechanism: self.dispatch.usable(dispatch::auto_for_clients)?,
             seed: 1,
         })
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use mech::dispatch::Mechanism;
+use mech::dispatch::{self, Mechanism};
 
 use super::choice::{Choice, mechanism, mechanism_names};
 use super::duration;
@@ -265,7 +265,7 @@ impl Args {
             threads: self.threads,
             processes: self.processes,
             process: self.process,
-            mechanism: self.dispatch.usable()?,
+            mechanism: self.dispatch.usable(dispatch::auto_for_clients)?,
             seed: self.seed,
         })
     }

@@ -218,7 +218,7 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
         None => Source::Directory(Arc::new(open_root(&args.root)?)),
     };
     let file_options = file_options(&args)?;
-    let mechanism = args.dispatch.usable()?;
+    let mechanism = args.dispatch.usable(dispatch::auto)?;
     let accept = args.accept.usable(args.workers, mechanism)?;
     if args.accept_by_cpu && !accept.settings.contains(Settings::BY_CPU) {
         bail!(UsageError::new(format!(

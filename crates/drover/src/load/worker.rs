@@ -468,7 +468,7 @@ mod tests {
             threads: 1,
             processes: 1,
             process: None,
-            mechanism: mech::dispatch::auto().unwrap(),
+            mechanism: mech::dispatch::auto_for_clients().unwrap(),
             seed: 1,
         }
     }

@@ -1,8 +1,6 @@
 //! The coroutine of a connection: one for all mechanisms.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::rc::Rc;
 use std::time::Duration;
 
 use http1::{Refusal, Status};
@@ -48,20 +46,13 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
         loop {
             let (step, progress) =
                 conn.respond(|io| site.answer(conn.key(), io, conn.net(), &mut opening));
-            let Step { answered, file, next } = step;
+            let Step { answered, next } = step;
             begun &= !answered;
-            let input = match progress {
-                Ok(Progress { sent, done: true, input }) => {
-                    // Not to be kept open while the connection waits.
-                    drop(file);
-                    site.counters.add(Tally::BytesSent, sent);
-                    if let Some(tracer) = &site.tracer {
-                        tracer.done(conn, &Ok(sent));
-                    }
-                    input
-                }
-                progress => {
-                    finish(conn, site, progress, file).await?;
+            let input = match over(conn, site, progress)? {
+                Some(input) => input,
+                None => {
+                    let sent = conn.flush(site.time_outs.idle).await;
+                    sent_rest(conn, site, sent)?;
                     conn.input_len()
                 }
             };
@@ -99,73 +90,88 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
     }
 }
 
-/// Sends what is left of a reply; `file` is what its body is in.
-#[expect(clippy::manual_async_fn)]
-fn finish(
+/// Takes down how far a reply came at once. `Some`: it is over, and so many bytes lie in the input.
+fn over(
     conn: &Conn<'_>,
     site: &Site<'_>,
-    begun: io::Result<Progress>,
-    file: Option<Rc<OwnedFd>>,
-) -> impl Future<Output = io::Result<()>> {
+    progress: io::Result<Progress>,
+) -> io::Result<Option<usize>> {
+    match progress {
+        Ok(Progress { sent, done: true, input }) => {
+            sent_rest(conn, site, Ok(sent))?;
+            Ok(Some(input))
+        }
+        Ok(Progress { sent, .. }) => {
+            site.counters.add(Tally::BytesSent, sent);
+            Ok(None)
+        }
+        Err(error) => sent_rest(conn, site, Err(error)).map(|()| None),
+    }
+}
+
+/// Takes down how the last bytes of a reply were sent.
+fn sent_rest(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<u64>) -> io::Result<()> {
+    if let Some(tracer) = &site.tracer {
+        tracer.done(conn, &sent);
+    }
+    if let Err(error) = &sent
+        && error.kind() == io::ErrorKind::UnexpectedEof
+        && let Some(name) = conn.sends_from()
+    {
+        warn!("{} shrank while it was sent: connection cut", name.display());
+    }
+    site.counters.add(Tally::BytesSent, sent?);
+    Ok(())
+}
+
+/// Receives and drops `left` bytes.
+fn skip(conn: &Conn<'_>, site: &Site<'_>, mut left: u64) -> impl Future<Output = io::Result<()>> {
+    conn.set_deadline(site.time_outs.header);
     async move {
-        let sent = match begun {
-            Ok(begun) => {
-                site.counters.add(Tally::BytesSent, begun.sent);
-                conn.flush(site.time_outs.idle).await
+        while left > 0 {
+            if conn.fill().await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            Err(error) => Err(error),
-        };
-        if let Some(tracer) = &site.tracer {
-            tracer.done(conn, &sent);
+            left -= conn.io(|io| {
+                let count = left.min(io.input.len() as u64);
+                (count as usize, count)
+            });
         }
-        if let (Some(file), Err(error)) = (file, &sent)
-            && error.kind() == io::ErrorKind::UnexpectedEof
-        {
-            let name = mech::fs::name_of(file.as_fd());
-            warn!("{} shrank while it was sent: connection cut", name.display());
-        }
-        site.counters.add(Tally::BytesSent, sent?);
         Ok(())
     }
 }
 
-/// Receives and drops `left` bytes.
-async fn skip(conn: &Conn<'_>, site: &Site<'_>, mut left: u64) -> io::Result<()> {
-    conn.set_deadline(site.time_outs.header);
-    while left > 0 {
-        if conn.fill().await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        left -= conn.io(|io| {
-            let count = left.min(io.input.len() as u64);
-            (count as usize, count)
-        });
-    }
-    Ok(())
-}
-
 /// Answers a request whose head did not come in time, and closes.
-async fn tell_late(conn: &Conn<'_>, site: &Site<'_>) -> io::Result<()> {
-    site.counters.add(Tally::TimeOuts, 1);
-    conn.set_deadline(Some(LINGER));
-    let ((), progress) = conn.respond(|io| {
-        let refusal = Refusal { status: Status::RequestTimeout, reason: "" };
-        site.refuse(conn.key(), refusal, io.output, conn.net());
-        (io.input.len(), Body::None, ())
-    });
-    finish(conn, site, progress, None).await?;
-    linger(conn).await
+#[expect(clippy::manual_async_fn)]
+fn tell_late(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result<()>> {
+    async move {
+        site.counters.add(Tally::TimeOuts, 1);
+        conn.set_deadline(Some(LINGER));
+        let ((), progress) = conn.respond(|io| {
+            let refusal = Refusal { status: Status::RequestTimeout, reason: "" };
+            site.refuse(conn.key(), refusal, io.output, conn.net());
+            (io.input.len(), Body::None, ())
+        });
+        if over(conn, site, progress)?.is_none() {
+            let sent = conn.flush(site.time_outs.idle).await;
+            sent_rest(conn, site, sent)?;
+        }
+        linger(conn).await
+    }
 }
 
 /// Ends the sending side, and reads on for a while.
-async fn linger(conn: &Conn<'_>) -> io::Result<()> {
-    conn.shutdown()?;
-    conn.set_deadline(Some(LINGER));
-    loop {
-        conn.io(|io| (io.input.len(), ()));
-        // Whether the client has seen the end or just goes on, it has had its time.
-        if !matches!(conn.fill().await, Ok(1..)) {
-            return Ok(());
+#[expect(clippy::manual_async_fn)]
+fn linger(conn: &Conn<'_>) -> impl Future<Output = io::Result<()>> {
+    async move {
+        conn.shutdown()?;
+        conn.set_deadline(Some(LINGER));
+        loop {
+            conn.io(|io| (io.input.len(), ()));
+            // Whether the client has seen the end or just goes on, it has had its time.
+            if !matches!(conn.fill().await, Ok(1..)) {
+                return Ok(());
+            }
         }
     }
 }
@@ -192,6 +198,6 @@ mod tests {
     fn a_connection_s_coroutine_is_small() {
         let size = size_of_coroutine(serve);
         println!("the coroutine of a connection, its Conn included, has {size} bytes");
-        assert!(size <= 512);
+        assert!(size <= 160);
     }
 }

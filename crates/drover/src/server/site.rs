@@ -4,7 +4,6 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::time::Duration;
 
 use http1::response::{Common, Connection};
@@ -45,8 +44,6 @@ pub(super) struct TimeOuts {
 pub(super) struct Step {
     /// Whether there is a reply to send.
     pub(super) answered: bool,
-    /// What the reply's body is in, if it is sent from a file.
-    pub(super) file: Option<Rc<OwnedFd>>,
     pub(super) next: Next,
 }
 
@@ -133,7 +130,7 @@ impl<'w> Site<'w> {
         if state.clock.tick(net.now()) {
             state.prepare();
         }
-        let mut step = Step { answered: false, file: None, next: Next::Receive };
+        let mut step = Step { answered: false, next: Next::Receive };
         let mut body = Body::None;
         let mut consumed = 0;
         let (given, counters) = (opening.take(), self.counters);
@@ -166,9 +163,6 @@ impl<'w> Site<'w> {
             if let Some(tracer) = &self.tracer {
                 tracer.opening(key, net.now());
             }
-        }
-        if let Body::File { file, .. } = &body {
-            step.file = Some(Rc::clone(file));
         }
         (consumed, body, step)
     }

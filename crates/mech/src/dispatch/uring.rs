@@ -8,6 +8,7 @@ use std::io;
 
 use super::{Features, Kind, Mechanism};
 use crate::buffer_ring::BufferRing;
+use crate::ring::Ring;
 
 /// io_uring, completions.
 pub(super) static URING: Mechanism = Mechanism {
@@ -24,5 +25,15 @@ pub(super) static URING: Mechanism = Mechanism {
 
 /// Sets up what the driver needs, in small.
 fn probe() -> io::Result<()> {
-    BufferRing::with_ring(8, 16, 8, 64).map(drop)
+    small().map(drop)
+}
+
+/// Whether it can be set up, and defers its completions, without which it measures worse than epoll.
+/// To be asked on a thread of its own, as a probe.
+pub(super) fn is_fast() -> bool {
+    small().is_ok_and(|(ring, _buffers)| ring.defers())
+}
+
+fn small() -> io::Result<(Ring, BufferRing)> {
+    BufferRing::with_ring(8, 16, 8, 64)
 }

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -68,8 +69,8 @@ impl<'n> Conn<'n> {
     /// # Errors
     /// `TimedOut` when the deadline has passed; `StorageFull` when the buffer is
     /// full of bytes that were not consumed; otherwise the kernel's.
-    pub async fn fill(&self) -> io::Result<usize> {
-        poll_fn(|_| self.poll_fill()).await
+    pub fn fill(&self) -> impl Future<Output = io::Result<usize>> + use<'_, 'n> {
+        poll_fn(|_| self.poll_fill())
     }
 
     /// See [`Conn::fill`].
@@ -124,7 +125,7 @@ impl<'n> Conn<'n> {
     ///
     /// # Errors
     /// As [`Conn::fill`].
-    pub async fn fill_idle(&self) -> io::Result<usize> {
+    pub fn fill_idle(&self) -> impl Future<Output = io::Result<usize>> + use<'_, 'n> {
         poll_fn(|_| {
             let last = self.net.stopping() && self.input_len() == 0;
             match self.poll_fill_so(Fill { last, ..Fill::ANY }) {
@@ -134,7 +135,6 @@ impl<'n> Conn<'n> {
                 polled => polled,
             }
         })
-        .await
     }
 
     /// How many received bytes have not been consumed.
@@ -275,6 +275,15 @@ impl<'n> Conn<'n> {
     #[must_use]
     pub fn take_file_times(&self) -> Times {
         self.with(|inner, _| inner.driver.take_file_times(self.key))
+    }
+
+    /// The name of the file whose bytes are to be sent, also after that has failed.
+    #[must_use]
+    pub fn sends_from(&self) -> Option<PathBuf> {
+        self.with(|inner, index| match &inner.slots[index as usize].output.as_ref()?.body {
+            Body::File { file, .. } => Some(crate::fs::name_of(file.as_fd())),
+            _ => None,
+        })
     }
 
     /// Connects `socket` (see [`crate::socket::for_connect`]) and makes it the

@@ -363,15 +363,21 @@ impl Inner {
         conn::check_deadline(&mut self.slots[key.slot as usize])?;
         let mut sent = 0;
         while !output.is_empty() {
-            if self.charge(key.slot) {
+            let polled = if self.charge(key.slot) {
                 let slot = &mut self.slots[key.slot as usize];
-                if let Poll::Ready(count) = self.driver.poll_flush(key, slot, &mut output) {
-                    sent += count?;
-                    continue;
-                }
+                self.driver.poll_flush(key, slot, &mut output)
+            } else {
+                Poll::Pending
+            };
+            if let Poll::Ready(Ok(count)) = polled {
+                sent += count;
+                continue;
             }
             self.slots[key.slot as usize].output = Some(output);
-            return Ok((sent, false));
+            return match polled {
+                Poll::Ready(Err(error)) => Err(error),
+                _ => Ok((sent, false)),
+            };
         }
         self.pool.give_output(output);
         Ok((sent, true))
