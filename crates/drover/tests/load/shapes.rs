@@ -46,7 +46,8 @@ fn sessions_rest_between_their_bursts() {
     // In a closed loop they follow each other, here five on each of two connections.
     let run = load(&[&[&server.url()[..]], &session[..], &["-c", "2", "-n", "60"]].concat());
     assert_eq!(run.number("/replies"), 60);
-    assert_eq!(run.number("/connections/opened"), 10);
+    // One more if the last session of each is cut short.
+    assert!([10, 11].contains(&run.number("/connections/opened")), "{}", run.json);
     run.assert_null("/unsent");
 }
 
