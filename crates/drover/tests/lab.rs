@@ -332,6 +332,26 @@ judge = { kind = "at-most", times = 1000, baseline = ["8"] }
 }
 
 #[test]
+fn servers_of_ones_own_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let mine = format!("mine={DROVER} serve {{root}} --listen 127.0.0.1:{{port}}");
+    let args = ["compare", &mine, "drover", "--window", "100ms", "--repeats", "3"];
+    let done = output(folder.path(), &[&args[..], &["--file-bytes", "1K,20K"]].concat());
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let stdout = text(&done.stdout);
+    for size in ["1 KiB files, 64 connections", "20 KiB files, 64 connections"] {
+        assert_eq!(stdout.matches(size).count(), 1, "{stdout}");
+    }
+    assert_eq!(stdout.matches(" replies/s, ").count(), 4, "{stdout}");
+    assert_conforms(&results(folder.path(), "compare"), SCHEMA);
+    let page = fs::read_to_string(folder.path().join("drover-lab/report.html")).unwrap();
+    assert!(page.contains("data-series=\"mine\"") && !page.contains("Published claims"));
+    let refused = |args: &[&str]| output(folder.path(), args);
+    assert_usage_error(&refused(&["compare", "caddie"]), &["'caddie'", "NAME=COMMAND"]);
+    assert_usage_error(&refused(&["compare", "drover", "--file-bytes", "0"]), &["--file-bytes"]);
+}
+
+#[test]
 fn peers_are_measured_where_they_are_installed_and_named_where_not() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = r#"

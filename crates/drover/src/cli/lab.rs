@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,8 +13,9 @@ use clap::builder::ValueParser;
 use mech::fs::Root;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::{disk, duration, herd, trace};
+use super::{disk, duration, herd, size, trace};
 use crate::error::UsageError;
+use crate::lab::compare::{self, Load};
 use crate::lab::experiment::Experiment;
 use crate::lab::plan::Overrides;
 use crate::lab::results::{Results, State};
@@ -42,6 +43,8 @@ enum Action {
     List,
     /// Run experiments: built-in ones by name, your own by file
     Run(RunArgs),
+    /// Compare servers, yours and others, side by side: files in memory, all servers in each round
+    Compare(CompareArgs),
     /// Write the report of saved results anew
     Report {
         /// A run's folder, or the folder of all runs, of which the newest is taken
@@ -67,6 +70,43 @@ enum Action {
     /// experiment
     #[command(hide = true)]
     Herd(herd::Args),
+}
+
+#[derive(Debug, clap::Args)]
+struct CompareArgs {
+    /// NAME=COMMAND: a shell command that serves in the foreground, with {port} and {root} where it
+    /// takes them; or, if installed, drover, nginx, lighttpd, h2o or apache2 by name
+    #[arg(value_name = "SERVER", required = true)]
+    servers: Vec<String>,
+
+    /// The sizes of the files
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "4K")]
+    #[arg(value_parser = size::parse)]
+    file_bytes: Vec<usize>,
+
+    /// How many megabytes of files there are of each size
+    #[arg(long, value_name = "MB", default_value = "10")]
+    pool_mb: NonZeroU32,
+
+    /// The numbers of connections
+    #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "64")]
+    connections: Vec<NonZeroU32>,
+
+    /// The length of each measured window
+    #[arg(long, value_name = "T", default_value = "1s", value_parser = duration::parse)]
+    window: Duration,
+
+    /// How often each server is run
+    #[arg(long, value_name = "N", default_value = "5")]
+    repeats: NonZeroU32,
+
+    /// Repeat an earlier run: same order, same loads
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// The folder that gets a folder for each run, and the newest report
+    #[arg(long, value_name = "DIR", default_value = OUT)]
+    out: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
@@ -123,6 +163,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         None => run_session(quick_session()),
         Some(Action::List) => list(),
         Some(Action::Run(args)) => run_session(session_of(args)?),
+        Some(Action::Compare(args)) => compare(args),
         Some(Action::Report { folder }) => report(&folder),
         Some(Action::Serve { folder, listen }) => serve(&folder, listen),
         Some(Action::Disk(args)) => disk::run(&args),
@@ -191,6 +232,36 @@ fn session_of(args: RunArgs) -> anyhow::Result<Session> {
     })
 }
 
+/// Compares servers of the user's.
+fn compare(args: CompareArgs) -> anyhow::Result<()> {
+    let mut file_bytes: Vec<NonZeroU64> =
+        args.file_bytes.iter().filter_map(|bytes| NonZeroU64::new(*bytes as u64)).collect();
+    if file_bytes.len() < args.file_bytes.len() {
+        return Err(UsageError::new("--file-bytes: an empty file is none to compare by").into());
+    }
+    file_bytes.sort_unstable();
+    file_bytes.dedup();
+    let mut connections = args.connections;
+    connections.sort_unstable();
+    connections.dedup();
+    let load = Load {
+        file_bytes,
+        pool_mb: args.pool_mb,
+        connections,
+        window: args.window,
+        repeats: args.repeats,
+    };
+    run_session(Session {
+        experiments: vec![compare::experiment(&args.servers, &load)?],
+        preset: compare::PRESET.to_string(),
+        overrides: Overrides::default(),
+        seed: args.seed.unwrap_or_else(rand::random),
+        pools: args.out.join(POOLS),
+        out: args.out,
+        command: command_line(),
+    })
+}
+
 /// The built-in experiments that know one of the mechanisms that were asked for, and have rates if
 /// some were; every one if that is none, so that what is wrong is told.
 fn all_that_fit(args: &RunArgs) -> Vec<Experiment> {
@@ -220,6 +291,9 @@ fn run_session(session: Session) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     for results in &all {
         write!(out, "{}", text::summary(results)?)?;
+        if session.preset == compare::PRESET {
+            write!(out, "{}", text::table(results)?)?;
+        }
     }
     let report = session.out.join(REPORT);
     writeln!(out, "Report: {}", report.display())?;

@@ -133,6 +133,10 @@ pub struct Workload {
     /// Flags of `serve` that are the same for every server of Drover's own.
     #[serde(default)]
     pub serve: Vec<String>,
+    /// Whether Drover's own servers may keep what they have served; otherwise each request opens its
+    /// file anew.
+    #[serde(default)]
+    pub keeps_files: bool,
     /// From how many seconds on a request counts as late, before the preset's `disk_speed`: Drover's
     /// own servers write down where the time of each request went (`serve --trace`).
     pub late_s: Option<Positive>,

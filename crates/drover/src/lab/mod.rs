@@ -7,6 +7,7 @@
 
 mod child;
 pub mod claims;
+pub mod compare;
 pub mod disk;
 pub mod experiment;
 pub mod herd;

@@ -77,7 +77,7 @@ impl<'a> Servers<'a> {
         command.args(&self.experiment.workload.serve);
         match (files, point.ask) {
             // What is kept open, or in memory, would not be the disk's.
-            (Some(files), Ask::FileBytes(_)) => {
+            (Some(files), Ask::FileBytes(_)) if !self.experiment.workload.keeps_files => {
                 command.arg(&files.root).args(["--cache", "off"]);
             }
             (Some(files), _) => drop(command.arg(&files.root)),

@@ -9,6 +9,9 @@ use crate::lab::experiment::Claim;
 
 /// Writes the tally and a card for each claim.
 pub(super) fn render(out: &mut String, section: &Section) {
+    if section.experiment.claims.is_empty() {
+        return;
+    }
     let judged: Vec<(&Claim, Vec<Judgement>)> = section
         .experiment
         .claims

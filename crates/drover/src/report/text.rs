@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use super::number;
 use crate::lab::claims::{self, Judgement};
-use crate::lab::experiment::Experiment;
-use crate::lab::results::Results;
+use crate::lab::experiment::{Experiment, Figure};
+use crate::lab::results::{Point, Results};
+use crate::lab::stats;
 
 /// Says of each claim for which of the measured mechanisms it holds.
 ///
@@ -29,6 +31,45 @@ pub fn summary(results: &Results) -> anyhow::Result<String> {
         }
     }
     Ok(out)
+}
+
+/// A line for each point with the medians of the experiment's figures, and their intervals.
+///
+/// # Errors
+/// As [`summary`].
+pub fn table(results: &Results) -> anyhow::Result<String> {
+    let experiment = Experiment::parse(&results.experiment, &results.experiment_file)?;
+    let mut out = String::new();
+    for ask in results.asks() {
+        for connections in results.connection_levels() {
+            let _ = writeln!(out, "{}, {connections} connections", results.in_words(ask));
+            for measured in &results.mechanisms {
+                let point = Point { mechanism: measured.name.clone(), connections, ask };
+                let _ = writeln!(
+                    out,
+                    "    {:<14} {}",
+                    measured.name,
+                    row(&experiment, results, &point)
+                );
+            }
+        }
+    }
+    for skipped in &results.skipped {
+        let _ = writeln!(out, "    {} was skipped: {}", skipped.name, skipped.reason);
+    }
+    Ok(out)
+}
+
+fn row(experiment: &Experiment, results: &Results, point: &Point) -> String {
+    let cell = |figure: &Figure| {
+        let values = results.values(figure.metric, point);
+        let value = stats::median_estimate(&values, results.seed).map_or("–".to_string(), |e| {
+            format!("{} ({} … {})", number(e.value), number(e.low), number(e.high))
+        });
+        format!("{value} {}", figure.metric.unit())
+    };
+    let cells: Vec<String> = experiment.figures.iter().map(cell).collect();
+    cells.join(", ")
 }
 
 fn line(judgement: &Judgement) -> String {
