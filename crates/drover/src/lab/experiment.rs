@@ -19,6 +19,7 @@ const BUILT_IN: &[&str] = &[
     include_str!("../../../../experiments/dispatch-overhead.toml"),
     include_str!("../../../../experiments/raw-file-io.toml"),
     include_str!("../../../../experiments/read-threads.toml"),
+    include_str!("../../../../experiments/stat-threads.toml"),
     include_str!("../../../../experiments/cold-readers.toml"),
     include_str!("../../../../experiments/thread-starvation.toml"),
     include_str!("../../../../experiments/buffered-file-io.toml"),
