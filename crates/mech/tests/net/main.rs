@@ -4,6 +4,7 @@
 //! plain blocking sockets on other threads.
 
 mod deadlines;
+mod files;
 mod readable;
 mod transfers;
 mod unix;
