@@ -67,6 +67,10 @@ pub(super) struct Args {
     /// Whether a file's pages stay in the page cache when it is opened anew
     #[arg(long, value_name = "WHETHER", default_value = "on", value_parser = ["on", "off"])]
     keep_cache: String,
+
+    /// From which byte of a file on reads fail, as on a disk with bad blocks
+    #[arg(long, value_name = "BYTE", hide = true)]
+    fails_from: Option<u64>,
 }
 
 impl Args {
@@ -87,6 +91,7 @@ impl Args {
             read_ahead: u32::try_from(self.read_ahead).unwrap_or(u32::MAX),
             attributes_for: self.attributes_for,
             keep_cache: self.keep_cache == "on",
+            fails_from: self.fails_from,
         }
     }
 }

@@ -114,14 +114,30 @@ fn sent_rest(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<u64>) -> io::Res
     if let Some(tracer) = &site.tracer {
         tracer.done(conn, &sent);
     }
-    if let Err(error) = &sent
-        && error.kind() == io::ErrorKind::UnexpectedEof
-        && let Some(name) = conn.sends_from()
-    {
-        warn!("{} shrank while it was sent: connection cut", name.display());
+    if let Err(error) = &sent {
+        complain(conn, site, error);
     }
     site.counters.add(Tally::BytesSent, sent?);
     Ok(())
+}
+
+/// Logs why a file could not be sent to its end, if that is not the client's doing.
+fn complain(conn: &Conn<'_>, site: &Site<'_>, error: &io::Error) {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof,
+    };
+    let kind = error.kind();
+    let the_clients = [TimedOut, BrokenPipe, ConnectionReset, ConnectionAborted, NotConnected];
+    if the_clients.contains(&kind) {
+        return;
+    }
+    let Some(name) = conn.sends_from() else { return };
+    let name = name.display();
+    if kind == UnexpectedEof {
+        warn!("{name} shrank while it was sent: connection cut");
+    } else if let Some(others) = site.may_complain(conn.net().now()) {
+        warn!("cannot read {name}: {error}: connection cut ({others} like this not logged)");
+    }
 }
 
 /// Receives and drops `left` bytes.

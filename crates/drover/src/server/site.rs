@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http1::response::{Common, Connection};
 use http1::{Framing, Limits, Method, Refusal, Request, Status, request};
@@ -220,6 +220,11 @@ impl<'w> Site<'w> {
             Content::Files { files, .. } => files.watcher().map(work),
             Content::Fixed(_) => None,
         }
+    }
+
+    /// Whether one more complaint may be logged: the number of those that were not.
+    pub(super) fn may_complain(&self, now: Instant) -> Option<u64> {
+        self.state.borrow_mut().complaints.ask(now)
     }
 
     /// Makes room for other descriptors; `false`: there was nothing to give.

@@ -7,6 +7,7 @@ mod accepting;
 mod cache;
 mod conditions;
 mod connections;
+mod faults;
 mod files;
 mod harness;
 mod limits;

@@ -3,12 +3,13 @@
 //!
 //! A file that is truncated under its mapping raises `SIGBUS` in a process that
 //! touches it. Nobody here touches it: only the kernel reads the window, while
-//! it sends, and where there is no page it answers `EFAULT`. The last page is
+//! it sends, and where there is no page, or the disk failed to bring it, it
+//! answers `EFAULT`. The last page is
 //! the exception, its rest reads as zeroes; so the length is asked for before
 //! each window.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
 use rustix::io::Errno;
@@ -44,10 +45,18 @@ impl FileIo for Mmap {
         let window = Window::map(file.as_fd(), start, (offset - start + count) as usize)?;
         let bytes = &window.bytes()[(offset - start) as usize..];
         match send_vectored(socket, &[head, bytes]) {
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::FAULT) => Err(truncated()),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::FAULT) => {
+                Err(missing(file, end)?)
+            }
             sent => sent.map(Sent::Bytes),
         }
     }
+}
+
+/// Why the kernel found no page where the file had one when it was `end` bytes long.
+fn missing(file: &OwnedFd, end: u64) -> io::Result<io::Error> {
+    let shrank = (rustix::fs::fstat(file)?.st_size as u64) < end;
+    Ok(if shrank { truncated() } else { Errno::IO.into() })
 }
 
 /// A part of a file in memory.

@@ -180,9 +180,13 @@ impl Filesystem for Slow {
             Ok(file) => file,
             Err(error) => return reply.error(error.into()),
         };
+        let fails = self.options.fails_from.is_some_and(|from| offset + u64::from(size) > from);
         let job = Box::new(move |end: super::turning::End| {
             let mut bytes = vec![0; size as usize];
-            let read = read_at(&file, offset, &mut bytes);
+            let read = match fails {
+                true => Err(io::Error::from_raw_os_error(Errno::EIO.code())),
+                false => read_at(&file, offset, &mut bytes),
+            };
             end.wait();
             match read {
                 Ok(count) => reply.data(&bytes[..count]),

@@ -24,6 +24,8 @@ pub struct Options {
     pub attributes_for: Duration,
     /// Whether a file's pages stay in the page cache when it is opened anew.
     pub keep_cache: bool,
+    /// From which byte on reads fail (`EIO`), as on a disk with bad blocks; `None`: none does.
+    pub fails_from: Option<u64>,
 }
 
 impl Default for Options {
@@ -32,6 +34,7 @@ impl Default for Options {
             read_ahead: 128 * 1024,
             attributes_for: Duration::from_secs(3600),
             keep_cache: true,
+            fails_from: None,
         }
     }
 }
