@@ -196,6 +196,11 @@ impl<'c, 'n> Client<'c, 'n> {
                 Some(ticket) => ticket,
                 None => self.begin().await,
             };
+            if worker.phase.get() == Phase::Over {
+                // What is sent now, nobody would take down.
+                worker.give_back(ticket);
+                return std::future::pending().await;
+            }
             self.gather(ticket);
             self.exchange(ticket).await;
             let left = self.settle(ticket);

@@ -88,8 +88,11 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
             let idle = self.net.inner.borrow().run_queue.is_empty();
             self.net.turn(idle)?;
         }
-        // Mechanisms that queue what they are told (a ring) learn of the last
-        // closes here: until then they hold the sockets open.
+        // Mechanisms that queue what they are told (a ring) learn of the last sends
+        // here, and those who made them hear what became of them.
+        self.net.turn(false)?;
+        self.run_ready(&mut spawn);
+        // And of the last closes: until then they hold the sockets open.
         drop(self.pages);
         self.net.turn(false)
     }
