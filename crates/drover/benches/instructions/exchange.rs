@@ -23,6 +23,8 @@ impl Server {
     pub(crate) fn start(root: &Path, mechanism: &str) -> anyhow::Result<Server> {
         let mut child = Command::new(env!("CARGO_BIN_EXE_drover"))
             .args(["serve", "--listen", "127.0.0.1:0", "--dispatch", mechanism])
+            // A server that is stepped through takes seconds for what it does once per second.
+            .args(["--revalidate", "1h"])
             .arg(root)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
