@@ -480,6 +480,9 @@ mod tests {
         let net = Net::open(&NetOptions::new(plan.mechanism)).unwrap();
         let worker = Worker::new(&net, &plan, Share { worker: 0, workers: 1 });
         let size = Cell::new(0);
+        // It is resumed once before the end, and finds that nobody listens.
+        worker.opening.set(1);
+        worker.members.set(1);
         net.spawn();
         let executor = Executor::new(&net, Duration::ZERO);
         net.stop();
