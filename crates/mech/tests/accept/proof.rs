@@ -110,9 +110,13 @@ fn exclusive_waiters_take_turns() {
 #[test]
 fn who_accepts_is_as_said() {
     for strategy in accept::ALL.iter().filter(|strategy| strategy.probe().is_ok()) {
-        let Some(mechanism) = dispatch::auto().filter(|it| strategy.goes_with(it).is_ok()) else {
-            continue;
+        // A ring accepts by a request, and makes no call of its own for it.
+        let calls = |mechanism: &&'static Mechanism| {
+            !mechanism.features.contains(Features::COMPLETION)
+                && mechanism.probe().is_ok()
+                && strategy.goes_with(mechanism).is_ok()
         };
+        let Some(mechanism) = dispatch::ALL.iter().copied().rfind(calls) else { continue };
         // On a thread that ends at once.
         let tried = std::thread::spawn(|| seccomp::refuse(&[], libc::EMFILE)).join().unwrap();
         if let Err(error) = tried {
