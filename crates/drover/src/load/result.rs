@@ -485,10 +485,15 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
     warn(
         account.unsent() > 0,
         format!(
-            "{} of {} scheduled requests were not sent: no connection was free for them, or theirs \
-             ended early; use more --connections, or a lower --rate",
+            "{} of {} scheduled requests were not sent: {}",
             account.unsent(),
-            account.scheduled
+            account.scheduled,
+            match *busiest > SATURATED {
+                true => "the generator did not come to them",
+                false =>
+                    "no connection was free for them, or theirs ended early; use more \
+                          --connections, or a lower --rate",
+            }
         ),
     );
     let beyond = account.replies - account.replies_in_window;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::run::{Running, drover, finish, load};
+use crate::run::{Running, check_sums, drover, finish, load};
 use crate::server::{Action, Server, reply, wait};
 
 /// Stops a run for 0.7 s after its 100th request.
@@ -53,16 +53,24 @@ fn a_stop_is_told_in_a_closed_loop_too() {
 #[test]
 fn replies_that_came_during_a_stop_came_in_time() {
     let run = |mechanism: &str| {
-        let late = Action::ReplyLate(Duration::from_millis(100), reply("200 OK", 1));
-        let server = Server::always(late);
-        let arguments = ["-c", "150", "--rate", "200", "-n", "300", "--timeout", "500ms"];
-        let url = server.url();
-        let own = [&url, "--dispatch", mechanism];
-        let running = Running::start(&[&own[..], &arguments].concat());
-        stop_and_go_on(&running, &server);
-        let run = running.finish();
-        assert_eq!((run.number("/replies"), run.errors()), (300, 0), "{}", run.json);
-        assert!(run.float("/client/paused_us") >= 600_000.0, "{}", run.json);
+        let mut errors = Vec::new();
+        // A server that gets no processor for half a second is late itself.
+        for _ in 0..4 {
+            let late = Action::ReplyLate(Duration::from_millis(100), reply("200 OK", 1));
+            let server = Server::always(late);
+            let arguments = ["-c", "150", "--rate", "200", "-n", "300", "--timeout", "500ms"];
+            let url = server.url();
+            let own = [&url, "--dispatch", mechanism];
+            let running = Running::start(&[&own[..], &arguments].concat());
+            stop_and_go_on(&running, &server);
+            let run = running.finish();
+            assert!(run.float("/client/paused_us") >= 600_000.0, "{}", run.json);
+            if (run.number("/replies"), run.errors()) == (300, 0) {
+                return;
+            }
+            errors.push(run.json["errors"].to_string());
+        }
+        panic!("{mechanism}: {errors:?}");
     };
     // All at once: they wait most of the time.
     std::thread::scope(|scope| {
@@ -78,10 +86,13 @@ fn replies_that_came_during_a_stop_came_in_time() {
 #[test]
 fn a_generator_that_ran_all_the_time_was_not_paused() {
     let server = Server::always(Action::ReplyLate(Duration::from_millis(500), reply("200 OK", 1)));
-    let run = Running::start(&[&server.url(), "-c", "2", "-n", "2"]).finish();
-    // The server is late, and only that.
-    assert!(run.float("/client/paused_us") < 250_000.0, "{}", run.json);
-    assert!(run.float("/service_us/p50") >= 500_000.0, "{}", run.json);
+    // The server is late, and only that; unless the machine has other work to do.
+    let ran_all_the_time = (0..4).any(|_| {
+        let run = Running::start(&[&server.url(), "-c", "2", "-n", "2"]).finish();
+        assert!(run.float("/service_us/p50") >= 500_000.0, "{}", run.json);
+        run.float("/client/paused_us") < 250_000.0
+    });
+    assert!(ran_all_the_time);
 }
 
 #[test]
@@ -107,10 +118,14 @@ fn what_the_connections_cannot_carry_is_a_shortfall_that_is_counted() {
 fn a_generator_that_waits_for_its_processor_is_the_bottleneck() {
     let cpu = mech::process::usable_cpus().unwrap()[0];
     let server = Server::always(Action::Reply(reply("200 OK", 1)));
-    let mut command = drover(&["load", "--json", "-", &server.url(), "-c", "32", "-d", "1s"]);
-    mech::process::pin(&mut command, &[cpu]).unwrap();
+    let url = server.url();
+    let run = |pace: &[&str]| {
+        let mut command = drover(&["load", "--json", "-", &url, "-c", "32"]);
+        mech::process::pin(command.args(pace), &[cpu]).unwrap();
+        finish(command.output().unwrap())
+    };
     let over = AtomicBool::new(false);
-    let run = std::thread::scope(|scope| {
+    let (closed, open) = std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 mech::process::pin_current_thread(cpu).unwrap();
@@ -119,15 +134,25 @@ fn a_generator_that_waits_for_its_processor_is_the_bottleneck() {
                 }
             });
         }
-        let output = command.output();
+        let runs = std::panic::catch_unwind(|| {
+            (run(&["-d", "1s"]), run(&["--rate", "300000", "-d", "300ms"]))
+        });
         over.store(true, Ordering::Relaxed);
-        finish(output.unwrap())
+        runs.unwrap()
     });
     if mech::process::thread_run_delay().is_none() {
         println!("skip: the kernel does not count how long threads wait for a processor");
         return;
     }
-    assert_eq!(run.json["client"]["saturated"], true, "{}", run.json);
-    let warning = "the generator was the bottleneck";
-    assert!(run.json["warnings"].to_string().contains(warning), "{}", run.json);
+    for run in [&closed, &open] {
+        check_sums(&run.json);
+        assert_eq!(run.json["client"]["saturated"], true, "{}", run.json);
+        let warning = "the generator was the bottleneck";
+        assert!(run.json["warnings"].to_string().contains(warning), "{}", run.json);
+    }
+    // Nothing of what was due is forgotten, however much it is.
+    assert_eq!(open.number("/requests") + open.number("/unsent"), 90_000, "{}", open.json);
+    assert_eq!(open.float("/offered_rate"), 300_000.0);
+    let warning = "of 90000 scheduled requests were not sent: the generator did not come to them";
+    assert!(open.json["warnings"].to_string().contains(warning), "{}", open.json);
 }
