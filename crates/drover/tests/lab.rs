@@ -207,6 +207,71 @@ judge = { kind = "at-most", times = 1000, baseline = ["sendfile"], file_bytes = 
 }
 
 #[test]
+fn connections_of_one_request_go_round_as_fast_as_they_are_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = r#"
+id = "calls"
+title = "New connections"
+source = "nobody"
+question = "Does it work?"
+method = "By trying."
+compares = { flag = "--accept" }
+mechanisms = ["shared", "lock"]
+[workload]
+reply_bytes = 92
+serve = ["--workers", "2", "--processes"]
+calls_per_connection = 1
+[presets.quick]
+connections = [3]
+window_s = 0.1
+repeats = 3
+budget_s = 60
+[presets.standard]
+connections = [3]
+rates = [100]
+window_s = 0.1
+repeats = 1
+budget_s = 60
+[[figures]]
+id = "Figure 1"
+title = "Reply rate"
+metric = "reply-rate"
+x = "connections"
+[[claims]]
+id = "a"
+text = "A lock is no miracle."
+source = "§1"
+metric = "reply-rate"
+mechanisms = ["lock"]
+judge = { kind = "at-least", times = 0.001, baseline = ["shared"] }
+"#;
+    fs::write(folder.path().join("calls.toml"), experiment).unwrap();
+    let run = |args: &[&str]| {
+        let output = output(folder.path(), args);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let found = results(folder.path(), "calls");
+        assert_conforms(&found, SCHEMA);
+        fs::remove_dir_all(folder.path().join("drover-lab")).unwrap();
+        for run in found["runs"].as_array().unwrap() {
+            let load = &run["sample"]["load"];
+            let replies = load["replies"].as_u64().unwrap();
+            assert!(replies > 0, "{run}");
+            assert!(load["connections"]["opened"].as_u64().unwrap() >= replies, "{load}");
+            let words = run["sample"]["server_command"].to_string();
+            assert_eq!(words.matches("--workers").count(), 1, "{words}");
+        }
+        (found, text(&output.stdout).to_string())
+    };
+    let (found, stdout) = run(&["run", "calls.toml"]);
+    assert_eq!(found["runs"].as_array().unwrap().len(), 2 * 3);
+    assert_eq!(found["runs"][0]["point"]["calls"], 1);
+    assert!(stdout.contains("lock           holds"), "{stdout}");
+    assert!(stdout.contains("at one request per connection"), "{stdout}");
+    let (found, _) = run(&["run", "calls.toml", "--preset", "standard"]);
+    assert_eq!(found["runs"][0]["point"]["rate"], 100.0);
+}
+
+#[test]
 fn values_of_a_flag_are_compared_beside_readers_of_a_slow_disk() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = r#"

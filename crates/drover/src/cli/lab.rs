@@ -183,7 +183,7 @@ fn list() -> anyhow::Result<()> {
                 "    --preset {name}: {} {}, {}, {} repeats of {} s",
                 experiment.compares.counted(),
                 list_of(&preset.connections.0, NonZeroU32::to_string),
-                list_of(&preset.asks(), |ask| ask.in_words()),
+                list_of(&preset.asks(&experiment.workload), |ask| ask.in_words()),
                 preset.repeats,
                 preset.window_s.0
             )?;

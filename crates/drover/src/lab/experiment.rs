@@ -25,6 +25,8 @@ const BUILT_IN: &[&str] = &[
     include_str!("../../../../experiments/buffered-file-io.toml"),
     include_str!("../../../../experiments/herd-at-connect.toml"),
     include_str!("../../../../experiments/settle-time.toml"),
+    include_str!("../../../../experiments/many-acceptors.toml"),
+    include_str!("../../../../experiments/serialized-accept.toml"),
 ];
 
 /// What [`Experiment::file`] says of those.
@@ -131,6 +133,10 @@ pub struct Workload {
     /// What looking up a name costs the modelled disk, in milliseconds before the preset's
     /// `disk_speed`; as much as a seek unless it is said.
     pub metadata_ms: Option<NotNegative>,
+    /// How many requests a connection makes before it is closed and another one takes its place;
+    /// without it, as many as it can. With it, a preset needs no `rates`: every connection asks when it
+    /// has been answered.
+    pub calls_per_connection: Option<NonZeroU32>,
     /// Flags of `serve` that are the same for every server of Drover's own.
     #[serde(default)]
     pub serve: Vec<String>,
@@ -523,19 +529,29 @@ impl Experiment {
             return (!is_whole).then(|| message.to_string());
         }
         let load = (&preset.rates, &preset.file_bytes, self.workload.reply_bytes);
+        let has_calls = self.workload.calls_per_connection.is_some();
         let message = match load {
             (Some(_), None, Some(_)) | (None, Some(_), None) => return None,
+            (None, None, Some(_)) if has_calls => return None,
             (Some(_), None, None) => "a preset with `rates` needs `reply_bytes` in [workload]",
             (None, Some(_), Some(_)) => "files are served: take `reply_bytes` out of [workload]",
-            _ => "give each preset either `rates` or `file_bytes`",
+            _ => {
+                "give each preset either `rates` or `file_bytes`; or [workload] `reply_bytes` and \
+                 `calls_per_connection`"
+            }
         };
         Some(message.to_string())
     }
 }
 
 impl Preset {
-    /// Every level of what is asked for, as published.
-    pub fn asks(&self) -> Vec<Ask> {
+    /// Every level of what is asked for in `workload`, as published.
+    pub fn asks(&self, workload: &Workload) -> Vec<Ask> {
+        if let (None, None, Some(_), Some(calls)) =
+            (&self.rates, &self.file_bytes, workload.reply_bytes, workload.calls_per_connection)
+        {
+            return vec![Ask::Calls(calls.get())];
+        }
         let rates = self.rates.iter().flat_map(|levels| &levels.0).map(|rate| Ask::Rate(rate.0));
         let sizes = self.file_bytes.iter().flat_map(|levels| &levels.0);
         let descriptors = self.descriptors.iter().flat_map(|levels| &levels.0);
@@ -666,11 +682,22 @@ mod tests {
         is_refused("reply_bytes = 92", "", "1", "needs `reply_bytes`");
         is_refused("rates = [100, 200]", "file_bytes = [4096]", "1", "`reply_bytes` out of");
         is_refused("rates = [100, 200]", "", "1", "either `rates` or `file_bytes`");
+        is_refused("rates = [100, 200]", "", "1", "`calls_per_connection`");
         is_refused("rates = [100, 200]", "file_bytes = [0]", "15", "nonzero");
         is_refused("reply_bytes = 92", "metadata_ms = -1", "11", "not below 0");
         is_refused("rate = 100, value", "value", "1", "its `rate`, `file_bytes` or");
         let judge = "{ kind = \"at-least\", times = 2, baseline = [\"pol\"], file_bytes = 4096 }";
         is_refused("{ kind = \"flat\", within = 0.25 }", judge, "1", "is about 'pol'");
+    }
+
+    #[test]
+    fn connections_that_end_need_no_rates() {
+        let text = include_str!("test-experiment.toml")
+            .replace("rates = [100, 200]", "")
+            .replace("reply_bytes = 92", "reply_bytes = 92\ncalls_per_connection = 2");
+        let experiment = Experiment::parse(&text, "my.toml").unwrap();
+        let preset = experiment.preset("quick").unwrap();
+        assert_eq!(preset.asks(&experiment.workload), [Ask::Calls(2)]);
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Plan {
                 )));
             }
             Some(rates) => rates.iter().map(|rate| Ask::Rate(*rate)).collect(),
-            None => preset.asks(),
+            None => preset.asks(&experiment.workload),
         };
         let levels = match (&experiment.compares, experiment.workload.crowd) {
             (Compared::Waiters, Some(crowd)) => gather(&wanted, crowd, &asks, &mut notes),
@@ -152,7 +152,7 @@ fn tells_something(point: &Point) -> bool {
     let kind = mech::herd::by_name(&point.mechanism);
     match point.ask {
         Ask::Descriptors(count) => count == 1 || kind.is_some_and(|kind| kind.watches),
-        Ask::Rate(_) | Ask::FileBytes(_) | Ask::ColdReaders(_) => true,
+        Ask::Rate(_) | Ask::Calls(_) | Ask::FileBytes(_) | Ask::ColdReaders(_) => true,
     }
 }
 

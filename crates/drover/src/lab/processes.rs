@@ -143,6 +143,9 @@ impl<'a> Processes<'a> {
         if let Some(rate) = offered_rate.or_else(rate_of_small) {
             command.args(["--rate", &rate.to_string()]);
         }
+        if let Some(calls) = self.servers.experiment.workload.calls_per_connection {
+            command.args(["--calls-per-connection", &calls.to_string()]);
+        }
         command.args(["--connections", &point.connections.to_string()]);
         match self.preset.fetches(point.ask) {
             Some(count) => command.args(["--requests", &count.to_string()]),

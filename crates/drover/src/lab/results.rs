@@ -109,6 +109,9 @@ pub struct Point {
 pub enum Ask {
     /// Requests per second over all of them, as published, for replies without files.
     Rate(f64),
+    /// Replies without files, over connections of so many requests each, as fast as they are
+    /// answered.
+    Calls(u32),
     /// Files of so many bytes, as fast as they get them.
     FileBytes(u64),
     /// Small files that are in memory, while so many other connections read files that are not.
@@ -182,6 +185,8 @@ impl Ask {
     pub fn in_words(self) -> String {
         match self {
             Ask::Rate(rate) => format!("{} req/s", number(rate)),
+            Ask::Calls(1) => "one request per connection".to_string(),
+            Ask::Calls(calls) => format!("{calls} requests per connection"),
             Ask::FileBytes(bytes) if bytes >= 1 << 20 => {
                 format!("{} MiB files", number(bytes as f64 / 1048576.0))
             }
@@ -278,7 +283,7 @@ impl Results {
     pub fn offered_rate(&self, ask: Ask) -> Option<f64> {
         match ask {
             Ask::Rate(rate) => Some(rate * self.rate_scale),
-            Ask::FileBytes(_) | Ask::ColdReaders(_) | Ask::Descriptors(_) => None,
+            Ask::Calls(_) | Ask::FileBytes(_) | Ask::ColdReaders(_) | Ask::Descriptors(_) => None,
         }
     }
 
@@ -286,7 +291,7 @@ impl Results {
     pub fn in_words(&self, ask: Ask) -> String {
         match ask {
             Ask::Rate(rate) => format!("{} req/s", number(rate * self.rate_scale)),
-            Ask::FileBytes(_) | Ask::ColdReaders(_) | Ask::Descriptors(_) => ask.in_words(),
+            _ => ask.in_words(),
         }
     }
 

@@ -73,8 +73,12 @@ impl<'a> Servers<'a> {
         files: Option<&Opened>,
     ) -> Result<RunningServer<'a>, Failure> {
         let mut command = Command::new(&self.program);
-        command.arg("serve").args(self.flags(&point.mechanism)).args(["--workers", "1"]);
-        command.args(&self.experiment.workload.serve);
+        command.arg("serve").args(self.flags(&point.mechanism));
+        let common = &self.experiment.workload.serve;
+        if !common.iter().any(|flag| flag == "--workers") {
+            command.args(["--workers", "1"]);
+        }
+        command.args(common);
         match (files, point.ask) {
             // What is kept open, or in memory, would not be the disk's.
             (Some(files), Ask::FileBytes(_)) if !self.experiment.workload.keeps_files => {
