@@ -31,15 +31,24 @@ pub(crate) struct BufferRing {
     map_len: usize,
     buffers_at: usize,
     entries: u16,
+    /// How many of them are in circulation: the first.
+    lent: u16,
     size: usize,
     tail: u16,
 }
 
 const PAGE: usize = 4096;
 
+/// Between two buffers, so that not all begin in the same set of a processor's cache.
+const LINE: usize = 64;
+
+/// Buffers in circulation at first. The kernel takes them in turn, so what it writes to and what is
+/// read stays in the processor's cache only if they are not many more than are needed at once.
+const LENT_AT_FIRST: u16 = 64;
+
 impl BufferRing {
-    /// Makes a ring for socket requests, and `entries` (a power of two, 2 to
-    /// 32,768) buffers of `size` bytes, all of them offered to it.
+    /// Makes a ring for socket requests, and up to `entries` (a power of two, 2 to
+    /// 32,768) buffers of `size` bytes, offered to it as they are needed.
     ///
     /// # Errors
     /// Those of [`Ring::open`]; `Unsupported` before Linux 6.0.
@@ -57,13 +66,13 @@ impl BufferRing {
 
     fn register(ring: &Ring, entries: u16, size: usize) -> io::Result<BufferRing> {
         let buffers_at = (usize::from(entries) * size_of::<BufRingEntry>()).next_multiple_of(PAGE);
-        let map_len = buffers_at + usize::from(entries) * size;
+        let map_len = buffers_at + usize::from(entries) * (size + LINE);
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new anonymous mapping at an address of the kernel's choice
         // aliases nothing.
         let map = unsafe { mmap_anonymous(std::ptr::null_mut(), map_len, prot, flags)? };
         let map = NonNull::new(map.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut buffers = BufferRing { map, map_len, buffers_at, entries, size, tail: 0 };
+        let mut buffers = BufferRing { map, map_len, buffers_at, entries, lent: 0, size, tail: 0 };
         // SAFETY: the mapping is page-aligned, holds `entries` entries, and lives
         // until drop; the driver drops its ring first.
         let registered = unsafe { ring.register_buffers(map.as_ptr() as u64, entries, GROUP) };
@@ -71,10 +80,24 @@ impl BufferRing {
             true => (Parts::all() - Parts::BUFFER_RINGS).require(Parts::all()),
             false => Err(explain("io_uring_register", error)),
         })?;
-        for id in 0..entries {
-            buffers.give_back(id);
+        for _ in 0..LENT_AT_FIRST {
+            buffers.lend_more();
         }
         Ok(buffers)
+    }
+
+    /// A receive found no buffer: one more goes into circulation, if there is one.
+    pub(crate) fn lend_more(&mut self) {
+        if self.lent < self.entries {
+            self.lent += 1;
+            self.give_back(self.lent - 1);
+        }
+    }
+
+    /// Where buffer `id` begins in the mapping.
+    fn offset(&self, id: u16) -> usize {
+        assert!(id < self.lent, "a buffer that is in circulation");
+        self.buffers_at + usize::from(id) * (self.size + LINE)
     }
 
     /// Receives a byte into a buffer as connections do, over a `ring` that nobody
@@ -111,21 +134,16 @@ impl BufferRing {
     /// The `len` received bytes of buffer `id`, which the kernel has handed out
     /// and which was not given back yet.
     pub(crate) fn bytes(&self, id: u16, len: usize) -> &[u8] {
-        assert!(id < self.entries && len <= self.size, "a buffer's bytes lie in it");
-        // SAFETY: within the mapping by the assertion; anonymous memory is
+        assert!(len <= self.size, "a buffer's bytes lie in it");
+        // SAFETY: within the mapping by both assertions; anonymous memory is
         // initialised; the kernel does not write to a buffer that it has handed
         // out until `give_back`, which needs `&mut self`.
-        unsafe {
-            let at = self.map.as_ptr().add(self.buffers_at + usize::from(id) * self.size);
-            std::slice::from_raw_parts(at, len)
-        }
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(self.offset(id)), len) }
     }
 
     /// Offers buffer `id` to the kernel again.
     pub(crate) fn give_back(&mut self, id: u16) {
-        assert!(id < self.entries, "a buffer of this group");
-        let address =
-            self.map.as_ptr() as u64 + (self.buffers_at + usize::from(id) * self.size) as u64;
+        let address = self.map.as_ptr() as u64 + self.offset(id) as u64;
         let place = usize::from(self.tail & (self.entries - 1));
         self.tail = self.tail.wrapping_add(1);
         // The kernel reads an entry only after the tail has passed it. The tail is
@@ -149,5 +167,56 @@ impl Drop for BufferRing {
         // gone (see `register`), and no slice of it outlives `self`. Unmapping
         // what was mapped with these arguments cannot fail.
         let _ = unsafe { munmap(self.map.as_ptr().cast(), self.map_len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More connections have something to be received than there are buffers in circulation.
+    #[test]
+    fn as_many_buffers_are_lent_as_a_turn_needs() {
+        const CONNECTIONS: u64 = LENT_AT_FIRST as u64 + 20;
+        let opened = BufferRing::with_ring(256, 512, 128, 64);
+        let (mut ring, mut buffers) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let mut pairs: Vec<_> = (0..CONNECTIONS).map(|_| UnixStream::pair().unwrap()).collect();
+        for round in 0..2 {
+            let mut lacked = 0;
+            for (number, (ours, peer)) in pairs.iter_mut().enumerate() {
+                peer.write_all(b"?").unwrap();
+                let fd = types::Fd(ours.as_raw_fd());
+                let receive = opcode::Recv::new(fd, std::ptr::null_mut(), 0).buf_group(GROUP);
+                let receive = receive.build().flags(io_uring::squeue::Flags::BUFFER_SELECT);
+                // SAFETY: a receive into provided buffers points to no memory.
+                unsafe { ring.push(&receive.user_data(number as u64)) };
+            }
+            for _ in 0..CONNECTIONS {
+                let completion = loop {
+                    match ring.completion() {
+                        Some(completion) => break completion,
+                        None => ring.wait(None).unwrap(),
+                    }
+                };
+                match cqueue::buffer_select(completion.flags()) {
+                    Some(id) => {
+                        assert_eq!(buffers.bytes(id, 1), b"?");
+                        buffers.give_back(id);
+                    }
+                    None => {
+                        assert_eq!(completion.result(), -libc::ENOBUFS);
+                        lacked += 1;
+                        buffers.lend_more();
+                        let (ours, _) = &mut pairs[completion.user_data() as usize];
+                        std::io::Read::read_exact(ours, &mut [0]).unwrap();
+                    }
+                }
+            }
+            assert_eq!(lacked, if round == 0 { 20 } else { 0 }, "round {round}");
+        }
+        drop(ring);
     }
 }

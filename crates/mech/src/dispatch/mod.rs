@@ -244,8 +244,8 @@ pub struct Options {
     /// not fit waits in the kernel, but ends the request that reports it, which
     /// has to be made anew.
     pub completions: u32,
-    /// How many buffers a completion mechanism lends the kernel for what may
-    /// arrive during one turn: a power of two, 2 to 32,768. What arrives when
+    /// How many buffers a completion mechanism lends the kernel at most for what
+    /// may arrive during one turn: a power of two, 2 to 32,768. What arrives when
     /// none is left waits in its socket.
     pub receive_buffers: u16,
 }

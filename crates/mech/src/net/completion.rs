@@ -352,6 +352,9 @@ impl CompletionDriver {
             }
             // Out of buffers and cancelled are no end of the stream: the receive is
             // armed again when the coroutine asks.
+            if result == -libc::ENOBUFS {
+                self.buffers.lend_more();
+            }
             if result <= 0 && ![-libc::ENOBUFS, -libc::ECANCELED].contains(&result) {
                 self.states[index as usize].end = result as i16;
             }
