@@ -46,7 +46,7 @@ fn all_axes_are_listed_in_their_order() {
     let files: Vec<_> = mech::fileio::ALL.iter().map(|backend| backend.name).collect();
     assert_eq!(names(&json["dispatch"]), dispatch);
     assert_eq!(names(&json["files"]), files);
-    assert_eq!(names(&json["before_reads"]), ["stat-threads", "noatime", "advise"]);
+    assert_eq!(names(&json["before_reads"]), ["stat-threads", "noatime", "advise", "cached-reads"]);
     let accept: Vec<_> = mech::accept::ALL.iter().map(|strategy| strategy.name).collect();
     assert_eq!(names(&json["accept"]), accept);
 }

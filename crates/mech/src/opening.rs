@@ -68,6 +68,12 @@ pub static PREPARATIONS: &[&Preparation] = &[
             told.map_err(|error| format!("posix_fadvise(2): {error}"))
         },
     },
+    &Preparation {
+        name: "cached-reads",
+        summary: "what backends read apart, workers read at once if it is cached (RWF_NOWAIT)",
+        auto: true,
+        probe: crate::fileio::can_ask_for_cached,
+    },
 ];
 
 /// The threads of a process that open files, in the order in which they were asked for. A connection

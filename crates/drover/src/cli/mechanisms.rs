@@ -111,7 +111,10 @@ impl List {
         for (title, entries) in [
             ("Accept strategies (--accept)", &self.accept),
             ("File backends (--files)", &self.files),
-            ("Before reads (--stat-threads N, --noatime, --advise A)", &self.before_reads),
+            (
+                "Before reads (--stat-threads N, --noatime, --advise A, --cached-reads W)",
+                &self.before_reads,
+            ),
         ] {
             writeln!(out, "\n{title}")?;
             entries.iter().try_for_each(|entry| entry.print(out))?;

@@ -81,6 +81,11 @@ pub(super) struct Args {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     read_threads: u16,
 
+    /// Whether workers read themselves, at once, what is in the page cache (RWF_NOWAIT), or leave it
+    /// to the readers like the rest, for --files threads, posix-aio, linux-aio and uring
+    #[arg(long, value_name = "WHEN", default_value = "at-once", value_parser = ["at-once", "queued"])]
+    cached_reads: String,
+
     /// How many bytes a backend that reads into memory of a connection's reads at a time
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = size::parse)]
     read_ahead: usize,
@@ -284,6 +289,7 @@ fn file_options(args: &Args) -> anyhow::Result<fileio::Options> {
     }
     let mut options = fileio::Options::new(args.read_ahead, args.read_threads.into());
     options.advise_next = advise_next;
+    options.cached_at_once = args.cached_reads == "at-once";
     Ok(options)
 }
 

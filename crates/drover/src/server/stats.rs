@@ -27,6 +27,7 @@ pub(super) enum Tally {
     OpenedElsewhere,
     NoatimeRefused,
     FileReads,
+    ReadsAtOnce,
     ReadsNotDirect,
     StepsAdvised,
     Errors,
@@ -88,6 +89,7 @@ impl Board {
                 opened_elsewhere: sum.opened_elsewhere + get(Tally::OpenedElsewhere),
                 noatime_refused: sum.noatime_refused + get(Tally::NoatimeRefused),
                 file_reads: sum.file_reads + get(Tally::FileReads),
+                reads_at_once: sum.reads_at_once + get(Tally::ReadsAtOnce),
                 reads_not_direct: sum.reads_not_direct + get(Tally::ReadsNotDirect),
                 steps_advised: sum.steps_advised + get(Tally::StepsAdvised),
                 errors: sum.errors + get(Tally::Errors),
@@ -126,6 +128,7 @@ impl Counters {
     /// Takes down what the worker's file backend has counted, now that the worker ends.
     pub(super) fn files(&self, counts: &fileio::Counts) {
         self.add(Tally::FileReads, counts.reads.load(Ordering::Relaxed));
+        self.add(Tally::ReadsAtOnce, counts.at_once.load(Ordering::Relaxed));
         self.add(Tally::ReadsNotDirect, counts.not_direct.load(Ordering::Relaxed));
         self.add(Tally::StepsAdvised, counts.advised.load(Ordering::Relaxed));
     }
@@ -197,9 +200,11 @@ pub struct Statistics {
     pub opened_elsewhere: u64,
     /// Files whose access time is noted although it should not be: they are somebody else's.
     pub noatime_refused: u64,
-    /// Reads of files apart from sending; this and the next two of workers that have ended.
+    /// Reads of files apart from sending; this and the next three of workers that have ended.
     pub file_reads: u64,
-    /// Of these: reads that should have gone past the page cache, and could not.
+    /// Of these: reads by workers themselves, because the bytes were in the page cache.
+    pub reads_at_once: u64,
+    /// Of all: reads that should have gone past the page cache, and could not.
     pub reads_not_direct: u64,
     /// Steps of files of which the kernel was told before they were read.
     pub steps_advised: u64,

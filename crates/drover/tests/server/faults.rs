@@ -27,11 +27,13 @@ fn mechanisms() -> Vec<&'static Mechanism> {
     found
 }
 
-/// Runs `case` with the flags for each backend on each of the [`mechanisms`].
+/// Runs `case` with the flags for each backend on each of the [`mechanisms`], over readiness with what
+/// is in the page cache read like the rest.
 fn on_each(case: impl Fn(&[&str])) {
-    for mechanism in mechanisms() {
+    for (mechanism, cached_reads) in mechanisms().into_iter().zip(["queued", "at-once"]) {
         for backend in fileio::ALL.iter().filter(|backend| backend.probe().is_ok()) {
-            case(&["--dispatch", mechanism.name, "--files", backend.name]);
+            let flags = ["--dispatch", mechanism.name, "--files", backend.name];
+            case(&[&flags[..], &["--cached-reads", cached_reads]].concat());
         }
         case(&["--dispatch", mechanism.name, "--files", "auto"]);
     }

@@ -99,6 +99,7 @@ fn the_next_step_is_advised_by_every_backend_that_reads_through_the_page_cache()
             continue;
         }
         let flags = ["--files", backend.name, "--read-ahead", "64K", "--advise", "willneed"];
+        let flags = [&flags[..], &["--cached-reads", "queued"]].concat();
         let root = site.path().to_str().unwrap();
         if backend.past_cache {
             let output =
@@ -111,6 +112,25 @@ fn the_next_step_is_advised_by_every_backend_that_reads_through_the_page_cache()
         let server = serve(root, &flags);
         assert!(server.get("/large").is(200).body == content, "{}", backend.name);
         assert!(count(server, "steps_advised") > 0, "{}", backend.name);
+    }
+}
+
+#[test]
+fn what_is_in_the_page_cache_is_read_at_once_unless_it_is_to_queue() {
+    let site = Site::new();
+    let content: Vec<u8> = (0..300_000).map(|at| (at * 7 % 251) as u8).collect();
+    site.file("large", &content);
+    let root = site.path().to_str().unwrap();
+    for backend in fileio::ALL.iter().filter(|backend| backend.reads_apart) {
+        if let Err(reason) = backend.probe() {
+            println!("skipped {}: {reason}", backend.name);
+            continue;
+        }
+        for (flags, at_once) in [(&[][..], true), (&["--cached-reads", "queued"], false)] {
+            let server = serve(root, &[&["--files", backend.name], flags].concat());
+            assert!(server.get("/large").is(200).body == content, "{}", backend.name);
+            assert_eq!(count(server, "reads_at_once") > 0, at_once, "{}", backend.name);
+        }
     }
 }
 

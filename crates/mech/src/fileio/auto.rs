@@ -2,18 +2,16 @@
 //! once by sendfile(2), and the others are read by the process' threads, so that
 //! a cold disk never stalls a worker.
 //!
-//! Whether they are is asked in two ways. cachestat(2) (Linux 6.5) counts the
-//! pages there are; a page whose read is still under way counts too, and
-//! sendfile(2) would wait for it. preadv2(2) with `RWF_NOWAIT` waits for nothing,
-//! and is asked for the last byte, which read-ahead brings in last.
+//! Whether they are is asked in two ways (`cached.rs`). A page whose read is
+//! still under way counts as being there, and sendfile(2) would wait for it; so
+//! the last byte, which read-ahead brings in last, is read without waiting.
 
-use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustix::io::{Errno, ReadWriteFlags};
-
+use super::cached::{has_pages, is_read};
 use super::reads::Reads;
 use super::sendfile::Sendfile;
 use super::threads::{self, Threads};
@@ -26,11 +24,13 @@ pub(super) static AUTO: Backend = Backend {
     name: "auto",
     summary: "sendfile(2) for what is in the page cache; a pool of threads reads the rest",
     past_cache: false,
+    reads_apart: false,
     open: |options, waker| {
         Ok(Box::new(Auto {
             cached: Sendfile,
             cold: None,
-            options: options.clone(),
+            // Whoever comes to them has asked already.
+            options: Options { cached_at_once: false, ..options.clone() },
             waker: Arc::clone(waker),
             known: Vec::new(),
         }))
@@ -131,27 +131,6 @@ impl Auto {
     }
 }
 
-/// Whether there is a page for each of these bytes; `true` if the kernel cannot say.
-fn has_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
-    let page = crate::fs::page_size();
-    let wanted = (offset + len).div_ceil(page) - offset / page;
-    crate::fs::cached_pages(file, offset, len).map_or(true, |cached| cached >= wanted)
-}
-
-/// Whether the byte at `offset` can be read without waiting; `false` for file systems with a disk that
-/// cannot say (FUSE).
-fn is_read(file: BorrowedFd<'_>, offset: u64) -> bool {
-    let mut byte = [0];
-    let mut into = [IoSliceMut::new(&mut byte)];
-    match rustix::io::preadv2(file, &mut into, offset, ReadWriteFlags::NOWAIT) {
-        // The end of a file that has become shorter: whoever sends it finds out.
-        Ok(_) => true,
-        Err(Errno::OPNOTSUPP) => crate::fs::is_in_memory(file),
-        Err(Errno::AGAIN) => false,
-        Err(_) => true,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -222,5 +201,19 @@ mod tests {
         }
         let (later, bytes) = send(auto.as_mut(), &waker, &again);
         assert!(later > 0 && bytes == content);
+    }
+
+    #[test]
+    fn what_is_on_a_file_system_without_a_disk_is_sent_at_once() {
+        let fd = rustix::fs::memfd_create("auto", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let content: Vec<u8> = (0..LEN).map(|at| (at * 7 % 251) as u8).collect();
+        let mut file = std::fs::File::from(fd);
+        file.write_all(&content).unwrap();
+        let file = Rc::new(OwnedFd::from(file));
+        assert!(crate::fs::is_in_memory(file.as_fd()));
+        let waker = Arc::new(Waker::eventfd().unwrap());
+        let mut auto = AUTO.open(&Options::default(), &waker).unwrap();
+        let (later, bytes) = send(auto.as_mut(), &waker, &file);
+        assert!((later, bytes == content) == (0, true));
     }
 }

@@ -27,6 +27,7 @@ pub(super) static LINUX_AIO: Backend = Backend {
     name: "linux-aio",
     summary: "io_submit(2) with O_DIRECT, past the page cache, then one vectored send",
     past_cache: true,
+    reads_apart: true,
     open: |options, waker| Ok(Box::new(open(options, waker)?)),
 };
 

@@ -23,6 +23,7 @@ pub(super) static MMAP: Backend = Backend {
     name: "mmap",
     summary: "mmap(2) of 512 KiB at a time, then head and bytes in one vectored send",
     past_cache: false,
+    reads_apart: false,
     open: |options, _| Ok(advise::ahead(options, Mmap { page: rustix::param::page_size() as u64 })),
 };
 

@@ -21,6 +21,7 @@ use crate::waker::Waker;
 mod advise;
 mod auto;
 mod bell;
+mod cached;
 mod linux_aio;
 mod mmap;
 mod pool;
@@ -34,6 +35,7 @@ mod times;
 mod uring;
 mod writev;
 
+pub(crate) use cached::probe as can_ask_for_cached;
 pub use pool::ReadPool;
 pub use times::Times;
 
@@ -106,6 +108,9 @@ pub struct Options {
     pub read_threads: usize,
     /// Whether the stages of each read are timed ([`FileIo::take_times`]).
     pub timed: bool,
+    /// Whether backends that have bytes read elsewhere read those at once that are in the page cache.
+    /// Not asked by those that always do or never.
+    pub cached_at_once: bool,
     /// Whether the kernel is told of the step after the one that is read (posix_fadvise(2)), by
     /// backends that read through the page cache.
     pub advise_next: bool,
@@ -129,6 +134,7 @@ impl Options {
             read_ahead,
             read_threads,
             timed: false,
+            cached_at_once: true,
             advise_next: false,
             counts: Arc::default(),
             pool: Arc::default(),
@@ -154,7 +160,9 @@ impl Options {
 pub struct Counts {
     /// Reads apart from sending.
     pub reads: AtomicU64,
-    /// Of these: reads that should have gone past the page cache, and could not; the worker has
+    /// Of these: reads by the worker itself, because the bytes were in the page cache.
+    pub at_once: AtomicU64,
+    /// Of all: reads that should have gone past the page cache, and could not; the worker has
     /// waited for them.
     pub not_direct: AtomicU64,
     /// Steps of which the kernel was told before they were read.
@@ -172,6 +180,9 @@ pub struct Backend {
     pub summary: &'static str,
     /// Whether it reads past the page cache: nothing can be advised about it.
     pub past_cache: bool,
+    /// Whether it has bytes read elsewhere, and can be told to have it so with all
+    /// ([`Options::cached_at_once`]).
+    pub reads_apart: bool,
     /// Makes one for a worker whose waits `waker` ends.
     open: fn(&Options, &Arc<Waker>) -> Opened,
 }

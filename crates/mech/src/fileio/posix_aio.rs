@@ -25,6 +25,7 @@ pub(super) static POSIX_AIO: Backend = Backend {
     name: "posix-aio",
     summary: "aio_read(3), which the C library does with threads, then one vectored send",
     past_cache: false,
+    reads_apart: true,
     open: |options, waker| Ok(Box::new(open(options, waker))),
 };
 

@@ -3,18 +3,22 @@
 //!
 //! A connection has at most one read under way, so that a reader that takes
 //! them in turn is fair between connections, and a slow client holds one buffer.
+//!
+//! What is in the page cache need not wait behind what is not: if the options say
+//! so, the worker reads it at once ([`Options::cached_at_once`]), as io_uring does
+//! by itself.
 
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::times::{Span, Times};
-use super::{Counts, FileIo, Options, Sent, Transfer, truncated};
+use super::{Counts, FileIo, Options, Sent, Transfer, cached, truncated};
 use crate::key::Key;
 use crate::socket::send_vectored;
 
@@ -22,7 +26,8 @@ use crate::socket::send_vectored;
 pub(super) trait Reader {
     /// Offsets, lengths and buffers are multiples of it.
     const ALIGNMENT: u64 = 1;
-    /// A read of what is in the page cache has ended when it has begun.
+    /// A read of what is in the page cache has ended when it has begun, unless it was told to be
+    /// elsewhere.
     const MAY_END_AT_ONCE: bool = false;
 
     /// Begins to read.
@@ -95,6 +100,8 @@ pub(super) struct Reads<R: Reader> {
     name: &'static str,
     /// Whether reads are timed.
     timed: bool,
+    /// Whether what is in the page cache is read here, before the reader is asked.
+    looks: bool,
     advises: bool,
     counts: Arc<Counts>,
     /// What reads took, by slot; empty if they are not timed.
@@ -145,6 +152,7 @@ impl<R: Reader> Reads<R> {
             reader,
             name,
             timed: options.timed,
+            looks: options.cached_at_once && !R::MAY_END_AT_ONCE,
             advises: options.advise_next,
             counts: Arc::clone(&options.counts),
             times: Vec::new(),
@@ -191,6 +199,10 @@ impl<R: Reader> Reads<R> {
         let behind = (end - operation.offset) - len as u64;
         operation.next = if self.advises { behind.min(self.size as u64) as usize } else { 0 };
         operation.buffer.prepare(len.next_multiple_of(R::ALIGNMENT as usize), R::ALIGNMENT);
+        if self.looks && operation.read_at_once(transfer.offset) {
+            self.counts.at_once.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
         let passed_on =
             self.waiting.is_empty() && self.pass_on(id).inspect_err(|_| self.retire(id))?;
         if !passed_on {
@@ -315,6 +327,9 @@ impl<R: Reader> FileIo for Reads<R> {
             id = self.of(transfer.key);
             if R::MAY_END_AT_ONCE {
                 self.take_ended()?;
+                if matches!(self.operations[id as usize].state, State::Read(_)) {
+                    self.counts.at_once.fetch_add(1, Ordering::Relaxed);
+                }
                 // Those of others that ended meanwhile have been taken from the kernel, which has no
                 // reason any more to end the wait for them.
                 self.ready.retain(|&key| key != transfer.key);
@@ -412,6 +427,24 @@ impl Operation {
             span: None,
         }
     }
+
+    /// Fills the buffer with what the page cache has, if that has all that is wanted; at least the
+    /// byte at `wanted`.
+    fn read_at_once(&mut self, wanted: u64) -> bool {
+        let Some(file) = &self.file else { return false };
+        let (offset, len) = (self.offset, self.buffer.len);
+        if !cached::has_pages(file.as_fd(), offset, len as u64) {
+            return false;
+        }
+        let count = match cached::read(file.as_fd(), self.buffer.bytes_mut(), offset) {
+            Ok(count) if offset + count as u64 > wanted => count,
+            // Whoever reads it now finds out why.
+            _ => return false,
+        };
+        self.span = self.asked.map(|begun| Span { begun, ended: Instant::now() });
+        self.state = State::Read(count);
+        true
+    }
 }
 
 /// Aligned memory that a reader writes to.
@@ -438,6 +471,10 @@ impl Buffer {
         self.memory[self.start..].as_mut_ptr()
     }
 
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..][..self.len]
+    }
+
     fn bytes(&self, filled: usize) -> &[u8] {
         &self.memory[self.start..][..filled]
     }
@@ -446,7 +483,7 @@ impl Buffer {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::io::Read as _;
+    use std::io::{Read as _, Write as _};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
@@ -506,16 +543,16 @@ mod tests {
         file: Rc<OwnedFd>,
     }
 
-    fn options() -> Options {
-        Options { timed: true, ..Options::new(16, 1) }
+    fn case() -> Case {
+        case_with(Options { timed: true, cached_at_once: false, ..Options::new(16, 1) })
     }
 
-    fn case() -> Case {
+    fn case_with(options: Options) -> Case {
         let reader: Rc<RefCell<OneByOne>> = Rc::default();
         let (socket, peer) = UnixStream::pair().unwrap();
         let file = Rc::new(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
         Case {
-            reads: Reads::new(Reader1(Rc::clone(&reader)), &options(), "one by one"),
+            reads: Reads::new(Reader1(Rc::clone(&reader)), &options, "one by one"),
             reader,
             socket,
             peer,
@@ -631,6 +668,38 @@ mod tests {
         assert_eq!(case.send(2, 2).unwrap(), Sent::Bytes(4));
         case.reads.forget(key(2));
         assert_eq!(case.reads.take_times(key(2)), Times::default());
+    }
+
+    #[test]
+    fn what_is_in_the_page_cache_is_read_at_once_behind_what_is_not() {
+        // Not in /tmp, which may have no disk behind it.
+        let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        file.write_all(b"0123456789").unwrap();
+        file.sync_all().unwrap();
+        let options = Options { timed: true, ..Options::new(16, 1) };
+        let counts = Arc::clone(&options.counts);
+        let counted =
+            || (counts.reads.load(Ordering::Relaxed), counts.at_once.load(Ordering::Relaxed));
+        let mut case = case_with(options);
+        // What cannot say is not waited for.
+        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
+        assert_eq!(counted(), (1, 0));
+        case.file = Rc::new(OwnedFd::from(file));
+        assert_eq!(case.send(1, 2).unwrap(), Sent::Bytes(4));
+        assert_eq!(case.received(), b"2345");
+        // As much as there is of what was promised.
+        assert_eq!(case.send(1, 7).unwrap(), Sent::Bytes(3));
+        assert_eq!(counted(), (3, 2));
+        assert_eq!(case.reads.take_times(key(1)).reads, 2);
+        assert!(!case.reads.has(key(1)) && case.reader.borrow().begun == [0]);
+        // Behind the end: the reader finds out.
+        assert_eq!(case.send(1, 10).unwrap(), Sent::Later);
+        rustix::fs::fadvise(&case.file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        if cached::has_pages(case.file.as_fd(), 0, 10) {
+            return println!("skipped: the file system keeps the pages, or the kernel cannot say");
+        }
+        assert_eq!(case.send(2, 0).unwrap(), Sent::Later);
+        assert_eq!(counted(), (5, 2));
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub(super) static SENDFILE: Backend = Backend {
     name: "sendfile",
     summary: "sendfile(2), the head before it with MSG_MORE",
     past_cache: false,
+    reads_apart: false,
     open: |options, _| Ok(advise::ahead(options, Sendfile)),
 };
 

@@ -20,6 +20,7 @@ pub(super) static SPLICE: Backend = Backend {
     name: "splice",
     summary: "splice(2) through a pipe, the head before it with MSG_MORE",
     past_cache: false,
+    reads_apart: false,
     open: |options, _| {
         Ok(advise::ahead(options, Splice { empty: Vec::new(), held: HashMap::new() }))
     },

@@ -2,7 +2,7 @@
 //! the connection's, and the worker sends it when they are done.
 //!
 //! It is what lighttpd called `gthread-aio`. A read costs two hand-overs between
-//! threads even if the bytes were in the page cache.
+//! threads; what is in the page cache is spared them if the options say so.
 
 use std::io;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ pub(super) static THREADS: Backend = Backend {
     name: "threads",
     summary: "pread(2) by a pool of threads, then head and bytes in one vectored send",
     past_cache: false,
+    reads_apart: true,
     open: |options, waker| Ok(Box::new(open(options, waker)?)),
 };
 

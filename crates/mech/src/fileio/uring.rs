@@ -1,6 +1,7 @@
 //! `uring`: reads by a ring of the backend's own, then a vectored send.
 //!
-//! What is in the page cache is read while the request is submitted. Other reads
+//! What is in the page cache is read while the request is submitted, unless it is
+//! to be read elsewhere, by a worker thread of the kernel's. Other reads
 //! are truly asynchronous where the file system can (ext4, XFS, btrfs), and done
 //! by the kernel's worker threads where it cannot. An eventfd ends the worker's
 //! wait.
@@ -27,6 +28,7 @@ pub(super) static URING: Backend = Backend {
     name: "uring",
     summary: "reads by io_uring, then head and bytes in one vectored send",
     past_cache: false,
+    reads_apart: true,
     open: |options, waker| Ok(Box::new(open(options, waker)?)),
 };
 
@@ -43,6 +45,8 @@ pub(super) struct Uring {
     /// cannot read asynchronously (FUSE) the kernel then answers `EAGAIN` to what is not cached:
     /// such a read is asked for again, of a kernel thread.
     reads: Vec<Read>,
+    /// [`squeue::Flags::ASYNC`] if what is in the page cache is not to be read at once.
+    flags: squeue::Flags,
     counts: Arc<Counts>,
     /// The ring writes to it, and is dropped before.
     bell: Bell,
@@ -53,11 +57,10 @@ pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Ur
     let bell = Bell::new(waker)?;
     let counts = Arc::clone(&options.counts);
     let ring = Ring::open_with_bell(MOST as u32, 2 * MOST as u32, Parts::READS, bell.fd())?;
-    Ok(Reads::new(
-        Uring { ring, under_way: 0, reads: Vec::new(), counts, bell },
-        options,
-        URING.name,
-    ))
+    let at_once = squeue::Flags::empty();
+    let flags = if options.cached_at_once { at_once } else { squeue::Flags::ASYNC };
+    let uring = Uring { ring, under_way: 0, reads: Vec::new(), flags, counts, bell };
+    Ok(Reads::new(uring, options, URING.name))
 }
 
 impl Uring {
@@ -103,7 +106,7 @@ impl Reader for Uring {
             self.counts.advised.fetch_add(1, Ordering::Relaxed);
         }
         // SAFETY: as the caller promises.
-        unsafe { self.push(read, squeue::Flags::empty()) }
+        unsafe { self.push(read, self.flags) }
     }
 
     fn finished(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {

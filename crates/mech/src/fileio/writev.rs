@@ -15,6 +15,7 @@ pub(super) static WRITEV: Backend = Backend {
     name: "writev",
     summary: "pread(2) into memory, then head and bytes in one vectored send",
     past_cache: false,
+    reads_apart: false,
     open: |options, _| {
         Ok(advise::ahead(options, Writev { buffer: vec![0; CHUNK].into_boxed_slice() }))
     },
