@@ -36,6 +36,7 @@ mod pool;
 pub mod process;
 mod ring;
 mod ring_parts;
+mod robust_lock;
 pub mod sched_trace;
 pub mod shared;
 pub mod socket;

@@ -55,6 +55,25 @@ fn a_killed_worker_costs_the_requests_that_it_held() {
     });
 }
 
+/// Who was about to take the place of a dead one dies, too.
+#[test]
+fn workers_killed_all_at_once_are_replaced() {
+    let site = letters();
+    for strategy in mech::accept::ALL.iter().filter(|strategy| strategy.probe().is_ok()) {
+        println!("{}", strategy.name);
+        let flags = ["--processes", "--workers", "3", "--dispatch", "epoll", "--accept"];
+        let server = Server::on(&site, &[&flags[..], &[strategy.name]].concat());
+        for _ in 0..2 {
+            let all = server.children();
+            all.iter().for_each(|worker| signal("KILL", *worker));
+            all.iter().for_each(|worker| drop(until_replaced(&server, *worker)));
+            for _ in 0..30 {
+                server.get("/c").is(200);
+            }
+        }
+    }
+}
+
 /// A worker that is asked to stop by somebody else finishes what it holds, and is replaced.
 #[test]
 fn a_worker_that_is_asked_to_stop_is_replaced_and_loses_nothing() {

@@ -11,7 +11,7 @@
 //! | `shared` | all who wait | none: who comes first |
 //! | `exclusive` | one who waits | the first to have registered, which gives way after 16; rings take turns |
 //! | `blocking` | one who waits | in turn (FIFO) |
-//! | `lock` | who holds the lock; its release wakes all who wait for it | none |
+//! | `lock` | who holds the lock; its release wakes one who waits for it | in turn, but whoever lets go of it may take it again |
 //! | `reuseport` | the worker whose socket the hash names | none: the hash |
 //! | `handoff` | whom the wait queue's policy chooses | the policy's |
 
