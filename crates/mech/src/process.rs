@@ -135,6 +135,14 @@ pub fn pin(command: &mut Command, cpus: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes `command`'s process stand back where others want the same processor (nice(2)).
+pub fn stand_back(command: &mut Command) {
+    // SAFETY: one system call on a constant; no allocation, no lock.
+    unsafe {
+        command.pre_exec(|| Ok(rustix::process::nice(19).map(drop)?));
+    }
+}
+
 /// Makes `command`'s process an ordinary user, as far as it can see, who owns what this process' user
 /// owns: it gets a user namespace without any user in it. A server that is started by root gives up
 /// its rights, or refuses to serve, and then may not read what root alone may read.

@@ -181,6 +181,7 @@ impl<'a> Processes<'a> {
         command.arg("--urls").arg(&files.cold_urls).args(["--timeout", TIMEOUT_OF_FILES]);
         command.args(["--connections", &readers.to_string(), "--seed", &seed.to_string()]);
         command.args(["--duration", "1h"]);
+        mech::process::stand_back(&mut command);
         let cpus = &self.placement.load;
         let mut load = Supervised::start("load of cold files", command, cpus, self.interrupted)?;
         load.expect_line("'connected'", PATIENCE, |line| (line == "connected").then_some(()))?;

@@ -160,6 +160,10 @@ impl Store {
         fs::create_dir_all(&self.mountpoint).map_err(|error| failed(error.into()))?;
         let mut command = Command::new(program);
         command.args(["lab", "disk"]).args([pool.folder(), &self.mountpoint]).args(flags);
+        if matches!(ask, Ask::ColdReaders(_)) {
+            // Those that are measured wait for the server, and not for the disk's simulation.
+            mech::process::stand_back(&mut command);
+        }
         let mut disk = Supervised::start("modelled disk", command, cpus, interrupted)?;
         disk.expect_line("'mounted'", PATIENCE, |line| line.strip_prefix("mounted ").map(drop))?;
         let root = self.beside.as_ref().map_or(&self.mountpoint, |site| &site.root).clone();

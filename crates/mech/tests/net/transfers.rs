@@ -306,3 +306,39 @@ fn skipped_bytes_are_gone_and_those_behind_them_are_not() {
         assert_eq!(back, [&message[..HEAD], &message[HEAD + SKIPPED..]].concat());
     });
 }
+
+/// Up to so many bytes at a time, behind those that are there already; what is left is the next one's.
+#[test]
+fn a_fill_with_a_limit_keeps_to_it_and_leaves_the_rest() {
+    const LEN: usize = 1_000;
+    on_every_mechanism(|mechanism| {
+        let completes = matches!(mechanism.kind, Kind::Completion { .. });
+        let worker =
+            Worker::start(NetOptions::new(mechanism), AcceptBatch::All, move |conn| async move {
+                for most in [1, 3, 64, 1, 200] {
+                    let before = conn.input_len();
+                    if before == LEN {
+                        break;
+                    }
+                    let received = conn.fill_some(most).await.unwrap();
+                    assert!(completes || (1..=most).contains(&received), "{received} of {most}");
+                    assert_eq!(conn.input_len(), before + received);
+                }
+                assert!(completes || conn.input_len() <= 269, "{}", conn.input_len());
+                while conn.input_len() < LEN {
+                    assert!(conn.fill().await.unwrap() > 0);
+                }
+                conn.io(|io| {
+                    io.output.extend_from_slice(io.input);
+                    (io.input.len(), ())
+                });
+                conn.send(Body::None, None).await.unwrap();
+            });
+        let message = pattern(LEN);
+        let mut stream = worker.connect();
+        stream.write_all(&message).unwrap();
+        let mut back = vec![0; LEN];
+        stream.read_exact(&mut back).unwrap();
+        assert!(back == message);
+    });
+}

@@ -1,7 +1,8 @@
 //! What the kernel asks of the mounted disk: a directory, read-only, through the spindles.
 //!
 //! Regular files and directories are shown. Opening and closing a file and listing a directory take
-//! no time of the disk; looking a name up, asking for attributes and reading do.
+//! no time of the disk; looking a name up, asking for attributes and reading do. As on a disk, the
+//! kernel opens a file whose name it knows by itself, without asking us.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -76,7 +77,11 @@ impl Slow {
         lock(&self.nodes).paths.get(index).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn handle(&self, handle: FileHandle) -> io::Result<Arc<File>> {
+    /// The file to read from: one that was opened, or that the kernel has opened without us.
+    fn file(&self, node: INodeNo, handle: FileHandle) -> io::Result<Arc<File>> {
+        if handle.0 == 0 {
+            return Ok(Arc::new(File::open(self.path(node)?)?));
+        }
         lock(&self.open).get(&handle.0).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
@@ -151,15 +156,16 @@ impl Filesystem for Slow {
     }
 
     fn open(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        if self.options.keep_cache {
+            // The kernel asks no more (Linux 3.16), gives 0 for the handle, and keeps what it has of
+            // the file.
+            return reply.error(Errno::ENOSYS);
+        }
         match self.path(node).and_then(File::open) {
             Ok(file) => {
                 let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
                 lock(&self.open).insert(handle, Arc::new(file));
-                let keep = match self.options.keep_cache {
-                    true => FopenFlags::FOPEN_KEEP_CACHE,
-                    false => FopenFlags::empty(),
-                };
-                reply.opened(FileHandle(handle), keep);
+                reply.opened(FileHandle(handle), FopenFlags::empty());
             }
             Err(error) => reply.error(error.into()),
         }
@@ -176,7 +182,7 @@ impl Filesystem for Slow {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let file = match self.handle(handle) {
+        let file = match self.file(node, handle) {
             Ok(file) => file,
             Err(error) => return reply.error(error.into()),
         };
