@@ -113,7 +113,7 @@ impl Args {
             threads: 1,
             processes: 1,
             process: None,
-            mechanism: self.dispatch.usable(dispatch::auto_for_clients)?,
+            mechanism: self.dispatch.usable(dispatch::auto_of_readiness)?,
             seed: 1,
         })
     }

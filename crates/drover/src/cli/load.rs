@@ -237,6 +237,8 @@ impl Args {
         let connections = self.connections.unwrap_or(default);
         let schedule = self.schedule(duration, connections)?;
         let Chosen { asked, order, unix, sources } = self.what.choose()?;
+        let looks = self.verify.is_some() || self.read_rate.is_some();
+        let auto = if looks { dispatch::auto_of_readiness } else { dispatch::auto };
         let manner = Manner {
             calls: self.calls_per_connection,
             burst: self.burst,
@@ -265,7 +267,7 @@ impl Args {
             threads: self.threads,
             processes: self.processes,
             process: self.process,
-            mechanism: self.dispatch.usable(dispatch::auto_for_clients)?,
+            mechanism: self.dispatch.usable(auto)?,
             seed: self.seed,
         })
     }

@@ -215,9 +215,9 @@ impl<'c, 'n> Client<'c, 'n> {
 
     /// Lets the connections whose replies are here receive them first. Requests then leave one
     /// right behind the other, and a server that sleeps is woken for many: that is the dearest part
-    /// of a send over loopback.
+    /// of a send over loopback. Over a ring they leave together anyway.
     async fn let_others_receive(&mut self) {
-        if self.link.worker.net.others_are_ready() {
+        if !self.link.worker.sends_together && self.link.worker.net.others_are_ready() {
             self.now = None;
             self.link.conn.yield_now().await;
         }
@@ -312,11 +312,12 @@ impl<'c, 'n> Client<'c, 'n> {
         let (conn, worker) = (self.link.conn, self.link.worker);
         let rest = worker.plan.manner.rest(self.calls, &mut *worker.random.borrow_mut())?;
         let until = self.now.take().unwrap_or_else(|| worker.net.now()) + rest;
+        let room = self.head_room();
         conn.set_deadline(None);
         conn.set_alarm(until);
         poll_fn(|_| {
             if self.link.open
-                && let Poll::Ready(heard) = conn.poll_fill()
+                && let Poll::Ready(heard) = conn.poll_fill_some(room)
             {
                 self.link.closed_by_peer(heard);
             }
@@ -355,11 +356,12 @@ impl<'c, 'n> Client<'c, 'n> {
 
     /// Waits for a reason to ask for a ticket again, and notices meanwhile when the server closes.
     async fn wait_for_ticket(&mut self) {
+        let room = self.head_room();
         let link = &mut self.link;
         let mut first = true;
         poll_fn(|_| {
             if link.open
-                && let Poll::Ready(heard) = link.conn.poll_fill()
+                && let Poll::Ready(heard) = link.conn.poll_fill_some(room)
             {
                 link.closed_by_peer(heard);
                 return Poll::Ready(());

@@ -114,7 +114,7 @@ impl Client<'_, '_> {
             let received = match skippable {
                 _ if std::mem::take(&mut here) => Ok(conn.input_len()),
                 Some(left) => conn.skip(self.skip_at_once(left, last)).await,
-                None if self.long && reader.head_len == 0 => conn.fill_some(HEAD_ROOM).await,
+                None if reader.head_len == 0 => conn.fill_some(self.head_room()).await,
                 None => conn.fill().await,
             };
             let received = match received.map_err(|error| Failure::of_transfer(&error)) {
@@ -160,6 +160,11 @@ impl Client<'_, '_> {
             Ok(taken) => (taken, Ok(io.input.len() > taken)),
             Err(_) => (0, Err(Failure::Protocol)),
         })
+    }
+
+    /// How much of the next reply is received at first.
+    pub(super) fn head_room(&self) -> usize {
+        if self.long { HEAD_ROOM } else { usize::MAX }
     }
 
     /// How much of the `left` bytes of a body is skipped at a time.

@@ -311,7 +311,7 @@ mod tests {
             threads: 1,
             processes: if process.is_some() { 4 } else { 1 },
             process,
-            mechanism: mech::dispatch::auto_for_clients().unwrap(),
+            mechanism: mech::dispatch::auto_of_readiness().unwrap(),
             seed: 1,
         })
         .unwrap()

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use mech::Key;
+use mech::dispatch::Features;
 use mech::net::Net;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -78,6 +79,8 @@ pub(super) struct Worker<'n> {
     /// Requests still to be sent (closed loop) or scheduled (open loop).
     quota: Cell<u64>,
     pub(super) open_loop: bool,
+    /// What the connections send in one turn leaves together.
+    pub(super) sends_together: bool,
     /// Calls per ticket.
     calls: u32,
     /// For the length of rests.
@@ -123,6 +126,7 @@ impl<'n> Worker<'n> {
             end: Cell::new(None),
             quota: Cell::new(plan.quota(share)),
             open_loop: plan.schedule.is_some(),
+            sends_together: net.mechanism().features.contains(Features::COMPLETION),
             calls: plan.session_calls().unwrap_or(1),
             random: RefCell::new(Xoshiro256PlusPlus::seed_from_u64(
                 plan.seed ^ u64::from(share.worker),
@@ -468,7 +472,7 @@ mod tests {
             threads: 1,
             processes: 1,
             process: None,
-            mechanism: mech::dispatch::auto_for_clients().unwrap(),
+            mechanism: mech::dispatch::auto_of_readiness().unwrap(),
             seed: 1,
         }
     }

@@ -364,18 +364,18 @@ pub fn by_name(name: &str) -> Option<&'static Mechanism> {
     ALL.iter().copied().find(|mechanism| mechanism.name == name)
 }
 
-/// What a server takes that is told to choose: the first usable one of those that measure best (see
-/// docs/performance.md), none of which is ever a model.
+/// What a server or a client takes that is told to choose: the first usable one of those that measure
+/// best (see docs/performance.md and docs/load.md), none of which is ever a model.
 #[must_use]
 pub fn auto() -> Option<&'static Mechanism> {
     let ring_is_fast = std::thread::scope(|scope| scope.spawn(uring::is_fast).join());
-    if ring_is_fast.unwrap_or(false) { Some(&uring::URING) } else { auto_for_clients() }
+    if ring_is_fast.unwrap_or(false) { Some(&uring::URING) } else { auto_of_readiness() }
 }
 
-/// The same for clients, which drop most of what they receive: a readiness mechanism copies none of
-/// it (`MSG_TRUNC`), and a ring all.
+/// The same for those who look at all of long messages, or read slowly: a ring receives what comes
+/// into buffers that its connections share, and it is copied from there.
 #[must_use]
-pub fn auto_for_clients() -> Option<&'static Mechanism> {
+pub fn auto_of_readiness() -> Option<&'static Mechanism> {
     ["epoll-et", "epoll", "poll"]
         .into_iter()
         .filter_map(by_name)

@@ -8,6 +8,10 @@
 //! one request with `MSG_WAITALL`. Requests are queued and submitted together by
 //! the turn's one io_uring_enter(2), which also waits.
 //!
+//! A coroutine that wants only a little, because it will skip what follows, gets it
+//! by a receive for that; and what is skipped is dropped by the kernel, if no
+//! multishot receive has taken it before.
+//!
 //! A multishot request ends when the kernel is out of buffers or of room for
 //! completions, and before a stop when it is cancelled, so that what it has taken
 //! is known: it is made anew when the coroutine asks for more.
@@ -32,8 +36,8 @@ use rustix::net::{RecvFlags, SocketAddrAny, SocketFlags};
 
 use super::NetOptions;
 use super::buffer::{Body, Output, Pool};
-use super::driver::{Driver, Fill, Origin, Slot, resume_owners};
-use super::requests::{NONE, Receive, RequestId, Requests, Sending, Whose, Work};
+use super::driver::{Driver, Fill, Origin, SKIPPED_AT_ONCE, Slot, resume_owners};
+use super::requests::{Extent, NONE, Receive, RequestId, Requests, Sending, Whose, Work};
 use crate::buffer_ring::BufferRing;
 use crate::fileio::{FileIo, Sent, Times, Transfer};
 use crate::key::Key;
@@ -55,6 +59,8 @@ struct State {
     send: RequestId,
     /// Received bytes that no fill has reported yet.
     fresh: u32,
+    /// They were skipped, and lie nowhere.
+    skipped: bool,
     /// How the stream ended: 0 or −errno, after the bytes; [`GOES_ON`].
     end: i16,
     /// The result of the last such request that nobody has asked for yet, or [`NO_RESULT`].
@@ -67,8 +73,15 @@ const GOES_ON: i16 = i16::MIN;
 /// Nothing has ended.
 const NO_RESULT: i32 = i32::MIN;
 
-const IDLE: State =
-    State { armed: Armed::Nothing, serial: 0, send: NONE, fresh: 0, end: GOES_ON, sent: NO_RESULT };
+const IDLE: State = State {
+    armed: Armed::Nothing,
+    serial: 0,
+    send: NONE,
+    fresh: 0,
+    skipped: false,
+    end: GOES_ON,
+    sent: NO_RESULT,
+};
 
 impl State {
     /// How the stream ended, if it has.
@@ -94,7 +107,10 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Armed {
     Nothing,
+    /// A receive of whatever comes.
     Receive,
+    /// A receive that is over with what comes next.
+    ReceiveOnce,
     /// An accept: the listener's request.
     Accept,
     /// A receive that was cancelled, and has not ended yet.
@@ -103,11 +119,20 @@ enum Armed {
     HeldAccept,
 }
 
+impl Armed {
+    /// Whether it is a receive that was not cancelled.
+    fn receives(self) -> bool {
+        matches!(self, Armed::Receive | Armed::ReceiveOnce)
+    }
+}
+
 #[expect(clippy::vec_box, reason = "the kernel points into the boxes")]
 pub(crate) struct CompletionDriver {
     requests: Requests,
     /// Dropped by hand, when the kernel is done with them.
     buffers: ManuallyDrop<BufferRing>,
+    /// Where skipped bytes go from sockets that know no better; likewise, and empty until then.
+    skipped: ManuallyDrop<Vec<u8>>,
     /// What did not fit into the input buffers of connections whose receive was
     /// cancelled for it, by slot.
     overflow: HashMap<u32, Vec<u8>>,
@@ -164,6 +189,7 @@ impl CompletionDriver {
         let mut driver = CompletionDriver {
             requests: Requests::new(ring),
             buffers: ManuallyDrop::new(buffers),
+            skipped: ManuallyDrop::new(Vec::new()),
             overflow: HashMap::new(),
             spare: Vec::new(),
             states: Vec::new(),
@@ -190,7 +216,7 @@ impl CompletionDriver {
     fn hold(&mut self, slot: u32) {
         let state = &mut self.states[slot as usize];
         match state.armed {
-            Armed::Receive => {
+            Armed::Receive | Armed::ReceiveOnce => {
                 state.armed = Armed::HeldReceive;
                 self.requests.cancel_receive(Receive { slot, serial: state.serial });
             }
@@ -202,13 +228,32 @@ impl CompletionDriver {
         }
     }
 
-    fn arm_receive(&mut self, index: u32, slot: &Slot, once: bool) -> io::Result<()> {
+    fn arm_receive(&mut self, index: u32, slot: &Slot, extent: Extent) -> io::Result<()> {
         let fd = descriptor(slot)?;
         let state = &mut self.states[index as usize];
         let receive = Receive { slot: index, serial: state.serial }.next();
-        (state.serial, state.armed) = (receive.serial, Armed::Receive);
-        self.requests.receive(receive, fd, once);
+        let goes_on = matches!(extent, Extent::All);
+        state.armed = if goes_on { Armed::Receive } else { Armed::ReceiveOnce };
+        state.serial = receive.serial;
+        // SAFETY: what is skipped goes to `skipped`, which is freed with the buffers.
+        unsafe { self.requests.receive(receive, fd, extent) };
         Ok(())
+    }
+
+    /// Receives up to `most` bytes for nobody.
+    fn arm_skip(&mut self, index: u32, slot: &Slot, most: usize) -> io::Result<()> {
+        if self.skipped.is_empty() {
+            *self.skipped = vec![0; SKIPPED_AT_ONCE];
+        }
+        let into = self.skipped.as_mut_ptr();
+        self.arm_receive(index, slot, Extent::Skip { into, most: most.min(SKIPPED_AT_ONCE) as u32 })
+    }
+
+    /// Skipped bytes that were not reported.
+    fn take_skipped(&mut self, index: u32) -> Option<usize> {
+        let state = &mut self.states[index as usize];
+        let skipped = std::mem::take(&mut state.skipped);
+        skipped.then(|| std::mem::take(&mut state.fresh) as usize)
     }
 
     fn listening(&mut self, slot: u32) -> Option<&mut Listening> {
@@ -296,7 +341,7 @@ impl CompletionDriver {
         let index = receive.slot;
         let state = &mut self.states[index as usize];
         let ours = state.serial == receive.serial
-            && matches!(state.armed, Armed::Receive | Armed::HeldReceive);
+            && (state.armed.receives() || state.armed == Armed::HeldReceive);
         let slot = ours.then(|| &mut slots[index as usize]);
         if ours && last {
             state.armed = Armed::Nothing;
@@ -347,8 +392,13 @@ impl CompletionDriver {
     ) {
         let (result, id) = (completion.result(), cqueue::buffer_select(completion.flags()));
         if let Some(slot) = slot {
-            if let (Some(id), Ok(count)) = (id, usize::try_from(result)) {
-                self.keep(index, slot, pool, id, count);
+            match id {
+                Some(id) if result >= 0 => self.keep(index, slot, pool, id, result as usize),
+                None if result > 0 => {
+                    let state = &mut self.states[index as usize];
+                    (state.fresh, state.skipped) = (result as u32, true);
+                }
+                _ => {}
             }
             // Out of buffers and cancelled are no end of the stream: the receive is
             // armed again when the coroutine asks.
@@ -426,7 +476,10 @@ impl Drop for CompletionDriver {
         if self.requests.end_all() {
             // SAFETY: no request is left that could use a buffer, and nobody
             // else uses this value after its drop.
-            unsafe { ManuallyDrop::drop(&mut self.buffers) };
+            unsafe {
+                ManuallyDrop::drop(&mut self.buffers);
+                ManuallyDrop::drop(&mut self.skipped);
+            }
         }
     }
 }
@@ -439,7 +492,9 @@ impl Driver for CompletionDriver {
         }
         match origin {
             // A connection for one request then ends with nothing to cancel.
-            Origin::Accepted | Origin::AcceptedWithData => self.arm_receive(key.slot, slot, true),
+            Origin::Accepted | Origin::AcceptedWithData => {
+                self.arm_receive(key.slot, slot, Extent::Once { most: 0 })
+            }
             Origin::Connecting | Origin::Foreign => Ok(()),
             Origin::Listening | Origin::ListeningExclusive => {
                 let exclusive = origin == Origin::ListeningExclusive;
@@ -460,7 +515,7 @@ impl Driver for CompletionDriver {
         // The next owner's receives are told from this one's.
         let State { armed, serial, send, .. } =
             std::mem::replace(state, State { serial: state.serial, ..IDLE });
-        if armed == Armed::Receive {
+        if armed.receives() {
             self.requests.cancel_receive(Receive { slot: key.slot, serial });
         }
         self.requests.cancel(send);
@@ -528,6 +583,8 @@ impl Driver for CompletionDriver {
         pool: &mut Pool,
         fill: Fill,
     ) -> Poll<io::Result<usize>> {
+        // A skip that was given up has taken these.
+        self.take_skipped(key.slot);
         self.catch_up(key.slot, slot, pool);
         let fresh = std::mem::take(&mut self.states[key.slot as usize].fresh);
         if fresh > 0 {
@@ -540,11 +597,47 @@ impl Driver for CompletionDriver {
         if let Some(end) = state.end() {
             return Poll::Ready(end.map(|()| 0));
         }
-        match (state.armed == Armed::Nothing, fill.last) {
-            (false, true) => self.hold(key.slot),
-            (false, false) => {}
-            (true, false) => self.arm_receive(key.slot, slot, false)?,
-            (true, true) => return Poll::Ready(receive_now(slot, pool)),
+        let little = fill.most < BUFFER_SIZE;
+        match state.armed {
+            Armed::Nothing if fill.last => return Poll::Ready(receive_now(slot, pool)),
+            Armed::Nothing if little => {
+                self.arm_receive(key.slot, slot, Extent::Once { most: fill.most as u32 })?;
+            }
+            Armed::Nothing => self.arm_receive(key.slot, slot, Extent::All)?,
+            Armed::Receive if little || fill.last => self.hold(key.slot),
+            _ if fill.last => self.hold(key.slot),
+            _ => {}
+        }
+        Poll::Pending
+    }
+
+    /// What has not been received into buffers is dropped by the kernel. A long rest is worth the
+    /// end of a multishot receive.
+    fn poll_skip(
+        &mut self,
+        key: Key,
+        slot: &mut Slot,
+        pool: &mut Pool,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        if let Some(skipped) = self.take_skipped(key.slot) {
+            return Poll::Ready(Ok(skipped));
+        }
+        self.catch_up(key.slot, slot, pool);
+        let state = &mut self.states[key.slot as usize];
+        let fresh = std::mem::take(&mut state.fresh) as usize;
+        if fresh > 0 {
+            let skipped = fresh.min(most);
+            slot.consume(skipped, pool);
+            return Poll::Ready(Ok(skipped));
+        }
+        if let Some(end) = state.end() {
+            return Poll::Ready(end.map(|()| 0));
+        }
+        match state.armed {
+            Armed::Nothing => self.arm_skip(key.slot, slot, most)?,
+            Armed::Receive if most > BUFFER_SIZE => self.hold(key.slot),
+            _ => {}
         }
         Poll::Pending
     }

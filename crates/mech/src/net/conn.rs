@@ -79,22 +79,29 @@ impl<'n> Conn<'n> {
     }
 
     /// [`Conn::fill`] with up to `most` bytes, at least 1; over a completion
-    /// mechanism, with what has arrived.
+    /// mechanism also with what it has received before it was told so.
     ///
     /// # Errors
     /// As [`Conn::fill`].
     pub async fn fill_some(&self, most: usize) -> io::Result<usize> {
-        poll_fn(|_| self.poll_fill_so(Fill { most, ..Fill::ANY })).await
+        poll_fn(|_| self.poll_fill_some(most)).await
+    }
+
+    /// See [`Conn::fill_some`].
+    pub fn poll_fill_some(&self, most: usize) -> Poll<io::Result<usize>> {
+        self.poll_fill_so(Fill { most, ..Fill::ANY })
     }
 
     fn poll_fill_so(&self, fill: Fill) -> Poll<io::Result<usize>> {
         self.poll_receive(|driver, key, slot, pool| driver.poll_fill(key, slot, pool, fill))
     }
 
-    /// Receives up to `most` bytes that nobody wants to see, and says how many;
-    /// 0 is the end of the stream. Over a readiness mechanism a TCP socket copies
-    /// none of them. To be called with an empty input buffer; over a completion
-    /// mechanism, bytes beyond `most` may lie there afterwards.
+    /// Receives up to `most` bytes, at least 1, that nobody wants to see, and says
+    /// how many; 0 is the end of the stream. A TCP socket copies none of them, but
+    /// for those that a completion mechanism has received before. To be called with
+    /// an empty input buffer; over a completion mechanism, bytes beyond `most` may
+    /// lie there afterwards. Once begun it is to be asked until it is done: what one
+    /// that was given up has taken is gone.
     ///
     /// # Errors
     /// As [`Conn::fill`].

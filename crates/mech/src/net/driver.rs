@@ -98,11 +98,15 @@ impl Slot {
     }
 }
 
+/// Bytes that one receive skips at most: as much as a socket's queue usually holds. It is zeroed
+/// memory that a TCP socket never touches, so that it takes up none.
+pub(crate) const SKIPPED_AT_ONCE: usize = 1 << 20;
+
 /// What is asked for with a receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fill {
     /// How many bytes are wanted at once; a mechanism that receives by itself
-    /// does not ask.
+    /// may have taken more when it is asked.
     pub(crate) most: usize,
     /// It is the last one before a stop.
     pub(crate) last: bool,
@@ -179,22 +183,16 @@ pub(crate) trait Driver {
         fill: Fill,
     ) -> Poll<io::Result<usize>>;
 
-    /// Receives up to `most` bytes and drops them; 0 is the end of the stream.
-    /// The slot's input is empty; a mechanism that receives into it by itself
-    /// leaves there what came beyond `most`.
+    /// Receives up to `most` bytes, at least 1, and drops them; 0 is the end of
+    /// the stream. The slot's input is empty; a mechanism that receives into it by
+    /// itself leaves there what came beyond `most`.
     fn poll_skip(
         &mut self,
         key: Key,
         slot: &mut Slot,
         pool: &mut Pool,
         most: usize,
-    ) -> Poll<io::Result<usize>> {
-        self.poll_fill(key, slot, pool, Fill::ANY).map_ok(|count| {
-            let skipped = count.min(most);
-            slot.consume(skipped, pool);
-            skipped
-        })
-    }
+    ) -> Poll<io::Result<usize>>;
 
     /// Sends as much of `output` as can be sent now, and reports how many bytes
     /// that was; 0 only if `output` was empty.

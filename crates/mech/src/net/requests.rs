@@ -100,6 +100,18 @@ impl Receive {
     }
 }
 
+/// What a receive takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Extent {
+    /// All that comes, into provided buffers, until it is cancelled (multishot).
+    All,
+    /// What there is, up to so many bytes, into one provided buffer; 0: as much as that holds.
+    Once { most: u32 },
+    /// What there is, up to so many bytes that nobody looks at. With `MSG_TRUNC` a TCP socket drops
+    /// them (tcp(7)); others copy them to that memory.
+    Skip { into: *mut u8, most: u32 },
+}
+
 /// All requests of one ring.
 pub(super) struct Requests {
     ring: Ring,
@@ -191,18 +203,26 @@ impl Requests {
         }
     }
 
-    /// Queues a receive into provided buffers: `once`, as much as one holds, or
-    /// until it is cancelled (multishot).
-    pub(super) fn receive(&mut self, receive: Receive, fd: RawFd, once: bool) {
+    /// Queues a receive of what `extent` says.
+    ///
+    /// # Safety
+    /// The memory of an [`Extent::Skip`] lives until [`Requests::end_all`] has said that all have
+    /// ended, and nobody else uses it.
+    pub(super) unsafe fn receive(&mut self, receive: Receive, fd: RawFd, extent: Extent) {
         let fd = types::Fd(fd);
-        let entry = if once {
-            let entry = opcode::Recv::new(fd, std::ptr::null_mut(), 0).buf_group(GROUP);
-            entry.build().flags(squeue::Flags::BUFFER_SELECT)
-        } else {
-            opcode::RecvMulti::new(fd, GROUP).build()
+        let entry = match extent {
+            Extent::All => opcode::RecvMulti::new(fd, GROUP).build(),
+            Extent::Once { most } => {
+                let entry = opcode::Recv::new(fd, std::ptr::null_mut(), most).buf_group(GROUP);
+                entry.build().flags(squeue::Flags::BUFFER_SELECT)
+            }
+            Extent::Skip { into, most } => {
+                opcode::Recv::new(fd, into, most).flags(libc::MSG_TRUNC).build()
+            }
         };
         self.receives += 1;
-        // SAFETY: the provided buffers outlive the ring's requests (`end_all`).
+        // SAFETY: the provided buffers outlive the ring's requests (`end_all`), and so does the
+        // caller's memory.
         unsafe { self.ring.push(&entry.user_data(receive.user_data())) };
     }
 
