@@ -170,6 +170,13 @@ impl Ring {
         unsafe { self.ring.submitter().register_buf_ring_with_flags(address, entries, group, 0) }
     }
 
+    /// Whether the kernel has been given all requests, and has reported what it has to: a request
+    /// that ends while it is submitted has, after this, either shown its completion or has none.
+    pub(crate) fn is_settled(&mut self) -> bool {
+        let queue = self.ring.submission();
+        self.waiting.is_empty() && queue.is_empty() && !queue.cq_overflow()
+    }
+
     /// Takes the next completion that the kernel has posted.
     pub(crate) fn completion(&mut self) -> Option<cqueue::Entry> {
         self.ring.completion().next()

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use http1::{Refusal, Status};
-use mech::net::{Body, Conn, Progress};
+use mech::net::{Answer, Body, Conn, Progress};
 use mech::opening::Opening;
 use tracing::warn;
 
@@ -166,7 +166,7 @@ fn tell_late(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Resul
         let ((), progress) = conn.respond(|io| {
             let refusal = Refusal { status: Status::RequestTimeout, reason: "" };
             site.refuse(conn.key(), refusal, io.output, conn.net());
-            (io.input.len(), Body::None, ())
+            (Answer { consumed: io.input.len(), body: Body::None, goes_on: false }, ())
         });
         if over(conn, site, progress)?.is_none() {
             let sent = conn.flush(site.time_outs.idle).await;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use http1::response::{Common, Connection};
 use http1::{Framing, Limits, Method, Refusal, Request, Status, request};
 use mech::Key;
-use mech::net::{Body, Io, Net};
+use mech::net::{Answer, Body, Io, Net};
 use mech::opening::Opening;
 use tracing::warn;
 
@@ -124,7 +124,7 @@ impl<'w> Site<'w> {
         io: Io<'_>,
         net: &Net,
         opening: &mut Option<Opening>,
-    ) -> (usize, Body, Step) {
+    ) -> (Answer, Step) {
         let Io { input, output } = io;
         let state = &mut *self.state.borrow_mut();
         if state.clock.tick(net.now()) {
@@ -164,7 +164,9 @@ impl<'w> Site<'w> {
                 tracer.opening(key, net.now());
             }
         }
-        (consumed, body, step)
+        // A tracer is told when a reply has been sent.
+        let goes_on = self.tracer.is_none() && matches!(step.next, Next::Receive | Next::Skip(_));
+        (Answer { consumed, body, goes_on }, step)
     }
 
     /// Answers the first request in the input; `None`: it holds no complete request, or its file has to

@@ -105,7 +105,11 @@ impl Output {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.head_left().is_empty() && self.body_left() == 0
+        self.left() == 0
+    }
+
+    pub(crate) fn left(&self) -> u64 {
+        self.head_left().len() as u64 + self.body_left()
     }
 
     /// Accounts for `count` bytes that the kernel took.

@@ -5,7 +5,7 @@
 //! buffer to the connection's own as soon as it is reported, so that no
 //! connection can keep the buffers that all share; one that sends faster than
 //! its coroutine asks is not received from until that has caught up. A send is
-//! one request with `MSG_WAITALL`. Requests are queued and submitted together by
+//! one request with `MSG_WAITALL`, or a post. Requests are queued and submitted together by
 //! the turn's one io_uring_enter(2), which also waits.
 //!
 //! A coroutine that wants only a little, because it will skip what follows, gets it
@@ -25,23 +25,30 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use io_uring::cqueue;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SocketAddrAny, SocketFlags};
+use rustix::net::{RecvFlags, SocketAddrAny};
+
+use listening::{Listening, take_connection};
+use posting::Post;
 
 use super::NetOptions;
 use super::buffer::{Body, Output, Pool};
-use super::driver::{Driver, Fill, Origin, SKIPPED_AT_ONCE, Slot, resume_owners};
+use super::driver::{Driver, Fill, Origin, Slot, resume_owners};
 use super::requests::{Extent, NONE, Receive, RequestId, Requests, Sending, Whose, Work};
 use crate::buffer_ring::BufferRing;
 use crate::fileio::{FileIo, Sent, Times, Transfer};
 use crate::key::Key;
 use crate::waker::Waker;
+
+mod listening;
+mod posting;
+mod skipping;
 
 /// Requests that one system call submits.
 const SUBMISSIONS: u32 = 1024;
@@ -57,6 +64,7 @@ struct State {
     serial: u32,
     /// The send, connect, accept or wait for readiness under way.
     send: RequestId,
+    post: Post,
     /// Received bytes that no fill has reported yet.
     fresh: u32,
     /// They were skipped, and lie nowhere.
@@ -77,6 +85,7 @@ const IDLE: State = State {
     armed: Armed::Nothing,
     serial: 0,
     send: NONE,
+    post: Post::Over,
     fresh: 0,
     skipped: false,
     end: GOES_ON,
@@ -138,6 +147,8 @@ pub(crate) struct CompletionDriver {
     overflow: HashMap<u32, Vec<u8>>,
     /// Kept for reuse.
     spare: Vec<Box<Sending>>,
+    /// Whether a coroutine waits for a post that the next turn submits.
+    awaited: bool,
     states: Vec<State>,
     listeners: Vec<Listening>,
     files: Box<dyn FileIo>,
@@ -146,25 +157,9 @@ pub(crate) struct CompletionDriver {
     waker: Arc<Waker>,
 }
 
-/// What is kept of a listener.
-struct Listening {
-    slot: u32,
-    /// Other rings accept from the same socket: one connection per request, after which this ring
-    /// waits behind them. A multishot accept would stay first, and be given every connection.
-    exclusive: bool,
-    /// Connections taken from its backlog and not asked for yet.
-    accepted: VecDeque<OwnedFd>,
-}
-
 /// The number of the slot's socket.
 fn descriptor(slot: &Slot) -> io::Result<RawFd> {
     slot.fd.as_ref().map(AsRawFd::as_raw_fd).ok_or_else(|| Errno::BADF.into())
-}
-
-/// Takes a connection from the backlog, without the ring.
-fn take_connection(slot: &Slot) -> io::Result<OwnedFd> {
-    let fd = slot.fd.as_ref().ok_or(Errno::BADF)?;
-    Ok(rustix::net::accept_with(fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?)
 }
 
 /// Receives what there is, without the ring.
@@ -192,6 +187,7 @@ impl CompletionDriver {
             skipped: ManuallyDrop::new(Vec::new()),
             overflow: HashMap::new(),
             spare: Vec::new(),
+            awaited: false,
             states: Vec::new(),
             listeners: Vec::new(),
             files,
@@ -237,35 +233,6 @@ impl CompletionDriver {
         state.serial = receive.serial;
         // SAFETY: what is skipped goes to `skipped`, which is freed with the buffers.
         unsafe { self.requests.receive(receive, fd, extent) };
-        Ok(())
-    }
-
-    /// Receives up to `most` bytes for nobody.
-    fn arm_skip(&mut self, index: u32, slot: &Slot, most: usize) -> io::Result<()> {
-        if self.skipped.is_empty() {
-            *self.skipped = vec![0; SKIPPED_AT_ONCE];
-        }
-        let into = self.skipped.as_mut_ptr();
-        self.arm_receive(index, slot, Extent::Skip { into, most: most.min(SKIPPED_AT_ONCE) as u32 })
-    }
-
-    /// Skipped bytes that were not reported.
-    fn take_skipped(&mut self, index: u32) -> Option<usize> {
-        let state = &mut self.states[index as usize];
-        let skipped = std::mem::take(&mut state.skipped);
-        skipped.then(|| std::mem::take(&mut state.fresh) as usize)
-    }
-
-    fn listening(&mut self, slot: u32) -> Option<&mut Listening> {
-        self.listeners.iter_mut().find(|listener| listener.slot == slot)
-    }
-
-    fn arm_accept(&mut self, key: Key, slot: &Slot) -> io::Result<()> {
-        let exclusive = self.listening(key.slot).is_some_and(|listener| listener.exclusive);
-        let work = if exclusive { Work::AcceptOnce } else { Work::Accept };
-        let accept = self.requests.submit(key, descriptor(slot)?, work);
-        let state = &mut self.states[key.slot as usize];
-        (state.armed, state.send) = (Armed::Accept, accept);
         Ok(())
     }
 
@@ -371,12 +338,12 @@ impl CompletionDriver {
             _ => {}
         }
         if !cqueue::more(flags) {
-            let work = self.requests.retire(id);
+            let work = self.requests.ended(id);
             if matches!(work, Work::Wake) {
                 self.watch_waker();
             }
             if ours {
-                self.request_ended(key.slot, work, result, &mut slots[key.slot as usize]);
+                self.request_ended(key, work, result, &mut slots[key.slot as usize]);
             }
         }
         Ok(ours.then_some(key.slot))
@@ -429,26 +396,14 @@ impl CompletionDriver {
         }
     }
 
-    fn accept_completed(&mut self, slot: u32, ours: bool, result: i32) {
-        if result >= 0 {
-            // SAFETY: a descriptor that the kernel has just made for this
-            // completion, and that nobody else knows of.
-            let socket = unsafe { OwnedFd::from_raw_fd(result) };
-            if let Some(listener) = self.listening(slot)
-                && ours
-            {
-                listener.accepted.push_back(socket);
-            }
-        } else if ours && result != -libc::ECANCELED {
-            self.states[slot as usize].end = result as i16;
-        }
-    }
-
     /// The last completion of a live connection's request.
-    fn request_ended(&mut self, index: u32, work: Work, result: i32, slot: &mut Slot) {
-        let state = &mut self.states[index as usize];
+    fn request_ended(&mut self, key: Key, work: Work, result: i32, slot: &mut Slot) {
+        let state = &mut self.states[key.slot as usize];
         state.send = NONE;
         match work {
+            Work::Post(sending) | Work::Send(sending) if state.post != Post::Over => {
+                self.post_ended(key, slot, sending, result);
+            }
             Work::Accept | Work::AcceptOnce => state.armed = Armed::Nothing,
             Work::Send(mut sending) => {
                 state.sent = result;
@@ -462,12 +417,16 @@ impl CompletionDriver {
                         std::mem::swap(&mut **place, &mut sending.output);
                     }
                 }
-                sending.output.reset();
-                self.spare.push(sending);
+                self.recycle(sending);
             }
             Work::Connect(_) | Work::Readable => state.sent = result,
             _ => {}
         }
+    }
+
+    fn recycle(&mut self, mut sending: Box<Sending>) {
+        sending.output.reset();
+        self.spare.push(sending);
     }
 }
 
@@ -583,6 +542,10 @@ impl Driver for CompletionDriver {
         pool: &mut Pool,
         fill: Fill,
     ) -> Poll<io::Result<usize>> {
+        if self.states[key.slot as usize].post != Post::Over {
+            self.receive_behind_post(key.slot, slot, fill.last)?;
+            return Poll::Pending;
+        }
         // A skip that was given up has taken these.
         self.take_skipped(key.slot);
         self.catch_up(key.slot, slot, pool);
@@ -611,8 +574,6 @@ impl Driver for CompletionDriver {
         Poll::Pending
     }
 
-    /// What has not been received into buffers is dropped by the kernel. A long rest is worth the
-    /// end of a multishot receive.
     fn poll_skip(
         &mut self,
         key: Key,
@@ -620,26 +581,7 @@ impl Driver for CompletionDriver {
         pool: &mut Pool,
         most: usize,
     ) -> Poll<io::Result<usize>> {
-        if let Some(skipped) = self.take_skipped(key.slot) {
-            return Poll::Ready(Ok(skipped));
-        }
-        self.catch_up(key.slot, slot, pool);
-        let state = &mut self.states[key.slot as usize];
-        let fresh = std::mem::take(&mut state.fresh) as usize;
-        if fresh > 0 {
-            let skipped = fresh.min(most);
-            slot.consume(skipped, pool);
-            return Poll::Ready(Ok(skipped));
-        }
-        if let Some(end) = state.end() {
-            return Poll::Ready(end.map(|()| 0));
-        }
-        match state.armed {
-            Armed::Nothing => self.arm_skip(key.slot, slot, most)?,
-            Armed::Receive if most > BUFFER_SIZE => self.hold(key.slot),
-            _ => {}
-        }
-        Poll::Pending
+        self.skip(key.slot, slot, pool, most)
     }
 
     fn poll_flush(
@@ -649,6 +591,10 @@ impl Driver for CompletionDriver {
         output: &mut Output,
     ) -> Poll<io::Result<u64>> {
         let state = &mut self.states[key.slot as usize];
+        if state.post != Post::Over {
+            self.await_post(key.slot);
+            return Poll::Pending;
+        }
         if let Some(sent) = state.take_sent() {
             return Poll::Ready(sent.map(u64::from));
         }
@@ -665,6 +611,10 @@ impl Driver for CompletionDriver {
         Poll::Pending
     }
 
+    fn post(&mut self, key: Key, slot: &mut Slot, output: &mut Output) -> u64 {
+        self.try_post(key, slot, output)
+    }
+
     fn take_file_times(&mut self, key: Key) -> Times {
         self.files.take_times(key)
     }
@@ -676,6 +626,7 @@ impl Driver for CompletionDriver {
         timeout: Option<Duration>,
         resume: &mut Vec<u32>,
     ) -> io::Result<()> {
+        let timeout = if self.awaited { Some(Duration::ZERO) } else { timeout };
         self.requests.wait(timeout)?;
         while let Some((whose, completion)) = self.requests.completion() {
             resume.extend(match whose {
@@ -685,6 +636,7 @@ impl Driver for CompletionDriver {
                 Whose::Request(id) => self.request_completed(slots, id, &completion)?,
             });
         }
+        self.settle_posts(slots, resume);
         self.files.reap(&mut self.read)?;
         resume_owners(slots, &mut self.read, resume);
         Ok(())

@@ -35,10 +35,22 @@ pub struct Io<'b> {
     pub output: &'b mut Vec<u8>,
 }
 
+/// What a coroutine answers with: see [`Conn::respond`].
+#[derive(Debug)]
+pub struct Answer {
+    /// How many bytes of the input are done with.
+    pub consumed: usize,
+    /// What is sent behind the output.
+    pub body: Body,
+    /// Whether the next thing that the coroutine wants is to receive. Then sending may be left to the
+    /// worker.
+    pub goes_on: bool,
+}
+
 /// How far [`Conn::respond`] came.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Bytes that were sent.
+    /// Bytes that were sent, or that the worker sends before it reports what was received.
     pub sent: u64,
     /// Whether nothing is left to send.
     pub done: bool,
@@ -169,23 +181,23 @@ impl<'n> Conn<'n> {
 
     /// [`Conn::io`], [`Conn::queue`] and the beginning of [`Conn::flush`] in one look at the slot:
     /// `work` returns a body to send behind the output too, and as much of both is sent as the
-    /// socket takes now. The second value says how far that went; when something is left, or over a
-    /// completion mechanism, [`Conn::flush`] sends the rest.
+    /// socket takes now. The second value says how far that went; when it is not done,
+    /// [`Conn::flush`] sends the rest.
     pub fn respond<R>(
         &self,
-        work: impl FnOnce(Io<'_>) -> (usize, Body, R),
+        work: impl FnOnce(Io<'_>) -> (Answer, R),
     ) -> (R, io::Result<Progress>) {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
             let mut output = slot.output.take().unwrap_or_else(|| inner.pool.take_output());
             let io = Io { input: slot.received(), output: &mut output.head };
-            let (consumed, body, result) = work(io);
+            let (Answer { consumed, body, goes_on }, result) = work(io);
             if body.len() > 0 {
                 (output.body, output.body_sent) = (body, 0);
             }
             slot.consume(consumed, &mut inner.pool);
             let input = slot.received().len();
-            let progress = inner.begin_sending(self.key, output);
+            let progress = inner.begin_sending(self.key, output, goes_on);
             (result, progress.map(|(sent, done)| Progress { sent, done, input }))
         })
     }

@@ -203,6 +203,13 @@ pub(crate) trait Driver {
         output: &mut Output,
     ) -> Poll<io::Result<u64>>;
 
+    /// Takes all of `output` or nothing, and says how many bytes that was. What it has taken it sends
+    /// by itself, before it reports anything that was received. A mechanism whose sends are over when
+    /// they return needs no such thing.
+    fn post(&mut self, _key: Key, _slot: &mut Slot, _output: &mut Output) -> u64 {
+        0
+    }
+
     /// What reading files for the connection took since the last call; see [`FileIo::take_times`].
     fn take_file_times(&mut self, key: Key) -> Times;
 

@@ -32,7 +32,7 @@ mod source;
 mod timers;
 
 pub use buffer::Body;
-pub use conn::{Conn, Io, Progress};
+pub use conn::{Answer, Conn, Io, Progress};
 pub use executor::Executor;
 pub use listener::{AcceptBatch, Listener};
 pub use readable::Readable;
@@ -359,9 +359,15 @@ impl Inner {
 
     /// Sends what the slot's socket takes of `output`, and says how much that was and whether it
     /// was all; what is left lies in the slot.
-    fn begin_sending(&mut self, key: Key, mut output: Box<Output>) -> io::Result<(u64, bool)> {
-        conn::check_deadline(&mut self.slots[key.slot as usize])?;
-        let mut sent = 0;
+    fn begin_sending(
+        &mut self,
+        key: Key,
+        mut output: Box<Output>,
+        goes_on: bool,
+    ) -> io::Result<(u64, bool)> {
+        let slot = &mut self.slots[key.slot as usize];
+        conn::check_deadline(slot)?;
+        let mut sent = if goes_on { self.driver.post(key, slot, &mut output) } else { 0 };
         while !output.is_empty() {
             let polled = if self.charge(key.slot) {
                 let slot = &mut self.slots[key.slot as usize];

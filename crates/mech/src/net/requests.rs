@@ -59,6 +59,9 @@ pub(super) enum Work {
     /// Boxed because few connections are sending at a time, and because the
     /// kernel reads the header and the parts where they are.
     Send(Box<Sending>),
+    /// A send that is over when it has been submitted, and has a completion only if something is
+    /// left of it.
+    Post(Box<Sending>),
 }
 
 /// An output that the kernel is sending, with room for a sendmsg(2) header.
@@ -121,6 +124,8 @@ pub(super) struct Requests {
     receives: usize,
     /// Those of them that were cancelled.
     cancelled: HashSet<Receive>,
+    /// Posts that have not failed and may not have been submitted.
+    posts: Vec<RequestId>,
 }
 
 struct Request {
@@ -153,7 +158,12 @@ impl Work {
             Work::Connect(address) => {
                 opcode::Connect::new(fd, address.as_ptr().cast(), address.addr_len()).build()
             }
-            Work::Send(sending) => sending.entry(fd),
+            Work::Send(sending) => sending.entry(fd, libc::MSG_WAITALL),
+            // It fails unless it sends all, and what has failed is not silent
+            // (io_uring_enter(2), IOSQE_CQE_SKIP_SUCCESS).
+            Work::Post(sending) => sending
+                .entry(fd, libc::MSG_WAITALL | libc::MSG_DONTWAIT)
+                .flags(squeue::Flags::SKIP_SUCCESS),
         }
     }
 }
@@ -168,8 +178,8 @@ impl Sending {
 
     /// The request that sends what is left of the output. It points into this
     /// box, and into heap memory that the output owns or shares.
-    fn entry(&mut self, fd: types::Fd) -> squeue::Entry {
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+    fn entry(&mut self, fd: types::Fd, flags: i32) -> squeue::Entry {
+        let flags = flags | libc::MSG_NOSIGNAL;
         let head = self.output.head_left();
         let body = match &self.output.body {
             Body::Shared(body) => &body[self.output.body_sent as usize..],
@@ -200,6 +210,7 @@ impl Requests {
             free: Vec::new(),
             receives: 0,
             cancelled: HashSet::new(),
+            posts: Vec::new(),
         }
     }
 
@@ -256,6 +267,23 @@ impl Requests {
         id
     }
 
+    /// Queues a post.
+    pub(super) fn post(&mut self, key: Key, fd: RawFd, sending: Box<Sending>) -> RequestId {
+        let id = self.submit(key, fd, Work::Post(sending));
+        self.posts.push(id);
+        id
+    }
+
+    /// Whether the posts that are left are over; to be asked when all completions have been taken.
+    pub(super) fn posts_are_over(&mut self) -> bool {
+        self.posts.is_empty() || self.ring.is_settled()
+    }
+
+    /// One of the posts that are over, to be retired.
+    pub(super) fn take_post(&mut self) -> Option<RequestId> {
+        self.posts.pop()
+    }
+
     /// Whose request it is, and what it does.
     pub(super) fn get(&self, id: RequestId) -> (Key, &Work) {
         let request = &self.entries[id as usize];
@@ -270,10 +298,19 @@ impl Requests {
         std::mem::replace(&mut request.work, Work::Free)
     }
 
+    /// As [`Requests::retire`], for a request that has had its last completion.
+    pub(super) fn ended(&mut self, id: RequestId) -> Work {
+        let work = self.retire(id);
+        if matches!(work, Work::Post(_)) {
+            self.posts.retain(|&post| post != id);
+        }
+        work
+    }
+
     /// Ends a request before its time, unless `id` is [`NONE`]; its last completion
-    /// comes all the same.
+    /// comes all the same. A post ends by itself.
     pub(super) fn cancel(&mut self, id: RequestId) {
-        if id != NONE {
+        if id != NONE && !matches!(self.entries[id as usize].work, Work::Post(_)) {
             self.push_cancellation(self.entries[id as usize].user_data(id));
         }
     }
@@ -348,8 +385,13 @@ impl Requests {
                 match whose {
                     _ if cqueue::more(completion.flags()) => {}
                     Whose::Receive(receive) => self.receive_ended(receive),
-                    Whose::Request(id) => drop(self.retire(id)),
+                    Whose::Request(id) => drop(self.ended(id)),
                 }
+            }
+            while self.posts_are_over()
+                && let Some(id) = self.take_post()
+            {
+                drop(self.retire(id));
             }
         }
         std::mem::forget(std::mem::take(&mut self.entries));

@@ -6,6 +6,7 @@
 mod deadlines;
 mod files;
 mod readable;
+mod replies;
 mod transfers;
 mod unix;
 mod workers;

@@ -1,0 +1,59 @@
+//! The backlog of a listener, taken by the ring.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use super::{Armed, CompletionDriver, descriptor};
+use crate::key::Key;
+use crate::net::driver::Slot;
+use crate::net::requests::Work;
+
+/// What is kept of a listener.
+pub(super) struct Listening {
+    pub(super) slot: u32,
+    /// Other rings accept from the same socket: one connection per request, after which this ring
+    /// waits behind them. A multishot accept would stay first, and be given every connection.
+    pub(super) exclusive: bool,
+    /// Connections taken from its backlog and not asked for yet.
+    pub(super) accepted: VecDeque<OwnedFd>,
+}
+
+/// Takes a connection from the backlog, without the ring.
+pub(super) fn take_connection(slot: &Slot) -> io::Result<OwnedFd> {
+    let fd = slot.fd.as_ref().ok_or(Errno::BADF)?;
+    Ok(rustix::net::accept_with(fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?)
+}
+
+impl CompletionDriver {
+    pub(super) fn listening(&mut self, slot: u32) -> Option<&mut Listening> {
+        self.listeners.iter_mut().find(|listener| listener.slot == slot)
+    }
+
+    pub(super) fn arm_accept(&mut self, key: Key, slot: &Slot) -> io::Result<()> {
+        let exclusive = self.listening(key.slot).is_some_and(|listener| listener.exclusive);
+        let work = if exclusive { Work::AcceptOnce } else { Work::Accept };
+        let accept = self.requests.submit(key, descriptor(slot)?, work);
+        let state = &mut self.states[key.slot as usize];
+        (state.armed, state.send) = (Armed::Accept, accept);
+        Ok(())
+    }
+
+    pub(super) fn accept_completed(&mut self, slot: u32, ours: bool, result: i32) {
+        if result >= 0 {
+            // SAFETY: a descriptor that the kernel has just made for this
+            // completion, and that nobody else knows of.
+            let socket = unsafe { OwnedFd::from_raw_fd(result) };
+            if let Some(listener) = self.listening(slot)
+                && ours
+            {
+                listener.accepted.push_back(socket);
+            }
+        } else if ours && result != -libc::ECANCELED {
+            self.states[slot as usize].end = result as i16;
+        }
+    }
+}
