@@ -110,6 +110,7 @@ impl Args {
             expect_body: None,
             read_rate: None,
             pin: false,
+            spin: Duration::ZERO,
             threads: 1,
             processes: 1,
             process: None,

@@ -115,6 +115,11 @@ pub(super) struct Args {
     #[arg(long)]
     pin: bool,
 
+    /// Stay awake for so long before each scheduled start: it is on time then also where an idle
+    /// processor wakes late, as in many virtual machines, and takes up to a processor per thread
+    #[arg(long, value_name = "T", value_parser = duration::parse, default_value = "0s")]
+    spin: Duration,
+
     /// Processes that do so, each with its --threads and its share of the connections: for more
     /// connections than one process may have descriptors
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -264,6 +269,7 @@ impl Args {
             expect_body: self.verify.flatten().map(|file| read_body(&file)).transpose()?,
             read_rate: self.read_rate,
             pin: self.pin,
+            spin: self.spin,
             threads: self.threads,
             processes: self.processes,
             process: self.process,

@@ -126,7 +126,8 @@ pub(super) struct Run {
     pub(super) window: Duration,
     /// CPU time of all workers within it.
     pub(super) cpu: Duration,
-    /// The largest share of its window that a worker's thread was on a processor, or waited for one.
+    /// The largest share of its window that a worker's thread had work for: was on a processor for
+    /// more than to stay awake, or waited for one.
     pub(super) busiest: f64,
     /// How long all of them waited for one.
     pub(super) delay: Duration,
@@ -192,9 +193,10 @@ fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome], watched: Watched) -> 
     let mut busiest = 0.0f64;
     for outcome in outcomes {
         account.merge(&outcome.account);
-        let Window { cpu, delay, wall, .. } = outcome.window;
+        let Window { cpu, delay, spun, wall, .. } = outcome.window;
         if !wall.is_zero() {
-            busiest = busiest.max((cpu + delay).as_secs_f64() / wall.as_secs_f64());
+            let at_work = (cpu + delay).saturating_sub(spun);
+            busiest = busiest.max(at_work.as_secs_f64() / wall.as_secs_f64());
         }
     }
     Run {

@@ -308,6 +308,7 @@ mod tests {
             expect_body: None,
             read_rate: None,
             pin: false,
+            spin: Duration::ZERO,
             threads: 1,
             processes: if process.is_some() { 4 } else { 1 },
             process,

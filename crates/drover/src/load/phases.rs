@@ -32,6 +32,8 @@ pub(super) struct Window {
     /// is known), and how long it lasted.
     pub(super) cpu: Duration,
     pub(super) delay: Duration,
+    /// For how long of it the thread only stayed awake (`--spin`).
+    pub(super) spun: Duration,
     pub(super) wall: Duration,
     /// It ended because nobody was left.
     pub(super) deserted: bool,
@@ -68,6 +70,7 @@ pub(super) fn run(plan: &Plan, share: Share, desk: &Desk<'_>) -> io::Result<Outc
         input_capacity: plan.read_at_once().unwrap_or(INPUT).min(INPUT),
         timer_resolution: (plan.timeout / 50)
             .clamp(Duration::from_millis(1), Duration::from_millis(100)),
+        spin: plan.spin,
         ..NetOptions::new(plan.mechanism)
     };
     let net = Net::open(&options);
@@ -98,12 +101,14 @@ async fn control(conn: Conn<'_>, worker: &Worker<'_>, desk: &Desk<'_>, window: &
     if let Some(start) = phases.started().await {
         let cpu = process::thread_cpu_time();
         let delay = process::thread_run_delay().unwrap_or_default();
+        let spun = worker.net.spun();
         worker.begin(start);
         phases.keep_schedule().await;
         let end = worker.finish();
         window.set(Window {
             cpu: process::thread_cpu_time() - cpu,
             delay: process::thread_run_delay().unwrap_or_default().saturating_sub(delay),
+            spun: worker.net.spun().saturating_sub(spun),
             wall: end.saturating_duration_since(start),
             deserted: worker.is_deserted(),
         });

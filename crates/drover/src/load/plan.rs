@@ -62,6 +62,8 @@ pub struct Options {
     pub threads: u32,
     /// Whether each thread stays on a processor of its own.
     pub pin: bool,
+    /// How long before each moment of the schedule the threads stay awake.
+    pub spin: Duration,
     /// How many processes do that, each with its share of the connections.
     pub processes: u32,
     /// Which of them this is, from 0; `None`: the one that starts them, or the only one.

@@ -469,7 +469,7 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
         account.late_starts * 1000 > account.scheduled,
         format!(
             "{} requests started more than 1 ms late by the generator's own fault: it needs more \
-             of the processor, or more --threads",
+             of the processor, more --threads, or --spin 3ms if nothing else runs here",
             account.late_starts
         ),
     );

@@ -469,6 +469,7 @@ mod tests {
             expect_body: None,
             read_rate: None,
             pin: false,
+            spin: Duration::ZERO,
             threads: 1,
             processes: 1,
             process: None,

@@ -95,6 +95,19 @@ fn a_generator_that_ran_all_the_time_was_not_paused() {
     assert!(ran_all_the_time);
 }
 
+/// To stay awake takes the processor, but is no work: unless the machine has other work to do.
+#[test]
+fn a_generator_that_only_stays_awake_is_no_bottleneck() {
+    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let awake_and_free = (0..4).any(|_| {
+        let run = Running::start(&[&server.url(), "--rate", "50", "-n", "25", "--spin", "1s"]);
+        let run = run.finish();
+        check_sums(&run.json);
+        run.float("/client/cpu_s") > 0.2 && run.json["client"]["saturated"] == false
+    });
+    assert!(awake_and_free);
+}
+
 #[test]
 fn what_the_connections_cannot_carry_is_a_shortfall_that_is_counted() {
     let late = Action::ReplyLate(Duration::from_millis(20), reply("200 OK", 1));

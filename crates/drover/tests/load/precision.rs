@@ -85,16 +85,18 @@ fn is_on_time(arguments: &[&str], of: impl Fn(Vec<Request>) -> Lateness) {
 
 #[test]
 fn requests_start_on_time() {
-    is_on_time(&["--rate", "800", "-c", "100", "-n", "1600"], |log| {
-        let reached = log.iter().map(|request| request.reached).collect();
-        of_a_schedule(reached, 800)
-    });
+    for spin in ["0s", "3ms"] {
+        is_on_time(&["--rate", "800", "-c", "100", "-n", "1600", "--spin", spin], |log| {
+            let reached = log.iter().map(|request| request.reached).collect();
+            of_a_schedule(reached, 800)
+        });
+    }
 }
 
 #[test]
 fn sessions_and_bursts_start_on_time() {
-    let arguments =
-        "--connection-rate 250 --calls-per-connection 6 --burst 3 --think-time 25ms -n 3000";
+    let arguments = "--connection-rate 250 --calls-per-connection 6 --burst 3 --think-time 25ms \
+                     -n 3000 --spin 3ms";
     is_on_time(&arguments.split(' ').collect::<Vec<_>>(), |log| {
         let sessions = sessions(log);
         assert!(sessions.iter().all(|calls| calls.len() == 6));

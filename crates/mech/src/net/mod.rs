@@ -59,6 +59,9 @@ pub struct NetOptions {
     pub input_capacity: usize,
     /// Granularity of deadlines ([`Conn::set_deadline`]).
     pub timer_resolution: Duration,
+    /// How long before a precise sleep is over the worker stays awake and looks for events: a
+    /// processor that idles wakes late, by a millisecond and more in some virtual machines.
+    pub spin: Duration,
     /// How many transfers a coroutine may make before the others get their turn.
     pub budget: u32,
 }
@@ -74,6 +77,7 @@ impl NetOptions {
             dispatch: dispatch::Options::default(),
             input_capacity: 16 * 1024,
             timer_resolution: Duration::from_millis(100),
+            spin: Duration::ZERO,
             budget: 32,
         }
     }
@@ -85,6 +89,8 @@ pub struct Net {
     /// The time at the end of the last wait.
     now: Cell<Instant>,
     stopping: Cell<bool>,
+    /// How long it has looked for events in vain, in place of sleeping.
+    spun: Cell<Duration>,
     /// How often threads that accepted for this worker, and have ended, had waited.
     helpers_waited: Cell<u64>,
     remote: Arc<remote::Shared>,
@@ -100,6 +106,8 @@ struct Inner {
     wheel: Wheel,
     /// Precise sleeps ([`Conn::sleep_until`]); the wheel's are coarse.
     alarms: BinaryHeap<std::cmp::Reverse<(Instant, Key)>>,
+    /// See [`NetOptions::spin`].
+    spin: Duration,
     run_queue: VecDeque<u32>,
     /// Slots that wait for the executor to give them a coroutine.
     unborn: VecDeque<u32>,
@@ -139,6 +147,7 @@ impl Net {
             driver,
             wheel: Wheel::new(now, options.timer_resolution),
             alarms: BinaryHeap::new(),
+            spin: options.spin,
             run_queue: VecDeque::new(),
             unborn: VecDeque::new(),
             events: Vec::new(),
@@ -150,6 +159,7 @@ impl Net {
             inner: RefCell::new(inner),
             now: Cell::new(now),
             stopping: Cell::new(false),
+            spun: Cell::new(Duration::ZERO),
             helpers_waited: Cell::new(0),
             remote,
             mechanism: options.mechanism,
@@ -184,6 +194,12 @@ impl Net {
         for index in 0..inner.slots.len() {
             inner.resume(index as u32);
         }
+    }
+
+    /// How long the worker has looked for events in vain, because of [`NetOptions::spin`].
+    #[must_use]
+    pub fn spun(&self) -> Duration {
+        self.spun.get()
     }
 
     /// How often threads that accepted for this worker gave their processor up to
@@ -257,7 +273,11 @@ impl Net {
         let mut inner = self.inner.borrow_mut();
         let timeout = if block { inner.timeout(self.now.get()) } else { Some(Duration::ZERO) };
         inner.turn(timeout)?;
-        self.now.set(Instant::now());
+        let before = self.now.replace(Instant::now());
+        let spins = block && timeout == Some(Duration::ZERO) && !inner.spin.is_zero();
+        if spins && inner.run_queue.is_empty() {
+            self.spun.set(self.spun.get() + (self.now.get() - before));
+        }
         if inner.wheel.next().is_some_and(|next| next <= self.now.get()) {
             // What is here goes before deadlines that have passed. A process that was stopped has
             // not seen it: its wait was interrupted (signal(7)), or had ended before the stop.
@@ -391,6 +411,7 @@ impl Inner {
 
     fn timeout(&self, now: Instant) -> Option<Duration> {
         let alarm = self.alarms.peek().map(|alarm| alarm.0.0);
+        let alarm = alarm.map(|at| at.checked_sub(self.spin).unwrap_or(at));
         let due = match (alarm, self.wheel.next()) {
             (Some(alarm), Some(tick)) => Some(alarm.min(tick)),
             (alarm, tick) => alarm.or(tick),
