@@ -9,7 +9,9 @@
 //! busy with other connections. How long that was is known from the end of the wait that told of the
 //! reply on, and the result warns of it.
 
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use mech::net::Body;
@@ -59,14 +61,18 @@ impl Client<'_, '_> {
         let since = sent.saturating_duration_since(worker.net.now());
         self.link.conn.set_deadline(Some(since + worker.plan.timeout));
         let mut failure = self.send(first.request).await.err();
+        // A server that does not want all of a large request may have replied to it and closed.
+        let cut = failure.filter(|failure| *failure == Failure::Reset && count == 1);
         for index in 0..count {
             let call = if index == 0 { first } else { self.behind[index - 1] };
             let is_head = worker.request(self.link.origin, call.request).is_head;
             let mut reader = Reader::new(is_head, worker.plan.verify);
             let received = match failure {
-                Some(failure) => Err(failure),
-                None => self.receive(&mut reader, call.request, index, sent).await,
+                Some(failure) if cut.is_none() => Err(failure),
+                _ => self.receive(&mut reader, call.request, index, sent).await,
             };
+            let received = received.map_err(|failure| cut.unwrap_or(failure));
+            reader.keep_alive &= cut.is_none();
             worker.in_flight.set(worker.in_flight.get() - 1);
             self.take_down(call, sent, &reader, &received);
             // What ends the connection ends the replies that have not come.
@@ -89,9 +95,17 @@ impl Client<'_, '_> {
                 (0, numbers.for_each(|number| io.output.extend_from_slice(bytes(number))))
             });
         }
-        let sent = conn.flush(None).await.map_err(|error| Failure::of_transfer(&error))?;
-        worker.account.borrow_mut().sent_bytes += sent;
-        Ok(())
+        // Counted piece by piece: what was sent before a failure was sent.
+        let sent = poll_fn(|_| {
+            loop {
+                match ready!(conn.poll_send()) {
+                    Ok(0) => return Poll::Ready(Ok(())),
+                    Ok(count) => worker.account.borrow_mut().sent_bytes += count,
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+            }
+        });
+        sent.await.map_err(|error| Failure::of_transfer(&error))
     }
 
     /// Receives reply `index` of those that were asked for together, at `sent`: that to request

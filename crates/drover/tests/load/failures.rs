@@ -22,6 +22,31 @@ fn every_fifth_fails(failure: Action, class: &str, more: &[&str]) {
     assert_eq!(server.requests(), 50);
 }
 
+/// The end of a connection whose server has not read all of the request is a reset, behind the reply.
+#[test]
+fn a_reply_before_the_request_was_sent_whole_is_a_reply() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "x".repeat(8_000_000)).unwrap();
+    let body = format!("@{}", file.path().display());
+    for mechanism in mech::dispatch::ALL {
+        if let Err(reason) = mechanism.probe() {
+            println!("skip {}: {reason}", mechanism.name);
+            continue;
+        }
+        let mechanism = mechanism.name;
+        let server = Server::always(Action::ReplyAndClose(reply("413 Content Too Large", 3)));
+        let own =
+            ["--method", "POST", "--body", &body, "-c", "1", "-n", "4", "--dispatch", mechanism];
+        let run = load(&[&[&server.url()[..]], &own[..]].concat());
+        assert_eq!(run.number("/requests"), 4, "{mechanism}: {}", run.json);
+        assert_eq!(run.number("/replies"), 4, "{mechanism}: {}", run.json);
+        assert_eq!((run.number("/status/413"), run.errors()), (4, 0), "{mechanism}: {}", run.json);
+        // Some of each body was sent, and no more than there was.
+        let sent = run.number("/bytes/sent");
+        assert!((4 * 60..4 * 8_000_300).contains(&sent), "{mechanism}: {sent}");
+    }
+}
+
 #[test]
 fn a_body_that_is_cut_short_is_truncated() {
     let cut = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nnine bytes"[..46].to_string();
