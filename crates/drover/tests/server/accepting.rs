@@ -1,10 +1,10 @@
 //! Accept strategies, each under every mechanism that it goes with, shared by threads and by processes.
 
 use mech::accept::{self, Strategy};
-use mech::dispatch::{self, Mechanism};
+use mech::dispatch::{self, Features, Mechanism};
 
 use crate::connections::letters;
-use crate::harness::{Server, Site, request};
+use crate::harness::{Client, Server, Site, request};
 use crate::limits::starved;
 
 /// Serves `site` with three workers and the flags, for every strategy and every mechanism that go
@@ -84,6 +84,50 @@ fn connections_beyond_the_limit_of_descriptors_wait_their_turn() {
             server.get("/").is(200);
         });
     }
+}
+
+/// One of two workers uses up its descriptors by the connections of one address, while it waits for
+/// one at the other address. Each of those comes alone: no later one wakes somebody for it.
+#[test]
+fn a_worker_whose_descriptors_run_out_while_it_waits_has_another_one_woken() {
+    for strategy in accept::ALL.iter().filter(|it| it.needs.contains(Features::EXCLUSIVE)) {
+        for mechanism in dispatch::ALL.iter().filter(|it| usable(strategy, it).is_ok()) {
+            println!("{} on {}", strategy.name, mechanism.name);
+            let flags = ["--reply-size", "5", "--processes", "--workers", "2", "--accept"];
+            let chosen = [strategy.name, "--dispatch", mechanism.name];
+            let listen = ["--listen", "127.0.0.1:0"];
+            let command = starved(MOST as u32, &[&flags[..], &chosen, &listen, &listen].concat());
+            let server = Server::start(command, 2);
+            let (first, second) = (server.addresses()[0], server.addresses()[1]);
+            let [starving, other] = server.children()[..] else { panic!("two workers") };
+            let (mut its, mut others) = (Vec::new(), Vec::new());
+            while descriptors(starving) < MOST {
+                let before = descriptors(starving);
+                let mut client = Client::connect(second);
+                client.get("/").is(200);
+                let owned = if descriptors(starving) > before { &mut its } else { &mut others };
+                owned.push(client);
+            }
+            let before = descriptors(other);
+            drop(others);
+            while descriptors(other) + 5 > before {}
+            for _ in 0..4 {
+                Client::connect(first).get("/").is(200);
+            }
+        }
+    }
+}
+
+/// The limit of descriptors in the test above: all are below it, but for those that were inherited.
+const MOST: usize = 40;
+
+/// How many of them a process has.
+fn descriptors(process: u32) -> usize {
+    let all = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    let number = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.unwrap().file_name().to_str().unwrap().parse::<usize>().unwrap()
+    };
+    all.map(number).filter(|&number| number < MOST).count()
 }
 
 #[test]

@@ -339,8 +339,10 @@ impl CompletionDriver {
         }
         if !cqueue::more(flags) {
             let work = self.requests.ended(id);
-            if matches!(work, Work::Wake) {
-                self.watch_waker();
+            match work {
+                Work::Wake => self.watch_waker(),
+                Work::Sign => self.sign_came(key, id, result, slots),
+                _ => {}
             }
             if ours {
                 self.request_ended(key, work, result, &mut slots[key.slot as usize]);
@@ -457,8 +459,17 @@ impl Driver for CompletionDriver {
             Origin::Connecting | Origin::Foreign => Ok(()),
             Origin::Listening | Origin::ListeningExclusive => {
                 let exclusive = origin == Origin::ListeningExclusive;
-                let accepted = VecDeque::new();
-                self.listeners.push(Listening { slot: key.slot, exclusive, accepted });
+                let sign = match exclusive {
+                    true => self.requests.submit(key, descriptor(slot)?, Work::Sign),
+                    false => NONE,
+                };
+                self.listeners.push(Listening {
+                    slot: key.slot,
+                    exclusive,
+                    sign,
+                    gives_sign: false,
+                    accepted: VecDeque::new(),
+                });
                 self.arm_accept(key, slot)
             }
         }
@@ -479,7 +490,9 @@ impl Driver for CompletionDriver {
         }
         self.requests.cancel(send);
         self.take_overflow(key.slot);
-        self.listeners.retain(|listener| listener.slot != key.slot);
+        if let Some(place) = self.listeners.iter().position(|it| it.slot == key.slot) {
+            self.requests.cancel(self.listeners.swap_remove(place).sign);
+        }
         self.requests.close(fd);
     }
 
@@ -502,8 +515,17 @@ impl Driver for CompletionDriver {
         Poll::Pending
     }
 
-    /// An accept that has failed is over: nothing is armed until the next is asked for.
-    fn rest(&mut self, _key: Key, _slot: &mut Slot) {}
+    /// An accept that has failed is over: nothing is armed until the next is asked for. But the
+    /// connection that it was woken for is still there, and no other worker has heard of it.
+    fn rest(&mut self, key: Key, _slot: &mut Slot) {
+        if let Some(listener) = self.listening(key.slot)
+            && listener.sign != NONE
+        {
+            listener.gives_sign = true;
+            let sign = listener.sign;
+            self.requests.cancel(sign);
+        }
+    }
 
     fn poll_connect(
         &mut self,

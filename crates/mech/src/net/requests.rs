@@ -54,6 +54,9 @@ pub(super) enum Work {
     AcceptOnce,
     Writable,
     Readable,
+    /// A worker that shares the listening socket could not take a connection
+    /// ([`crate::socket::wake_waiter`]): one of the others hears it.
+    Sign,
     Wake,
     Connect(Box<SocketAddrAny>),
     /// Boxed because few connections are sending at a time, and because the
@@ -154,6 +157,10 @@ impl Work {
             }
             Work::Writable => poll(libc::POLLOUT).build(),
             Work::Readable => poll(libc::POLLIN).build(),
+            Work::Sign => {
+                let events = libc::EPOLLOUT | libc::EPOLLEXCLUSIVE;
+                opcode::PollAdd::new(fd, events as u32).build()
+            }
             Work::Wake => poll(libc::POLLIN).multi(true).build(),
             Work::Connect(address) => {
                 opcode::Connect::new(fd, address.as_ptr().cast(), address.addr_len()).build()

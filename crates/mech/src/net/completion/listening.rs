@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -10,7 +10,7 @@ use rustix::net::SocketFlags;
 use super::{Armed, CompletionDriver, descriptor};
 use crate::key::Key;
 use crate::net::driver::Slot;
-use crate::net::requests::Work;
+use crate::net::requests::{NONE, RequestId, Work};
 
 /// What is kept of a listener.
 pub(super) struct Listening {
@@ -18,6 +18,10 @@ pub(super) struct Listening {
     /// Other rings accept from the same socket: one connection per request, after which this ring
     /// waits behind them. A multishot accept would stay first, and be given every connection.
     pub(super) exclusive: bool,
+    /// The wait for another ring's sign that it could not take a connection; or [`NONE`].
+    pub(super) sign: RequestId,
+    /// Whether this ring has one to give, when it no longer waits for such signs itself.
+    pub(super) gives_sign: bool,
     /// Connections taken from its backlog and not asked for yet.
     pub(super) accepted: VecDeque<OwnedFd>,
 }
@@ -54,6 +58,27 @@ impl CompletionDriver {
             }
         } else if ours && result != -libc::ECANCELED {
             self.states[slot as usize].end = result as i16;
+        }
+    }
+
+    /// The wait for a sign is over: it came, or was cancelled so that another ring hears that of
+    /// this one.
+    pub(super) fn sign_came(&mut self, key: Key, id: RequestId, result: i32, slots: &[Slot]) {
+        let listener = self.listeners.iter_mut().find(|listener| listener.sign == id);
+        let (Some(listener), Some(slot)) = (listener, slots.get(key.slot as usize)) else { return };
+        let gives = std::mem::take(&mut listener.gives_sign);
+        listener.sign = NONE;
+        let Some(fd) = &slot.fd else { return };
+        if gives {
+            // Should it fail, the next connection wakes somebody.
+            let _ = crate::socket::wake_waiter(fd.as_fd());
+        } else if result >= 0 {
+            // An accept that is made anew looks first.
+            self.hold(key.slot);
+        }
+        if result >= 0 || result == -libc::ECANCELED {
+            let sign = self.requests.submit(key, fd.as_raw_fd(), Work::Sign);
+            self.listening(key.slot).into_iter().for_each(|listener| listener.sign = sign);
         }
     }
 }
