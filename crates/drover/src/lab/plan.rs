@@ -89,7 +89,7 @@ impl Plan {
         let published = || preset.connections.0.iter().map(|level| level.get()).collect();
         let wanted = overrides.connections.clone().unwrap_or_else(published);
         let asks = match &overrides.rates {
-            Some(_) if preset.rates.is_none() => {
+            Some(_) if !asks_for_replies(preset, experiment) => {
                 return Err(UsageError::new(format!(
                     "--rates: experiment {} has none, its connections ask as fast as they can",
                     experiment.id
@@ -133,6 +133,12 @@ impl Plan {
     pub fn runs(&self) -> u64 {
         self.points.len() as u64 * u64::from(self.repeats)
     }
+}
+
+/// Whether they can be asked for at a rate: not files.
+fn asks_for_replies(preset: &Preset, experiment: &Experiment) -> bool {
+    let asks = preset.asks(&experiment.workload);
+    asks.iter().all(|ask| matches!(ask, Ask::Rate(_) | Ask::Calls(_)))
 }
 
 /// The numbers of waiters that there is room for, by what they watch.

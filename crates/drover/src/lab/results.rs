@@ -145,7 +145,7 @@ pub struct Sample {
     /// CPU seconds, user and system, that the server used in the window.
     pub server_cpu_s: f64,
     /// Seconds in the window that the server was ready to run but another process had its processor;
-    /// `None` if the kernel does not tell.
+    /// `None` if the kernel does not tell, or if it was workers of the same server that had it.
     pub server_wait_s: Option<f64>,
     /// The length of the window, in seconds.
     pub window_s: f64,

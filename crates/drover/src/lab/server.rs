@@ -39,6 +39,8 @@ pub(super) struct RunningServer<'a> {
     process: Supervised<'a>,
     pub(super) url: String,
     pub(super) command_line: Vec<String>,
+    /// Whether the experiment says how many workers it has.
+    has_workers: bool,
     /// The folder of a peer: removed after it has ended.
     _work: Option<Work>,
 }
@@ -75,7 +77,8 @@ impl<'a> Servers<'a> {
         let mut command = Command::new(&self.program);
         command.arg("serve").args(self.flags(&point.mechanism));
         let common = &self.experiment.workload.serve;
-        if !common.iter().any(|flag| flag == "--workers") {
+        let has_workers = common.iter().any(|flag| flag == "--workers");
+        if !has_workers {
             command.args(["--workers", "1"]);
         }
         command.args(common);
@@ -100,7 +103,7 @@ impl<'a> Servers<'a> {
         let url = process.expect_line("its address", START, |line| {
             line.strip_prefix("listening on ").map(str::to_string)
         })?;
-        Ok(RunningServer { process, url, command_line, _work: None })
+        Ok(RunningServer { process, url, command_line, has_workers, _work: None })
     }
 
     /// Where a server writes down where the time of its requests goes, if it is to do that.
@@ -157,7 +160,7 @@ impl<'a> Servers<'a> {
             thread::sleep(Duration::from_millis(10));
         }
         let url = format!("http://127.0.0.1:{port}{path}");
-        Ok(RunningServer { process, url, command_line, _work: work })
+        Ok(RunningServer { process, url, command_line, has_workers: false, _work: work })
     }
 }
 
@@ -174,8 +177,12 @@ impl RunningServer<'_> {
         Ok(total)
     }
 
-    /// How long they have waited for a processor.
+    /// How long they have waited for a processor; `None`, too, if they are many: those keep each other
+    /// from it.
     pub(super) fn wait_time(&self) -> Option<Duration> {
+        if self.has_workers {
+            return None;
+        }
         let leader = self.process.id();
         group_members(leader).into_iter().chain([leader]).map(wait_time).sum()
     }
