@@ -135,11 +135,16 @@ pub fn pin(command: &mut Command, cpus: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes `command`'s process stand back where others want the same processor (nice(2)).
+/// Makes `command`'s process stand back where others want the same processor: `SCHED_IDLE`. A process
+/// that is merely nice runs to the end of its slice, some milliseconds, before it gives way (sched(7),
+/// and what the kernel calls `RUN_TO_PARITY`).
 pub fn stand_back(command: &mut Command) {
-    // SAFETY: one system call on a constant; no allocation, no lock.
+    // SAFETY: one system call, on a structure that outlives it; no allocation, no lock.
     unsafe {
-        command.pre_exec(|| Ok(rustix::process::nice(19).map(drop)?));
+        command.pre_exec(|| {
+            let priority = libc::sched_param { sched_priority: 0 };
+            syscall!(sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority)).map(drop)
+        });
     }
 }
 
