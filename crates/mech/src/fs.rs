@@ -325,6 +325,24 @@ pub fn free_space(path: &Path) -> io::Result<u64> {
     Ok(found.f_bavail * found.f_frsize)
 }
 
+/// How many bytes were written to the disk below `folder` since it was there, after everything that
+/// its file system holds back has been written (syncfs(2)).
+///
+/// # Errors
+/// What the kernel says; `NotFound` if the file system has no disk of its own.
+pub fn bytes_written_to_disk(folder: &Path) -> io::Result<u64> {
+    /// Whatever the disk's blocks are.
+    const SECTOR: u64 = 512;
+    let folder = std::fs::File::open(folder)?;
+    rustix::fs::syncfs(&folder)?;
+    let device = rustix::fs::fstat(&folder)?.st_dev;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let stat = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat"))?;
+    // The seventh: sectors written (Documentation/block/stat.rst).
+    let sectors = stat.split_whitespace().nth(6).and_then(|field| field.parse::<u64>().ok());
+    Ok(SECTOR * sectors.ok_or(io::ErrorKind::InvalidData)?)
+}
+
 /// Drops the file's clean pages from the page cache, as far as nobody is using them:
 /// posix_fadvise(2) with `DONTNEED`. Bytes that were not written to the disk yet (fsync(2)) stay.
 ///

@@ -23,6 +23,7 @@ const BUILT_IN: &[&str] = &[
     include_str!("../../../../experiments/cold-readers.toml"),
     include_str!("../../../../experiments/thread-starvation.toml"),
     include_str!("../../../../experiments/buffered-file-io.toml"),
+    include_str!("../../../../experiments/access-times.toml"),
     include_str!("../../../../experiments/herd-at-connect.toml"),
     include_str!("../../../../experiments/settle-time.toml"),
     include_str!("../../../../experiments/many-acceptors.toml"),
@@ -147,6 +148,10 @@ pub struct Workload {
     /// From how many seconds on a request counts as late, before the preset's `disk_speed`: Drover's
     /// own servers write down where the time of each request went (`serve --trace`).
     pub late_s: Option<Positive>,
+    /// Whether Drover's own servers see their files on a mount that notes every access, and what is
+    /// written to the disk is counted.
+    #[serde(default)]
+    pub notes_access: bool,
     /// What is served where others read cold files meanwhile: presets with `cold_readers`.
     pub beside: Option<Beside>,
 }

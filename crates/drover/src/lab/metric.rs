@@ -40,6 +40,8 @@ pub enum Metric {
     LateRequests,
     /// How busy the modelled disk was in the measured window, the mean over its spindles.
     DiskPercent,
+    /// Bytes written to the disk below the files per second of the measured window.
+    DiskWrites,
     /// How long a connect(2) took, the shortest.
     ConnectMin,
     /// How long a connect(2) took, the median.
@@ -68,7 +70,7 @@ pub enum Metric {
 
 impl Metric {
     /// Every metric, in the order of the table of points.
-    pub const ALL: [Metric; 26] = [
+    pub const ALL: [Metric; 27] = [
         Metric::ReplyRate,
         Metric::CpuPercent,
         Metric::CpuPerReply,
@@ -83,6 +85,7 @@ impl Metric {
         Metric::LongestRead,
         Metric::LateRequests,
         Metric::DiskPercent,
+        Metric::DiskWrites,
         Metric::ConnectMin,
         Metric::ConnectMedian,
         Metric::ConnectP99,
@@ -114,6 +117,7 @@ impl Metric {
             Metric::LongestRead => "99 % longest read",
             Metric::LateRequests => "Late requests",
             Metric::DiskPercent => "Disk use",
+            Metric::DiskWrites => "Written to the disk",
             Metric::ConnectMin => "Shortest connect()",
             Metric::ConnectMedian => "Median connect()",
             Metric::ConnectP99 => "99 % connect()",
@@ -134,6 +138,7 @@ impl Metric {
         match self {
             Metric::ReplyRate => "replies/s",
             Metric::CpuPercent | Metric::DiskPercent | Metric::LateRequests => "%",
+            Metric::DiskWrites => "KiB/s",
             Metric::QueueTime | Metric::ReadTime | Metric::LongestRead => "ms",
             Metric::IdlePercent => "%",
             Metric::CpuPerReply | Metric::CpuPerConnection => "µs",
@@ -177,6 +182,10 @@ impl Metric {
             Metric::LongestRead => sample.stages.as_ref()?.p99(Stage::Longest),
             Metric::LateRequests => sample.stages.as_ref()?.late_percent(),
             Metric::DiskPercent => sample.disk.as_ref()?.get("utilisation_percent")?.as_f64(),
+            // A sector at least, so that factors can be told.
+            Metric::DiskWrites => {
+                Some(sample.disk_written?.max(512) as f64 / 1024.0 / sample.window_s)
+            }
             _ => self.of_crowd(sample.herd.as_ref()?),
         }
     }
@@ -228,15 +237,16 @@ mod tests {
             server_cpu_s: 0.1,
             window_s: 2.0,
             disk: Some(json!({"utilisation_percent": 99.0})),
+            disk_written: Some(8192),
             load: json!({"achieved_rate": 500.0, "replies": 1000, "bytes": {"body": 4_000_000},
                          "latency_us": {"mean": 250.0, "p50": 500, "p99": null}}),
             ..Sample::default()
         };
         let values = Metric::ALL.map(|metric| metric.of(&sample));
-        let values = &values[..14];
+        let values = &values[..15];
         let mut expected = [Some(500.0), Some(5.0), Some(100.0), Some(0.25), Some(0.5)].to_vec();
         expected.extend([None, Some(2.0), Some(25.0), Some(40.0)]);
-        expected.extend([None, None, None, None, Some(99.0)]);
+        expected.extend([None, None, None, None, Some(99.0), Some(4.0)]);
         assert_eq!(values, expected);
     }
 
@@ -258,7 +268,7 @@ mod tests {
         };
         let sample = Sample { window_s: 1.0, herd: Some(herd), ..Sample::default() };
         let values: Vec<f64> =
-            Metric::ALL[14..].iter().map(|metric| metric.of(&sample).unwrap()).collect();
+            Metric::ALL[15..].iter().map(|metric| metric.of(&sample).unwrap()).collect();
         let expected = [10.0, 25.0, 40.0, 65.0, 6.0, 0.6, 1.0, 1.0, 2.0, 500.0, 10.0, 0.5];
         assert_eq!(values, expected);
         assert_eq!(Metric::SettleTime.of(&Sample::default()), None);

@@ -207,6 +207,19 @@ impl<'a> Processes<'a> {
         }
     }
 
+    /// What has been written to the disk below the files, if that is counted.
+    fn written(&self, files: Option<&Opened>) -> Result<Option<u64>, Failure> {
+        let counts = self.servers.experiment.workload.notes_access;
+        let Some(files) = files.filter(|_| counts) else { return Ok(None) };
+        let written = mech::fs::bytes_written_to_disk(&files.root);
+        written.map(Some).map_err(|error| {
+            failed(&format!(
+                "what is written below {} cannot be counted: {error}",
+                files.root.display()
+            ))
+        })
+    }
+
     /// How long a window may take.
     fn longest_window(&self, point: &Point, window: Duration) -> Duration {
         match (self.preset.fetches(point.ask), point.ask) {
@@ -243,10 +256,12 @@ impl Executor for Processes<'_> {
         load.expect_line("'connected'", PATIENCE + opening, is("connected"))?;
         // From here on: its first report is of what it did before.
         files.as_mut().map_or(Ok(None), Opened::report)?;
+        let written_before = self.written(files.as_ref())?;
         let (cpu_before, wait_before) = (server.cpu_time()?, server.wait_time());
         load.go_on()?;
         load.expect_line("'measured'", self.longest_window(point, window), is("measured"))?;
         let (cpu_after, wait_after) = (server.cpu_time()?, server.wait_time());
+        let written_after = self.written(files.as_ref())?;
         let disk = files.as_mut().map_or(Ok(None), Opened::report)?;
         // What is still under way need not wait for them.
         drop(readers);
@@ -265,6 +280,7 @@ impl Executor for Processes<'_> {
                 .zip(wait_before)
                 .map(|(after, before)| after.saturating_sub(before).as_secs_f64()),
             disk,
+            disk_written: written_after.zip(written_before).map(|(after, before)| after - before),
             stages: self.take_stages()?,
             window_s: window_s.ok_or_else(|| failed("the load generator measured nothing"))?,
             load: result,

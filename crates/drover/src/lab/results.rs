@@ -152,6 +152,10 @@ pub struct Sample {
     /// What the modelled disk did in the window; `None` without one.
     #[serde(default)]
     pub disk: Option<Value>,
+    /// Bytes that were written to the disk below the files, for access times; `None` where nobody
+    /// counted.
+    #[serde(default)]
+    pub disk_written: Option<u64>,
     /// Where the time of each request went; `None` if nobody wrote it down.
     #[serde(default)]
     pub stages: Option<Stages>,

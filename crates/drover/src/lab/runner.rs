@@ -122,6 +122,7 @@ pub(crate) mod tests {
             server_cpu_s: cpu_percent / 100.0,
             server_wait_s: None,
             disk: None,
+            disk_written: None,
             stages: None,
             herd: None,
             window_s: 1.0,

@@ -99,6 +99,12 @@ impl<'a> Servers<'a> {
         // A connection may be idle for longer than a web server would allow, and from the start.
         command.args(["--listen", "127.0.0.1:0", "--idle-timeout", "0", "--defer-accept", "off"]);
         let command_line = words(&command);
+        if let Some(files) = files
+            && self.experiment.workload.notes_access
+        {
+            mech::process::note_access_times(&mut command, &files.root)
+                .map_err(|error| failed(&error.to_string()))?;
+        }
         let mut process = Supervised::start("server", command, &self.cpus, self.interrupted)?;
         let url = process.expect_line("its address", START, |line| {
             line.strip_prefix("listening on ").map(str::to_string)

@@ -118,6 +118,11 @@ impl Session {
     /// What keeps all of an experiment from being run here.
     fn obstacle(&self, experiment: &Experiment) -> Result<Option<String>, UsageError> {
         let preset = experiment.preset(&self.preset)?;
+        if experiment.workload.notes_access
+            && let Some(obstacle) = mech::process::cannot_note_access_times()
+        {
+            return Ok(Some(obstacle));
+        }
         // The real disk may turn out to be of no use.
         let serves_files = preset.file_bytes.is_some() || preset.cold_readers.is_some();
         let may_need_model = serves_files && preset.disk != Disk::Cached;

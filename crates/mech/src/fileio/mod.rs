@@ -21,6 +21,7 @@ use crate::waker::Waker;
 mod advise;
 mod auto;
 mod bell;
+mod buffer;
 mod cached;
 mod linux_aio;
 mod mmap;

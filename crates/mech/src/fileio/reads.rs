@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::buffer::Buffer;
 use super::times::{Span, Times};
 use super::{Counts, FileIo, Options, Sent, Transfer, cached, truncated};
 use crate::key::Key;
@@ -24,7 +25,7 @@ use crate::socket::send_vectored;
 
 /// Who reads.
 pub(super) trait Reader {
-    /// Offsets, lengths and buffers are multiples of it.
+    /// Offsets and lengths are multiples of it.
     const ALIGNMENT: u64 = 1;
     /// A read of what is in the page cache has ended when it has begun, unless it was told to be
     /// elsewhere.
@@ -198,7 +199,7 @@ impl<R: Reader> Reads<R> {
         let len = (end - operation.offset).min(self.size as u64) as usize;
         let behind = (end - operation.offset) - len as u64;
         operation.next = if self.advises { behind.min(self.size as u64) as usize } else { 0 };
-        operation.buffer.prepare(len.next_multiple_of(R::ALIGNMENT as usize), R::ALIGNMENT);
+        operation.buffer.prepare(len.next_multiple_of(R::ALIGNMENT as usize));
         if self.looks && operation.read_at_once(transfer.offset) {
             self.counts.at_once.fetch_add(1, Ordering::Relaxed);
             return Ok(());
@@ -220,7 +221,7 @@ impl<R: Reader> Reads<R> {
             file: file.as_raw_fd(),
             offset: operation.offset,
             buffer: operation.buffer.start(),
-            len: operation.buffer.len,
+            len: operation.buffer.len(),
             timed: self.timed,
             next: operation.next,
         };
@@ -432,7 +433,7 @@ impl Operation {
     /// byte at `wanted`.
     fn read_at_once(&mut self, wanted: u64) -> bool {
         let Some(file) = &self.file else { return false };
-        let (offset, len) = (self.offset, self.buffer.len);
+        let (offset, len) = (self.offset, self.buffer.len());
         if !cached::has_pages(file.as_fd(), offset, len as u64) {
             return false;
         }
@@ -444,39 +445,6 @@ impl Operation {
         self.span = self.asked.map(|begun| Span { begun, ended: Instant::now() });
         self.state = State::Read(count);
         true
-    }
-}
-
-/// Aligned memory that a reader writes to.
-#[derive(Default)]
-struct Buffer {
-    memory: Vec<u8>,
-    /// Where in `memory` it begins.
-    start: usize,
-    len: usize,
-}
-
-impl Buffer {
-    /// Makes it `len` bytes long.
-    fn prepare(&mut self, len: usize, alignment: u64) {
-        let alignment = alignment as usize;
-        if self.memory.len() < len + alignment - 1 {
-            self.memory = vec![0; len + alignment - 1];
-            self.start = self.memory.as_ptr().align_offset(alignment);
-        }
-        self.len = len;
-    }
-
-    fn start(&mut self) -> *mut u8 {
-        self.memory[self.start..].as_mut_ptr()
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..][..self.len]
-    }
-
-    fn bytes(&self, filled: usize) -> &[u8] {
-        &self.memory[self.start..][..filled]
     }
 }
 
