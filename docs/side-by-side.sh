@@ -21,6 +21,10 @@ h2load() {
     command h2load --h1 -t1 -c"$connections" -D"$seconds" "$url" |
         awk '/^requests:/ { for (i = 1; i < NF; i++) if ($(i + 1) == "succeeded,") print $i }'
 }
+oha() {
+    command oha --no-tui --worker-threads 1 -c"$connections" -z"${seconds}s" "$url" \
+        --output-format json 2>/dev/null | tr '{,}' '\n\n\n' | awk -F: '/"200"/ { print $2; exit }'
+}
 closed() {
     "$drover" load "$url" -c"$connections" -d"${seconds}s" --json - |
         awk -F'[:,]' '/"replies"/ { print $2 + 0; exit }'
@@ -35,7 +39,7 @@ open() {
 }
 
 generators=()
-for name in wrk h2load; do
+for name in wrk h2load oha; do
     if type -P "$name" >/dev/null; then generators+=("$name"); else echo "no $name here" >&2; fi
 done
 generators+=(closed verified open)
