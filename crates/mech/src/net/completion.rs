@@ -434,6 +434,9 @@ impl CompletionDriver {
 
 impl Drop for CompletionDriver {
     fn drop(&mut self) {
+        for slot in 0..self.states.len() {
+            self.hold(slot as u32);
+        }
         if self.requests.end_all() {
             // SAFETY: no request is left that could use a buffer, and nobody
             // else uses this value after its drop.

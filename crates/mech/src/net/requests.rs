@@ -40,8 +40,8 @@ const SERIAL: u32 = u32::MAX >> 2;
 /// peer without progress to show before its deadline.
 const SEND_MOST: usize = 128 * 1024;
 
-/// How long the end of all requests is waited for: cancellation is a matter of
-/// microseconds.
+/// How often and how long it is waited for one more request to end: cancellation
+/// is a matter of microseconds.
 const CANCEL_WAITS: u32 = 100;
 const CANCEL_WAIT: Duration = Duration::from_millis(10);
 
@@ -373,22 +373,27 @@ impl Requests {
         }
     }
 
-    /// Ends all requests. Closing a ring does so too, but not at once: the memory
-    /// that requests work on can be freed when each has had its last completion,
-    /// and is leaked should one not come (`false`).
+    /// Ends all requests; receives are to be cancelled before. Closing a ring does so
+    /// too, but not at once: the memory that requests work on can be freed when each
+    /// has had its last completion, and is leaked should one not come (`false`).
+    ///
+    /// Each is cancelled by its number: for a cancellation of all, the kernel
+    /// (`IORING_ASYNC_CANCEL_ALL`) looks at all again for each that it finds.
     pub(super) fn end_all(&mut self) -> bool {
-        let all = types::CancelBuilder::any().all();
-        let cancel = opcode::AsyncCancel2::new(all).build().user_data(NOBODY);
-        for _ in 0..CANCEL_WAITS {
-            if self.free.len() == self.entries.len() && self.receives == 0 {
-                return true;
+        for id in 0..self.entries.len() {
+            if !matches!(self.entries[id].work, Work::Free) {
+                self.cancel(id as RequestId);
             }
-            // SAFETY: a cancellation points to no memory.
-            unsafe { self.ring.push(&cancel) };
-            if self.wait(Some(CANCEL_WAIT)).is_err() {
-                break;
+        }
+        let mut waits = 0;
+        while self.free.len() < self.entries.len() || self.receives > 0 {
+            if waits == CANCEL_WAITS || self.wait(Some(CANCEL_WAIT)).is_err() {
+                std::mem::forget(std::mem::take(&mut self.entries));
+                return false;
             }
+            waits += 1;
             while let Some((whose, completion)) = self.completion() {
+                waits = 0;
                 match whose {
                     _ if cqueue::more(completion.flags()) => {}
                     Whose::Receive(receive) => self.receive_ended(receive),
@@ -401,8 +406,7 @@ impl Requests {
                 drop(self.retire(id));
             }
         }
-        std::mem::forget(std::mem::take(&mut self.entries));
-        false
+        true
     }
 }
 
