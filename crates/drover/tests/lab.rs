@@ -272,6 +272,29 @@ judge = { kind = "at-least", times = 0.001, baseline = ["shared"] }
 }
 
 #[test]
+fn a_wait_queue_settles_in_the_lab() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["run", "settle-time", "--mechanisms", "select,blocking,wake-all,wake-one"];
+    let sizes = ["--waiters", "4,16", "--window", "20ms", "--repeats", "3"];
+    let output = output(folder.path(), &[&args[..], &sizes].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results = results(folder.path(), "settle-time");
+    assert_conforms(&results, SCHEMA);
+    let runs = results["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 4 * 2 * 3);
+    for run in runs {
+        let herd = &run["sample"]["herd"];
+        assert_eq!(herd["waiters"], run["point"]["connections"], "{run}");
+        let connections = herd["connect_us"].as_array().unwrap().len();
+        assert!(connections > 0 && herd["settle_us"].as_array().unwrap().len() == connections);
+    }
+    // How many are woken is no matter of time.
+    let stdout = text(&output.stdout);
+    let claim = stdout.split("(c) ").nth(1).unwrap().split("(d) ").next().unwrap();
+    assert!(claim.contains("wake-all       holds"), "{stdout}");
+}
+
+#[test]
 fn values_of_a_flag_are_compared_beside_readers_of_a_slow_disk() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = r#"

@@ -18,7 +18,10 @@ pub(crate) fn check(value: &Value, schema: &Value, root: &Value, path: &str) -> 
             "minimum" if value.as_f64() < argument.as_f64() && !value.is_null() => {
                 return wrong("too small");
             }
-            "const" | "type" | "minimum" => {}
+            "enum" if !argument.as_array().unwrap().contains(value) => {
+                return wrong("none of those that may be");
+            }
+            "const" | "type" | "minimum" | "enum" => {}
             "required" => {
                 for name in argument.as_array().unwrap() {
                     if value.is_object() && value.get(name.as_str().unwrap()).is_none() {

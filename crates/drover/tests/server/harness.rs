@@ -161,7 +161,7 @@ impl Server {
         self.child.wait().unwrap()
     }
 
-    pub(crate) fn stderr(&mut self) -> impl BufRead {
+    pub(crate) fn stderr(&mut self) -> impl BufRead + use<> {
         BufReader::new(self.child.stderr.take().unwrap())
     }
 }

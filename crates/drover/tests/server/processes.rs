@@ -153,3 +153,30 @@ fn the_shares_of_workers_are_told_at_the_end() {
         assert_eq!(sum, 10, "{line}");
     }
 }
+
+/// Whoever is killed again and again in the same place, which the newest process has.
+#[test]
+fn a_worker_that_dies_time_and_again_is_replaced_after_a_pause() {
+    let mut command = drover();
+    command.args(["serve", "--reply-size", "1", "--processes", "--workers", "3"]);
+    command.stderr(Stdio::piped());
+    let mut server = Server::start(command, 1);
+    let mut log = server.stderr().lines().map(Result::unwrap);
+    let mut newest = server.children()[WORKERS - 1];
+    loop {
+        signal("KILL", newest);
+        let line = log.find(|line| line.contains("has ended")).unwrap();
+        assert!(
+            line.contains(&format!("(process {newest})")) && line.contains("SIGKILL"),
+            "{line}"
+        );
+        let before: Vec<u32> = server.children();
+        if line.contains("it is replaced in ") {
+            break;
+        }
+        assert!(line.contains("it is replaced now"), "{line}");
+        let after = until_replaced(&server, newest);
+        newest = *after.iter().find(|child| !before.contains(child)).unwrap_or(&after[WORKERS - 1]);
+    }
+    server.get("/").is(200);
+}
