@@ -8,29 +8,14 @@ use anyhow::Context;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::built_in::BUILT_IN;
 pub use super::levels::{Fraction, Levels, NotNegative, Positive};
 use super::metric::Metric;
 use super::peers;
 use super::results::Ask;
 use crate::error::UsageError;
 
-/// The experiments that come with the program.
-const BUILT_IN: &[&str] = &[
-    include_str!("../../../../experiments/dispatch-overhead.toml"),
-    include_str!("../../../../experiments/raw-file-io.toml"),
-    include_str!("../../../../experiments/read-threads.toml"),
-    include_str!("../../../../experiments/stat-threads.toml"),
-    include_str!("../../../../experiments/cold-readers.toml"),
-    include_str!("../../../../experiments/thread-starvation.toml"),
-    include_str!("../../../../experiments/buffered-file-io.toml"),
-    include_str!("../../../../experiments/access-times.toml"),
-    include_str!("../../../../experiments/herd-at-connect.toml"),
-    include_str!("../../../../experiments/settle-time.toml"),
-    include_str!("../../../../experiments/many-acceptors.toml"),
-    include_str!("../../../../experiments/serialized-accept.toml"),
-];
-
-/// What [`Experiment::file`] says of those.
+/// What [`Experiment::file`] says of those that come with the program.
 pub const BUILT_IN_FILE: &str = "built-in";
 
 /// One experiment: factors and their levels, workload, claims, figures.
@@ -627,24 +612,6 @@ mod tests {
         let error = with(line, change).unwrap_err();
         assert!(error.starts_with(&format!("my.toml:{place}: ")), "{error}");
         assert!(error.contains(remedy) && !error.contains('\n'), "{error}");
-    }
-
-    #[test]
-    fn every_built_in_experiment_has_the_three_presets() {
-        for experiment in Experiment::built_in() {
-            for preset in ["quick", "standard", "paper"] {
-                assert!(experiment.preset(preset).is_ok(), "{}: {preset}", experiment.id);
-            }
-        }
-    }
-
-    /// What `drover lab` promises: four minutes, and what it takes to begin and to end them.
-    #[test]
-    fn all_quick_presets_together_fit_into_four_minutes() {
-        let budgets =
-            Experiment::built_in().into_iter().map(|e| e.preset("quick").unwrap().budget_s.0);
-        let sum: f64 = budgets.sum();
-        assert!(sum <= 230.0, "{sum} s");
     }
 
     #[test]
