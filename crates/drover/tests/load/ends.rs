@@ -33,7 +33,7 @@ fn a_request_that_finds_no_connection_is_sent_on_another() {
         read(&second);
         // A queue of one, which is full (listen(2)).
         rustix::net::listen(&listener, 0).unwrap();
-        let _queued = TcpStream::connect(address).unwrap();
+        let queued = TcpStream::connect(address).unwrap();
         let closing = reply("200 OK", 1).replacen("\r\n", "\r\nConnection: close\r\n", 1);
         first.write_all(closing.as_bytes()).unwrap();
         drop(first);
@@ -42,6 +42,8 @@ fn a_request_that_finds_no_connection_is_sent_on_another() {
         second.write_all(reply("200 OK", 1).as_bytes()).unwrap();
         read(&second);
         second.write_all(reply("200 OK", 1).as_bytes()).unwrap();
+        // Kept until the run is over: a further attempt would be refused otherwise.
+        (listener, queued)
     });
     let url = format!("http://{address}/");
     let run = load(&[&url, "-c", "2", "-n", "3", "--timeout", "400ms"]);
