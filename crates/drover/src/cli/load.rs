@@ -225,10 +225,6 @@ fn join(files: &[PathBuf]) -> anyhow::Result<LoadResult> {
     Ok(merge::merge(results?).map_err(fault)?)
 }
 
-/// From how many connections on `auto` takes no ring: ending its receives takes a time that grows with
-/// the square of their number (3.4 s for 4,000, minutes for 19,000).
-const MANY: u32 = 1000;
-
 impl Args {
     fn options(self) -> anyhow::Result<Options> {
         for (flag, value) in [
@@ -247,8 +243,7 @@ impl Args {
         let schedule = self.schedule(duration, connections)?;
         let Chosen { asked, order, unix, sources } = self.what.choose()?;
         let looks = self.verify.is_some() || self.read_rate.is_some();
-        let many = connections.saturating_add(self.idle) > MANY;
-        let auto = if looks || many { dispatch::auto_of_readiness } else { dispatch::auto };
+        let auto = if looks { dispatch::auto_of_readiness } else { dispatch::auto };
         let manner = Manner {
             calls: self.calls_per_connection,
             burst: self.burst,
