@@ -1,7 +1,7 @@
 //! The servers of a run, what is asked of each, and which connections go there.
 
 use std::collections::HashMap;
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Context;
 use mech::socket::Address;
 
+use super::backlog;
 use super::order::{Chooser, Order, Table};
 use super::request::{Prepared, Request};
 use super::shape::Share;
@@ -195,16 +196,22 @@ fn address(url: &Url, unix: Option<&Path>) -> anyhow::Result<Address> {
     if let Some(path) = unix {
         return Ok(Address::Unix(path.to_owned()));
     }
-    (url.host(), url.port())
-        .to_socket_addrs()
-        .ok()
-        .and_then(|mut addresses| addresses.next())
+    let addresses = (url.host(), url.port()).to_socket_addrs();
+    listening(&addresses.map(Iterator::collect::<Vec<_>>).unwrap_or_default())
         .map(Address::Ip)
         .with_context(|| format!("{url}: host '{}' has no address: check its spelling", url.host()))
 }
 
+/// The first of a host's addresses, but one where somebody is seen to listen before others:
+/// `localhost` is two, and its server often listens at one.
+fn listening(addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    let seen = addresses.iter().find(|address| backlog::waiting(&Address::Ip(**address)).is_some());
+    seen.or(addresses.first()).copied()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv6Addr, TcpListener};
     use std::sync::Arc;
 
     use super::*;
@@ -218,6 +225,17 @@ mod tests {
 
     fn found(_: &Address, _: u32) -> Result<(Sources, Option<String>), UsageError> {
         Ok((Sources::Default, None))
+    }
+
+    #[test]
+    fn a_host_s_address_is_one_where_somebody_listens() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = listener.local_addr().unwrap();
+        let nobody = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), here.port());
+        assert_eq!(listening(&[nobody, here]), Some(here));
+        drop(listener);
+        assert_eq!(listening(&[nobody, here]), Some(nobody));
+        assert_eq!(listening(&[]), None);
     }
 
     #[test]
