@@ -164,8 +164,7 @@ impl<'w> Site<'w> {
                 tracer.opening(key, net.now());
             }
         }
-        // A tracer is told when a reply has been sent.
-        let goes_on = self.tracer.is_none() && matches!(step.next, Next::Receive | Next::Skip(_));
+        let goes_on = matches!(step.next, Next::Receive | Next::Skip(_));
         (Answer { consumed, body, goes_on }, step)
     }
 
