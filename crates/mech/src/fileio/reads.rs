@@ -101,8 +101,8 @@ pub(super) struct Reads<R: Reader> {
     name: &'static str,
     /// Whether reads are timed.
     timed: bool,
-    /// Whether what is in the page cache is read here, before the reader is asked.
-    looks: bool,
+    /// Whether what is in the page cache is read at once: here, before the reader is asked, or by it.
+    cached_at_once: bool,
     advises: bool,
     counts: Arc<Counts>,
     /// What reads took, by slot; empty if they are not timed.
@@ -153,7 +153,7 @@ impl<R: Reader> Reads<R> {
             reader,
             name,
             timed: options.timed,
-            looks: options.cached_at_once && !R::MAY_END_AT_ONCE,
+            cached_at_once: options.cached_at_once,
             advises: options.advise_next,
             counts: Arc::clone(&options.counts),
             times: Vec::new(),
@@ -200,7 +200,8 @@ impl<R: Reader> Reads<R> {
         let behind = (end - operation.offset) - len as u64;
         operation.next = if self.advises { behind.min(self.size as u64) as usize } else { 0 };
         operation.buffer.prepare(len.next_multiple_of(R::ALIGNMENT as usize));
-        if self.looks && operation.read_at_once(transfer.offset) {
+        let looks = self.cached_at_once && !R::MAY_END_AT_ONCE;
+        if looks && operation.read_at_once(transfer.offset) {
             self.counts.at_once.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
@@ -328,7 +329,8 @@ impl<R: Reader> FileIo for Reads<R> {
             id = self.of(transfer.key);
             if R::MAY_END_AT_ONCE {
                 self.take_ended()?;
-                if matches!(self.operations[id as usize].state, State::Read(_)) {
+                let over = matches!(self.operations[id as usize].state, State::Read(_));
+                if over && self.cached_at_once {
                     self.counts.at_once.fetch_add(1, Ordering::Relaxed);
                 }
                 // Those of others that ended meanwhile have been taken from the kernel, which has no
