@@ -105,7 +105,7 @@ impl Output {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.left() == 0
+        self.head_left().is_empty() && self.body_left() == 0
     }
 
     pub(crate) fn left(&self) -> u64 {

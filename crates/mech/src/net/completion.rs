@@ -257,8 +257,7 @@ impl CompletionDriver {
     /// Hands `output` to the kernel in one request.
     fn submit_send(&mut self, key: Key, slot: &Slot, output: &mut Output) -> io::Result<()> {
         let fd = descriptor(slot)?;
-        let mut sending = self.spare.pop().unwrap_or_else(Sending::new);
-        std::mem::swap(&mut sending.output, output);
+        let sending = self.sending(output);
         self.states[key.slot as usize].send = self.requests.submit(key, fd, Work::Send(sending));
         Ok(())
     }
@@ -369,13 +368,12 @@ impl CompletionDriver {
                 }
                 _ => {}
             }
-            // Out of buffers and cancelled are no end of the stream: the receive is
-            // armed again when the coroutine asks.
-            if result == -libc::ENOBUFS {
-                self.buffers.lend_more();
-            }
-            if result <= 0 && ![-libc::ENOBUFS, -libc::ECANCELED].contains(&result) {
-                self.states[index as usize].end = result as i16;
+            match -result {
+                // No end of the stream: the receive is armed again when the coroutine asks.
+                libc::ENOBUFS => self.buffers.lend_more(),
+                libc::ECANCELED => {}
+                0.. => self.states[index as usize].end = result as i16,
+                _ => {}
             }
         }
         if let Some(id) = id {
@@ -424,6 +422,13 @@ impl CompletionDriver {
             Work::Connect(_) | Work::Readable => state.sent = result,
             _ => {}
         }
+    }
+
+    /// Takes all of `output`, and leaves an empty one.
+    fn sending(&mut self, output: &mut Output) -> Box<Sending> {
+        let mut sending = self.spare.pop().unwrap_or_else(Sending::new);
+        std::mem::swap(&mut sending.output, output);
+        sending
     }
 
     fn recycle(&mut self, mut sending: Box<Sending>) {
@@ -592,8 +597,8 @@ impl Driver for CompletionDriver {
                 self.arm_receive(key.slot, slot, Extent::Once { most: fill.most as u32 })?;
             }
             Armed::Nothing => self.arm_receive(key.slot, slot, Extent::All)?,
-            Armed::Receive if little || fill.last => self.hold(key.slot),
             _ if fill.last => self.hold(key.slot),
+            Armed::Receive if little => self.hold(key.slot),
             _ => {}
         }
         Poll::Pending

@@ -35,18 +35,17 @@ pub(super) enum Post {
 impl CompletionDriver {
     /// See [`crate::net::driver::Driver::post`].
     pub(super) fn try_post(&mut self, key: Key, slot: &Slot, output: &mut Output) -> u64 {
-        let state = &mut self.states[key.slot as usize];
         let small = match &output.body {
             Body::None | Body::Shared(_) => output.body_left() <= POST_MOST,
             Body::File { .. } => false,
         };
         let Ok(fd) = descriptor(slot) else { return 0 };
-        if !small || output.is_empty() || state.send != NONE {
+        if !small || output.is_empty() || self.states[key.slot as usize].send != NONE {
             return 0;
         }
-        let mut sending = self.spare.pop().unwrap_or_else(Sending::new);
-        std::mem::swap(&mut sending.output, output);
-        let len = sending.output.left();
+        let len = output.left();
+        let sending = self.sending(output);
+        let state = &mut self.states[key.slot as usize];
         state.post = Post::UnderWay;
         state.send = self.requests.post(key, fd, sending);
         len
