@@ -205,6 +205,9 @@ fn address(url: &Url, unix: Option<&Path>) -> anyhow::Result<Address> {
 /// The first of a host's addresses, but one where somebody is seen to listen before others:
 /// `localhost` is two, and its server often listens at one.
 fn listening(addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    if let [only] = addresses {
+        return Some(*only);
+    }
     let seen = addresses.iter().find(|address| backlog::waiting(&Address::Ip(**address)).is_some());
     seen.or(addresses.first()).copied()
 }
