@@ -70,6 +70,19 @@ fn output(folder: &Path, args: &[&str]) -> Output {
     lab(folder, args).output().unwrap()
 }
 
+/// Runs the experiment of that name: `rest` is its file without the words that any needs.
+fn run(folder: &Path, id: &str, rest: &str, args: &[&str]) -> Output {
+    let words = r#"
+title = "A test"
+source = "nobody"
+question = "Does it work?"
+method = "By trying."
+"#;
+    let file = format!("{id}.toml");
+    fs::write(folder.join(&file), format!("id = \"{id}\"{words}{rest}")).unwrap();
+    output(folder, &[&["run", &file], args].concat())
+}
+
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
@@ -80,6 +93,24 @@ fn results(folder: &Path, id: &str) -> Value {
         fs::read_dir(folder.join("drover-lab")).unwrap().map(|entry| entry.unwrap().path());
     let run = runs.find(|path| path.is_dir()).unwrap();
     serde_json::from_str(&fs::read_to_string(run.join(format!("{id}.json"))).unwrap()).unwrap()
+}
+
+/// The same, of a run that has succeeded.
+#[track_caller]
+fn succeeded(folder: &Path, id: &str, output: &Output) -> Value {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results = results(folder, id);
+    assert_conforms(&results, SCHEMA);
+    results
+}
+
+/// Whether the run was skipped because there can be no modelled disk here.
+#[track_caller]
+fn was_skipped(runs: &[Value], output: &Output) -> bool {
+    let Some(obstacle) = drover::lab::disk::obstacle() else { return false };
+    assert!(runs.is_empty() && text(&output.stdout).contains(&obstacle));
+    println!("skipped: {obstacle}");
+    true
 }
 
 #[track_caller]
@@ -94,11 +125,6 @@ fn assert_usage_error(output: &Output, mentions: &[&str]) {
 fn cold_files_are_served_from_the_modelled_disk() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = r#"
-id = "cold"
-title = "Cold files"
-source = "nobody"
-question = "Does it work?"
-method = "By trying."
 compares = "files"
 mechanisms = ["sendfile", "threads"]
 [workload]
@@ -124,15 +150,11 @@ mechanisms = ["threads"]
 judge = { kind = "at-least", times = 0.01, baseline = ["sendfile"], file_bytes = 20000 }
 published = [{ mechanism = "threads", file_bytes = 20000, value = 15 }]
 "#;
-    fs::write(folder.path().join("cold.toml"), experiment).unwrap();
-    let output = output(folder.path(), &["run", "cold.toml"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let results = results(folder.path(), "cold");
-    assert_conforms(&results, SCHEMA);
+    let output = run(folder.path(), "cold", experiment, &[]);
+    let results = succeeded(folder.path(), "cold", &output);
     let runs = results["runs"].as_array().unwrap();
-    if let Some(obstacle) = drover::lab::disk::obstacle() {
-        assert!(runs.is_empty() && text(&output.stdout).contains(&obstacle));
-        return println!("skipped: {obstacle}");
+    if was_skipped(runs, &output) {
+        return;
     }
     assert_eq!(runs.len(), 2 * 2 * 3);
     for run in runs {
@@ -155,11 +177,6 @@ fn files_in_memory_are_served_without_a_modelled_disk() {
     // Beside the program: a disk, where the folder for temporary files may be memory.
     let folder = tempfile::tempdir_in(Path::new(DROVER).parent().unwrap()).unwrap();
     let experiment = r#"
-id = "warm"
-title = "Warm files"
-source = "nobody"
-question = "Does it work?"
-method = "By trying."
 compares = "files"
 mechanisms = ["sendfile", "threads", "mmap"]
 [workload]
@@ -185,14 +202,11 @@ metric = "throughput"
 mechanisms = ["threads"]
 judge = { kind = "at-most", times = 1000, baseline = ["sendfile"], file_bytes = 200000 }
 "#;
-    fs::write(folder.path().join("warm.toml"), experiment).unwrap();
-    let output = output(folder.path(), &["run", "warm.toml"]);
+    let output = run(folder.path(), "warm", experiment, &[]);
     if text(&output.stderr).contains("cannot take") {
         return println!("skipped: {}", text(&output.stderr));
     }
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let results = results(folder.path(), "warm");
-    assert_conforms(&results, SCHEMA);
+    let results = succeeded(folder.path(), "warm", &output);
     let runs = results["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 2 * 2 * 3);
     for run in runs {
@@ -210,11 +224,6 @@ judge = { kind = "at-most", times = 1000, baseline = ["sendfile"], file_bytes = 
 fn connections_of_one_request_go_round_as_fast_as_they_are_answered() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = r#"
-id = "calls"
-title = "New connections"
-source = "nobody"
-question = "Does it work?"
-method = "By trying."
 compares = { flag = "--accept" }
 mechanisms = ["shared", "lock"]
 [workload]
@@ -245,12 +254,9 @@ metric = "reply-rate"
 mechanisms = ["lock"]
 judge = { kind = "at-least", times = 0.001, baseline = ["shared"] }
 "#;
-    fs::write(folder.path().join("calls.toml"), experiment).unwrap();
-    let run = |args: &[&str]| {
-        let output = output(folder.path(), args);
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        let found = results(folder.path(), "calls");
-        assert_conforms(&found, SCHEMA);
+    let try_out = |args: &[&str]| {
+        let output = run(folder.path(), "calls", experiment, args);
+        let found = succeeded(folder.path(), "calls", &output);
         fs::remove_dir_all(folder.path().join("drover-lab")).unwrap();
         for run in found["runs"].as_array().unwrap() {
             let load = &run["sample"]["load"];
@@ -262,12 +268,12 @@ judge = { kind = "at-least", times = 0.001, baseline = ["shared"] }
         }
         (found, text(&output.stdout).to_string())
     };
-    let (found, stdout) = run(&["run", "calls.toml"]);
+    let (found, stdout) = try_out(&[]);
     assert_eq!(found["runs"].as_array().unwrap().len(), 2 * 3);
     assert_eq!(found["runs"][0]["point"]["calls"], 1);
     assert!(stdout.contains("lock           holds"), "{stdout}");
     assert!(stdout.contains("at one request per connection"), "{stdout}");
-    let (found, _) = run(&["run", "calls.toml", "--preset", "standard"]);
+    let (found, _) = try_out(&["--preset", "standard"]);
     assert_eq!(found["runs"][0]["point"]["rate"], 100.0);
 }
 
@@ -277,9 +283,7 @@ fn a_wait_queue_settles_in_the_lab() {
     let args = ["run", "settle-time", "--mechanisms", "select,blocking,wake-all,wake-one"];
     let sizes = ["--waiters", "4,16", "--window", "20ms", "--repeats", "3"];
     let output = output(folder.path(), &[&args[..], &sizes].concat());
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let results = results(folder.path(), "settle-time");
-    assert_conforms(&results, SCHEMA);
+    let results = succeeded(folder.path(), "settle-time", &output);
     let runs = results["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 4 * 2 * 3);
     for run in runs {
@@ -298,11 +302,6 @@ fn a_wait_queue_settles_in_the_lab() {
 fn values_of_a_flag_are_compared_beside_readers_of_a_slow_disk() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = r#"
-id = "sweep"
-title = "A sweep"
-source = "nobody"
-question = "Does it work?"
-method = "By trying."
 compares = { flag = "--read-threads" }
 mechanisms = ["2", "8", "no threads"]
 [servers."no threads"]
@@ -331,15 +330,11 @@ metric = "latency-p99"
 mechanisms = ["2"]
 judge = { kind = "rises-at-least", times = 1 }
 "#;
-    fs::write(folder.path().join("sweep.toml"), experiment).unwrap();
-    let output = output(folder.path(), &["run", "sweep.toml"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let results = results(folder.path(), "sweep");
-    assert_conforms(&results, SCHEMA);
+    let output = run(folder.path(), "sweep", experiment, &[]);
+    let results = succeeded(folder.path(), "sweep", &output);
     let runs = results["runs"].as_array().unwrap();
-    if let Some(obstacle) = drover::lab::disk::obstacle() {
-        assert!(runs.is_empty() && text(&output.stdout).contains(&obstacle));
-        return println!("skipped: {obstacle}");
+    if was_skipped(runs, &output) {
+        return;
     }
     assert_eq!(runs.len(), 3 * 2);
     for run in runs {
@@ -360,11 +355,6 @@ judge = { kind = "rises-at-least", times = 1 }
 fn where_the_time_of_requests_went_is_kept_and_drawn() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = r#"
-id = "stages"
-title = "Stages"
-source = "nobody"
-question = "Does it work?"
-method = "By trying."
 compares = { flag = "--read-threads" }
 mechanisms = ["1", "8"]
 [workload]
@@ -392,15 +382,11 @@ metric = "longest-read"
 mechanisms = ["1"]
 judge = { kind = "at-most", times = 1000, baseline = ["8"] }
 "#;
-    fs::write(folder.path().join("stages.toml"), experiment).unwrap();
-    let output = output(folder.path(), &["run", "stages.toml"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let results = results(folder.path(), "stages");
-    assert_conforms(&results, SCHEMA);
+    let output = run(folder.path(), "stages", experiment, &[]);
+    let results = succeeded(folder.path(), "stages", &output);
     let runs = results["runs"].as_array().unwrap();
-    if let Some(obstacle) = drover::lab::disk::obstacle() {
-        assert!(runs.is_empty() && text(&output.stdout).contains(&obstacle));
-        return println!("skipped: {obstacle}");
+    if was_skipped(runs, &output) {
+        return;
     }
     assert_eq!(runs.len(), 2);
     for run in runs {
@@ -443,11 +429,6 @@ fn servers_of_ones_own_are_compared() {
 fn peers_are_measured_where_they_are_installed_and_named_where_not() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = r#"
-id = "peers"
-title = "Peers"
-source = "nobody"
-question = "Does it work?"
-method = "By trying."
 compares = "files"
 mechanisms = ["sendfile"]
 [workload]
@@ -472,10 +453,8 @@ metric = "throughput"
 mechanisms = ["sendfile"]
 judge = { kind = "at-least", times = 0.01, baseline = ["sendfile"], file_bytes = 20000 }
 "#;
-    fs::write(folder.path().join("peers.toml"), experiment).unwrap();
-    let output = output(folder.path(), &["run", "peers.toml"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let results = results(folder.path(), "peers");
+    let output = run(folder.path(), "peers", experiment, &[]);
+    let results = succeeded(folder.path(), "peers", &output);
     let (runs, skipped) = (&results["runs"], &results["skipped"]);
     assert_eq!(runs.as_array().unwrap().len() + skipped.as_array().unwrap().len(), 5);
     for run in runs.as_array().unwrap() {
