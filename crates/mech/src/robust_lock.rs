@@ -9,7 +9,8 @@
 //! lost with whoever was woken, died, and was overtaken meanwhile.
 //!
 //! What is left: two who die one after the other, the holder and who was woken in its place before it
-//! ran, leave a free lock that nobody is told of, until somebody comes to it.
+//! ran, leave a free lock that nobody is told of: the kernel has marked it, and does not look at a
+//! marked one again. Whoever learns of a death therefore calls [`RobustLock::after_death`].
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -70,6 +71,16 @@ impl RobustLock {
                 return Err(error.into());
             }
         }
+    }
+
+    /// Wakes one who waits if the lock is free: to be called after the end of each process that may
+    /// have waited for it. Returns whether somebody was woken.
+    pub(crate) fn after_death(&self) -> bool {
+        let word = self.word();
+        // Whoever holds it will wake the next one, or the kernel will. As above: no such address is
+        // an error that does not occur.
+        word.load(Ordering::Acquire) & HOLDER == 0
+            && futex::wake(word, futex::Flags::empty(), 1).unwrap_or(0) > 0
     }
 
     fn word(&self) -> &AtomicU32 {
@@ -239,5 +250,37 @@ mod tests {
             children[holder].wait().unwrap();
         }
         drop(lock.hold().unwrap());
+    }
+
+    /// What the kernel leaves when the holder dies, and the one that it has woken dies before it runs:
+    /// a lock that is marked as free, and somebody who sleeps.
+    #[test]
+    fn a_free_lock_that_nobody_was_told_of_is_had_after_the_next_death() {
+        let file = RobustLock::file().unwrap();
+        let lock = RobustLock::attach(file.try_clone().unwrap()).unwrap();
+        let its = RobustLock::attach(file).unwrap();
+        let held_by = |holder: u32| lock.word().store(holder | WAITERS, Ordering::SeqCst);
+        held_by(process::thread_number());
+        let (tell, told) = std::sync::mpsc::channel();
+        let waiter = thread::spawn(move || {
+            tell.send((process::thread_number(), its.word() as *const _ as usize)).unwrap();
+            drop(its.hold().unwrap());
+        });
+        let (thread, word) = told.recv().unwrap();
+        until_it_sleeps_on(word, thread);
+        assert!(!lock.after_death(), "the lock is held, and its holder lives");
+        held_by(libc::FUTEX_OWNER_DIED);
+        assert!(lock.after_death());
+        waiter.join().unwrap();
+        assert!(!lock.after_death(), "nobody waits any more");
+    }
+
+    /// Waits until the thread is off its processor in futex(2) with that address.
+    fn until_it_sleeps_on(word: usize, thread: u32) {
+        let call = format!("{} {word:#x} ", libc::SYS_futex);
+        let file = format!("/proc/self/task/{thread}/syscall");
+        while !std::fs::read_to_string(&file).unwrap().starts_with(&call) {
+            thread::yield_now();
+        }
     }
 }

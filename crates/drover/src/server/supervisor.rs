@@ -191,6 +191,7 @@ impl Supervisor {
         let Some(mut process) = self.workers[place].process.take() else { return };
         drop(process.stdin.take());
         let status = process.child.wait();
+        self.after_death(place);
         let reason = process.reason.unwrap_or_else(|| describe(&status));
         let number = process.child.id();
         if process.started.elapsed() >= LONG {
@@ -203,6 +204,15 @@ impl Supervisor {
             _ => "now".to_string(),
         };
         warn!("worker {place} (process {number}) has ended: {reason}; it is replaced {when}");
+    }
+
+    /// Has the others told of what a process has left undone that is gone.
+    fn after_death(&self, place: usize) {
+        for door in &self.doors[place] {
+            if let Err(error) = door.after_death() {
+                warn!("the other workers hear late of the end of worker {place}: {error}");
+            }
+        }
     }
 
     /// Has the place filled: at once if its process has lived long.

@@ -30,4 +30,5 @@ pub(super) static BLOCKING: Strategy = Strategy {
         let take = Box::new(move |stop| accept(socket.as_fd(), stop));
         Ok(Way::Thread { take, defers })
     },
+    after_death: None,
 };

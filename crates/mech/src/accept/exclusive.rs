@@ -26,6 +26,7 @@ pub(super) static EXCLUSIVE: Strategy = Strategy {
     probe,
     open: |plan| one_socket(plan, &EXCLUSIVE),
     enter: |door: Door| Ok(Way::Socket { socket: door.socket()?, exclusive: true }),
+    after_death: None,
 };
 
 /// Registers a socket with the first mechanism that can do it here.

@@ -47,6 +47,7 @@ pub(super) static HANDOFF: Strategy = Strategy {
         }
         None => Ok(Way::Channel(door.socket()?)),
     },
+    after_death: None,
 };
 
 /// How many connections may wait for workers beside those in the backlog.

@@ -23,6 +23,7 @@ pub(super) static LOCK: Strategy = Strategy {
     probe: || RobustLock::attach(RobustLock::file()?)?.hold().map(drop),
     open,
     enter,
+    after_death: Some(after_death),
 };
 
 fn open(plan: &Plan) -> io::Result<Doors> {
@@ -46,4 +47,10 @@ fn enter(door: Door) -> io::Result<Way> {
         accept(socket.as_fd(), stop)
     });
     Ok(Way::Thread { take, defers })
+}
+
+fn after_death(door: &Door) -> io::Result<()> {
+    let [_, file] = &door.descriptors[..] else { return Ok(()) };
+    RobustLock::attach(file.try_clone()?)?.after_death();
+    Ok(())
 }

@@ -138,6 +138,15 @@ impl Door {
         Door { strategy, descriptors, hall: None, worker: 0 }
     }
 
+    /// To be called after the end of each process that has entered by this door: what it had been
+    /// woken for, and can no longer take, is told to somebody else.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM`.
+    pub fn after_death(&self) -> io::Result<()> {
+        self.strategy.after_death.map_or(Ok(()), |tell| tell(self))
+    }
+
     pub(crate) fn open(self) -> io::Result<Way> {
         let strategy = self.strategy;
         (strategy.enter)(self)
@@ -174,6 +183,8 @@ pub struct Strategy {
     probe: fn() -> io::Result<()>,
     open: fn(&Plan) -> io::Result<Doors>,
     enter: fn(Door) -> io::Result<Way>,
+    /// What there is to do after a death where the kernel does not do all of it.
+    after_death: Option<fn(&Door) -> io::Result<()>>,
 }
 
 impl Strategy {

@@ -31,6 +31,7 @@ pub(super) static REUSEPORT: Strategy = Strategy {
     },
     open,
     enter: |door: Door| Ok(Way::Socket { socket: door.socket()?, exclusive: false }),
+    after_death: None,
 };
 
 /// All are bound before any worker accepts, because each socket takes its share of the

@@ -21,4 +21,5 @@ pub(super) static SHARED: Strategy = Strategy {
     probe: || Ok(()),
     open: |plan| one_socket(plan, &SHARED),
     enter: |door: Door| Ok(Way::Socket { socket: door.socket()?, exclusive: false }),
+    after_death: None,
 };
