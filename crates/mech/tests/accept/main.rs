@@ -1,9 +1,11 @@
 //! What every accept strategy promises (`mech::accept`): each case is written once and run with every
 //! strategy under every dispatch mechanism that it goes with, on three workers.
 
+mod calls;
+#[path = "../conformance/child.rs"]
+mod child;
 mod crew;
 mod proof;
-#[allow(dead_code, reason = "the other suite's too")]
 #[path = "../conformance/seccomp.rs"]
 mod seccomp;
 mod stopping;

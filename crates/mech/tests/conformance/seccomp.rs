@@ -10,6 +10,35 @@ const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 const SYSCALL_NUMBER: u32 = 0;
 
+/// Every system call that waits for descriptors or signals, or just waits.
+pub(crate) const WAITING: &[(&str, libc::c_long)] = &[
+    #[cfg(target_arch = "x86_64")]
+    ("select", libc::SYS_select),
+    ("pselect6", libc::SYS_pselect6),
+    #[cfg(target_arch = "x86_64")]
+    ("poll", libc::SYS_poll),
+    ("ppoll", libc::SYS_ppoll),
+    #[cfg(target_arch = "x86_64")]
+    ("epoll_wait", libc::SYS_epoll_wait),
+    ("epoll_pwait", libc::SYS_epoll_pwait),
+    ("epoll_pwait2", libc::SYS_epoll_pwait2),
+    ("rt_sigtimedwait", libc::SYS_rt_sigtimedwait),
+    ("rt_sigsuspend", libc::SYS_rt_sigsuspend),
+    #[cfg(target_arch = "x86_64")]
+    ("pause", libc::SYS_pause),
+    ("io_uring_enter", libc::SYS_io_uring_enter),
+    ("io_getevents", libc::SYS_io_getevents),
+    ("nanosleep", libc::SYS_nanosleep),
+    ("clock_nanosleep", libc::SYS_clock_nanosleep),
+];
+
+/// The number of the call that has that name in [`WAITING`].
+#[track_caller]
+pub(crate) fn number(name: &str) -> libc::c_long {
+    let found = WAITING.iter().find(|(known, _)| *known == name);
+    found.unwrap_or_else(|| panic!("{name} is not in the table")).1
+}
+
 /// From now on each of `calls` kills the process, if this thread makes it.
 ///
 /// # Errors

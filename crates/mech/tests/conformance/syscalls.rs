@@ -15,28 +15,6 @@ use crate::sockets::{drain, local_pair};
 use crate::subject::{Subject, key};
 use crate::{PATIENCE, child, for_mechanisms_with, seccomp};
 
-/// Every system call that waits for descriptors or signals, or just waits.
-const WAITING: &[(&str, libc::c_long)] = &[
-    #[cfg(target_arch = "x86_64")]
-    ("select", libc::SYS_select),
-    ("pselect6", libc::SYS_pselect6),
-    #[cfg(target_arch = "x86_64")]
-    ("poll", libc::SYS_poll),
-    ("ppoll", libc::SYS_ppoll),
-    #[cfg(target_arch = "x86_64")]
-    ("epoll_wait", libc::SYS_epoll_wait),
-    ("epoll_pwait", libc::SYS_epoll_pwait),
-    ("epoll_pwait2", libc::SYS_epoll_pwait2),
-    ("rt_sigtimedwait", libc::SYS_rt_sigtimedwait),
-    ("rt_sigsuspend", libc::SYS_rt_sigsuspend),
-    #[cfg(target_arch = "x86_64")]
-    ("pause", libc::SYS_pause),
-    ("io_uring_enter", libc::SYS_io_uring_enter),
-    ("io_getevents", libc::SYS_io_getevents),
-    ("nanosleep", libc::SYS_nanosleep),
-    ("clock_nanosleep", libc::SYS_clock_nanosleep),
-];
-
 const NO_SECCOMP: &str = "no seccomp: ";
 
 #[test]
@@ -65,19 +43,14 @@ fn own_calls_only(test: &str, mechanism: &Mechanism) {
 fn obey(role: &str) {
     let (forbidden, name) = role.split_once(' ').unwrap();
     let mechanism = dispatch::by_name(name).unwrap();
-    let own: Vec<_> = mechanism.waits_with.iter().map(|name| number(name)).collect();
-    let all = WAITING.iter().map(|(_, number)| *number);
+    let own: Vec<_> = mechanism.waits_with.iter().map(|name| seccomp::number(name)).collect();
+    let all = seccomp::WAITING.iter().map(|(_, number)| *number);
     let calls: Vec<_> = all.filter(|call| own.contains(call) == (forbidden == "own")).collect();
     match seccomp::forbid(&calls) {
         Ok(()) if mechanism.features.contains(Features::COMPLETION) => exchange_over(mechanism),
         Ok(()) => use_all_of(mechanism),
         Err(error) => println!("{NO_SECCOMP}{error}"),
     }
-}
-
-fn number(name: &str) -> libc::c_long {
-    let found = WAITING.iter().find(|(known, _)| *known == name);
-    found.unwrap_or_else(|| panic!("{name} is not in the table")).1
 }
 
 /// Waits in every way: with an event there, without one, for one, for a wake.
