@@ -7,14 +7,16 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use mech::accept::{Among, Door, Keeper};
 use mech::process as mech_process;
+use signal_hook::consts::{SIGKILL, SIGSYS};
 use tracing::{info, warn};
 
 use super::process::{FLAG, Inheritance};
@@ -100,13 +102,13 @@ impl Supervisor {
             keeper.start().context("cannot start a thread (--accept)")?;
         }
         for place in 0..supervisor.workers.len() {
-            supervisor.fill(place).context("cannot start a worker (--processes)")?;
+            supervisor.fill(place).map_err(|error| cannot_start(place, &error))?;
         }
         while supervisor.processes().any(|process| !process.ready) {
             match supervisor.inbox.recv()? {
                 Message::Ready(place) => supervisor.is_ready(place),
                 Message::Failed(_, reason) => bail!(reason),
-                Message::Ended(place) => bail!("worker {place} ended before it began"),
+                Message::Ended(place) => bail!(supervisor.early_end(place)),
                 Message::Signal => {}
             }
         }
@@ -204,6 +206,19 @@ impl Supervisor {
             _ => "now".to_string(),
         };
         warn!("worker {place} (process {number}) has ended: {reason}; it is replaced {when}");
+    }
+
+    /// Why there is no server: the process of a place has ended without a word.
+    fn early_end(&mut self, place: usize) -> String {
+        let process = self.workers[place].process.take();
+        let status = process.map_or_else(
+            || Err(io::ErrorKind::NotFound.into()),
+            |mut process| process.child.wait(),
+        );
+        format!(
+            "worker {place} has ended before it accepted connections: {}; try it without --processes",
+            describe(&status)
+        )
     }
 
     /// Has the others told of what a process has left undone that is gone.
@@ -344,9 +359,57 @@ fn command(inheritance: &Inheritance) -> io::Result<Command> {
     Ok(command)
 }
 
+fn cannot_start(place: usize, error: &io::Error) -> anyhow::Error {
+    anyhow!(
+        "cannot start worker {place} (--processes): {error}; raise 'ulimit -n' if that is about open \
+         files, 'ulimit -u' if it is about processes, or use fewer --workers"
+    )
+}
+
+/// What a process has ended of, and what sends such a signal if nobody has.
 fn describe(status: &io::Result<ExitStatus>) -> String {
-    match status {
-        Ok(status) => status.to_string(),
-        Err(error) => error.to_string(),
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => return error.to_string(),
+    };
+    let hint = match status.signal() {
+        Some(SIGKILL) => ", which the kernel sends when memory runs out: dmesg tells",
+        Some(SIGSYS) => {
+            ", which a seccomp filter sends: see 'drover mechanisms' for what it allows"
+        }
+        _ => "",
+    };
+    format!("{status}{hint}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::super::Source;
+    use super::*;
+
+    /// Workers are this very program once more, which does not know the flag that makes it one.
+    #[test]
+    fn a_worker_that_ends_before_it_begins_is_the_end_and_says_how() {
+        let mechanism = mech::dispatch::auto().unwrap();
+        let workers = NonZeroUsize::new(2).unwrap();
+        let config = Config { workers, ..Config::new(Source::Fixed(1), mechanism) };
+        let error = format!("{:#}", Supervisor::start(&config).unwrap_err());
+        for part in ["worker ", "before it accepted connections", "exit status: ", "--processes"] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_started_and_what_has_died_names_cause_and_remedy() {
+        let told = cannot_start(3, &io::Error::from_raw_os_error(24)).to_string();
+        for part in ["worker 3", "Too many open files", "'ulimit -n'", "--workers"] {
+            assert!(told.contains(part), "{told}");
+        }
+        let status = |raw| describe(&Ok(ExitStatus::from_raw(raw)));
+        assert!(status(SIGKILL).contains("SIGKILL") && status(SIGKILL).contains("memory"));
+        assert!(status(SIGSYS).contains("seccomp"), "{}", status(SIGSYS));
+        assert_eq!(status(1 << 8), "exit status: 1");
     }
 }

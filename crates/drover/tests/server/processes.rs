@@ -166,10 +166,9 @@ fn a_worker_that_dies_time_and_again_is_replaced_after_a_pause() {
     loop {
         signal("KILL", newest);
         let line = log.find(|line| line.contains("has ended")).unwrap();
-        assert!(
-            line.contains(&format!("(process {newest})")) && line.contains("SIGKILL"),
-            "{line}"
-        );
+        for part in [&format!("(process {newest})"), "SIGKILL", "memory"] {
+            assert!(line.contains(part), "{line}");
+        }
         let before: Vec<u32> = server.children();
         if line.contains("it is replaced in ") {
             break;
@@ -179,4 +178,49 @@ fn a_worker_that_dies_time_and_again_is_replaced_after_a_pause() {
         newest = *after.iter().find(|child| !before.contains(child)).unwrap_or(&after[WORKERS - 1]);
     }
     server.get("/").is(200);
+}
+
+/// A folder that is there for the supervisor alone.
+#[test]
+fn a_worker_that_cannot_start_keeps_the_server_from_starting_and_says_why() {
+    let line =
+        "exec \"$0\" serve /proc/self/task/$$/cwd --processes --workers 2 --listen 127.0.0.1:0";
+    let output = std::process::Command::new("sh")
+        .args(["-c", line, env!("CARGO_BIN_EXE_drover")])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!((stderr.lines().count(), output.stdout.len()), (1, 0), "{stderr}");
+    for part in ["cannot serve '/proc/self/task/", "No such file", "ROOT must be a directory"] {
+        assert!(stderr.contains(part), "{stderr}");
+    }
+}
+
+/// The others serve on meanwhile.
+#[test]
+fn a_successor_that_cannot_start_says_why_and_comes_when_it_can() {
+    let site = letters();
+    let (root, elsewhere) = (site.path().join("root"), site.path().join("elsewhere"));
+    std::fs::create_dir(&root).unwrap();
+    std::fs::write(root.join("a"), "hello").unwrap();
+    let mut command = drover();
+    command.arg("serve").arg(&root).args(["--processes", "--workers", "3"]);
+    // Found by every connection, whichever worker has died.
+    command.args(["--accept", "blocking"]).stderr(Stdio::piped());
+    let mut server = Server::start(command, 1);
+    let mut log = server.stderr().lines().map(Result::unwrap);
+    std::fs::rename(&root, &elsewhere).unwrap();
+    let killed = server.children()[0];
+    signal("KILL", killed);
+    let line = log.find(|line| line.contains("has ended: cannot serve")).unwrap();
+    for part in ["worker ", "(process ", "ROOT must be a directory", "it is replaced in "] {
+        assert!(line.contains(part), "{line}");
+    }
+    server.get("/a").is(200);
+    std::fs::rename(&elsewhere, &root).unwrap();
+    until_replaced(&server, killed);
+    for _ in 0..30 {
+        server.get("/a").is(200);
+    }
 }
