@@ -115,8 +115,8 @@ pub fn criterion(judge: &Judge, results: &Results) -> String {
             1.0 + by_more_than.0
         ),
         Judge::Flat { within } => format!(
-            "Effect: value {ends}, along the least-squares line of its logarithm, all panels \
-             together. Holds if the interval lies within {:.2} … {:.2}; a slope that merely cannot \
+            "Effect: value {ends}, along the Theil–Sen line of its logarithm through all repeats, \
+             all panels together. Holds if the interval lies within {:.2} … {:.2}; a slope that merely cannot \
              be told from zero is not enough.",
             1.0 / (1.0 + within.0),
             1.0 + within.0

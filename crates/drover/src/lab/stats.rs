@@ -81,25 +81,26 @@ pub fn growth_factor(points: &[(f64, &[f64])], seed: u64) -> Option<Estimate> {
 }
 
 /// By what factor `y` changes from the lowest to the highest `x`, all `series` together: for each,
-/// the least-squares slope of the mean logarithm of `y` over `x`, times the range of `x`; of these
-/// the mean, as a factor.
+/// the Theil–Sen slope of the logarithm of `y` over `x`, through every repeat of every point, times
+/// the range of `x`; of these the mean, as a factor.
 ///
-/// It uses every repeat of every point, so it tells a small change from none where medians of a few
-/// repeats cannot; logarithms keep one repeat that was disturbed from outweighing the others.
-/// `None` where [`growth_factor`] has none.
+/// It uses every repeat, so it tells a small change from none where medians of a few repeats cannot;
+/// and a repeat that was disturbed, by whatever factor, is one of all of them, and not the last word
+/// about its point. `None` where [`growth_factor`] has none.
 pub fn common_growth(series: &[Vec<(f64, &[f64])>], seed: u64) -> Option<Estimate> {
     let groups: Vec<&[f64]> = series.iter().flatten().map(|point| point.1).collect();
     bootstrap(&groups, seed, |groups| {
         let mut groups = groups.iter();
         let mut changes = Vec::new();
         for points in series {
-            let xs: Vec<f64> = points.iter().map(|point| point.0).collect();
-            let ys: Vec<f64> = groups
-                .by_ref()
-                .take(xs.len())
-                .map(|group| mean_log(group))
-                .collect::<Option<_>>()?;
-            changes.push(least_squares_slope(&xs, &ys)? * (xs.last()? - xs.first()?));
+            let (mut xs, mut ys) = (Vec::new(), Vec::new());
+            for ((x, _), group) in std::iter::zip(points, groups.by_ref()) {
+                xs.extend(std::iter::repeat_n(*x, group.len()));
+                ys.extend(group.iter().map(|value| value.ln()));
+            }
+            let range = points.last()?.0 - points.first()?.0;
+            let all_positive = ys.iter().all(|log| log.is_finite());
+            changes.push(all_positive.then(|| theil_sen_slope(&xs, &ys))?? * range);
         }
         (!changes.is_empty()).then(|| mean(&changes).exp())
     })
@@ -112,13 +113,6 @@ fn mean(values: &[f64]) -> f64 {
 fn mean_log(values: &[f64]) -> Option<f64> {
     let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
     Some(mean(&logs)).filter(|mean| mean.is_finite())
-}
-
-fn least_squares_slope(xs: &[f64], ys: &[f64]) -> Option<f64> {
-    let (x, y) = (mean(xs), mean(ys));
-    let spread: f64 = xs.iter().map(|at| (at - x).powi(2)).sum();
-    let joint: f64 = std::iter::zip(xs, ys).map(|(at, value)| (at - x) * (value - y)).sum();
-    (spread > 0.0).then(|| joint / spread)
 }
 
 /// The geometric mean of the ratios of `after`'s points to `before`'s, of all repeats.
@@ -146,7 +140,15 @@ fn theil_sen_slope(xs: &[f64], ys: &[f64]) -> Option<f64> {
             }
         }
     }
-    median(&slopes)
+    middle(&mut slopes)
+}
+
+/// As [`median`], in linear time: there are many slopes.
+fn middle(values: &mut [f64]) -> Option<f64> {
+    let half = values.len().checked_sub(1)? / 2;
+    let (_, low, above) = values.select_nth_unstable_by(half, f64::total_cmp);
+    let next = above.iter().copied().min_by(f64::total_cmp);
+    Some(if above.len() > half { f64::midpoint(*low, next?) } else { *low })
 }
 
 /// Computes `statistic` of `groups`, and of [`RESAMPLES`] draws with replacement within each group.
@@ -193,10 +195,34 @@ mod tests {
     }
 
     #[test]
+    fn common_growth_is_not_turned_by_one_repeat_in_seven_points() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
+        let mut repeats = |level: f64| -> Vec<f64> {
+            (0..7).map(|_| level * random.random_range(0.8..1.25)).collect()
+        };
+        let mut flat: Vec<Vec<f64>> = (0..5).map(|_| repeats(100.0)).collect();
+        let doubled: Vec<Vec<f64>> = (0..5).map(|at| repeats(100.0 + 25.0 * at as f64)).collect();
+        flat[4][3] = 7000.0;
+        let growth = |levels: &[Vec<f64>]| {
+            let points = levels.iter().enumerate().map(|(x, level)| (x as f64, level.as_slice()));
+            common_growth(&[points.collect()], 1).unwrap()
+        };
+        assert!(growth(&flat).is_within(1.0 / 1.5, 1.5), "{:?}", growth(&flat));
+        assert!(growth(&doubled).low > 1.5, "{:?}", growth(&doubled));
+    }
+
+    #[test]
     fn the_median_of_odd_even_and_no_values() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
-        assert_eq!(median(&[]), None);
+        for (values, expected) in [
+            (&[3.0, 1.0, 2.0][..], Some(2.0)),
+            (&[4.0, 1.0, 2.0, 3.0], Some(2.5)),
+            (&[4.0, 1.0], Some(2.5)),
+            (&[7.0], Some(7.0)),
+            (&[], None),
+        ] {
+            assert_eq!(median(values), expected);
+            assert_eq!(middle(&mut values.to_vec()), expected);
+        }
     }
 
     #[test]
