@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -120,19 +121,28 @@ fn a_model_is_for_threads_and_says_so() {
     assert!(stderr.contains("wake-all is for threads"), "{stderr}");
 }
 
-/// A crowd of processes dies with its parent, however that dies.
+/// As many as make the kernel's work take a while.
+const MANY: usize = 500;
+
+/// A crowd of processes dies with its parent, however that dies: when all of them wait, and while they
+/// are being forked.
 #[test]
 fn nobody_survives_a_kill_of_the_parent() {
-    let mut herd = Command::new(DROVER)
-        .args(["lab", "herd", "--waiter", "blocking", "--waiters", "50", "--processes"])
-        .args(["--connects", "1000000", "--window", "600s"])
-        .spawn()
-        .unwrap();
-    let name = format!("herd-{}", herd.id());
-    wait_until("the crowd has gathered", || members(&name).len() == 50);
-    herd.kill().unwrap();
-    herd.wait().unwrap();
-    wait_until("the crowd has gone", || members(&name).is_empty());
+    for at in [MANY, 1, MANY / 2] {
+        let mut herd = Command::new(DROVER)
+            .args(["lab", "herd", "--waiter", "blocking", "--processes"])
+            .args(["--waiters", &MANY.to_string()])
+            .args(["--connects", "1000000", "--window", "600s"])
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let group = herd.id();
+        // Itself included.
+        wait_until("the crowd gathers", || members(group).len() > at);
+        herd.kill().unwrap();
+        herd.wait().unwrap();
+        wait_until("the crowd has gone", || members(group).is_empty());
+    }
 }
 
 /// The lab, its herd and the herd's crowd.
@@ -140,19 +150,20 @@ fn nobody_survives_a_kill_of_the_parent() {
 fn nobody_survives_a_kill_of_the_lab() {
     let folder = tempfile::tempdir().unwrap();
     let mut lab = Command::new(DROVER)
-        .args(["lab", "run", "herd-at-connect", "--mechanisms", "select", "--waiters", "60"])
+        .args(["lab", "run", "herd-at-connect", "--mechanisms", "select"])
+        .args(["--waiters", &MANY.to_string()])
         .args(["--window", "60s", "--repeats", "100"])
         .current_dir(folder.path())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let herd = child_of(&mut lab);
-    let name = format!("herd-{herd}");
-    wait_until("the crowd has gathered", || members(&name).len() == 60);
+    // The lab makes a group of it.
+    let group = child_of(&mut lab);
+    wait_until("the crowd has gathered", || members(group).len() > MANY);
     lab.kill().unwrap();
     lab.wait().unwrap();
-    wait_until("the crowd has gone", || members(&name).is_empty());
+    wait_until("the crowd has gone", || members(group).is_empty());
 }
 
 /// The first process that the lab starts.
@@ -185,9 +196,15 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The processes of that name that are alive.
-fn members(name: &str) -> Vec<u32> {
-    let is_member = |stat: &str| stat.contains(&format!("({name}) ")) && !stat.contains(") Z ");
+/// The processes of that group that are alive.
+fn members(group: u32) -> Vec<u32> {
+    let is_member = |stat: &str| {
+        // After the name, which may contain anything: the state, the parent, the group.
+        let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+        let mut words = rest.split(' ');
+        let lives = words.next().is_some_and(|state| state != "Z" && state != "X");
+        lives && words.nth(1).is_some_and(|its| its.parse() == Ok(group))
+    };
     processes().into_iter().filter(|(_, stat)| is_member(stat)).map(|(pid, _)| pid).collect()
 }
 

@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, Write};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use crate::accepting::on_every_pair;
 use crate::connections::letters;
@@ -53,6 +55,55 @@ fn a_killed_worker_costs_the_requests_that_it_held() {
             server.get("/b").is(200);
         }
     });
+}
+
+/// How many clients ask without a pause in the next test.
+const CLIENTS: usize = 6;
+
+/// Each worker is killed while clients ask, one connection after the other: a client loses at most the
+/// one request that it had under way.
+#[test]
+fn a_kill_under_load_costs_no_more_than_what_was_under_way() {
+    let site = letters();
+    on_every_pair(&site, &["--processes"], |server| {
+        let (answered, lost) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let over = AtomicBool::new(false);
+        let ask = || {
+            while !over.load(Ordering::Relaxed) {
+                let count = if is_answered(&mut server.connect()) { &answered } else { &lost };
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let until_many_more_are_answered = |clients: &[ScopedJoinHandle<'_, ()>]| {
+            let enough = answered.load(Ordering::Relaxed) + 5 * CLIENTS;
+            while answered.load(Ordering::Relaxed) < enough {
+                assert!(!clients.iter().any(ScopedJoinHandle::is_finished), "a client gives up");
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(ask)).collect();
+            // Their end is a failure's, too.
+            let _over = Finally(|| over.store(true, Ordering::Relaxed));
+            for worker in server.children() {
+                until_many_more_are_answered(&clients);
+                signal("KILL", worker);
+                until_replaced(&server, worker);
+            }
+            until_many_more_are_answered(&clients);
+        });
+        let lost = lost.load(Ordering::Relaxed);
+        assert!(lost <= WORKERS * CLIENTS, "{lost} of {WORKERS} workers' requests are lost");
+    });
+}
+
+/// Does something at the end of a scope, however that is reached.
+struct Finally<F: Fn()>(F);
+
+impl<F: Fn()> Drop for Finally<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 /// Who was about to take the place of a dead one dies, too.
