@@ -59,7 +59,7 @@ struct Layout {
     page: usize,
     data: usize,
     waking: Format,
-    /// With the state in which it gives up the processor: 0 means that it could go on.
+    /// With the state in which it gives up the processor.
     switch: Format,
 }
 
@@ -237,8 +237,11 @@ impl Layout {
         if is(&self.waking) {
             return Some((word32(bytes, self.waking.thread)?, What::Woken));
         }
+        /// `TASK_REPORT` and `TASK_REPORT_IDLE`: what a thread waits for. The bit above says that it was
+        /// preempted, in whatever state.
+        const WAITS: u64 = 0xff;
         let format = Some(self.switch).filter(is)?;
-        let can_go_on = word64(bytes, format.state?)? == 0;
+        let can_go_on = word64(bytes, format.state?)? & WAITS == 0;
         (!can_go_on).then_some((word32(bytes, format.thread)?, What::Asleep))
     }
 }
@@ -351,6 +354,12 @@ mod tests {
             (501, 6, What::Woken),
         ];
         assert_eq!(parsed(&page), expected);
+    }
+
+    #[test]
+    fn who_is_preempted_does_not_sleep() {
+        assert_eq!(parsed(&page(&[(16, 0, &switch(9, 0x100))])), []);
+        assert_eq!(parsed(&page(&[(16, 0, &switch(9, 2))])), [(1000, 9, What::Asleep)]);
     }
 
     #[test]

@@ -10,6 +10,9 @@ use mech::sched_trace::{Event, SchedTrace, What};
 /// So long no switch is counted before a crowd counts as asleep, and is looked at one by one.
 const QUIET: Duration = Duration::from_millis(1);
 
+/// So long nothing is traced, while somebody seems to be awake, before the crowd is looked at one by one.
+const LONG: Duration = Duration::from_millis(100);
+
 /// What sees the waiters.
 pub(super) enum Eye {
     /// Every wake-up and every sleep, with its time.
@@ -71,11 +74,15 @@ impl Eye {
         match self {
             Eye::Trace { trace, events, doorman, wakeups } => {
                 let mut seen: HashMap<u32, Seen> = HashMap::new();
+                let mut news = Instant::now();
                 loop {
                     // Taken first: what made it so is in the trace by then.
                     let is_taken = is_taken(crowd, taken, deadline)?;
                     events.clear();
                     trace.take(events).context("cannot trace the waiters")?;
+                    if !events.is_empty() {
+                        news = Instant::now();
+                    }
                     for event in &*events {
                         let of_thread = seen.entry(event.thread).or_default();
                         match event.what {
@@ -87,6 +94,10 @@ impl Eye {
                     }
                     if is_taken && seen.values().all(|thread| thread.asleep > thread.woken) {
                         return Ok(seen.values().map(|thread| thread.asleep).max());
+                    }
+                    if is_taken && news.elapsed() > LONG && crowd.is_asleep()? {
+                        // A sleep has not been recorded, of one in some million.
+                        return Ok(None);
                     }
                     mech::process::give_way();
                 }

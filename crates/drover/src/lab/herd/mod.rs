@@ -60,7 +60,7 @@ pub struct Record {
     /// How long each connect(2) took, in microseconds.
     pub connect_us: Vec<f64>,
     /// From each connect(2) until the last waiter slept again, in microseconds. Empty where nothing
-    /// tells: counters do not see processes.
+    /// tells: counters do not see processes. A connection is missing after which the trace was not whole.
     pub settle_us: Vec<f64>,
     /// How many wake-ups were traced.
     pub traced_wakeups: Option<u64>,
