@@ -482,13 +482,17 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
             account.latest_read.as_secs_f64() * 1e3
         ),
     );
+    let failed = account.requests - account.replies - account.in_flight;
+    let lost = account.connections.failed + account.connections.closed_by_peer;
+    // Where none waited for a connection and none was lost, each had one.
+    let own_fault = *busiest > SATURATED || account.waited + failed + lost == 0;
     warn(
         account.unsent() > 0,
         format!(
             "{} of {} scheduled requests were not sent: {}",
             account.unsent(),
             account.scheduled,
-            match *busiest > SATURATED {
+            match own_fault {
                 true => "the generator did not come to them",
                 false =>
                     "no connection was free for them, or theirs ended early; use more \
@@ -504,7 +508,6 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
             account.replies
         ),
     );
-    let failed = account.requests - account.replies - account.in_flight;
     warn(
         failed > 0,
         format!(

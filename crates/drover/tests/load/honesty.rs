@@ -38,6 +38,22 @@ fn a_generator_that_was_stopped_says_that_it_was_late() {
     assert!(prompt.filter(|time| *time >= Duration::from_millis(350)).count() < 40);
 }
 
+/// Every connection is free again, but the generator is not there to use it.
+#[test]
+fn what_a_stop_kept_from_being_sent_is_the_generators_doing() {
+    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let running = Running::start(&[&server.url(), "-c", "400", "--rate", "200", "-d", "2s"]);
+    server.wait_for_requests(100);
+    running.signal(Signal::STOP);
+    wait(Duration::from_secs(2));
+    running.signal(Signal::CONT);
+    let run = running.finish();
+    check_sums(&run.json);
+    let warning = "of 400 scheduled requests were not sent: the generator did not come to them";
+    assert!(run.number("/unsent") > 0, "{}", run.json);
+    assert!(run.json["warnings"].to_string().contains(warning), "{}", run.json);
+}
+
 #[test]
 fn a_stop_is_told_in_a_closed_loop_too() {
     let server = Server::always(Action::ReplyLate(Duration::from_millis(1), reply("200 OK", 1)));
