@@ -20,11 +20,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start(root: &Path, mechanism: &str) -> anyhow::Result<Server> {
+    pub(crate) fn start(root: &Path, mechanism: &str, case: &Case) -> anyhow::Result<Server> {
         let mut child = Command::new(env!("CARGO_BIN_EXE_drover"))
             .args(["serve", "--listen", "127.0.0.1:0", "--dispatch", mechanism])
             // A server that is stepped through takes seconds for what it does once per second.
             .args(["--revalidate", "1h"])
+            .args(case.traced.then_some(["--trace", "/dev/null"]).into_iter().flatten())
             .arg(root)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -56,6 +57,8 @@ pub(crate) struct Case {
     pub(crate) len: usize,
     /// Whether each request has a connection of its own.
     pub(crate) connects: bool,
+    /// Whether the server writes down where the time of each went.
+    pub(crate) traced: bool,
 }
 
 /// The client of one case: it never blocks, because the server may have been stopped.

@@ -17,11 +17,18 @@ const WARM_UP: usize = 20;
 /// Requests of which the cheapest counts: the clock's work is in the others.
 const COUNTED: usize = 9;
 
-const CASES: [Case; 4] = [
-    Case { name: "kept-128", file: "f128.html", len: 128, connects: false },
-    Case { name: "kept-4k", file: "f4k.html", len: 4 << 10, connects: false },
-    Case { name: "sent-100k", file: "f100k.html", len: 100 << 10, connects: false },
-    Case { name: "connection", file: "f128.html", len: 128, connects: true },
+const KEPT: Case =
+    Case { name: "kept-128", file: "f128.html", len: 128, connects: false, traced: false };
+const SENT: Case =
+    Case { name: "sent-100k", file: "f100k.html", len: 100 << 10, connects: false, traced: false };
+
+const CASES: [Case; 6] = [
+    KEPT,
+    Case { name: "kept-4k", file: "f4k.html", len: 4 << 10, ..KEPT },
+    SENT,
+    Case { name: "connection", connects: true, ..KEPT },
+    Case { name: "kept-128-traced", traced: true, ..KEPT },
+    Case { name: "sent-100k-traced", traced: true, ..SENT },
 ];
 
 const ACCEPT: &str = "cargo bench -p drover --bench instructions -- --accept";
@@ -56,7 +63,7 @@ fn run(accept: bool) -> anyhow::Result<Vec<String>> {
         fs::write(root.path().join(case.file), vec![b'x'; case.len])?;
     }
     let mut new = Budget::here()?;
-    println!("{:<14} {:<12} {:>12}  system calls", "mechanism", "case", "instructions");
+    println!("{:<14} {:<16} {:>12}  system calls", "mechanism", "case", "instructions");
     for mechanism in dispatch::ALL {
         if let Err(reason) = mechanism.probe() {
             println!("{:<14} skipped: {reason}", mechanism.name);
@@ -65,7 +72,7 @@ fn run(accept: bool) -> anyhow::Result<Vec<String>> {
         for case in &CASES {
             let Some(cost) = measure(root.path(), mechanism, case)? else { return Ok(Vec::new()) };
             println!(
-                "{:<14} {:<12} {:>12}  {}",
+                "{:<14} {:<16} {:>12}  {}",
                 mechanism.name, case.name, cost.instructions, cost.calls
             );
             new.costs.entry(case.name.into()).or_default().insert(mechanism.name.into(), cost);
@@ -80,7 +87,7 @@ fn run(accept: bool) -> anyhow::Result<Vec<String>> {
 
 /// `None`, and a line that says why, if this process may not trace another.
 fn measure(root: &Path, mechanism: &Mechanism, case: &Case) -> anyhow::Result<Option<Cost>> {
-    let server = Server::start(root, mechanism.name)?;
+    let server = Server::start(root, mechanism.name, case)?;
     let mut client = Client::new(server.address, case);
     for _ in 0..WARM_UP {
         client.exchange(|| {

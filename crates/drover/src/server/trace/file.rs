@@ -14,7 +14,7 @@ use tracing::{error, warn};
 use super::{COLUMNS, FORMAT};
 
 /// Buffers that may wait for the disk; what comes then is lost, and counted.
-const WAITING_MOST: usize = 64;
+const WAITING_MOST: usize = 16;
 
 /// A trace that is being written.
 #[derive(Debug)]

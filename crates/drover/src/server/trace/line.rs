@@ -53,8 +53,9 @@ impl Line<'_> {
         let Times { reads, queue, read, back, longest, .. } = *self.times;
         if reads == 0 && self.stat.is_zero() {
             text.word("0,0", b',');
+            let end = text.start;
             text.number(total);
-            text.number(total);
+            text.repeat(end);
             text.word("0,0,0,0", b',');
         } else {
             let stages = [self.stat, queue, read, back].map(micros);
@@ -81,15 +82,38 @@ struct Text<'s> {
     start: usize,
 }
 
+/// The digits of 0 … 99, two each: half the divisions.
+static PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
+
 impl Text<'_> {
+    #[inline]
     fn number(&mut self, mut number: u64) {
         self.push(b',');
-        loop {
-            self.push(b'0' + (number % 10) as u8);
-            number /= 10;
-            if number == 0 {
-                return;
-            }
+        while number >= 100 {
+            self.push_pair(PAIRS[(number % 100) as usize]);
+            number /= 100;
+        }
+        if number >= 10 {
+            self.push_pair(PAIRS[number as usize]);
+        } else {
+            self.push(b'0' + number as u8);
+        }
+    }
+
+    /// Once more what was written since the line began at `end`.
+    fn repeat(&mut self, end: usize) {
+        let (start, len) = (self.start, end - self.start);
+        self.start -= len;
+        for at in (0..len).rev() {
+            self.bytes[self.start + at] = self.bytes[start + at];
         }
     }
 
@@ -104,11 +128,30 @@ impl Text<'_> {
         self.start -= 1;
         self.bytes[self.start] = byte;
     }
+
+    #[inline]
+    fn push_pair(&mut self, pair: [u8; 2]) {
+        self.start -= 2;
+        self.bytes[self.start..self.start + 2].copy_from_slice(&pair);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_have_the_digits_that_they_have_elsewhere() {
+        let powers = (0..20).map(|exponent| 10_u64.pow(exponent));
+        let around = powers.flat_map(|power| [power - 1, power, power + 1, power / 9 * 8]);
+        for number in around.chain([u64::MAX]) {
+            let mut bytes = [0; MOST];
+            let mut text = Text { bytes: &mut bytes, start: MOST };
+            text.number(number);
+            let digits = std::str::from_utf8(&text.bytes[text.start..]).unwrap();
+            assert_eq!(digits, format!("{number},"));
+        }
+    }
 
     #[test]
     fn a_line_has_a_field_for_each_column_and_its_stages_sum_up() {
