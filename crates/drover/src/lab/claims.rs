@@ -122,7 +122,7 @@ pub fn criterion(judge: &Judge, results: &Results) -> String {
             1.0 + within.0
         ),
         Judge::Ratio { expected, within } => format!(
-            "Effect: value at the highest rate ÷ at the lowest, mean over connections. Holds if \
+            "Effect: value at the highest rate ÷ at the lowest, round by round, mean over connections. Holds if \
              the interval lies within {:.2} … {:.2}.",
             expected / (1.0 + within.0),
             expected * (1.0 + within.0)
@@ -135,7 +135,7 @@ pub fn criterion(judge: &Judge, results: &Results) -> String {
                 _ => "above",
             };
             format!(
-                "Effect: value with {} ÷ with {}, mean over connections. Holds if the interval lies \
+                "Effect: value with {} ÷ with {}, round by round, mean over connections. Holds if the interval lies \
                  {side} {}.",
                 words(asks.last()),
                 words(asks.first()),
@@ -154,13 +154,13 @@ pub fn criterion(judge: &Judge, results: &Results) -> String {
             number(by_more_than.0)
         ),
         Judge::AtLeast { times, baseline, .. } => format!(
-            "Effect: value ÷ that of the best of {}, mean over connections. Holds if the interval \
+            "Effect: value ÷ that of the best of {}, round by round, mean over connections. Holds if the interval \
              lies above {}.",
             baseline.join(", "),
             number(times.0)
         ),
         Judge::AtMost { times, baseline, .. } => format!(
-            "Effect: value ÷ that of the best of {}, mean over connections. Holds if the interval \
+            "Effect: value ÷ that of the best of {}, round by round, mean over connections. Holds if the interval \
              lies below {}.",
             baseline.join(", "),
             number(times.0)
@@ -334,23 +334,28 @@ impl Judging<'_> {
     /// The metric over that of the best of `baseline`, mean over connections.
     fn times_the_best(&self, baseline: &[String], ask: Ask) -> Option<Estimate> {
         let values = |name: &str, level| self.values_of(name, self.claim.metric, level, ask);
-        let pairs: Vec<(Vec<f64>, Vec<f64>)> = self
-            .results
-            .connection_levels()
-            .into_iter()
-            .filter_map(|level| {
-                let others = baseline.iter().map(|name| values(name, level));
-                let best =
-                    others.filter(|values| values.len() >= FEWEST_REPEATS).max_by(|a, b| {
-                        stats::median(a).partial_cmp(&stats::median(b)).expect("numbers")
-                    })?;
-                let mine = values(self.mechanism, level);
-                (mine.len() >= FEWEST_REPEATS).then_some((best, mine))
-            })
-            .collect();
-        let before: Vec<&[f64]> = pairs.iter().map(|(best, _)| best.as_slice()).collect();
-        let after: Vec<&[f64]> = pairs.iter().map(|(_, mine)| mine.as_slice()).collect();
-        stats::ratio(&before, &after, self.results.seed)
+        let point =
+            |name: &str, connections| Point { mechanism: name.to_string(), connections, ask };
+        let levels = self.results.connection_levels().into_iter().filter_map(|level| {
+            let others = baseline.iter().map(|name| (name, values(name, level)));
+            let (best, _) = others.filter(|(_, values)| values.len() >= FEWEST_REPEATS).max_by(
+                |(_, a), (_, b)| stats::median(a).partial_cmp(&stats::median(b)).expect("numbers"),
+            )?;
+            self.pairs(&point(best, level), &point(self.mechanism, level))
+        });
+        stats::ratio(&levels.collect::<Vec<_>>(), self.results.seed)
+    }
+
+    /// The metric at two points, round by round; `None`: too few rounds have both.
+    fn pairs(&self, before: &Point, after: &Point) -> Option<Vec<(f64, f64)>> {
+        let pairs = self.results.pairs(self.claim.metric, before, after);
+        (pairs.len() >= FEWEST_REPEATS).then_some(pairs)
+    }
+
+    /// The same of this mechanism, asked for one thing and for another.
+    fn pairs_of_asks(&self, connections: u32, before: Ask, after: Ask) -> Option<Vec<(f64, f64)>> {
+        let point = |ask| Point { mechanism: self.mechanism.to_string(), connections, ask };
+        self.pairs(&point(before), &point(after))
     }
 
     /// The metric as a share of the offered rate, at the point that speaks most against equality.
@@ -387,16 +392,9 @@ impl Judging<'_> {
 
     /// The metric with `most` over that with `least`, at the highest level that has both.
     fn ratio_at_the_most(&self, least: Ask, most: Ask) -> Option<Estimate> {
-        let at = |level, ask| {
-            let values = self.values(self.claim.metric, level, ask);
-            Some(values).filter(|values| values.len() >= FEWEST_REPEATS)
-        };
-        let levels = self.results.connection_levels();
-        let (few, many) = levels
-            .into_iter()
-            .rev()
-            .find_map(|level| Some((at(level, least)?, at(level, most)?)))?;
-        stats::ratio(&[&few], &[&many], self.results.seed)
+        let mut levels = self.results.connection_levels().into_iter().rev();
+        let pairs = levels.find_map(|level| self.pairs_of_asks(level, least, most))?;
+        stats::ratio(&[pairs], self.results.seed)
     }
 
     fn growth(&self, ask: Ask, until_cpu_percent: Option<f64>) -> Option<Estimate> {
@@ -428,19 +426,9 @@ impl Judging<'_> {
         if lowest == highest {
             return None;
         }
-        let pairs: Vec<(Vec<f64>, Vec<f64>)> = self
-            .results
-            .connection_levels()
-            .into_iter()
-            .map(|level| {
-                let at = |ask| self.values(self.claim.metric, level, ask);
-                (at(lowest), at(highest))
-            })
-            .filter(|(low, high)| low.len().min(high.len()) >= FEWEST_REPEATS)
-            .collect();
-        let before: Vec<&[f64]> = pairs.iter().map(|(low, _)| low.as_slice()).collect();
-        let after: Vec<&[f64]> = pairs.iter().map(|(_, high)| high.as_slice()).collect();
-        stats::ratio(&before, &after, self.results.seed)
+        let levels = self.results.connection_levels().into_iter();
+        let levels = levels.filter_map(|level| self.pairs_of_asks(level, lowest, highest));
+        stats::ratio(&levels.collect::<Vec<_>>(), self.results.seed)
     }
 }
 

@@ -283,6 +283,17 @@ impl Results {
         self.runs_of(point).filter_map(|run| metric.of(run.sample.as_ref()?)).collect()
     }
 
+    /// The values of `metric` at two points, round by round: runs of one round are neighbours in time, so
+    /// that what happened on the machine meanwhile happened to both. Rounds that lack one are left out.
+    pub fn pairs(&self, metric: Metric, before: &Point, after: &Point) -> Vec<(f64, f64)> {
+        let value = |run: &Run| metric.of(run.sample.as_ref()?);
+        let pair = |run: &Run| {
+            let other = self.runs_of(after).find(|other| other.round == run.round)?;
+            Some((value(run)?, value(other)?))
+        };
+        self.runs_of(before).filter_map(pair).collect()
+    }
+
     /// The request rate that was really asked for; `None` if each connection asks when it can.
     pub fn offered_rate(&self, ask: Ask) -> Option<f64> {
         match ask {

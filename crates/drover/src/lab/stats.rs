@@ -1,7 +1,8 @@
 //! Medians, and intervals by bootstrap: what a few repeats say, and how surely.
 //!
 //! The unit of resampling is a repeat of a point, never a request within a repeat: requests of one
-//! run share its placement and its disturbances. Intervals are 95 % percentile intervals. With three
+//! run share its placement and its disturbances. Where two points are compared, it is a round, which
+//! has both. Intervals are 95 % percentile intervals. With three
 //! repeats that is about the range of the three; the lab therefore never judges fewer.
 
 use rand::rngs::Xoshiro256PlusPlus;
@@ -110,23 +111,22 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-fn mean_log(values: &[f64]) -> Option<f64> {
-    let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
-    Some(mean(&logs)).filter(|mean| mean.is_finite())
-}
-
-/// The geometric mean of the ratios of `after`'s points to `before`'s, of all repeats.
+/// The geometric mean of the ratios of pairs of points, each with a pair of values for every round
+/// that has both: what all runs of a round have in common is no part of it, and does not widen the
+/// interval.
 ///
-/// `None` if the two have no pair of points, or a value is not positive.
-pub fn ratio(before: &[&[f64]], after: &[&[f64]], seed: u64) -> Option<Estimate> {
-    let pairs = before.len().min(after.len());
-    let groups: Vec<&[f64]> = before[..pairs].iter().chain(&after[..pairs]).copied().collect();
+/// `None` if there is no point, one has no pair, or a value is not positive.
+pub fn ratio(points: &[Vec<(f64, f64)>], seed: u64) -> Option<Estimate> {
+    let change = |pair: &(f64, f64)| pair.1.ln() - pair.0.ln();
+    let changes: Vec<Vec<f64>> =
+        points.iter().map(|pairs| pairs.iter().map(change).collect()).collect();
+    if changes.is_empty() || !changes.iter().flatten().all(|change| change.is_finite()) {
+        return None;
+    }
+    let groups: Vec<&[f64]> = changes.iter().map(Vec::as_slice).collect();
     bootstrap(&groups, seed, |groups| {
-        let (before, after) = groups.split_at(pairs);
-        let changes: Option<Vec<f64>> = std::iter::zip(before, after)
-            .map(|(before, after)| Some(mean_log(after)? - mean_log(before)?))
-            .collect();
-        changes.filter(|changes| !changes.is_empty()).map(|changes| mean(&changes).exp())
+        let of_points: Vec<f64> = groups.iter().map(|group| mean(group)).collect();
+        Some(mean(&of_points).exp())
     })
 }
 
@@ -290,11 +290,25 @@ mod tests {
 
     #[test]
     fn the_ratio_is_taken_pair_by_pair() {
-        let before: [&[f64]; 2] = [&[1.0; 3], &[100.0; 3]];
-        let after: [&[f64]; 2] = [&[2.0; 3], &[200.0; 3]];
-        assert!((ratio(&before, &after, 1).unwrap().value - 2.0).abs() < 1e-9);
-        assert_eq!(ratio(&[&[0.0]], &[&[1.0]], 1), None);
-        assert_eq!(ratio(&[], &[], 1), None);
+        let points = [vec![(1.0, 2.0); 3], vec![(100.0, 200.0); 3]];
+        assert!((ratio(&points, 1).unwrap().value - 2.0).abs() < 1e-9);
+        assert_eq!(ratio(&[vec![(0.0, 1.0)]], 1), None);
+        assert_eq!(ratio(&[vec![]], 1), None);
+        assert_eq!(ratio(&[], 1), None);
+    }
+
+    /// A machine whose speed halves at some time is the same for both; their own noise is not.
+    #[test]
+    fn what_a_round_has_in_common_does_not_widen_the_interval_of_a_ratio() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+        let mut pair = |speed: f64, noise: f64| {
+            let mut value = |level: f64| level * speed * random.random_range(1.0..1.0 + noise);
+            (value(100.0), value(110.0))
+        };
+        let drifts = vec![(0..20).map(|at| pair([1.0, 0.5][at / 10], 0.02)).collect()];
+        let noisy = vec![(0..20).map(|_| pair(1.0, 1.0)).collect()];
+        assert!(ratio(&drifts, 1).unwrap().is_within(1.08, 1.12), "{:?}", ratio(&drifts, 1));
+        assert!(ratio(&noisy, 1).unwrap().relative_width() > 0.2, "{:?}", ratio(&noisy, 1));
     }
 
     #[test]
