@@ -96,7 +96,7 @@ impl Eye {
                         return Ok(seen.values().map(|thread| thread.asleep).max());
                     }
                     if is_taken && news.elapsed() > LONG && crowd.is_asleep()? {
-                        // A sleep has not been recorded, of one in some million.
+                        // A sleep has not been recorded: one of a million, or of three hundred thousand.
                         return Ok(None);
                     }
                     mech::process::give_way();
