@@ -102,8 +102,11 @@ fn row(out: &mut String, section: &Section, claim: &Claim, judgement: &Judgement
         .map(|comparison| {
             let measured =
                 comparison.measured.as_ref().map_or("not measured".to_string(), with_interval);
+            let level = comparison
+                .connections
+                .map_or(String::new(), |level| format!("{level} {}, ", section.results.counted()));
             format!(
-                "{} → {measured} at {}",
+                "{} → {measured} at {level}{}",
                 number(comparison.published),
                 comparison.ask.in_words()
             )

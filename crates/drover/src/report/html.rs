@@ -171,12 +171,13 @@ impl Section<'_> {
             let _ = writeln!(
                 out,
                 "<tr data-series=\"{}\"><td>{}</td><td class=\"n\">{} {}</td><td>\
-                 <div class=\"bar s{place}\"><i style=\"width:{:.1}%\"></i>\
+                 <div class=\"bar s{}\"><i style=\"width:{:.1}%\"></i>\
                  <b style=\"left:{:.1}%;width:{:.1}%\"></b></div></td></tr>",
                 escape(name),
                 self.name(name),
                 with_interval(value),
                 metric.unit(),
+                svg::colour(*place),
                 share(value.value),
                 share(value.low),
                 share(value.high - value.low)
@@ -456,7 +457,7 @@ fn data(series: &[Series]) -> String {
                 .iter()
                 .map(|(x, estimate)| [*x, estimate.value, estimate.low, estimate.high])
                 .collect();
-            json!({"name": line.name, "place": line.place, "points": points})
+            json!({"name": line.name, "place": svg::colour(line.place), "points": points})
         })
         .collect();
     // No text inside the element may look like its end.

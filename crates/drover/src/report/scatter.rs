@@ -8,7 +8,8 @@ use std::fmt::Write;
 
 use super::html::escape;
 use super::svg::{
-    Axis, BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, draw_grid, last, linear_ticks, logarithmic_ticks,
+    Axis, BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, colour, draw_grid, last, linear_ticks,
+    logarithmic_ticks,
 };
 
 /// What one panel shows.
@@ -59,7 +60,7 @@ pub(super) fn draw(scatter: &Scatter) -> String {
         let _ = write!(
             out,
             "<path class=\"series dots s{}\" data-series=\"{}\" d=\"",
-            series.place,
+            colour(series.place),
             escape(&series.name)
         );
         for &(px, py) in &series.points {

@@ -38,6 +38,14 @@ pub(super) const RIGHT: f64 = 512.0;
 pub(super) const TOP: f64 = 14.0;
 pub(super) const BOTTOM: f64 = 284.0;
 
+/// How many colours the style sheet has.
+const COLOURS: usize = 16;
+
+/// The colour of the series at `place`: a number in the style sheet, and in the script.
+pub(super) fn colour(place: usize) -> usize {
+    place % COLOURS
+}
+
 /// Line patterns; a series takes the one at its place, from the start again when they run out.
 const DASHES: [&str; 6] = ["", "7 3", "2 3", "9 3 2 3", "4 4", "12 4"];
 
@@ -54,9 +62,10 @@ const MARKERS: [&str; 6] = [
 /// The outline and dashes of the series at `place`, for its key in the legend.
 pub(super) fn key(place: usize) -> String {
     format!(
-        "<svg class=\"key s{place}\" viewBox=\"0 0 36 12\" aria-hidden=\"true\">\
+        "<svg class=\"key s{}\" viewBox=\"0 0 36 12\" aria-hidden=\"true\">\
          <path class=\"line\" stroke-dasharray=\"{}\" d=\"M0 6H36\"/>\
          <path class=\"{}\" transform=\"translate(18 6)\" d=\"{}\"/></svg>",
+        colour(place),
         DASHES[place % DASHES.len()],
         marker_class(place),
         MARKERS[place % MARKERS.len()],
@@ -93,7 +102,7 @@ pub(super) fn draw_grid(out: &mut String, x_label: &str, y_label: &str, x: &Axis
              <text class=\"tick\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             LEFT - 6.0,
             at + 4.0,
-            number(*tick)
+            short(*tick)
         );
     }
     for tick in &x.ticks {
@@ -103,7 +112,7 @@ pub(super) fn draw_grid(out: &mut String, x_label: &str, y_label: &str, x: &Axis
             "<path class=\"axis\" d=\"M{at:.1} {BOTTOM}v5\"/>\
              <text class=\"tick\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
             BOTTOM + 18.0,
-            number(*tick)
+            short(*tick)
         );
     }
     let _ = write!(
@@ -118,6 +127,15 @@ pub(super) fn draw_grid(out: &mut String, x_label: &str, y_label: &str, x: &Axis
         f64::midpoint(TOP, BOTTOM),
         escape(y_label)
     );
+}
+
+/// A number beside an axis, where there is room for five characters.
+fn short(tick: f64) -> String {
+    match tick {
+        1e6.. => format!("{}M", number(tick / 1e6)),
+        1e4.. => format!("{}k", number(tick / 1e3)),
+        _ => number(tick),
+    }
 }
 
 fn draw_series(out: &mut String, series: &Series, x: &Axis, y: &Axis) {
@@ -145,8 +163,9 @@ fn draw_series(out: &mut String, series: &Series, x: &Axis, y: &Axis) {
     }
     let _ = write!(
         out,
-        "<g class=\"series s{place}\" data-series=\"{}\">\
+        "<g class=\"series s{}\" data-series=\"{}\">\
          <path class=\"line\" stroke-dasharray=\"{}\" d=\"{line}\"/>{marks}</g>",
+        colour(place),
         escape(&series.name),
         DASHES[place % DASHES.len()]
     );
@@ -244,6 +263,26 @@ mod tests {
     fn logarithmic_ticks_enclose_the_values() {
         assert_eq!(logarithmic_ticks(0.7, 12.0), [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]);
         assert_eq!(logarithmic_ticks(5.0, 5.0), [5.0, 10.0]);
+    }
+
+    #[test]
+    fn ticks_have_room() {
+        let ticks = [0.0, 0.5, 2500.0, 1e4, 12_500.0, 2e5, 5e6].map(short);
+        assert_eq!(ticks, ["0", "0.5", "2500", "10k", "12.5k", "200k", "5M"]);
+    }
+
+    /// Every series of an experiment has a colour of its own, by day and by night.
+    #[test]
+    fn the_style_sheet_has_colours_for_the_largest_experiment() {
+        let sheet = include_str!("style.css");
+        for place in 0..COLOURS {
+            assert_eq!(sheet.matches(&format!("--s{place}: #")).count(), 2, "{place}");
+            assert!(sheet.contains(&format!(".s{place} {{ --c: var(--s{place}); }}")), "{place}");
+        }
+        let built_in = crate::lab::experiment::Experiment::built_in().into_iter();
+        let largest = built_in.map(|experiment| experiment.mechanisms.len()).max();
+        assert!(largest.unwrap() <= COLOURS, "{largest:?}");
+        assert!(key(COLOURS + 3).contains("class=\"key s3\""));
     }
 
     #[test]
