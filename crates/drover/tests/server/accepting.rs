@@ -4,7 +4,7 @@ use mech::accept::{self, Strategy};
 use mech::dispatch::{self, Features, Mechanism};
 
 use crate::connections::letters;
-use crate::harness::{Client, Server, Site, request};
+use crate::harness::{Client, PATIENCE, Server, Site, request};
 use crate::limits::starved;
 
 /// Serves `site` with three workers and the flags, for every strategy and every mechanism that go
@@ -128,6 +128,50 @@ fn descriptors(process: u32) -> usize {
         entry.unwrap().file_name().to_str().unwrap().parse::<usize>().unwrap()
     };
     all.map(number).filter(|&number| number < MOST).count()
+}
+
+/// While nobody comes, the threads of workers and of their supervisor sleep in accept4(2) where the
+/// strategy is to accept by threads, as many as it says, and nowhere else.
+#[test]
+fn idle_processes_wait_in_the_calls_of_their_strategy() {
+    let site = letters();
+    on_every_choice(&["--processes"], |flags| {
+        let server = Server::on(&site, flags);
+        for _ in 0..9 {
+            server.get("/a").is(200);
+        }
+        let expected = match flags[3] {
+            "shared" | "exclusive" | "reuseport" => (0, 0),
+            "blocking" => (3, 0),
+            "lock" => (1, 0),
+            "handoff" => (0, 1),
+            other => panic!("what does {other} do?"),
+        };
+        let of_workers = || server.children().into_iter().map(asleep_in_accept).sum();
+        let Ok(_) = std::fs::read(format!("/proc/{}/syscall", server.process())) else {
+            return println!("left out: the kernel does not tell the calls that threads are in");
+        };
+        let start = std::time::Instant::now();
+        loop {
+            let found: (usize, usize) = (of_workers(), asleep_in_accept(server.process()));
+            if found == expected {
+                break;
+            }
+            assert!(start.elapsed() < PATIENCE, "{found:?} instead of {expected:?}");
+            std::thread::yield_now();
+        }
+    });
+}
+
+/// How many threads of a process sleep in accept4(2).
+fn asleep_in_accept(process: u32) -> usize {
+    let call = format!("{} ", nix::libc::SYS_accept4);
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+    let is_in_it = |thread: &std::io::Result<std::fs::DirEntry>| {
+        let file = thread.as_ref().unwrap().path().join("syscall");
+        std::fs::read_to_string(file).is_ok_and(|text| text.starts_with(&call))
+    };
+    threads.filter(is_in_it).count()
 }
 
 #[test]

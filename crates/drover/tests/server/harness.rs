@@ -116,6 +116,11 @@ impl Server {
         signal("INT", self.child.id());
     }
 
+    /// The number of its process; the supervisor's, if there is one.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The processes that it has started, in ascending order of their numbers.
     pub(crate) fn children(&self) -> Vec<u32> {
         let parent_of = |number: u32| -> Option<u32> {
