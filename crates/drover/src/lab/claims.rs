@@ -135,8 +135,8 @@ pub fn criterion(judge: &Judge, results: &Results) -> String {
                 _ => "above",
             };
             format!(
-                "Effect: value with {} ÷ with {}, round by round, mean over connections. Holds if the interval lies \
-                 {side} {}.",
+                "Effect: value with {} ÷ with {}, the median of the rounds, mean over connections. \
+                 Holds if the interval lies {side} {}.",
                 words(asks.last()),
                 words(asks.first()),
                 number(times.0)
@@ -199,7 +199,7 @@ impl Judging<'_> {
             }
             Judge::Ratio { expected, within } => {
                 let margin = 1.0 + within.0;
-                let found = self.ratio_of_rates().map(|ratio| {
+                let found = self.ratio_of_rates(stats::ratio).map(|ratio| {
                     (ratio, verdict_within(&ratio, expected / margin, expected * margin))
                 });
                 let asks = self.results.asks();
@@ -308,7 +308,9 @@ impl Judging<'_> {
 
     /// The only effect of a claim about the lowest and the highest level of what is asked for.
     fn rise(&self, from: f64, to: f64) -> Vec<Effect> {
-        let found = self.ratio_of_rates().map(|ratio| (ratio, verdict_within(&ratio, from, to)));
+        let found = self
+            .ratio_of_rates(stats::median_ratio)
+            .map(|ratio| (ratio, verdict_within(&ratio, from, to)));
         let last = self.results.asks().last().map_or(String::new(), |ask| ask.in_words());
         vec![effect(last, found)]
     }
@@ -420,7 +422,11 @@ impl Judging<'_> {
         stats::common_growth(&series, self.results.seed)
     }
 
-    fn ratio_of_rates(&self) -> Option<Estimate> {
+    /// The metric at the highest level of what is asked for over that at the lowest.
+    fn ratio_of_rates(
+        &self,
+        ratio: impl Fn(&[Vec<(f64, f64)>], u64) -> Option<Estimate>,
+    ) -> Option<Estimate> {
         let asks = self.results.asks();
         let (lowest, highest) = (*asks.first()?, *asks.last()?);
         if lowest == highest {
@@ -428,7 +434,7 @@ impl Judging<'_> {
         }
         let levels = self.results.connection_levels().into_iter();
         let levels = levels.filter_map(|level| self.pairs_of_asks(level, lowest, highest));
-        stats::ratio(&levels.collect::<Vec<_>>(), self.results.seed)
+        ratio(&levels.collect::<Vec<_>>(), self.results.seed)
     }
 }
 

@@ -117,6 +117,21 @@ fn mean(values: &[f64]) -> f64 {
 ///
 /// `None` if there is no point, one has no pair, or a value is not positive.
 pub fn ratio(points: &[Vec<(f64, f64)>], seed: u64) -> Option<Estimate> {
+    ratio_by(|changes| Some(mean(changes)), points, seed)
+}
+
+/// [`ratio`] by the median of each point's rounds: for values that a single disturbance multiplies, as
+/// it does a high percentile. One round of many then does not outweigh the others.
+pub fn median_ratio(points: &[Vec<(f64, f64)>], seed: u64) -> Option<Estimate> {
+    ratio_by(median, points, seed)
+}
+
+/// The mean of what `level` says of each point's changes, which are logarithms, as a factor.
+fn ratio_by(
+    level: impl Fn(&[f64]) -> Option<f64>,
+    points: &[Vec<(f64, f64)>],
+    seed: u64,
+) -> Option<Estimate> {
     let change = |pair: &(f64, f64)| pair.1.ln() - pair.0.ln();
     let changes: Vec<Vec<f64>> =
         points.iter().map(|pairs| pairs.iter().map(change).collect()).collect();
@@ -125,7 +140,7 @@ pub fn ratio(points: &[Vec<(f64, f64)>], seed: u64) -> Option<Estimate> {
     }
     let groups: Vec<&[f64]> = changes.iter().map(Vec::as_slice).collect();
     bootstrap(&groups, seed, |groups| {
-        let of_points: Vec<f64> = groups.iter().map(|group| mean(group)).collect();
+        let of_points: Vec<f64> = groups.iter().map(|group| level(group)).collect::<Option<_>>()?;
         Some(mean(&of_points).exp())
     })
 }
@@ -309,6 +324,21 @@ mod tests {
         let noisy = vec![(0..20).map(|_| pair(1.0, 1.0)).collect()];
         assert!(ratio(&drifts, 1).unwrap().is_within(1.08, 1.12), "{:?}", ratio(&drifts, 1));
         assert!(ratio(&noisy, 1).unwrap().relative_width() > 0.2, "{:?}", ratio(&noisy, 1));
+    }
+
+    #[test]
+    fn a_disturbed_round_moves_the_ratio_by_the_mean_and_not_that_by_the_median() {
+        let rounds = |after: [f64; 8]| vec![after.map(|after| (1.0, after)).to_vec()];
+        let once = rounds([1.5, 1.6, 1.4, 90.0, 1.5, 1.6, 1.4, 1.5]);
+        assert!(!ratio(&once, 1).unwrap().is_within(1.0, 2.0));
+        let median = median_ratio(&once, 1).unwrap();
+        assert!(median.is_within(1.0, 2.0) && (median.value - 1.5).abs() < 1e-9, "{median:?}");
+        // What happens in every other round is no disturbance.
+        let often = rounds([1.5, 90.0, 1.4, 90.0, 1.5, 90.0, 1.4, 90.0]);
+        assert!(!median_ratio(&often, 1).unwrap().is_within(1.0, 2.0));
+        assert_eq!(median_ratio(&[vec![(0.0, 1.0)]], 1), None);
+        assert_eq!(median_ratio(&[vec![]], 1), None);
+        assert_eq!(median_ratio(&[], 1), None);
     }
 
     #[test]
