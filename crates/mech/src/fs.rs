@@ -395,12 +395,14 @@ pub fn append_at_once(
     read
 }
 
-/// Whether the file has no disk behind it, but memory (or swap): tmpfs and ramfs, which do not know
+/// Whether the file has no disk behind it, but memory (or swap): tmpfs, which does not know
 /// `RWF_NOWAIT`.
+///
+/// Only such files can be sealed (fcntl(2), `F_GET_SEALS`), and the kernel knows that by itself. The
+/// name of the file system would be asked of its server where it has one (statfs(2) of FUSE or NFS),
+/// which may be waiting for a disk.
 pub(crate) fn is_in_memory(file: BorrowedFd<'_>) -> bool {
-    const TMPFS_MAGIC: libc::__fsword_t = 0x0102_1994;
-    const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
-    rustix::fs::fstatfs(file).is_ok_and(|system| matches!(system.f_type, TMPFS_MAGIC | RAMFS_MAGIC))
+    rustix::fs::fcntl_get_seals(file).is_ok()
 }
 
 fn read_exact(file: BorrowedFd<'_>, mut offset: u64, mut buffer: &mut [u8]) -> io::Result<()> {
@@ -429,6 +431,25 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn a_file_in_memory_is_told_without_its_file_system_s_name() {
+        const TMPFS_MAGIC: libc::__fsword_t = 0x0102_1994;
+        let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        for folder in [here, "/dev/shm".as_ref(), "/tmp".as_ref()] {
+            let made = || {
+                let file = tempfile::tempfile_in(folder).ok()?;
+                let system = rustix::fs::fstatfs(&file).ok()?;
+                Some((file, system.f_type == TMPFS_MAGIC))
+            };
+            match made() {
+                Some((file, in_memory)) => assert_eq!(is_in_memory(file.as_fd()), in_memory),
+                None => println!("skipped: no file can be made in {}", folder.display()),
+            }
+        }
+        let of_proc = std::fs::File::open("/proc/self/stat").unwrap();
+        assert!(!is_in_memory(of_proc.as_fd()));
+    }
 
     #[test]
     fn opens_files_and_tells_their_kind() {
