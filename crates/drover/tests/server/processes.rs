@@ -57,10 +57,11 @@ fn a_killed_worker_costs_the_requests_that_it_held() {
     });
 }
 
-/// How many clients ask without a pause in the next test.
+/// How many clients ask without a pause in the next test, and how many workers die meanwhile.
 const CLIENTS: usize = 6;
+const KILLS: usize = 2;
 
-/// Each worker is killed while clients ask, one connection after the other: a client loses at most the
+/// Workers are killed while clients ask, one connection after the other: a client loses at most the
 /// one request that it had under way.
 #[test]
 fn a_kill_under_load_costs_no_more_than_what_was_under_way() {
@@ -75,7 +76,7 @@ fn a_kill_under_load_costs_no_more_than_what_was_under_way() {
             }
         };
         let until_many_more_are_answered = |clients: &[ScopedJoinHandle<'_, ()>]| {
-            let enough = answered.load(Ordering::Relaxed) + 5 * CLIENTS;
+            let enough = answered.load(Ordering::Relaxed) + 3 * CLIENTS;
             while answered.load(Ordering::Relaxed) < enough {
                 assert!(!clients.iter().any(ScopedJoinHandle::is_finished), "a client gives up");
                 std::thread::yield_now();
@@ -85,7 +86,7 @@ fn a_kill_under_load_costs_no_more_than_what_was_under_way() {
             let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(ask)).collect();
             // Their end is a failure's, too.
             let _over = Finally(|| over.store(true, Ordering::Relaxed));
-            for worker in server.children() {
+            for worker in server.children().into_iter().take(KILLS) {
                 until_many_more_are_answered(&clients);
                 signal("KILL", worker);
                 until_replaced(&server, worker);
@@ -93,7 +94,7 @@ fn a_kill_under_load_costs_no_more_than_what_was_under_way() {
             until_many_more_are_answered(&clients);
         });
         let lost = lost.load(Ordering::Relaxed);
-        assert!(lost <= WORKERS * CLIENTS, "{lost} of {WORKERS} workers' requests are lost");
+        assert!(lost <= KILLS * CLIENTS, "{lost} requests are lost with {KILLS} workers");
     });
 }
 
