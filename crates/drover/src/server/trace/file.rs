@@ -11,10 +11,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tracing::{error, warn};
 
-use super::{COLUMNS, FORMAT};
+use super::line::{Line, MOST};
+use super::{COLUMNS, FORMAT, FULL};
 
-/// Buffers that may wait for the disk; what comes then is lost, and counted.
-const WAITING_MOST: usize = 16;
+/// How many times `FULL` lines may wait for the disk; what comes then is lost, and counted.
+const WAITING_MOST: usize = 8;
 
 /// A trace that is being written.
 #[derive(Debug)]
@@ -27,10 +28,8 @@ pub(in crate::server) struct Trace {
 /// Where a worker's lines go.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct Sink {
-    sender: SyncSender<Vec<u8>>,
+    sender: SyncSender<Vec<Line>>,
     lost: Arc<AtomicU64>,
-    /// The zero of all times in the trace.
-    pub(super) began: Instant,
 }
 
 impl Trace {
@@ -46,9 +45,9 @@ impl Trace {
         file.write_all(head.as_bytes())?;
         let (sender, buffers) = sync_channel(WAITING_MOST);
         let (name, written) = (path.to_owned(), head.len() as u64);
-        let writer = move || write_all(&buffers, file, &name, written);
+        let writer = move || write_all(&buffers, file, &name, written, began);
         let thread = thread::Builder::new().name("trace".to_owned()).spawn(writer)?;
-        let sink = Sink { sender, lost: Arc::default(), began };
+        let sink = Sink { sender, lost: Arc::default() };
         Ok(Trace { path: path.to_owned(), running: Mutex::new(Some((sink, thread))) })
     }
 
@@ -81,16 +80,14 @@ impl Trace {
 
 impl Sink {
     /// Takes the lines for the file; `false`: nobody writes them any more.
-    pub(super) fn take(&self, lines: &mut Vec<u8>) -> bool {
+    pub(super) fn take(&self, lines: &mut Vec<Line>) -> bool {
         if lines.is_empty() {
             return true;
         }
-        let capacity = lines.capacity();
-        match self.sender.try_send(std::mem::replace(lines, Vec::with_capacity(capacity))) {
+        match self.sender.try_send(std::mem::replace(lines, Vec::with_capacity(FULL))) {
             Ok(()) => true,
             Err(TrySendError::Full(lines)) => {
-                let count = lines.iter().filter(|&&byte| byte == b'\n').count();
-                self.lost.fetch_add(count as u64, Ordering::Relaxed);
+                self.lost.fetch_add(lines.len() as u64, Ordering::Relaxed);
                 true
             }
             Err(TrySendError::Disconnected(_)) => false,
@@ -98,10 +95,20 @@ impl Sink {
     }
 }
 
-/// The life of the thread: writes until the last sink is gone, or the file takes no more.
-fn write_all(buffers: &Receiver<Vec<u8>>, mut file: File, path: &Path, mut written: u64) {
+/// The life of the thread: writes until the last sink is gone, or the file takes no more. `began` is the
+/// zero of all times in the trace.
+fn write_all(
+    buffers: &Receiver<Vec<Line>>,
+    mut file: File,
+    path: &Path,
+    mut written: u64,
+    began: Instant,
+) {
+    let (mut text, mut scratch) = (Vec::new(), [0; MOST]);
     for lines in buffers {
-        if let Err(reason) = file.write_all(&lines) {
+        text.clear();
+        lines.iter().for_each(|line| line.append_to(&mut text, began, &mut scratch));
+        if let Err(reason) = file.write_all(&text) {
             error!(
                 "cannot write --trace {}: {reason}; the trace ends here, serving goes on",
                 path.display()
@@ -110,6 +117,6 @@ fn write_all(buffers: &Receiver<Vec<u8>>, mut file: File, path: &Path, mut writt
             let _ = file.set_len(written);
             return;
         }
-        written += lines.len() as u64;
+        written += text.len() as u64;
     }
 }

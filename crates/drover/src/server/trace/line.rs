@@ -1,8 +1,10 @@
 //! A line of the trace, written by hand: formatting costs several times as much.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mech::fileio::Times;
+
+use super::Noted;
 
 /// The name of the format.
 pub const FORMAT: &str = "drover.trace/1";
@@ -12,53 +14,42 @@ pub const COLUMNS: &str = "start_us,stat_us,queue_us,read_us,return_us,write_us,
                            longest_us,reads,status,bytes,end,worker,connection,backend";
 
 /// Longer than any line: ten numbers of 20 digits, and a few words.
-const MOST: usize = 400;
+pub(super) const MOST: usize = 400;
 
 /// What a line tells.
-pub(super) struct Line<'t> {
-    /// From the beginning of the trace to the request.
-    pub(super) start: Duration,
-    pub(super) stat: Duration,
-    pub(super) times: &'t Times,
-    /// From the request to the last byte of the reply.
-    pub(super) total: Duration,
-    pub(super) status: u16,
-    pub(super) bytes: u64,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    pub(super) noted: Noted,
+    /// When the last byte had left, or never would.
+    pub(super) done: Instant,
+    pub(super) times: Times,
     pub(super) end: &'static str,
     pub(super) worker: usize,
     pub(super) connection: u64,
     pub(super) backend: &'static str,
 }
 
-/// Where a line is written, from its end to its beginning: digits come out in that order.
-pub(super) struct Scratch([u8; MOST]);
-
-impl Default for Scratch {
-    fn default() -> Scratch {
-        Scratch([0; MOST])
-    }
-}
-
-impl Line<'_> {
-    /// Appends the line, with its end.
-    pub(super) fn append_to(&self, out: &mut Vec<u8>, scratch: &mut Scratch) {
-        let total = micros(self.total);
-        let mut text = Text { bytes: &mut scratch.0, start: MOST };
+impl Line {
+    /// Appends the line, with its end, by way of `scratch`; `began` is the zero of its times.
+    pub(super) fn append_to(&self, out: &mut Vec<u8>, began: Instant, scratch: &mut [u8; MOST]) {
+        let Noted { start, stat, status, bytes, .. } = self.noted;
+        let total = micros(self.done.saturating_duration_since(start));
+        let mut text = Text { bytes: scratch, start: MOST };
         text.word(self.backend, b'\n');
         text.number(self.connection);
         text.number(self.worker as u64);
         text.word(self.end, b',');
-        text.number(self.bytes);
-        text.number(self.status.into());
-        let Times { reads, queue, read, back, longest, .. } = *self.times;
-        if reads == 0 && self.stat.is_zero() {
+        text.number(bytes);
+        text.number(status.code().into());
+        let Times { reads, queue, read, back, longest, .. } = self.times;
+        if reads == 0 && stat.is_zero() {
             text.word("0,0", b',');
             let end = text.start;
             text.number(total);
             text.repeat(end);
             text.word("0,0,0,0", b',');
         } else {
-            let stages = [self.stat, queue, read, back].map(micros);
+            let stages = [stat, queue, read, back].map(micros);
             // What is left is the way to the socket: the stages sum up to the total.
             let write = total.saturating_sub(stages.iter().sum());
             text.number(reads.into());
@@ -67,7 +58,7 @@ impl Line<'_> {
             text.number(write);
             stages.into_iter().rev().for_each(|stage| text.number(stage));
         }
-        text.number(micros(self.start));
+        text.number(micros(start.saturating_duration_since(began)));
         out.extend_from_slice(&text.bytes[text.start..]);
     }
 }
@@ -76,7 +67,7 @@ fn micros(time: Duration) -> u64 {
     time.as_secs() * 1_000_000 + u64::from(time.subsec_micros())
 }
 
-/// The line so far: its last bytes.
+/// The line so far: its last bytes, as digits come out in that order.
 struct Text<'s> {
     bytes: &'s mut [u8; MOST],
     start: usize,
@@ -138,6 +129,8 @@ impl Text<'_> {
 
 #[cfg(test)]
 mod tests {
+    use http1::Status;
+
     use super::*;
 
     #[test]
@@ -164,28 +157,23 @@ mod tests {
             back: us(40),
             longest: us(900),
         };
-        let line = Line {
-            start: Duration::from_secs(1_000_000),
-            stat: us(10_000),
-            times: &times,
-            total: us(100_000),
-            status: 200,
-            bytes: u64::MAX,
-            end: "sent",
-            worker: 0,
-            connection: 12,
-            backend: "x",
-        };
+        let began = Instant::now();
+        let start = began + Duration::from_secs(1_000_000);
+        let (status, bytes) = (Status::Ok, u64::MAX);
+        let noted = Noted { start, stat: us(10_000), status, bytes, file: true };
+        let done = start + us(100_000);
+        let line =
+            Line { noted, done, times, end: "sent", worker: 0, connection: 12, backend: "x" };
         let mut out = b"before\n".to_vec();
-        line.append_to(&mut out, &mut Scratch::default());
+        line.append_to(&mut out, began, &mut [0; MOST]);
         let expected = "before\n1000000000000,10000,200,3000,40,86760,100000,900,7,200,\
                         18446744073709551615,sent,0,12,x\n";
         assert_eq!(std::str::from_utf8(&out).unwrap(), expected);
         assert_eq!(COLUMNS.split(',').count(), 15);
         out.clear();
-        let (none, stat) = (Times::default(), Duration::ZERO);
-        let line = Line { times: &none, stat, backend: "memory", ..line };
-        line.append_to(&mut out, &mut Scratch::default());
+        let noted = Noted { stat: Duration::ZERO, ..noted };
+        let line = Line { noted, times: Times::default(), backend: "memory", ..line };
+        line.append_to(&mut out, began, &mut [0; MOST]);
         let expected = "1000000000000,0,0,0,0,100000,100000,0,0,200,18446744073709551615,sent,0,12,\
                         memory\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);

@@ -1,8 +1,8 @@
 //! `--trace`: one line per reply that says where its time went.
 //!
-//! A worker writes its lines into memory (`line.rs`); one thread of the process writes what is full,
-//! or a second old, to the file (`file.rs`). A request costs one look at the clock and its line.
-//! docs/trace.md describes the format.
+//! A worker notes what a line is to tell; one thread of the process makes lines of what is full, or a
+//! second old (`line.rs`), and writes them to the file (`file.rs`). A request costs its worker one look
+//! at the clock and a note. docs/trace.md describes the format.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,8 +17,8 @@ mod file;
 mod line;
 
 pub(super) use file::{Sink, Trace};
+use line::Line;
 pub use line::{COLUMNS, FORMAT};
-use line::{Line, Scratch};
 
 /// How long a worker that is not busy may keep its lines.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(1);
@@ -33,9 +33,9 @@ const NO_READS: Times = Times {
     longest: Duration::ZERO,
 };
 
-/// What a worker's buffer holds before it is handed over. Four times less has the thread that writes
-/// take half as long again for a line.
-const FULL: usize = 252 * 1024;
+/// So many lines a worker has before it hands them over. With four times less, the thread that writes
+/// takes half as long again for each.
+const FULL: usize = 4096;
 
 /// The trace of one worker.
 pub(super) struct Tracer {
@@ -47,8 +47,7 @@ struct State {
     worker: usize,
     /// The name of the backend that sends what needs no reading.
     sends: &'static str,
-    lines: Vec<u8>,
-    scratch: Scratch,
+    lines: Vec<Line>,
     connections: u64,
     /// By slot.
     traced: Vec<Traced>,
@@ -65,6 +64,7 @@ struct Traced {
 }
 
 /// A reply that stands in the output.
+#[derive(Clone, Copy, Debug)]
 struct Noted {
     start: Instant,
     stat: Duration,
@@ -81,8 +81,7 @@ impl Tracer {
             sink: Some(sink),
             worker,
             sends,
-            lines: Vec::new(),
-            scratch: Scratch::default(),
+            lines: Vec::with_capacity(FULL),
             connections: 0,
             traced: Vec::new(),
         };
@@ -165,33 +164,22 @@ fn end_of(sent: &io::Result<u64>) -> &'static str {
 }
 
 impl State {
-    /// Writes the lines of a connection's replies, of which the last may be a file's.
+    /// Notes the lines of a connection's replies, of which the last may be a file's.
     fn write(&mut self, slot: usize, times: &Times, end: &'static str) {
-        let Some(sink) = &self.sink else { return };
         let traced = &mut self.traced[slot];
-        if traced.replies.is_empty() {
+        if self.sink.is_none() || traced.replies.is_empty() {
             return;
         }
-        let now = Instant::now();
+        let done = Instant::now();
         for noted in traced.replies.drain(..) {
-            let times = if noted.file { times } else { &NO_READS };
-            let line = Line {
-                start: noted.start.saturating_duration_since(sink.began),
-                stat: noted.stat,
-                times,
-                total: now.saturating_duration_since(noted.start),
-                status: noted.status.code(),
-                bytes: noted.bytes,
-                end,
-                worker: self.worker,
-                connection: traced.number,
-                backend: match times.backend {
-                    Some(name) => name,
-                    None if noted.file => self.sends,
-                    None => "memory",
-                },
+            let times = if noted.file { *times } else { NO_READS };
+            let backend = match times.backend {
+                Some(name) => name,
+                None if noted.file => self.sends,
+                None => "memory",
             };
-            line.append_to(&mut self.lines, &mut self.scratch);
+            let (worker, connection) = (self.worker, traced.number);
+            self.lines.push(Line { noted, done, times, end, worker, connection, backend });
         }
         if self.lines.len() >= FULL {
             self.hand_over();
