@@ -1,7 +1,7 @@
 //! `sendfile`: sendfile(2), the file's pages lent to the socket without a copy.
 //!
-//! sendfile(2) moves at most 2 GiB less one page per call, blocks on pages that
-//! are not in the page cache, and returns 0 at the end of the file.
+//! sendfile(2) goes on for as long as the peer reads as fast as it writes, blocks
+//! on pages that are not in the page cache, and returns 0 at the end of the file.
 
 use std::io;
 
@@ -20,8 +20,8 @@ pub(super) static SENDFILE: Backend = Backend {
 
 pub(super) struct Sendfile;
 
-/// What one call may move: the kernel's own limit, `MAX_RW_COUNT`.
-const MOST: u64 = 0x7fff_f000;
+/// What one call may move, as in nginx (`sendfile_max_chunk`): the other connections come next.
+const MOST: u64 = 2 << 20;
 
 impl FileIo for Sendfile {
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {

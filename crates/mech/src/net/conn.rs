@@ -280,6 +280,10 @@ impl<'n> Conn<'n> {
             // when it reports a transfer.
             let slot = &mut inner.slots[index as usize];
             let polled = inner.driver.poll_flush(self.key, slot, &mut output);
+            if let Poll::Ready(Ok(count)) = polled {
+                inner.charge_sent(count);
+            }
+            let slot = &mut inner.slots[index as usize];
             if matches!(polled, Poll::Ready(Ok(_))) && output.is_empty() {
                 inner.pool.give_output(output);
             } else {
