@@ -11,7 +11,7 @@ use rustix::net::Shutdown;
 
 use super::buffer::Pool;
 use super::driver::{Driver, Fill, Flags, Origin, Slot};
-use super::{Body, Inner, Net};
+use super::{Body, Inner, Net, TURN_S_WORTH};
 use crate::fileio::Times;
 use crate::key::Key;
 use crate::socket::Address;
@@ -280,14 +280,13 @@ impl<'n> Conn<'n> {
             // when it reports a transfer.
             let slot = &mut inner.slots[index as usize];
             let polled = inner.driver.poll_flush(self.key, slot, &mut output);
-            if let Poll::Ready(Ok(count)) = polled {
-                inner.charge_sent(count);
-            }
-            let slot = &mut inner.slots[index as usize];
             if matches!(polled, Poll::Ready(Ok(_))) && output.is_empty() {
                 inner.pool.give_output(output);
             } else {
                 slot.output = Some(output);
+                if matches!(polled, Poll::Ready(Ok(count)) if count >= TURN_S_WORTH) {
+                    inner.budget = 0;
+                }
             }
             polled
         })

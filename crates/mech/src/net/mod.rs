@@ -83,7 +83,8 @@ impl NetOptions {
     }
 }
 
-/// A transfer of so many bytes uses a coroutine's budget up: sending 1 MiB takes 0.3 ms.
+/// A coroutine that has sent so many bytes, and has more, comes back after the others: sending 1 MiB
+/// takes 0.3 ms.
 const TURN_S_WORTH: u64 = 1 << 20;
 
 /// One worker's connections, timers and mechanism. Used by one thread.
@@ -380,13 +381,6 @@ impl Inner {
         true
     }
 
-    /// Charges the running coroutine for what it has sent: much of it is worth a whole turn.
-    fn charge_sent(&mut self, count: u64) {
-        if count >= TURN_S_WORTH {
-            self.budget = 0;
-        }
-    }
-
     /// Sends what the slot's socket takes of `output`, and says how much that was and whether it
     /// was all; what is left lies in the slot.
     fn begin_sending(
@@ -399,6 +393,9 @@ impl Inner {
         conn::check_deadline(slot)?;
         let mut sent = if goes_on { self.driver.post(key, slot, &mut output) } else { 0 };
         while !output.is_empty() {
+            if sent >= TURN_S_WORTH {
+                self.budget = 0;
+            }
             let polled = if self.charge(key.slot) {
                 let slot = &mut self.slots[key.slot as usize];
                 self.driver.poll_flush(key, slot, &mut output)
@@ -407,7 +404,6 @@ impl Inner {
             };
             if let Poll::Ready(Ok(count)) = polled {
                 sent += count;
-                self.charge_sent(count);
                 continue;
             }
             self.slots[key.slot as usize].output = Some(output);
