@@ -34,11 +34,14 @@ fn helpers(strategy: &Strategy) -> (usize, usize) {
 /// The calls by which somebody gets connections there, from the kernel.
 fn own(strategy: &Strategy, mechanism: &Mechanism) -> Vec<libc::c_long> {
     match helpers(strategy) {
-        (0, _) if mechanism.features.contains(Features::COMPLETION) => {
-            mechanism.waits_with.iter().map(|name| seccomp::number(name)).collect()
-        }
+        (0, _) if mechanism.features.contains(Features::COMPLETION) => waits(mechanism),
         _ => vec![libc::SYS_accept4],
     }
+}
+
+/// The calls by which the mechanism waits.
+fn waits(mechanism: &Mechanism) -> Vec<libc::c_long> {
+    mechanism.waits_with.iter().map(|name| seccomp::number(name)).collect()
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn obey(role: &str) {
 }
 
 fn all_but(own: &[libc::c_long], mechanism: &Mechanism) -> Vec<libc::c_long> {
-    let waits: Vec<_> = mechanism.waits_with.iter().map(|name| seccomp::number(name)).collect();
+    let waits = waits(mechanism);
     let all = seccomp::WAITING.iter().map(|(_, number)| number).chain(ACCEPTING);
     all.copied().filter(|call| !own.contains(call) && !waits.contains(call)).collect()
 }
@@ -105,7 +108,7 @@ fn all_but(own: &[libc::c_long], mechanism: &Mechanism) -> Vec<libc::c_long> {
 /// Looks until each of the `workers` waits by the mechanism, and the other threads in what
 /// [`helpers`] says.
 fn until_all_sleep_in_their_calls(strategy: &Strategy, mechanism: &Mechanism, workers: &[u32]) {
-    let waits: Vec<_> = mechanism.waits_with.iter().map(|name| seccomp::number(name)).collect();
+    let waits = waits(mechanism);
     let Some(_) = call_of(mech::process::thread_number()) else {
         println!("left out: the kernel does not tell the calls that threads are in");
         return;
