@@ -374,8 +374,8 @@ fn backend(text: &str) -> Result<Choice<Backend>, String> {
 fn backend_help() -> String {
     format!(
         "How a file's bytes reach the socket: {}. auto sends small files from memory, others by \
-         sendfile if they are in the page cache, and has threads read them if not; a backend by \
-         name moves every byte itself",
+         sendfile (large parts: splice) if they are in the page cache, and has threads read them if \
+         not; a backend by name moves every byte itself",
         backends()
     )
 }

@@ -238,8 +238,9 @@ pub fn by_name(name: &str) -> Option<&'static Backend> {
     ALL.iter().copied().find(|backend| backend.name == name)
 }
 
-/// The backends whose ways [`auto`] takes: for bytes in the page cache, and for others.
-pub static AUTO_TAKES: &[&Backend] = &[&sendfile::SENDFILE, &threads::THREADS];
+/// The backends whose ways [`auto`] takes: for bytes in the page cache, for many of them, and for
+/// others.
+pub static AUTO_TAKES: &[&Backend] = &[&sendfile::SENDFILE, &splice::SPLICE, &threads::THREADS];
 
 /// What to take when there is no reason to take another: what is in the page
 /// cache is sent at once, and what is not is read by other threads.

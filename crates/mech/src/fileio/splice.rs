@@ -21,19 +21,18 @@ pub(super) static SPLICE: Backend = Backend {
     summary: "splice(2) through a pipe, the head before it with MSG_MORE",
     past_cache: false,
     reads_apart: false,
-    open: |options, _| {
-        Ok(advise::ahead(options, Splice { empty: Vec::new(), held: HashMap::new() }))
-    },
+    open: |options, _| Ok(advise::ahead(options, Splice::default())),
 };
 
 /// What a pipe should hold; without the right to that the kernel leaves it at
 /// 64 KiB (pipe(7), `pipe-user-pages-soft`).
-const PIPE_SIZE: usize = 1 << 20;
+pub(super) const PIPE_SIZE: usize = 1 << 20;
 
 /// Empty pipes kept for reuse.
 const KEPT: usize = 16;
 
-struct Splice {
+#[derive(Default)]
+pub(super) struct Splice {
     empty: Vec<Pipe>,
     /// Pipes with bytes in them that their connection's socket did not take.
     held: HashMap<Key, Pipe>,
@@ -44,14 +43,16 @@ struct Pipe {
     write: OwnedFd,
     /// Bytes in it.
     filled: usize,
+    /// Whether it can hold [`PIPE_SIZE`].
+    whole: bool,
 }
 
 impl Pipe {
     fn new() -> io::Result<Pipe> {
         let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         // Refused where a user's pipes have used up their memory: it works as it is.
-        let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_SIZE);
-        Ok(Pipe { read, write, filled: 0 })
+        let whole = rustix::pipe::fcntl_setpipe_size(&write, PIPE_SIZE).is_ok();
+        Ok(Pipe { read, write, filled: 0, whole })
     }
 
     /// Moves bytes from the file into this empty pipe.
@@ -73,6 +74,22 @@ impl Pipe {
         let moved = rustix::pipe::splice(&self.read, None, socket, None, self.filled, flags)?;
         self.filled -= moved;
         Ok(moved)
+    }
+}
+
+impl Splice {
+    /// Whether bytes of that connection's are in a pipe.
+    pub(super) fn has(&self, key: Key) -> bool {
+        self.held.contains_key(&key)
+    }
+
+    /// Whether there is an empty pipe of [`PIPE_SIZE`], or can be one among `most`. There is none
+    /// where descriptors or the user's share of pipes are used up.
+    pub(super) fn has_pipe(&mut self, most: usize) -> bool {
+        if self.empty.is_empty() && self.held.len() < most {
+            self.empty.extend(Pipe::new().ok().filter(|pipe| pipe.whole));
+        }
+        !self.empty.is_empty()
     }
 }
 

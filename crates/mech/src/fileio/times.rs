@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 /// What the reads for one connection took since that was last asked: sums over all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// The backend that read; `None`: nothing was read apart from sending.
+    /// The backend that read, or that sent in place of the usual one; `None`: nothing was read apart
+    /// from sending.
     pub backend: Option<&'static str>,
     /// How many reads there were.
     pub reads: u32,

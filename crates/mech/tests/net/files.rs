@@ -32,13 +32,17 @@ const SEND: u8 = 0;
 const GIVE_UP: u8 = 1;
 
 fn content() -> Vec<u8> {
-    (0..LEN).map(|at| (at * 31 % 251) as u8).collect()
+    pattern(LEN)
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 % 251) as u8).collect()
 }
 
 /// The file of a test; not in /tmp, which may have no disk behind it.
-fn file() -> tempfile::NamedTempFile {
+fn file(content: &[u8]) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    file.write_all(&content()).unwrap();
+    file.write_all(content).unwrap();
     file.as_file().sync_all().unwrap();
     file
 }
@@ -130,7 +134,7 @@ fn receive(stream: &mut TcpStream, len: usize) -> Vec<u8> {
 /// Runs `case` for each backend on each mechanism, with a worker of its own. Those that read apart do
 /// it with all, and with what is not in the page cache.
 fn on_each(case: impl Fn(&Worker, &str)) {
-    let file = file();
+    let file = file(&content());
     // Rings and pools for a hundred pairs at a time need more than the usual limit.
     mech::process::raise_open_files_limit().unwrap();
     on_every_mechanism(|mechanism| {
@@ -232,5 +236,29 @@ fn a_stop_lets_a_file_that_is_being_sent_come_to_its_end() {
         let all = [first, rest].concat();
         assert!(!all.is_empty() && all.len().is_multiple_of(LEN), "{backend}: {}", all.len());
         assert!(all.chunks(LEN).all(|file| file == content), "{backend}");
+    });
+}
+
+/// More than a MiB at a time, where `auto` splices: to more connections than it has pipes, none of
+/// which reads until all have asked, and some of which leave.
+#[test]
+fn large_parts_reach_many_that_are_slow_as_they_are() {
+    let content = pattern(5_000_000);
+    let file = file(&content);
+    on_every_mechanism(|mechanism| {
+        for backend in fileio::AUTO_TAKES.iter().copied().chain([fileio::auto()]) {
+            let options = NetOptions { files: backend, ..NetOptions::new(mechanism) };
+            let worker = Worker::start(options, file.path());
+            let mut streams: Vec<_> = (0..8).map(|_| worker.connect()).collect();
+            for (start, stream) in streams.iter_mut().enumerate() {
+                ask(stream, SEND, start as u64, (content.len() - start) as u64);
+                assert_eq!(receive(stream, 1)[0], content[start]);
+            }
+            streams.drain(..3);
+            for (start, stream) in (3..).zip(&mut streams) {
+                let rest = receive(stream, content.len() - start - 1);
+                assert!(rest == content[start + 1..], "{}: from {start} on", backend.name);
+            }
+        }
     });
 }
