@@ -300,8 +300,9 @@ impl SignalQueue {
 /// old mask back. In this order: an unblocked real-time signal ends the process.
 impl Drop for SignalQueue {
     fn drop(&mut self) {
-        for (fd, _) in self.attached.iter() {
-            // SAFETY: attached descriptors are open: `detach` comes before close(2).
+        for (fd, _) in self.attached.iter().filter(|(fd, _)| signals_to_us(*fd)) {
+            // SAFETY: it is open, since it has an owner, and this thread's, which does
+            // not close it now.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             // Nobody is left to be told of a failure.
             let _ = disarm(fd);
@@ -360,6 +361,7 @@ fn queue_limit() -> u64 {
 // fcntl(2) commands that the libc crate does not have; include/uapi/asm-generic/fcntl.h.
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
+const F_GETOWN_EX: libc::c_int = 16;
 const F_OWNER_TID: libc::c_int = 0;
 
 /// `struct f_owner_ex` of fcntl(2).
@@ -385,6 +387,18 @@ fn arm(fd: BorrowedFd<'_>, parity: usize) -> io::Result<()> {
         return Err(Errno::PERM.into());
     }
     Ok(())
+}
+
+/// Whether there is a descriptor of that number that belongs to this thread. One
+/// that was closed without being detached may be another thread's by now, whose
+/// events are not ours to turn off.
+fn signals_to_us(fd: RawFd) -> bool {
+    let mut owner = Owner { kind: 0, id: 0 };
+    // SAFETY: F_GETOWN_EX writes one f_owner_ex, which lives over the call; a number
+    // that is nobody's is an error.
+    let told = syscall!(fcntl(fd, F_GETOWN_EX, &raw mut owner));
+    let us = gettid().as_raw_nonzero().get();
+    told.is_ok() && (owner.kind, owner.id) == (F_OWNER_TID, us)
 }
 
 /// The owner stays: it does no harm, and the descriptor is about to be closed.

@@ -3,12 +3,13 @@
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
 
-use mech::dispatch::{Interest, Ready};
+use mech::dispatch::{Features, Interest, Options, Ready};
 
-use crate::on_every_mechanism;
 use crate::sockets::{local_pair, message_pair, move_to, reserved_numbers};
-use crate::subject::key;
+use crate::subject::{Subject, key};
+use crate::{for_mechanisms_with, on_every_mechanism};
 
 /// No wait comes between the owners: the events of all of them are under way
 /// when the last one looks.
@@ -58,5 +59,39 @@ fn every_owner_in_a_row_gets_its_own_events() {
             peer.send(b"left behind").unwrap();
             subject.detach(&ours, key(owner));
         }
+    });
+}
+
+/// What a dispatcher has attached may be closed before it ends, as in most cases
+/// of this suite; meanwhile another thread's descriptor may have got the number.
+#[test]
+fn the_end_of_a_dispatcher_leaves_the_next_owner_alone() {
+    for_mechanisms_with(Features::empty(), |mechanism| {
+        let Some(number) = reserved_numbers() else { return };
+        let mut ends = Subject::open(mechanism, &Options::default());
+        let (ours, _peer) = local_pair();
+        let ours = move_to(number, ours);
+        ends.attach(&ours, key(1), Interest::READABLE);
+        drop(ours);
+        let (tell, has_the_number) = mpsc::channel();
+        let (end, has_ended) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut subject = Subject::open(mechanism, &Options::default());
+                let (ours, mut peer) = local_pair();
+                let ours = move_to(number, ours);
+                assert_eq!(ours.as_raw_fd(), number);
+                subject.attach(&ours, key(2), Interest::READABLE);
+                subject.settle();
+                tell.send(()).unwrap();
+                has_ended.recv().unwrap();
+                peer.write_all(b"x").unwrap();
+                subject.expect(key(2), Ready::READABLE);
+                subject.detach(&ours, key(2));
+            });
+            has_the_number.recv().unwrap();
+            drop(ends);
+            end.send(()).unwrap();
+        });
     });
 }

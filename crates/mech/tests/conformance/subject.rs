@@ -1,6 +1,7 @@
 //! The mechanism under test, with the rules that hold in every case.
 
 use std::collections::HashMap;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,25 @@ struct Attached {
     seen: Ready,
 }
 
+/// Blocks the signals of events in this thread, beyond the dispatcher's end.
+///
+/// What a case has closed and not detached stays open for a moment if another
+/// case is starting a child, which has all descriptors until it executes its
+/// program. What happens to it then is signalled to this thread still, and the
+/// signal would end the process once the dispatcher has given the mask back.
+fn block_event_signals() {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set that the others change and read; the
+    // mask before is not asked for.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in (libc::SIGRTMIN()..=libc::SIGRTMAX()).chain([libc::SIGIO]) {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
 /// The key of a case's `slot`-th descriptor.
 pub(crate) fn key(slot: u32) -> Key {
     Key { slot, generation: 1 }
@@ -34,6 +54,7 @@ pub(crate) fn key(slot: u32) -> Key {
 
 impl Subject {
     pub(crate) fn open(mechanism: &'static Mechanism, options: &Options) -> Subject {
+        block_event_signals();
         let dispatcher = Dispatcher::open(mechanism, options).unwrap();
         Subject { dispatcher, events: Vec::new(), attached: HashMap::new() }
     }
@@ -87,7 +108,7 @@ impl Subject {
         owner.seen |= event.ready;
         let rearm = self.dispatcher.features().contains(Features::REARM);
         if rearm && !owner.interest.is_empty() {
-            // SAFETY: attached descriptors are open: every case detaches first.
+            // SAFETY: what has events is open: cases wait for nothing that they have closed.
             let fd = unsafe { BorrowedFd::borrow_raw(owner.fd) };
             self.dispatcher.want(fd, event.key, owner.interest).unwrap();
         }
