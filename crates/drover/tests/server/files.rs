@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::harness::{Server, Site};
+use crate::harness::{Server, Site, usable_backends};
 
 #[test]
 fn a_file_comes_with_type_length_date_and_validators() {
@@ -33,8 +33,7 @@ fn files_of_every_size_arrive_whole_through_every_backend() {
     for size in sizes {
         site.file(&format!("{size}.bin"), content(size));
     }
-    let backends = mech::fileio::ALL.iter().map(|backend| backend.name);
-    for backend in backends.chain(["auto"]) {
+    for backend in usable_backends() {
         let server = Server::on(&site, &["--files", backend]);
         let mut client = server.connect();
         for size in sizes {
@@ -158,7 +157,7 @@ fn what_is_no_regular_file_is_forbidden_and_blocks_nobody() {
 #[test]
 fn a_file_that_shrinks_while_it_is_sent_cuts_the_connection_and_no_other() {
     let len = 64 << 20;
-    for backend in mech::fileio::ALL.iter().map(|backend| backend.name).chain(["auto"]) {
+    for backend in usable_backends() {
         let site = Site::new();
         let file = site.sparse("large", len);
         site.file("small", "x");

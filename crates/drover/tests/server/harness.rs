@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use mech::dispatch::{self, Mechanism};
+use mech::fileio::{self, Backend};
 use tempfile::TempDir;
 
 /// How long a test waits before it says that something hangs. Nothing is ordered by it.
@@ -355,6 +356,20 @@ pub(crate) fn on_every_mechanism(case: impl Fn(&'static Mechanism)) {
         }
     }
     assert!(ran > 0, "no mechanism works here");
+}
+
+/// The names of the file backends that this kernel offers, and `auto`; prints why the others are left
+/// out.
+pub(crate) fn usable_backends() -> Vec<&'static str> {
+    let usable = |backend: &&&'static Backend| match backend.probe() {
+        Ok(()) => true,
+        Err(reason) => {
+            println!("skipped {}: {reason}", backend.name);
+            false
+        }
+    };
+    let usable = fileio::ALL.iter().filter(usable).map(|backend| backend.name);
+    usable.chain(["auto"]).collect()
 }
 
 /// Held by tests with hundreds of connections, which together could run out of descriptors.

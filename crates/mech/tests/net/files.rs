@@ -152,7 +152,7 @@ fn on_each(case: impl Fn(&Worker, &str)) {
     });
 }
 
-fn is_usable(backend: &Backend) -> bool {
+pub(crate) fn is_usable(backend: &Backend) -> bool {
     match backend.probe() {
         Ok(()) => true,
         Err(reason) => {
