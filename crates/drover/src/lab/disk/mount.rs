@@ -49,20 +49,23 @@ pub fn obstacle() -> Option<String> {
                 .to_string(),
         ),
         Err(error) => Some(format!("/dev/fuse cannot be opened ({error}): run as root")),
-        Ok(_) if has_unmounter() => None,
+        // Root by system calls, others with fuse3's program.
+        Ok(_) if mech::process::may_mount() => None,
+        Ok(_) if !mech::process::may_be_helped_to_mount() => Some(
+            "this process may not mount: give the container the right to (--cap-add SYS_ADMIN)"
+                .to_string(),
+        ),
+        Ok(_) if has_helper() => None,
         Ok(_) => {
             Some("only root may mount without fusermount3: install the package fuse3".to_string())
         }
     }
 }
 
-/// Whether this user can mount and unmount: root by system calls, others with fuse3's program.
-fn has_unmounter() -> bool {
-    let found = |name: &str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|folder| folder.join(name).exists())
-    };
-    mech::process::is_root() || found("fusermount3") || found("fusermount")
+fn has_helper() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = |name: &str| std::env::split_paths(&path).any(|folder| folder.join(name).exists());
+    found("fusermount3") || found("fusermount")
 }
 
 /// A mounted disk. Dropping it unmounts it.
