@@ -47,13 +47,15 @@ fn what_does_not_go_together_says_why() {
 #[test]
 fn exclusive_epoll_has_the_flag() {
     let socket = listen(plan().address, ListenOptions::default()).unwrap();
+    // The number alone may be an earlier descriptor's, whose file a child being started still has.
+    let its = format!("ino:{:x}", rustix::fs::fstat(&socket).unwrap().st_ino);
     let registered = || {
         let mut flags = Vec::new();
         for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap() {
             let Ok(text) = std::fs::read_to_string(entry.unwrap().path()) else { continue };
             for line in text.lines().filter(|line| line.starts_with("tfd:")) {
                 let words: Vec<&str> = line.split_ascii_whitespace().collect();
-                if words[1].parse() == Ok(socket.as_raw_fd()) {
+                if words[1].parse() == Ok(socket.as_raw_fd()) && words.contains(&&its[..]) {
                     flags.push(u32::from_str_radix(words[3], 16).unwrap());
                 }
             }
