@@ -53,7 +53,12 @@ fn every_connection_is_taken_once_and_everybody_sleeps_in_between() {
         assert_eq!(record["connect_us"].as_array().unwrap().len(), 10, "{name}");
         let settled = record["settle_us"].as_array().unwrap().len();
         let is_traced = record["instrument"] == "tracepoints";
-        assert_eq!(settled, if is_traced || !processes { 10 } else { 0 }, "{name}");
+        match (is_traced, processes) {
+            // Of some hundred thousand sleeps one is not recorded, and the crowd looked at instead.
+            (true, _) => assert!((9..=10).contains(&settled), "{name}: {settled}"),
+            (false, true) => assert_eq!(settled, 0, "{name}"),
+            (false, false) => assert_eq!(settled, 10, "{name}"),
+        }
         assert_eq!((count(record, "waiters"), &record["processes"]), (8, &Value::from(processes)));
         let takers = count(record, "takers");
         assert!((1..=8).contains(&takers), "{name}: {takers}");

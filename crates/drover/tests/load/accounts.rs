@@ -98,7 +98,7 @@ fn a_server_that_closes_after_each_reply_is_connected_to_again() {
     let until_close = "HTTP/1.1 200 OK\r\n\r\nuntil the end";
     let unannounced = reply("200 OK", 2);
     for (bytes, body) in [(close, 2), (until_close, 13), (&unannounced, 2)] {
-        let server = Server::always(Action::ReplyAndClose(bytes.to_string()));
+        let server = Server::always(Action::ReplyAndEnd(bytes.to_string()));
         let run = load(&[&server.url(), "-c", "1", "-n", "20", "--think-time", "30ms"]);
         assert_eq!(run.status, Some(0), "{bytes}: {}", run.stderr);
         agree(&run, &server);

@@ -46,7 +46,7 @@ fn a_request_that_finds_no_connection_is_sent_on_another() {
         (listener, queued)
     });
     let url = format!("http://{address}/");
-    let run = load(&[&url, "-c", "2", "-n", "3", "--timeout", "400ms"]);
+    let run = load(&[&url, "-c", "2", "-n", "3", "--timeout", "3s"]);
     server.join().unwrap();
     assert_eq!((run.status, run.number("/replies")), (Some(0), 3), "{}", run.json);
     assert_eq!(run.errors(), run.number("/errors/connect_timeout"), "{}", run.json);

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use crate::run::{drover, finish, load};
-use crate::server::{Action, Server, reply};
+use crate::server::{Action, Nobody, Server, reply};
 
 /// A server that fails every fifth request in the same way: 10 of 50 requests end in `class`.
 #[track_caller]
@@ -126,8 +126,8 @@ fn more_than_a_long_reply_is_a_protocol_error() {
 
 #[test]
 fn nothing_listening_is_refused_for_every_attempt() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let url = format!("http://{nobody}/");
+    let nobody = Nobody::anywhere();
+    let url = nobody.url();
     let run = load(&[&url, "-c", "20", "-d", "5s"]);
     assert_eq!(run.status, Some(1));
     assert_eq!(run.number("/errors/refused"), 20);
@@ -150,14 +150,18 @@ fn nothing_listening_is_refused_for_every_attempt() {
 #[test]
 fn a_server_that_goes_away_for_good_ends_a_counted_run() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let address = listener.local_addr().unwrap();
+    let url = format!("http://{address}/");
     let server = std::thread::spawn(move || {
         let connection = listener.accept().unwrap();
         drop(listener);
+        // Before the connection ends, so that nobody else gets the port meanwhile.
+        let nobody = Nobody::at(address);
         drop(connection);
+        nobody
     });
     let run = load(&[&url, "-c", "1", "-n", "5", "--timeout", "200ms"]);
-    server.join().unwrap();
+    let _nobody = server.join().unwrap();
     assert_eq!(run.status, Some(1));
     assert_eq!(run.number("/replies"), 0);
     assert!(run.number("/errors/refused") > 0, "{}", run.json);

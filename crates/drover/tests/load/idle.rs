@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Stdio};
 
 use crate::run::{drover, load};
-use crate::server::{Action, Server, reply};
+use crate::server::{Action, Nobody, Server, reply};
 
 /// A running `drover idle`; ended with the test.
 struct Holder {
@@ -140,20 +140,29 @@ fn with_reopen_lost_connections_come_back() {
 #[test]
 fn with_every_each_connection_is_used_once_per_period() {
     let server = Server::always(Action::Reply(reply("200 OK", 1)));
-    let arguments = ["--connections", "20", "--every", "500ms", "--hold", "1s"];
+    let arguments = ["--connections", "20", "--every", "500ms", "--hold", "1500ms"];
     let mut holder = Holder::start_at(&server.url(), &arguments);
     assert_eq!(holder.next_line(), "holding 20 connections");
     let last = holder.next_line();
-    assert!(last.starts_with("held 20 connections for 1.0 s; 0 closed"), "{last}");
-    assert_eq!(holder.next_line(), "40 requests, 40 replies");
+    assert!(
+        last.starts_with("held 20 connections for 1.") && last.contains("; 0 closed"),
+        "{last}"
+    );
+    let counts = holder.next_line();
     assert_eq!(holder.status(), Some(0));
-    assert_eq!((server.connections(), server.requests()), (20, 40));
+    let (log, _) = server.log();
+    assert_eq!(counts, format!("{0} requests, {0} replies", log.len()));
+    // Three of each are due, the last 25 ms before the end: it may be too late for some.
+    let mut uses = [0; 20];
+    log.iter().for_each(|request| uses[request.connection as usize] += 1);
+    let (least, most) = (uses.iter().min().unwrap(), uses.iter().max().unwrap());
+    assert!((1..=3).contains(least) && most - least <= 1, "{uses:?}");
 }
 
 #[test]
 fn nothing_to_hold_is_a_failure() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut holder = Holder::start_at(&format!("http://{nobody}/"), &["--connections", "5"]);
+    let nobody = Nobody::anywhere();
+    let mut holder = Holder::start_at(&nobody.url(), &["--connections", "5"]);
     let last = holder.next_line();
     assert!(last.starts_with("held 0 connections"), "{last}");
     assert_eq!(holder.next_line(), "errors: refused 5");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::recorder::Recorder;
 use crate::run::{drover, finish, load};
-use crate::server::{Action, Server, reply};
+use crate::server::{Action, Nobody, Server, reply};
 use crate::usage::refused;
 
 #[test]
@@ -103,8 +103,7 @@ fn a_run_without_a_reply_ends_with_what_to_look_at() {
     assert!(last_word(Action::Ignore).contains("(client_timeout 1): give it a longer --timeout"));
     assert!(last_word(Action::Reset).contains("(reset 1): it takes connections and closes them"));
 
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (summary, last_word) = seen(&[&format!("http://{nobody}/"), "-c", "2"]);
+    let (summary, last_word) = seen(&[&Nobody::anywhere().url(), "-c", "2"]);
     assert!(last_word.contains("(refused 2): is the server running there?"), "{last_word}");
     assert!(summary.contains("2 of 2 attempts to connect failed (Connection refused"), "{summary}");
     assert!(!summary.contains("p99"), "a table without rows: {summary}");

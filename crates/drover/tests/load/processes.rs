@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use crate::recorder::Recorder;
 use crate::run::{check_sums, drover, finish, load};
+use crate::server::Nobody;
 use crate::usage::refused;
 
 /// A line of a child's.
@@ -122,8 +123,8 @@ fn no_process_outlives_the_one_that_started_it() {
 
 #[test]
 fn nobody_there_is_refused_for_every_process() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let run = load(&[&format!("http://{nobody}"), "--processes", "2", "-c", "4"]);
+    let nobody = Nobody::anywhere();
+    let run = load(&[&nobody.url(), "--processes", "2", "-c", "4"]);
     assert_eq!((run.status, run.number("/errors/refused")), (Some(1), 4));
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
 }

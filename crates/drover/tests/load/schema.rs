@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::checker::check;
 use crate::run::load;
-use crate::server::{Action, Server, reply};
+use crate::server::{Action, Nobody, Server, reply};
 
 const SCHEMA: &str = include_str!("../../schemas/drover.load-1.schema.json");
 
@@ -30,8 +30,7 @@ fn results_of_every_kind_conform() {
     conforms(&load(&[&url, "-c", "2", "-n", "20"]).json);
     conforms(&load(&[&url, "-c", "2", "--rate", "50", "-d", "2s", "--idle", "1"]).json);
     conforms(&load(&[&url, "-c", "2", "-n", "4", "--expect-size", "4"]).json);
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    conforms(&load(&[&format!("http://{nobody}"), "-c", "2"]).json);
+    conforms(&load(&[&Nobody::anywhere().url(), "-c", "2"]).json);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
 use crate::recorder::Recorder;
 use crate::run::{Run, load};
+use crate::server::Nobody;
 
 /// The columns of a CSV file without its comments, by name.
 struct Table {
@@ -103,8 +104,8 @@ fn counted_requests_add_up() {
 
 #[test]
 fn a_run_without_a_server_is_written_down_too() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (run, csv, hdr) = written(&[&format!("http://{nobody}"), "-c", "2"]);
+    let nobody = Nobody::anywhere();
+    let (run, csv, hdr) = written(&[&nobody.url(), "-c", "2"]);
     assert_eq!(Table::read(&csv).sum("errors"), run.errors());
     assert!(csv.contains("# errors_refused,2\n"), "{csv}");
     assert!(hdr.is_empty());

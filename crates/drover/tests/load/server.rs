@@ -3,8 +3,8 @@
 //! it is shared with what it tests.
 
 use std::io::{self, BufRead, BufReader, IoSliceMut, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
+use rustix::net::{self, AddressFamily, SocketType};
 
 /// What the server does with one request, once it has read it.
 #[derive(Clone, Debug)]
@@ -20,6 +21,9 @@ pub(crate) enum Action {
     Reply(String),
     /// Sends them and closes.
     ReplyAndClose(String),
+    /// Sends them, and the end of the stream with the last of them: no client sees the one without the
+    /// other.
+    ReplyAndEnd(String),
     /// Sends them after a while.
     ReplyLate(Duration, String),
     /// Sends one piece, and each further one after a while.
@@ -36,6 +40,32 @@ pub(crate) enum Action {
 pub(crate) fn reply(status: &str, length: usize) -> String {
     let body = "x".repeat(length);
     format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}")
+}
+
+/// An address at which nobody listens. Its port is taken as long as this lives: one that was let go
+/// may be the next server's.
+pub(crate) struct Nobody {
+    pub(crate) address: SocketAddr,
+    _socket: OwnedFd,
+}
+
+impl Nobody {
+    pub(crate) fn anywhere() -> Nobody {
+        Nobody::at("127.0.0.1:0".parse().unwrap())
+    }
+
+    /// Where somebody may have listened until now.
+    pub(crate) fn at(address: SocketAddr) -> Nobody {
+        let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        net::sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+        net::bind(&socket, &address).unwrap();
+        let address = net::getsockname(&socket).unwrap().try_into().unwrap();
+        Nobody { address, _socket: socket }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
 }
 
 /// One request, as the server saw it.
@@ -202,6 +232,12 @@ fn serve(
                 stream.write_all(bytes.as_bytes()).ok()?;
             }
             Action::ReplyAndClose(bytes) => return stream.write_all(bytes.as_bytes()).ok(),
+            Action::ReplyAndEnd(bytes) => {
+                // What is held back goes with the end (tcp(7), TCP_CORK).
+                net::sockopt::set_tcp_cork(stream, true).ok()?;
+                stream.write_all(bytes.as_bytes()).ok()?;
+                return stream.shutdown(Shutdown::Write).ok();
+            }
             Action::ReplyAndReset(bytes) => {
                 stream.write_all(bytes.as_bytes()).ok()?;
                 return reset(stream);
@@ -221,7 +257,7 @@ fn serve(
 
 /// Makes a reset of the close that comes (socket(7), SO_LINGER with no time to linger).
 fn reset(stream: &TcpStream) -> Option<()> {
-    rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).ok()
+    net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).ok()
 }
 
 fn read_request(input: &mut impl BufRead) -> Option<u64> {

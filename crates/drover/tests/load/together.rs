@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::process::Stdio;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use base64::Engine;
@@ -107,15 +108,23 @@ fn children(running: &Running) -> Vec<(String, Pid)> {
     fs::read_dir("/proc").unwrap().filter_map(|entry| child(entry.unwrap())).collect()
 }
 
-/// Sends `signal` to process 1 of three, which have 100 requests each, while they are at work.
+/// Sends `signal` to process 1 of three, which have a connection and 100 requests each, while they are
+/// at work: none gets further meanwhile than to a request of which the answer is held back.
 fn one_of_three(signal: Signal) -> (Run, Server) {
-    let late = Action::ReplyLate(Duration::from_millis(10), reply("200 OK", 1));
-    let server = Server::always(late);
+    let is_sent = Arc::new(OnceLock::new());
+    let sent = Arc::clone(&is_sent);
+    let server = Server::start(move |number| {
+        if number >= 60 {
+            sent.wait();
+        }
+        Action::ReplyLate(Duration::from_millis(10), reply("200 OK", 1))
+    });
     let running = Running::start(&[&server.url(), "--processes", "3", "-c", "3", "-n", "300"]);
-    server.wait_for_requests(60);
+    server.wait_for_requests(63);
     let children = children(&running);
     let (_, pid) = children.iter().find(|(number, _)| number == "1").unwrap();
     kill_process(*pid, signal).unwrap();
+    is_sent.set(()).unwrap();
     (running.finish(), server)
 }
 

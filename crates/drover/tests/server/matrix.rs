@@ -62,7 +62,7 @@ fn hundreds_at_once_are_all_answered_by_three_workers() {
 
 #[test]
 fn a_silent_connection_is_closed() {
-    on_each(&["--idle-timeout", "500ms"], time_outs::a_silent_connection_is_closed);
+    on_each(&["--idle-timeout", time_outs::SILENCE], time_outs::a_silent_connection_is_closed);
 }
 
 #[test]
