@@ -6,9 +6,8 @@
 
 use std::io;
 
-use super::{Features, Kind, Mechanism};
-use crate::buffer_ring::BufferRing;
-use crate::ring::Ring;
+use super::{Features, Kind, Mechanism, Options};
+use crate::net::completion;
 
 /// io_uring, completions.
 pub(super) static URING: Mechanism = Mechanism {
@@ -23,17 +22,14 @@ pub(super) static URING: Mechanism = Mechanism {
     kind: Kind::Completion { probe },
 };
 
-/// Sets up what the driver needs, in small.
+/// Sets up what the driver needs, as large as it is by default: memory may be short where it counts
+/// as locked.
 fn probe() -> io::Result<()> {
-    small().map(drop)
+    completion::ring(&Options::default()).map(drop)
 }
 
 /// Whether it can be set up, and defers its completions, without which it measures worse than epoll.
 /// To be asked on a thread of its own, as a probe.
 pub(super) fn is_fast() -> bool {
-    small().is_ok_and(|(ring, _buffers)| ring.defers())
-}
-
-fn small() -> io::Result<(Ring, BufferRing)> {
-    BufferRing::with_ring(8, 16, 8, 64)
+    completion::ring(&Options::default()).is_ok_and(|(ring, _buffers)| ring.defers())
 }

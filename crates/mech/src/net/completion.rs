@@ -42,8 +42,10 @@ use super::buffer::{Body, Output, Pool};
 use super::driver::{Driver, Fill, Origin, Slot, resume_owners};
 use super::requests::{Extent, NONE, Receive, RequestId, Requests, Sending, Whose, Work};
 use crate::buffer_ring::BufferRing;
+use crate::dispatch::Options;
 use crate::fileio::{FileIo, Sent, Times, Transfer};
 use crate::key::Key;
+use crate::ring::Ring;
 use crate::waker::Waker;
 
 mod listening;
@@ -172,13 +174,15 @@ fn receive_now(slot: &mut Slot, pool: &mut Pool) -> io::Result<usize> {
     Ok(received?)
 }
 
+/// The ring of a driver with those options, and its buffers.
+pub(crate) fn ring(options: &Options) -> io::Result<(Ring, BufferRing)> {
+    BufferRing::with_ring(SUBMISSIONS, options.completions, options.receive_buffers, BUFFER_SIZE)
+}
+
 impl CompletionDriver {
     /// A driver for the calling thread.
     pub(crate) fn new(options: &NetOptions) -> io::Result<CompletionDriver> {
-        let (completions, buffers) =
-            (options.dispatch.completions, options.dispatch.receive_buffers);
-        let (ring, buffers) =
-            BufferRing::with_ring(SUBMISSIONS, completions, buffers, BUFFER_SIZE)?;
+        let (ring, buffers) = ring(&options.dispatch)?;
         let waker = Arc::new(Waker::eventfd()?);
         let files = options.files.open(&options.file_options, &waker)?;
         let mut driver = CompletionDriver {

@@ -19,7 +19,7 @@ use crate::fileio::{self, Backend};
 use crate::key::Key;
 
 mod buffer;
-mod completion;
+pub(crate) mod completion;
 mod conn;
 mod driver;
 mod executor;
