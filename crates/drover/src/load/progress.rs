@@ -1,9 +1,11 @@
 //! The live view on a terminal: how far a run is, and how it goes second by second.
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use console::Term;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
 use super::seconds::{Counts, Second};
 use super::summary::time;
@@ -46,7 +48,7 @@ impl Progress {
             }
             (None, None) => (Goal::None, None, "{spinner} {elapsed}  {wide_msg}"),
         };
-        let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
+        let bar = ProgressBar::with_draw_target(length, target());
         bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
         bar.set_message("connecting");
         Progress {
@@ -97,6 +99,69 @@ impl Progress {
     /// Takes it off the terminal.
     pub fn end(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// stderr, if it is a terminal.
+fn target() -> ProgressDrawTarget {
+    /// Redraws in a second, at most.
+    const REDRAWS: u8 = 20;
+    let term = Term::buffered_stderr();
+    if term.is_term() {
+        ProgressDrawTarget::term_like_with_hz(Box::new(Narrow(term)), REDRAWS)
+    } else {
+        ProgressDrawTarget::hidden()
+    }
+}
+
+/// A terminal that seems to have a few columns less: a line that is drawn is filled up to its end, and
+/// the `^C` that the terminal itself shows behind it must not begin another one. The view is taken off
+/// from the line that the cursor is in.
+#[derive(Debug)]
+struct Narrow(Term);
+
+/// As many columns as `^C` takes, and one for the cursor.
+const MARGIN: u16 = 3;
+
+impl TermLike for Narrow {
+    fn width(&self) -> u16 {
+        self.0.size().1.saturating_sub(MARGIN).max(1)
+    }
+
+    fn height(&self) -> u16 {
+        self.0.size().0
+    }
+
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_up(n)
+    }
+
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_down(n)
+    }
+
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_right(n)
+    }
+
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_left(n)
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.0.write_line(text)
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        self.0.write_str(text)
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.0.clear_line()
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
