@@ -317,7 +317,7 @@ connections = [2]
 cold_readers = [0, 4]
 pool_mb = 1
 disk_speed = 10
-window_s = 0.1
+window_s = 0.5
 repeats = 1
 budget_s = 60
 [[figures]]
@@ -339,11 +339,13 @@ judge = { kind = "rises-at-least", times = 1 }
         return;
     }
     assert_eq!(runs.len(), 3 * 2);
+    let mut read_beside = 0;
     for run in runs {
         let reads = run["sample"]["disk"]["bytes"].as_u64().unwrap();
         let has_readers = run["point"]["cold_readers"] == 4;
-        assert_eq!(reads > 0, has_readers, "small files are in memory: {run}");
-        assert_eq!(run["sample"]["load"]["bytes"]["body"], Value::from(10 * 1000), "{run}");
+        assert!(has_readers || reads == 0, "small files are in memory: {run}");
+        read_beside += reads;
+        assert_eq!(run["sample"]["load"]["bytes"]["body"], Value::from(50 * 1000), "{run}");
         let command = run["sample"]["server_command"].to_string();
         let wanted = match run["point"]["mechanism"].as_str().unwrap() {
             "no threads" => "1",
@@ -351,6 +353,8 @@ judge = { kind = "rises-at-least", times = 1 }
         };
         assert!(command.contains(&format!("\"--read-threads\",\"{wanted}\"")), "{command}");
     }
+    // They stand back for everybody else on the machine, and need not have come to it each time.
+    assert!(read_beside > 0, "{runs:?}");
 }
 
 #[test]

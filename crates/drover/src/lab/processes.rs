@@ -24,7 +24,7 @@ use super::store::{Opened, Store};
 use super::trace::{Stages, Trace};
 
 /// How long anything may take that should take no time at all.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a client waits for a file, as http_load was told to.
 const TIMEOUT_OF_FILES: &str = "40s";
