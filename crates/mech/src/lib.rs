@@ -27,6 +27,7 @@ pub mod dispatch;
 pub mod fileio;
 pub mod fs;
 mod futex;
+pub mod held;
 pub mod herd;
 pub mod inotify;
 pub mod key;

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use mech::held::Held;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
 
@@ -113,6 +114,20 @@ impl Pool {
         Ok(())
     }
 
+    /// Takes every file into the page cache, where they stay for as long as what is returned is.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn hold(&self) -> anyhow::Result<Vec<Held>> {
+        let hold = |path: PathBuf| {
+            let context = || format!("cannot hold {} in memory", path.display());
+            let file = File::open(&path).with_context(context)?;
+            let len = usize::try_from(self.bytes).context("a file is too big")?;
+            Held::of(&file, len).with_context(context)
+        };
+        (0..self.files).map(|file| hold(self.path(file))).collect()
+    }
+
     fn path(&self, file: u32) -> PathBuf {
         self.folder.join(name(file))
     }
@@ -189,8 +204,13 @@ mod tests {
             return println!("skipped: {error:#}");
         }
         assert_eq!(pages(), 0);
+        let all = 10_000_u64.div_ceil(mech::fs::page_size());
         pool.make_warm().unwrap();
-        assert_eq!(pages(), 10_000_u64.div_ceil(mech::fs::page_size()));
+        assert_eq!(pages(), all);
+        let held = pool.hold().unwrap();
+        assert_eq!(held.len(), 2);
+        assert!(pool.make_cold().is_err() && pages() == all);
+        drop(held);
     }
 
     #[test]

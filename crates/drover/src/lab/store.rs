@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
+use mech::held::Held;
 use serde_json::Value;
 
 use super::child::Supervised;
@@ -46,6 +47,9 @@ pub struct Store {
 struct Site {
     root: PathBuf,
     small: Pool,
+    /// The small files stay in memory, whoever wants it back meanwhile: one that had to be read again
+    /// would wait behind the cold ones.
+    _held: Vec<Held>,
     cold_bytes: u64,
 }
 
@@ -93,7 +97,8 @@ impl Store {
                     make(cold_bytes)?;
                     let root = folder.join("site");
                     let small = Pool::make(&root, SMALL_FILES, beside_them.small_bytes.get())?;
-                    beside = Some(Site { root, small, cold_bytes });
+                    let held = small.hold()?;
+                    beside = Some(Site { root, small, _held: held, cold_bytes });
                 }
                 _ => {}
             }
