@@ -165,9 +165,14 @@ impl Store {
         fs::create_dir_all(&self.mountpoint).map_err(|error| failed(error.into()))?;
         let mut command = Command::new(program);
         command.args(["lab", "disk"]).args([pool.folder(), &self.mountpoint]).args(flags);
-        if matches!(ask, Ask::ColdReaders(_)) {
-            // Those that are measured wait for the server, and not for the disk's simulation.
+        if let Ask::ColdReaders(readers) = ask {
+            // Those that are measured wait for the server, and not for the disk's simulation: nor for
+            // what the kernel does when that has to read from the real disk. Where memory does not
+            // suffice for all of it, it has to.
             mech::process::stand_back(&mut command);
+            if readers > 0 && pool.make_warm().is_err() {
+                tracing::debug!("the disk's own files are not all in memory");
+            }
         }
         let mut disk = Supervised::start("modelled disk", command, cpus, interrupted)?;
         disk.expect_line("'mounted'", PATIENCE, |line| line.strip_prefix("mounted ").map(drop))?;

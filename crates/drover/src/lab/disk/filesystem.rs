@@ -4,6 +4,7 @@
 //! no time of the disk; looking a name up, asking for attributes and reading do. As on a disk, the
 //! kernel opens a file whose name it knows by itself, without asking us.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -27,6 +28,12 @@ use super::turning::Turning;
 /// How many reads the kernel may have under way: more than any experiment asks for at once, so that
 /// the queue is in the disk. (The default is 12.)
 const MOST_READS: u16 = 4096;
+
+thread_local! {
+    /// What a spindle's thread has read: as much memory as its longest read took. (The kernel maps
+    /// and unmaps new memory of that length page by page, each time.)
+    static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// A directory behind spindles.
 pub(super) struct Slow {
@@ -188,16 +195,18 @@ impl Filesystem for Slow {
         };
         let fails = self.options.fails_from.is_some_and(|from| offset + u64::from(size) > from);
         let job = Box::new(move |end: super::turning::End| {
-            let mut bytes = vec![0; size as usize];
-            let read = match fails {
-                true => Err(io::Error::from_raw_os_error(Errno::EIO.code())),
-                false => read_at(&file, offset, &mut bytes),
-            };
-            end.wait();
-            match read {
-                Ok(count) => reply.data(&bytes[..count]),
-                Err(error) => reply.error(error.into()),
-            }
+            BYTES.with_borrow_mut(|bytes| {
+                bytes.resize(bytes.len().max(size as usize), 0);
+                let read = match fails {
+                    true => Err(io::Error::from_raw_os_error(Errno::EIO.code())),
+                    false => read_at(&file, offset, &mut bytes[..size as usize]),
+                };
+                end.wait();
+                match read {
+                    Ok(count) => reply.data(&bytes[..count]),
+                    Err(error) => reply.error(error.into()),
+                }
+            });
         });
         self.disk.ask(What::Read { file: node.0, offset, bytes: u64::from(size) }, job);
     }
