@@ -202,11 +202,12 @@ metric = "throughput"
 mechanisms = ["threads"]
 judge = { kind = "at-most", times = 1000, baseline = ["sendfile"], file_bytes = 200000 }
 "#;
-    let output = run(folder.path(), "warm", experiment, &[]);
+    let output = run(folder.path(), "warm", experiment, &["--keep-awake", "on"]);
     if text(&output.stderr).contains("cannot take") {
         return println!("skipped: {}", text(&output.stderr));
     }
     let results = succeeded(folder.path(), "warm", &output);
+    assert!(kept_awake(&results));
     let runs = results["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 2 * 2 * 3);
     for run in runs {
@@ -298,6 +299,11 @@ fn a_wait_queue_settles_in_the_lab() {
     let stdout = text(&output.stdout);
     let claim = stdout.split("(c) ").nth(1).unwrap().split("(d) ").next().unwrap();
     assert!(claim.contains("wake-all       holds"), "{stdout}");
+}
+
+/// Whether processors were kept from going idle, as the results say.
+fn kept_awake(results: &Value) -> bool {
+    results["notes"].to_string().contains("No processor was idle")
 }
 
 #[test]
@@ -488,6 +494,7 @@ fn a_tiny_experiment_runs_from_end_to_end() {
 
     let results = results(folder.path(), "tiny");
     assert_conforms(&results, SCHEMA);
+    assert!(!kept_awake(&results), "nobody asked for that");
     assert_eq!((&results["state"], &results["seed"]), (&Value::from("finished"), &Value::from(7)));
     let runs = results["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 2 * 2 * 3);

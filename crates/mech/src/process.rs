@@ -145,11 +145,18 @@ pub fn pin(command: &mut Command, cpus: &[usize]) -> io::Result<()> {
 pub fn stand_back(command: &mut Command) {
     // SAFETY: one system call, on a structure that outlives it; no allocation, no lock.
     unsafe {
-        command.pre_exec(|| {
-            let priority = libc::sched_param { sched_priority: 0 };
-            syscall!(sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority)).map(drop)
-        });
+        command.pre_exec(stand_back_here);
     }
+}
+
+/// Makes the calling thread, and threads that it starts from now on, stand back likewise.
+///
+/// # Errors
+/// What sched_setscheduler(2) says.
+pub fn stand_back_here() -> io::Result<()> {
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the structure outlives the call, which keeps no pointer to it.
+    syscall!(sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority)).map(drop)
 }
 
 /// Gives `command`'s process a mount of `folder` in its place on which every access is noted

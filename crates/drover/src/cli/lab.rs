@@ -147,6 +147,11 @@ struct RunArgs {
     #[arg(long, value_name = "R,R…", value_delimiter = ',', value_parser = positive())]
     rates: Option<Vec<f64>>,
 
+    /// Whether a thread of the lowest class spins on each processor, so that none goes idle and is
+    /// woken late [default: as the experiment says]
+    #[arg(long, value_name = "WHETHER", value_parser = ["on", "off"])]
+    keep_awake: Option<String>,
+
     /// The folder that gets a folder for each run, and the newest report
     #[arg(long, value_name = "DIR", default_value = OUT)]
     out: PathBuf,
@@ -220,6 +225,7 @@ fn session_of(args: RunArgs) -> anyhow::Result<Session> {
         connections: args.connections.map(|list| list.into_iter().map(NonZeroU32::get).collect()),
         rates: args.rates,
         window: args.window,
+        awake: args.keep_awake.map(|whether| whether == "on"),
     };
     Ok(Session {
         experiments,

@@ -137,6 +137,9 @@ pub struct Workload {
     /// written to the disk is counted.
     #[serde(default)]
     pub notes_access: bool,
+    /// Whether the processors are kept from going idle, so that nobody is woken late.
+    #[serde(default)]
+    pub keeps_awake: bool,
     /// What is served where others read cold files meanwhile: presets with `cold_readers`.
     pub beside: Option<Beside>,
 }

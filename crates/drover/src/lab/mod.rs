@@ -5,6 +5,7 @@
 //! [`metric`]s, and [`claims`] are judged by [`stats`]. Where not servers are compared but ways to wait
 //! for connections, the [`herd`] takes the place of the processes.
 
+pub mod awake;
 mod built_in;
 mod child;
 pub mod claims;

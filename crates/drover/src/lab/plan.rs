@@ -25,6 +25,8 @@ pub struct Overrides {
     pub rates: Option<Vec<f64>>,
     /// `--window`
     pub window: Option<Duration>,
+    /// `--keep-awake`
+    pub awake: Option<bool>,
 }
 
 /// Whether a mechanism can be measured.
@@ -52,6 +54,8 @@ pub struct Plan {
     pub window: Duration,
     /// What the published rates are multiplied by.
     pub rate_scale: f64,
+    /// Whether the processors are kept from going idle.
+    pub awake: bool,
     /// No round is begun that would not end within this time.
     pub budget: Duration,
     /// The mechanisms of the points.
@@ -122,6 +126,7 @@ impl Plan {
             repeats: overrides.repeats.unwrap_or(preset.repeats),
             window: overrides.window.unwrap_or(Duration::from_secs_f64(preset.window_s.0)),
             rate_scale: overrides.rate_scale.unwrap_or(preset.rate_scale.0),
+            awake: overrides.awake.unwrap_or(experiment.workload.keeps_awake),
             budget: Duration::from_secs_f64(preset.budget_s.0),
             mechanisms,
             skipped,
@@ -265,10 +270,11 @@ mod tests {
             rates: Some(vec![1.0, 2.0, 3.0]),
             rate_scale: Some(10.0),
             window: Some(Duration::from_millis(5)),
+            awake: Some(true),
         };
         let plan = plan(&overrides, None).unwrap();
         assert_eq!((plan.points.len(), plan.runs(), plan.rate_scale), (3, 6, 10.0));
-        assert_eq!(plan.window, Duration::from_millis(5));
+        assert_eq!((plan.window, plan.awake), (Duration::from_millis(5), true));
         assert!(plan.notes[0].contains("3 repeats"), "{:?}", plan.notes);
     }
 
@@ -297,6 +303,18 @@ mod tests {
         assert_eq!((plan.points.len(), plan.skipped[0].reason.as_str()), (0, "no /dev/fuse"));
         let rates = Overrides { rates: Some(vec![1.0]), ..Overrides::default() };
         assert!(planned(&rates, None).unwrap_err().to_string().contains("--rates"));
+    }
+
+    #[test]
+    fn processors_are_kept_awake_where_the_experiment_or_the_user_says_so() {
+        let usable = |_: &str| Availability::Usable { model: false };
+        let is_awake = |id: &str, awake| {
+            let experiment = Experiment::find(id).unwrap();
+            let overrides = Overrides { awake, ..Overrides::default() };
+            Plan::new(&experiment, "quick", &overrides, None, usable, None).unwrap().awake
+        };
+        assert!(is_awake("cold-readers", None) && !is_awake("cold-readers", Some(false)));
+        assert!(!is_awake("raw-file-io", None) && is_awake("raw-file-io", Some(true)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use anyhow::Context;
 use mech::dispatch::{self, Features};
 use mech::fileio;
 
+use super::awake::Awake;
 use super::experiment::{Compared, Crowd, Disk, Experiment};
 use super::herd::executor::Herds;
 use super::peers::Peer;
@@ -93,6 +94,7 @@ impl Session {
             let are_processes = experiment.workload.crowd == Some(Crowd::Processes);
             let mut herds = Herds::new(are_processes, interrupted)
                 .context("cannot place the waiters and their client")?;
+            let _awake = keep_awake(plan, &mut results)?;
             runner::run(plan, &mut herds, &mut results, after_each)?;
             results.notes.extend(herds.instrument());
             json::save(&results, &file)?;
@@ -111,6 +113,7 @@ impl Session {
                     .to_string(),
             );
         }
+        let _awake = keep_awake(plan, &mut results)?;
         runner::run(plan, &mut processes, &mut results, after_each)?;
         Ok(results)
     }
@@ -143,6 +146,16 @@ impl Session {
             .with_context(|| format!("cannot create {} (--out)", folder.display()))?;
         Ok(folder)
     }
+}
+
+/// Keeps the processors from going idle, if that is planned, and notes it.
+fn keep_awake(plan: &Plan, results: &mut Results) -> anyhow::Result<Option<Awake>> {
+    if !plan.awake {
+        return Ok(None);
+    }
+    let awake = Awake::start().context("cannot keep the processors awake (--keep-awake off)")?;
+    results.notes.push(Awake::NOTE.to_string());
+    Ok(Some(awake))
 }
 
 /// Writes the report of `all` into `folder`.
