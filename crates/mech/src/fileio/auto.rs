@@ -108,14 +108,14 @@ impl FileIo for Auto {
 
     fn forget(&mut self, key: Key) {
         self.large.forget(key);
-        self.spliced.remove(&key);
+        self.was_spliced(key);
         if let Some(cold) = &mut self.cold {
             cold.forget(key);
         }
     }
 
     fn take_times(&mut self, key: Key) -> Times {
-        let spliced = self.spliced.remove(&key).then_some(SPLICE.name);
+        let spliced = self.was_spliced(key).then_some(SPLICE.name);
         let read = self.cold.as_mut().map_or_else(Times::default, |cold| cold.take_times(key));
         Times { backend: read.backend.or(spliced), ..read }
     }
@@ -133,6 +133,11 @@ impl Auto {
             waker: Arc::clone(waker),
             known: Vec::new(),
         }
+    }
+
+    /// Whether parts for that connection were spliced since the last call.
+    fn was_spliced(&mut self, key: Key) -> bool {
+        !self.spliced.is_empty() && self.spliced.remove(&key)
     }
 
     /// How many of these bytes are in the page cache from the first on, at most; `None`: some are
