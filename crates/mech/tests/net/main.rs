@@ -80,8 +80,10 @@ impl Worker {
         let address = local_address(socket.as_fd()).unwrap();
         let (send, receive) = mpsc::channel();
         let thread = thread::spawn(move || {
-            // The coroutines' type names the lifetime of the net: a test's net may leak.
-            let net: &'static Net = Box::leak(Box::new(Net::open(&options).unwrap()));
+            // The coroutines' type names the lifetime of the net.
+            let made = Box::into_raw(Box::new(Net::open(&options).unwrap()));
+            // SAFETY: it was made just now, and lives until the end of this function.
+            let net: &'static Net = unsafe { &*made };
             send.send(net.remote()).unwrap();
             let mut executor = Executor::new(net, PATIENCE);
             let listener = Listener::open(net, socket).unwrap();
@@ -89,6 +91,9 @@ impl Worker {
                 listener.run(batch, |error| panic!("accept: {error}")).await.unwrap();
             });
             executor.run(serve).unwrap();
+            // SAFETY: the executor has taken all that refers to it along. Kept, the rings of a whole
+            // suite would be more memory than an ordinary user may lock.
+            drop(unsafe { Box::from_raw(made) });
         });
         Worker { address, remote: receive.recv().unwrap(), thread: Some(thread) }
     }
