@@ -16,6 +16,10 @@
 //! completions, and before a stop when it is cancelled, so that what it has taken
 //! is known: it is made anew when the coroutine asks for more.
 //!
+//! `EAGAIN` is no error of a connection's here either: a request that finds its socket
+//! ready and then not, 128 times (`APOLL_MAX_RETRY`), is left to a thread of the
+//! kernel's, which gives up where it would have to wait. Such a request is made anew.
+//!
 //! What the kernel works on belongs to the request (`net/requests.rs`), not to
 //! the connection: one that is closed leaves its requests behind as orphans,
 //! cancelled, and each gives up what it holds with its last completion. A file's
@@ -375,7 +379,7 @@ impl CompletionDriver {
             match -result {
                 // No end of the stream: the receive is armed again when the coroutine asks.
                 libc::ENOBUFS => self.buffers.lend_more(),
-                libc::ECANCELED => {}
+                libc::ECANCELED | libc::EAGAIN => {}
                 0.. => self.states[index as usize].end = result as i16,
                 _ => {}
             }
@@ -629,8 +633,11 @@ impl Driver for CompletionDriver {
             self.await_post(key.slot);
             return Poll::Pending;
         }
-        if let Some(sent) = state.take_sent() {
-            return Poll::Ready(sent.map(u64::from));
+        match state.take_sent() {
+            // It sent nothing, and is sent again.
+            Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Some(sent) => return Poll::Ready(sent.map(u64::from)),
+            None => {}
         }
         if state.send != NONE {
             return Poll::Pending;

@@ -56,7 +56,7 @@ impl CompletionDriver {
             {
                 listener.accepted.push_back(socket);
             }
-        } else if ours && result != -libc::ECANCELED {
+        } else if ours && ![-libc::ECANCELED, -libc::EAGAIN].contains(&result) {
             self.states[slot as usize].end = result as i16;
         }
     }
