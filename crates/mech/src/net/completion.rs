@@ -14,7 +14,10 @@
 //!
 //! A multishot request ends when the kernel is out of buffers or of room for
 //! completions, and before a stop when it is cancelled, so that what it has taken
-//! is known: it is made anew when the coroutine asks for more.
+//! is known: it is made anew when the coroutine asks for more. Where there are
+//! sockets of the Unix domain, every receive is for once: since these tell how many
+//! bytes are left (`SO_INQ`, Linux 6.17), a multishot one that finds bytes and the
+//! end of the stream at once reports the bytes, and never the end.
 //!
 //! `EAGAIN` is no error of a connection's here either: a request that finds its socket
 //! ready and then not, 128 times (`APOLL_MAX_RETRY`), is left to a thread of the
@@ -36,7 +39,7 @@ use std::time::Duration;
 
 use io_uring::cqueue;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SocketAddrAny};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrAny};
 
 use listening::{Listening, take_connection};
 use posting::Post;
@@ -155,6 +158,8 @@ pub(crate) struct CompletionDriver {
     spare: Vec<Box<Sending>>,
     /// Whether a coroutine waits for a post that the next turn submits.
     awaited: bool,
+    /// Whether there has been a socket of the Unix domain.
+    unix: bool,
     states: Vec<State>,
     listeners: Vec<Listening>,
     files: Box<dyn FileIo>,
@@ -196,6 +201,7 @@ impl CompletionDriver {
             overflow: HashMap::new(),
             spare: Vec::new(),
             awaited: false,
+            unix: false,
             states: Vec::new(),
             listeners: Vec::new(),
             files,
@@ -236,12 +242,21 @@ impl CompletionDriver {
         let fd = descriptor(slot)?;
         let state = &mut self.states[index as usize];
         let receive = Receive { slot: index, serial: state.serial }.next();
+        let extent = match extent {
+            Extent::All if self.unix => Extent::Once { most: 0 },
+            extent => extent,
+        };
         let goes_on = matches!(extent, Extent::All);
         state.armed = if goes_on { Armed::Receive } else { Armed::ReceiveOnce };
         state.serial = receive.serial;
         // SAFETY: what is skipped goes to `skipped`, which is freed with the buffers.
         unsafe { self.requests.receive(receive, fd, extent) };
         Ok(())
+    }
+
+    fn look_at_domain(&mut self, slot: &Slot) {
+        let domain = slot.fd.as_ref().map(rustix::net::sockopt::socket_domain);
+        self.unix |= domain == Some(Ok(AddressFamily::UNIX));
     }
 
     /// Nearly always there is none, and nothing to hash.
@@ -472,8 +487,13 @@ impl Driver for CompletionDriver {
             Origin::Accepted | Origin::AcceptedWithData => {
                 self.arm_receive(key.slot, slot, Extent::Once { most: 0 })
             }
+            Origin::Adopted => {
+                self.look_at_domain(slot);
+                self.arm_receive(key.slot, slot, Extent::Once { most: 0 })
+            }
             Origin::Connecting | Origin::Foreign => Ok(()),
             Origin::Listening | Origin::ListeningExclusive => {
+                self.look_at_domain(slot);
                 let exclusive = origin == Origin::ListeningExclusive;
                 let sign = match exclusive {
                     true => self.requests.submit(key, descriptor(slot)?, Work::Sign),
@@ -555,6 +575,7 @@ impl Driver for CompletionDriver {
             None if state.send != NONE => return Poll::Pending,
             None => {}
         }
+        self.unix |= address.address_family() == AddressFamily::UNIX;
         let work = Work::Connect(Box::new(address.clone()));
         self.states[key.slot as usize].send = self.requests.submit(key, descriptor(slot)?, work);
         Poll::Pending

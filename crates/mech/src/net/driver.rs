@@ -133,6 +133,8 @@ pub(crate) enum Origin {
     Accepted,
     /// As `Accepted`, and data is almost certainly there: its listener defers.
     AcceptedWithData,
+    /// Connected by somebody else, perhaps with data already.
+    Adopted,
     /// Made by us, not connected yet.
     Connecting,
     /// Listens.

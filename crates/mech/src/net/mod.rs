@@ -258,7 +258,7 @@ impl Net {
     /// # Errors
     /// What the mechanism says when it is registered; the socket is closed.
     pub fn adopt(&self, socket: OwnedFd) -> io::Result<Key> {
-        self.adopt_from(socket, Origin::Accepted)
+        self.adopt_from(socket, Origin::Adopted)
     }
 
     fn adopt_from(&self, socket: OwnedFd, origin: Origin) -> io::Result<Key> {

@@ -206,7 +206,7 @@ impl Driver for ReadinessDriver {
                 return Ok(());
             }
             Origin::Connecting => return self.attach(key, slot, Interest::WRITABLE),
-            Origin::Accepted => slot.ready = Ready::WRITABLE,
+            Origin::Accepted | Origin::Adopted => slot.ready = Ready::WRITABLE,
             Origin::ListeningExclusive => slot.flags |= Flags::EXCLUSIVE,
             Origin::Listening | Origin::Foreign => {}
         }

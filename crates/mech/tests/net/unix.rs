@@ -1,12 +1,13 @@
 //! Connections to unix sockets.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use mech::net::{Body, Net, NetOptions};
+use mech::net::{Body, Executor, Net, NetOptions};
 use mech::socket::Address;
 use rustix::net::SocketAddrUnix;
 
@@ -27,7 +28,7 @@ fn unix_sockets_are_connected_to_by_path() {
             }
         });
         let net = Net::open(&NetOptions::new(mechanism)).unwrap();
-        let executor = mech::net::Executor::new(&net, crate::PATIENCE);
+        let executor = Executor::new(&net, crate::PATIENCE);
         for _ in 0..3 {
             net.spawn();
         }
@@ -63,7 +64,7 @@ fn a_unix_socket_that_takes_no_more_says_so() {
         let absent = Address::Unix(folder.path().join("absent"));
         let full = Address::Unix(full);
         let net = Net::open(&NetOptions::new(mechanism)).unwrap();
-        let executor = mech::net::Executor::new(&net, crate::PATIENCE);
+        let executor = Executor::new(&net, crate::PATIENCE);
         net.spawn();
         executor
             .run(|conn| {
@@ -101,4 +102,35 @@ fn nonblocking(address: &Address) -> std::io::Result<OwnedFd> {
     let socket = mech::socket::for_connect(address.clone(), None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
+}
+
+/// Both are there before anybody looks, and what looks has been asked to before.
+#[test]
+fn bytes_and_the_end_that_come_together_are_both_heard_of() {
+    on_every_mechanism(|mechanism| {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.write_all(b"first").unwrap();
+        let net = Net::open(&NetOptions::new(mechanism)).unwrap();
+        net.adopt(OwnedFd::from(ours)).unwrap();
+        let mut theirs = &theirs;
+        Executor::new(&net, crate::PATIENCE)
+            .run(|conn| async move {
+                conn.set_deadline(Some(crate::PATIENCE));
+                for part in [b"first", b"again", b"third"] {
+                    assert_eq!(conn.fill().await.unwrap(), 5);
+                    conn.io(|io| (5, assert_eq!(io.input, part)));
+                    match part {
+                        b"first" => theirs.write_all(b"again").unwrap(),
+                        b"again" => {
+                            theirs.write_all(b"third").unwrap();
+                            theirs.shutdown(Shutdown::Write).unwrap();
+                        }
+                        _ => {}
+                    }
+                }
+                assert_eq!(conn.fill().await.unwrap(), 0);
+            })
+            .unwrap();
+    });
 }
