@@ -103,6 +103,9 @@ mod tests {
             thread::yield_now();
         }
         drop(awake);
-        assert_eq!(spinning(), []);
+        // A thread that has been joined is in /proc for a moment yet.
+        while !spinning().is_empty() {
+            thread::yield_now();
+        }
     }
 }
