@@ -143,7 +143,7 @@ pub fn pin(command: &mut Command, cpus: &[usize]) -> io::Result<()> {
 /// that is merely nice runs to the end of its slice, some milliseconds, before it gives way (sched(7),
 /// and what the kernel calls `RUN_TO_PARITY`).
 pub fn stand_back(command: &mut Command) {
-    // SAFETY: one system call, on a structure that outlives it; no allocation, no lock.
+    // SAFETY: it makes one system call; no allocation, no lock.
     unsafe {
         command.pre_exec(stand_back_here);
     }
