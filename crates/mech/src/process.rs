@@ -10,6 +10,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use rustix::event::EventfdFlags;
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount};
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitySet, CpuSet};
@@ -349,6 +351,31 @@ pub fn raise_open_files_limit() -> io::Result<Limit> {
     Ok(open_files_limit())
 }
 
+/// Makes room in this process' table of descriptors for `count` of them, which takes 8 bytes each, or
+/// for as many as the limit allows.
+///
+/// The kernel makes a full table larger, by a power of two, for whoever opens the next descriptor.
+/// Where threads share it, that one sleeps until no processor can be reading the old table any more
+/// (`expand_files` in fs/file.c waits for an RCU grace period): for 4 to 15 ms, at 64 descriptors, at
+/// 256, and so on. An event loop must not, so this is done beforehand. A child made by fork(2) has no
+/// more room than it needs.
+///
+/// # Errors
+/// `EMFILE` if there is no descriptor left, `ENOMEM`.
+pub fn make_room_for_descriptors(count: u64) -> io::Result<()> {
+    let count = open_files_limit().soft.map_or(count, |limit| limit.min(count));
+    let Some(last) = count.checked_sub(1).and_then(|last| RawFd::try_from(last).ok()) else {
+        return Ok(());
+    };
+    let any = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+    // The lowest one that is free from there on.
+    match rustix::io::fcntl_dupfd_cloexec(&any, last) {
+        // All from there on are in use: there is room.
+        Ok(_) | Err(Errno::MFILE) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// `RLIMIT_SIGPENDING`: how many signals may be queued for all processes of
 /// this real user together.
 #[must_use]
@@ -609,5 +636,23 @@ mod tests {
         let raised = raise_open_files_limit().unwrap();
         assert_eq!(raised.soft, raised.hard);
         assert!(pending_signals_limit().hard.is_none_or(|hard| hard > 0));
+    }
+
+    #[test]
+    fn the_table_of_descriptors_has_the_room_that_was_made() {
+        let room = || -> u64 {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+            size.trim().parse().unwrap()
+        };
+        let limit = raise_open_files_limit().unwrap().soft.unwrap_or(u64::MAX);
+        let wanted = limit.min(2 * room());
+        make_room_for_descriptors(wanted).unwrap();
+        assert!(room() >= wanted);
+        make_room_for_descriptors(0).unwrap();
+        // More than the process may open is no error. (A limit of a milliard would take 8 GB.)
+        if limit <= 1 << 20 {
+            make_room_for_descriptors(u64::MAX).unwrap();
+        }
     }
 }

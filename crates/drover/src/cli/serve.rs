@@ -15,7 +15,7 @@ use mech::fs::Root;
 use mech::net::AcceptBatch;
 use mech::opening::Openers;
 use mech::wait_queue::Policy;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::choice::{Choice, mechanism, mechanism_names, names, strategy, strategy_names};
 use super::{duration, size};
@@ -25,6 +25,8 @@ use crate::server::{
     Supervisor, WORKER_FLAG, WorkerStatistics, be_worker, coefficient_of_variation,
 };
 
+/// For how many descriptors there is room from the start, if as many may be open.
+const ROOM: u64 = 65_536;
 /// When a kept file is looked at although no change was heard of, unless we are told.
 const INOTIFY_AFTER: Duration = Duration::from_secs(10);
 
@@ -163,7 +165,7 @@ pub(super) struct Args {
 pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
     let (check, processes) = (args.check, args.processes);
     if let Some(inheritance) = args.as_worker.take() {
-        let config = raise_limit().and_then(|()| configuration(args));
+        let config = allow_many_descriptors().and_then(|()| configuration(args));
         std::process::exit(be_worker(config, &inheritance));
     }
     if processes && args.trace.is_some() {
@@ -178,7 +180,7 @@ pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
         writeln!(io::stdout(), "no fault found; would serve with {described}")?;
         return Ok(());
     }
-    raise_limit()?;
+    allow_many_descriptors()?;
     let signals = StopSignals::catch().context("cannot catch SIGTERM and SIGINT")?;
     if processes {
         let mut server = Supervisor::start(&config)?;
@@ -196,8 +198,14 @@ pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
     result
 }
 
-fn raise_limit() -> anyhow::Result<()> {
+/// As many descriptors as possible, with room for them in the kernel's table.
+fn allow_many_descriptors() -> anyhow::Result<()> {
     mech::process::raise_open_files_limit().context("cannot raise the limit of open files")?;
+    if let Err(error) = mech::process::make_room_for_descriptors(ROOM) {
+        warn!(
+            "descriptors get their room as they come, which may stop a worker for 10 ms: {error}"
+        );
+    }
     Ok(())
 }
 

@@ -219,8 +219,9 @@ fn processors(threads: u32) -> anyhow::Result<Vec<usize>> {
     Ok(cpus)
 }
 
-/// Raises the soft limit on descriptors as far as it goes, and says what will be missing. The run
-/// goes on without: attempts to connect that find no descriptor are counted.
+/// Raises the soft limit on descriptors as far as it goes, makes room for those that are needed, and
+/// says what will be missing. The run goes on without: attempts to connect that find no descriptor are
+/// counted.
 ///
 /// # Errors
 /// A [`UsageError`] if there is room for no connection at all.
@@ -239,6 +240,8 @@ fn too_few_descriptors(connections: u32, workers: u32) -> anyhow::Result<Option<
         .into());
     }
     let needed = own + u64::from(connections);
+    // If it has to be made while connections are opened, they are opened late.
+    let _ = process::make_room_for_descriptors(needed);
     Ok((needed > available).then(|| {
         format!(
             "{connections} connections need {needed} descriptors and a process may have \
