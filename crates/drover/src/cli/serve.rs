@@ -25,8 +25,10 @@ use crate::server::{
     Supervisor, WORKER_FLAG, WorkerStatistics, be_worker, coefficient_of_variation,
 };
 
-/// For how many descriptors there is room from the start, if as many may be open.
+/// For how many descriptors there is room from the start, over all processes, if as many may be open.
 const ROOM: u64 = 65_536;
+/// And in each process at least.
+const LEAST_ROOM: u64 = 1024;
 /// When a kept file is looked at although no change was heard of, unless we are told.
 const INOTIFY_AFTER: Duration = Duration::from_secs(10);
 
@@ -164,8 +166,9 @@ pub(super) struct Args {
 /// Runs `drover serve`.
 pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
     let (check, processes) = (args.check, args.processes);
+    let sharers = if processes { args.workers.get() as u64 } else { 1 };
     if let Some(inheritance) = args.as_worker.take() {
-        let config = allow_many_descriptors().and_then(|()| configuration(args));
+        let config = allow_many_descriptors(sharers).and_then(|()| configuration(args));
         std::process::exit(be_worker(config, &inheritance));
     }
     if processes && args.trace.is_some() {
@@ -180,7 +183,7 @@ pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
         writeln!(io::stdout(), "no fault found; would serve with {described}")?;
         return Ok(());
     }
-    allow_many_descriptors()?;
+    allow_many_descriptors(sharers)?;
     let signals = StopSignals::catch().context("cannot catch SIGTERM and SIGINT")?;
     if processes {
         let mut server = Supervisor::start(&config)?;
@@ -198,10 +201,10 @@ pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
     result
 }
 
-/// As many descriptors as possible, with room for them in the kernel's table.
-fn allow_many_descriptors() -> anyhow::Result<()> {
+/// As many descriptors as possible, with room for this process' share of them in the kernel's table.
+fn allow_many_descriptors(sharers: u64) -> anyhow::Result<()> {
     mech::process::raise_open_files_limit().context("cannot raise the limit of open files")?;
-    if let Err(error) = mech::process::make_room_for_descriptors(ROOM) {
+    if let Err(error) = mech::process::make_room_for_descriptors((ROOM / sharers).max(LEAST_ROOM)) {
         warn!(
             "descriptors get their room as they come, which may stop a worker for 10 ms: {error}"
         );
