@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount};
+use rustix::mount::{
+    FsOpenFlags, MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount,
+};
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitySet, CpuSet};
 
@@ -290,11 +292,18 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether this process may mount file systems itself. Root of a container often may not.
+/// Whether this process may mount file systems itself. Root of a container often may not, and root of
+/// a user namespace only in a mount namespace of that (mount_namespaces(7)).
 #[must_use]
 pub fn may_mount() -> bool {
-    let sets = rustix::thread::capabilities(None);
-    sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+    // It begins what would become a file system (Linux 5.2), and asks for the right to mount one.
+    match rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC) {
+        Err(Errno::NOSYS) => {
+            let sets = rustix::thread::capabilities(None);
+            sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+        }
+        begun => !matches!(begun, Err(Errno::PERM)),
+    }
 }
 
 /// Whether a program that is given the rights of its owner (set-user-id) would get that of mounting:

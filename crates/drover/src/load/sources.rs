@@ -243,6 +243,10 @@ mod tests {
 
     #[test]
     fn listed_addresses_take_turns_and_must_be_enough() {
+        if let Err(error) = std::net::UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) {
+            println!("skipped: no address ::1 here: {error}");
+            return;
+        }
         let asked: SourceList = "127.0.2.1,::1, 127.0.3.0/30".parse().unwrap();
         let texts: Vec<String> = asked.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["127.0.2.1", "::1", "127.0.3.1", "127.0.3.2"]);

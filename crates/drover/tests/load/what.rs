@@ -190,7 +190,9 @@ fn mistakes_name_the_flag_and_the_remedy() {
     refused(&["load", url, "--method", "G T"], &["--method", "GET or POST"]);
     refused(&["load", url, "-H", "Content-Length: 3"], &["--header", "by itself"]);
     refused(&["load", url, "--source", "192.0.2.1"], &["--source", "this machine"]);
-    refused(&["load", url, "--source", "::1"], &["--source", "IPv4"]);
+    let is_here = std::net::UdpSocket::bind("[::1]:0").is_ok();
+    let fault = if is_here { "IPv4" } else { "this machine" };
+    refused(&["load", url, "--source", "::1"], &["--source", fault]);
     refused(&["load", url, "--unix", &"x".repeat(200)], &["--unix", "shorter"]);
     let two = [url, "http://127.0.0.2:9/"];
     refused(&["load", two[0], two[1], "-c", "1"], &["--connections", "--calls-per-connection"]);
