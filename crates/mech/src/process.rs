@@ -365,7 +365,7 @@ pub fn raise_open_files_limit() -> io::Result<Limit> {
 ///
 /// The kernel makes a full table larger, by a power of two, for whoever opens the next descriptor.
 /// Where threads share it, that one sleeps until no processor can be reading the old table any more
-/// (`expand_files` in fs/file.c waits for an RCU grace period): for 4 to 15 ms, at 64 descriptors, at
+/// (`expand_files` in fs/file.c waits for an RCU grace period): for 5 to 16 ms, at 64 descriptors, at
 /// 256, and so on. An event loop must not, so this is done beforehand. A child made by fork(2) has no
 /// more room than it needs.
 ///

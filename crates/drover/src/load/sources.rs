@@ -243,11 +243,9 @@ mod tests {
 
     #[test]
     fn listed_addresses_take_turns_and_must_be_enough() {
-        if let Err(error) = std::net::UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) {
-            println!("skipped: no address ::1 here: {error}");
-            return;
-        }
-        let asked: SourceList = "127.0.2.1,::1, 127.0.3.0/30".parse().unwrap();
+        let mut asked: SourceList = "127.0.2.1, 127.0.3.0/30".parse().unwrap();
+        // Which not every machine has, and which is refused there.
+        asked.addresses.insert(1, Ipv6Addr::LOCALHOST.into());
         let texts: Vec<String> = asked.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["127.0.2.1", "::1", "127.0.3.1", "127.0.3.2"]);
         let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
