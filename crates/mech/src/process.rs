@@ -8,85 +8,31 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::time::Duration;
 
-use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 use rustix::mount::{
     FsOpenFlags, MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount,
 };
-use rustix::process::{Pid, Resource, Rlimit, Signal};
+use rustix::process::{Pid, Signal};
 use rustix::thread::{CapabilitySet, CpuSet};
 
 use crate::sys::syscall;
 
-/// The CPU time that process `pid` has used, user and system, in the kernel's
-/// nanosecond accounting: all its threads, those that have ended and
-/// io_uring's workers included; its child processes not.
-///
-/// A thread that is running on another processor at this moment is accounted
-/// up to its last tick or switch.
-///
-/// # Errors
-/// `ESRCH` if there is no such process, or it has been waited for.
-pub fn cpu_time(pid: u32) -> io::Result<Duration> {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is writable and outlives the call.
-    syscall!(clock_gettime(cpu_clock(pid), &mut time)).map_err(|error| {
-        match error.raw_os_error() {
-            Some(libc::EINVAL) => io::Error::from_raw_os_error(libc::ESRCH),
-            _ => error,
-        }
-    })?;
-    Ok(Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0)))
-}
+mod limits;
+mod usage;
 
-/// The clock that clock_getcpuclockid(3) returns for `pid`: the kernel's
-/// `MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED)`, which the libc crate lacks.
-fn cpu_clock(pid: u32) -> libc::clockid_t {
-    const CPUCLOCK_SCHED: libc::clockid_t = 2;
-    (!pid.cast_signed() << 3) | CPUCLOCK_SCHED
-}
-
-/// The CPU time that the calling thread has used, user and system.
-#[must_use]
-pub fn thread_cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
-}
-
-/// How often the threads of this process have given up their processor to wait for something: each
-/// time one was woken it does so once more (`ru_nvcsw`, getrusage(2)).
-#[must_use]
-pub fn voluntary_switches() -> u64 {
-    // SAFETY: a structure of integers, for which zero is a value.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is writable and outlives the call.
-    let told = syscall!(getrusage(libc::RUSAGE_SELF, &raw mut usage));
-    told.map_or(0, |_| usage.ru_nvcsw.unsigned_abs())
-}
+pub use limits::{
+    Limit, make_room_for_descriptors, open_files_limit, pending_signals_limit, processes_limit,
+    raise_open_files_limit,
+};
+pub use usage::{
+    cpu_time, monotonic_time, thread_cpu_time, thread_run_delay, thread_switches, thread_waits,
+    voluntary_switches, waits_of,
+};
 
 /// Lets others run that wait for this thread's processor (sched_yield(2)).
 pub fn give_way() {
     rustix::thread::sched_yield();
-}
-
-/// How long the calling thread could have run and was not given a processor: the second number of
-/// `/proc/thread-self/schedstat` (Documentation/scheduler/sched-stats.rst). `None` if the kernel
-/// does not count it.
-#[must_use]
-pub fn thread_run_delay() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    let nanoseconds = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(Duration::from_nanos(nanoseconds))
-}
-
-/// The time on `CLOCK_MONOTONIC`, which [`std::time::Instant`] reads too, since a moment that is the
-/// same for all processes (clock_gettime(2)).
-#[must_use]
-pub fn monotonic_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Makes the calling thread's waits end when they should: by default the kernel
@@ -260,26 +206,6 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// How often the calling thread has given its processor up to wait for something.
-///
-/// # Errors
-/// What getrusage(2) says.
-pub fn thread_waits() -> io::Result<u64> {
-    // SAFETY: a rusage of zeroes is a valid one.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is writable and outlives the call.
-    syscall!(getrusage(libc::RUSAGE_THREAD, &mut usage))?;
-    Ok(usage.ru_nvcsw.cast_unsigned())
-}
-
-/// As [`thread_waits`], of the thread with number `thread` in any process; `None` if there is none.
-#[must_use]
-pub fn waits_of(thread: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    let count = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-    count.trim().parse().ok()
-}
-
 /// The number of the calling thread, the same for all processes.
 #[must_use]
 pub fn thread_number() -> u32 {
@@ -334,75 +260,6 @@ pub fn kill_group(child: &Child) -> io::Result<()> {
     Ok(rustix::process::kill_process_group(group, Signal::KILL)?)
 }
 
-/// A resource limit of this process; `None` means unlimited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// What holds now.
-    pub soft: Option<u64>,
-    /// How far the process may raise it by itself.
-    pub hard: Option<u64>,
-}
-
-/// `RLIMIT_NOFILE`: one more than the highest descriptor number.
-#[must_use]
-pub fn open_files_limit() -> Limit {
-    limit(Resource::Nofile)
-}
-
-/// Raises the soft limit on descriptors to the hard one and returns the limit
-/// that holds then.
-///
-/// # Errors
-/// What prlimit(2) says.
-pub fn raise_open_files_limit() -> io::Result<Limit> {
-    let Limit { hard, .. } = open_files_limit();
-    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard })?;
-    Ok(open_files_limit())
-}
-
-/// Makes room in this process' table of descriptors for `count` of them, which takes 8 bytes each, or
-/// for as many as the limit allows.
-///
-/// The kernel makes a full table larger, by a power of two, for whoever opens the next descriptor.
-/// Where threads share it, that one sleeps until no processor can be reading the old table any more
-/// (`expand_files` in fs/file.c waits for an RCU grace period): for 5 to 16 ms, at 64 descriptors, at
-/// 256, and so on. An event loop must not, so this is done beforehand. A child made by fork(2) has no
-/// more room than it needs.
-///
-/// # Errors
-/// `EMFILE` if there is no descriptor left, `ENOMEM`.
-pub fn make_room_for_descriptors(count: u64) -> io::Result<()> {
-    let count = open_files_limit().soft.map_or(count, |limit| limit.min(count));
-    let Some(last) = count.checked_sub(1).and_then(|last| RawFd::try_from(last).ok()) else {
-        return Ok(());
-    };
-    let any = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
-    // The lowest one that is free from there on.
-    match rustix::io::fcntl_dupfd_cloexec(&any, last) {
-        // All from there on are in use: there is room.
-        Ok(_) | Err(Errno::MFILE) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// `RLIMIT_SIGPENDING`: how many signals may be queued for all processes of
-/// this real user together.
-#[must_use]
-pub fn pending_signals_limit() -> Limit {
-    limit(Resource::Sigpending)
-}
-
-/// `RLIMIT_NPROC`: how many threads this real user may have, over all processes.
-#[must_use]
-pub fn processes_limit() -> Limit {
-    limit(Resource::Nproc)
-}
-
-fn limit(resource: Resource) -> Limit {
-    let Rlimit { current, maximum } = rustix::process::getrlimit(resource);
-    Limit { soft: current, hard: maximum }
-}
-
 fn cpu_set(cpus: &[usize]) -> io::Result<CpuSet> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
@@ -420,10 +277,10 @@ mod tests {
     use std::fs::FileTimes;
     use std::io::{BufRead, BufReader, Read};
     use std::process::Stdio;
-    use std::time::SystemTime;
+    use std::time::{Duration, SystemTime};
 
     /// A shell that runs `script` and inherits nothing to write to but a pipe.
-    fn shell(script: &str) -> Command {
+    pub(super) fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
         command
@@ -450,90 +307,6 @@ mod tests {
         assert!(path.metadata().unwrap().accessed().unwrap() > accessed);
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         assert!(!mounts.contains(folder.path().to_str().unwrap()), "it is mounted here, too");
-    }
-
-    #[test]
-    fn cpu_time_of_a_child_contains_its_work() {
-        let work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; read wait";
-        let mut child = shell(work).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let used = cpu_time(child.id()).unwrap();
-        drop(child.stdin.take());
-        child.wait().unwrap();
-        assert!(used > Duration::from_micros(500), "{used:?}");
-    }
-
-    #[test]
-    fn cpu_time_of_this_process_contains_ended_threads() {
-        let before = cpu_time(std::process::id()).unwrap();
-        let spin = || {
-            let clock = rustix::time::ClockId::ThreadCPUTime;
-            while rustix::time::clock_gettime(clock).tv_nsec < 20_000_000 {}
-        };
-        std::thread::spawn(spin).join().unwrap();
-        let used = cpu_time(std::process::id()).unwrap() - before;
-        assert!(used >= Duration::from_millis(15), "{used:?}");
-    }
-
-    #[test]
-    fn a_thread_has_its_own_cpu_time_and_timer_slack() {
-        let before = thread_cpu_time();
-        while thread_cpu_time() - before < Duration::from_millis(1) {}
-        std::thread::spawn(|| {
-            assert!(thread_cpu_time() < Duration::from_millis(1));
-            sharpen_timers().unwrap();
-            assert_eq!(rustix::thread::current_timer_slack().unwrap(), 1);
-        })
-        .join()
-        .unwrap();
-    }
-
-    #[test]
-    fn two_threads_on_one_processor_wait_for_each_other() {
-        if thread_run_delay().is_none() {
-            println!("skip: the kernel does not count how long threads wait for a processor");
-            return;
-        }
-        let cpu = usable_cpus().unwrap()[0];
-        let both_are_here = std::sync::Barrier::new(2);
-        let work = || {
-            pin_current_thread(cpu).unwrap();
-            both_are_here.wait();
-            while thread_cpu_time() < Duration::from_millis(30) {}
-            thread_run_delay().unwrap()
-        };
-        let (first, second) = std::thread::scope(|scope| {
-            let other = scope.spawn(work);
-            let first = scope.spawn(work).join().unwrap();
-            (first, other.join().unwrap())
-        });
-        assert!(first + second >= Duration::from_millis(20), "{first:?} {second:?}");
-    }
-
-    /// In a process of its own too, which says so in nanoseconds.
-    #[test]
-    fn the_clock_of_all_processes_never_goes_back() {
-        const ROLE: &str = "DROVER_TEST_CLOCK";
-        if std::env::var_os(ROLE).is_some() {
-            return println!("\nnow: {}", monotonic_time().as_nanos());
-        }
-        let here = monotonic_time();
-        let mut again = Command::new(std::env::current_exe().unwrap());
-        let test = "process::tests::the_clock_of_all_processes_never_goes_back";
-        let output = again.args([test, "--exact", "--nocapture"]).env(ROLE, "").output().unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
-        let there = said.lines().find_map(|line| line.strip_prefix("now: ")?.parse().ok()).unwrap();
-        let there = Duration::from_nanos(there);
-        assert!(here > Duration::ZERO && here <= there && there <= monotonic_time(), "{said}");
-    }
-
-    #[test]
-    fn cpu_time_of_no_process_is_no_such_process() {
-        let mut child = shell("exit 0").spawn().unwrap();
-        child.wait().unwrap();
-        let error = cpu_time(child.id()).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
     }
 
     #[test]
@@ -606,21 +379,6 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_is_seen_to() {
-        std::thread::spawn(|| {
-            let before = thread_waits().unwrap();
-            let (sender, receiver) = std::sync::mpsc::channel::<()>();
-            let waited = receiver.recv_timeout(Duration::from_millis(1));
-            assert!(waited.is_err());
-            assert!(thread_waits().unwrap() > before);
-            assert!(waits_of(thread_number()).unwrap() > before);
-            drop(sender);
-        })
-        .join()
-        .unwrap();
-    }
-
-    #[test]
     fn a_child_that_is_asked_to_stop_stops() {
         let mut child = shell("trap 'exit 7' TERM; echo ready; read wait").spawn().unwrap();
         let mut line = String::new();
@@ -638,30 +396,5 @@ mod tests {
         kill_group(&leader).unwrap();
         // The pipe ends when its last writer, the sleeper, is gone.
         leader.stdout.unwrap().read_to_end(&mut Vec::new()).unwrap();
-    }
-
-    #[test]
-    fn the_descriptor_limit_can_be_raised_to_the_hard_one() {
-        let raised = raise_open_files_limit().unwrap();
-        assert_eq!(raised.soft, raised.hard);
-        assert!(pending_signals_limit().hard.is_none_or(|hard| hard > 0));
-    }
-
-    #[test]
-    fn the_table_of_descriptors_has_the_room_that_was_made() {
-        let room = || -> u64 {
-            let status = std::fs::read_to_string("/proc/self/status").unwrap();
-            let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
-            size.trim().parse().unwrap()
-        };
-        let limit = raise_open_files_limit().unwrap().soft.unwrap_or(u64::MAX);
-        let wanted = limit.min(2 * room());
-        make_room_for_descriptors(wanted).unwrap();
-        assert!(room() >= wanted);
-        make_room_for_descriptors(0).unwrap();
-        // More than the process may open is no error. (A limit of a milliard would take 8 GB.)
-        if limit <= 1 << 20 {
-            make_room_for_descriptors(u64::MAX).unwrap();
-        }
     }
 }

@@ -94,8 +94,9 @@ impl Session {
             let are_processes = experiment.workload.crowd == Some(Crowd::Processes);
             let mut herds = Herds::new(are_processes, interrupted)
                 .context("cannot place the waiters and their client")?;
-            let _awake = keep_awake(plan, &mut results)?;
+            let awake = keep_awake(plan, &mut results)?;
             runner::run(plan, &mut herds, &mut results, after_each)?;
+            results.notes.extend(awake.and_then(Awake::end));
             results.notes.extend(herds.instrument());
             json::save(&results, &file)?;
             return Ok(results);
@@ -113,8 +114,10 @@ impl Session {
                     .to_string(),
             );
         }
-        let _awake = keep_awake(plan, &mut results)?;
+        let awake = keep_awake(plan, &mut results)?;
         runner::run(plan, &mut processes, &mut results, after_each)?;
+        results.notes.extend(awake.and_then(Awake::end));
+        json::save(&results, &file)?;
         Ok(results)
     }
 

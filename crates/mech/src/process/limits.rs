@@ -1,0 +1,107 @@
+//! Resource limits of this process (getrlimit(2)), and room for as many descriptors as it may have.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use rustix::event::EventfdFlags;
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit};
+
+/// A resource limit of this process; `None` means unlimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// What holds now.
+    pub soft: Option<u64>,
+    /// How far the process may raise it by itself.
+    pub hard: Option<u64>,
+}
+
+/// `RLIMIT_NOFILE`: one more than the highest descriptor number.
+#[must_use]
+pub fn open_files_limit() -> Limit {
+    limit(Resource::Nofile)
+}
+
+/// Raises the soft limit on descriptors to the hard one and returns the limit
+/// that holds then.
+///
+/// # Errors
+/// What prlimit(2) says.
+pub fn raise_open_files_limit() -> io::Result<Limit> {
+    let Limit { hard, .. } = open_files_limit();
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard })?;
+    Ok(open_files_limit())
+}
+
+/// Makes room in this process' table of descriptors for `count` of them, which takes 8 bytes each, or
+/// for as many as the limit allows.
+///
+/// The kernel makes a full table larger, by a power of two, for whoever opens the next descriptor.
+/// Where threads share it, that one sleeps until no processor can be reading the old table any more
+/// (`expand_files` in fs/file.c waits for an RCU grace period): for 5 to 16 ms, at 64 descriptors, at
+/// 256, and so on. An event loop must not, so this is done beforehand. A child made by fork(2) has no
+/// more room than it needs.
+///
+/// # Errors
+/// `EMFILE` if there is no descriptor left, `ENOMEM`.
+pub fn make_room_for_descriptors(count: u64) -> io::Result<()> {
+    let count = open_files_limit().soft.map_or(count, |limit| limit.min(count));
+    let Some(last) = count.checked_sub(1).and_then(|last| RawFd::try_from(last).ok()) else {
+        return Ok(());
+    };
+    let any = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+    // The lowest one that is free from there on.
+    match rustix::io::fcntl_dupfd_cloexec(&any, last) {
+        // All from there on are in use: there is room.
+        Ok(_) | Err(Errno::MFILE) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `RLIMIT_SIGPENDING`: how many signals may be queued for all processes of
+/// this real user together.
+#[must_use]
+pub fn pending_signals_limit() -> Limit {
+    limit(Resource::Sigpending)
+}
+
+/// `RLIMIT_NPROC`: how many threads this real user may have, over all processes.
+#[must_use]
+pub fn processes_limit() -> Limit {
+    limit(Resource::Nproc)
+}
+
+fn limit(resource: Resource) -> Limit {
+    let Rlimit { current, maximum } = rustix::process::getrlimit(resource);
+    Limit { soft: current, hard: maximum }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_descriptor_limit_can_be_raised_to_the_hard_one() {
+        let raised = raise_open_files_limit().unwrap();
+        assert_eq!(raised.soft, raised.hard);
+        assert!(pending_signals_limit().hard.is_none_or(|hard| hard > 0));
+    }
+
+    #[test]
+    fn the_table_of_descriptors_has_the_room_that_was_made() {
+        let room = || -> u64 {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+            size.trim().parse().unwrap()
+        };
+        let limit = raise_open_files_limit().unwrap().soft.unwrap_or(u64::MAX);
+        let wanted = limit.min(2 * room());
+        make_room_for_descriptors(wanted).unwrap();
+        assert!(room() >= wanted);
+        make_room_for_descriptors(0).unwrap();
+        // More than the process may open is no error. (A limit of a milliard would take 8 GB.)
+        if limit <= 1 << 20 {
+            make_room_for_descriptors(u64::MAX).unwrap();
+        }
+    }
+}

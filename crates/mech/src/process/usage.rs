@@ -1,0 +1,211 @@
+//! What processes and threads have used of the machine, by the kernel's own account: time on
+//! processors, waits, switches.
+
+use std::io;
+use std::time::Duration;
+
+use crate::sys::syscall;
+
+/// The CPU time that process `pid` has used, user and system, in the kernel's
+/// nanosecond accounting: all its threads, those that have ended and
+/// io_uring's workers included; its child processes not.
+///
+/// A thread that is running on another processor at this moment is accounted
+/// up to its last tick or switch.
+///
+/// # Errors
+/// `ESRCH` if there is no such process, or it has been waited for.
+pub fn cpu_time(pid: u32) -> io::Result<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is writable and outlives the call.
+    syscall!(clock_gettime(cpu_clock(pid), &mut time)).map_err(|error| {
+        match error.raw_os_error() {
+            Some(libc::EINVAL) => io::Error::from_raw_os_error(libc::ESRCH),
+            _ => error,
+        }
+    })?;
+    Ok(Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0)))
+}
+
+/// The clock that clock_getcpuclockid(3) returns for `pid`: the kernel's
+/// `MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED)`, which the libc crate lacks.
+fn cpu_clock(pid: u32) -> libc::clockid_t {
+    const CPUCLOCK_SCHED: libc::clockid_t = 2;
+    (!pid.cast_signed() << 3) | CPUCLOCK_SCHED
+}
+
+/// The CPU time that the calling thread has used, user and system.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// How often the threads of this process have given up their processor to wait for something: each
+/// time one was woken it does so once more (`ru_nvcsw`, getrusage(2)).
+#[must_use]
+pub fn voluntary_switches() -> u64 {
+    usage_of(libc::RUSAGE_SELF).map_or(0, |usage| usage.ru_nvcsw.cast_unsigned())
+}
+
+/// How long the calling thread could have run and was not given a processor: the second number of
+/// `/proc/thread-self/schedstat` (Documentation/scheduler/sched-stats.rst). `None` if the kernel
+/// does not count it.
+#[must_use]
+pub fn thread_run_delay() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanoseconds = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(Duration::from_nanos(nanoseconds))
+}
+
+/// The time on `CLOCK_MONOTONIC`, which [`std::time::Instant`] reads too, since a moment that is the
+/// same for all processes (clock_gettime(2)).
+#[must_use]
+pub fn monotonic_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// How often the calling thread has given its processor up to wait for something.
+///
+/// # Errors
+/// What getrusage(2) says.
+pub fn thread_waits() -> io::Result<u64> {
+    Ok(usage_of(libc::RUSAGE_THREAD)?.ru_nvcsw.cast_unsigned())
+}
+
+/// How often another thread has had the calling thread's processor since that began: because it
+/// waited, or because the other one was to run.
+///
+/// # Errors
+/// What getrusage(2) says.
+pub fn thread_switches() -> io::Result<u64> {
+    let usage = usage_of(libc::RUSAGE_THREAD)?;
+    Ok((usage.ru_nvcsw + usage.ru_nivcsw).cast_unsigned())
+}
+
+fn usage_of(whose: libc::c_int) -> io::Result<libc::rusage> {
+    // SAFETY: a structure of integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is writable and outlives the call.
+    syscall!(getrusage(whose, &raw mut usage))?;
+    Ok(usage)
+}
+
+/// As [`thread_waits`], of the thread with number `thread` in any process; `None` if there is none.
+#[must_use]
+pub fn waits_of(thread: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let count = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+    count.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::Command;
+
+    use super::super::tests::shell;
+    use super::super::{pin_current_thread, sharpen_timers, thread_number, usable_cpus};
+    use super::*;
+
+    #[test]
+    fn cpu_time_of_a_child_contains_its_work() {
+        let work = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; read wait";
+        let mut child = shell(work).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let used = cpu_time(child.id()).unwrap();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(used > Duration::from_micros(500), "{used:?}");
+    }
+
+    #[test]
+    fn cpu_time_of_this_process_contains_ended_threads() {
+        let before = cpu_time(std::process::id()).unwrap();
+        let spin = || {
+            let clock = rustix::time::ClockId::ThreadCPUTime;
+            while rustix::time::clock_gettime(clock).tv_nsec < 20_000_000 {}
+        };
+        std::thread::spawn(spin).join().unwrap();
+        let used = cpu_time(std::process::id()).unwrap() - before;
+        assert!(used >= Duration::from_millis(15), "{used:?}");
+    }
+
+    #[test]
+    fn a_thread_has_its_own_cpu_time_and_timer_slack() {
+        let before = thread_cpu_time();
+        while thread_cpu_time() - before < Duration::from_millis(1) {}
+        std::thread::spawn(|| {
+            assert!(thread_cpu_time() < Duration::from_millis(1));
+            sharpen_timers().unwrap();
+            assert_eq!(rustix::thread::current_timer_slack().unwrap(), 1);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn two_threads_on_one_processor_wait_for_each_other() {
+        if thread_run_delay().is_none() {
+            println!("skip: the kernel does not count how long threads wait for a processor");
+            return;
+        }
+        let cpu = usable_cpus().unwrap()[0];
+        let both_are_here = std::sync::Barrier::new(2);
+        let work = || {
+            pin_current_thread(cpu).unwrap();
+            both_are_here.wait();
+            while thread_cpu_time() < Duration::from_millis(30) {}
+            thread_run_delay().unwrap()
+        };
+        let (first, second) = std::thread::scope(|scope| {
+            let other = scope.spawn(work);
+            let first = scope.spawn(work).join().unwrap();
+            (first, other.join().unwrap())
+        });
+        assert!(first + second >= Duration::from_millis(20), "{first:?} {second:?}");
+    }
+
+    /// In a process of its own too, which says so in nanoseconds.
+    #[test]
+    fn the_clock_of_all_processes_never_goes_back() {
+        const ROLE: &str = "DROVER_TEST_CLOCK";
+        if std::env::var_os(ROLE).is_some() {
+            return println!("\nnow: {}", monotonic_time().as_nanos());
+        }
+        let here = monotonic_time();
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        let test = "process::usage::tests::the_clock_of_all_processes_never_goes_back";
+        let output = again.args([test, "--exact", "--nocapture"]).env(ROLE, "").output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let there = said.lines().find_map(|line| line.strip_prefix("now: ")?.parse().ok()).unwrap();
+        let there = Duration::from_nanos(there);
+        assert!(here > Duration::ZERO && here <= there && there <= monotonic_time(), "{said}");
+    }
+
+    #[test]
+    fn cpu_time_of_no_process_is_no_such_process() {
+        let mut child = shell("exit 0").spawn().unwrap();
+        child.wait().unwrap();
+        let error = cpu_time(child.id()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
+    }
+
+    #[test]
+    fn a_thread_that_waits_is_seen_to() {
+        std::thread::spawn(|| {
+            let before = thread_waits().unwrap();
+            let (sender, receiver) = std::sync::mpsc::channel::<()>();
+            let waited = receiver.recv_timeout(Duration::from_millis(1));
+            assert!(waited.is_err());
+            assert!(thread_waits().unwrap() > before);
+            assert!(thread_switches().unwrap() >= thread_waits().unwrap());
+            assert!(waits_of(thread_number()).unwrap() > before);
+            drop(sender);
+        })
+        .join()
+        .unwrap();
+    }
+}
