@@ -9,7 +9,7 @@ use super::stats::{self, Estimate};
 use crate::report::number;
 
 /// Fewer repeats of a point than this have no interval worth the name.
-const FEWEST_REPEATS: usize = 3;
+pub(super) const FEWEST_REPEATS: usize = 3;
 
 /// What became of a claim on this machine, in ascending order of weight: of several verdicts about
 /// one claim, the greatest counts.

@@ -205,7 +205,8 @@ pub struct Preset {
     pub peers: Vec<String>,
     /// How often each point is run.
     pub repeats: u32,
-    /// No round is begun that would not end within this time, in seconds.
+    /// No round is begun that would not end within this time, in seconds; of those without which
+    /// nothing can be judged, within twice this time.
     pub budget_s: Positive,
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::claims::FEWEST_REPEATS;
 use super::experiment::{Compared, Crowd, Experiment, Preset};
 use super::herd::limits::Room;
 use super::results::{Ask, Measured, Point, Skipped};
@@ -115,11 +116,11 @@ impl Plan {
             let at = |&(connections, ask)| Point { mechanism: name.clone(), connections, ask };
             points.extend(levels.iter().map(at).filter(tells_something));
         }
-        if overrides.repeats.unwrap_or(preset.repeats) < 3 {
-            notes.push(
-                "With fewer than 3 repeats nothing has an interval, so no claim is judged."
-                    .to_string(),
-            );
+        if (overrides.repeats.unwrap_or(preset.repeats) as usize) < FEWEST_REPEATS {
+            notes.push(format!(
+                "With fewer than {FEWEST_REPEATS} repeats nothing has an interval, so no claim is \
+                 judged."
+            ));
         }
         Ok(Plan {
             points,

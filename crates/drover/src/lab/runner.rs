@@ -6,6 +6,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
+use super::claims::FEWEST_REPEATS;
 use super::plan::Plan;
 use super::results::{Point, Results, Run, Sample, State};
 
@@ -53,7 +54,10 @@ pub fn run(
     let mut longest_round = Duration::ZERO;
     for round in 1..=plan.repeats {
         let begin = executor.elapsed();
-        if round > 1 && begin + longest_round > plan.budget {
+        // With fewer rounds than a verdict needs, those that there are would be of no use.
+        let is_needed = round as usize <= FEWEST_REPEATS;
+        let budget = if is_needed { 2 * plan.budget } else { plan.budget };
+        if round > 1 && begin + longest_round > budget {
             results.state = State::OutOfTime;
             return after_each(results);
         }
@@ -232,10 +236,18 @@ pub(crate) mod tests {
     #[test]
     fn a_round_that_would_pass_the_budget_is_not_begun() {
         // A round takes 12 s.
-        let text = TEXT.replace("budget_s = 100", "budget_s = 35");
-        let results = results_of(&text, |_, _| Ok(sample(1.0, 1.0, 1.0)));
-        assert_eq!((results.rounds_done, results.runs.len()), (2, 24));
-        assert_eq!(results.state, State::OutOfTime);
+        let rounds = |budget: &str| {
+            let text = TEXT.replace("budget_s = 100", budget).replace("repeats = 3", "repeats = 5");
+            let results = results_of(&text, |_, _| Ok(sample(1.0, 1.0, 1.0)));
+            assert_eq!(results.runs.len(), 12 * results.rounds_done as usize);
+            assert_eq!(results.state == State::OutOfTime, results.rounds_done < 5);
+            results.rounds_done
+        };
+        assert_eq!(rounds("budget_s = 60"), 5);
+        assert_eq!(rounds("budget_s = 59"), 4);
+        // Three are what a verdict needs, and may take twice the time.
+        assert_eq!(rounds("budget_s = 18"), 3);
+        assert_eq!(rounds("budget_s = 17"), 2);
     }
 
     #[test]
