@@ -17,8 +17,9 @@ use super::plan::{Availability, Overrides, Plan};
 use super::processes::Processes;
 use super::progress::Progress;
 use super::results::{Ask, Results, State};
+use super::runner::{self, Executor};
 use super::store::Store;
-use super::{disk, runner, utc};
+use super::{disk, utc};
 use crate::error::UsageError;
 use crate::report::{html, json};
 
@@ -94,9 +95,7 @@ impl Session {
             let are_processes = experiment.workload.crowd == Some(Crowd::Processes);
             let mut herds = Herds::new(are_processes, interrupted)
                 .context("cannot place the waiters and their client")?;
-            let awake = keep_awake(plan, &mut results)?;
-            runner::run(plan, &mut herds, &mut results, after_each)?;
-            results.notes.extend(awake.and_then(Awake::end));
+            measure(plan, &mut herds, &mut results, after_each)?;
             results.notes.extend(herds.instrument());
             json::save(&results, &file)?;
             return Ok(results);
@@ -114,9 +113,7 @@ impl Session {
                     .to_string(),
             );
         }
-        let awake = keep_awake(plan, &mut results)?;
-        runner::run(plan, &mut processes, &mut results, after_each)?;
-        results.notes.extend(awake.and_then(Awake::end));
+        measure(plan, &mut processes, &mut results, after_each)?;
         json::save(&results, &file)?;
         Ok(results)
     }
@@ -151,14 +148,20 @@ impl Session {
     }
 }
 
-/// Keeps the processors from going idle, if that is planned, and notes it.
-fn keep_awake(plan: &Plan, results: &mut Results) -> anyhow::Result<Option<Awake>> {
-    if !plan.awake {
-        return Ok(None);
-    }
-    let awake = Awake::start().context("cannot keep the processors awake (--keep-awake off)")?;
-    results.notes.push(Awake::NOTE.to_string());
-    Ok(Some(awake))
+/// Runs `plan`. Keeps the processors from going idle meanwhile, if that is planned, and notes what is
+/// to be known of them.
+fn measure(
+    plan: &Plan,
+    executor: &mut dyn Executor,
+    results: &mut Results,
+    after_each: impl FnMut(&Results) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let awake = plan.awake.then(Awake::start).transpose();
+    let awake = awake.context("cannot keep the processors awake (--keep-awake off)")?;
+    results.notes.extend(awake.as_ref().map(|_| Awake::NOTE.to_string()));
+    runner::run(plan, executor, results, after_each)?;
+    results.notes.extend(awake.and_then(Awake::end));
+    Ok(())
 }
 
 /// Writes the report of `all` into `folder`.
