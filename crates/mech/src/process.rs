@@ -23,7 +23,7 @@ mod usage;
 
 pub use limits::{
     Limit, make_room_for_descriptors, open_files_limit, pending_signals_limit, processes_limit,
-    raise_open_files_limit,
+    raise_open_files_limit, room_for_descriptors,
 };
 pub use usage::{
     cpu_time, monotonic_time, thread_cpu_time, thread_run_delay, thread_switches, thread_waits,
@@ -269,6 +269,12 @@ fn cpu_set(cpus: &[usize]) -> io::Result<CpuSet> {
         set.set(cpu);
     }
     Ok(set)
+}
+
+/// What the kernel says of a process, or a thread, behind `field` (proc_pid_status(5)).
+fn status_of(process: u32, field: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
 }
 
 #[cfg(test)]

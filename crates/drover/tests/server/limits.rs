@@ -1,11 +1,10 @@
 //! When descriptors run out.
 
-use std::fs;
 use std::io::BufRead;
 use std::process::{Command, Stdio};
 
 use mech::dispatch::Mechanism;
-use mech::process::open_files_limit;
+use mech::process::{open_files_limit, room_for_descriptors};
 
 use crate::harness::{Client, Server, Site, on_every_mechanism, request};
 
@@ -97,11 +96,7 @@ fn what_is_kept_gives_way_to_connections_when_descriptors_run_out() {
 /// The kernel stops whoever opens the descriptor for which its table is too small, for some 10 ms.
 #[test]
 fn a_worker_has_room_for_descriptors_from_the_start() {
-    let room = |process: u32| -> u64 {
-        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
-        size.trim().parse().unwrap()
-    };
+    let room = |process| room_for_descriptors(process).unwrap();
     let limit = open_files_limit().hard.unwrap_or(u64::MAX);
     let server = Server::of_size(5, &["--workers", "2"]);
     assert!(room(server.process()) >= limit.min(65_536));

@@ -7,6 +7,8 @@ use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 
+use super::status_of;
+
 /// A resource limit of this process; `None` means unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -58,6 +60,13 @@ pub fn make_room_for_descriptors(count: u64) -> io::Result<()> {
     }
 }
 
+/// For how many descriptors there is room in the table of `process` (`FDSize` in
+/// proc_pid_status(5)); `None` if there is no such process.
+#[must_use]
+pub fn room_for_descriptors(process: u32) -> Option<u64> {
+    status_of(process, "FDSize:")
+}
+
 /// `RLIMIT_SIGPENDING`: how many signals may be queued for all processes of
 /// this real user together.
 #[must_use]
@@ -89,11 +98,7 @@ mod tests {
 
     #[test]
     fn the_table_of_descriptors_has_the_room_that_was_made() {
-        let room = || -> u64 {
-            let status = std::fs::read_to_string("/proc/self/status").unwrap();
-            let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
-            size.trim().parse().unwrap()
-        };
+        let room = || room_for_descriptors(std::process::id()).unwrap();
         let limit = raise_open_files_limit().unwrap().soft.unwrap_or(u64::MAX);
         let wanted = limit.min(2 * room());
         make_room_for_descriptors(wanted).unwrap();

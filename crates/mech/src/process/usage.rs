@@ -4,6 +4,7 @@
 use std::io;
 use std::time::Duration;
 
+use super::status_of;
 use crate::sys::syscall;
 
 /// The CPU time that process `pid` has used, user and system, in the kernel's
@@ -95,9 +96,7 @@ fn usage_of(whose: libc::c_int) -> io::Result<libc::rusage> {
 /// As [`thread_waits`], of the thread with number `thread` in any process; `None` if there is none.
 #[must_use]
 pub fn waits_of(thread: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    let count = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-    count.trim().parse().ok()
+    status_of(thread, "voluntary_ctxt_switches:")
 }
 
 #[cfg(test)]
