@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 const DROVER: &str = env!("CARGO_BIN_EXE_drover");
@@ -112,6 +114,30 @@ fn a_socket_may_be_watched_through_many_descriptors() {
     for kind in mech::herd::ALL.iter().filter(|kind| kind.watches) {
         let record = herd(kind.name, &["--processes", "--descriptors", "100"]);
         assert_eq!(record["connect_us"].as_array().unwrap().len(), 10, "{}", kind.name);
+    }
+}
+
+/// SIGSTOP and SIGCONT end some waits with `EINTR`, and so do debuggers and the freezer of a control
+/// group: signal(7).
+#[test]
+fn a_process_that_is_stopped_goes_on_waiting() {
+    for kind in mech::herd::ALL.iter().filter(|kind| kind.probe().is_ok()) {
+        let mut herd = Command::new(DROVER)
+            .args(["lab", "herd", "--waiter", kind.name, "--waiters", "8", "--connects", "100"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let process = Pid::from_raw(herd.id() as i32);
+        let status = loop {
+            // It is not waited for yet, so that its number is nobody else's.
+            signal::kill(process, Signal::SIGSTOP).unwrap();
+            signal::kill(process, Signal::SIGCONT).unwrap();
+            match herd.try_wait().unwrap() {
+                Some(status) => break status,
+                None => thread::yield_now(),
+            }
+        };
+        assert!(status.success(), "{}: {status}", kind.name);
     }
 }
 

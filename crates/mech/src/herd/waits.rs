@@ -154,7 +154,11 @@ impl Place {
         let mut events = [MaybeUninit::uninit(); 8];
         self.board.tell_ready();
         loop {
-            epoll::wait(instance, &mut events[..], None)?;
+            match epoll::wait(instance, &mut events[..], None).map(drop) {
+                // Unlike the other calls it is not restarted after a stop of the process: signal(7).
+                Err(Errno::INTR) => continue,
+                waited => waited?,
+            }
             self.board.tell_return(self.number);
             self.take()?;
         }
