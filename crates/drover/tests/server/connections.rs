@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::harness::{Server, Site, request};
+use crate::harness::{Server, Site, request, signal};
 
 /// A site with one small file per letter, and a large one.
 pub(crate) fn letters() -> Site {
@@ -119,6 +119,16 @@ pub(crate) fn a_client_that_leaves_harms_nobody(server: &Server) {
     client.send("GET /a HT");
     drop(client);
     server.get("/a").is(200);
+}
+
+/// Which interrupts some calls: signal(7), under stop signals.
+pub(crate) fn a_server_that_was_suspended_goes_on(server: &Server) {
+    let mut client = server.connect();
+    for _ in 0..10 {
+        signal("STOP", server.process());
+        signal("CONT", server.process());
+        client.get("/a").is(200);
+    }
 }
 
 pub(crate) fn hundreds_at_once_are_all_answered(server: &Server) {

@@ -71,6 +71,11 @@ fn a_head_that_does_not_end_is_a_408() {
 }
 
 #[test]
+fn a_server_that_was_suspended_goes_on() {
+    on_each(&[], connections::a_server_that_was_suspended_goes_on);
+}
+
+#[test]
 fn a_stop_finishes_what_is_under_way_and_closes_what_is_idle() {
     let site = stopping::site();
     // A connection that is deferred is the kernel's, and ends when its client speaks at last.
