@@ -268,15 +268,29 @@ impl Client {
         bytes
     }
 
+    /// Waits for bytes that are not read yet, and says how many there are; none at the end of the
+    /// stream. A call with a time-out also ends when this process is stopped and goes on, as the
+    /// freezer of a control group has it do: `EINTR`, signal(7).
+    pub(crate) fn await_bytes(&mut self) -> std::io::Result<usize> {
+        loop {
+            match self.stream.fill_buf() {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                result => return result.map(<[u8]>::len),
+            }
+        }
+    }
+
     /// Reads to the end of the stream, and says how many bytes came and whether the end was a
     /// proper one.
     pub(crate) fn drain(&mut self) -> (u64, std::io::Result<()>) {
-        let mut buffer = vec![0; 1 << 16];
         let mut total = 0;
         loop {
-            match self.stream.read(&mut buffer) {
+            match self.await_bytes() {
                 Ok(0) => return (total, Ok(())),
-                Ok(count) => total += count as u64,
+                Ok(count) => {
+                    self.stream.consume(count);
+                    total += count as u64;
+                }
                 Err(error) => return (total, Err(error)),
             }
         }

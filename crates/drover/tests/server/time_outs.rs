@@ -14,11 +14,10 @@ pub(crate) const SILENCE: &str = "500ms";
 fn asking(server: &Server, target: &str) -> Client {
     loop {
         let begin = Instant::now();
-        let client = server.connect();
-        let mut stream = client.stream();
-        let sent = stream.write_all(request("GET", target, &[]).as_bytes());
-        match sent.and_then(|()| stream.peek(&mut [0])) {
-            Ok(1) => return client,
+        let mut client = server.connect();
+        let sent = client.stream().write_all(request("GET", target, &[]).as_bytes());
+        match sent.and_then(|()| client.await_bytes()) {
+            Ok(1..) => return client,
             closed => assert!(begin.elapsed() >= Duration::from_millis(500), "{closed:?} too soon"),
         }
     }

@@ -146,6 +146,6 @@ impl Client {
 
     #[track_caller]
     pub(crate) fn expect_end(&mut self) {
-        assert_eq!(self.stream.read(&mut [0]).unwrap(), 0);
+        assert_eq!(self.stream.read_to_end(&mut Vec::new()).unwrap(), 0);
     }
 }

@@ -10,7 +10,7 @@ use mech::dispatch::{Interest, Ready};
 use rustix::thread::gettid;
 
 use crate::sockets::local_pair;
-use crate::subject::key;
+use crate::subject::{Subject, key};
 use crate::{PATIENCE, on_every_mechanism};
 
 #[test]
@@ -21,22 +21,31 @@ fn a_wait_lasts_as_long_as_its_time_out_and_not_a_moment_less() {
         subject.settle();
         let timeouts = [50, 300, 1_000, 1_300, 2_700, 10_000, 33_333].map(Duration::from_micros);
         for timeout in timeouts {
-            let begin = Instant::now();
-            let batch = subject.wait(Some(timeout));
-            let took = begin.elapsed();
-            assert!(subject.events.is_empty() && !batch.woken, "{:?} {batch:?}", subject.events);
-            assert!(took >= timeout, "{timeout:?} took {took:?}");
-            assert!(took < timeout + PATIENCE, "{timeout:?} took {took:?}");
+            wait_in_vain(subject, timeout);
         }
     });
+}
+
+/// Waits for as long as that or longer, and not for ever.
+fn wait_in_vain(subject: &mut Subject, timeout: Duration) {
+    // A debugger or the freezer of a control group interrupts a wait as a signal handler does.
+    for _ in 0..3 {
+        let begin = Instant::now();
+        let batch = subject.wait(Some(timeout));
+        let took = begin.elapsed();
+        assert!(subject.events.is_empty() && !batch.woken, "{:?} {batch:?}", subject.events);
+        assert!(took < timeout + PATIENCE, "{timeout:?} took {took:?}");
+        if took >= timeout {
+            return;
+        }
+    }
+    panic!("three waits of {timeout:?} were too short");
 }
 
 #[test]
 fn a_wait_on_nothing_times_out_too() {
     on_every_mechanism(|subject| {
-        let begin = Instant::now();
-        subject.wait(Some(Duration::from_millis(3)));
-        assert!(begin.elapsed() >= Duration::from_millis(3));
+        wait_in_vain(subject, Duration::from_millis(3));
         subject.wait(Some(Duration::ZERO));
     });
 }
