@@ -163,12 +163,10 @@ published = [{ mechanism = "threads", file_bytes = 20000, value = 15 }]
         assert!(load["replies"].as_u64().unwrap() > 0, "{run}");
     }
     // A machine that has other work to do may leave one window without a read.
+    let reads = |run: &&Value| run["sample"]["disk"]["bytes"].as_u64().unwrap() > 0;
     for point in runs.iter().map(|run| &run["point"]) {
-        let of_point = runs.iter().filter(|run| &run["point"] == point);
-        let disks: Vec<&Value> = of_point.map(|run| &run["sample"]["disk"]).collect();
-        assert!(disks.iter().any(|disk| disk["bytes"].as_u64().unwrap() > 0), "{disks:?}");
-        let used = |disk: &&Value| disk["utilisation_percent"].as_f64().unwrap() > 0.0;
-        assert!(disks.iter().any(used), "{disks:?}");
+        let run = runs.iter().filter(reads).find(|run| &run["point"] == point).expect("a read");
+        assert!(run["sample"]["disk"]["utilisation_percent"].as_f64().unwrap() > 0.0, "{run}");
     }
     assert!(results["notes"].to_string().contains("modelled disk: 2 spindles"));
     let stdout = text(&output.stdout);
@@ -357,7 +355,11 @@ judge = { kind = "rises-at-least", times = 1 }
         let has_readers = run["point"]["cold_readers"] == 4;
         assert!(has_readers || reads == 0, "small files are in memory: {run}");
         read_beside += reads;
-        assert_eq!(run["sample"]["load"]["bytes"]["body"], Value::from(50 * 1000), "{run}");
+        // Where the machine stands still they may come too late to be sent.
+        let load = &run["sample"]["load"];
+        let count = |key: &str| load[key].as_u64().unwrap();
+        assert_eq!(count("requests") + count("unsent"), 50, "{run}");
+        assert_eq!(load["bytes"]["body"], Value::from(count("replies") * 1000), "{run}");
         let command = run["sample"]["server_command"].to_string();
         let wanted = match run["point"]["mechanism"].as_str().unwrap() {
             "no threads" => "1",
