@@ -194,6 +194,8 @@ pub(crate) fn drover() -> Command {
 
 /// A client that writes and reads what it is told to.
 pub(crate) struct Client {
+    /// Whom it is connected to.
+    pub(crate) address: SocketAddr,
     stream: BufReader<TcpStream>,
 }
 
@@ -203,7 +205,7 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Client { stream: BufReader::new(stream) }
+        Client { address, stream: BufReader::new(stream) }
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -234,12 +236,18 @@ impl Client {
     /// Reads one reply with its body.
     #[track_caller]
     pub(crate) fn reply(&mut self) -> Reply {
+        self.reply_unless_cut().unwrap()
+    }
+
+    /// The same where the connection may be cut in the body.
+    #[track_caller]
+    pub(crate) fn reply_unless_cut(&mut self) -> std::io::Result<Reply> {
         let mut reply = self.reply_head();
         let bodiless = matches!(reply.status, 304);
         let len = if bodiless { 0 } else { reply.length() };
         reply.body = vec![0; len as usize];
-        self.stream.read_exact(&mut reply.body).unwrap();
-        reply
+        self.stream.read_exact(&mut reply.body)?;
+        Ok(reply)
     }
 
     /// Reads the head of a reply and leaves its body.
