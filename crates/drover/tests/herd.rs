@@ -7,8 +7,6 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{self, Signal};
-use nix::unistd::Pid;
 use serde_json::Value;
 
 const DROVER: &str = env!("CARGO_BIN_EXE_drover");
@@ -123,18 +121,17 @@ fn a_socket_may_be_watched_through_many_descriptors() {
 fn a_process_that_is_stopped_goes_on_waiting() {
     for kind in mech::herd::ALL.iter().filter(|kind| kind.probe().is_ok()) {
         let mut herd = Command::new(DROVER)
-            .args(["lab", "herd", "--waiter", kind.name, "--waiters", "8", "--connects", "100"])
+            .args(["lab", "herd", "--waiter", kind.name, "--waiters", "8", "--connects", "50"])
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let process = Pid::from_raw(herd.id() as i32);
+        // By a shell each time, so that it has run for a while before the next stop. It is not waited
+        // for yet, and its number is nobody else's.
+        let stop = format!("kill -STOP {0}; kill -CONT {0}", herd.id());
         let status = loop {
-            // It is not waited for yet, so that its number is nobody else's.
-            signal::kill(process, Signal::SIGSTOP).unwrap();
-            signal::kill(process, Signal::SIGCONT).unwrap();
-            match herd.try_wait().unwrap() {
-                Some(status) => break status,
-                None => thread::yield_now(),
+            assert!(Command::new("sh").args(["-c", &stop]).status().unwrap().success());
+            if let Some(status) = herd.try_wait().unwrap() {
+                break status;
             }
         };
         assert!(status.success(), "{}: {status}", kind.name);
