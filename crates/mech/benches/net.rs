@@ -24,7 +24,7 @@ fn main() {
 
 /// What `auto` takes: the benches below wait without blocking, once per turn.
 fn net() -> Net {
-    let mechanism = dispatch::auto().expect("a mechanism works here");
+    let mechanism = dispatch::auto(1).expect("a mechanism works here");
     Net::open(&NetOptions::new(mechanism)).expect("it was probed")
 }
 

@@ -18,6 +18,19 @@ use rustix::io::Errno;
 
 use crate::ring_parts::{Parts, explain, is};
 
+/// Makes rings, and tries again where there is no memory for them, after pauses of 0.6 s in all. Since
+/// Linux 6.14 it counts as its user's locked memory, until some time after a ring has been dropped.
+pub(crate) fn patiently<T>(make: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let pauses = [10, 20, 40, 80, 160, 320].map(Duration::from_millis);
+    for pause in pauses {
+        match make() {
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => std::thread::sleep(pause),
+            made => return made,
+        }
+    }
+    make()
+}
+
 /// A submission and a completion queue shared with the kernel.
 pub(crate) struct Ring {
     ring: IoUring,

@@ -88,7 +88,7 @@ impl Choice<Mechanism> {
     /// its features.
     pub(super) fn usable(
         self,
-        auto: fn() -> Option<&'static Mechanism>,
+        auto: impl FnOnce() -> Option<&'static Mechanism>,
     ) -> anyhow::Result<&'static Mechanism> {
         let Some(asked) = self.0 else {
             return auto().context("no mechanism works here; see 'drover mechanisms'");

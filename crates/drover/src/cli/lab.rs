@@ -352,7 +352,7 @@ fn serve(folder: &Path, listen: SocketAddr) -> anyhow::Result<()> {
         return Err(no_results(folder));
     }
     let root = Root::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
-    let mechanism = mech::dispatch::auto().context("no mechanism works here")?;
+    let mechanism = mech::dispatch::auto(1).context("no mechanism works here")?;
     let signals = StopSignals::catch().context("cannot catch SIGTERM and SIGINT")?;
     let source = Source::Directory(Arc::new(root));
     let server = Server::start(Config { listen: vec![listen], ..Config::new(source, mechanism) })?;

@@ -243,7 +243,12 @@ impl Args {
         let schedule = self.schedule(duration, connections)?;
         let Chosen { asked, order, unix, sources } = self.what.choose()?;
         let looks = self.verify.is_some() || self.read_rate.is_some();
-        let auto = if looks { dispatch::auto_of_readiness } else { dispatch::auto };
+        // Each of several processes chooses for its own threads, after their parent for all.
+        let processes = if self.process.is_some() { 1 } else { self.processes };
+        let auto = || match looks {
+            true => dispatch::auto_of_readiness(),
+            false => dispatch::auto(self.threads.saturating_mul(processes) as usize),
+        };
         let manner = Manner {
             calls: self.calls_per_connection,
             burst: self.burst,

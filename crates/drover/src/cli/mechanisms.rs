@@ -62,7 +62,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
 
 impl List {
     fn new() -> List {
-        let best = dispatch::auto().map(|mechanism| mechanism.name);
+        let best = dispatch::auto(1).map(|mechanism| mechanism.name);
         let mechanism = |mechanism: &&'static dispatch::Mechanism| {
             let reason = mechanism.probe().err();
             let auto = best == Some(mechanism.name);
@@ -78,7 +78,7 @@ impl List {
             }
         };
         let several = NonZeroUsize::MIN.saturating_add(1);
-        let best_accept = dispatch::auto().map(|mechanism| accept::auto(several, mechanism).name);
+        let best_accept = dispatch::auto(1).map(|mechanism| accept::auto(several, mechanism).name);
         let strategy = |strategy: &&'static accept::Strategy| {
             let auto = best_accept == Some(strategy.name);
             Entry::new(strategy.name, strategy.summary, strategy.probe().err(), auto)

@@ -21,7 +21,7 @@ use super::choice::{Choice, mechanism, mechanism_names, names, strategy, strateg
 use super::{duration, size};
 use crate::error::UsageError;
 use crate::server::{
-    Config, Inheritance, Revalidate, STAT_THREADS, Server, Source, Statistics, StopSignals,
+    Chosen, Config, Inheritance, Revalidate, STAT_THREADS, Server, Source, Statistics, StopSignals,
     Supervisor, WORKER_FLAG, WorkerStatistics, be_worker, coefficient_of_variation,
 };
 
@@ -168,7 +168,9 @@ pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
     let (check, processes) = (args.check, args.processes);
     let sharers = if processes { args.workers.get() as u64 } else { 1 };
     if let Some(inheritance) = args.as_worker.take() {
-        let config = allow_many_descriptors(sharers).and_then(|()| configuration(args));
+        // Whatever can be had now, the supervisor has opened the doors of what it has chosen.
+        let chosen = allow_many_descriptors(sharers).and_then(|()| inheritance.chosen());
+        let config = chosen.and_then(|chosen| configuration(args, chosen));
         std::process::exit(be_worker(config, &inheritance));
     }
     if processes && args.trace.is_some() {
@@ -176,8 +178,9 @@ pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
             "--trace: it is written by one process; use it without --processes".to_string()
         ));
     }
-    let config = configuration(args)?;
-    let described = describe(&config, processes);
+    let (chosen, why_no_rings) = choose(&args)?;
+    let config = configuration(args, chosen)?;
+    let described = describe(&config, processes, why_no_rings);
     if check {
         Server::check(&config)?;
         writeln!(io::stdout(), "no fault found; would serve with {described}")?;
@@ -228,14 +231,12 @@ fn tell_end(sum: Statistics, workers: &[WorkerStatistics]) {
     }
 }
 
-fn configuration(args: Args) -> anyhow::Result<Config> {
+fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Config> {
     let source = match args.reply_size {
         Some(size) => Source::Fixed(size),
         None => Source::Directory(Arc::new(open_root(&args.root)?)),
     };
     let file_options = file_options(&args)?;
-    let mechanism = args.dispatch.usable(dispatch::auto)?;
-    let accept = args.accept.usable(args.workers, mechanism)?;
     if args.accept_by_cpu && !accept.settings.contains(Settings::BY_CPU) {
         bail!(UsageError::new(format!(
             "--accept-by-cpu: --accept {} has no sockets to choose from; use --accept {}",
@@ -274,6 +275,22 @@ fn configuration(args: Args) -> anyhow::Result<Config> {
         trace: args.trace,
         ..Config::new(source, mechanism)
     })
+}
+
+/// What was asked for, or the best that all workers can have; and why that is not rings, if they would
+/// be better.
+fn choose(args: &Args) -> anyhow::Result<(Chosen, Option<String>)> {
+    let mut why_no_rings = None;
+    let auto = || match dispatch::rings(args.workers.get()) {
+        Ok(mechanism) => Some(mechanism),
+        Err(reason) => {
+            why_no_rings = Some(reason);
+            dispatch::auto_of_readiness()
+        }
+    };
+    let mechanism = args.dispatch.clone().usable(auto)?;
+    let accept = args.accept.clone().usable(args.workers, mechanism)?;
+    Ok(((mechanism, accept), why_no_rings))
 }
 
 fn dispatch_options(mechanism: &Mechanism, overflow: &str) -> anyhow::Result<dispatch::Options> {
@@ -329,7 +346,7 @@ fn announce(addresses: &[SocketAddr]) -> anyhow::Result<()> {
 }
 
 /// What was picked, on each axis.
-fn describe(config: &Config, processes: bool) -> String {
+fn describe(config: &Config, processes: bool, why_no_rings: Option<String>) -> String {
     let kind = if processes { "worker process" } else { "worker" };
     let workers = match config.workers.get() {
         1 => format!("1 {kind}"),
@@ -346,7 +363,9 @@ fn describe(config: &Config, processes: bool) -> String {
             names(fileio::AUTO_TAKES.iter().map(|backend| backend.name))
         ),
     };
-    format!("dispatch {}, {workers}, {files}", config.mechanism.name)
+    let regret = why_no_rings.map(|reason| format!(" (uring would be better: {reason})"));
+    let regret = regret.unwrap_or_default();
+    format!("dispatch {}{regret}, {workers}, {files}", config.mechanism.name)
 }
 
 /// The strategies that can be told it.

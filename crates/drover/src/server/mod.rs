@@ -41,7 +41,7 @@ pub mod trace;
 mod watch;
 mod worker;
 
-pub use process::{FLAG as WORKER_FLAG, Inheritance, be_worker};
+pub use process::{Chosen, FLAG as WORKER_FLAG, Inheritance, be_worker};
 pub use signals::StopSignals;
 use stats::Board;
 pub use stats::{Statistics, WorkerStatistics, coefficient_of_variation};

@@ -9,6 +9,7 @@
 //! | `failed REASON` | it cannot, or could not go on |
 //! | `stop`, on its stdin | stop in good order |
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use anyhow::Context;
-use mech::accept::Door;
+use mech::accept::{self, Door, Strategy};
+use mech::dispatch::{self, Mechanism};
 use mech::process;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -28,11 +30,18 @@ use super::{Config, Crew, Server};
 /// The flag that makes a process one worker of a server.
 pub const FLAG: &str = "--as-worker";
 
+/// How workers wait, and how connections come to them.
+pub type Chosen = (&'static Mechanism, &'static Strategy);
+
 /// What a worker process inherits: the value of [`FLAG`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Inheritance {
     /// Which of the workers it is.
     pub(super) worker: usize,
+    /// The name of the mechanism that they wait by.
+    dispatch: Cow<'static, str>,
+    /// That of the strategy whose the doors are.
+    accept: Cow<'static, str>,
     /// The descriptors of its doors, by address.
     pub(super) doors: Vec<Vec<RawFd>>,
     /// That of the counters.
@@ -40,10 +49,30 @@ pub struct Inheritance {
 }
 
 impl Inheritance {
-    pub(super) fn of(worker: usize, doors: &[Door], board: &Board) -> Inheritance {
+    pub(super) fn of(
+        worker: usize,
+        (mechanism, strategy): Chosen,
+        doors: &[Door],
+        board: &Board,
+    ) -> Inheritance {
         let numbers = |door: &Door| door.descriptors().map(|fd| fd.as_raw_fd()).collect();
         let doors = doors.iter().map(numbers).collect();
-        Inheritance { worker, doors, board: board.file().as_raw_fd() }
+        Inheritance {
+            worker,
+            dispatch: mechanism.name.into(),
+            accept: strategy.name.into(),
+            doors,
+            board: board.file().as_raw_fd(),
+        }
+    }
+
+    /// What the supervisor has chosen.
+    ///
+    /// # Errors
+    /// If no supervisor of this version has written it.
+    pub fn chosen(&self) -> anyhow::Result<Chosen> {
+        let mechanism = dispatch::by_name(&self.dispatch).context("no such mechanism")?;
+        Ok((mechanism, accept::by_name(&self.accept).context("no such strategy")?))
     }
 
     fn take(&self, config: &Config) -> io::Result<Crew> {
@@ -98,4 +127,24 @@ fn say(line: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever they could have themselves by then.
+    #[test]
+    fn workers_wait_as_their_supervisor_has_chosen() {
+        let board = Board::new(1).unwrap();
+        for mechanism in dispatch::ALL {
+            for strategy in accept::ALL {
+                let inheritance = Inheritance::of(0, (mechanism, strategy), &[], &board);
+                let text = serde_json::to_string(&inheritance).unwrap();
+                let read: Inheritance = serde_json::from_str(&text).unwrap();
+                let (by, through) = read.chosen().unwrap();
+                assert_eq!((by.name, through.name), (mechanism.name, strategy.name));
+            }
+        }
+    }
 }

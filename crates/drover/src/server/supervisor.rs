@@ -19,7 +19,7 @@ use mech::process as mech_process;
 use signal_hook::consts::{SIGKILL, SIGSYS};
 use tracing::{info, warn};
 
-use super::process::{FLAG, Inheritance};
+use super::process::{Chosen, FLAG, Inheritance};
 use super::stats::Board;
 use super::{Bound, Config, Statistics, StopSignals, WorkerStatistics, bind, processors};
 
@@ -40,6 +40,7 @@ const BEYOND_GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Supervisor {
     addresses: Vec<SocketAddr>,
+    chosen: Chosen,
     /// Each worker's, by address.
     doors: Vec<Vec<Door>>,
     keepers: Vec<Keeper>,
@@ -95,9 +96,9 @@ impl Supervisor {
         let board = Board::new(doors.len()).context("cannot make the counters")?;
         let (sender, inbox) = channel();
         let workers = doors.iter().map(|_| Worker::default()).collect();
-        let grace = config.grace;
+        let (chosen, grace) = ((config.mechanism, config.accept), config.grace);
         let mut supervisor =
-            Supervisor { addresses, doors, keepers, workers, board, grace, sender, inbox };
+            Supervisor { addresses, chosen, doors, keepers, workers, board, grace, sender, inbox };
         for keeper in &supervisor.keepers {
             keeper.start().context("cannot start a thread (--accept)")?;
         }
@@ -242,7 +243,7 @@ impl Supervisor {
     }
 
     fn fill(&mut self, place: usize) -> io::Result<()> {
-        let inheritance = Inheritance::of(place, &self.doors[place], &self.board);
+        let inheritance = Inheritance::of(place, self.chosen, &self.doors[place], &self.board);
         let mut command = command(&inheritance)?;
         let doors = self.doors[place].iter().flat_map(Door::descriptors);
         mech_process::pass_on(&mut command, doors.chain([self.board.file()]));
@@ -392,7 +393,7 @@ mod tests {
     /// Workers are this very program once more, which does not know the flag that makes it one.
     #[test]
     fn a_worker_that_ends_before_it_begins_is_the_end_and_says_how() {
-        let mechanism = mech::dispatch::auto().unwrap();
+        let mechanism = mech::dispatch::auto(1).unwrap();
         let workers = NonZeroUsize::new(2).unwrap();
         let config = Config { workers, ..Config::new(Source::Fixed(1), mechanism) };
         let error = format!("{:#}", Supervisor::start(&config).unwrap_err());

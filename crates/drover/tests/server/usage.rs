@@ -182,6 +182,6 @@ fn the_log_says_what_auto_has_picked() {
     let mut server = Server::start(command, 1);
     server.terminate();
     let log: Vec<String> = server.stderr().lines().map(Result::unwrap).collect();
-    let picked = dispatch::auto().unwrap().name;
+    let picked = dispatch::auto(1).unwrap().name;
     assert!(log.iter().any(|line| line.contains(picked)), "{log:?}");
 }

@@ -252,11 +252,10 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        // Completions: one of each of as many descriptors as fit into a usual process.
         Options {
             events_per_wait: 512,
             ignore_overflow: false,
-            completions: 16_384,
+            completions: 4096,
             receive_buffers: 1024,
         }
     }
@@ -364,12 +363,23 @@ pub fn by_name(name: &str) -> Option<&'static Mechanism> {
     ALL.iter().copied().find(|mechanism| mechanism.name == name)
 }
 
-/// What a server or a client takes that is told to choose: the first usable one of those that measure
-/// best (see docs/performance.md and docs/load.md), none of which is ever a model.
+/// What a server or a client of so many workers takes that is told to choose: the first usable one of
+/// those that measure best (see docs/performance.md and docs/load.md), none of which is ever a model.
 #[must_use]
-pub fn auto() -> Option<&'static Mechanism> {
-    let ring_is_fast = std::thread::scope(|scope| scope.spawn(uring::is_fast).join());
-    if ring_is_fast.unwrap_or(false) { Some(&uring::URING) } else { auto_of_readiness() }
+pub fn auto(workers: usize) -> Option<&'static Mechanism> {
+    rings(workers).ok().or_else(auto_of_readiness)
+}
+
+/// The mechanism of [`auto`] where so many workers can have a fast ring each.
+///
+/// # Errors
+/// The reason why not, in words for people.
+pub fn rings(workers: usize) -> Result<&'static Mechanism, String> {
+    // See `Mechanism::probe`.
+    std::thread::scope(|scope| scope.spawn(|| uring::try_out(workers)).join())
+        .unwrap_or_else(|_| Err(io::Error::other("the trial panicked")))
+        .map(|()| &uring::URING)
+        .map_err(|error| error.to_string())
 }
 
 /// The same for those who look at all of long messages, or read slowly: a ring receives what comes

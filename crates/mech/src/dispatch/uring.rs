@@ -8,6 +8,7 @@ use std::io;
 
 use super::{Features, Kind, Mechanism, Options};
 use crate::net::completion;
+use crate::ring::patiently;
 
 /// io_uring, completions.
 pub(super) static URING: Mechanism = Mechanism {
@@ -25,11 +26,20 @@ pub(super) static URING: Mechanism = Mechanism {
 /// Sets up what the driver needs, as large as it is by default: memory may be short where it counts
 /// as locked.
 fn probe() -> io::Result<()> {
-    completion::ring(&Options::default()).map(drop)
+    patiently(|| completion::ring(&Options::default())).map(drop)
 }
 
-/// Whether it can be set up, and defers its completions, without which it measures worse than epoll.
-/// To be asked on a thread of its own, as a probe.
-pub(super) fn is_fast() -> bool {
-    completion::ring(&Options::default()).is_ok_and(|(ring, _buffers)| ring.defers())
+/// Who may have so many has no narrow limit.
+const MOST_TRIED: usize = 256;
+
+/// Sets up so many at once, and sees whether they defer their completions, without which they measure
+/// worse than epoll. To be asked on a thread of its own, as a probe.
+pub(super) fn try_out(workers: usize) -> io::Result<()> {
+    let make = |_| completion::ring(&Options::default());
+    let rings =
+        patiently(|| (0..workers.min(MOST_TRIED)).map(make).collect::<io::Result<Vec<_>>>())?;
+    if rings.iter().all(|(ring, _buffers)| ring.defers()) {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::Unsupported, "completions are not deferred before Linux 6.1"))
 }

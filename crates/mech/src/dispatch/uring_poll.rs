@@ -26,7 +26,7 @@ use io_uring::{cqueue, opcode, types};
 use super::descriptors::Descriptors;
 use super::{Batch, Event, Features, Interest, Kind, Mechanism, Options, Readiness, Ready, pollfd};
 use crate::key::Key;
-use crate::ring::Ring;
+use crate::ring::{Ring, patiently};
 use crate::ring_parts::Parts;
 
 /// io_uring, multishot poll.
@@ -63,7 +63,8 @@ struct Attachment {
 impl UringPoll {
     fn open(options: &Options) -> io::Result<UringPoll> {
         let submissions = u32::try_from(options.events_per_wait).unwrap_or(u32::MAX).max(1);
-        let ring = Ring::open(submissions, options.completions, Parts::empty())?;
+        let ring = || Ring::open(submissions, options.completions, Parts::empty());
+        let ring = patiently(ring)?;
         Ok(UringPoll { ring, attached: Descriptors::new(), next: 0 })
     }
 
@@ -185,7 +186,8 @@ mod tests {
         peer.write_all(b"x").unwrap();
         mechanism.detach(ours.as_fd(), KEY).unwrap();
         drop(ours);
-        peer.set_nonblocking(true).unwrap();
+        // A child of another test's may have it, too, until it executes something else.
+        peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         // We had not read what it sent.
         let error = peer.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);

@@ -19,7 +19,7 @@ use io_uring::{opcode, squeue, types};
 use super::bell::Bell;
 use super::reads::{Ended, Read, Reader, Reads};
 use super::{Backend, Counts, Options};
-use crate::ring::Ring;
+use crate::ring::{Ring, patiently};
 use crate::ring_parts::Parts;
 use crate::waker::Waker;
 
@@ -56,7 +56,8 @@ pub(super) struct Uring {
 pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Uring>> {
     let bell = Bell::new(waker)?;
     let counts = Arc::clone(&options.counts);
-    let ring = Ring::open_with_bell(MOST as u32, 2 * MOST as u32, Parts::READS, bell.fd())?;
+    let (most, parts) = (MOST as u32, Parts::READS);
+    let ring = patiently(|| Ring::open_with_bell(most, 2 * most, parts, bell.fd()))?;
     let at_once = squeue::Flags::empty();
     let flags = if options.cached_at_once { at_once } else { squeue::Flags::ASYNC };
     let uring = Uring { ring, under_way: 0, reads: Vec::new(), flags, counts, bell };

@@ -53,7 +53,7 @@ use crate::buffer_ring::BufferRing;
 use crate::dispatch::Options;
 use crate::fileio::{FileIo, Sent, Times, Transfer};
 use crate::key::Key;
-use crate::ring::Ring;
+use crate::ring::{Ring, patiently};
 use crate::waker::Waker;
 
 mod listening;
@@ -62,7 +62,7 @@ mod receiving;
 mod skipping;
 
 /// Requests that one system call submits.
-const SUBMISSIONS: u32 = 1024;
+const SUBMISSIONS: u32 = 512;
 
 /// Bytes of a provided buffer.
 const BUFFER_SIZE: usize = 8 * 1024;
@@ -183,7 +183,7 @@ pub(crate) fn ring(options: &Options) -> io::Result<(Ring, BufferRing)> {
 impl CompletionDriver {
     /// A driver for the calling thread.
     pub(crate) fn new(options: &NetOptions) -> io::Result<CompletionDriver> {
-        let (ring, buffers) = ring(&options.dispatch)?;
+        let (ring, buffers) = patiently(|| ring(&options.dispatch))?;
         let waker = Arc::new(Waker::eventfd()?);
         let files = options.files.open(&options.file_options, &waker)?;
         let mut driver = CompletionDriver {

@@ -56,7 +56,7 @@ fn deferred_connections_are_all_answered() {
 #[test]
 fn the_processor_chooses_the_worker() {
     for strategy in accept::ALL.iter().filter(|it| it.settings.contains(Settings::BY_CPU)) {
-        let Some(mechanism) = mech::dispatch::auto() else { return };
+        let Some(mechanism) = mech::dispatch::auto(1) else { return };
         let mut plan = plan();
         plan.by_cpu = true;
         let crew = Crew::with(strategy, mechanism, &plan, |_| {});
@@ -78,7 +78,7 @@ fn the_processor_chooses_the_worker() {
 #[test]
 fn every_wake_policy_answers_all() {
     for strategy in accept::ALL.iter().filter(|it| it.settings.contains(Settings::WAKE_POLICY)) {
-        let Some(mechanism) = mech::dispatch::auto() else { return };
+        let Some(mechanism) = mech::dispatch::auto(1) else { return };
         for policy in Policy::ALL {
             let plan = mech::accept::Plan { policy, ..plan() };
             let crew = Crew::with(strategy, mechanism, &plan, |_| {});
