@@ -69,6 +69,12 @@ impl Budget {
         Ok(())
     }
 
+    /// How many instructions are no fault, where compiler and processor are those of the budget.
+    pub(crate) fn tolerated(&self, case: &str, mechanism: &str) -> u64 {
+        let known = self.costs.get(case).and_then(|costs| costs.get(mechanism));
+        known.map_or(u64::MAX, |cost| (cost.instructions as f64 * (1.0 + TOLERANCE)) as u64)
+    }
+
     /// What `new` exceeds, one line each. Prints what is better than it was.
     pub(crate) fn exceeded_by(&self, new: &Budget) -> Vec<String> {
         let tolerance = self.tolerance(new);
