@@ -1,6 +1,9 @@
 //! The graceful stop.
 
-use crate::harness::{Client, Server, Site, request};
+use std::io::Read;
+use std::process::Stdio;
+
+use crate::harness::{Client, Server, Site, drover, on_every_mechanism, request};
 
 const LARGE: u64 = 64 << 20;
 
@@ -56,6 +59,20 @@ fn an_idle_server_stops_at_once() {
     let mut server = Server::of_size(1, &["--workers", "3"]);
     server.terminate();
     assert!(server.exit_status().success());
+}
+
+#[test]
+fn an_idle_server_has_lost_nothing_at_its_end() {
+    on_every_mechanism(|mechanism| {
+        let mut command = drover();
+        command.args(["serve", "--reply-size", "1", "--dispatch", mechanism.name]);
+        command.stderr(Stdio::piped());
+        let mut server = Server::start(command, 1);
+        server.terminate();
+        let mut log = String::new();
+        server.stderr().read_to_string(&mut log).unwrap();
+        assert!(log.contains("accepts_lost: 0"), "{}: {log}", mechanism.name);
+    });
 }
 
 #[test]

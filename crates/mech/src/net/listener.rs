@@ -144,6 +144,8 @@ impl<'n> Listener<'n> {
         if let Some(tell) = &self.on_loss
             && poll.is_pending()
             && !won
+            // Then it was woken to stop.
+            && !last
             && self.way.can_lose()
         {
             tell();
