@@ -62,10 +62,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
 
 impl List {
     fn new() -> List {
-        let best = dispatch::auto(1).map(|mechanism| mechanism.name);
+        let best = dispatch::auto(1);
         let mechanism = |mechanism: &&'static dispatch::Mechanism| {
             let reason = mechanism.probe().err();
-            let auto = best == Some(mechanism.name);
+            let auto = best.is_some_and(|best| best.name == mechanism.name);
             let features = mechanism.features;
             Mechanism {
                 entry: Entry::new(mechanism.name, mechanism.summary, reason, auto),
@@ -78,7 +78,7 @@ impl List {
             }
         };
         let several = NonZeroUsize::MIN.saturating_add(1);
-        let best_accept = dispatch::auto(1).map(|mechanism| accept::auto(several, mechanism).name);
+        let best_accept = best.map(|mechanism| accept::auto(several, mechanism).name);
         let strategy = |strategy: &&'static accept::Strategy| {
             let auto = best_accept == Some(strategy.name);
             Entry::new(strategy.name, strategy.summary, strategy.probe().err(), auto)
