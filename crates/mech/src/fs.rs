@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags};
@@ -9,7 +10,13 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 /// A directory that nothing is opened outside of.
 #[derive(Debug)]
-pub struct Root(OwnedFd);
+pub struct Root {
+    directory: OwnedFd,
+    /// What it was opened as.
+    path: PathBuf,
+    /// Its device and its inode number.
+    identity: (u64, u64),
+}
 
 /// An open file and what fstat(2) said of that same open file.
 #[derive(Debug)]
@@ -135,8 +142,41 @@ impl Root {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EACCES`.
     pub fn open(directory: &Path) -> io::Result<Root> {
+        Root::at(directory, ResolveFlags::empty())
+    }
+
+    fn at(path: &Path, resolve: ResolveFlags) -> io::Result<Root> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Root(rustix::fs::open(directory, flags, Mode::empty())?))
+        let directory = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve)?;
+        let stat = rustix::fs::fstat(&directory)?;
+        Ok(Root { directory, path: path.to_owned(), identity: (stat.st_dev, stat.st_ino) })
+    }
+
+    /// The path that it was opened as, for messages.
+    pub fn name(&self) -> impl std::fmt::Display + '_ {
+        self.path.as_os_str().as_bytes().escape_ascii()
+    }
+
+    /// The directory that the root's path leads to now; `None`: the one that is open. A deployment
+    /// replaces a root by a rename, or by relinking a symbolic link on its path.
+    ///
+    /// # Errors
+    /// As [`Root::open`]: the path leads nowhere now.
+    pub fn replaced(&self) -> io::Result<Option<Root>> {
+        self.other_than_this(Root::at(&self.path, ResolveFlags::empty()))
+    }
+
+    /// [`Root::replaced`] as far as that waits for no disk.
+    ///
+    /// # Errors
+    /// As [`Root::replaced`]; `WouldBlock`: a disk may be needed.
+    pub fn replaced_at_once(&self) -> io::Result<Option<Root>> {
+        self.other_than_this(Root::at(&self.path, ResolveFlags::CACHED).map_err(without_cached))
+    }
+
+    fn other_than_this(&self, root: io::Result<Root>) -> io::Result<Option<Root>> {
+        let root = root?;
+        Ok((root.identity != self.identity).then_some(root))
     }
 
     /// [`Root::open_as`] without anything special.
@@ -176,10 +216,7 @@ impl Root {
     /// always says.
     pub fn open_at_once(&self, path: &[u8], how: How) -> io::Result<OpenFile> {
         let opened = self.open_beneath(path, how.noatime, ResolveFlags::CACHED);
-        let (fd, noatime_refused) = opened.map_err(|error| match Errno::from_io_error(&error) {
-            Some(Errno::INVAL) => Errno::AGAIN.into(),
-            _ => error,
-        })?;
+        let (fd, noatime_refused) = opened.map_err(without_cached)?;
         let mut open = OpenFile::new(fd, noatime_refused, how)?;
         if open.is_to_be_read(how) {
             let mut bytes = Vec::new();
@@ -199,7 +236,9 @@ impl Root {
         let path = if path.is_empty() { b"." } else { path };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | more;
-        let open = |flags| rustix::fs::openat2(self.0.as_fd(), path, flags, Mode::empty(), resolve);
+        let open = |flags| {
+            rustix::fs::openat2(self.directory.as_fd(), path, flags, Mode::empty(), resolve)
+        };
         if noatime {
             match open(flags | OFlags::NOATIME) {
                 // Somebody else's file: open(2).
@@ -219,7 +258,7 @@ impl Root {
         let path = if path.is_empty() { b"." } else { path };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        Ok(rustix::fs::openat2(self.0.as_fd(), path, flags, Mode::empty(), resolve)?)
+        Ok(rustix::fs::openat2(self.directory.as_fd(), path, flags, Mode::empty(), resolve)?)
     }
 
     /// Where `path` leads if it is a symbolic link; `None`: it is something else.
@@ -228,7 +267,7 @@ impl Root {
     /// # Errors
     /// As [`Root::open_file`], without `EXDEV`.
     pub fn read_link(&self, path: &[u8]) -> io::Result<Option<Box<[u8]>>> {
-        match rustix::fs::readlinkat(&self.0, path, Vec::new()) {
+        match rustix::fs::readlinkat(&self.directory, path, Vec::new()) {
             Ok(target) => Ok(Some(target.into_bytes().into())),
             Err(Errno::INVAL) => Ok(None),
             Err(error) => Err(error.into()),
@@ -243,7 +282,7 @@ impl Root {
     /// # Errors
     /// As [`Root::open_file`], without `EXDEV`.
     pub fn stamp(&self, path: &[u8]) -> io::Result<Stamp> {
-        Ok(Stamp::new(&rustix::fs::statat(&self.0, path, AtFlags::empty())?))
+        Ok(Stamp::new(&rustix::fs::statat(&self.directory, path, AtFlags::empty())?))
     }
 
     /// [`Root::stamp`] as far as that waits for no disk.
@@ -252,8 +291,16 @@ impl Root {
     /// As [`Root::stamp`]; `WouldBlock`: a disk may be needed.
     pub fn stamp_at_once(&self, path: &[u8]) -> io::Result<Stamp> {
         let (flags, resolve) = (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::CACHED);
-        let fd = rustix::fs::openat2(&self.0, path, flags, Mode::empty(), resolve)?;
+        let fd = rustix::fs::openat2(&self.directory, path, flags, Mode::empty(), resolve)?;
         Stamp::of(fd.as_fd())
+    }
+}
+
+/// A kernel before 5.12 does not know `RESOLVE_CACHED`: to it, a disk may always be needed.
+fn without_cached(error: io::Error) -> io::Error {
+    match Errno::from_io_error(&error) {
+        Some(Errno::INVAL) => Errno::AGAIN.into(),
+        _ => error,
     }
 }
 

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use mech::accept;
 use mech::dispatch::{self, Features};
 use mech::fileio;
-use mech::opening;
+use mech::preparation::{PREPARATIONS, Preparation};
 use serde::Serialize;
 
 /// Flags of `drover mechanisms`.
@@ -87,7 +87,7 @@ impl List {
             let auto = fileio::AUTO_TAKES.iter().any(|taken| taken.name == backend.name);
             Entry::new(backend.name, backend.summary, backend.probe().err(), auto)
         };
-        let preparation = |one: &&'static opening::Preparation| {
+        let preparation = |one: &&'static Preparation| {
             Entry::new(one.name, one.summary, one.probe().err(), one.auto)
         };
         List {
@@ -95,7 +95,7 @@ impl List {
             dispatch: dispatch::ALL.iter().map(mechanism).collect(),
             accept: accept::ALL.iter().map(strategy).collect(),
             files: fileio::ALL.iter().map(backend).collect(),
-            before_reads: opening::PREPARATIONS.iter().map(preparation).collect(),
+            before_reads: PREPARATIONS.iter().map(preparation).collect(),
         }
     }
 

@@ -13,7 +13,7 @@ use mech::dispatch::{self, Features, Mechanism};
 use mech::fileio::{self, Backend};
 use mech::fs::Root;
 use mech::net::AcceptBatch;
-use mech::opening::Openers;
+use mech::open_pool::OpenPool;
 use mech::wait_queue::Policy;
 use tracing::{info, warn};
 
@@ -149,6 +149,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "T", default_value = "60s", value_parser = duration::parse)]
     idle_timeout: Duration,
 
+    /// How long a request may wait until its file is open, before it is refused (503); 0: for ever
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
+    open_timeout: Duration,
+
     /// How long requests under way may go on after SIGTERM or SIGINT
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     grace: Duration,
@@ -262,7 +266,7 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
         defer_accept: args.defer_accept == "on",
         files: args.files.usable()?,
         file_options,
-        openers: (args.stat_threads > 0).then(|| Arc::new(Openers::new(args.stat_threads.into()))),
+        openers: (args.stat_threads > 0).then(|| Arc::new(OpenPool::new(args.stat_threads.into()))),
         noatime: args.noatime,
         advise_sequential: args.advise == "sequential",
         cache: args.cache,
@@ -271,6 +275,7 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
         pin: args.pin,
         header_time_out: some(args.header_timeout),
         idle_time_out: some(args.idle_timeout),
+        open_time_out: some(args.open_timeout),
         grace: args.grace,
         trace: args.trace,
         ..Config::new(source, mechanism)

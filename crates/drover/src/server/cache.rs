@@ -34,6 +34,8 @@ pub struct Cache<V> {
     free: Vec<u32>,
     new: VecDeque<u32>,
     old: VecDeque<u32>,
+    /// Where the next [`Cache::sweep`] begins.
+    swept: usize,
     /// What the items of each queue cost.
     new_cost: usize,
     old_cost: usize,
@@ -60,6 +62,7 @@ impl<V> Cache<V> {
             free: Vec::new(),
             new: VecDeque::new(),
             old: VecDeque::new(),
+            swept: 0,
             new_cost: 0,
             old_cost: 0,
         }
@@ -127,6 +130,29 @@ impl<V> Cache<V> {
             }
         }
         self.places.len() < before
+    }
+
+    /// How many values there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Looks at so many places, going on where the last call has ended, and takes out what is
+    /// `unwanted` in them.
+    pub(super) fn sweep(&mut self, places: usize, unwanted: impl Fn(&V) -> bool) {
+        for _ in 0..places.min(self.items.len()) {
+            self.swept = (self.swept + 1) % self.items.len();
+            if self.items[self.swept].as_ref().is_some_and(|item| unwanted(&item.value)) {
+                self.vacate(self.swept as u32);
+            }
+        }
     }
 
     /// Goes one step towards more room; `false`: there is nothing left to take out.

@@ -1,18 +1,27 @@
 //! The coroutine of a connection: one for all mechanisms.
 
 use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 
 use http1::{Refusal, Status};
 use mech::net::{Answer, Body, Conn, Progress};
-use mech::opening::Opening;
 use tracing::warn;
 
-use super::site::{Next, Site, Step};
+use super::pending::PendingOpen;
+use super::reply::Then;
+use super::site::{Batch, Site};
 use super::stats::{Counters, Tally};
 
 /// How long a connection that is closed for a fault is read on, so that the client finds the reply.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// The answer to a head that did not come in time.
+static LATE: Refusal = Refusal { status: Status::RequestTimeout, reason: "" };
+
+/// The answer when a file could not be opened in time: its disk or its network hangs.
+static NOT_OPENED: Refusal =
+    Refusal { status: Status::ServiceUnavailable, reason: "the file cannot be opened now" };
 
 /// Serves one connection from its first byte to its last.
 ///
@@ -35,41 +44,45 @@ pub(super) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Outpu
     }
 }
 
-/// Answers, sends, receives, until one side has had enough.
+/// Responds, sends, receives, until one side has had enough.
 #[expect(clippy::manual_async_fn)]
 fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result<()>> {
     async move {
         // Whether the deadline is that of a request which has begun: more bytes do not move it.
         let mut begun = false;
-        // The file that the request in front has to wait for, or has waited for.
-        let mut opening: Option<Opening> = None;
-        loop {
-            let (step, progress) =
-                conn.respond(|io| site.answer(conn.key(), io, conn.net(), &mut opening));
-            let Step { answered, next } = step;
+        // The file that the request in front has waited for.
+        let mut awaited: Option<Rc<PendingOpen>> = None;
+        let refusal = loop {
+            let (Batch { answered, then }, progress) =
+                conn.respond(|io| site.respond(conn.key(), io, conn.net(), awaited.take()));
             begun &= !answered;
             let input = match over(conn, site, progress)? {
                 Some(input) => input,
                 None => {
+                    // A request's deadline ends with its head: the client may take its time now.
+                    conn.set_deadline(site.time_outs.idle);
                     let sent = conn.flush(site.time_outs.idle).await;
                     sent_rest(conn, site, sent)?;
                     conn.input_len()
                 }
             };
-            match next {
-                Next::Receive => {}
-                Next::Again => continue,
-                Next::Open => {
-                    conn.set_deadline(site.time_outs.idle);
-                    conn.until(|| opening.as_ref().is_none_or(Opening::is_done)).await?;
-                    continue;
+            match then {
+                Then::Receive => {}
+                Then::Again => continue,
+                Then::Wait(open) => {
+                    conn.set_deadline(site.time_outs.open);
+                    let open = awaited.insert(open);
+                    match conn.until(|| open.is_done()).await {
+                        Ok(()) => continue,
+                        Err(_) => break &NOT_OPENED,
+                    }
                 }
-                Next::Skip(len) => {
+                Then::Skip(len) => {
                     skip(conn, site, len).await?;
                     continue;
                 }
-                Next::Close => return Ok(()),
-                Next::Linger => return linger(conn).await,
+                Then::Close => return Ok(()),
+                Then::Linger => return linger(conn).await,
             }
             let partial = input > 0;
             if !(begun && partial) {
@@ -77,16 +90,16 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
                 conn.set_deadline(if partial { time_outs.header } else { time_outs.idle });
             }
             begun = partial;
-            let late = match conn.fill_idle().await {
+            match conn.fill_idle().await {
                 Ok(0) => return Ok(()),
-                Ok(_) => false,
-                Err(error) if begun && error.kind() == io::ErrorKind::TimedOut => true,
+                Ok(_) => {}
+                Err(error) if begun && error.kind() == io::ErrorKind::TimedOut => {
+                    break &LATE;
+                }
                 Err(error) => return Err(error),
-            };
-            if late {
-                return tell_late(conn, site).await;
             }
-        }
+        };
+        refuse(conn, site, refusal).await
     }
 }
 
@@ -157,15 +170,18 @@ fn skip(conn: &Conn<'_>, site: &Site<'_>, mut left: u64) -> impl Future<Output =
     }
 }
 
-/// Answers a request whose head did not come in time, and closes.
+/// Answers a request that will not be served, for which time has run out, and closes.
 #[expect(clippy::manual_async_fn)]
-fn tell_late(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result<()>> {
+fn refuse(
+    conn: &Conn<'_>,
+    site: &Site<'_>,
+    refusal: &'static Refusal,
+) -> impl Future<Output = io::Result<()>> {
     async move {
         site.counters.add(Tally::TimeOuts, 1);
         conn.set_deadline(Some(LINGER));
         let ((), progress) = conn.respond(|io| {
-            let refusal = Refusal { status: Status::RequestTimeout, reason: "" };
-            site.refuse(conn.key(), refusal, io.output, conn.net());
+            site.refuse(conn.key(), *refusal, io.output, conn.net());
             (Answer { consumed: io.input.len(), body: Body::None, goes_on: false }, ())
         });
         if over(conn, site, progress)?.is_none() {

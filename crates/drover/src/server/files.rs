@@ -5,28 +5,30 @@
 //! An entry that has not been checked for a while is checked by one look at what its name leads to
 //! now, and a descriptor that is about to be sent from by one look at the file itself. One whose
 //! directories are watched is found wrong as soon as a change was heard of, and checked more rarely.
+//!
+//! What is not kept is opened at once if that takes no disk, and otherwise by another thread, under its
+//! name ([`super::pending`]).
 
-use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use http1::conditional::Validators;
-use http1::{Refusal, Status, mime, path};
+use http1::path::{self, Resolved};
+use http1::{Refusal, Status};
 use mech::Key;
-use mech::fs::{Cause, FileKind, How, OpenFile, Root, Stamp};
+use mech::fs::{Cause, FileKind, How, OpenFile, Root};
 use mech::net::Net;
-use mech::opening::{Openers, Opening};
-use tracing::warn;
+use mech::open_pool::{OpenPool, OpenResults, Opened};
+use tracing::{info, warn};
 
 use super::Revalidate;
 use super::cache::Cache;
-use super::clock::Clock;
-use super::reply::{self, UsualHead};
+use super::clock::{Clock, Throttle};
+use super::entry::{Entry, Source};
+use super::pending::{Opening, Outcome, PendingOpen};
 use super::stats::{Counters, Tally};
-use super::watch::{DIRECTORIES_MOST, Trail, Watcher};
+use super::watch::{DIRECTORIES_MOST, Watcher};
 
 /// What a request for a directory gets.
 const INDEX: &[u8] = b"index.html";
@@ -35,6 +37,14 @@ const INDEX: &[u8] = b"index.html";
 /// bytes limits descriptors too.
 const DESCRIPTOR_COST: usize = 64 * 1024;
 
+/// A descriptor that nobody has asked for so long is closed: its file may have been removed.
+const UNUSED_FOR: Duration = Duration::from_secs(60);
+
+/// Of what is kept, a [`Files::sweep`] looks at so many entries and a part of all of them: one in so
+/// many.
+const SWEPT_LEAST: usize = 64;
+const SWEPT_PART: usize = 8;
+
 /// How files are found and kept.
 #[derive(Clone, Debug)]
 pub(super) struct FileOptions {
@@ -42,30 +52,35 @@ pub(super) struct FileOptions {
     pub(super) cache: usize,
     /// How many descriptors a worker may keep.
     pub(super) descriptors: u64,
-    /// How long an entry is right without a look at its name.
+    /// How long an entry is right without a look at its name, and the root without a look at its path.
     pub(super) revalidate: Revalidate,
-    /// Who opens what may need the disk; `None`: we do, and wait.
-    pub(super) openers: Option<Arc<Openers>>,
     /// How files are opened.
     pub(super) how: How,
 }
 
-/// Who asks for a file, and may have to wait for it.
-pub(super) struct Asker<'a> {
+/// The worker that looks files up.
+pub(super) struct LookupContext<'a> {
     pub(super) net: &'a Net,
-    pub(super) key: Key,
+    pub(super) clock: &'a Clock,
     pub(super) counters: &'a Counters,
-    /// The file that it has waited for.
-    pub(super) given: Option<Opening>,
-    /// The file that it is to wait for.
-    pub(super) asked: &'a mut Option<Opening>,
+}
+
+/// The connection that a file is looked up for.
+pub(super) struct Requester {
+    pub(super) key: Key,
+    /// The file that its first request has waited for.
+    pub(super) awaited: Option<Rc<PendingOpen>>,
 }
 
 /// The files of a site, as one worker finds them.
 pub(super) struct Files {
     root: Arc<Root>,
+    /// When it was last looked where the root's path leads.
+    root_checked: Instant,
     options: FileOptions,
     cache: Cache<Entry>,
+    /// What other threads are opening; `None`: the worker opens everything, and waits.
+    opening: Option<Opening>,
     watcher: Option<Watcher>,
     /// Whether a file could not be watched, and the log knows.
     unwatched: bool,
@@ -74,70 +89,47 @@ pub(super) struct Files {
     keeps_descriptors: bool,
     /// The name under which the last request looked; kept for its memory.
     name: Vec<u8>,
+    complaints: Throttle,
 }
 
-/// One open file with everything a reply says of it.
-pub(super) struct Entry {
-    pub(super) source: Source,
-    pub(super) len: u64,
-    pub(super) validators: Validators,
-    pub(super) content_type: &'static str,
-    /// Under what name it was found.
-    name: Box<[u8]>,
-    stamp: Stamp,
-    /// By what its changes are heard of, if they are.
-    trail: Option<Trail>,
-    /// The turn in which the open file was last seen to be as it was.
-    looked: Cell<Instant>,
-    /// Its bytes, if they are few, until the reply is prepared.
-    content: Option<Vec<u8>>,
-}
-
-/// Where an entry's bytes are, and the head of its usual reply if one was prepared.
-pub(super) enum Source {
-    /// Behind the usual head.
-    Memory(UsualHead),
-    /// In the file.
-    File(Rc<OwnedFd>, Option<UsualHead>),
-}
-
-/// What a path leads to.
-pub(super) enum Found<'a> {
-    File(Rc<Entry>),
-    /// Nothing yet: the asker is to wait, and to ask again.
-    Later,
+/// What a request's path leads to.
+pub(super) enum Lookup<'a> {
+    Ready(Rc<Entry>),
     /// A directory whose path lacks its slash: relative links on its page would go astray.
     Redirect {
         name: &'a [u8],
         query: Option<&'a [u8]>,
     },
-}
-
-/// Why a path leads nowhere.
-pub(super) enum Lost {
-    /// The client's business.
     Refused(Refusal),
-    /// Ours: the log should hear of it.
-    Failed(Refusal, io::Error),
+    /// The file is being opened: wait for it, and ask again.
+    Pending(Rc<PendingOpen>),
 }
 
 impl Files {
     /// # Errors
     /// As [`Watcher::new`], if changes are to be heard of.
-    pub(super) fn new(root: Arc<Root>, options: FileOptions) -> io::Result<Files> {
+    pub(super) fn new(root: Arc<Root>, options: FileOptions, now: Instant) -> io::Result<Files> {
         let watches = options.cache > 0 && options.revalidate.watched_after.is_some();
         let watcher = watches.then(|| Watcher::new(DIRECTORIES_MOST)).transpose()?;
         let share = options.cache as u64 / options.descriptors.max(1);
         Ok(Files {
             root,
+            root_checked: now,
             cache: Cache::new(options.cache),
             options,
+            opening: None,
             watcher,
             unwatched: false,
             descriptor_cost: DESCRIPTOR_COST.max(share as usize),
             keeps_descriptors: false,
             name: Vec::new(),
+            complaints: Throttle::default(),
         })
+    }
+
+    /// Has `pool` open what may need a disk; [`Files::complete`] takes it from `results`.
+    pub(super) fn open_elsewhere(&mut self, pool: Arc<OpenPool>, results: Arc<OpenResults>) {
+        self.opening = Some(Opening::new(pool, results));
     }
 
     /// By what we hear of changes, if we do.
@@ -149,11 +141,59 @@ impl Files {
     /// `false`: none was kept.
     pub(super) fn give_back_descriptors(&mut self) -> bool {
         std::mem::take(&mut self.keeps_descriptors)
-            && self.cache.remove_where(|entry| matches!(entry.source, Source::File(..)))
+            && self.cache.remove_where(Entry::keeps_descriptor)
     }
 
-    /// The file that `path` (the path and query of a request) led to not long ago: one look-up.
-    pub(super) fn recall(&mut self, path: &[u8], now: Instant) -> Option<Rc<Entry>> {
+    /// Closes some of the files that are kept open and have changed, or were removed, or have not been
+    /// asked for in a while. To be called now and then: in time it comes to all.
+    pub(super) fn sweep(&mut self, now: Instant) {
+        if self.keeps_descriptors {
+            let some = SWEPT_LEAST + self.cache.len() / SWEPT_PART;
+            self.cache.sweep(some, |entry| {
+                entry.keeps_descriptor()
+                    && (now.saturating_duration_since(entry.looked.get()) > UNUSED_FOR
+                        || !entry.file_is_as_it_was())
+            });
+        }
+    }
+
+    /// Looks up what `path` (the path and query of a request) leads to.
+    pub(super) fn look_up<'a>(
+        &'a mut self,
+        path: &'a [u8],
+        requester: &mut Requester,
+        context: &LookupContext<'_>,
+    ) -> Lookup<'a> {
+        match self.recall(path, context.net.now()) {
+            Some(entry) => Lookup::Ready(entry),
+            None => self.find(path, requester, context),
+        }
+    }
+
+    /// Takes in what other threads have opened: an entry of each file, under the name that was opened,
+    /// for the connections that wait for that name.
+    pub(super) fn complete(&mut self, context: &LookupContext<'_>) {
+        let results = self.opening.as_ref().map(|opening| opening.results().take());
+        for opened in results.unwrap_or_default() {
+            match opened {
+                Opened::Root(root) => self.replace_root(root),
+                Opened::File { root, name, result } => {
+                    let again = !Arc::ptr_eq(&root, &self.root)
+                        || result.as_ref().is_err_and(|error| self.makes_room_after(error));
+                    let Some(opening) = &mut self.opening else { continue };
+                    if again && opening.open(&self.root, &name, self.options.how).is_ok() {
+                        continue;
+                    }
+                    if let Some(open) = opening.end(&name) {
+                        open.finish(self.outcome(&name, result, context), context.net);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The file that `path` led to not long ago: one look-up.
+    fn recall(&mut self, path: &[u8], now: Instant) -> Option<Rc<Entry>> {
         let path = without_query(path);
         let (entry, checked) = self.cache.get(path)?;
         let Revalidate { after, watched_after } = self.options.revalidate;
@@ -165,95 +205,215 @@ impl Files {
         let file_as_it_was = match &entry.source {
             Source::Memory(_) => true,
             // Once per turn: the replies of one turn are as good as simultaneous.
-            Source::File(..) if entry.looked.get() == now => true,
-            Source::File(file, _) => {
-                entry.looked.set(now);
-                Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == entry.stamp)
-            }
+            Source::File(..) => entry.looked.replace(now) == now || entry.file_is_as_it_was(),
         };
         let name_as_it_was = || {
-            let stamp = match &self.options.openers {
+            let stamp = match &self.opening {
                 Some(_) => self.root.stamp_at_once(&entry.name),
                 None => self.root.stamp(&entry.name),
             };
             stamp.is_ok_and(|stamp| stamp == entry.stamp)
         };
-        if holds && file_as_it_was && (in_time || name_as_it_was()) {
-            if !in_time {
-                *checked = now;
-            }
-            return Some(Rc::clone(entry));
+        if !(holds && file_as_it_was && (in_time || name_as_it_was())) {
+            self.cache.remove(path);
+            return None;
         }
-        self.cache.remove(path);
-        None
+        let entry = Rc::clone(entry);
+        if !in_time {
+            *checked = now;
+            // If it is, nothing is kept any more.
+            if self.root_is_replaced(now) {
+                return None;
+            }
+        }
+        Some(entry)
     }
 
     /// Opens what `path` leads to, and keeps it if it is a file.
-    pub(super) fn find<'a>(
+    fn find<'a>(
         &'a mut self,
         path: &'a [u8],
-        clock: &Clock,
-        asker: &mut Asker<'_>,
-    ) -> Result<Found<'a>, Lost> {
-        let now = asker.net.now();
-        let resolved = path::resolve(path, &mut self.name).map_err(Lost::Refused)?;
+        requester: &mut Requester,
+        context: &LookupContext<'_>,
+    ) -> Lookup<'a> {
+        let now = context.net.now();
+        self.root_is_replaced(now);
+        let resolved = match self.resolve(path) {
+            Ok(resolved) => resolved,
+            Err(refusal) => return Lookup::Refused(refusal),
+        };
+        let name = std::mem::take(&mut self.name);
+        let found = self.open(&name, requester, context);
+        self.name = name;
+        match found {
+            Err(open) => Lookup::Pending(open),
+            Ok(Outcome::File(entry)) => {
+                self.keep(path, &entry, now);
+                Lookup::Ready(entry)
+            }
+            Ok(Outcome::Directory) if resolved.directory => {
+                Lookup::Refused(Refusal { status: Status::NotFound, reason: "" })
+            }
+            Ok(Outcome::Directory) => Lookup::Redirect { name: &self.name, query: resolved.query },
+            Ok(Outcome::Refused(refusal)) => Lookup::Refused(refusal),
+        }
+    }
+
+    /// Puts the name of the file that `path` means into `self.name`.
+    fn resolve<'a>(&mut self, path: &'a [u8]) -> Result<Resolved<'a>, Refusal> {
+        let resolved = path::resolve(path, &mut self.name)?;
         if resolved.directory {
             if !self.name.is_empty() {
                 self.name.push(b'/');
             }
             self.name.extend_from_slice(INDEX);
         }
-        let Some(open) = self.open(asker).map_err(lost)? else { return Ok(Found::Later) };
-        if open.noatime_refused {
-            asker.counters.add(Tally::NoatimeRefused, 1);
+        Ok(resolved)
+    }
+
+    /// What `name` leads to; `Err`: another thread opens it.
+    fn open(
+        &mut self,
+        name: &[u8],
+        requester: &mut Requester,
+        context: &LookupContext<'_>,
+    ) -> Result<Outcome, Rc<PendingOpen>> {
+        let awaited = requester.awaited.take();
+        if let Some(outcome) = awaited.and_then(|open| open.outcome_of(name)) {
+            return Ok(outcome);
         }
-        match open.kind {
-            FileKind::Regular => {
-                let mut entry = Entry::new(open, &self.name, now);
-                if self.options.cache > 0 {
-                    self.watch(&mut entry);
-                    let mut cost = entry.prepare(clock);
-                    if matches!(entry.source, Source::File(..)) {
-                        cost += self.descriptor_cost;
-                        self.keeps_descriptors = true;
-                    }
-                    let entry = Rc::new(entry);
-                    self.cache.insert(without_query(path), Rc::clone(&entry), cost, now);
-                    return Ok(Found::File(entry));
+        if let Some(open) = self.opening.as_ref().and_then(|it| it.join(name, requester.key)) {
+            return Err(open);
+        }
+        let how = self.options.how;
+        let mut opened = self.open_here(name);
+        if opened.as_ref().is_err_and(|error| self.makes_room_after(error)) {
+            opened = self.open_here(name);
+        }
+        if let (Err(error), Some(opening)) = (&opened, &mut self.opening)
+            && error.kind() == io::ErrorKind::WouldBlock
+        {
+            match opening.begin(&self.root, name, how, requester.key) {
+                Ok(open) => {
+                    context.counters.add(Tally::OpenedElsewhere, 1);
+                    return Err(open);
                 }
-                Ok(Found::File(Rc::new(entry)))
+                Err(error) => opened = Err(error),
             }
-            FileKind::Directory if !resolved.directory => {
-                Ok(Found::Redirect { name: &self.name, query: resolved.query })
-            }
-            FileKind::Directory => Err(refused(Status::NotFound, "")),
-            FileKind::Other => Err(refused(Status::Forbidden, "not a regular file")),
+        }
+        Ok(self.outcome(name, opened, context))
+    }
+
+    /// Opens `name` on this thread: as far as that takes no disk, if other threads open the rest.
+    fn open_here(&self, name: &[u8]) -> io::Result<OpenFile> {
+        match &self.opening {
+            Some(_) => self.root.open_at_once(name, self.options.how),
+            None => self.root.open_as(name, self.options.how),
         }
     }
 
-    /// Opens what is called `self.name`; `None`: another thread does.
-    fn open(&mut self, asker: &mut Asker<'_>) -> io::Result<Option<OpenFile>> {
-        let how = self.options.how;
-        loop {
-            let opened = match (asker.given.take().and_then(Opening::take), &self.options.openers) {
-                (Some(opened), _) => opened,
-                (None, None) => self.root.open_as(&self.name, how),
-                (None, Some(openers)) => match self.root.open_at_once(&self.name, how) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        let remote = asker.net.remote();
-                        let opening = openers.open(&self.root, &self.name, how, remote, asker.key);
-                        *asker.asked = Some(opening?);
-                        asker.counters.add(Tally::OpenedElsewhere, 1);
-                        return Ok(None);
-                    }
-                    opened => opened,
-                },
-            };
-            match opened {
-                Err(error)
-                    if Cause::of(&error) == Cause::Exhausted && self.give_back_descriptors() => {}
-                opened => return opened.map(Some),
+    /// Whether opening has failed for want of descriptors, and some that were kept are closed now.
+    fn makes_room_after(&mut self, error: &io::Error) -> bool {
+        // Of an opening at once, the same error says that a disk is needed.
+        error.kind() != io::ErrorKind::WouldBlock
+            && Cause::of(error) == Cause::Exhausted
+            && self.give_back_descriptors()
+    }
+
+    /// What it means for a request that `name` was opened, or could not be.
+    fn outcome(
+        &mut self,
+        name: &[u8],
+        opened: io::Result<OpenFile>,
+        context: &LookupContext<'_>,
+    ) -> Outcome {
+        let open = match opened {
+            Ok(open) => open,
+            Err(error) => return Outcome::Refused(self.refusal(name, &error, context.net.now())),
+        };
+        if open.noatime_refused {
+            context.counters.add(Tally::NoatimeRefused, 1);
+        }
+        match open.kind {
+            FileKind::Regular => {
+                let mut entry = Entry::new(open, name, context.net.now());
+                if self.options.cache > 0 {
+                    self.watch(&mut entry);
+                    entry.prepare(context.clock);
+                }
+                Outcome::File(Rc::new(entry))
             }
+            FileKind::Directory => Outcome::Directory,
+            FileKind::Other => Outcome::Refused(Refusal {
+                status: Status::Forbidden,
+                reason: "not a regular file",
+            }),
+        }
+    }
+
+    /// What the kernel's refusal to open `name` means for the client; the log hears of it if the fault
+    /// is not the client's.
+    fn refusal(&mut self, name: &[u8], error: &io::Error, now: Instant) -> Refusal {
+        let (status, reason) = match Cause::of(error) {
+            Cause::Missing => return Refusal { status: Status::NotFound, reason: "" },
+            Cause::Forbidden => return Refusal { status: Status::Forbidden, reason: "" },
+            Cause::Exhausted => (Status::ServiceUnavailable, "try again later"),
+            Cause::Broken => (Status::InternalServerError, ""),
+        };
+        if let Some(others) = self.complaints.ask(now) {
+            let name = name.escape_ascii();
+            warn!("cannot open {name}: {error} ({others} like this were not logged)");
+        }
+        Refusal { status, reason }
+    }
+
+    /// Keeps an entry for the next request with this path.
+    fn keep(&mut self, path: &[u8], entry: &Rc<Entry>, now: Instant) {
+        if self.options.cache == 0 {
+            return;
+        }
+        let mut cost = entry.cost;
+        if entry.keeps_descriptor() {
+            cost += self.descriptor_cost;
+            self.keeps_descriptors = true;
+        }
+        self.cache.insert(without_query(path), Rc::clone(entry), cost, now);
+    }
+
+    /// Looks where the root's path leads, unless it was looked at not long ago. If that takes a disk,
+    /// another thread looks, and [`Files::complete`] hears of it.
+    fn root_is_replaced(&mut self, now: Instant) -> bool {
+        if now < self.root_checked + self.options.revalidate.after {
+            return false;
+        }
+        self.root_checked = now;
+        let replaced = match &self.opening {
+            Some(_) => self.root.replaced_at_once(),
+            None => self.root.replaced(),
+        };
+        match (replaced, &self.opening) {
+            (Ok(Some(root)), _) => {
+                self.replace_root(root);
+                return true;
+            }
+            (Err(error), Some(opening)) if error.kind() == io::ErrorKind::WouldBlock => {
+                // If it cannot be asked for now, then after the next interval.
+                let _ = opening.look_at_root(&self.root);
+            }
+            // A path that leads nowhere is no reason to give up the directory that is open.
+            (Ok(None) | Err(_), _) => {}
+        }
+        false
+    }
+
+    /// Serves another directory from now on; what is kept was found beneath the one before.
+    fn replace_root(&mut self, root: Root) {
+        info!("{} is another directory now", root.name());
+        self.root = Arc::new(root);
+        self.cache.remove_where(|_| true);
+        self.keeps_descriptors = false;
+        if let Some(watcher) = &mut self.watcher {
+            watcher.forget_everything();
         }
     }
 
@@ -278,69 +438,7 @@ impl Files {
     }
 }
 
-impl Entry {
-    fn new(open: OpenFile, name: &[u8], now: Instant) -> Entry {
-        let OpenFile { fd, stamp, content, .. } = open;
-        let Stamp { len, modified, modified_nanos, inode, .. } = stamp;
-        Entry {
-            source: Source::File(Rc::new(fd), None),
-            len,
-            validators: Validators::new(modified, modified_nanos, len, Some(inode)),
-            content_type: mime::of(name),
-            name: name.into(),
-            stamp,
-            trail: None,
-            looked: Cell::new(now),
-            content,
-        }
-    }
-
-    /// Prepares the usual reply, with the bytes if they were few and are as they were, and says what
-    /// the entry costs to keep, without the descriptor.
-    fn prepare(&mut self, clock: &Clock) -> usize {
-        let content = self.content.take();
-        let Source::File(file, _) = &self.source else { return 0 };
-        let file = Rc::clone(file);
-        let (usual, has_body) = reply::usual_head(self, clock, |bytes| match &content {
-            // If it was written to while it was read, the bytes may be of two states.
-            Some(content) if Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp) => {
-                bytes.extend_from_slice(content);
-                true
-            }
-            _ => self.len == 0,
-        });
-        let trail_cost = self.trail.as_ref().map_or(0, Trail::cost);
-        let cost = size_of::<Entry>() + self.name.len() + trail_cost + usual.len();
-        self.source =
-            if has_body { Source::Memory(usual) } else { Source::File(file, Some(usual)) };
-        cost
-    }
-
-    /// The head of the usual reply, and the body behind it if that is in memory.
-    pub(super) fn usual(&self) -> Option<&UsualHead> {
-        match &self.source {
-            Source::Memory(usual) => Some(usual),
-            Source::File(_, usual) => usual.as_ref(),
-        }
-    }
-}
-
 /// Files do not depend on the query.
 fn without_query(path: &[u8]) -> &[u8] {
     path.iter().position(|&byte| byte == b'?').map_or(path, |end| &path[..end])
-}
-
-fn refused(status: Status, reason: &'static str) -> Lost {
-    Lost::Refused(Refusal { status, reason })
-}
-
-/// What the kernel's refusal to open means for the client.
-fn lost(error: io::Error) -> Lost {
-    let (status, reason) = match Cause::of(&error) {
-        Cause::Missing => return refused(Status::NotFound, ""),
-        Cause::Forbidden => return refused(Status::Forbidden, ""),
-        Cause::Exhausted => (Status::ServiceUnavailable, "try again later"),
-        Cause::Broken => (Status::InternalServerError, ""),
-    };
-    Lost::Failed(Refusal { status, reason }, error)
 }

@@ -8,7 +8,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use super::files::Entry;
+use super::entry::Entry;
 
 /// Longer heads are not worth a copy per turn.
 const HEAD_MOST: usize = 1024;

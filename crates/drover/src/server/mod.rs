@@ -3,7 +3,7 @@
 //! A [`Server`] is a few workers, each a thread with everything of its own (`worker.rs`), or a
 //! process with one such thread (`process.rs`), which a [`Supervisor`] keeps. A worker
 //! runs one coroutine per connection (`connection.rs`), which asks the worker's site what to answer
-//! (`site.rs`); that finds files (`files.rs`, kept in `cache.rs`, watched by `watch.rs`) and writes replies (`reply.rs`).
+//! (`site.rs`); that finds files (`files.rs`, opened by other threads in `pending.rs`, kept in `cache.rs` as `entry.rs`, watched by `watch.rs`) and writes replies (`reply.rs`).
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use mech::dispatch::{self, Mechanism};
 use mech::fileio::{self, Backend};
 use mech::fs::Root;
 use mech::net::{AcceptBatch, Remote};
-use mech::opening::Openers;
+use mech::open_pool::OpenPool;
 use mech::socket::ListenOptions;
 use mech::wait_queue::Policy;
 use tracing::error;
@@ -29,8 +29,10 @@ use tracing::error;
 pub mod cache;
 mod clock;
 mod connection;
+mod entry;
 mod files;
 mod memo;
+mod pending;
 mod process;
 mod reply;
 mod signals;
@@ -89,7 +91,7 @@ pub struct Config {
     /// What the backend is told; all workers share its threads.
     pub file_options: fileio::Options,
     /// Who opens files that may need the disk for it; `None`: the workers, and wait.
-    pub openers: Option<Arc<Openers>>,
+    pub openers: Option<Arc<OpenPool>>,
     /// Whether files are opened so that reading leaves their access time as it is, where that is
     /// allowed.
     pub noatime: bool,
@@ -107,6 +109,8 @@ pub struct Config {
     pub header_time_out: Option<Duration>,
     /// How long a connection may be silent between requests, or take nothing of a reply.
     pub idle_time_out: Option<Duration>,
+    /// How long a request may wait until its file is open, before it is refused; `None`: for ever.
+    pub open_time_out: Option<Duration>,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
     /// Where a line goes for each reply that tells how long its stages took (`trace`).
@@ -144,7 +148,7 @@ impl Config {
             accept_batch: AcceptBatch::All,
             files: None,
             file_options: fileio::Options::default(),
-            openers: Some(Arc::new(Openers::new(STAT_THREADS))),
+            openers: Some(Arc::new(OpenPool::new(STAT_THREADS))),
             noatime: false,
             advise_sequential: false,
             cache: 64 << 20,
@@ -153,6 +157,7 @@ impl Config {
             pin: false,
             header_time_out: Some(Duration::from_secs(10)),
             idle_time_out: Some(Duration::from_secs(60)),
+            open_time_out: Some(Duration::from_secs(10)),
             grace: Duration::from_secs(10),
             trace: None,
         }
@@ -227,6 +232,9 @@ impl Server {
         crew: Crew,
     ) -> anyhow::Result<Server> {
         let trace = open_trace(&config, &crew)?;
+        if let Some(pool) = &config.openers {
+            pool.start().context("cannot start a thread (--stat-threads)")?;
+        }
         let Crew { first, doors, board } = crew;
         let cpus = if config.pin { processors(config.workers)? } else { Vec::new() };
         let (sender, reports) = channel();

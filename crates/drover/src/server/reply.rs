@@ -14,21 +14,51 @@ use mech::fs;
 use mech::net::Body;
 
 use super::clock::Clock;
-use super::files::{Entry, Source};
+use super::entry::{Entry, Source};
+use super::pending::PendingOpen;
 
 /// The value of `Server`.
 pub(super) const SERVER: &str = "drover";
 
-/// A reply whose head stands in the output; a small body may stand there too.
-pub(super) struct Reply {
+/// The response to one request, from the head that stands in the output to its last byte.
+pub(super) struct Response {
     pub(super) status: Status,
+    /// Bytes in the output: the head, and the body behind it if that is in memory.
+    pub(super) head_len: usize,
+    /// What is sent behind the output.
     pub(super) body: Body,
+    /// How many bytes of the input are done with.
+    pub(super) consumed: usize,
+    /// What the connection does once the response is sent.
+    pub(super) then: Then,
 }
 
-impl Reply {
-    /// A reply that stands in the output as a whole.
-    pub(super) fn written(status: Status) -> Reply {
-        Reply { status, body: Body::None }
+/// What a connection does next.
+pub(super) enum Then {
+    /// Receive: the input holds no complete request.
+    Receive,
+    /// Look at the input again.
+    Again,
+    /// Wait until a file is open, then look at the input again.
+    Wait(Rc<PendingOpen>),
+    /// Pass over so many bytes that have not been received yet: a request's body.
+    Skip(u64),
+    /// Close.
+    Close,
+    /// Close, after reading what the client may still be sending: closing with unread input makes
+    /// the kernel send a reset, which can destroy the response on its way (RFC 9112 section 9.6).
+    Linger,
+}
+
+impl Response {
+    /// A response that stands in the output as a whole.
+    pub(super) fn written(status: Status) -> Response {
+        Response::followed_by(Body::None, status)
+    }
+
+    /// A response whose head stands in the output, with `body` behind it.
+    fn followed_by(body: Body, status: Status) -> Response {
+        Response { status, head_len: 0, body, consumed: 0, then: Then::Receive }
     }
 }
 
@@ -38,14 +68,14 @@ pub(super) fn refusal(
     common: &Common<'_>,
     with_body: bool,
     out: &mut Vec<u8>,
-) -> Reply {
+) -> Response {
     let head = Head::new(out, refusal.status, common);
     match refusal.status {
         Status::MethodNotAllowed => head.allow("GET, HEAD"),
         _ => head,
     }
     .text(refusal.reason, with_body);
-    Reply::written(refusal.status)
+    Response::written(refusal.status)
 }
 
 /// Sends the client to the path with the slash.
@@ -55,10 +85,10 @@ pub(super) fn redirect(
     common: &Common<'_>,
     with_body: bool,
     out: &mut Vec<u8>,
-) -> Reply {
+) -> Response {
     let status = Status::MovedPermanently;
     Head::new(out, status, common).directory_location(name, query).text("", with_body);
-    Reply::written(status)
+    Response::written(status)
 }
 
 /// The head of the usual reply to a request for a file: to a plain GET over HTTP/1.1, on a connection
@@ -126,11 +156,11 @@ pub(super) fn usual(
     connection: Connection,
     alone: bool,
     out: &mut Vec<u8>,
-) -> Reply {
+) -> Response {
     let bytes = usual.dated(clock);
     match connection.field() {
         None if alone && out.is_empty() && matches!(entry.source, Source::Memory(_)) => {
-            return Reply { status: Status::Ok, body: Body::Shared(Rc::clone(&bytes)) };
+            return Response::followed_by(Body::Shared(Rc::clone(&bytes)), Status::Ok);
         }
         None => out.extend_from_slice(&bytes),
         Some(field) => {
@@ -146,7 +176,7 @@ pub(super) fn usual(
         }
         _ => Body::None,
     };
-    Reply { status: Status::Ok, body }
+    Response::followed_by(body, Status::Ok)
 }
 
 /// Ends the head of a reply with all of a file.
@@ -175,7 +205,7 @@ pub(super) fn file(
     now: u64,
     in_memory: u64,
     out: &mut Vec<u8>,
-) -> Reply {
+) -> Response {
     let with_body = request.method != Method::Head;
     let validators = &entry.validators;
     let modified = last_modified(entry, now);
@@ -185,12 +215,12 @@ pub(super) fn file(
         Outcome::NotModified => {
             let status = Status::NotModified;
             head(out, status).last_modified(&modified).etag(&validators.etag).finish();
-            return Reply::written(status);
+            return Response::written(status);
         }
         Outcome::PreconditionFailed => {
             let status = Status::PreconditionFailed;
             head(out, status).text("", with_body);
-            return Reply::written(status);
+            return Response::written(status);
         }
         Outcome::IgnoreRange => (Status::Ok, whole),
         Outcome::Proceed => match request.range.map(|value| range::parse(value, entry.len)) {
@@ -198,7 +228,7 @@ pub(super) fn file(
             Some(Ranges::Unsatisfiable) => {
                 let status = Status::RangeNotSatisfiable;
                 head(out, status).unsatisfied_range(entry.len).text("", with_body);
-                return Reply::written(status);
+                return Response::written(status);
             }
             Some(Ranges::Several | Ranges::Ignore) | None => (Status::Ok, whole),
         },
@@ -217,26 +247,27 @@ pub(super) fn file(
         end_whole(entry, head(out, status), now);
     }
     if !with_body || part.len() == 0 {
-        return Reply::written(status);
+        return Response::written(status);
     }
     let file = match &entry.source {
         Source::Memory(usual) => {
             let body = usual.body();
             out.extend_from_slice(&body[part.start as usize..part.end as usize]);
-            return Reply::written(status);
+            return Response::written(status);
         }
         Source::File(file, _) => file,
     };
     if part.len() > in_memory {
         let file = Rc::clone(file);
-        return Reply { status, body: Body::File { file, offset: part.start, len: part.len() } };
+        let body = Body::File { file, offset: part.start, len: part.len() };
+        return Response::followed_by(body, status);
     }
     match fs::append_at_once(file.as_fd(), part.start, part.len() as usize, out) {
-        Ok(()) => Reply::written(status),
+        Ok(()) => Response::written(status),
         // The backend may wait for it.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             let (file, offset) = (Rc::clone(file), part.start);
-            Reply { status, body: Body::File { file, offset, len: part.len() } }
+            Response::followed_by(Body::File { file, offset, len: part.len() }, status)
         }
         Err(_) => {
             // Its head has not left yet, so the client can still be told.
@@ -276,17 +307,22 @@ impl Fixed {
     }
 
     /// The usual reply.
-    pub(super) fn usual(&self, out: &mut Vec<u8>) -> Reply {
+    pub(super) fn usual(&self, out: &mut Vec<u8>) -> Response {
         out.extend_from_slice(&self.usual);
         let body = if self.in_memory { Body::None } else { Body::Shared(Rc::clone(&self.body)) };
-        Reply { status: Status::Ok, body }
+        Response::followed_by(body, Status::Ok)
     }
 
     /// Any other reply.
-    pub(super) fn unusual(&self, common: &Common<'_>, with_body: bool, out: &mut Vec<u8>) -> Reply {
+    pub(super) fn unusual(
+        &self,
+        common: &Common<'_>,
+        with_body: bool,
+        out: &mut Vec<u8>,
+    ) -> Response {
         self.head(common, out);
         let body = if with_body { Body::Shared(Rc::clone(&self.body)) } else { Body::None };
-        Reply { status: Status::Ok, body }
+        Response::followed_by(body, Status::Ok)
     }
 
     fn head(&self, common: &Common<'_>, out: &mut Vec<u8>) {

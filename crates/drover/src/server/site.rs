@@ -3,20 +3,23 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http1::response::{Common, Connection};
 use http1::{Framing, Limits, Method, Refusal, Request, Status, request};
 use mech::Key;
 use mech::net::{Answer, Body, Io, Net};
-use mech::opening::Opening;
-use tracing::warn;
+use mech::open_pool::{OpenPool, OpenResults};
 
 use super::clock::{Clock, Throttle};
-use super::files::{Asker, Files, Found, Lost};
+use super::files::{Files, Lookup, LookupContext, Requester};
 use super::memo::Memo;
-use super::reply::{self, Fixed, Reply, SERVER};
+use super::pending::PendingOpen;
+use super::reply::{self, Fixed, Response, SERVER, Then};
 use super::stats::{Counters, Tally};
 use super::trace::Tracer;
 use super::watch::Watcher;
@@ -38,39 +41,16 @@ pub(super) struct TimeOuts {
     pub(super) header: Option<Duration>,
     /// Between requests, and for taking any byte of a reply.
     pub(super) idle: Option<Duration>,
+    /// Until the file that is asked for is open.
+    pub(super) open: Option<Duration>,
 }
 
-/// What is to be done after the requests in the input were answered.
-pub(super) struct Step {
-    /// Whether there is a reply to send.
+/// The responses that one send carries.
+pub(super) struct Batch {
+    /// Whether there is one.
     pub(super) answered: bool,
-    pub(super) next: Next,
-}
-
-/// A request that was answered.
-struct Answered {
-    reply: Reply,
-    /// How much of the input is done with.
-    len: usize,
-    next: Next,
-}
-
-/// What comes after the output is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// Receive: the input holds no complete request.
-    Receive,
-    /// Look at the input again.
-    Again,
-    /// Wait until a file is open, then look at the input again.
-    Open,
-    /// Pass over so many bytes that have not been received yet: a request's body.
-    Skip(u64),
-    /// Close.
-    Close,
-    /// Close, after reading what the client may still be sending: closing with unread input makes
-    /// the kernel send a reset, which can destroy the reply on its way (RFC 9112 section 9.6).
-    Linger,
+    /// What the connection does once they are sent.
+    pub(super) then: Then,
 }
 
 /// What is served.
@@ -82,20 +62,32 @@ pub(super) enum Content {
     Fixed(Fixed),
 }
 
+/// A request whose head is complete.
+struct Asked<'a> {
+    request: Request<'a>,
+    /// The bytes of its head.
+    head: &'a [u8],
+    /// Whether nothing has been received behind its head.
+    alone: bool,
+    /// Whether the connection goes on after the response.
+    persists: bool,
+}
+
 /// A worker's site.
 pub(super) struct Site<'w> {
-    state: RefCell<State>,
+    state: RefCell<State<'w>>,
     pub(super) counters: &'w Counters,
     pub(super) time_outs: TimeOuts,
     /// Where the time of replies is written down, if it is.
     pub(super) tracer: Option<Tracer>,
+    complaints: RefCell<Throttle>,
 }
 
-struct State {
+struct State<'w> {
     clock: Clock,
     memo: Memo,
     content: Content,
-    complaints: Throttle,
+    counters: &'w Counters,
 }
 
 impl<'w> Site<'w> {
@@ -107,103 +99,98 @@ impl<'w> Site<'w> {
         tracer: Option<Tracer>,
     ) -> Site<'w> {
         let clock = Clock::new(net.now());
-        let mut state =
-            State { clock, memo: Memo::default(), content, complaints: Throttle::default() };
+        let mut state = State { clock, memo: Memo::default(), content, counters };
         state.prepare();
-        Site { state: RefCell::new(state), counters, time_outs, tracer }
+        let (state, complaints) = (RefCell::new(state), RefCell::default());
+        Site { state, counters, time_outs, tracer, complaints }
     }
 
-    /// Answers the complete requests in the input, as far as one send can carry the replies, and
-    /// says how much of the input that was, and what is to be sent behind the output.
-    ///
-    /// `opening` holds the file that the first request has waited for, and afterwards, if the step is
-    /// [`Next::Open`], the one that it is to wait for.
-    pub(super) fn answer(
+    /// Writes the responses to the complete requests in the input, as far as one send can carry them.
+    /// The first request may have waited for a file, `awaited`.
+    pub(super) fn respond(
         &self,
         key: Key,
         io: Io<'_>,
         net: &Net,
-        opening: &mut Option<Opening>,
-    ) -> (Answer, Step) {
+        awaited: Option<Rc<PendingOpen>>,
+    ) -> (Answer, Batch) {
         let Io { input, output } = io;
         let state = &mut *self.state.borrow_mut();
         if state.clock.tick(net.now()) {
             state.prepare();
         }
-        let mut step = Step { answered: false, next: Next::Receive };
+        let mut requester = Requester { key, awaited };
+        let mut batch = Batch { answered: false, then: Then::Receive };
         let mut body = Body::None;
         let mut consumed = 0;
-        let (given, counters) = (opening.take(), self.counters);
-        let mut asker = Asker { net, key, counters, given, asked: opening };
-        while consumed < input.len() && step.next == Next::Receive {
+        while consumed < input.len() {
             let before = output.len();
-            let answered = match state.repeat(&input[consumed..], net, output) {
-                Some((head_len, reply)) => {
-                    self.note(&reply);
-                    Some(Answered { reply, len: head_len, next: Next::Receive })
+            let input = &input[consumed..];
+            let mut response = match state.respond(input, &mut requester, net, output) {
+                ControlFlow::Continue(response) => response,
+                ControlFlow::Break(then) => {
+                    batch.then = then;
+                    break;
                 }
-                None => self.answer_one(state, &input[consumed..], &mut asker, output),
             };
-            let Some(Answered { reply, len, next }) = answered else { break };
-            if let Some(tracer) = &self.tracer {
-                let written = output.len() - before;
-                tracer.note(key, net.now(), reply.status, written, &reply.body);
-            }
-            consumed += len;
-            (step.answered, step.next, body) = (true, next, reply.body);
-            if !matches!(body, Body::None) || output.len() >= GATHERED_MOST {
-                if consumed < input.len() && step.next == Next::Receive {
-                    step.next = Next::Again;
-                }
+            response.head_len = output.len() - before;
+            self.note(key, net, &response);
+            consumed += response.consumed;
+            (batch.answered, body) = (true, response.body);
+            let goes_on = matches!(response.then, Then::Receive);
+            let full = !matches!(body, Body::None) || output.len() >= GATHERED_MOST;
+            if !goes_on || full {
+                let more = response.consumed < input.len();
+                batch.then = if goes_on && more { Then::Again } else { response.then };
                 break;
             }
         }
-        if asker.asked.is_some() {
-            step.next = Next::Open;
-            if let Some(tracer) = &self.tracer {
-                tracer.opening(key, net.now());
-            }
+        if let (Then::Wait(_), Some(tracer)) = (&batch.then, &self.tracer) {
+            tracer.opening(key, net.now());
         }
-        let goes_on = matches!(step.next, Next::Receive | Next::Skip(_));
-        (Answer { consumed, body, goes_on }, step)
+        let goes_on = matches!(batch.then, Then::Receive | Then::Skip(_));
+        (Answer { consumed, body, goes_on }, batch)
     }
 
-    /// Answers the first request in the input; `None`: it holds no complete request, or its file has to
-    /// be waited for.
-    fn answer_one(
-        &self,
-        state: &mut State,
-        input: &[u8],
-        asker: &mut Asker<'_>,
-        output: &mut Vec<u8>,
-    ) -> Option<Answered> {
-        let all = |reply, next| Some(Answered { reply, len: input.len(), next });
-        let request = match request::parse(input, &LIMITS) {
-            Ok(request) => request?,
-            Err(refusal) => return all(self.refuse_with(state, refusal, output), Next::Linger),
-        };
-        let skipped = body_to_skip(&request);
-        let persists = request.keep_alive && skipped.is_some() && !asker.net.stopping();
-        let (head, rest) = input.split_at(request.head_len);
-        let reply = state.reply(&request, head, rest.is_empty(), persists, asker, output)?;
-        self.note(&reply);
-        let Some(skipped) = skipped.filter(|_| persists) else {
-            let silent = rest.is_empty() && request.framing == Framing::None;
-            return all(reply, if silent { Next::Close } else { Next::Linger });
-        };
-        match skipped.checked_sub(rest.len() as u64) {
-            Some(left @ 1..) => all(reply, Next::Skip(left)),
-            _ => {
-                let len = request.head_len + skipped as usize;
-                Some(Answered { reply, len, next: Next::Receive })
-            }
+    /// Counts a response, and has it traced.
+    fn note(&self, key: Key, net: &Net, response: &Response) {
+        self.counters.reply(response.status);
+        if let Some(tracer) = &self.tracer {
+            tracer.note(key, net.now(), response.status, response.head_len, &response.body);
         }
     }
 
-    /// Counts a reply.
-    fn note(&self, reply: &Reply) {
-        self.counters.add(Tally::Requests, 1);
-        self.counters.reply(reply.status);
+    /// Answers a client that was not heard out, or could not be served in time.
+    pub(super) fn refuse(&self, key: Key, refusal: Refusal, output: &mut Vec<u8>, net: &Net) {
+        let before = output.len();
+        let mut response = self.state.borrow().refusal(refusal, output);
+        response.head_len = output.len() - before;
+        self.note(key, net, &response);
+    }
+
+    /// Has `pool` open what may need a disk, and tell the coroutine `key`, which is to call
+    /// [`Site::complete`] then.
+    pub(super) fn open_elsewhere(&self, pool: &Arc<OpenPool>, results: &Arc<OpenResults>) {
+        if let Content::Files { files, .. } = &mut self.state.borrow_mut().content {
+            files.open_elsewhere(Arc::clone(pool), Arc::clone(results));
+        }
+    }
+
+    /// Takes in what other threads have opened.
+    pub(super) fn complete(&self, net: &Net) {
+        let State { clock, content, .. } = &mut *self.state.borrow_mut();
+        if let Content::Files { files, .. } = content {
+            files.complete(&LookupContext { net, clock, counters: self.counters });
+        }
+    }
+
+    /// Closes files that are kept open for nobody; see [`Files::sweep`].
+    pub(super) fn sweep(&self, now: Instant) {
+        let state = &mut *self.state.borrow_mut();
+        state.memo = Memo::default();
+        if let Content::Files { files, .. } = &mut state.content {
+            files.sweep(now);
+        }
     }
 
     /// What is readable when there are changes of files to [`Site::hear`], if any are heard of.
@@ -225,7 +212,7 @@ impl<'w> Site<'w> {
 
     /// Whether one more complaint may be logged: the number of those that were not.
     pub(super) fn may_complain(&self, now: Instant) -> Option<u64> {
-        self.state.borrow_mut().complaints.ask(now)
+        self.complaints.borrow_mut().ask(now)
     }
 
     /// Makes room for other descriptors; `false`: there was nothing to give.
@@ -237,25 +224,14 @@ impl<'w> Site<'w> {
             Content::Fixed(_) => false,
         }
     }
-
-    /// Answers a client that was not heard out.
-    pub(super) fn refuse(&self, key: Key, refusal: Refusal, output: &mut Vec<u8>, net: &Net) {
-        let (status, before) = (refusal.status, output.len());
-        self.refuse_with(&self.state.borrow(), refusal, output);
-        if let Some(tracer) = &self.tracer {
-            tracer.note(key, net.now(), status, output.len() - before, &Body::None);
-        }
-    }
-
-    fn refuse_with(&self, state: &State, refusal: Refusal, output: &mut Vec<u8>) -> Reply {
-        let common = state.common(Connection::Close);
-        let reply = reply::refusal(refusal, &common, true, output);
-        self.counters.reply(reply.status);
-        reply
-    }
 }
 
-impl State {
+impl State<'_> {
+    /// Writes the response to a request that is not granted, after which the connection ends.
+    fn refusal(&self, refusal: Refusal, out: &mut Vec<u8>) -> Response {
+        reply::refusal(refusal, &self.common(Connection::Close), true, out)
+    }
+
     fn common(&self, connection: Connection) -> Common<'_> {
         Common { server: SERVER, date: self.clock.date(), connection }
     }
@@ -268,69 +244,102 @@ impl State {
         }
     }
 
-    /// Answers what was asked in this turn before, in the same words, and says how long those are.
-    fn repeat(&self, input: &[u8], net: &Net, out: &mut Vec<u8>) -> Option<(usize, Reply)> {
-        let (len, entry) = self.memo.recall(input, net.now()).filter(|_| !net.stopping())?;
-        let usual = entry.usual()?;
-        let alone = len == input.len();
-        Some((len, reply::usual(entry, usual, &self.clock, Connection::Implied, alone, out)))
+    /// Writes the response to the first request in the input. `Break`: there is none yet, and this is
+    /// to be done first.
+    fn respond(
+        &mut self,
+        input: &[u8],
+        requester: &mut Requester,
+        net: &Net,
+        out: &mut Vec<u8>,
+    ) -> ControlFlow<Then, Response> {
+        if let Some(response) = self.repeat(input, net, out) {
+            self.counters.add(Tally::Requests, 1);
+            return ControlFlow::Continue(response);
+        }
+        let request = match request::parse(input, &LIMITS) {
+            Ok(Some(request)) => request,
+            Ok(None) => return ControlFlow::Break(Then::Receive),
+            Err(refusal) => {
+                let mut response = self.refusal(refusal, out);
+                (response.consumed, response.then) = (input.len(), Then::Linger);
+                return ControlFlow::Continue(response);
+            }
+        };
+        let (head, rest) = input.split_at(request.head_len);
+        let skipped = body_to_skip(&request);
+        let persists = request.keep_alive && skipped.is_some() && !net.stopping();
+        let asked = Asked { request, head, alone: rest.is_empty(), persists };
+        let mut response = self.answer(&asked, requester, net, out)?;
+        self.counters.add(Tally::Requests, 1);
+        (response.consumed, response.then) = match skipped.filter(|_| persists) {
+            None if asked.alone && asked.request.framing == Framing::None => {
+                (input.len(), Then::Close)
+            }
+            None => (input.len(), Then::Linger),
+            Some(skipped) => match skipped.checked_sub(rest.len() as u64) {
+                Some(left @ 1..) => (input.len(), Then::Skip(left)),
+                _ => (head.len() + skipped as usize, Then::Receive),
+            },
+        };
+        ControlFlow::Continue(response)
     }
 
-    /// `alone`: nothing stands behind the request. `None`: its file has to be waited for.
-    fn reply(
+    /// Looks up what was asked for, and writes the response; `Break`: its file has to be waited for.
+    fn answer(
         &mut self,
-        request: &Request<'_>,
-        head: &[u8],
-        alone: bool,
-        persists: bool,
-        asker: &mut Asker<'_>,
+        asked: &Asked<'_>,
+        requester: &mut Requester,
+        net: &Net,
         out: &mut Vec<u8>,
-    ) -> Option<Reply> {
-        let connection = Connection::new(request.version, persists);
-        let common = Common { server: SERVER, date: self.clock.date(), connection };
+    ) -> ControlFlow<Then, Response> {
+        let State { clock, memo, content, counters } = self;
+        let Asked { request, head, alone, persists } = asked;
+        let connection = Connection::new(request.version, *persists);
+        let common = Common { server: SERVER, date: clock.date(), connection };
         let with_body = request.method != Method::Head;
         if request.method == Method::Other {
             let refusal = Refusal { status: Status::MethodNotAllowed, reason: "" };
-            return Some(reply::refusal(refusal, &common, with_body, out));
+            return ControlFlow::Continue(reply::refusal(refusal, &common, with_body, out));
         }
-        let (files, in_memory) = match &mut self.content {
+        let (files, in_memory) = match content {
             Content::Fixed(fixed) if connection == Connection::Implied && with_body => {
-                return Some(fixed.usual(out));
+                return ControlFlow::Continue(fixed.usual(out));
             }
-            Content::Fixed(fixed) => return Some(fixed.unusual(&common, with_body, out)),
+            Content::Fixed(fixed) => {
+                return ControlFlow::Continue(fixed.unusual(&common, with_body, out));
+            }
             Content::Files { files, in_memory } => (files, *in_memory),
         };
-        let now = asker.net.now();
-        let found = match files.recall(request.path, now) {
-            Some(entry) => Ok(Found::File(entry)),
-            None => files.find(request.path, &self.clock, asker),
-        };
-        Some(match found {
-            Ok(Found::Later) => return None,
-            Ok(Found::File(entry)) => match entry.usual() {
+        let context = LookupContext { net, clock, counters };
+        ControlFlow::Continue(match files.look_up(request.path, requester, &context) {
+            Lookup::Pending(open) => return ControlFlow::Break(Then::Wait(open)),
+            Lookup::Ready(entry) => match entry.usual() {
                 Some(usual) if is_plain(request) => {
                     if connection == Connection::Implied && request.framing == Framing::None {
-                        self.memo.note(head, &entry, now);
+                        memo.note(head, &entry, net.now());
                     }
-                    reply::usual(&entry, usual, &self.clock, connection, alone, out)
+                    reply::usual(&entry, usual, clock, connection, *alone, out)
                 }
-                _ => reply::file(&entry, request, &common, self.clock.seconds(), in_memory, out),
+                _ => reply::file(&entry, request, &common, clock.seconds(), in_memory, out),
             },
-            Ok(Found::Redirect { name, query }) => {
+            Lookup::Redirect { name, query } => {
                 reply::redirect(name, query, &common, with_body, out)
             }
-            Err(Lost::Refused(refusal)) => reply::refusal(refusal, &common, with_body, out),
-            Err(Lost::Failed(refusal, error)) => {
-                if let Some(others) = self.complaints.ask(now) {
-                    let path = request.path.escape_ascii();
-                    warn!("cannot open {path}: {error} ({others} like this were not logged)");
-                }
-                reply::refusal(refusal, &common, with_body, out)
-            }
+            Lookup::Refused(refusal) => reply::refusal(refusal, &common, with_body, out),
         })
     }
-}
 
+    /// Answers what was asked in this turn before, in the same words.
+    fn repeat(&self, input: &[u8], net: &Net, out: &mut Vec<u8>) -> Option<Response> {
+        let (len, entry) = self.memo.recall(input, net.now()).filter(|_| !net.stopping())?;
+        let usual = entry.usual()?;
+        let alone = len == input.len();
+        let mut response = reply::usual(entry, usual, &self.clock, Connection::Implied, alone, out);
+        response.consumed = len;
+        Some(response)
+    }
+}
 /// Whether the answer is all of the file, unconditionally.
 fn is_plain(request: &Request<'_>) -> bool {
     request.method == Method::Get && request.range.is_none() && request.conditions.is_empty()

@@ -147,6 +147,12 @@ impl Watcher {
         Ok(Trail { names: names.into(), seen: Cell::new(self.changes) })
     }
 
+    /// Ends every trail: they begin at a root that is another one now.
+    pub(super) fn forget_everything(&mut self) {
+        self.top = None;
+        self.changes += u64::from(take_in(Change::Anything, &self.inotify, &mut self.directories));
+    }
+
     /// Takes in what has been reported.
     pub(super) fn hear(&mut self) -> io::Result<()> {
         let Watcher { inotify, directories, changes, .. } = self;

@@ -3,12 +3,14 @@
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use mech::accept::Door;
 use mech::fileio;
 use mech::fs::{Cause, How};
 use mech::net::{Executor, Listener, Net, NetOptions, Readable, Remote};
+use mech::open_pool::{OpenPool, OpenResults};
 use tracing::warn;
 
 use super::clock::Throttle;
@@ -27,6 +29,9 @@ const READ_MOST: u64 = 4 * 1024;
 /// Files up to this length are kept as bytes, not as descriptors: at 16 KiB their copy costs a little
 /// more than the second call, and a quarter of what a descriptor counts in the cache.
 const KEPT_MOST: u64 = 16 * 1024;
+
+/// How often some of the files that are kept open are looked at.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// What a worker is made of.
 pub(super) struct Plan {
@@ -53,9 +58,13 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     let options = net_options(&config);
     let net = Net::open(&options)
         .with_context(|| format!("cannot set up --dispatch {}", config.mechanism.name))?;
-    let time_outs = TimeOuts { header: config.header_time_out, idle: config.idle_time_out };
+    let time_outs = TimeOuts {
+        header: config.header_time_out,
+        idle: config.idle_time_out,
+        open: config.open_time_out,
+    };
     let tracer = trace.map(|(sink, worker)| Tracer::new(sink, worker, sender(&config)));
-    let site = Site::new(content(&config, sharers)?, time_outs, &counters, &net, tracer);
+    let site = Site::new(content(&config, sharers, &net)?, time_outs, &counters, &net, tracer);
     let failure = RefCell::new(None);
     let mut executor = Executor::new(&net, config.grace);
     if let Some(changes) = site.changes()? {
@@ -67,6 +76,9 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
                 net.stop();
             }
         });
+    }
+    if let Source::Directory(_) = &config.source {
+        look_after_files(&mut executor, &net, &site, config.openers.as_ref());
     }
     for door in doors {
         let mut listener = Listener::enter(&net, door).context("cannot wait for connections")?;
@@ -101,6 +113,33 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     }
 }
 
+/// Takes in the files that other threads open, and closes those that are kept open for nobody.
+fn look_after_files<'n, F: Future<Output = ()>>(
+    executor: &mut Executor<'n, F>,
+    net: &'n Net,
+    site: &'n Site<'n>,
+    pool: Option<&Arc<OpenPool>>,
+) {
+    if let Some(pool) = pool {
+        executor.background(|conn| {
+            let results = OpenResults::new(net.remote(), conn.key());
+            site.open_elsewhere(pool, &results);
+            async move {
+                // It has no deadline, so it waits without end.
+                while conn.until(|| !results.is_empty()).await.is_ok() {
+                    site.complete(net);
+                }
+            }
+        });
+    }
+    executor.service(|conn| async move {
+        while !net.stopping() {
+            conn.sleep_until(net.now() + SWEEP_EVERY).await;
+            site.sweep(net.now());
+        }
+    });
+}
+
 fn net_options(config: &Config) -> NetOptions {
     let mut options = NetOptions::new(config.mechanism);
     options.dispatch = config.dispatch;
@@ -120,7 +159,7 @@ fn sender(config: &Config) -> &'static str {
     config.files.or(fileio::AUTO_TAKES.first().copied()).map_or("", |backend| backend.name)
 }
 
-fn content(config: &Config, sharers: usize) -> anyhow::Result<Content> {
+fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content> {
     Ok(match &config.source {
         Source::Fixed(size) => Content::Fixed(Fixed::new(*size)),
         Source::Directory(root) => {
@@ -132,14 +171,13 @@ fn content(config: &Config, sharers: usize) -> anyhow::Result<Content> {
                 cache: config.cache,
                 descriptors: descriptors / sharers as u64,
                 revalidate: config.revalidate,
-                openers: config.openers.clone(),
                 how: How {
                     noatime: config.noatime,
                     sequential: config.advise_sequential,
                     content: if config.cache > 0 { unless_named(KEPT_MOST) } else { 0 },
                 },
             };
-            let files = Files::new(Arc::clone(root), options).context(
+            let files = Files::new(Arc::clone(root), options, net.now()).context(
                 "cannot hear of changes (--revalidate inotify); raise \
                  fs.inotify.max_user_instances, or use --revalidate 1s",
             )?;

@@ -2,13 +2,14 @@
 //! the client hears what can still be said, the log says why, and the worker goes on.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::net::UnixListener;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use mech::dispatch::{self, Kind, Mechanism};
 use mech::fileio;
 
+use crate::disk::Disk;
 use crate::harness::{Server, Site, drover};
 
 /// A usable mechanism of each kind.
@@ -53,50 +54,6 @@ fn log(mut server: Server) -> String {
     log
 }
 
-/// A disk from whose files nothing can be read beyond some byte; unmounted when stdin is closed.
-struct BadDisk {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    mountpoint: tempfile::TempDir,
-}
-
-impl BadDisk {
-    fn mount(files: &Site, fails_from: u64) -> Option<BadDisk> {
-        if let Some(obstacle) = drover::lab::disk::obstacle() {
-            println!("skipped: {obstacle}");
-            return None;
-        }
-        let mountpoint = tempfile::tempdir().unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_drover"))
-            .args(["lab", "disk"])
-            .args([files.path(), mountpoint.path()])
-            .args(["--speed", "1000", "--fails-from", &fails_from.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let stdin = child.stdin.take();
-        if !line.starts_with("mounted ") {
-            let mut cause = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut cause).unwrap();
-            child.wait().unwrap();
-            println!("skipped: {cause}");
-            return None;
-        }
-        Some(BadDisk { child, stdin, mountpoint })
-    }
-}
-
-impl Drop for BadDisk {
-    fn drop(&mut self) {
-        drop(self.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn an_error_of_the_disk_in_mid_file_cuts_the_connection_and_is_logged() {
     const LEN: usize = 1_000_000;
@@ -104,10 +61,10 @@ fn an_error_of_the_disk_in_mid_file_cuts_the_connection_and_is_logged() {
     site.file("large", vec![7; LEN]);
     site.file("small", "x");
     site.file("bad-from-the-start", vec![7; 9_000]);
-    let Some(disk) = BadDisk::mount(&site, 600_000) else { return };
-    let Some(worse) = BadDisk::mount(&site, 4096) else { return };
+    let Some(disk) = Disk::mount(&site, &["--fails-from", "600000"]) else { return };
+    let Some(worse) = Disk::mount(&site, &["--fails-from", "4096"]) else { return };
     on_each(|flags| {
-        let server = serve(disk.mountpoint.path(), flags);
+        let server = serve(disk.path(), flags);
         let mut client = server.connect();
         client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(client.reply_head().is(200).length(), LEN as u64);
@@ -118,7 +75,7 @@ fn an_error_of_the_disk_in_mid_file_cuts_the_connection_and_is_logged() {
         assert!(log.contains("cannot read") && log.contains("large"), "{flags:?}: {log}");
 
         // One that would be kept in memory, if it could be read.
-        let server = serve(worse.mountpoint.path(), flags);
+        let server = serve(worse.path(), flags);
         let mut client = server.connect();
         client.send("GET /bad-from-the-start HTTP/1.1\r\nHost: a\r\n\r\n");
         let (bytes, _) = client.drain();

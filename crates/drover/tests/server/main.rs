@@ -7,6 +7,7 @@ mod accepting;
 mod cache;
 mod conditions;
 mod connections;
+mod disk;
 mod faults;
 mod files;
 mod harness;

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use mech::fileio;
 
-use crate::harness::{Server, Site, drover, on_every_mechanism};
+use crate::disk::Disk;
+use crate::harness::{Server, Site, drover, on_every_mechanism, request};
 
 /// A directory whose names the kernel never has at hand: it asks procfs each time.
 const NEVER_AT_HAND: &str = "/proc/sys/kernel";
@@ -45,6 +46,38 @@ fn names_that_a_disk_must_be_asked_for_are_looked_up_elsewhere_on_every_mechanis
         }
         server.get("/hostname").is(200);
         assert!(count(server, "opened_elsewhere") >= 4, "{}", mechanism.name);
+    });
+}
+
+/// One client has the file opened that stands in front of another client's pipelined requests.
+#[test]
+fn a_file_that_others_have_opened_too_is_sent_under_its_own_name_only() {
+    const FILES: usize = 24;
+    let site = Site::new();
+    for number in 0..FILES {
+        site.file(&number.to_string(), number.to_string());
+    }
+    // The kernel relies on no name that it knows, and looking one up takes 5 ms.
+    let slow = ["--attributes-for", "0s", "--metadata", "5ms", "--speed", "1"];
+    let Some(disk) = Disk::mount(&site, &slow) else { return };
+    on_every_mechanism(|mechanism| {
+        for flags in [&["--stat-threads", "1"][..], &[], &["--cache", "off"]] {
+            let flags = [&["--dispatch", mechanism.name], flags].concat();
+            let server = serve(disk.path().to_str().unwrap(), &flags);
+            let mut clients = [server.connect(), server.connect(), server.connect()];
+            for pair in (0..FILES).step_by(2) {
+                let requests =
+                    [pair, pair + 1].map(|name| request("GET", &format!("/{name}"), &[]));
+                clients[0].send(&requests[0]);
+                clients[1].send(requests.concat());
+                clients[2].send(requests.concat());
+                for (client, asked) in clients.iter_mut().zip([1, 2, 2]) {
+                    for name in (pair..).take(asked) {
+                        assert_eq!(client.reply().is(200).text(), name.to_string(), "{flags:?}");
+                    }
+                }
+            }
+        }
     });
 }
 

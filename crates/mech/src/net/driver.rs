@@ -46,6 +46,8 @@ bitflags! {
         const ATTACHED = 32;
         /// Others wait for its socket too, and a connection is to wake one of them.
         const EXCLUSIVE = 64;
+        /// Its task does not keep the executor running.
+        const BACKGROUND = 128;
     }
 }
 

@@ -50,6 +50,15 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         self.add(slot, Entry::Service(Box::pin(make(conn))));
     }
 
+    /// Adds a coroutine as [`Executor::service`] does, which runs as long as there are others: it need
+    /// not end for the executor to end.
+    pub fn background<S: Future<Output = ()> + 'n>(&mut self, make: impl FnOnce(Conn<'n>) -> S) {
+        let conn = self.net.task();
+        let slot = conn.key().slot;
+        self.net.inner.borrow_mut().put_in_background(slot);
+        self.add(slot, Entry::Service(Box::pin(make(conn))));
+    }
+
     /// Adds the accept coroutine of a listener.
     pub fn listen<S: Future<Output = ()> + 'n>(
         &mut self,

@@ -219,7 +219,7 @@ impl Net {
         Remote::new(Arc::clone(&self.remote))
     }
 
-    /// How many tasks (connections, listeners and services) there are.
+    /// How many tasks (connections, listeners and services) keep the executor running.
     #[must_use]
     pub fn live(&self) -> usize {
         self.inner.borrow().live
@@ -322,11 +322,19 @@ impl Inner {
         slot.key(index)
     }
 
+    /// The task of a slot no longer counts among those that keep the executor running.
+    fn put_in_background(&mut self, index: u32) {
+        self.slots[index as usize].flags |= Flags::BACKGROUND;
+        self.live -= 1;
+    }
+
     /// Gives a slot up: its socket is closed, its buffers go back.
     fn release(&mut self, index: u32) {
         self.close(index);
         let slot = &mut self.slots[index as usize];
         if slot.flags.contains(Flags::TAKEN) {
+            // The count below takes one away again.
+            self.live += usize::from(slot.flags.contains(Flags::BACKGROUND));
             slot.flags &= Flags::QUEUED;
             slot.generation = slot.generation.wrapping_add(1);
             self.wheel.clear(&mut slot.deadline);

@@ -1,0 +1,120 @@
+//! Files that are being opened by other threads, and the requests that wait for them.
+//!
+//! A look-up is keyed by its file's name from question to answer: there is one [`PendingOpen`] for each
+//! name that is being opened, whoever asks, and what comes out stays with that name.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http1::Refusal;
+use mech::Key;
+use mech::fs::{How, Root};
+use mech::net::Net;
+use mech::open_pool::{OpenPool, OpenResults};
+
+use super::entry::Entry;
+
+/// What a file's name leads to.
+#[derive(Clone)]
+pub(super) enum Outcome {
+    /// A file that can be sent.
+    File(Rc<Entry>),
+    Directory,
+    Refused(Refusal),
+}
+
+/// A name that is being opened.
+pub(super) struct PendingOpen {
+    name: Box<[u8]>,
+    /// The connections that wait for it.
+    waiters: RefCell<Vec<Key>>,
+    outcome: OnceCell<Outcome>,
+}
+
+/// The names that a worker has opened by other threads: each once, however many ask for it.
+pub(super) struct Opening {
+    pool: Arc<OpenPool>,
+    results: Arc<OpenResults>,
+    by_name: HashMap<Box<[u8]>, Rc<PendingOpen>>,
+}
+
+impl PendingOpen {
+    /// Whether the file is open, or cannot be opened.
+    pub(super) fn is_done(&self) -> bool {
+        self.outcome.get().is_some()
+    }
+
+    /// What has come out, if it was `name` that was opened.
+    pub(super) fn outcome_of(&self, name: &[u8]) -> Option<Outcome> {
+        self.outcome.get().filter(|_| *self.name == *name).cloned()
+    }
+
+    /// Says what has come out, and resumes the connections that wait: they ask again by name.
+    pub(super) fn finish(&self, outcome: Outcome, net: &Net) {
+        // It is taken out of the table before, so this happens once.
+        let _ = self.outcome.set(outcome);
+        for key in self.waiters.take() {
+            net.wake(key);
+        }
+    }
+}
+
+impl Opening {
+    pub(super) fn new(pool: Arc<OpenPool>, results: Arc<OpenResults>) -> Opening {
+        Opening { pool, results, by_name: HashMap::new() }
+    }
+
+    /// Lets the connection `key` wait for `name`, which is being opened already; `None`: it is not.
+    pub(super) fn join(&self, name: &[u8], key: Key) -> Option<Rc<PendingOpen>> {
+        let open = self.by_name.get(name)?;
+        open.waiters.borrow_mut().push(key);
+        Some(Rc::clone(open))
+    }
+
+    /// Has `name` opened for the connection `key`.
+    ///
+    /// # Errors
+    /// As [`OpenPool::open`].
+    pub(super) fn begin(
+        &mut self,
+        root: &Arc<Root>,
+        name: &[u8],
+        how: How,
+        key: Key,
+    ) -> io::Result<Rc<PendingOpen>> {
+        self.open(root, name, how)?;
+        let waiters = RefCell::new(vec![key]);
+        let open = Rc::new(PendingOpen { name: name.into(), waiters, outcome: OnceCell::new() });
+        self.by_name.insert(name.into(), Rc::clone(&open));
+        Ok(open)
+    }
+
+    /// Has `name` opened again, for those who wait for it already.
+    ///
+    /// # Errors
+    /// As [`OpenPool::open`].
+    pub(super) fn open(&self, root: &Arc<Root>, name: &[u8], how: How) -> io::Result<()> {
+        self.pool.open(root, name, how, &self.results)
+    }
+
+    /// Has it looked where the root's path leads by now.
+    ///
+    /// # Errors
+    /// As [`OpenPool::open`].
+    pub(super) fn look_at_root(&self, root: &Arc<Root>) -> io::Result<()> {
+        self.pool.look_at_root(root, &self.results)
+    }
+
+    /// Takes out the name that has been opened.
+    pub(super) fn end(&mut self, name: &[u8]) -> Option<Rc<PendingOpen>> {
+        self.by_name.remove(name)
+    }
+
+    /// What other threads have opened since the last call.
+    pub(super) fn results(&self) -> &Arc<OpenResults> {
+        &self.results
+    }
+}
