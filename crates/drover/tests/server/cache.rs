@@ -147,7 +147,7 @@ fn version(base: usize, number: usize) -> Vec<u8> {
 
 /// Asks until the answer is `expected`; `None`: that there is no such file.
 #[track_caller]
-fn until(client: &mut Client, target: &str, expected: Option<&[u8]>) {
+pub(crate) fn until(client: &mut Client, target: &str, expected: Option<&[u8]>) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         client.send(request("GET", target, &[]));

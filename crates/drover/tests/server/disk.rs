@@ -1,7 +1,7 @@
 //! A modelled disk under a site's files (`drover lab disk`): slow to look names up, or failing.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crate::harness::Site;
@@ -10,22 +10,33 @@ use crate::harness::Site;
 pub(crate) struct Disk {
     child: Child,
     stdin: Option<ChildStdin>,
-    mountpoint: tempfile::TempDir,
+    mountpoint: PathBuf,
+    /// The mount point, if it was made for this disk: it is there as long as the disk.
+    made: Option<tempfile::TempDir>,
+    /// Whether it answers nobody: it could not be unmounted while somebody waits for it.
+    hangs: bool,
 }
 
 impl Disk {
     /// Mounts with the flags, a thousand times as fast as a real disk unless they say otherwise.
     /// `None`, and the cause printed, where this is not possible.
     pub(crate) fn mount(files: &Site, flags: &[&str]) -> Option<Disk> {
+        let made = tempfile::tempdir().unwrap();
+        let mut disk = Disk::mount_at(made.path(), files, flags)?;
+        disk.made = Some(made);
+        Some(disk)
+    }
+
+    /// [`Disk::mount`] at a directory that there is.
+    pub(crate) fn mount_at(mountpoint: &Path, files: &Site, flags: &[&str]) -> Option<Disk> {
         if let Some(obstacle) = drover::lab::disk::obstacle() {
             println!("skipped: {obstacle}");
             return None;
         }
-        let mountpoint = tempfile::tempdir().unwrap();
         let speed: &[&str] = if flags.contains(&"--speed") { &[] } else { &["--speed", "1000"] };
         let mut child = Command::new(env!("CARGO_BIN_EXE_drover"))
             .args(["lab", "disk"])
-            .args([files.path(), mountpoint.path()])
+            .args([files.path(), mountpoint])
             .args(speed)
             .args(flags)
             .stdin(Stdio::piped())
@@ -43,18 +54,30 @@ impl Disk {
             println!("skipped: {cause}");
             return None;
         }
-        Some(Disk { child, stdin, mountpoint })
+        Some(Disk { child, stdin, mountpoint: mountpoint.to_owned(), made: None, hangs: false })
     }
 
     /// Where its files are seen.
     pub(crate) fn path(&self) -> &Path {
-        self.mountpoint.path()
+        &self.mountpoint
+    }
+
+    /// A disk at `mountpoint` that takes an hour to look up a name. Until it is dropped, no process can
+    /// end that has asked it for one: FUSE lets nobody go whose question has reached its daemon.
+    pub(crate) fn mount_hanging(mountpoint: &Path, files: &Site) -> Option<Disk> {
+        let flags = ["--attributes-for", "0s", "--metadata", "1h", "--speed", "1"];
+        let mut disk = Disk::mount_at(mountpoint, files, &flags)?;
+        disk.hangs = true;
+        Some(disk)
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
         drop(self.stdin.take());
+        if self.hangs {
+            let _ = self.child.kill();
+        }
         let _ = self.child.wait();
     }
 }

@@ -365,7 +365,7 @@ impl Reply {
 
 /// Runs `case` on every mechanism that this kernel offers, and prints why the others are left out.
 #[track_caller]
-pub(crate) fn on_every_mechanism(case: impl Fn(&'static Mechanism)) {
+pub(crate) fn on_every_mechanism(mut case: impl FnMut(&'static Mechanism)) {
     let mut ran = 0;
     for mechanism in dispatch::ALL {
         match mechanism.probe() {

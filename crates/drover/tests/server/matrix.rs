@@ -71,6 +71,18 @@ fn a_head_that_does_not_end_is_a_408() {
 }
 
 #[test]
+fn a_download_outlives_the_time_for_its_head() {
+    const LEN: usize = 16 << 20;
+    let site = letters();
+    drop(site.sparse("long", LEN as u64));
+    on_every_mechanism(|mechanism| {
+        let flags = ["--idle-timeout", "0", "--header-timeout", "300ms"];
+        let server = Server::on(&site, &with(mechanism, &flags));
+        time_outs::a_download_outlives_the_time_for_its_head(&server, LEN);
+    });
+}
+
+#[test]
 fn a_server_that_was_suspended_goes_on() {
     on_each(&[], connections::a_server_that_was_suspended_goes_on);
 }

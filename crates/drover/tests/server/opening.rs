@@ -3,12 +3,13 @@
 use std::fs;
 use std::io::{BufRead, Read};
 use std::process::Stdio;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use mech::fileio;
 
+use crate::cache::until;
 use crate::disk::Disk;
-use crate::harness::{Server, Site, drover, on_every_mechanism, request};
+use crate::harness::{PATIENCE, Server, Site, drover, on_every_mechanism, request};
 
 /// A directory whose names the kernel never has at hand: it asks procfs each time.
 const NEVER_AT_HAND: &str = "/proc/sys/kernel";
@@ -77,6 +78,90 @@ fn a_file_that_others_have_opened_too_is_sent_under_its_own_name_only() {
                     }
                 }
             }
+        }
+    });
+}
+
+/// Two files that cannot be opened, because their disk answers nobody, are asked for first.
+#[test]
+fn an_opening_that_hangs_holds_up_neither_other_names_nor_the_end() {
+    let site = Site::new();
+    let (hung, slow) = (site.path().join("hung"), site.path().join("slow"));
+    [&hung, &slow].into_iter().for_each(|path| fs::create_dir(path).unwrap());
+    let files = Site::new();
+    files.file("a", "found");
+    // Dropped after the disk: a process that waits for it does not end before.
+    let mut stopped = Vec::new();
+    let Some(_hung) = Disk::mount_hanging(&hung, &files) else { return };
+    let asks_always = ["--attributes-for", "0s", "--metadata", "1ms"];
+    let Some(_slow) = Disk::mount_at(&slow, &files, &asks_always) else { return };
+    on_every_mechanism(|mechanism| {
+        let flags = ["--dispatch", mechanism.name, "--open-timeout", "3s", "--grace", "1s"];
+        let mut server = serve(site.path().to_str().unwrap(), &flags);
+        let mut waiting = ["/hung/a", "/hung/b"].map(|name| {
+            let mut client = server.connect();
+            client.send(request("GET", name, &[]));
+            client
+        });
+        assert_eq!(server.get("/slow/a").is(200).text(), "found", "{}", mechanism.name);
+        server.get("/slow/no-such-file").is(404);
+        waiting.iter_mut().for_each(|client| drop(client.reply().is(503)));
+        server.terminate();
+        let mut log = server.stderr().lines().map(Result::unwrap);
+        assert!(log.any(|line| line.contains("stopped:")), "{}", mechanism.name);
+        stopped.push(server);
+    });
+}
+
+#[test]
+fn a_root_that_is_replaced_is_noticed() {
+    on_every_mechanism(|mechanism| {
+        let site = Site::new();
+        for release in ["1", "2"] {
+            site.file(&format!("{release}/small"), release);
+            site.file(&format!("{release}/large"), release.repeat(100_000));
+        }
+        let current = site.path().join("current");
+        let link = |release: &str| {
+            std::os::unix::fs::symlink(release, site.path().join("next")).unwrap();
+            fs::rename(site.path().join("next"), &current).unwrap();
+        };
+        link("1");
+        let flags = ["--dispatch", mechanism.name, "--revalidate", "0s"];
+        let server = serve(current.to_str().unwrap(), &flags);
+        let mut client = server.connect();
+        for release in ["1", "2", "1"] {
+            link(release);
+            until(&mut client, "/small", Some(release.as_bytes()));
+            assert!(client.get("/large").is(200).text().starts_with(release));
+        }
+        fs::rename(site.path().join("1"), site.path().join("0")).unwrap();
+        // What is open is served until there is another.
+        assert_eq!(client.get("/small").is(200).text(), "1", "{}", mechanism.name);
+        fs::rename(site.path().join("2"), site.path().join("1")).unwrap();
+        until(&mut client, "/small", Some(b"2"));
+    });
+}
+
+#[test]
+fn a_file_that_was_removed_is_closed_though_nobody_asks_for_it() {
+    on_every_mechanism(|mechanism| {
+        let site = Site::new();
+        site.file("large", vec![7; 200_000]);
+        let server = serve(site.path().to_str().unwrap(), &["--dispatch", mechanism.name]);
+        server.get("/large").is(200);
+        fs::remove_file(site.path().join("large")).unwrap();
+        let descriptors = format!("/proc/{}/fd", server.process());
+        let keeps_it = || {
+            let names = fs::read_dir(&descriptors).unwrap().flatten();
+            names.filter_map(|name| fs::read_link(name.path()).ok()).any(|path| {
+                path.starts_with(site.path()) && path.to_string_lossy().ends_with("(deleted)")
+            })
+        };
+        let given_up = Instant::now() + PATIENCE;
+        while keeps_it() {
+            assert!(Instant::now() < given_up, "{}: it stays open", mechanism.name);
+            std::thread::yield_now();
         }
     });
 }

@@ -55,6 +55,23 @@ fn bytes_that_drip_in_do_not_move_the_limit() {
     assert!(answered, "the server waited for 2000 bytes, one at a time");
 }
 
+/// Its download takes longer than a head may take; that another head is late shows how long it is.
+pub(crate) fn a_download_outlives_the_time_for_its_head(server: &Server, length: usize) {
+    let request = request("GET", "/long", &[]);
+    let (begin, rest) = request.split_at(10);
+    let mut client = server.connect();
+    client.send(begin);
+    // Once this is answered, the worker has the beginning.
+    server.get("/a").is(200);
+    client.send(rest);
+    client.reply_head().is(200);
+    let first = client.read(1000).len();
+    let mut late = server.connect();
+    late.send(begin);
+    late.reply().is(408);
+    assert_eq!(client.read(length - first).len(), length - first);
+}
+
 #[test]
 fn the_limit_begins_anew_with_each_request() {
     let limit = Duration::from_secs(2);
