@@ -82,13 +82,56 @@ impl Validators {
     }
 }
 
+/// A list field of a request. Several lines with the same name are one list (RFC 9110 section 5.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListField<'a> {
+    /// The value of the field's only line.
+    Line(&'a [u8]),
+    /// The field has several lines.
+    Lines {
+        /// The field's name.
+        name: &'static str,
+        /// The request head in which the lines stand.
+        head: &'a [u8],
+    },
+}
+
+impl<'a> ListField<'a> {
+    /// Takes one more line of the field `name`, found in `head`.
+    pub(crate) fn take(
+        field: &mut Option<ListField<'a>>,
+        name: &'static str,
+        value: &'a [u8],
+        head: &'a [u8],
+    ) {
+        *field = Some(match field {
+            None => ListField::Line(value),
+            Some(_) => ListField::Lines { name, head },
+        });
+    }
+
+    /// The values of the field's lines, in their order.
+    pub fn lines(self) -> impl Iterator<Item = &'a [u8]> {
+        let (only, name, head) = match self {
+            ListField::Line(value) => (Some(value), "", &[][..]),
+            ListField::Lines { name, head } => (None, name, head),
+        };
+        let lines = head.split(|byte| *byte == b'\n').filter_map(move |line| {
+            let (found, value) = line.split_at_checked(name.len())?;
+            let value = value.strip_prefix(b":")?;
+            found.eq_ignore_ascii_case(name.as_bytes()).then(|| value.trim_ascii())
+        });
+        only.into_iter().chain(lines)
+    }
+}
+
 /// The precondition fields of a request, as they were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conditions<'a> {
     /// `If-Match`: go on only if the file is one of these.
-    pub if_match: Option<&'a [u8]>,
+    pub if_match: Option<ListField<'a>>,
     /// `If-None-Match`: go on only if the file is none of these.
-    pub if_none_match: Option<&'a [u8]>,
+    pub if_none_match: Option<ListField<'a>>,
     /// `If-Modified-Since`: go on only if the file is newer.
     pub if_modified_since: Option<&'a [u8]>,
     /// `If-Unmodified-Since`: go on only if the file is not newer.
@@ -159,19 +202,25 @@ enum Comparison {
     Weak,
 }
 
-/// Whether `tags`, a list of entity tags or `*`, has one that matches `tag`.
-fn matches_any(tags: &[u8], tag: &[u8], comparison: Comparison) -> bool {
-    if tags == b"*" {
-        return true;
-    }
-    let mut rest = tags;
-    while let Some((weak, opaque, after)) = next_tag(rest) {
-        if opaque == tag && (!weak || comparison == Comparison::Weak) {
-            return true;
-        }
+/// Whether `tags`, a list of entity tags or `*`, has one that matches `tag`. A `*` among tags, on a
+/// line of its own or not, is no entity tag and matches nothing.
+fn matches_any(tags: ListField<'_>, tag: &[u8], comparison: Comparison) -> bool {
+    tags == ListField::Line(b"*")
+        || tags
+            .lines()
+            .flat_map(tags_of)
+            .any(|(weak, opaque)| opaque == tag && (!weak || comparison == Comparison::Weak))
+}
+
+/// The entity tags of one line, up to the first thing that is none: whether each is weak, and its
+/// quoted part.
+fn tags_of(line: &[u8]) -> impl Iterator<Item = (bool, &[u8])> {
+    let mut rest = line;
+    std::iter::from_fn(move || {
+        let (weak, opaque, after) = next_tag(rest)?;
         rest = after;
-    }
-    false
+        Some((weak, opaque))
+    })
 }
 
 /// The first entity tag of a list: whether it is weak, its quoted part, and what follows. Tags may
@@ -251,6 +300,27 @@ mod tests {
         for tags in ["\"a\"", "", unquoted, "\"", "a, *", "\"x, "] {
             assert_eq!(outcome(&[("If-None-Match", tags)]), Outcome::Proceed, "{tags}");
         }
+    }
+
+    #[test]
+    fn several_lines_are_one_list() {
+        for others in [&["\"a\""][..], &["", "\"b\", \"c\""], &["\"unclosed"]] {
+            for place in 0..=others.len() {
+                let mut tags = others.to_vec();
+                tags.insert(place, TAG);
+                for name in ["If-None-Match", "if-none-match"] {
+                    let mut fields: Vec<_> = tags.iter().map(|tags| (name, *tags)).collect();
+                    fields.insert(1, ("X-If-None-Match", "\"d\""));
+                    assert_eq!(outcome(&fields), Outcome::NotModified, "{fields:?}");
+                }
+                let fields: Vec<_> = tags.iter().map(|tags| ("If-Match", *tags)).collect();
+                assert_eq!(outcome(&fields), Outcome::Proceed, "{fields:?}");
+            }
+        }
+        let others = [("If-Match", "\"a\""), ("If-Match", "*")];
+        assert_eq!(outcome(&others), Outcome::PreconditionFailed);
+        let others = others.map(|(_, tags)| ("If-None-Match", tags));
+        assert_eq!(outcome(&others), Outcome::Proceed);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::conditional::Conditions;
+use crate::conditional::{Conditions, ListField};
 use crate::framing::{Delimiters, Stated, Version, list};
 use crate::status::{Refusal, Status};
 
@@ -58,8 +58,8 @@ pub enum Framing {
 
 /// A request head. All slices borrow from the input.
 ///
-/// Of a list-valued field (`Accept-Encoding`, `If-Match`, `If-None-Match`) that comes in several
-/// lines the first is kept; a second `Host`, `Range`, `If-Range` or date is a 400.
+/// Of an `Accept-Encoding` in several lines the first is kept; a second `Host`, `Range`, `If-Range` or
+/// date is a 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The method.
@@ -193,7 +193,7 @@ fn interpret<'a>(
     };
     let mut delimiters = Delimiters::default();
     for field in head.headers.iter() {
-        request.take(field.name, field.value, &mut delimiters)?;
+        request.take(field.name, field.value, bytes, &mut delimiters)?;
     }
     request.keep_alive = delimiters.persists(version);
     request.framing = match delimiters.stated(version)? {
@@ -209,11 +209,12 @@ fn interpret<'a>(
 }
 
 impl<'a> Request<'a> {
-    /// Takes one field line. The length of the name tells nearly all of them apart.
+    /// Takes one field line of `head`. The length of the name tells nearly all of them apart.
     fn take(
         &mut self,
         name: &str,
         value: &'a [u8],
+        head: &'a [u8],
         delimiters: &mut Delimiters,
     ) -> Result<(), Refusal> {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
@@ -226,9 +227,13 @@ impl<'a> Request<'a> {
                     list(value).any(|item| item.eq_ignore_ascii_case(b"100-continue"));
             }
             8 if is("If-Range") => return once(&mut conditions.if_range, value),
-            8 if is("If-Match") => _ = conditions.if_match.get_or_insert(value),
+            8 if is("If-Match") => {
+                ListField::take(&mut conditions.if_match, "If-Match", value, head);
+            }
             10 if is("Connection") => delimiters.connection(value),
-            13 if is("If-None-Match") => _ = conditions.if_none_match.get_or_insert(value),
+            13 if is("If-None-Match") => {
+                ListField::take(&mut conditions.if_none_match, "If-None-Match", value, head);
+            }
             14 if is("Content-Length") => return delimiters.content_length(value),
             15 if is("Accept-Encoding") => _ = self.accept_encoding.get_or_insert(value),
             17 if is("If-Modified-Since") => {
@@ -348,8 +353,8 @@ mod tests {
         assert!(request.keep_alive && request.expect_continue);
         let conditions = request.conditions;
         assert_eq!(conditions.if_range, Some(b"\"r\"".as_slice()));
-        assert_eq!(conditions.if_match, Some(b"\"m\"".as_slice()));
-        assert_eq!(conditions.if_none_match, Some(b"\"n\"".as_slice()));
+        assert_eq!(conditions.if_match, Some(ListField::Line(b"\"m\"")));
+        assert_eq!(conditions.if_none_match, Some(ListField::Line(b"\"n\"")));
         assert_eq!(conditions.if_modified_since, Some(b"then".as_slice()));
         assert_eq!(conditions.if_unmodified_since, Some(b"later".as_slice()));
     }
@@ -448,13 +453,21 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_come_once_are_refused_twice_and_lists_keep_the_first() {
+    fn fields_that_come_once_are_refused_twice() {
         for name in ["Range", "If-Range", "If-Modified-Since", "If-Unmodified-Since"] {
             refused(&get(&format!("{name}: x\r\n{name}: x\r\n")), 400);
         }
-        let input = get("If-None-Match: \"a\"\r\nIf-None-Match: \"b\"\r\n");
-        let first = whole(&input).conditions.if_none_match;
-        assert_eq!(first, Some(b"\"a\"".as_slice()));
+    }
+
+    #[test]
+    fn a_list_has_the_lines_of_its_name() {
+        let input =
+            get("IF-Match: \"a\"\r\nIf-Match-Not: \"x\"\r\nX: If-Match:y\r\nif-match:\"b\" \r\n");
+        let lines: Vec<_> = whole(&input).conditions.if_match.unwrap().lines().collect();
+        assert_eq!(lines, [b"\"a\"", b"\"b\""]);
+        let input = get("If-Match: \"a\"\r\n");
+        let lines: Vec<_> = whole(&input).conditions.if_match.unwrap().lines().collect();
+        assert_eq!(lines, [b"\"a\""]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What holds for every input: the parsers under cuts and noise, and writers against readers.
 
 use http1::chunked::Decoder;
-use http1::conditional::{self, Conditions, Outcome, Validators};
+use http1::conditional::{self, Conditions, ListField, Outcome, Validators};
 use http1::range::{self, Ranges};
 use http1::reply::{self, Body};
 use http1::response::{Common, Connection, Head};
@@ -251,9 +251,9 @@ proptest! {
     ) {
         let file = Validators::new(seconds, nanoseconds, size, inode);
         let list = [before.as_bytes(), file.etag.as_bytes()].concat();
-        let none_match = Conditions { if_none_match: Some(&list), ..Default::default() };
+        let none_match = Conditions { if_none_match: Some(ListField::Line(&list)), ..Default::default() };
         prop_assert_eq!(conditional::evaluate(&none_match, &file), Outcome::NotModified);
-        let matches = Conditions { if_match: Some(&list), ..Default::default() };
+        let matches = Conditions { if_match: Some(ListField::Line(&list)), ..Default::default() };
         prop_assert_eq!(conditional::evaluate(&matches, &file), Outcome::Proceed);
     }
 

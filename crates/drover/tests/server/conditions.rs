@@ -46,3 +46,20 @@ fn a_precondition_that_does_not_hold_is_a_412() {
     server.ask("/a", &["If-Match: \"x\""]).is(412);
     server.ask("/a", &["If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT"]).is(412);
 }
+
+/// Several lines of one name are one list (RFC 9110 section 5.3).
+#[test]
+fn a_list_of_tags_may_come_in_several_lines() {
+    let site = Site::new();
+    site.file("a", "hello");
+    let server = Server::on(&site, &[]);
+    let mut client = server.connect();
+    let first = client.get("/a").is(200);
+    let tag = first.field("ETag").unwrap();
+    for lines in [["\"x\"", tag], [tag, "\"x\""]] {
+        for (name, status) in [("If-None-Match", 304), ("If-Match", 200)] {
+            let fields = lines.map(|tags| format!("{name}: {tags}"));
+            client.ask("/a", &[&fields[0], "X: y", &fields[1]]).is(status);
+        }
+    }
+}
