@@ -80,6 +80,13 @@ impl Validators {
             modified: u64::try_from(seconds).unwrap_or(0),
         }
     }
+
+    /// Whether `Last-Modified` is a strong validator at `now`, in seconds since the epoch: at least a
+    /// second has passed (RFC 9110 section 8.8.2.2). In the second of the modification, another one
+    /// would leave the date as it is.
+    fn date_is_strong(&self, now: u64) -> bool {
+        self.modified < now
+    }
 }
 
 /// A list field of a request. Several lines with the same name are one list (RFC 9110 section 5.3).
@@ -162,8 +169,9 @@ pub enum Outcome {
     PreconditionFailed,
 }
 
-/// Evaluates the preconditions of a GET or HEAD for a file that exists.
-pub fn evaluate(conditions: &Conditions<'_>, file: &Validators) -> Outcome {
+/// Evaluates the preconditions of a GET or HEAD for a file that exists. `now` is the second of the
+/// response's `Date`.
+pub fn evaluate(conditions: &Conditions<'_>, file: &Validators, now: u64) -> Outcome {
     let tag = file.etag.as_bytes();
     if let Some(tags) = conditions.if_match {
         if !matches_any(tags, tag, Comparison::Strong) {
@@ -184,14 +192,16 @@ pub fn evaluate(conditions: &Conditions<'_>, file: &Validators) -> Outcome {
         return Outcome::NotModified;
     }
     match conditions.if_range {
-        Some(validator) if !range_applies(validator, file) => Outcome::IgnoreRange,
+        Some(validator) if !range_applies(validator, file, now) => Outcome::IgnoreRange,
         _ => Outcome::Proceed,
     }
 }
 
-/// `If-Range` takes one entity tag, compared strongly, or a date that must match exactly.
-fn range_applies(validator: &[u8], file: &Validators) -> bool {
-    validator == file.etag.as_bytes() || date::parse(validator) == Some(file.modified)
+/// `If-Range` takes one entity tag, compared strongly, or a date that matches exactly and is a strong
+/// validator (RFC 9110 section 13.1.5).
+fn range_applies(validator: &[u8], file: &Validators, now: u64) -> bool {
+    validator == file.etag.as_bytes()
+        || (file.date_is_strong(now) && date::parse(validator) == Some(file.modified))
 }
 
 /// How entity tags are compared (RFC 9110 section 8.8.3.2). Ours are strong, so the difference is
@@ -251,13 +261,17 @@ mod tests {
         Validators::new(784_111_777, 0, 100, None)
     }
 
-    /// Evaluates the fields given as `Name: value` lines.
+    /// Evaluates the fields given as `Name: value` lines, long after the file was modified.
     fn outcome(fields: &[(&str, &str)]) -> Outcome {
+        outcome_at(1_000_000_000, fields)
+    }
+
+    fn outcome_at(now: u64, fields: &[(&str, &str)]) -> Outcome {
         let head = fields.iter().fold("GET / HTTP/1.0\r\n".to_string(), |head, (name, value)| {
             head + name + ": " + value + "\r\n"
         }) + "\r\n";
         let request = crate::request::parse(head.as_bytes(), &Default::default());
-        evaluate(&request.unwrap().unwrap().conditions, &file())
+        evaluate(&request.unwrap().unwrap().conditions, &file(), now)
     }
 
     #[test]
@@ -371,6 +385,17 @@ mod tests {
         assert_eq!(range(MODIFIED), Outcome::Proceed);
         for validator in [weak.as_str(), "\"other\"", EARLIER, LATER, "", "*"] {
             assert_eq!(range(validator), Outcome::IgnoreRange, "{validator}");
+        }
+    }
+    #[test]
+    fn if_range_takes_a_date_only_when_its_second_is_over() {
+        let modified = file().modified;
+        let at = |now, validator| outcome_at(now, &[("If-Range", validator)]);
+        assert_eq!(at(modified + 1, MODIFIED), Outcome::Proceed);
+        // The file may change once more within this second; or its clock is ahead of ours.
+        for now in [modified, modified - 1] {
+            assert_eq!(at(now, MODIFIED), Outcome::IgnoreRange);
+            assert_eq!(at(now, TAG), Outcome::Proceed);
         }
     }
 }

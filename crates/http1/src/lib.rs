@@ -29,7 +29,8 @@
 //!
 //! // The caller opens the file; this one has 1000 bytes and was last modified in 1994.
 //! let (length, file) = (1000, Validators::new(784_111_777, 0, 1000, None));
-//! assert_eq!(conditional::evaluate(&request.conditions, &file), Outcome::Proceed);
+//! let now = 1_000_000_000;
+//! assert_eq!(conditional::evaluate(&request.conditions, &file, now), Outcome::Proceed);
 //! let Some(Ranges::Satisfiable(part)) = request.range.map(|value| range::parse(value, length))
 //! else {
 //!     unreachable!("the last 100 bytes of 1000 exist");
@@ -38,7 +39,7 @@
 //! let mut out = Vec::new(); // used again for every reply
 //! let common = Common {
 //!     server: "drover",
-//!     date: &date::format(1_000_000_000),
+//!     date: &date::format(now),
 //!     connection: Connection::new(request.version, request.keep_alive),
 //! };
 //! Head::new(&mut out, Status::PartialContent, &common)

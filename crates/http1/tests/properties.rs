@@ -252,9 +252,9 @@ proptest! {
         let file = Validators::new(seconds, nanoseconds, size, inode);
         let list = [before.as_bytes(), file.etag.as_bytes()].concat();
         let none_match = Conditions { if_none_match: Some(ListField::Line(&list)), ..Default::default() };
-        prop_assert_eq!(conditional::evaluate(&none_match, &file), Outcome::NotModified);
+        prop_assert_eq!(conditional::evaluate(&none_match, &file, 0), Outcome::NotModified);
         let matches = Conditions { if_match: Some(ListField::Line(&list)), ..Default::default() };
-        prop_assert_eq!(conditional::evaluate(&matches, &file), Outcome::Proceed);
+        prop_assert_eq!(conditional::evaluate(&matches, &file, 0), Outcome::Proceed);
     }
 
     #[test]

@@ -211,7 +211,7 @@ pub(super) fn file(
     let modified = last_modified(entry, now);
     let head = |out, status| Head::new(out, status, common);
     let whole = ByteRange { start: 0, end: entry.len };
-    let (status, part) = match conditional::evaluate(&request.conditions, validators) {
+    let (status, part) = match conditional::evaluate(&request.conditions, validators, now) {
         Outcome::NotModified => {
             let status = Status::NotModified;
             head(out, status).last_modified(&modified).etag(&validators.etag).finish();

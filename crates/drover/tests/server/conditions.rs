@@ -1,5 +1,7 @@
 //! Preconditions.
 
+use std::time::{Duration, SystemTime};
+
 use crate::harness::{Server, Site};
 
 #[test]
@@ -62,4 +64,37 @@ fn a_list_of_tags_may_come_in_several_lines() {
             client.ask("/a", &[&fields[0], "X: y", &fields[1]]).is(status);
         }
     }
+}
+
+/// A file that was modified in this second may change once more without another date: its date is no
+/// strong validator, with which alone `If-Range` goes (RFC 9110 sections 13.1.5 and 8.8.2.2).
+#[test]
+fn a_part_is_not_sent_for_a_date_whose_second_is_not_over() {
+    let site = Site::new();
+    let file = std::fs::File::open(site.file("a", "hello")).unwrap();
+    let modified = |time: SystemTime| {
+        file.set_modified(time).unwrap();
+        httpdate(time)
+    };
+    let long = Duration::from_secs(1000);
+    let server = Server::on(&site, &["--cache", "off"]);
+    let part_for = |date: &str| {
+        let fields = ["Range: bytes=1-2", &format!("If-Range: {date}")];
+        server.ask("/a", &fields)
+    };
+    assert_eq!(part_for(&modified(SystemTime::now() - long)).is(206).text(), "el");
+    // Both the date of a file from the future and the one that its responses carry meanwhile.
+    let date = modified(SystemTime::now() + long);
+    assert_eq!(part_for(&date).is(200).text(), "hello");
+    let first = server.get("/a");
+    let shown = first.field("Last-Modified").unwrap();
+    assert_eq!(part_for(shown).is(200).text(), "hello");
+    let tag = first.field("ETag").unwrap();
+    assert_eq!(part_for(tag).is(206).text(), "el");
+}
+
+/// A time as it stands in a field.
+fn httpdate(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    String::from_utf8(http1::date::format(seconds).to_vec()).unwrap()
 }
