@@ -10,8 +10,12 @@ use crate::status::{Refusal, Status};
 #[derive(Default)]
 pub(crate) struct Delimiters {
     length: Option<u64>,
+    /// Whether there is a `Transfer-Encoding`.
     has_coding: bool,
+    /// Whether its last coding is `chunked`.
     chunked: bool,
+    /// Whether it has another one.
+    unknown: bool,
     close: bool,
     keep_alive: bool,
 }
@@ -35,17 +39,17 @@ impl Delimiters {
         Ok(())
     }
 
-    /// Takes one `Transfer-Encoding` line. `chunked` is the only coding known here.
+    /// Takes one `Transfer-Encoding` line; all lines of a head are one list. Nothing may come behind
+    /// `chunked`, the only coding known here: a body that does not end with it has no end that can be
+    /// told (RFC 9112 section 6.3).
     pub(crate) fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Refusal> {
         self.has_coding = true;
         for coding in list(value) {
-            if !coding.eq_ignore_ascii_case(b"chunked") {
-                return Err(Refusal::new(Status::NotImplemented, "unknown transfer coding"));
-            }
             if self.chunked {
-                return Err(Refusal::bad("chunked twice"));
+                return Err(Refusal::bad("a transfer coding behind chunked"));
             }
-            self.chunked = true;
+            self.chunked = coding.eq_ignore_ascii_case(b"chunked");
+            self.unknown |= !self.chunked;
         }
         Ok(())
     }
@@ -62,7 +66,10 @@ impl Delimiters {
             return Err(Refusal::bad("Transfer-Encoding in HTTP/1.0"));
         }
         if !self.chunked {
-            return Err(Refusal::bad("Transfer-Encoding is empty"));
+            return Err(Refusal::bad("the last transfer coding is not chunked"));
+        }
+        if self.unknown {
+            return Err(Refusal::new(Status::NotImplemented, "unknown transfer coding"));
         }
         Ok(Stated::Chunked)
     }

@@ -410,9 +410,15 @@ mod tests {
         refused(&get("Content-Length: 3\r\nContent-Length: 3\r\n"), 400);
         refused(&get("Content-Length: 3\r\ncontent-length: 4\r\n"), 400);
         refused(&get("Transfer-Encoding:\r\n"), 400);
-        for coding in ["gzip", "gzip, chunked", "identity", "chunked;a=b", "xchunked"] {
-            refused(&get(&format!("Transfer-Encoding: {coding}\r\n")), 501);
+        for codings in ["gzip", "identity", "chunked;a=b", "xchunked", "chunked, gzip"] {
+            refused(&get(&format!("Transfer-Encoding: {codings}\r\n")), 400);
         }
+        refused(&get("Transfer-Encoding: gzip, chunked\r\n"), 501);
+        let gzip = "Transfer-Encoding: gzip\r\n";
+        refused(&get(&format!("{gzip}{chunked}")), 501);
+        refused(&get(&format!("{chunked}{gzip}")), 400);
+        refused(&get(&format!("{chunked}{gzip}{chunked}")), 400);
+        refused(&get(&format!("{gzip}{chunked}Content-Length: 3\r\n")), 400);
     }
 
     #[test]

@@ -123,7 +123,9 @@ fn what_is_not_http_is_answered_and_closed() {
         ("GET /a HTTP/1.1\r\nHost: a\r\n folded: b\r\n\r\n", 400),
         ("GET /a HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400),
         ("GET /a HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", 400),
-        ("GET /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        ("GET /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 400),
+        ("GET /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, gzip\r\n\r\n", 400),
+        ("GET /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501),
         ("GET /a HTTP/2.0\r\nHost: a\r\n\r\n", 505),
         ("\x16\x03\x01\x02", 400),
     ] {
