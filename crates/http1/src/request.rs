@@ -41,8 +41,26 @@ pub enum Method {
     Get,
     /// `HEAD`
     Head,
-    /// Any other token; a file server answers 405.
+    /// A method of RFC 9110 section 9.3 or PATCH (RFC 5789), which a file server answers with 405.
     Other,
+    /// Any other token: a 501.
+    Unknown,
+}
+
+impl Method {
+    fn of(token: &str) -> Method {
+        match token {
+            "GET" => Method::Get,
+            "HEAD" => Method::Head,
+            "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH" => Method::Other,
+            _ => Method::Unknown,
+        }
+    }
+
+    /// Whether it asks for what a path leads to, with the content or without.
+    fn reads(self) -> bool {
+        matches!(self, Method::Get | Method::Head)
+    }
 }
 
 /// How the request's body is delimited (RFC 9112 section 6.3).
@@ -67,7 +85,7 @@ pub struct Request<'a> {
     /// The request target as it was sent, for logs.
     pub target: &'a [u8],
     /// Path and query: the target without the scheme and authority it may have had. For
-    /// [`Method::Other`] the target itself, unchecked.
+    /// other methods than GET and HEAD the target itself, unchecked.
     pub path: &'a [u8],
     /// The version in the request line.
     pub version: Version,
@@ -171,11 +189,7 @@ fn interpret<'a>(
     if has_bare_line_feed(bytes) {
         return Err(Refusal::bad("a line ends without CR"));
     }
-    let method = match head.method {
-        Some("GET") => Method::Get,
-        Some("HEAD") => Method::Head,
-        _ => Method::Other,
-    };
+    let method = Method::of(head.method.unwrap_or_default());
     let version = Version::from_minor(head.version);
     let mut request = Request {
         method,
@@ -255,7 +269,7 @@ impl<'a> Request<'a> {
             Some(host) if !is_authority(host) => return Err(Refusal::bad("invalid Host field")),
             _ => {}
         }
-        if self.method == Method::Other || self.target.starts_with(b"/") {
+        if !self.method.reads() || self.target.starts_with(b"/") {
             return Ok(());
         }
         let rest = strip_scheme(self.target)
@@ -370,7 +384,7 @@ mod tests {
     #[test]
     fn methods_are_case_sensitive() {
         assert_eq!(whole("HEAD / HTTP/1.0\r\n\r\n").method, Method::Head);
-        assert_eq!(whole("head / HTTP/1.0\r\n\r\n").method, Method::Other);
+        assert_eq!(whole("head / HTTP/1.0\r\n\r\n").method, Method::Unknown);
         assert_eq!(whole("OPTIONS * HTTP/1.0\r\n\r\n").method, Method::Other);
         let connect = whole("CONNECT example.org:443 HTTP/1.0\r\n\r\n");
         assert_eq!(connect.method, Method::Other);

@@ -42,7 +42,7 @@ statuses! {
     Forbidden = 403 "Forbidden";
     /// No such file.
     NotFound = 404 "Not Found";
-    /// Neither GET nor HEAD.
+    /// The method is known, and neither GET nor HEAD.
     MethodNotAllowed = 405 "Method Not Allowed";
     /// The head did not arrive in time.
     RequestTimeout = 408 "Request Timeout";
@@ -58,7 +58,7 @@ statuses! {
     HeadTooLarge = 431 "Request Header Fields Too Large";
     /// The server failed.
     InternalServerError = 500 "Internal Server Error";
-    /// The body's transfer coding is unknown here.
+    /// The method, or the body's transfer coding, is unknown here.
     NotImplemented = 501 "Not Implemented";
     /// The server is out of something and says so.
     ServiceUnavailable = 503 "Service Unavailable";

@@ -62,6 +62,16 @@ impl Response {
     }
 }
 
+/// Why a method is refused: it is none of those that read.
+pub(super) fn refused_method(method: Method) -> Option<Refusal> {
+    let status = match method {
+        Method::Get | Method::Head => return None,
+        Method::Other => Status::MethodNotAllowed,
+        Method::Unknown => Status::NotImplemented,
+    };
+    Some(Refusal { status, reason: "" })
+}
+
 /// Answers that the request is not granted, in one line for people.
 pub(super) fn refusal(
     refusal: Refusal,

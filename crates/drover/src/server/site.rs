@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http1::response::{Common, Connection};
-use http1::{Framing, Limits, Method, Refusal, Request, Status, request};
+use http1::{Framing, Limits, Method, Refusal, Request, request};
 use mech::Key;
 use mech::net::{Answer, Body, Io, Net};
 use mech::open_pool::{OpenPool, OpenResults};
@@ -298,8 +298,7 @@ impl State<'_> {
         let connection = Connection::new(request.version, *persists);
         let common = Common { server: SERVER, date: clock.date(), connection };
         let with_body = request.method != Method::Head;
-        if request.method == Method::Other {
-            let refusal = Refusal { status: Status::MethodNotAllowed, reason: "" };
+        if let Some(refusal) = reply::refused_method(request.method) {
             return ControlFlow::Continue(reply::refusal(refusal, &common, with_body, out));
         }
         let (files, in_memory) = match content {

@@ -29,13 +29,26 @@ fn head_says_what_get_would_and_sends_no_body() {
 fn other_methods_are_not_allowed_and_the_connection_lives_on() {
     let (_site, server) = server();
     let mut client = server.connect();
-    for method in ["POST", "PUT", "DELETE", "OPTIONS", "PROPFIND", "get"] {
+    for method in ["POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"] {
         client.send(request(method, "/a", &[]));
         let reply = client.reply().is(405);
         assert_eq!(reply.field("Allow"), Some("GET, HEAD"), "{method}");
     }
     client.send(request("OPTIONS", "*", &[]));
     client.reply().is(405);
+    client.get("/a").is(200);
+}
+
+/// RFC 9110 section 9.1.
+#[test]
+fn methods_that_nobody_knows_are_not_implemented_and_the_connection_lives_on() {
+    let (_site, server) = server();
+    let mut client = server.connect();
+    for method in ["PROPFIND", "get", "Head", "GETT", "X"] {
+        client.send(request(method, "/a", &["Content-Length: 2"]) + "ab");
+        let reply = client.reply().is(501);
+        assert_eq!(reply.field("Allow"), None, "{method}");
+    }
     client.get("/a").is(200);
 }
 
