@@ -22,9 +22,14 @@ use crate::status::{Refusal, Status};
 pub struct Resolved<'a> {
     /// The path ended in a slash or a dot segment: it can only mean a directory.
     pub directory: bool,
+    /// A segment of the name begins with a dot, other than a first one that is [`WELL_KNOWN`].
+    pub hidden: bool,
     /// What follows the first question mark, undecoded.
     pub query: Option<&'a [u8]>,
 }
+
+/// The directory at the root whose contents are meant for everybody (RFC 8615).
+pub const WELL_KNOWN: &[u8] = b".well-known";
 
 /// Resolves `path`, the path and query of a request, and leaves the name relative to the root in
 /// `name`: segments joined by single slashes, none at either end, empty for the root itself. What
@@ -47,7 +52,15 @@ pub fn resolve<'a>(path: &'a [u8], name: &mut Vec<u8>) -> Result<Resolved<'a>, R
     for segment in path.split(|byte| *byte == b'/') {
         directory = push_segment(segment, name)?;
     }
-    Ok(Resolved { directory, query })
+    Ok(Resolved { directory, hidden: is_hidden(name), query })
+}
+
+/// Whether a segment of `name` begins with a dot: decoded and without dot segments, it has no other
+/// spelling.
+fn is_hidden(name: &[u8]) -> bool {
+    let mut segments = name.split(|byte| *byte == b'/');
+    let first = segments.next().filter(|first| *first != WELL_KNOWN);
+    first.into_iter().chain(segments).any(|segment| segment.starts_with(b"."))
 }
 
 /// Adds one segment to `name`; true if the segment can only stand for a directory.
@@ -170,6 +183,47 @@ mod tests {
         }
         assert_eq!(resolved("/..%2fetc"), Err(404));
         assert_eq!(resolved("/a%2Fb"), Err(404));
+    }
+
+    #[test]
+    fn names_that_begin_with_a_dot_are_hidden_in_any_spelling_and_depth() {
+        let hidden = |path: &str| resolve(path.as_bytes(), &mut Vec::new()).unwrap().hidden;
+        for path in [
+            "/.git",
+            "/%2egit/",
+            "/%2Egit",
+            "/a/.b",
+            "//.a",
+            "/.a/b",
+            "/a/../.b",
+            "/...",
+            "/..a",
+            "/.well-known/.a",
+            "/a/.well-known",
+            "/.Well-known",
+            "/.well-known2",
+            "/./.a",
+        ] {
+            assert!(hidden(path), "{path}");
+        }
+        for path in [
+            "/",
+            "/a",
+            "/a.b",
+            "/a./b",
+            "/.",
+            "/a/.",
+            "/..",
+            "/.git/../a",
+            "/a?.b",
+            "/a%2e",
+            "/.well-known",
+            "/.well-known/a",
+            "//%2ewell-known/",
+            "/a/../.well-known/b.c",
+        ] {
+            assert!(!hidden(path), "{path}");
+        }
     }
 
     #[test]

@@ -39,6 +39,11 @@ pub(super) struct Args {
     #[arg(default_value = ".")]
     root: PathBuf,
 
+    /// Serve files and directories whose names begin with a dot too; without it only those in
+    /// /.well-known/ are
+    #[arg(long)]
+    hidden: bool,
+
     /// Where to listen, HOST:PORT; port 0 takes a free one. May be given several times
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address)]
     listen: Vec<SocketAddr>,
@@ -264,6 +269,7 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
         wake: args.accept_wake.unwrap_or(Policy::TaskExclusive),
         accept_batch: args.accept_batch,
         defer_accept: args.defer_accept == "on",
+        hidden: args.hidden,
         files: args.files.usable()?,
         file_options,
         openers: (args.stat_threads > 0).then(|| Arc::new(OpenPool::new(args.stat_threads.into()))),

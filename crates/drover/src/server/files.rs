@@ -56,6 +56,8 @@ pub(super) struct FileOptions {
     pub(super) revalidate: Revalidate,
     /// How files are opened.
     pub(super) how: How,
+    /// Whether names that begin with a dot are served ([`path::Resolved::hidden`]).
+    pub(super) hidden: bool,
 }
 
 /// The worker that looks files up.
@@ -262,6 +264,9 @@ impl Files {
     /// Puts the name of the file that `path` means into `self.name`.
     fn resolve<'a>(&mut self, path: &'a [u8]) -> Result<Resolved<'a>, Refusal> {
         let resolved = path::resolve(path, &mut self.name)?;
+        if resolved.hidden && !self.options.hidden {
+            return Err(Refusal { status: Status::NotFound, reason: "" });
+        }
         if resolved.directory {
             if !self.name.is_empty() {
                 self.name.push(b'/');

@@ -76,6 +76,8 @@ pub struct Config {
     /// Whether connections are taken over only when their first bytes are here
     /// ([`ListenOptions::defer`]).
     pub defer_accept: bool,
+    /// Whether files and directories whose names begin with a dot are served, beside `.well-known`.
+    pub hidden: bool,
     /// How connections come to the workers.
     pub accept: &'static Strategy,
     /// Whether the worker of the processor that a connection comes in on takes it
@@ -142,6 +144,7 @@ impl Config {
             mechanism,
             dispatch: dispatch::Options::default(),
             defer_accept: true,
+            hidden: false,
             accept: accept::auto(NonZeroUsize::MIN, mechanism),
             by_cpu: false,
             wake: Policy::TaskExclusive,

@@ -171,6 +171,7 @@ fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content
                 cache: config.cache,
                 descriptors: descriptors / sharers as u64,
                 revalidate: config.revalidate,
+                hidden: config.hidden,
                 how: How {
                     noatime: config.noatime,
                     sequential: config.advise_sequential,

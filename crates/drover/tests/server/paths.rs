@@ -77,7 +77,7 @@ fn names_are_decoded_once_and_may_have_any_byte() {
     for name in ["a b", "a?b", "a#b", "a%20b", "%2e%2e", "ü", "a+b", "\n", "a:b", "...", "\\"] {
         site.file(name, name);
     }
-    let server = Server::on(&site, &[]);
+    let server = Server::on(&site, &["--hidden"]);
     for (target, name) in [
         ("/a%20b", "a b"),
         ("/a%3Fb", "a?b"),
@@ -92,6 +92,53 @@ fn names_are_decoded_once_and_may_have_any_byte() {
         ("/%5c", "\\"),
     ] {
         assert_eq!(server.get(target).is(200).text(), name, "{target}");
+    }
+}
+
+/// What was left in a directory that is served, and must not be found there in any spelling.
+#[test]
+fn names_that_begin_with_a_dot_are_served_only_if_asked_for() {
+    let site = Site::new();
+    for name in [".git/config", ".git/index.html", ".htpasswd", "sub/.env", "sub/.a/b", "..."] {
+        site.file(name, "secret");
+    }
+    site.file(".well-known/security.txt", "contact");
+    site.file(".well-known/.a", "secret");
+    site.file("a", "a");
+    let public = [("/.well-known/security.txt", "contact"), ("/.git/../a", "a"), ("/a?.git", "a")];
+    let hidden = [
+        "/.git/config",
+        "/.git/",
+        "/.git/index.html",
+        "/.htpasswd",
+        "/%2ehtpasswd",
+        "/%2Egit/config",
+        "//.git//config",
+        "/a/../.git/config",
+        "/sub/.env",
+        "/sub/%2eenv",
+        "/sub/.a/b",
+        "/...",
+        "/.well-known/.a",
+        "/.well-known/../.htpasswd",
+        "/.git/config?a",
+    ];
+    for flags in [&[][..], &["--cache", "off"]] {
+        let server = Server::on(&site, flags);
+        let missing = server.get("/missing").is(404);
+        for target in hidden.into_iter().chain(["/.git", "/sub/.a"]) {
+            // Not even a redirect says that it is there.
+            assert_eq!(server.get(target).is(404).body, missing.body, "{target}");
+        }
+        let server_with = Server::on(&site, &[&["--hidden"], flags].concat());
+        for target in hidden {
+            assert_eq!(server_with.get(target).is(200).text(), "secret", "{target}");
+        }
+        server_with.get("/.git").is(301);
+        for (target, content) in public {
+            assert_eq!(server.get(target).is(200).text(), content, "{target}");
+            assert_eq!(server_with.get(target).is(200).text(), content, "{target}");
+        }
     }
 }
 
