@@ -22,8 +22,8 @@ mod limits;
 mod usage;
 
 pub use limits::{
-    Limit, make_room_for_descriptors, open_files_limit, pending_signals_limit, processes_limit,
-    raise_open_files_limit, room_for_descriptors,
+    Limit, lowest_free_descriptor, make_room_for_descriptors, open_files_limit,
+    pending_signals_limit, processes_limit, raise_open_files_limit, room_for_descriptors,
 };
 pub use usage::{
     cpu_time, monotonic_time, thread_cpu_time, thread_run_delay, thread_switches, thread_waits,

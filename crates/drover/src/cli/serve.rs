@@ -158,6 +158,12 @@ pub(super) struct Args {
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     open_timeout: Duration,
 
+    /// How many connections there may be at a time, over all workers. When there are as many, those that
+    /// have been idle longest are closed for new ones; if none is idle, new ones wait [default: what
+    /// the limit of open files allows with some left for files]
+    #[arg(long, value_name = "N")]
+    max_connections: Option<NonZeroUsize>,
+
     /// How long requests under way may go on after SIGTERM or SIGINT
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     grace: Duration,
@@ -260,6 +266,12 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
             names(with_setting(Settings::WAKE_POLICY)),
         )));
     }
+    if let Some(most) = args.max_connections.filter(|most| *most < args.workers) {
+        bail!(UsageError::new(format!(
+            "--max-connections {most}: each of {} workers needs one; use --max-connections {}",
+            args.workers, args.workers,
+        )));
+    }
     let some = |time: Duration| (!time.is_zero()).then_some(time);
     Ok(Config {
         listen: args.listen,
@@ -282,6 +294,7 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
         header_time_out: some(args.header_timeout),
         idle_time_out: some(args.idle_timeout),
         open_time_out: some(args.open_timeout),
+        max_connections: args.max_connections,
         grace: args.grace,
         trace: args.trace,
         ..Config::new(source, mechanism)

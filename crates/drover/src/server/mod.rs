@@ -31,6 +31,7 @@ mod clock;
 mod connection;
 mod entry;
 mod files;
+mod limits;
 mod memo;
 mod pending;
 mod process;
@@ -113,6 +114,10 @@ pub struct Config {
     pub idle_time_out: Option<Duration>,
     /// How long a request may wait until its file is open, before it is refused; `None`: for ever.
     pub open_time_out: Option<Duration>,
+    /// How many connections there may be at a time, shared out among the workers; `None`: as many as
+    /// the limit of descriptors allows when some are left for files. When there are as many, those that
+    /// have been idle longest are closed for new ones; if none is idle, new ones wait.
+    pub max_connections: Option<NonZeroUsize>,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
     /// Where a line goes for each reply that tells how long its stages took (`trace`).
@@ -161,6 +166,7 @@ impl Config {
             header_time_out: Some(Duration::from_secs(10)),
             idle_time_out: Some(Duration::from_secs(60)),
             open_time_out: Some(Duration::from_secs(10)),
+            max_connections: None,
             grace: Duration::from_secs(10),
             trace: None,
         }
@@ -238,6 +244,7 @@ impl Server {
         if let Some(pool) = &config.openers {
             pool.start().context("cannot start a thread (--stat-threads)")?;
         }
+        let connections = limits::Connections::new(&config, crew.doors.len())?;
         let Crew { first, doors, board } = crew;
         let cpus = if config.pin { processors(config.workers)? } else { Vec::new() };
         let (sender, reports) = channel();
@@ -249,6 +256,7 @@ impl Server {
                 cpu: cpus.get(first + index).copied(),
                 counters: board.of(first + index),
                 sharers: workers,
+                connections: connections.of_worker(first + index),
                 trace: trace.as_ref().map(|trace| (trace.sink(), first + index)),
             };
             let sender = sender.clone();

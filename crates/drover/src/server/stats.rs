@@ -32,6 +32,7 @@ pub(super) enum Tally {
     StepsAdvised,
     Errors,
     TimeOuts,
+    IdleClosed,
     AcceptErrors,
     AcceptsLost,
     /// The worker's thread, as long as it runs.
@@ -94,6 +95,7 @@ impl Board {
                 steps_advised: sum.steps_advised + get(Tally::StepsAdvised),
                 errors: sum.errors + get(Tally::Errors),
                 time_outs: sum.time_outs + get(Tally::TimeOuts),
+                idle_closed: sum.idle_closed + get(Tally::IdleClosed),
                 accept_errors: sum.accept_errors + get(Tally::AcceptErrors),
                 accepts_lost: sum.accepts_lost + get(Tally::AcceptsLost),
             }
@@ -210,8 +212,10 @@ pub struct Statistics {
     pub steps_advised: u64,
     /// Connections that an error ended: reset by the peer, or a file cut short.
     pub errors: u64,
-    /// Connections that a time-out ended.
+    /// Connections that a time-out ended, or that were closed for others.
     pub time_outs: u64,
+    /// Of these: how many were idle, and closed to make room for others.
+    pub idle_closed: u64,
     /// Attempts to accept that failed.
     pub accept_errors: u64,
     /// Wake-ups for a connection that another worker had taken already.

@@ -43,19 +43,21 @@ pub(super) struct Plan {
     pub(super) counters: Counters,
     /// How many workers share the process' descriptors.
     pub(super) sharers: usize,
+    /// How many connections it may have at a time.
+    pub(super) connections: usize,
     /// Where its trace goes, if there is one, and its number in it.
     pub(super) trace: Option<(Sink, usize)>,
 }
 
 /// Serves until asked to stop. `ready` is called once connections can be accepted.
 pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> {
-    let Plan { config, doors, cpu, counters, sharers, trace } = plan;
+    let Plan { config, doors, cpu, counters, sharers, connections, trace } = plan;
     counters.begin();
     if let Some(cpu) = cpu {
         mech::process::pin_current_thread(cpu)
             .with_context(|| format!("cannot stay on processor {cpu} (--pin)"))?;
     }
-    let options = net_options(&config);
+    let options = NetOptions { connections, ..net_options(&config) };
     let net = Net::open(&options)
         .with_context(|| format!("cannot set up --dispatch {}", config.mechanism.name))?;
     let time_outs = TimeOuts {
@@ -83,6 +85,16 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     for door in doors {
         let mut listener = Listener::enter(&net, door).context("cannot wait for connections")?;
         listener.on_loss(|| counters.add(Tally::AcceptsLost, 1));
+        listener.on_crowd(|expired| {
+            counters.add(Tally::IdleClosed, expired as u64);
+            if let Some(others) = site.may_complain(net.now()) {
+                warn!(
+                    "there are {connections} connections, the most that a worker may have \
+                     (--max-connections, ulimit -n); {expired} idle ones are closed for a new one \
+                     ({others} like this not logged)"
+                );
+            }
+        });
         executor.listen(listener, |listener| async {
             if let Err(error) = accept(listener, &config, &net, &site).await {
                 // A worker that accepts nothing any more must not go on in silence.
@@ -203,7 +215,7 @@ async fn accept(
     let mut throttle = Throttle::default();
     listener
         .run(config.accept_batch, |error| {
-            if Cause::of(error) == Cause::Exhausted && site.give_back_descriptors() {
+            if Cause::of(error) == Cause::Exhausted && make_room(net, site) {
                 return true;
             }
             site.counters.add(Tally::AcceptErrors, 1);
@@ -213,4 +225,15 @@ async fn accept(
             false
         })
         .await
+}
+
+/// Makes room where descriptors or memory have run out; `false`: nothing was left to give.
+fn make_room(net: &Net, site: &Site<'_>) -> bool {
+    if site.give_back_descriptors() {
+        return true;
+    }
+    // Should the wait fail, it fails again where the worker ends by it.
+    let expired = net.expire_idle().unwrap_or(0);
+    site.counters.add(Tally::IdleClosed, expired as u64);
+    expired > 0
 }

@@ -86,31 +86,66 @@ fn connections_beyond_the_limit_of_descriptors_wait_their_turn() {
     }
 }
 
-/// One of two workers uses up its descriptors by the connections of one address, while it waits for
-/// one at the other address. Each of those comes alone: no later one wakes somebody for it.
+/// Whichever worker they come to: each closes some of its own.
 #[test]
-fn a_worker_whose_descriptors_run_out_while_it_waits_has_another_one_woken() {
+fn idle_clients_give_way_to_new_ones() {
+    for flags in [&[][..], &["--processes"]] {
+        on_every_choice(flags, |flags| {
+            let most = ["--max-connections", "12", "--idle-timeout", "3600s"];
+            let server = Server::of_size(5, &[&most[..], flags].concat());
+            let mut clients = Vec::new();
+            for _ in 0..60 {
+                let mut client = server.connect();
+                client.get("/").is(200);
+                client.stream().set_nonblocking(true).unwrap();
+                clients.push(client);
+            }
+            let begin = std::time::Instant::now();
+            let closed = |client: &&Client| matches!(client.stream().peek(&mut [0]), Ok(0));
+            while clients.iter().filter(closed).count() < 60 - 12 {
+                assert!(begin.elapsed() < PATIENCE, "more than 12 connections stay open");
+                std::thread::yield_now();
+            }
+        });
+    }
+}
+
+/// One of two workers gets as many connections as it may have by one address, while it waits for one at
+/// the other address. Each of those comes alone: no later one wakes somebody for it.
+#[test]
+fn a_worker_that_becomes_full_while_it_waits_has_another_one_woken() {
     for strategy in accept::ALL.iter().filter(|it| it.needs.contains(Features::EXCLUSIVE)) {
         for mechanism in dispatch::ALL.iter().filter(|it| usable(strategy, it).is_ok()) {
             println!("{} on {}", strategy.name, mechanism.name);
-            let flags = ["--reply-size", "5", "--processes", "--workers", "2", "--accept"];
-            let chosen = [strategy.name, "--dispatch", mechanism.name];
+            let flags = ["serve", "--reply-size", "5", "--processes", "--workers", "2"];
+            let chosen = ["--accept", strategy.name, "--dispatch", mechanism.name];
             let listen = ["--listen", "127.0.0.1:0"];
-            let command = starved(MOST as u32, &[&flags[..], &chosen, &listen, &listen].concat());
+            let most = ["--max-connections", "8", "--header-timeout", "0", "--defer-accept", "off"];
+            let mut command = crate::harness::drover();
+            command.args([&flags[..], &chosen, &most, &listen, &listen].concat());
             let server = Server::start(command, 2);
             let (first, second) = (server.addresses()[0], server.addresses()[1]);
             let [starving, other] = server.children()[..] else { panic!("two workers") };
+            let idle = [starving, other].map(descriptors);
             let (mut its, mut others) = (Vec::new(), Vec::new());
-            while descriptors(starving) < MOST {
-                let before = descriptors(starving);
+            while descriptors(starving) < idle[0] + 4 {
+                let before = [starving, other].map(descriptors);
                 let mut client = Client::connect(second);
                 client.get("/").is(200);
-                let owned = if descriptors(starving) > before { &mut its } else { &mut others };
+                // A request that has begun: nobody closes this connection.
+                client.send("GET");
+                let after = [starving, other].map(descriptors);
+                assert_ne!(before, after, "nobody has taken it");
+                let owned = if after[0] > before[0] { &mut its } else { &mut others };
                 owned.push(client);
+                // The other one keeps room for more.
+                if others.len() == 3 {
+                    others.clear();
+                    while descriptors(other) > idle[1] {}
+                }
             }
-            let before = descriptors(other);
             drop(others);
-            while descriptors(other) + 5 > before {}
+            while descriptors(other) > idle[1] {}
             for _ in 0..4 {
                 Client::connect(first).get("/").is(200);
             }
@@ -118,16 +153,9 @@ fn a_worker_whose_descriptors_run_out_while_it_waits_has_another_one_woken() {
     }
 }
 
-/// The limit of descriptors in the test above: all are below it, but for those that were inherited.
-const MOST: usize = 40;
-
-/// How many of them a process has.
+/// How many descriptors a process has.
 fn descriptors(process: u32) -> usize {
-    let all = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
-    let number = |entry: std::io::Result<std::fs::DirEntry>| {
-        entry.unwrap().file_name().to_str().unwrap().parse::<usize>().unwrap()
-    };
-    all.map(number).filter(|&number| number < MOST).count()
+    std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
 }
 
 /// While nobody comes, the threads of workers and of their supervisor sleep in accept4(2) where the

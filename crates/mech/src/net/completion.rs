@@ -47,7 +47,7 @@ use receiving::receive_now;
 
 use super::NetOptions;
 use super::buffer::{Body, Output, Pool};
-use super::driver::{Driver, Fill, Origin, Slot, resume_owners};
+use super::driver::{Driver, Fill, Origin, Slot, Take, resume_owners};
 use super::requests::{Extent, NONE, Receive, RequestId, Requests, Sending, Whose, Work};
 use crate::buffer_ring::BufferRing;
 use crate::dispatch::Options;
@@ -131,8 +131,10 @@ enum Armed {
     Receive,
     /// A receive that is over with what comes next.
     ReceiveOnce,
-    /// An accept: the listener's request.
+    /// An accept of whatever comes: the listener's request.
     Accept,
+    /// An accept of one connection.
+    AcceptOnce,
     /// A receive that was cancelled, and has not ended yet.
     HeldReceive,
     /// An accept, likewise.
@@ -222,7 +224,7 @@ impl CompletionDriver {
                 state.armed = Armed::HeldReceive;
                 self.requests.cancel_receive(Receive { slot, serial: state.serial });
             }
-            Armed::Accept => {
+            Armed::Accept | Armed::AcceptOnce => {
                 state.armed = Armed::HeldAccept;
                 self.requests.cancel(state.send);
             }
@@ -389,7 +391,7 @@ impl Driver for CompletionDriver {
                     gives_sign: false,
                     accepted: VecDeque::new(),
                 });
-                self.arm_accept(key, slot)
+                self.arm_accept(key, slot, false)
             }
         }
     }
@@ -415,9 +417,8 @@ impl Driver for CompletionDriver {
         self.requests.close(fd);
     }
 
-    fn poll_accept(&mut self, key: Key, slot: &mut Slot, last: bool) -> Poll<io::Result<OwnedFd>> {
-        let listener = self.listening(key.slot);
-        if let Some(socket) = listener.and_then(|listener| listener.accepted.pop_front()) {
+    fn poll_accept(&mut self, key: Key, slot: &mut Slot, take: Take) -> Poll<io::Result<OwnedFd>> {
+        if let Some(socket) = self.accepted(key) {
             return Poll::Ready(Ok(socket));
         }
         let state = &mut self.states[key.slot as usize];
@@ -425,18 +426,24 @@ impl Driver for CompletionDriver {
             state.end = GOES_ON;
             return Poll::Ready(Err(error));
         }
-        match (state.armed == Armed::Nothing, last) {
-            (false, true) => self.hold(key.slot),
-            (false, false) => {}
-            (true, false) => self.arm_accept(key, slot)?,
-            (true, true) => return Poll::Ready(take_connection(slot)),
+        match (state.armed, take.last) {
+            (Armed::Nothing, false) => self.arm_accept(key, slot, take.ahead)?,
+            (Armed::Nothing, true) => return Poll::Ready(take_connection(slot)),
+            (_, true) => self.hold(key.slot),
+            (Armed::Accept, false) if !take.ahead => self.hold(key.slot),
+            (_, false) => {}
         }
         Poll::Pending
     }
 
-    /// An accept that has failed is over: nothing is armed until the next is asked for. But the
-    /// connection that it was woken for is still there, and no other worker has heard of it.
+    fn accepted(&mut self, key: Key) -> Option<OwnedFd> {
+        self.listening(key.slot)?.accepted.pop_front()
+    }
+
+    /// No accept stays armed until the next is asked for. But the connection that could not be taken
+    /// is still there, and no other worker has heard of it.
     fn rest(&mut self, key: Key, _slot: &mut Slot) {
+        self.hold(key.slot);
         if let Some(listener) = self.listening(key.slot)
             && listener.sign != NONE
         {
@@ -558,6 +565,10 @@ impl Driver for CompletionDriver {
 
     fn post(&mut self, key: Key, slot: &mut Slot, output: &mut Output) -> u64 {
         self.try_post(key, slot, output)
+    }
+
+    fn is_posting(&self, key: Key) -> bool {
+        self.states.get(key.slot as usize).is_some_and(|state| state.post != Post::Over)
     }
 
     fn take_file_times(&mut self, key: Key) -> Times {

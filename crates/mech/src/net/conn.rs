@@ -105,7 +105,13 @@ impl<'n> Conn<'n> {
     }
 
     fn poll_fill_so(&self, fill: Fill) -> Poll<io::Result<usize>> {
-        self.poll_receive(|driver, key, slot, pool| driver.poll_fill(key, slot, pool, fill))
+        self.poll_receive(|driver, key, slot, pool| {
+            let polled = driver.poll_fill(key, slot, pool, fill);
+            if fill.idle && polled.is_pending() {
+                slot.flags |= Flags::IDLE;
+            }
+            polled
+        })
     }
 
     /// Receives up to `most` bytes, at least 1, that nobody wants to see, and says
@@ -140,14 +146,14 @@ impl<'n> Conn<'n> {
     }
 
     /// [`Conn::fill`] between two messages: while the worker stops, a connection
-    /// that has sent nothing gets 0 as well.
+    /// that has sent nothing gets 0 as well, and [`Net::expire_idle`] ends its wait.
     ///
     /// # Errors
     /// As [`Conn::fill`].
     pub fn fill_idle(&self) -> impl Future<Output = io::Result<usize>> + use<'_, 'n> {
         poll_fn(|_| {
             let last = self.net.stopping() && self.input_len() == 0;
-            match self.poll_fill_so(Fill { last, ..Fill::ANY }) {
+            match self.poll_fill_so(Fill { last, idle: true, ..Fill::ANY }) {
                 Poll::Ready(Err(error)) if last && error.kind() == io::ErrorKind::WouldBlock => {
                     Poll::Ready(Ok(0))
                 }

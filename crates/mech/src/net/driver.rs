@@ -30,7 +30,7 @@ use crate::key::Key;
 
 bitflags! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-    pub(crate) struct Flags: u8 {
+    pub(crate) struct Flags: u16 {
         /// Stands in the run queue.
         const QUEUED = 1;
         /// Its deadline has passed and its coroutine has not been told yet.
@@ -48,6 +48,11 @@ bitflags! {
         const EXCLUSIVE = 64;
         /// Its task does not keep the executor running.
         const BACKGROUND = 128;
+        /// Belongs to a listener or a service, not to a connection.
+        const SERVICE = 256;
+        /// Its coroutine waits for a message to begin ([`super::Conn::fill_idle`]). Cleared whenever the
+        /// coroutine is resumed.
+        const IDLE = 512;
     }
 }
 
@@ -69,6 +74,13 @@ pub(crate) struct Slot {
 impl Slot {
     pub(crate) fn key(&self, slot: u32) -> Key {
         Key { slot, generation: self.generation }
+    }
+
+    /// Whether nothing is under way on its connection: nothing of a message has been received, and its
+    /// coroutine has no reason to run.
+    pub(crate) fn is_idle(&self) -> bool {
+        let flags = Flags::IDLE | Flags::QUEUED | Flags::TIMED_OUT;
+        self.flags & flags == Flags::IDLE && self.received().is_empty()
     }
 
     /// The received bytes that were not consumed.
@@ -112,11 +124,23 @@ pub(crate) struct Fill {
     pub(crate) most: usize,
     /// It is the last one before a stop.
     pub(crate) last: bool,
+    /// It comes between two messages.
+    pub(crate) idle: bool,
 }
 
 impl Fill {
     /// As much as there is.
-    pub(crate) const ANY: Fill = Fill { most: usize::MAX, last: false };
+    pub(crate) const ANY: Fill = Fill { most: usize::MAX, last: false, idle: false };
+}
+
+/// What is asked for with an accept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Take {
+    /// A mechanism that accepts by itself may accept whatever comes. Otherwise it accepts one
+    /// connection each time that it is asked, because there may be no room for more.
+    pub(crate) ahead: bool,
+    /// It is the last one before a stop.
+    pub(crate) last: bool,
 }
 
 /// Empties `keys` of the owners of slots, and names those who still are.
@@ -158,7 +182,12 @@ pub(crate) trait Driver {
     fn close(&mut self, key: Key, slot: &mut Slot);
 
     /// Takes one connection from the backlog of a listener.
-    fn poll_accept(&mut self, key: Key, slot: &mut Slot, last: bool) -> Poll<io::Result<OwnedFd>>;
+    fn poll_accept(&mut self, key: Key, slot: &mut Slot, take: Take) -> Poll<io::Result<OwnedFd>>;
+
+    /// A connection that was accepted ahead of being asked for.
+    fn accepted(&mut self, _key: Key) -> Option<OwnedFd> {
+        None
+    }
 
     /// A listener that could not take a connection rests: what arrives until it
     /// is asked for the next one is for other workers.
@@ -212,6 +241,12 @@ pub(crate) trait Driver {
     /// they return needs no such thing.
     fn post(&mut self, _key: Key, _slot: &mut Slot, _output: &mut Output) -> u64 {
         0
+    }
+
+    /// Whether something that [`Driver::post`] has taken is not sent yet, as far as the last turn
+    /// has shown.
+    fn is_posting(&self, _key: Key) -> bool {
+        false
     }
 
     /// What reading files for the connection took since the last call; see [`FileIo::take_times`].

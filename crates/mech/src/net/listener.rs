@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::driver::Origin;
+use super::driver::{Origin, Take};
 use super::source::Source;
 use super::{Conn, Net};
 use crate::accept::Door;
@@ -33,11 +33,16 @@ pub struct Listener<'n> {
     won: Cell<bool>,
     way: Source,
     on_loss: Option<Box<dyn Fn() + 'n>>,
+    on_crowd: Option<Box<dyn Fn(usize) + 'n>>,
 }
 
-/// How long a listener rests when there is no descriptor, memory or buffer for
-/// another connection. Those that arrive meanwhile wait in the backlog.
+/// How long a listener rests when there is no room, descriptor, memory or buffer for
+/// another connection, if none ends before. Those that arrive meanwhile wait in the backlog.
 const REST: Duration = Duration::from_millis(50);
+
+/// A mechanism that accepts by itself does so while there is room for more connections than a backlog
+/// can hold: 4096, the usual limit (`net.core.somaxconn`).
+const BACKLOG: isize = 4096;
 
 impl<'n> Listener<'n> {
     /// Registers a non-blocking listening socket that no other worker waits for.
@@ -60,13 +65,19 @@ impl<'n> Listener<'n> {
             entered.inspect_err(|_| conn.with(|inner, slot| inner.release(slot)))?;
         let origin = if defers { Origin::AcceptedWithData } else { Origin::Accepted };
         // The first look is no answer to a wake-up.
-        Ok(Listener { conn, origin, won: Cell::new(true), way, on_loss: None })
+        Ok(Listener { conn, origin, won: Cell::new(true), way, on_loss: None, on_crowd: None })
     }
 
     /// Calls `tell` whenever the worker was woken for a connection and there was
     /// none: another was faster.
     pub fn on_loss(&mut self, tell: impl Fn() + 'n) {
         self.on_loss = Some(Box::new(tell));
+    }
+
+    /// Calls `tell` whenever a connection has come for which there was no room
+    /// ([`super::NetOptions::connections`]), with the number of idle ones that are closed for it.
+    pub fn on_crowd(&mut self, tell: impl Fn(usize) + 'n) {
+        self.on_crowd = Some(Box::new(tell));
     }
 
     pub(super) fn slot(&self) -> u32 {
@@ -76,7 +87,10 @@ impl<'n> Listener<'n> {
     /// Accepts until the worker stops, `batch` connections per wait, and hands
     /// each to a coroutine of its own. `trouble` is told of what kept a
     /// connection from being accepted, and says whether it has done something
-    /// about it: then the next attempt comes at once, otherwise after a rest.
+    /// about it: then the next attempt comes after the others' turn, otherwise after
+    /// a rest. Where there is no room ([`super::NetOptions::connections`]),
+    /// connections that have been idle longest are closed ([`Net::expire_idle`]);
+    /// while none is, the next one waits.
     /// Nothing ends the loop but the stop, or a listener that is broken.
     ///
     /// # Errors
@@ -94,6 +108,13 @@ impl<'n> Listener<'n> {
         let mut taken = 0;
         loop {
             let accepted = poll_fn(|_| self.poll_accept()).await;
+            let Some(accepted) = accepted.transpose() else {
+                self.rest().await;
+                continue;
+            };
+            if accepted.is_ok() {
+                self.make_room().await?;
+            }
             match accepted.and_then(|socket| net.adopt_from(socket, self.origin)) {
                 Ok(_) => taken += 1,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -116,13 +137,9 @@ impl<'n> Listener<'n> {
                     Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::FAULT) => {
                         return Err(error);
                     }
-                    _ if trouble(&error) => {}
+                    _ if trouble(&error) => self.conn.yield_now().await,
                     _ => {
-                        let key = self.conn.key();
-                        self.conn.with(|inner, index| {
-                            inner.driver.rest(key, &mut inner.slots[index as usize]);
-                        });
-                        self.conn.sleep_until(net.now() + REST).await;
+                        self.rest().await;
                         if net.stopping() {
                             return Ok(());
                         }
@@ -136,10 +153,52 @@ impl<'n> Listener<'n> {
         }
     }
 
-    /// `WouldBlock`: the worker stops, and what had arrived by then was taken.
-    fn poll_accept(&self) -> Poll<io::Result<OwnedFd>> {
-        let last = self.conn.net().stopping();
-        let poll = self.way.poll(&self.conn, last);
+    /// Has idle connections closed if there is no room for the one that was accepted. That one is
+    /// served all the same should none be idle any more.
+    async fn make_room(&self) -> io::Result<()> {
+        let net = self.conn.net();
+        if net.room() <= 0 && !net.stopping() {
+            let expired = net.expire_idle()?;
+            self.on_crowd.iter().for_each(|tell| tell(expired));
+            self.conn.yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Leaves what arrives to other workers, until a connection has ended or it has rested.
+    async fn rest(&self) {
+        let net = self.conn.net();
+        let (key, until) = (self.conn.key(), net.now() + REST);
+        self.conn.with(|inner, index| {
+            inner.driver.rest(key, &mut inner.slots[index as usize]);
+            inner.crowded.push(index);
+        });
+        self.conn.set_alarm(until);
+        poll_fn(|_| {
+            let rested = net.now() >= until || net.stopping();
+            self.conn.with(|inner, index| {
+                if rested {
+                    inner.crowded.retain(|listener| *listener != index);
+                }
+                if inner.crowded.contains(&index) { Poll::Pending } else { Poll::Ready(()) }
+            })
+        })
+        .await;
+        // The next look is no answer to a wake-up either.
+        self.won.set(true);
+    }
+
+    /// `None`: there is no room for a connection, and none is idle. `WouldBlock`: the worker stops, and
+    /// what had arrived by then was taken.
+    fn poll_accept(&self) -> Poll<io::Result<Option<OwnedFd>>> {
+        let net = self.conn.net();
+        let (last, room) = (net.stopping(), net.room());
+        if room <= 0 && !last && !(room == 0 && net.has_idle()) {
+            let key = self.conn.key();
+            let accepted = self.conn.with(|inner, _| inner.driver.accepted(key));
+            return Poll::Ready(Ok(accepted));
+        }
+        let poll = self.way.poll(&self.conn, Take { ahead: room > BACKLOG, last });
         let won = self.won.replace(poll.is_ready());
         if let Some(tell) = &self.on_loss
             && poll.is_pending()
@@ -150,6 +209,6 @@ impl<'n> Listener<'n> {
         {
             tell();
         }
-        poll
+        poll.map_ok(Some)
     }
 }

@@ -42,7 +42,7 @@ use buffer::{Output, Pool};
 use completion::CompletionDriver;
 use driver::{Driver, Flags, Origin, Slot};
 use readiness::ReadinessDriver;
-use timers::Wheel;
+use timers::{Tick, Wheel};
 
 /// How a worker's network is made.
 #[derive(Clone, Debug)]
@@ -64,6 +64,8 @@ pub struct NetOptions {
     pub spin: Duration,
     /// How many transfers a coroutine may make before the others get their turn.
     pub budget: u32,
+    /// How many connections there may be at a time; listeners keep the next one waiting.
+    pub connections: usize,
 }
 
 impl NetOptions {
@@ -79,6 +81,7 @@ impl NetOptions {
             timer_resolution: Duration::from_millis(100),
             spin: Duration::ZERO,
             budget: 32,
+            connections: usize::MAX,
         }
     }
 }
@@ -86,6 +89,10 @@ impl NetOptions {
 /// A coroutine that has sent so many bytes, and has more, comes back after the others: sending 1 MiB
 /// takes 0.3 ms.
 const TURN_S_WORTH: u64 = 1 << 20;
+
+/// How many idle connections make room at once: an eighth of them, and no more than so many (as in
+/// nginx's `ngx_drain_connections`), because finding them takes a look at every slot.
+const IDLE_EXPIRED: usize = 32;
 
 /// One worker's connections, timers and mechanism. Used by one thread.
 pub struct Net {
@@ -101,6 +108,8 @@ pub struct Net {
     mechanism: &'static Mechanism,
     /// Transfers per coroutine and turn.
     budget: u32,
+    /// Connections at a time.
+    connections: usize,
 }
 
 struct Inner {
@@ -121,6 +130,10 @@ struct Inner {
     /// What is left of the running coroutine's transfers.
     budget: u32,
     live: usize,
+    /// How many of these are listeners and services.
+    services: usize,
+    /// The listeners that wait until a connection has ended.
+    crowded: Vec<u32>,
 }
 
 impl Net {
@@ -158,6 +171,8 @@ impl Net {
             pool: Pool::new(options.input_capacity),
             budget: 0,
             live: 0,
+            services: 0,
+            crowded: Vec::new(),
         };
         Ok(Net {
             inner: RefCell::new(inner),
@@ -168,6 +183,7 @@ impl Net {
             remote,
             mechanism: options.mechanism,
             budget: options.budget,
+            connections: options.connections,
         })
     }
 
@@ -239,9 +255,37 @@ impl Net {
         }
     }
 
+    /// Ends the wait of the connections that have waited longest for a message to begin, as if their
+    /// deadlines had passed, and says how many they are: a few of those that are idle, 0 if none is.
+    /// They are closed when their coroutines have run. Without deadlines, it is any of them.
+    ///
+    /// # Errors
+    /// What the mechanism's wait says.
+    pub fn expire_idle(&self) -> io::Result<usize> {
+        let mut inner = self.inner.borrow_mut();
+        // A connection whose message has come is not idle, though nobody has looked yet.
+        inner.turn(Some(Duration::ZERO))?;
+        Ok(inner.expire_idle())
+    }
+
+    /// How many more connections there may be; less than 0 if there are too many.
+    fn room(&self) -> isize {
+        let inner = self.inner.borrow();
+        self.connections.min(isize::MAX as usize) as isize - (inner.live - inner.services) as isize
+    }
+
+    /// Whether an idle connection could be closed.
+    fn has_idle(&self) -> bool {
+        self.inner.borrow().idle().next().is_some()
+    }
+
     /// A slot without a socket yet, for a coroutine of the caller's.
     pub(crate) fn task(&self) -> Conn<'_> {
-        Conn::new(self, self.inner.borrow_mut().take_slot())
+        let mut inner = self.inner.borrow_mut();
+        let key = inner.take_slot();
+        inner.slots[key.slot as usize].flags |= Flags::SERVICE;
+        inner.services += 1;
+        Conn::new(self, key)
     }
 
     /// Has the executor run its coroutine on a new slot, without a socket:
@@ -324,7 +368,9 @@ impl Inner {
 
     /// The task of a slot no longer counts among those that keep the executor running.
     fn put_in_background(&mut self, index: u32) {
-        self.slots[index as usize].flags |= Flags::BACKGROUND;
+        let flags = &mut self.slots[index as usize].flags;
+        self.services -= usize::from(flags.contains(Flags::SERVICE));
+        *flags = (*flags - Flags::SERVICE) | Flags::BACKGROUND;
         self.live -= 1;
     }
 
@@ -335,12 +381,37 @@ impl Inner {
         if slot.flags.contains(Flags::TAKEN) {
             // The count below takes one away again.
             self.live += usize::from(slot.flags.contains(Flags::BACKGROUND));
+            self.services -= usize::from(slot.flags.contains(Flags::SERVICE));
             slot.flags &= Flags::QUEUED;
             slot.generation = slot.generation.wrapping_add(1);
             self.wheel.clear(&mut slot.deadline);
             self.live -= 1;
             self.free.push(index);
+            while let Some(listener) = self.crowded.pop() {
+                self.resume(listener);
+            }
         }
+    }
+
+    /// The connections on which nothing is under way: when they are due, and their slots.
+    fn idle(&self) -> impl Iterator<Item = (Tick, u32)> {
+        let slots = self.slots.iter().zip(0..);
+        let idle = slots
+            .filter(|(slot, index)| slot.is_idle() && !self.driver.is_posting(slot.key(*index)));
+        idle.map(|(slot, index)| (slot.deadline.due(), index))
+    }
+
+    fn expire_idle(&mut self) -> usize {
+        let mut idle: Vec<_> = self.idle().collect();
+        let count = (idle.len() / 8).clamp(1, IDLE_EXPIRED).min(idle.len());
+        if count < idle.len() {
+            idle.select_nth_unstable(count);
+        }
+        for &(_, index) in &idle[..count] {
+            self.slots[index as usize].flags |= Flags::TIMED_OUT;
+            self.resume(index);
+        }
+        count
     }
 
     fn open(&mut self, key: Key, socket: OwnedFd, origin: Origin) -> io::Result<()> {
@@ -374,7 +445,7 @@ impl Inner {
 
     fn next_to_run(&mut self) -> Option<u32> {
         let index = self.run_queue.pop_front()?;
-        self.slots[index as usize].flags -= Flags::QUEUED;
+        self.slots[index as usize].flags -= Flags::QUEUED | Flags::IDLE;
         Some(index)
     }
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 
 use super::buffer::{Body, Output, Pool};
-use super::driver::{Driver, Fill, Flags, Origin, SKIPPED_AT_ONCE, Slot, resume_owners};
+use super::driver::{Driver, Fill, Flags, Origin, SKIPPED_AT_ONCE, Slot, Take, resume_owners};
 use crate::dispatch::{Dispatcher, Event, Features, Interest, Readiness, Ready};
 use crate::fileio::{FileIo, Sent, Times, Transfer};
 use crate::key::Key;
@@ -225,7 +225,8 @@ impl Driver for ReadinessDriver {
         slot.fd = None;
     }
 
-    fn poll_accept(&mut self, key: Key, slot: &mut Slot, last: bool) -> Poll<io::Result<OwnedFd>> {
+    fn poll_accept(&mut self, key: Key, slot: &mut Slot, take: Take) -> Poll<io::Result<OwnedFd>> {
+        let last = take.last;
         if last || slot.ready.contains(Ready::READABLE) {
             let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
             match rustix::net::accept_with(fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {

@@ -9,7 +9,7 @@ use std::task::Poll;
 use rustix::io::Errno;
 
 use super::Conn;
-use super::driver::Origin;
+use super::driver::{Origin, Take};
 use crate::accept::{Door, Feeder, Hall, Next, Way, ask, receive};
 use crate::wait_queue::Waiter;
 
@@ -71,12 +71,13 @@ impl Source {
     }
 
     /// The next connection. Before a stop (`last`) what there is, then `WouldBlock`.
-    pub(super) fn poll(&self, conn: &Conn<'_>, last: bool) -> Poll<io::Result<OwnedFd>> {
+    pub(super) fn poll(&self, conn: &Conn<'_>, take: Take) -> Poll<io::Result<OwnedFd>> {
+        let last = take.last;
         match self {
             Source::Socket => {
                 let key = conn.key();
                 conn.with(|inner, index| {
-                    inner.driver.poll_accept(key, &mut inner.slots[index as usize], last)
+                    inner.driver.poll_accept(key, &mut inner.slots[index as usize], take)
                 })
             }
             Source::Thread(feeder) => {

@@ -22,6 +22,13 @@ pub(crate) struct Deadline {
     entry: Tick,
 }
 
+impl Deadline {
+    /// When it is due; 0: never.
+    pub(crate) fn due(self) -> Tick {
+        self.due
+    }
+}
+
 pub(crate) struct Wheel {
     start: Instant,
     /// The time of the last [`Wheel::expire`], in nanoseconds since the start; 64 bits of them are

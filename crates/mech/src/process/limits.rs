@@ -1,7 +1,7 @@
 //! Resource limits of this process (getrlimit(2)), and room for as many descriptors as it may have.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
@@ -33,6 +33,16 @@ pub fn raise_open_files_limit() -> io::Result<Limit> {
     let Limit { hard, .. } = open_files_limit();
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard })?;
     Ok(open_files_limit())
+}
+
+/// The lowest descriptor number that is not in use, which is how many descriptors are open if there are
+/// no gaps.
+///
+/// # Errors
+/// `EMFILE` if there is no descriptor left, `ENOMEM`.
+pub fn lowest_free_descriptor() -> io::Result<u64> {
+    let lowest = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+    Ok(lowest.as_raw_fd().unsigned_abs().into())
 }
 
 /// Makes room in this process' table of descriptors for `count` of them, which takes 8 bytes each, or

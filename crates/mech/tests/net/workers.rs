@@ -1,10 +1,12 @@
 //! A worker as a whole: stopping, full tables, what an idle connection costs.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use mech::dispatch::Options;
-use mech::net::{AcceptBatch, Body, NetOptions};
+use mech::net::{AcceptBatch, Body, Conn, NetOptions};
 
 use crate::{CRAMPED, PATIENCE, Worker, echo, on_every_mechanism};
 
@@ -253,5 +255,51 @@ fn a_sender_that_was_held_back_is_read_to_its_end() {
         stream.read_exact(&mut told).unwrap();
         assert_eq!(told[..8], sum.to_le_bytes());
         assert_eq!(told[8..], check.to_le_bytes());
+    });
+}
+
+/// Sends back what it receives, and is never late.
+async fn patient_echo(conn: Conn<'_>) {
+    loop {
+        conn.set_deadline(Some(Duration::from_secs(1000)));
+        let Ok(1..) = conn.fill_idle().await else { return };
+        conn.io(|io| {
+            io.output.extend_from_slice(io.input);
+            (io.input.len(), ())
+        });
+        if conn.send(Body::None, None).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A connection for which there is no room takes the place of the one that has been idle longest.
+#[test]
+fn who_has_been_idle_longest_gives_way() {
+    on_every_mechanism(|mechanism| {
+        let mut options = NetOptions::new(mechanism);
+        options.connections = 3;
+        // So fine that no two turns have the same tick.
+        options.timer_resolution = Duration::from_micros(10);
+        let worker = Worker::start(options, AcceptBatch::All, patient_echo);
+        let use_it = |stream: &mut TcpStream| {
+            stream.write_all(b"x").unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+        };
+        let come = || {
+            let mut stream = worker.connect();
+            use_it(&mut stream);
+            stream
+        };
+        let [mut first, mut second, mut third] = [(); 3].map(|()| come());
+        use_it(&mut second);
+        use_it(&mut first);
+        let mut fourth = come();
+        assert_eq!(third.read(&mut [0]).unwrap(), 0);
+        let mut fifth = come();
+        assert_eq!(second.read(&mut [0]).unwrap(), 0);
+        for stream in [&mut first, &mut fourth, &mut fifth] {
+            use_it(stream);
+        }
     });
 }

@@ -37,12 +37,16 @@ impl CompletionDriver {
         self.listeners.iter_mut().find(|listener| listener.slot == slot)
     }
 
-    pub(super) fn arm_accept(&mut self, key: Key, slot: &Slot) -> io::Result<()> {
+    /// Has the ring accept one connection, or (`ahead`) whatever comes.
+    pub(super) fn arm_accept(&mut self, key: Key, slot: &Slot, ahead: bool) -> io::Result<()> {
         let exclusive = self.listening(key.slot).is_some_and(|listener| listener.exclusive);
-        let work = if exclusive { Work::AcceptOnce } else { Work::Accept };
+        let (work, armed) = match ahead && !exclusive {
+            true => (Work::Accept, Armed::Accept),
+            false => (Work::AcceptOnce, Armed::AcceptOnce),
+        };
         let accept = self.requests.submit(key, descriptor(slot)?, work);
         let state = &mut self.states[key.slot as usize];
-        (state.armed, state.send) = (Armed::Accept, accept);
+        (state.armed, state.send) = (armed, accept);
         Ok(())
     }
 
