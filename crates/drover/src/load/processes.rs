@@ -1,7 +1,7 @@
 //! A load of several processes, for more connections than one table of descriptors holds.
 //!
 //! The parent starts the same command line again as often as was asked for, each time with the number
-//! of the process behind it, and sends no request itself. Each child takes its share as a worker
+//! of the process among its options, and sends no request itself. Each child takes its share as a worker
 //! does: which requests, connections and moments of the schedule are its own follows from its number
 //! alone. They talk in lines over the child's stdin and stdout:
 //!
@@ -22,6 +22,7 @@
 //! The results are joined by the code that joins those of other machines. One that dies takes what it
 //! has counted along: the others go on, and the result says whose part is missing.
 
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -202,6 +203,18 @@ pub(super) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
     Ok(joined)
 }
 
+/// The arguments of child `number`: `own`, those of its parent, with the number right behind the name
+/// of the subcommand. Behind the last argument it could be taken for a URL: what follows a `--` is no
+/// option (POSIX, Utility Syntax Guideline 10). Options before the subcommand have no values, so that
+/// the first `load` is the subcommand.
+fn arguments(own: impl Iterator<Item = OsString>, number: u32) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = own.collect();
+    let subcommand = arguments.iter().position(|argument| argument == "load");
+    let at = subcommand.map_or(0, |subcommand| subcommand + 1);
+    arguments.splice(at..at, [NUMBER_FLAG.into(), number.to_string().into()]);
+    arguments
+}
+
 /// A child; killed if it is still there when this is dropped.
 struct Process {
     child: Child,
@@ -220,8 +233,7 @@ impl Process {
         // The same file, also if another has taken its name since.
         let mut command = Command::new("/proc/self/exe");
         command
-            .args(std::env::args_os().skip(1))
-            .args([NUMBER_FLAG, &number.to_string()])
+            .args(arguments(std::env::args_os().skip(1), number))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         process::die_with_parent(&mut command);

@@ -27,6 +27,14 @@ fn processes_share_requests_and_connections_exactly() {
     assert!(run.json["target"].as_str().unwrap().starts_with(&server.url));
 }
 
+/// Arguments behind `--` are URLs, whatever they begin with; the child's own flag must not be one.
+#[test]
+fn processes_understand_the_separator_before_the_url() {
+    let server = Recorder::start();
+    let run = load(&["--processes", "2", "-c", "2", "-n", "10", "--", &server.url]);
+    assert_eq!((run.status, run.number("/replies")), (Some(0), 10), "{}", run.stderr);
+}
+
 #[test]
 fn processes_keep_one_schedule_and_write_one_file() {
     let server = Recorder::start();

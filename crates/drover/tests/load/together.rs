@@ -102,7 +102,7 @@ fn children(running: &Running) -> Vec<(String, Pid)> {
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
         let (_, after) = stat.rsplit_once(") ")?;
         let line = fs::read_to_string(entry.path().join("cmdline")).ok()?;
-        let number = line.trim_end_matches('\0').rsplit('\0').next()?.to_string();
+        let number = line.split('\0').skip_while(|word| *word != "--process").nth(1)?.to_string();
         (after.split(' ').nth(1)? == parent).then_some((number, Pid::from_raw(pid)?))
     };
     fs::read_dir("/proc").unwrap().filter_map(|entry| child(entry.unwrap())).collect()
