@@ -1,6 +1,6 @@
 //! The servers of a run, what is asked of each, and which connections go there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::rc::Rc;
@@ -34,14 +34,6 @@ impl Origin {
     /// The requests as a worker's connections share them.
     pub(super) fn shared_requests(&self) -> Vec<Prepared<Rc<[u8]>>> {
         self.requests.iter().map(Prepared::shared).collect()
-    }
-
-    /// A worker's picks among the requests; `number` is the origin's.
-    pub(super) fn chooser(&self, seed: u64, share: Share, number: usize) -> Chooser {
-        match &self.table {
-            None => Chooser::in_turn(self.requests.len(), share),
-            Some(table) => Chooser::drawn(table, seed, share, number as u32 + 1),
-        }
     }
 }
 
@@ -155,6 +147,26 @@ impl Origins {
     /// The server of idle connection `number` of all.
     pub(super) fn of_idle(&self, number: u32) -> usize {
         self.idle[number as usize] as usize
+    }
+
+    /// A worker's picks among the requests to each server. Where they are sent in turn, the workers
+    /// that have connections to a server share its requests; others never send one there.
+    pub(super) fn request_choosers(&self, seed: u64, share: Share) -> Vec<Chooser> {
+        let mut workers = vec![BTreeSet::new(); self.list.len()];
+        for (place, origin) in (0..).zip(&self.measured) {
+            workers[*origin as usize].insert(share.worker_of(place));
+        }
+        let in_turn = |origin: &Origin, workers: &BTreeSet<u32>| {
+            let before = workers.range(..share.worker).count() as u32;
+            let share = Share { worker: before, workers: (workers.len() as u32).max(1) };
+            Chooser::in_turn(origin.requests.len(), share)
+        };
+        let picks = (1..).zip(self.list.iter().zip(&workers));
+        let picks = picks.map(|(stream, (origin, workers))| match &origin.table {
+            None => in_turn(origin, workers),
+            Some(table) => Chooser::drawn(table, seed, share, stream),
+        });
+        picks.collect()
     }
 
     /// A worker's picks of the server that the next connection is opened to; `None`: each

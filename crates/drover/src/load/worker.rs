@@ -108,15 +108,13 @@ impl<'n> Worker<'n> {
         let part = |total: u32| share.of(u64::from(total)) as u32;
         let measured = part(plan.connections);
         let origins = &plan.origins;
-        let choosers = origins.list.iter().enumerate();
-        let choosers = choosers.map(|(number, origin)| origin.chooser(plan.seed, share, number));
         Worker {
             net,
             plan,
             share,
             requests: origins.list.iter().map(|origin| origin.shared_requests()).collect(),
             memos: Default::default(),
-            choosers: choosers.collect(),
+            choosers: origins.request_choosers(plan.seed, share),
             between: origins.chooser(plan.seed, share),
             idle: part(plan.idle),
             measured,
@@ -146,7 +144,7 @@ impl<'n> Worker<'n> {
     /// The number of this worker's connection `number` among those of all workers, idle ones first,
     /// and the origin that it goes to.
     pub(super) fn place(&self, number: u32) -> (u32, usize) {
-        let of_all = |number: u32| number * self.share.workers + self.share.worker;
+        let of_all = |number| self.share.place_of(number);
         let origins = &self.plan.origins;
         match number.checked_sub(self.idle) {
             None => (of_all(number), origins.of_idle(of_all(number))),

@@ -41,6 +41,22 @@ fn a_file_of_urls_is_gone_through_once_by_all_connections() {
     assert!(run.json["target"].as_str().unwrap().ends_with("/9 and 190 more"));
 }
 
+/// With as many threads as servers, each thread has the connections of one server, and asks it for all
+/// of its URLs.
+#[test]
+fn every_url_of_every_server_is_asked_for_whatever_the_number_of_threads() {
+    for more in [&["-t", "2"][..], &["-t", "3"], &["--processes", "2", "-t", "2"]] {
+        let servers = [(); 2].map(|()| Recorder::start());
+        let url = |server: &Recorder, path: &str| format!("{}{path}", server.url);
+        let urls = servers.each_ref().map(|server| ["/a", "/b"].map(|path| url(server, path)));
+        let urls: Vec<&str> = urls.iter().flatten().map(String::as_str).collect();
+        load(&[&urls[..], &["-c", "12", "-n", "96"], more].concat());
+        for server in servers {
+            assert!(server.counts().into_keys().eq(["GET /a", "GET /b"]), "{more:?}");
+        }
+    }
+}
+
 /// What the seed draws does not depend on the number of connections.
 #[test]
 fn a_seed_draws_the_same_urls_again() {

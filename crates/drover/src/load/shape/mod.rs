@@ -58,6 +58,17 @@ impl Share {
         let (worker, workers) = (u64::from(self.worker), u64::from(self.workers));
         total / workers + u64::from(worker < total % workers)
     }
+
+    /// The place among all connections of this worker's connection `number`: connections are dealt to
+    /// the workers in turn.
+    pub(super) fn place_of(self, number: u32) -> u32 {
+        number * self.workers + self.worker
+    }
+
+    /// The worker that has the connection at `place` among all.
+    pub(super) fn worker_of(self, place: u32) -> u32 {
+        place % self.workers
+    }
 }
 
 impl Schedule {
