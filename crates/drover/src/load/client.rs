@@ -310,7 +310,7 @@ impl<'c, 'n> Client<'c, 'n> {
     /// rest as it was intended.
     async fn think(&mut self) -> Option<Instant> {
         let (conn, worker) = (self.link.conn, self.link.worker);
-        let rest = worker.plan.manner.rest(self.calls, &mut *worker.random.borrow_mut())?;
+        let rest = worker.plan.manner.rest(self.calls, &mut *worker.rests.borrow_mut())?;
         let until = self.now.take().unwrap_or_else(|| worker.net.now()) + rest;
         let room = self.head_room();
         conn.set_deadline(None);

@@ -29,6 +29,7 @@ mod phases;
 pub mod plan;
 pub mod processes;
 pub mod progress;
+mod random;
 mod reader;
 pub mod request;
 pub mod result;

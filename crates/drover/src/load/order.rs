@@ -3,11 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use rand::SeedableRng;
 use rand::distr::Distribution;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand_distr::weighted::WeightedAliasIndex;
 
+use super::random::{self, Purpose};
 use super::shape::Share;
 
 /// In which order the URLs of a run are asked for.
@@ -65,12 +65,9 @@ impl Chooser {
         Chooser::InTurn { next: Cell::new(first % count), step: step % count, count }
     }
 
-    /// As `table` says; `stream` tells apart the choosers of one worker.
-    pub(super) fn drawn(table: &Table, seed: u64, share: Share, stream: u32) -> Chooser {
-        // Seeds that differ in any bit give unrelated sequences (SplitMix64 spreads them), and no
-        // schedule is seeded with bits this high.
-        let seed = seed ^ u64::from(share.worker) << 32 ^ u64::from(stream + 1) << 44;
-        let random = RefCell::new(Xoshiro256PlusPlus::seed_from_u64(seed));
+    /// As `table` says, for a `purpose` of which a worker has one chooser.
+    pub(super) fn drawn(table: &Table, seed: u64, share: Share, purpose: Purpose) -> Chooser {
+        let random = RefCell::new(random::stream(seed, share.worker, purpose));
         Chooser::Drawn { table: table.clone(), random }
     }
 
@@ -96,7 +93,7 @@ mod tests {
     /// mean. Chi-square with `k` degrees of freedom has the mean `k` and the variance `2 k`.
     fn deviation(drawn: &[f64], weights: &[f64], picks: u32) -> f64 {
         let table = Table::new(drawn.to_vec()).unwrap();
-        let chooser = Chooser::drawn(&table, 1, ALONE, 0);
+        let chooser = Chooser::drawn(&table, 1, ALONE, Purpose::Servers);
         let mut counts = vec![0.0; weights.len()];
         for _ in 0..picks {
             counts[chooser.pick()] += 1.0;
@@ -137,7 +134,7 @@ mod tests {
     fn a_hundred_thousand_weights_are_no_trouble() {
         let order = Order::Zipf { exponent: 1.0 };
         let table = Table::new((0..100_000).map(|place| order.weight(place)).collect()).unwrap();
-        let chooser = Chooser::drawn(&table, 3, ALONE, 0);
+        let chooser = Chooser::drawn(&table, 3, ALONE, Purpose::Servers);
         let picks: Vec<usize> = (0..1_000_000).map(|_| chooser.pick()).collect();
         // The first has 1 / H(100,000) = 1 / 12.09 of all; five standard deviations are 0.0014.
         let first = picks.iter().filter(|&&pick| pick == 0).count() as f64 / 1e6;
@@ -148,8 +145,13 @@ mod tests {
     #[test]
     fn a_seed_gives_the_same_picks_and_another_worker_others() {
         let table = Table::new(vec![1.0; 100]).unwrap();
-        let picks = |seed, worker, stream| -> Vec<usize> {
-            let chooser = Chooser::drawn(&table, seed, Share { worker, workers: 2 }, stream);
+        let picks = |seed, worker, server| -> Vec<usize> {
+            let chooser = Chooser::drawn(
+                &table,
+                seed,
+                Share { worker, workers: 2 },
+                Purpose::Requests(server),
+            );
             (0..20).map(|_| chooser.pick()).collect()
         };
         assert_eq!(picks(1, 0, 0), picks(1, 0, 0));

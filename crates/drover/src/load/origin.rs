@@ -11,6 +11,7 @@ use mech::socket::Address;
 
 use super::backlog;
 use super::order::{Chooser, Order, Table};
+use super::random::Purpose;
 use super::request::{Prepared, Request};
 use super::shape::Share;
 use super::sources::Sources;
@@ -161,10 +162,10 @@ impl Origins {
             let share = Share { worker: before, workers: (workers.len() as u32).max(1) };
             Chooser::in_turn(origin.requests.len(), share)
         };
-        let picks = (1..).zip(self.list.iter().zip(&workers));
-        let picks = picks.map(|(stream, (origin, workers))| match &origin.table {
+        let picks = (0..).zip(self.list.iter().zip(&workers));
+        let picks = picks.map(|(number, (origin, workers))| match &origin.table {
             None => in_turn(origin, workers),
-            Some(table) => Chooser::drawn(table, seed, share, stream),
+            Some(table) => Chooser::drawn(table, seed, share, Purpose::Requests(number)),
         });
         picks.collect()
     }
@@ -172,7 +173,7 @@ impl Origins {
     /// A worker's picks of the server that the next connection is opened to; `None`: each
     /// connection has its own.
     pub(super) fn chooser(&self, seed: u64, share: Share) -> Option<Chooser> {
-        self.between.as_ref().map(|table| Chooser::drawn(table, seed, share, 0))
+        self.between.as_ref().map(|table| Chooser::drawn(table, seed, share, Purpose::Servers))
     }
 }
 

@@ -9,13 +9,13 @@ use std::time::Instant;
 use mech::Key;
 use mech::dispatch::Features;
 use mech::net::Net;
-use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
 use super::account::Account;
 use super::order::Chooser;
 use super::plan::Plan;
+use super::random::{self, Purpose};
 use super::reader::Memo;
 use super::request::Prepared;
 use super::shape::{Share, Starts};
@@ -84,7 +84,7 @@ pub(super) struct Worker<'n> {
     /// Calls per ticket.
     calls: u32,
     /// For the length of rests.
-    pub(super) random: RefCell<Xoshiro256PlusPlus>,
+    pub(super) rests: RefCell<Xoshiro256PlusPlus>,
     seats: RefCell<Vec<(Seat, Key)>>,
     /// Free connections, the one that has been free for longest first. May hold the number of
     /// a seat that is not free any more, or twice that of one that is.
@@ -126,9 +126,7 @@ impl<'n> Worker<'n> {
             open_loop: plan.schedule.is_some(),
             sends_together: net.mechanism().features.contains(Features::COMPLETION),
             calls: plan.session_calls().unwrap_or(1),
-            random: RefCell::new(Xoshiro256PlusPlus::seed_from_u64(
-                plan.seed ^ u64::from(share.worker),
-            )),
+            rests: RefCell::new(random::stream(plan.seed, share.worker, Purpose::Rests)),
             seats: RefCell::new(vec![(Seat::Away, Key::WAKER); measured as usize]),
             free: RefCell::new(VecDeque::new()),
             backlog: RefCell::new(VecDeque::new()),
@@ -327,8 +325,8 @@ impl<'n> Worker<'n> {
         self.end.set(self.plan.duration.map(|duration| start + duration));
         self.phase.set(Phase::Running);
         if self.open_loop {
-            let mut random = self.random.borrow_mut();
-            self.free.borrow_mut().make_contiguous().shuffle(&mut *random);
+            let mut random = random::stream(self.plan.seed, self.share.worker, Purpose::FirstUses);
+            self.free.borrow_mut().make_contiguous().shuffle(&mut random);
         } else {
             self.free.borrow_mut().clear();
             self.wake_measured();
@@ -433,7 +431,7 @@ mod tests {
     use crate::load::order::Order;
     use crate::load::plan::Options;
     use crate::load::request::Request;
-    use crate::load::shape::{Arrivals, Manner, Rate, Schedule, Unit};
+    use crate::load::shape::{Arrivals, Manner, Rate, Schedule, Think, Unit};
     use crate::load::sources::SourceList;
 
     fn plan() -> Plan {
@@ -533,6 +531,28 @@ mod tests {
         assert_eq!((account.scheduled, account.waited), (5, 3));
         // The first of those came to the queue 2 ms after its time, and that is our own fault.
         assert_eq!((account.late_starts, account.slip.len()), (1, 3));
+    }
+
+    /// Both are exponentially distributed: of one stream they would be the same numbers.
+    #[test]
+    fn rests_have_nothing_to_do_with_arrivals() {
+        let second = Duration::from_secs(1);
+        let manner = Manner { think: Think::Exponential(second), ..Manner::default() };
+        let rate = Rate::Constant(1.0);
+        let schedule = Schedule { rate, arrivals: Arrivals::Poisson, unit: Unit::Request };
+        let plan = Options { schedule: Some(schedule), manner, ..options() };
+        let plan = Plan::new(plan).unwrap();
+        let net = Net::open(&NetOptions::new(plan.mechanism)).unwrap();
+        let share = Share { worker: 0, workers: 1 };
+        let worker = Worker::new(&net, &plan, share);
+        let mut starts = plan.schedule.as_ref().unwrap().starts(plan.duration, share, plan.seed);
+        let mut last = Duration::ZERO;
+        for _ in 0..20 {
+            let start = starts.next().unwrap();
+            let rest = plan.manner.rest(1, &mut *worker.rests.borrow_mut()).unwrap();
+            let gap = start - std::mem::replace(&mut last, start);
+            assert!(gap.abs_diff(rest) > Duration::from_micros(1), "{gap:?} {rest:?}");
+        }
     }
 
     #[test]

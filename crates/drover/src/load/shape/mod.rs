@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
-use rand::{RngExt, SeedableRng};
 
 mod manner;
 mod rate;
@@ -12,6 +12,8 @@ mod rate;
 pub use manner::{Manner, Think};
 use rate::Profile;
 pub use rate::Rate;
+
+use super::random::{self, Purpose};
 
 /// The schedule of an open loop: what should start when, whether or not the server keeps up.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +92,7 @@ impl Schedule {
             Arrivals::Poisson => Counts::Poisson {
                 sum: 0.0,
                 mean_gap: share.workers.into(),
-                random: Box::new(Xoshiro256PlusPlus::seed_from_u64(seed ^ u64::from(share.worker))),
+                random: random::stream(seed, share.worker, Purpose::Arrivals),
             },
         };
         Starts { profile: self.rate.profile(duration), counts }
@@ -111,7 +113,7 @@ pub(super) struct Starts {
 /// What the integral of the rate has reached at each start.
 enum Counts {
     Each { next: u64, step: u64 },
-    Poisson { sum: f64, mean_gap: f64, random: Box<Xoshiro256PlusPlus> },
+    Poisson { sum: f64, mean_gap: f64, random: Xoshiro256PlusPlus },
 }
 
 impl Iterator for Starts {
