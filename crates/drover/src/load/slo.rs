@@ -135,17 +135,19 @@ impl Metric {
 }
 
 fn error_part(result: &LoadResult) -> Option<f64> {
-    let failed: u64 = result.errors.classes().into_iter().map(|(_, count)| count).sum();
+    let errors: u64 = result.errors.classes().into_iter().map(|(_, count)| count).sum();
+    let after_sending = errors.saturating_sub(result.connections.failed);
     let refusals: u64 = result
         .status
         .iter()
         .filter(|(status, _)| status.parse::<u16>().is_ok_and(|status| status >= 400))
         .map(|(_, count)| count)
         .sum();
-    let unsent = result.unsent.unwrap_or(0);
-    // An attempt to connect that failed was for a request that was never sent.
-    let all = result.requests + unsent + result.connections.failed;
-    (all > 0).then(|| (failed + refusals + unsent) as f64 / all as f64)
+    // An attempt to connect that failed was for a request that was never sent. A schedule counts the
+    // request as unsent too, and with it those that found no connection.
+    let never_sent = result.connections.failed.max(result.unsent.unwrap_or(0));
+    let all = result.requests + never_sent;
+    (all > 0).then(|| (after_sending + refusals + never_sent) as f64 / all as f64)
 }
 
 impl Objectives {

@@ -53,6 +53,21 @@ fn objectives_decide_the_exit_status() {
     assert!(!violated.stderr.contains("errors"), "{}", violated.stderr);
 }
 
+/// A scheduled request whose connection cannot be opened is one request without an answer: its failed
+/// attempt and its being unsent are the same event.
+#[test]
+fn a_failed_attempt_to_connect_is_one_error_of_an_objective() {
+    let (server, nobody) = (Recorder::start(), Nobody::anywhere());
+    let on_demand = ["-n", "40", "--rate", "1000", "-c", "4", "--calls-per-connection", "1"];
+    let urls = [&server.url[..], &nobody.url(), "--slo", "errors<0%"];
+    let run = load(&[&urls[..], &on_demand].concat());
+    let (failed, unsent) = (run.number("/errors/refused"), run.number("/unsent"));
+    assert!(failed > 0 && failed <= unsent && unsent < 40, "{}", run.json);
+    assert_eq!(run.number("/requests") + unsent, 40);
+    let part = format!("errors<0% (it is {:.3} %)", unsent as f64 / 40.0 * 100.0);
+    assert!(run.stderr.contains(&part), "{part}: {}", run.stderr);
+}
+
 #[test]
 fn objectives_judge_joined_results_too() {
     let server = Recorder::start();
