@@ -1,13 +1,15 @@
 //! Conducts the workers of a run from the main thread: start, end, interruption, progress.
 
+use std::any::Any;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Barrier, OnceLock};
-use std::thread;
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use mech::Key;
 use mech::net::Remote;
 
@@ -28,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// What workers tell.
 pub(super) enum Report {
-    /// How to wake the worker's control coroutine.
+    /// The worker has the descriptors that it needs for itself, and how to wake its control coroutine.
     Up(Remote, Key),
     /// The connections are open, and so many of them can be used.
     Ready { opened: u32 },
@@ -36,7 +38,7 @@ pub(super) enum Report {
     Second { worker: usize, so_far: Box<Second> },
     /// The window is over.
     Measured { worker: usize, end: Instant },
-    /// The thread has ended.
+    /// The thread has ended, in whatever way; or it was never started.
     Ended,
     /// A signal asks for the end.
     Interrupt,
@@ -44,8 +46,8 @@ pub(super) enum Report {
 
 /// What the conductor tells the workers, and how far they are.
 struct Baton {
-    /// Passed by each worker when it has its own descriptors.
-    equipped: Barrier,
+    /// Set when every worker is up.
+    equipped: AtomicBool,
     start: OnceLock<Instant>,
     close: AtomicBool,
     interrupted: AtomicBool,
@@ -69,10 +71,10 @@ pub(super) struct Desk<'b> {
 }
 
 impl Desk<'_> {
-    /// Waits until every worker has the descriptors it needs for itself, so that the connections of
-    /// the first do not take those of the last.
-    pub(super) fn wait_until_all_are_equipped(&self) {
-        self.baton.equipped.wait();
+    /// Whether every worker has the descriptors it needs for itself. Connections are opened after
+    /// that, so that those of the first worker do not take the descriptors of the last.
+    pub(super) fn all_are_equipped(&self) -> bool {
+        self.baton.equipped.load(Ordering::Acquire)
     }
 
     pub(super) fn tell(&self, report: Report) {
@@ -141,7 +143,7 @@ pub(super) struct Run {
 /// Runs the workers of `plan`, and tells `listener` about the run's events as they happen.
 pub(super) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Result<Run> {
     let baton = Baton {
-        equipped: Barrier::new(plan.threads as usize),
+        equipped: AtomicBool::new(false),
         start: OnceLock::new(),
         close: AtomicBool::new(false),
         interrupted: AtomicBool::new(false),
@@ -153,39 +155,62 @@ pub(super) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
     let end_of_signals = signals.end();
     let (conducted, outcomes, watched) = thread::scope(|scope| {
         let interrupts = reports.clone();
-        scope.spawn(move || signals.hear(|| drop(interrupts.send(Report::Interrupt))));
+        let hear = move || signals.hear(|| drop(interrupts.send(Report::Interrupt)));
+        start_thread(scope, "signals", hear)?;
         let (running, over) = channel();
         let start = &baton.start;
-        let watch = scope.spawn(move || pauses::watch(start, &over));
+        let watch = start_thread(scope, "pauses", move || pauses::watch(start, &over))?;
         let workers: Vec<_> = (0..plan.threads)
             .map(|worker| {
                 let desk =
                     Desk { baton: &baton, reports: reports.clone(), worker: worker as usize };
-                let share = plan.share(worker);
-                scope.spawn(move || {
-                    let outcome = phases::run(plan, share, &desk);
-                    desk.tell(Report::Ended);
-                    outcome
-                })
+                let started = start_thread(scope, "load", move || work(plan, worker, &desk));
+                if started.is_err() {
+                    let _ = reports.send(Report::Ended);
+                }
+                started
             })
             .collect();
         let mut conductor = Conductor::new(&baton, plan, listener);
         let conducted = conductor.listen(&inbox).map(|()| conductor);
         drop(end_of_signals);
         drop(running);
-        let outcomes: Vec<_> = workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect();
-        (conducted, outcomes, watch.join().expect("it only waits"))
-    });
-    let outcomes = outcomes
-        .into_iter()
-        .collect::<io::Result<Vec<Outcome>>>()
-        .with_context(|| format!("--dispatch {}: the mechanism failed", plan.mechanism.name))?;
+        let outcomes: Vec<_> =
+            workers.into_iter().map(|worker| worker.and_then(join_thread)?).collect();
+        join_thread(watch).map(|watched| (conducted, outcomes, watched))
+    })?;
+    let outcomes = outcomes.into_iter().collect::<anyhow::Result<Vec<Outcome>>>()?;
     let mut conductor = conducted?;
     conductor.tell_the_rest(plan, &outcomes)?;
     Ok(sum_up(&conductor, &outcomes, watched))
+}
+
+/// Carries out a worker's share, and tells that the thread ends also when it panics: the others would
+/// wait for it for ever.
+fn work(plan: &Plan, worker: u32, desk: &Desk<'_>) -> anyhow::Result<Outcome> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| phases::run(plan, plan.share(worker), desk)));
+    desk.tell(Report::Ended);
+    outcome.unwrap_or_else(|panic| Err(panicked(&*panic)))
+}
+
+fn start_thread<'s, T: Send + 's>(
+    scope: &'s Scope<'s, '_>,
+    name: &str,
+    body: impl FnOnce() -> T + Send + 's,
+) -> anyhow::Result<ScopedJoinHandle<'s, T>> {
+    let builder = thread::Builder::new().name(name.to_string());
+    builder.spawn_scoped(scope, body).context("cannot start a thread")
+}
+
+fn join_thread<T>(thread: ScopedJoinHandle<'_, T>) -> anyhow::Result<T> {
+    thread.join().map_err(|panic| panicked(&*panic))
+}
+
+/// The error that a panic of a thread is.
+fn panicked(panic: &(dyn Any + Send)) -> anyhow::Error {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(|text| &text[..]));
+    anyhow!("a thread panicked: {}", text.unwrap_or("see above"))
 }
 
 fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome], watched: Watched) -> Run {
@@ -288,6 +313,10 @@ impl<'b> Conductor<'b> {
         match report {
             Report::Up(remote, key) => {
                 self.remotes.push((remote, key));
+                if self.remotes.len() == self.workers as usize {
+                    self.baton.equipped.store(true, Ordering::Release);
+                    self.wake_all();
+                }
                 // It may have looked before the interruption was known.
                 if self.baton.interrupted.load(Ordering::Acquire) {
                     self.wake_all();
@@ -385,5 +414,82 @@ impl<'b> Conductor<'b> {
             // A worker that has ended needs no waking.
             let _ = remote.wake(*key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::load::order::Order;
+    use crate::load::plan::Options;
+    use crate::load::request::{Content, Request};
+    use crate::load::shape::{Arrivals, Manner, Rate, Schedule, Unit};
+    use crate::load::sources::SourceList;
+
+    /// Listens for nothing.
+    struct Nobody;
+
+    impl Listener for Nobody {}
+
+    /// The options of a run of two threads, one connection each, to `server`.
+    fn options(server: &TcpListener) -> Options {
+        let url = format!("http://{}/", server.local_addr().unwrap());
+        let content = Arc::new(Content::default());
+        Options {
+            asked: vec![Request { url: url.parse().unwrap(), content }],
+            order: Order::Sequential,
+            unix: None,
+            sources: SourceList::default(),
+            connections: 2,
+            idle: 0,
+            schedule: None,
+            manner: Manner::default(),
+            duration: None,
+            requests: None,
+            reopen: true,
+            reopen_idle: false,
+            timeout: Duration::from_millis(100),
+            expect_size: None,
+            verify: false,
+            expect_body: None,
+            read_rate: None,
+            pin: false,
+            spin: Duration::ZERO,
+            threads: 2,
+            processes: 1,
+            process: None,
+            mechanism: mech::dispatch::auto_of_readiness().unwrap(),
+            seed: 1,
+        }
+    }
+
+    fn failure(plan: &Plan) -> String {
+        let failed = conduct(plan, &mut Nobody).map(drop).unwrap_err();
+        format!("{failed:#}")
+    }
+
+    /// The threads wait for each other before they connect.
+    #[test]
+    fn a_thread_that_cannot_be_pinned_ends_the_run() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut plan = Plan::new(options(&server)).unwrap();
+        let usable = mech::process::usable_cpus().unwrap()[0];
+        plan.processors = vec![usable, usize::MAX];
+        let failure = failure(&plan);
+        assert!(failure.contains("--pin") && failure.contains("processor"), "{failure}");
+    }
+
+    #[test]
+    fn a_thread_that_panics_ends_the_run() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        // A ramp over no duration: the command line refuses it, and the threads panic.
+        let rate = Rate::Ramp { from: 1.0, to: 2.0 };
+        let schedule = Schedule { rate, arrivals: Arrivals::Constant, unit: Unit::Request };
+        let options = Options { schedule: Some(schedule), ..options(&server) };
+        let failure = failure(&Plan::new(options).unwrap());
+        assert!(failure.contains("panicked: options are checked for it"), "{failure}");
     }
 }

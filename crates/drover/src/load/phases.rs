@@ -3,10 +3,10 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use mech::net::{Conn, Executor, Net, NetOptions};
 use mech::process;
 
@@ -59,10 +59,11 @@ const INPUT: usize = 64 * 1024;
 /// Runs one worker on the calling thread.
 ///
 /// # Errors
-/// What the kernel says of the dispatch mechanism.
-pub(super) fn run(plan: &Plan, share: Share, desk: &Desk<'_>) -> io::Result<Outcome> {
+/// If the thread cannot be pinned, or what the kernel says of the dispatch mechanism.
+pub(super) fn run(plan: &Plan, share: Share, desk: &Desk<'_>) -> anyhow::Result<Outcome> {
     if let Some(&cpu) = plan.processors.get(share.worker as usize) {
-        process::pin_current_thread(cpu)?;
+        process::pin_current_thread(cpu)
+            .with_context(|| format!("--pin: cannot keep a thread on processor {cpu}"))?;
     }
     // Best effort: without it, sends are up to 50 µs late, which is measured as slip.
     let _ = process::sharpen_timers();
@@ -73,18 +74,18 @@ pub(super) fn run(plan: &Plan, share: Share, desk: &Desk<'_>) -> io::Result<Outc
         spin: plan.spin,
         ..NetOptions::new(plan.mechanism)
     };
-    let net = Net::open(&options);
-    desk.wait_until_all_are_equipped();
-    let net = net?;
+    let failed = || format!("--dispatch {}: the mechanism failed", plan.mechanism.name);
+    let net = Net::open(&options).with_context(failed)?;
     let worker = Worker::new(&net, plan, share);
     let window = Cell::new(Window::default());
     let mut executor = Executor::new(&net, Duration::ZERO);
     executor.service(|conn| control(conn, &worker, desk, &window));
     let mut number = 0;
-    executor.run(|conn| {
+    let ended = executor.run(|conn| {
         number += 1;
         client::run(conn, &worker, number - 1)
-    })?;
+    });
+    ended.with_context(failed)?;
     let mut account = worker.account.into_inner();
     account.conclude();
     account.in_flight = worker.in_flight.get();
@@ -96,6 +97,7 @@ async fn control(conn: Conn<'_>, worker: &Worker<'_>, desk: &Desk<'_>, window: &
     worker.control.set(conn.key());
     desk.tell(Report::Up(worker.net.remote(), conn.key()));
     let phases = Phases { conn, worker, desk };
+    phases.until(None, || desk.all_are_equipped()).await;
     phases.open().await;
     desk.tell(Report::Ready { opened: worker.open_at_start() });
     if let Some(start) = phases.started().await {
