@@ -49,10 +49,7 @@ pub fn parse(text: &str, server: Option<&Url>) -> Result<Request, String> {
                     --body @FILE, --method and -H"
             .to_string());
     }
-    // Browsers break the line before each flag.
-    let text = text.replace("\\\r\n", " ").replace("\\\n", " ");
-    let words =
-        shlex::split(&text).ok_or("its quotes do not match: copy it as for bash (POSIX)")?;
+    let words = words(text).ok_or("its quotes do not match: copy it as for bash (POSIX)")?;
     let mut words = words.into_iter();
     if words.next().as_deref() != Some("curl") {
         return Err("it does not begin with 'curl': copy it as for bash (POSIX)".to_string());
@@ -69,13 +66,19 @@ pub fn parse(text: &str, server: Option<&Url>) -> Result<Request, String> {
     command.request(server)
 }
 
+/// The words of a command line; `None`: its quotes do not match.
+pub(super) fn words(text: &str) -> Option<Vec<String>> {
+    // Browsers break the line before each flag.
+    shlex::split(&text.replace("\\\r\n", " ").replace("\\\n", " "))
+}
+
 /// Whether one of several flags behind one dash changes nothing.
 fn is_ignored(letter: char) -> bool {
     IGNORED.contains(&&format!("-{letter}")[..])
 }
 
 /// A word as flag and value: `--flag=value` and `-Xvalue` carry theirs.
-fn split(word: &str) -> (&str, Option<&str>) {
+pub(super) fn split(word: &str) -> (&str, Option<&str>) {
     if word.starts_with("--") {
         return word.split_once('=').map_or((word, None), |(flag, value)| (flag, Some(value)));
     }

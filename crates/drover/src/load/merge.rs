@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::account::Times;
 use super::histograms::{self, Histograms};
+use super::redact;
 use super::result::{
     Bytes, Client, ConnectionCounts, Distribution, ErrorCounts, LoadResult, ReplyRate, SCHEMA,
 };
@@ -138,7 +139,7 @@ impl Sum {
             transfer: encode(self.transfer.take()),
             slip: encode(self.slip.take()),
         };
-        joined.command = std::env::args().collect();
+        joined.command = redact::command();
         joined.setting = format!("{} results joined", self.warnings.len());
     }
 

@@ -31,6 +31,7 @@ pub mod processes;
 pub mod progress;
 mod random;
 mod reader;
+mod redact;
 pub mod request;
 pub mod result;
 mod seconds;

@@ -11,6 +11,7 @@ use super::account::{Account, Failure, Times};
 use super::conductor::Run;
 use super::histograms::{self, Histograms};
 use super::plan::Plan;
+use super::redact;
 use super::shape::{Schedule, Unit};
 
 /// The version of the result.
@@ -22,7 +23,7 @@ pub(super) const SCHEMA: &str = "drover.load/1";
 pub struct LoadResult {
     /// `drover.load/1`.
     pub schema: String,
-    /// The command line.
+    /// The command line, without credentials.
     pub command: Vec<String>,
     /// The URLs, with a space between them; of many only the first ones.
     pub target: String,
@@ -215,7 +216,7 @@ impl LoadResult {
         let latency = if open_loop { &account.latency } else { &account.service };
         LoadResult {
             schema: SCHEMA.to_string(),
-            command: std::env::args().collect(),
+            command: redact::command(),
             target: targets(plan),
             start: since_1970(start),
             window_start: run.begun.map(since_1970),

@@ -19,6 +19,28 @@ fn a_curl_command_is_sent_as_it_says() {
     assert!(requests[0].fields.contains(&"X: y".to_string()), "{:?}", requests[0].fields);
 }
 
+/// Results are passed on and published: the command line in them holds no credentials.
+#[test]
+fn credentials_of_the_command_line_are_sent_and_not_written_down() {
+    let server = Recorder::start();
+    let fields =
+        ["-H", "authorization: Bearer s3cret", "--header=Cookie: id=s3cret", "-HX-A: seen"];
+    let own = load(&[&[&server.url[..], "-n", "1", "-c", "1"], &fields[..]].concat());
+    let command = format!(
+        "curl '{}' -u me:s3cret -b 'id=s3cret' -H 'Proxy-Authorization: Basic s3cret' -H 'X-A: seen'",
+        server.url
+    );
+    let curl = load(&["--curl", &command, "-n", "1", "-c", "1"]);
+    let joined = load(&["--processes", "2", "-n", "2", "-c", "2", "--curl", &command]);
+    for run in [own, curl, joined] {
+        let command = run.json["command"].to_string();
+        assert!(!run.json.to_string().contains("s3cret"), "{command}");
+        assert!(command.contains("X-A: seen") && command.contains(&server.url), "{command}");
+    }
+    let sent = server.requests().iter().flat_map(|r| r.fields.clone()).collect::<String>();
+    assert!(sent.contains("Bearer s3cret") && sent.contains("id=s3cret"), "{sent}");
+}
+
 #[test]
 fn a_har_is_sent_in_its_order_to_the_target() {
     let server = Recorder::start();
