@@ -6,6 +6,8 @@
 //! of other days are joined by the same code as those of the processes of one run. Between machines,
 //! the alignment is as good as their clocks.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -143,19 +145,17 @@ impl Sum {
         joined.setting = format!("{} results joined", self.warnings.len());
     }
 
-    /// The replies of each second of all, by the time of day to the nearest second.
+    /// The replies of each second in which any of them measured, by the time of day to the nearest
+    /// second.
     fn series(&self, start: f64) -> Option<ReplyRate> {
-        let mut series = Vec::new();
+        let mut seconds: BTreeMap<u64, u64> = BTreeMap::new();
         for window in &self.windows {
-            let offset = (window.start - start).round() as usize;
-            if series.len() < offset + window.series.len() {
-                series.resize(offset + window.series.len(), 0);
-            }
-            for (sum, replies) in series[offset..].iter_mut().zip(&window.series) {
-                *sum += replies;
+            let offset = (window.start - start).round() as u64;
+            for (second, replies) in (offset..).zip(&window.series) {
+                *seconds.entry(second).or_default() += replies;
             }
         }
-        ReplyRate::of(series)
+        ReplyRate::of(seconds.into_values().collect())
     }
 
     /// Those of all; what only some say with their names.
@@ -441,6 +441,17 @@ mod tests {
         assert_eq!(joined.window_start, Some(1000.0));
         let warning = joined.warnings.join(" ");
         assert!(warning.contains("3.6 s in common of 7.4 s"), "{warning}");
+    }
+
+    /// Between two runs there may be years: nothing is kept for seconds in which nobody measured.
+    #[test]
+    fn seconds_between_windows_are_no_part_of_the_series() {
+        let results = [("a", simple(3, 1_000_000_000.0)), ("b", simple(4, 1e15))];
+        let joined =
+            merge(results.map(|(name, result)| (name.to_string(), result)).into()).unwrap();
+        let rate = joined.reply_rate.unwrap();
+        assert_eq!(rate.series, [3, 0, 0, 0, 0, 4, 0, 0, 0, 0]);
+        assert_eq!(rate.avg, 0.7);
     }
 
     #[test]

@@ -177,7 +177,7 @@ pub struct ReplyRate {
     pub max: u64,
     /// Sample standard deviation; null for a single second.
     pub stddev: Option<f64>,
-    /// In each second.
+    /// In each second; of joined results, in each in which any of them measured.
     pub series: Vec<u64>,
 }
 
