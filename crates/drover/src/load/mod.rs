@@ -34,6 +34,7 @@ mod reader;
 mod redact;
 pub mod request;
 pub mod result;
+mod schedule_backlog;
 mod seconds;
 pub mod shape;
 pub mod slo;

@@ -212,13 +212,16 @@ impl Phases<'_, '_> {
         let schedule = plan.schedule.as_ref();
         let mut starts = schedule.map(|s| s.starts(plan.duration, worker.share, plan.seed));
         let start = worker.start.get();
-        let mut next = worker.next_due(starts.as_mut());
+        let mut next = starts.as_mut().and_then(|starts| worker.next_due(starts));
         let mut tick = start + TICK;
         let mut second = self.desk.wants_seconds().then_some(start + SECOND);
         while !self.desk.interrupted() && !worker.has_finished() {
             let now = Instant::now();
-            while next.is_some_and(|due| due <= now && worker.hand_out_due(due, now)) {
-                next = worker.next_due(starts.as_mut());
+            while let (Some(due), Some(starts)) = (next, &mut starts)
+                && due <= now
+                && worker.hand_out_due(due, now, starts)
+            {
+                next = worker.next_due(starts);
             }
             if let Some(due) = second.filter(|due| now >= *due) {
                 let account = worker.account.borrow();

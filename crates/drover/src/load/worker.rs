@@ -18,6 +18,7 @@ use super::plan::Plan;
 use super::random::{self, Purpose};
 use super::reader::Memo;
 use super::request::Prepared;
+use super::schedule_backlog::ScheduleBacklog;
 use super::shape::{Share, Starts};
 
 /// For how many requests the beginning of their replies is remembered.
@@ -90,7 +91,7 @@ pub(super) struct Worker<'n> {
     /// a seat that is not free any more, or twice that of one that is.
     free: RefCell<VecDeque<u32>>,
     /// What is due while no connection is free.
-    backlog: RefCell<VecDeque<Ticket>>,
+    backlog: RefCell<ScheduleBacklog>,
     /// First attempts to connect that are in progress.
     pub(super) opening: Cell<u32>,
     /// Attempts to connect that are in progress.
@@ -108,6 +109,7 @@ impl<'n> Worker<'n> {
         let part = |total: u32| share.of(u64::from(total)) as u32;
         let measured = part(plan.connections);
         let origins = &plan.origins;
+        let calls = plan.session_calls().unwrap_or(1);
         Worker {
             net,
             plan,
@@ -125,11 +127,11 @@ impl<'n> Worker<'n> {
             quota: Cell::new(plan.quota(share)),
             open_loop: plan.schedule.is_some(),
             sends_together: net.mechanism().features.contains(Features::COMPLETION),
-            calls: plan.session_calls().unwrap_or(1),
+            calls,
             rests: RefCell::new(random::stream(plan.seed, share.worker, Purpose::Rests)),
             seats: RefCell::new(vec![(Seat::Away, Key::WAKER); measured as usize]),
             free: RefCell::new(VecDeque::new()),
-            backlog: RefCell::new(VecDeque::new()),
+            backlog: RefCell::new(ScheduleBacklog::new(calls)),
             opening: Cell::new(0),
             connecting: Cell::new(0),
             busy: Cell::new(0),
@@ -222,9 +224,9 @@ impl<'n> Worker<'n> {
             }
             Seat::Free => None,
             Seat::Away => {
-                let ticket = self.backlog.borrow_mut().pop_front()?;
+                let (due, calls) = self.backlog.borrow_mut().pop()?;
                 self.busy.set(self.busy.get() + 1);
-                Some(ticket)
+                Some(Ticket { due: Some(due), waited: true, calls })
             }
         }
     }
@@ -300,7 +302,7 @@ impl<'n> Worker<'n> {
     /// Whether the window is over before its time: everything that was asked for has been done, or
     /// nobody is left to do it.
     pub(super) fn has_finished(&self) -> bool {
-        let asked_all = self.quota.get() == 0 && self.backlog.borrow().is_empty();
+        let asked_all = self.quota.get() == 0 && self.backlog.borrow().len() == 0;
         self.busy.get() == 0 && (asked_all || self.is_deserted())
     }
 
@@ -369,18 +371,19 @@ impl<'n> Worker<'n> {
     }
 
     /// The moment of the next start.
-    pub(super) fn next_due(&self, starts: Option<&mut Starts>) -> Option<Instant> {
-        self.start.get().checked_add(starts?.next()?)
+    pub(super) fn next_due(&self, starts: &mut Starts) -> Option<Instant> {
+        self.start.get().checked_add(starts.next()?)
     }
 
-    /// Gives out what is `due` now; `false`: the window ends before it, or nothing is left to do.
-    pub(super) fn hand_out_due(&self, due: Instant, now: Instant) -> bool {
+    /// Gives out what is `due` now, and before `later`; `false`: the window ends before it, or nothing
+    /// is left to do.
+    pub(super) fn hand_out_due(&self, due: Instant, now: Instant, later: &Starts) -> bool {
         if self.end.get().is_some_and(|end| due >= end) {
             return false;
         }
         let calls = self.take_from_quota(self.calls);
         if let Some(calls) = calls {
-            self.hand_out(Ticket { due: Some(due), waited: false, calls }, due, now);
+            self.hand_out(due, calls, now, later);
         }
         calls.is_some()
     }
@@ -398,14 +401,14 @@ impl<'n> Worker<'n> {
         }
     }
 
-    fn hand_out(&self, ticket: Ticket, due: Instant, now: Instant) {
+    fn hand_out(&self, due: Instant, calls: u32, now: Instant, later: &Starts) {
         self.account.borrow_mut().scheduled += 1;
         let mut free = self.free.borrow_mut();
         let mut seats = self.seats.borrow_mut();
         while let Some(seat) = free.pop_front() {
             let (place, key) = &mut seats[seat as usize];
             if matches!(place, Seat::Free) {
-                *place = Seat::Given(ticket);
+                *place = Seat::Given(Ticket { due: Some(due), waited: false, calls });
                 self.busy.set(self.busy.get() + 1);
                 self.net.wake(*key);
                 return;
@@ -414,7 +417,7 @@ impl<'n> Worker<'n> {
         let mut account = self.account.borrow_mut();
         account.waited += 1;
         account.slipped(now.saturating_duration_since(due));
-        self.backlog.borrow_mut().push_back(Ticket { waited: true, ..ticket });
+        self.backlog.borrow_mut().push(self.start.get(), due, calls, later);
     }
 }
 
@@ -436,6 +439,12 @@ mod tests {
 
     fn plan() -> Plan {
         Plan::new(options()).unwrap()
+    }
+
+    /// The schedule of one worker alone.
+    fn starts(plan: &Plan) -> Starts {
+        let schedule = plan.schedule.as_ref().unwrap();
+        schedule.starts(plan.duration, Share { worker: 0, workers: 1 }, plan.seed)
     }
 
     fn options() -> Options {
@@ -510,10 +519,12 @@ mod tests {
         worker.offer(1);
         worker.offer(0);
 
-        for due in 0..5 {
-            assert!(worker.hand_out_due(millisecond(due), millisecond(4)));
+        let mut starts = starts(&plan);
+        for _ in 0..5 {
+            let due = worker.next_due(&mut starts).unwrap();
+            assert!(worker.hand_out_due(due, millisecond(4), &starts));
         }
-        assert!(!worker.hand_out_due(millisecond(1000), millisecond(1000)));
+        assert!(!worker.hand_out_due(millisecond(1000), millisecond(1000), &starts));
         let first = worker.take(1, never).unwrap();
         assert_eq!((first.due, first.waited), (Some(start), false));
         assert_eq!(worker.take(0, never).unwrap().due, Some(millisecond(1)));
@@ -545,7 +556,7 @@ mod tests {
         let net = Net::open(&NetOptions::new(plan.mechanism)).unwrap();
         let share = Share { worker: 0, workers: 1 };
         let worker = Worker::new(&net, &plan, share);
-        let mut starts = plan.schedule.as_ref().unwrap().starts(plan.duration, share, plan.seed);
+        let mut starts = starts(&plan);
         let mut last = Duration::ZERO;
         for _ in 0..20 {
             let start = starts.next().unwrap();
@@ -564,7 +575,7 @@ mod tests {
         worker.offer(0);
         worker.offer(1);
         worker.withdraw(0);
-        worker.hand_out_due(net.now(), net.now());
+        worker.hand_out_due(net.now(), net.now(), &starts(&plan));
         assert!(worker.take(0, || unreachable!()).is_none());
         assert!(worker.take(1, || unreachable!()).is_some());
     }
@@ -610,12 +621,13 @@ mod tests {
             let worker = Worker::new(&net, &plan, Share { worker: 0, workers: 1 });
             worker.begin(net.now());
             let never = || unreachable!("the clock is asked in a closed loop only");
+            let mut starts = starts(&plan);
             let (mut due, mut taken, mut held) = (0, Vec::new(), [None; 3]);
             for event in events {
                 match event {
                     Event::Due => {
-                        let at = worker.start.get() + Duration::from_micros(due);
-                        prop_assert!(worker.hand_out_due(at, at));
+                        let at = worker.next_due(&mut starts).unwrap();
+                        prop_assert!(worker.hand_out_due(at, at, &starts));
                         due += 1;
                     }
                     Event::Ask(seat) | Event::Close(seat) if held[seat as usize].is_none() => {
@@ -634,7 +646,7 @@ mod tests {
                 }
                 let given = worker.seats.borrow();
                 let given = given.iter().filter(|seat| matches!(seat.0, Seat::Given(_))).count();
-                let waiting = worker.backlog.borrow().len();
+                let waiting = worker.backlog.borrow().len() as usize;
                 prop_assert_eq!(taken.len() + given + waiting, due as usize);
                 let at_work = held.iter().flatten().count() + given;
                 prop_assert_eq!(worker.busy.get() as usize, at_work);

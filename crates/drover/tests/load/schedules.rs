@@ -1,8 +1,9 @@
 //! Open loop: what was scheduled is accounted for, and latencies count from the schedule.
 
+use std::process::Command;
 use std::time::Duration;
 
-use crate::run::{drover, finish, load};
+use crate::run::{check_sums, drover, finish, load};
 use crate::server::{Action, Server, reply};
 
 #[test]
@@ -78,4 +79,19 @@ fn events_frame_the_window() {
     let run = finish(drover(&arguments).output().unwrap());
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     assert!(run.stdout.starts_with("connected\nmeasured\n{"), "{}", run.stdout);
+}
+
+/// Three millions of requests are due that no connection is free for. Kept one by one they would take
+/// 100 MB.
+#[test]
+fn a_stalled_schedule_takes_no_memory_for_what_is_due() {
+    let server = Server::always(Action::Ignore);
+    let script = "ulimit -d 50000; exec \"$0\" \"$@\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_drover"), "load", "--json", "-"]);
+    shell.args([&server.url(), "-c", "1", "--rate", "3000000", "-d", "1s", "--timeout", "1500ms"]);
+    let run = finish(shell.output().unwrap());
+    check_sums(&run.json);
+    assert_eq!(run.number("/requests") + run.number("/unsent"), 3_000_000, "{}", run.json);
+    assert!(run.number("/requests") < 10, "{}", run.json);
 }

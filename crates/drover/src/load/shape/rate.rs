@@ -32,7 +32,8 @@ pub enum Rate {
     },
 }
 
-/// Starts per second that are more than any machine makes.
+/// Starts per second that are more than any machine makes. Each start that is due is counted one by
+/// one, sent or not.
 const HIGHEST: f64 = 10_000_000.0;
 
 /// How many starts a rate asks for up to any moment, and the reverse: its integral and the inverse
@@ -125,7 +126,6 @@ impl Rate {
             Rate::Sine { mean, amplitude, .. } => mean + amplitude,
         };
         match highest {
-            // All that is due and not sent is remembered.
             highest if highest > HIGHEST => Err(format!("a rate must not be above {HIGHEST}")),
             highest if highest > 0.0 => Ok(()),
             _ => Err("a rate must be above 0".to_string()),
