@@ -83,12 +83,14 @@ impl<'c, 'n> Link<'c, 'n> {
         worker.connecting();
         let begun = Instant::now();
         let connected = self.try_connect().await;
+        let now = Instant::now();
+        worker.close_seconds(now);
         {
             let mut account = worker.account.borrow_mut();
             match connected {
                 Ok(()) => {
                     account.connections.opened += 1;
-                    record(&mut account.connect, begun.elapsed());
+                    record(&mut account.connect, now - begun);
                     self.open = true;
                 }
                 Err(error) => {

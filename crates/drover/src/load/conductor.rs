@@ -19,7 +19,7 @@ use super::listener::Listener;
 use super::pauses::{self, Watched};
 use super::phases::{self, Outcome, Window};
 use super::plan::Plan;
-use super::seconds::{Differences, SECOND, Second, Sum};
+use super::seconds::{Differences, SECOND, Second, SoFar, Sum};
 
 /// The time between the opening of the last connection and the beginning of the window: enough for
 /// every worker to hear of it, and for a reader of the events to take its own measurements.
@@ -34,8 +34,8 @@ pub(super) enum Report {
     Up(Remote, Key),
     /// The connections are open, and so many of them can be used.
     Ready { opened: u32 },
-    /// A second of the window is over; what the worker has counted until then.
-    Second { worker: usize, so_far: Box<Second> },
+    /// A second of the window is over.
+    Second { worker: usize, so_far: SoFar },
     /// The window is over.
     Measured { worker: usize, end: Instant },
     /// The thread has ended, in whatever way; or it was never started.
@@ -94,8 +94,8 @@ impl Desk<'_> {
     }
 
     /// Tells what was counted until the end of a second.
-    pub(super) fn second(&self, so_far: Second) {
-        self.tell(Report::Second { worker: self.worker, so_far: Box::new(so_far) });
+    pub(super) fn second(&self, so_far: SoFar) {
+        self.tell(Report::Second { worker: self.worker, so_far });
     }
 
     /// Tells that the window is over.
@@ -330,7 +330,8 @@ impl<'b> Conductor<'b> {
                 }
             }
             Report::Second { worker, so_far } => {
-                self.seconds.push(worker, self.differences[worker].next(*so_far));
+                let second = so_far.map(|so_far| self.differences[worker].next(*so_far));
+                self.seconds.push(worker, second);
                 self.tell_seconds()?;
             }
             Report::Measured { worker, end } => {

@@ -50,6 +50,7 @@ impl Client<'_, '_> {
         let first = Call { due: ticket.due, request: worker.pick_request(self.link.origin) };
         let count = 1 + self.behind.len();
         let sent = self.now.take().unwrap_or_else(Instant::now);
+        worker.close_seconds(sent);
         worker.in_flight.set(worker.in_flight.get() + count as u64);
         {
             let mut account = worker.account.borrow_mut();
@@ -206,6 +207,7 @@ impl Client<'_, '_> {
         received: &Result<Times, Failure>,
     ) {
         let worker = self.link.worker;
+        worker.close_seconds(received.as_ref().map_or_else(|_| Instant::now(), |times| times.end));
         let mut account = worker.account.borrow_mut();
         account.head_bytes += reader.head_len;
         account.body_bytes += reader.body_len;

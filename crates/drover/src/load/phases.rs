@@ -15,7 +15,6 @@ use super::backlog;
 use super::client;
 use super::conductor::{Desk, Report};
 use super::plan::Plan;
-use super::seconds::{SECOND, Second};
 use super::shape::Share;
 use super::worker::{Phase, Worker};
 
@@ -105,8 +104,12 @@ async fn control(conn: Conn<'_>, worker: &Worker<'_>, desk: &Desk<'_>, window: &
         let delay = process::thread_run_delay().unwrap_or_default();
         let spun = worker.net.spun();
         worker.begin(start);
+        if desk.wants_seconds() {
+            worker.seconds.begin(start);
+        }
         phases.keep_schedule().await;
         let end = worker.finish();
+        phases.tell_seconds(end);
         window.set(Window {
             cpu: process::thread_cpu_time() - cpu,
             delay: process::thread_run_delay().unwrap_or_default().saturating_sub(delay),
@@ -205,6 +208,12 @@ impl Phases<'_, '_> {
         (!self.desk.interrupted()).then_some(start)
     }
 
+    /// Tells of the seconds of the window that are over at `now`.
+    fn tell_seconds(&self, now: Instant) {
+        self.worker.close_seconds(now);
+        self.worker.seconds.take().into_iter().for_each(|second| self.desk.second(second));
+    }
+
     /// Spends the window, until its end or that of the last request.
     async fn keep_schedule(&self) {
         let worker = self.worker;
@@ -214,7 +223,6 @@ impl Phases<'_, '_> {
         let start = worker.start.get();
         let mut next = starts.as_mut().and_then(|starts| worker.next_due(starts));
         let mut tick = start + TICK;
-        let mut second = self.desk.wants_seconds().then_some(start + SECOND);
         while !self.desk.interrupted() && !worker.has_finished() {
             let now = Instant::now();
             while let (Some(due), Some(starts)) = (next, &mut starts)
@@ -223,11 +231,7 @@ impl Phases<'_, '_> {
             {
                 next = worker.next_due(starts);
             }
-            if let Some(due) = second.filter(|due| now >= *due) {
-                let account = worker.account.borrow();
-                self.desk.second(Second::of(&account, worker.plan.schedule.is_some()));
-                second = Some(due + SECOND);
-            }
+            self.tell_seconds(now);
             if worker.end.get().is_some_and(|end| now >= end) {
                 return;
             }
@@ -236,8 +240,10 @@ impl Phases<'_, '_> {
                 tick = now + TICK;
             }
             let next = next.filter(|_| worker.is_scheduling());
-            let wake =
-                [next, worker.end.get(), second].into_iter().flatten().fold(tick, Instant::min);
+            let wake = [next, worker.end.get(), worker.seconds.end()]
+                .into_iter()
+                .flatten()
+                .fold(tick, Instant::min);
             self.until(Some(wake), || worker.has_finished()).await;
         }
     }

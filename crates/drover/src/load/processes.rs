@@ -372,7 +372,7 @@ impl Parent<'_> {
             }
             Message::Second(second) => {
                 self.replies += second.counts.replies;
-                self.sum.push(number, second);
+                self.sum.push(number, Some(second));
                 self.tell_seconds()?;
             }
             Message::Measured => {

@@ -2,10 +2,12 @@
 //!
 //! Nothing is counted twice for it: once a second, and only if somebody asked for it, a worker hands
 //! over a copy of what it has counted so far. The difference of two copies is what happened between
-//! them.
+//! them. The copy is made before the first event of the next second is counted, so that every event is
+//! told in its own second, and seconds without an event are told as such.
 
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::account::{Account, Times, times};
 
@@ -101,6 +103,53 @@ impl Second {
     }
 }
 
+/// The seconds of a worker's window, as they end. Off until somebody asks for them.
+#[derive(Default)]
+pub(super) struct Seconds {
+    /// The end of the second that has not been closed yet.
+    end: Cell<Option<Instant>>,
+    closed: RefCell<Vec<SoFar>>,
+}
+
+/// Everything that a worker had counted at the end of a second; `None`: no more than at the end of the
+/// second before.
+pub(super) type SoFar = Option<Box<Second>>;
+
+impl Seconds {
+    /// Asks for the seconds of a window that begins at `start`.
+    pub(super) fn begin(&self, start: Instant) {
+        self.end.set(Some(start + SECOND));
+    }
+
+    /// Whether a second is over at `now`. To be asked before what happens at `now` is counted.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.end.get().is_some_and(|end| now >= end)
+    }
+
+    /// The end of the second that comes next; `None`: nobody has asked.
+    pub(super) fn end(&self) -> Option<Instant> {
+        self.end.get()
+    }
+
+    /// Closes every second that is over at `until`; `count` tells what has been counted so far.
+    pub(super) fn close(&self, until: Instant, count: impl FnOnce() -> Second) {
+        let Some(mut end) = self.end.get().filter(|end| *end <= until) else { return };
+        let mut closed = self.closed.borrow_mut();
+        closed.push(Some(Box::new(count())));
+        end += SECOND;
+        while end <= until {
+            closed.push(None);
+            end += SECOND;
+        }
+        self.end.set(Some(end));
+    }
+
+    /// Takes the closed seconds out, the oldest first.
+    pub(super) fn take(&self) -> Vec<SoFar> {
+        self.closed.take()
+    }
+}
+
 /// Turns what a worker has counted so far into what happened since it told the last time.
 pub(super) struct Differences(Second);
 
@@ -118,7 +167,8 @@ impl Differences {
 
 /// Adds up the seconds of several sources: the first of all, the second of all, and so on.
 pub(super) struct Sum {
-    queues: Vec<VecDeque<Second>>,
+    /// `None`: a second in which nothing happened. It takes no room, however many there are.
+    queues: Vec<VecDeque<Option<Second>>>,
     /// Sources that have no more full seconds.
     done: Vec<bool>,
 }
@@ -128,7 +178,7 @@ impl Sum {
         Sum { queues: vec![VecDeque::new(); sources], done: vec![false; sources] }
     }
 
-    pub(super) fn push(&mut self, source: usize, second: Second) {
+    pub(super) fn push(&mut self, source: usize, second: Option<Second>) {
         self.queues[source].push_back(second);
     }
 
@@ -138,13 +188,13 @@ impl Sum {
 
     /// The next second that is known of all sources.
     pub(super) fn pop(&mut self) -> Option<Second> {
-        let waits = |(queue, done): (&VecDeque<Second>, &bool)| queue.is_empty() && !done;
+        let waits = |(queue, done): (&VecDeque<_>, &bool)| queue.is_empty() && !done;
         if self.queues.iter().zip(&self.done).any(waits) {
             return None;
         }
-        let mut seconds = self.queues.iter_mut().filter_map(VecDeque::pop_front);
-        let mut sum = seconds.next()?;
-        seconds.for_each(|second| sum.add(&second));
+        let mut seconds: Vec<_> = self.queues.iter_mut().filter_map(VecDeque::pop_front).collect();
+        let mut sum = seconds.pop()?.unwrap_or_else(Second::empty);
+        seconds.iter().flatten().for_each(|second| sum.add(second));
         Some(sum)
     }
 }
@@ -181,8 +231,24 @@ mod tests {
     }
 
     #[test]
+    fn each_second_is_closed_once_and_quiet_ones_are_told_apart() {
+        let (start, seconds) = (Instant::now(), Seconds::default());
+        let count = || Second::of(&account(3), false);
+        assert!(!seconds.is_over(start + 9 * SECOND));
+        seconds.begin(start);
+        assert!(!seconds.is_over(start + SECOND / 2) && seconds.is_over(start + SECOND));
+        seconds.close(start + SECOND / 2, || unreachable!());
+        seconds.close(start + SECOND * 7 / 2, count);
+        assert!(!seconds.is_over(start + SECOND * 7 / 2));
+        assert_eq!(seconds.take(), [Some(Box::new(count())), None, None]);
+        seconds.close(start + 4 * SECOND, count);
+        assert_eq!(seconds.take().len(), 1);
+        assert_eq!(seconds.take(), []);
+    }
+
+    #[test]
     fn seconds_are_added_up_when_all_sources_have_told_theirs() {
-        let of = |replies| Second::of(&account(replies), false);
+        let of = |replies| Some(Second::of(&account(replies), false));
         let mut sum = Sum::new(2);
         sum.push(0, of(1));
         sum.push(0, of(2));
@@ -194,6 +260,8 @@ mod tests {
         // One that is done is not waited for.
         sum.end(1);
         assert_eq!(sum.pop().unwrap().counts.replies, 2);
+        sum.push(0, None);
+        assert_eq!(sum.pop(), Some(Second::empty()));
         sum.end(0);
         assert!(sum.pop().is_none());
     }

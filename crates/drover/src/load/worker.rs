@@ -19,6 +19,7 @@ use super::random::{self, Purpose};
 use super::reader::Memo;
 use super::request::Prepared;
 use super::schedule_backlog::ScheduleBacklog;
+use super::seconds::{Second, Seconds};
 use super::shape::{Share, Starts};
 
 /// For how many requests the beginning of their replies is remembered.
@@ -77,6 +78,7 @@ pub(super) struct Worker<'n> {
     /// The window; its end is not known beforehand if requests are counted out.
     pub(super) start: Cell<Instant>,
     pub(super) end: Cell<Option<Instant>>,
+    pub(super) seconds: Seconds,
     /// Requests still to be sent (closed loop) or scheduled (open loop).
     quota: Cell<u64>,
     pub(super) open_loop: bool,
@@ -124,6 +126,7 @@ impl<'n> Worker<'n> {
             phase: Cell::new(Phase::Opening),
             start: Cell::new(net.now()),
             end: Cell::new(None),
+            seconds: Seconds::default(),
             quota: Cell::new(plan.quota(share)),
             open_loop: plan.schedule.is_some(),
             sends_together: net.mechanism().features.contains(Features::COMPLETION),
@@ -332,6 +335,15 @@ impl<'n> Worker<'n> {
         } else {
             self.free.borrow_mut().clear();
             self.wake_measured();
+        }
+    }
+
+    /// Closes the seconds of the window that are over at `now`. To be called before what happens then is
+    /// counted.
+    pub(super) fn close_seconds(&self, now: Instant) {
+        if self.seconds.is_over(now) {
+            let until = self.end.get().map_or(now, |end| now.min(end));
+            self.seconds.close(until, || Second::of(&self.account.borrow(), self.open_loop));
         }
     }
 

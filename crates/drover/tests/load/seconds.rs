@@ -1,15 +1,18 @@
 //! What is written second by second adds up to the result.
 
 use std::fs;
+use std::time::Duration;
 
 use base64::Engine;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
+use rustix::process::Signal;
+
 use crate::recorder::Recorder;
-use crate::run::{Run, load};
-use crate::server::Nobody;
+use crate::run::{Run, Running, load};
+use crate::server::{Action, Nobody, Server, reply, wait};
 
 /// The columns of a CSV file without its comments, by name.
 struct Table {
@@ -92,6 +95,31 @@ fn a_closed_loop_adds_up() {
 fn a_schedule_adds_up() {
     let server = Recorder::start();
     add_up(&[&server.url, "-c", "3", "-t", "2", "-d", "2s", "--rate", "100"], 2..=3);
+}
+
+/// What comes after a stop is told in its own second, and the seconds of the stop are told as empty ones.
+#[test]
+fn every_second_has_a_row_of_its_own_after_a_stop() {
+    let server = Server::always(Action::ReplyLate(Duration::from_millis(1), reply("200 OK", 1)));
+    let folder = tempfile::tempdir().unwrap();
+    let csv = folder.path().join("csv");
+    let url = server.url();
+    for more in [&[][..], &["--rate", "500"], &["--processes", "2"]] {
+        let own = [&url, "-c", "64", "-d", "4s", "--csv", csv.to_str().unwrap()];
+        let running = Running::start(&[&own[..], more].concat());
+        server.wait_for_requests(server.requests() + 100);
+        running.signal(Signal::STOP);
+        wait(Duration::from_millis(2200));
+        running.signal(Signal::CONT);
+        let run = running.finish();
+        let text = fs::read_to_string(&csv).unwrap();
+        let table = Table::read(&text);
+        let replies: Vec<u64> = table.column("replies").map(|cell| cell.parse().unwrap()).collect();
+        let series: Vec<u64> =
+            serde_json::from_value(run.json["reply_rate"]["series"].clone()).unwrap();
+        assert_eq!(replies[..4], series, "{more:?}: {text}");
+        assert!(more.contains(&"--processes") || series.contains(&0), "{more:?}: {text}");
+    }
 }
 
 /// A worker that has done its part before the others is not waited for.
