@@ -64,7 +64,7 @@ pub(super) enum Content {
 
 /// A request whose head is complete.
 struct Asked<'a> {
-    request: Request<'a>,
+    request: &'a Request<'a>,
     /// The bytes of its head.
     head: &'a [u8],
     /// Whether nothing has been received behind its head.
@@ -269,7 +269,7 @@ impl State<'_> {
         let (head, rest) = input.split_at(request.head_len);
         let skipped = body_to_skip(&request);
         let persists = request.keep_alive && skipped.is_some() && !net.stopping();
-        let asked = Asked { request, head, alone: rest.is_empty(), persists };
+        let asked = Asked { request: &request, head, alone: rest.is_empty(), persists };
         let mut response = self.answer(&asked, requester, net, out)?;
         self.counters.add(Tally::Requests, 1);
         (response.consumed, response.then) = match skipped.filter(|_| persists) {

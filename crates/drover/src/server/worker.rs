@@ -144,9 +144,11 @@ fn look_after_files<'n, F: Future<Output = ()>>(
             }
         });
     }
-    executor.service(|conn| async move {
-        while !net.stopping() {
-            conn.sleep_until(net.now() + SWEEP_EVERY).await;
+    // By the coarse timers: a precise sleep costs every turn a look at the clock.
+    executor.background(|conn| async move {
+        loop {
+            conn.set_deadline(Some(SWEEP_EVERY));
+            let _time_is_up = conn.until(|| false).await;
             site.sweep(net.now());
         }
     });
