@@ -32,6 +32,13 @@ const LEAST_ROOM: u64 = 1024;
 /// When a kept file is looked at although no change was heard of, unless we are told.
 const INOTIFY_AFTER: Duration = Duration::from_secs(10);
 
+/// The groups of flags in `drover serve --help`, in their order: those of operators first.
+const SERVING: &str = "Serving";
+const LIMITS: &str = "Limits";
+const CACHE: &str = "Cache";
+const WORKERS: &str = "Workers";
+const EXPERIMENTS: &str = "Experiments";
+
 /// Flags of `drover serve`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -39,143 +46,182 @@ pub(super) struct Args {
     #[arg(default_value = ".")]
     root: PathBuf,
 
-    /// Serve files and directories whose names begin with a dot too; without it only those in
-    /// /.well-known/ are
-    #[arg(long)]
-    hidden: bool,
-
     /// Where to listen, HOST:PORT; port 0 takes a free one. May be given several times
+    #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address)]
     listen: Vec<SocketAddr>,
 
+    /// Serve files and directories whose names begin with a dot too
+    ///
+    /// Without it only those in /.well-known/ are
+    #[arg(help_heading = SERVING)]
+    #[arg(long)]
+    hidden: bool,
+
+    /// How long requests under way may go on after SIGTERM or SIGINT
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
+    grace: Duration,
+
+    /// Check the flags, the directory and the addresses, and serve nothing
+    #[arg(help_heading = SERVING)]
+    #[arg(long)]
+    check: bool,
+
+    /// How long a request's head may take from its first byte on; 0: for ever
+    #[arg(help_heading = LIMITS)]
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
+    header_timeout: Duration,
+
+    /// How long a connection may be silent between requests, or take nothing of a reply; 0: for ever
+    #[arg(help_heading = LIMITS)]
+    #[arg(long, value_name = "T", default_value = "60s", value_parser = duration::parse)]
+    idle_timeout: Duration,
+
+    /// How long a request may wait until its file is open, before it is refused (503); 0: for ever
+    #[arg(help_heading = LIMITS)]
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
+    open_timeout: Duration,
+
+    /// How many connections there may be at a time, over all workers
+    ///
+    /// When there are as many, those that have been idle longest are closed for new ones; if none is
+    /// idle, new ones wait [default: what the limit of open files allows with some left for files]
+    #[arg(help_heading = LIMITS)]
+    #[arg(long, value_name = "N")]
+    max_connections: Option<NonZeroUsize>,
+
+    /// How much a worker may keep of files it has served: a size, or 'off'
+    #[arg(help_heading = CACHE)]
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse_or_off)]
+    cache: usize,
+
+    /// How long a kept file is served before its name is looked at again; or 'inotify'
+    ///
+    /// With 'inotify' a kept file is dropped at once when the kernel reports a change, and looked at
+    /// after 10s all the same (or after T with 'inotify,T'), because stores into a mapped file, writes
+    /// through a link from elsewhere, mounts and other hosts are not reported. Where a directory cannot
+    /// be watched, after 1s.
+    #[arg(help_heading = CACHE)]
+    #[arg(long, value_name = "T", default_value = "1s", value_parser = revalidate)]
+    revalidate: Revalidate,
+
+    /// How many threads serve, each with its own dispatch and connections
+    #[arg(help_heading = WORKERS)]
+    #[arg(long, value_name = "N", default_value = "1")]
+    workers: NonZeroUsize,
+
+    /// Serve by processes instead of threads: one that dies is replaced, and the others serve on
+    #[arg(help_heading = WORKERS)]
+    #[arg(long)]
+    processes: bool,
+
+    /// Keep each worker on a processor of its own
+    #[arg(help_heading = WORKERS)]
+    #[arg(long)]
+    pin: bool,
+
+    #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,
-          help = format!("How a worker waits: {}", mechanism_names()))]
+          help = "How a worker waits; 'drover mechanisms' lists how it can",
+          long_help = format!("How a worker waits: {}", mechanism_names()))]
     dispatch: Choice<Mechanism>,
 
+    #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "S", default_value = "auto", value_parser = strategy,
-          help = format!("How new connections are shared among workers: {}", strategy_names()))]
+          help = "How new connections are shared among workers",
+          long_help = format!("How new connections are shared among workers: {}", strategy_names()))]
     accept: Choice<Strategy>,
+
+    #[arg(help_heading = WORKERS)]
+    #[arg(long, value_name = "B", default_value = "auto", value_parser = backend,
+          help = "How a file's bytes reach the socket",
+          long_help = backend_help())]
+    files: Choice<Backend>,
+
+    /// How many threads of the process read files that are not in the page cache
+    ///
+    /// For --files auto; with --files threads they read all files.
+    #[arg(help_heading = WORKERS)]
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
+    read_threads: u16,
+
+    /// How many threads of the process open files; 0: workers do, and wait
+    ///
+    /// They open the files whose names or attributes the kernel may have to ask the disk for, so that no
+    /// worker waits for it.
+    #[arg(help_heading = WORKERS)]
+    #[arg(long, value_name = "N", default_value_t = STAT_THREADS as u16)]
+    #[arg(value_parser = clap::value_parser!(u16).range(0..=1024))]
+    stat_threads: u16,
+
+    /// Answer every request with that many bytes and touch no file: the papers' micro web server
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "BYTES", conflicts_with = "root")]
+    reply_size: Option<usize>,
+
+    /// Write a line for each reply to FILE: how long it waited for its file's bytes, for a reader and
+    /// for the client, and who read; 'drover lab trace FILE' draws it
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
+    /// How many connections are accepted per wait: a number, or 'all'
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value = "all", value_parser = accept_batch)]
+    accept_batch: AcceptBatch,
 
     /// With --accept reuseport: the processor that a connection comes in on chooses the worker. For
     /// as many workers as processors, with --pin
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long)]
     accept_by_cpu: bool,
 
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "P", value_parser = policy,
           help = format!("With --accept handoff: whom a connection wakes, as in Molloy & Lever's wait \
                           queues: {} [default: {}]", policies(), Policy::TaskExclusive.name()))]
     accept_wake: Option<Policy>,
 
-    /// What to do when the kernel's queue of events has overflowed: recover every lost event, or be
-    /// the deliberately wrong server of the overflow experiment
-    #[arg(long, value_name = "O", default_value = "recover", value_parser = ["recover", "ignore"])]
-    overflow: String,
-
-    /// How many connections are accepted per wait: a number, or 'all'
-    #[arg(long, value_name = "N", default_value = "all", value_parser = accept_batch)]
-    accept_batch: AcceptBatch,
-
     /// Whether a connection is taken over only once its first bytes are here, or after a second
     /// without any (TCP_DEFER_ACCEPT): spares a wait per connection
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "WHETHER", default_value = "on", value_parser = ["on", "off"])]
     defer_accept: String,
 
-    #[arg(long, value_name = "B", default_value = "auto", value_parser = backend,
-          help = backend_help())]
-    files: Choice<Backend>,
-
-    /// How many threads of the process read files that are not in the page cache, for --files auto,
-    /// and all of them for --files threads
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
-    read_threads: u16,
+    /// What to do when the kernel's queue of events has overflowed: recover every lost event, or be
+    /// the deliberately wrong server of the overflow experiment
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "O", default_value = "recover", value_parser = ["recover", "ignore"])]
+    overflow: String,
 
     /// Whether workers read themselves, at once, what is in the page cache (RWF_NOWAIT), or leave it
     /// to the readers like the rest, for --files threads, posix-aio, linux-aio and uring
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "WHEN", default_value = "at-once", value_parser = ["at-once", "queued"])]
     cached_reads: String,
 
     /// How many bytes a backend that reads into memory of a connection's reads at a time
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = size::parse)]
     read_ahead: usize,
 
-    /// How many threads of the process open files whose names or attributes the kernel may have to ask
-    /// the disk for, so that no worker waits for it; 0: workers do, and wait
-    #[arg(long, value_name = "N", default_value_t = STAT_THREADS as u16)]
-    #[arg(value_parser = clap::value_parser!(u16).range(0..=1024))]
-    stat_threads: u16,
-
     /// Leave the access time of files as it is when they are read, if they are this user's
     /// (O_NOATIME)
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long)]
     noatime: bool,
 
     /// What the kernel is told of reads to come (posix_fadvise): that a file is read from its
     /// beginning to its end, or which step comes next, so that it is read while one is sent
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "A", default_value = "none")]
     #[arg(value_parser = ["none", "sequential", "willneed"])]
     advise: String,
 
-    /// How much a worker may keep of files it has served: bytes, or 512K, 64M, 2G; or 'off'
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse_or_off)]
-    cache: usize,
-
-    /// How long a kept file is served before its name is looked at again; or 'inotify': it is dropped
-    /// at once when the kernel reports a change, and looked at after 10s all the same (or after T
-    /// with 'inotify,T'), because stores into a mapped file, writes through a link from elsewhere,
-    /// mounts and other hosts are not reported. Where a directory cannot be watched, after 1s
-    #[arg(long, value_name = "T", default_value = "1s", value_parser = revalidate)]
-    revalidate: Revalidate,
-
-    /// How many threads serve, each with its own dispatch and connections
-    #[arg(long, value_name = "N", default_value = "1")]
-    workers: NonZeroUsize,
-
-    /// Serve by processes instead of threads: one that dies is replaced, and the others serve on
-    #[arg(long)]
-    processes: bool,
-
     #[arg(long = WORKER_FLAG.trim_start_matches('-'), hide = true, value_parser = inheritance)]
     as_worker: Option<Inheritance>,
-
-    /// Keep each worker on a processor of its own
-    #[arg(long)]
-    pin: bool,
-
-    /// Answer every request with that many bytes and touch no file: the papers' micro web server
-    #[arg(long, value_name = "BYTES", conflicts_with = "root")]
-    reply_size: Option<usize>,
-
-    /// How long a request's head may take from its first byte on; 0: for ever
-    #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
-    header_timeout: Duration,
-
-    /// How long a connection may be silent between requests, or take nothing of a reply; 0: for ever
-    #[arg(long, value_name = "T", default_value = "60s", value_parser = duration::parse)]
-    idle_timeout: Duration,
-
-    /// How long a request may wait until its file is open, before it is refused (503); 0: for ever
-    #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
-    open_timeout: Duration,
-
-    /// How many connections there may be at a time, over all workers. When there are as many, those that
-    /// have been idle longest are closed for new ones; if none is idle, new ones wait [default: what
-    /// the limit of open files allows with some left for files]
-    #[arg(long, value_name = "N")]
-    max_connections: Option<NonZeroUsize>,
-
-    /// How long requests under way may go on after SIGTERM or SIGINT
-    #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
-    grace: Duration,
-
-    /// Write a line for each reply to FILE: how long it waited for its file's bytes, for a reader and
-    /// for the client, and who read; 'drover lab trace FILE' draws it
-    #[arg(long, value_name = "FILE")]
-    trace: Option<PathBuf>,
-
-    /// Check the flags, the directory and the addresses, and serve nothing
-    #[arg(long)]
-    check: bool,
 }
 
 /// Runs `drover serve`.
