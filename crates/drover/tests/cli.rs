@@ -33,6 +33,34 @@ fn help_and_version_succeed_on_stdout() {
     }
 }
 
+/// The short help is what a user sees first: it fits on one tall screen, `--help` has the rest.
+#[test]
+fn a_short_help_fits_a_screen() {
+    for command in ["serve", "load", "idle", "mechanisms", "lab"] {
+        let mut drover = Command::new(env!("CARGO_BIN_EXE_drover"));
+        let output = drover.args([command, "-h"]).env("COLUMNS", "80").output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        assert!(help.lines().count() <= 64, "{command}:\n{help}");
+    }
+}
+
+/// Experiments' flags come last, and only `--help` shows them.
+#[test]
+fn help_has_its_groups_in_order() {
+    for (command, groups) in [
+        ("serve", &["Serving", "Limits", "Cache", "Workers", "Experiments"][..]),
+        ("load", &["Requests", "Load", "Replies", "Generator", "Output"]),
+    ] {
+        let output = drover(&[command, "--help"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let headings = text.lines().filter(|line| !line.starts_with(' ') && line.ends_with(':'));
+        let found: Vec<&str> = headings.map(|line| line.trim_end_matches(':')).collect();
+        assert_eq!(found, [&["Arguments", "Options"], groups].concat(), "{command}");
+    }
+    let short = String::from_utf8(drover(&["serve", "-h"]).stdout).unwrap();
+    assert!(!short.contains("Experiments:") && !short.contains("--overflow"), "{short}");
+}
+
 #[test]
 fn a_closed_pipe_is_not_a_failure() {
     for args in [&["--help"][..], &["lab", "list"], &["mechanisms"], &["mechanisms", "--json"]] {

@@ -23,105 +23,149 @@ use crate::load::{self, merge, print_summary};
 /// More than a machine can have descriptors for, so that a typing error ends before it takes memory.
 pub(super) const MOST_CONNECTIONS: i64 = 4_000_000;
 
+/// The groups of flags in `drover load --help`; the flags of [`What`] are the first one.
+const LOAD: &str = "Load";
+const REPLIES: &str = "Replies";
+const GENERATOR: &str = "Generator";
+pub(super) const OUTPUT: &str = "Output";
+
 /// Flags of `drover load`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     what: What,
 
-    /// Connections that send requests [default: 64, or at most 4000 with --connection-rate]
+    /// Connections that send requests [default: 64]
+    ///
+    /// With --connection-rate: at most so many at a time [default: 4000]
+    #[arg(help_heading = LOAD)]
     #[arg(short, long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_CONNECTIONS))]
     connections: Option<u32>,
 
-    /// Requests per second, sent whether or not the server keeps up; without it, each connection
-    /// sends its next request when it has its reply. Constant: 500. A ramp over the --duration:
-    /// 100..1000. Steps for equal parts of it: 100,200,500. A sine, mean~amplitude/period:
-    /// 500~200/10s
+    /// Requests per second, sent whether or not the server keeps up
+    ///
+    /// Without it, each connection sends its next request when it has its reply. Constant: 500. A ramp
+    /// over the --duration: 100..1000. Steps for equal parts of it: 100,200,500. A sine,
+    /// mean~amplitude/period: 500~200/10s
+    #[arg(help_heading = LOAD)]
     #[arg(short, long, value_name = "R")]
     rate: Option<Rate>,
 
-    /// Connections per second, written like --rate: each is opened when it is due, makes its
-    /// --calls-per-connection [default: 1] and is closed; at most --connections at a time
+    /// Connections per second, written like --rate
+    ///
+    /// Each is opened when it is due, makes its --calls-per-connection [default: 1] and is closed; at
+    /// most --connections at a time
+    #[arg(help_heading = LOAD)]
     #[arg(long, value_name = "R", conflicts_with = "rate")]
     connection_rate: Option<Rate>,
 
     /// Let each connection send a request so often: --rate CONNECTIONS/T
+    #[arg(help_heading = LOAD, hide_short_help = true)]
     #[arg(long, value_name = "T", value_parser = duration::parse)]
     #[arg(conflicts_with_all = ["rate", "connection_rate", "calls_per_connection", "think_time"])]
     every: Option<Duration>,
 
     /// How the requests of --rate, or the connections of --connection-rate, follow each other
     /// [default: constant]
+    #[arg(help_heading = LOAD, hide_short_help = true)]
     #[arg(long, value_name = "HOW")]
     arrivals: Option<Arrivals>,
 
     /// How long to measure [default: 10s, or until --requests are done]
+    #[arg(help_heading = LOAD)]
     #[arg(short, long, value_name = "T", value_parser = duration::parse)]
     duration: Option<Duration>,
 
     /// How many requests to send at most
+    #[arg(help_heading = LOAD)]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
 
-    /// Close each connection after N requests, and open one when a request needs it; without it,
-    /// all are opened before the first request
+    /// Close each connection after N requests
+    ///
+    /// A connection is opened when a request needs it; without this flag, all are opened before the
+    /// first request
+    #[arg(help_heading = LOAD)]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     calls_per_connection: Option<u32>,
 
-    /// Rest of a connection between a reply and its next request: 5s, or exponentially distributed
-    /// with that mean: exp:5s
+    /// Rest of a connection between a reply and its next request
+    ///
+    /// 5s, or exponentially distributed with that mean: exp:5s
+    #[arg(help_heading = LOAD)]
     #[arg(long, value_name = "T")]
     think_time: Option<Think>,
 
     /// Rest only after every N requests of a connection
+    #[arg(help_heading = LOAD, hide_short_help = true)]
     #[arg(long, value_name = "N", requires = "think_time", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     burst: u32,
 
-    /// Requests that a connection sends together, before the first of their replies
+    /// Requests that a connection sends together
+    ///
+    /// All are sent before the first of their replies is here
+    #[arg(help_heading = LOAD)]
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pipeline: u32,
 
     /// How long a reply, or the opening of a connection, may take
+    #[arg(help_heading = REPLIES)]
     #[arg(long, value_name = "T", value_parser = duration::parse, default_value = "10s")]
     timeout: Duration,
 
-    /// Idle connections to open before the others, and to hold beside them
+    /// Idle connections to open first and to hold
+    #[arg(help_heading = LOAD)]
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=MOST_CONNECTIONS))]
     idle: u32,
 
-    /// Count replies with a body of any other length as errors
+    /// Count replies with a body of another length as errors
+    #[arg(help_heading = REPLIES)]
     #[arg(long, value_name = "BYTES")]
     expect_size: Option<u64>,
 
-    /// Count replies of a 2xx status as errors whose body is not that of the first to the same
-    /// request; with a FILE, not that of the file
+    /// Count replies with another body than the first as errors
+    ///
+    /// A reply of a 2xx status is an error if its body is not that of the first to the same request;
+    /// with a FILE, if it is not that of the file
+    #[arg(help_heading = REPLIES)]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     verify: Option<Option<PathBuf>>,
 
     /// Read replies slowly: so many bytes per second on each connection
+    #[arg(help_heading = REPLIES, hide_short_help = true)]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     read_rate: Option<u32>,
 
-    /// Threads that send, each with its share of the connections
+    /// Threads that send
+    ///
+    /// Each has its share of the connections
+    #[arg(help_heading = GENERATOR)]
     #[arg(short, long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
 
     /// Keep each thread on a processor of its own
+    #[arg(help_heading = GENERATOR, hide_short_help = true)]
     #[arg(long)]
     pin: bool,
 
-    /// Stay awake for so long before each scheduled start: it is on time then also where an idle
-    /// processor wakes late, as in many virtual machines, and takes up to a processor per thread
+    /// Stay awake for so long before each scheduled start
+    ///
+    /// The start is on time then also where an idle processor wakes late, as in many virtual machines;
+    /// it takes up to a processor per thread
+    #[arg(help_heading = GENERATOR, hide_short_help = true)]
     #[arg(long, value_name = "T", value_parser = duration::parse, default_value = "0s")]
     spin: Duration,
 
-    /// Processes that do so, each with its --threads and its share of the connections: for more
-    /// connections than one process may have descriptors
+    /// Processes that send, each with its --threads
+    ///
+    /// Each has its share of the connections: for more connections than one process may have
+    /// descriptors
+    #[arg(help_heading = GENERATOR)]
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
     processes: u32,
@@ -130,25 +174,35 @@ pub(super) struct Args {
     #[arg(long, hide = true, requires = "processes")]
     process: Option<u32>,
 
-    /// Join the results of several generators, as --json has written them, and send nothing
+    /// Join results that --json has written, and send nothing
+    #[arg(help_heading = OUTPUT)]
     #[arg(long, value_name = "FILE", num_args = 1..)]
     #[arg(conflicts_with_all = ["urls", "list", "har", "curl", "csv", "hdr", "processes"])]
     merge: Vec<PathBuf>,
 
+    #[arg(help_heading = GENERATOR, hide_short_help = true)]
     #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,
-          help = format!("How a thread waits: {}", mechanism_names()))]
+          help = "How a thread waits; 'drover mechanisms' lists how it can",
+          long_help = format!("How a thread waits: {}", mechanism_names()))]
     dispatch: Choice<Mechanism>,
 
     /// Seed of what is random: Poisson arrivals, the order of URLs, the first order of connections
+    #[arg(help_heading = GENERATOR, hide_short_help = true)]
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Write the result as JSON; '-': to stdout, in place of the summary
+    /// Write the result as JSON; '-': to stdout
+    ///
+    /// stdout then has no summary
+    #[arg(help_heading = OUTPUT)]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Fail unless the result meets every objective, as in 'p99<5ms,errors<0.1%': of p50, p90, p99,
-    /// p99.9, max, mean, errors (and replies with a status from 400 on) and rate
+    /// Fail unless the result is as good: 'p99<5ms,errors<0.1%'
+    ///
+    /// Objectives are of p50, p90, p99, p99.9, max, mean, errors (and replies with a status from 400 on)
+    /// and rate
+    #[arg(help_heading = REPLIES)]
     #[arg(long, value_name = "TERMS")]
     slo: Option<Objectives>,
 
@@ -157,10 +211,12 @@ pub(super) struct Args {
 
     /// Print 'connected' once all connections are open and before the first request, and
     /// 'measured' when the measured time is over and before the connections are closed
+    #[arg(help_heading = OUTPUT, hide_short_help = true)]
     #[arg(long)]
     events: bool,
 
     /// After each of the --events, wait for a line on stdin, or its end, before going on
+    #[arg(help_heading = OUTPUT, hide_short_help = true)]
     #[arg(long, requires = "events")]
     lockstep: bool,
 }

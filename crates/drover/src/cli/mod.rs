@@ -30,7 +30,7 @@ use crate::error::UsageError;
 #[derive(Debug, Parser)]
 #[command(name = "drover", version, arg_required_else_help = true)]
 struct Cli {
-    /// Say more on stderr: -v for progress, -vv for details (RUST_LOG overrides)
+    /// Say more on stderr; -vv: still more (RUST_LOG overrides)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 
@@ -166,6 +166,20 @@ mod tests {
     #[test]
     fn the_table_of_commands_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// The commands with many flags show each of them in a group.
+    #[test]
+    fn every_flag_is_in_a_group() {
+        let mut cli = Cli::command();
+        cli.build();
+        for command in ["serve", "load"].map(|name| cli.find_subcommand(name).unwrap()) {
+            let shown =
+                command.get_arguments().filter(|it| !it.is_positional() && !it.is_hide_set());
+            let alone = shown.filter(|flag| flag.get_help_heading().is_none());
+            let alone: Vec<_> = alone.map(|flag| flag.get_id().as_str()).collect();
+            assert_eq!(alone, ["verbose", "help"], "{}", command.get_name());
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::load::say;
+use super::load::{OUTPUT, say};
 use crate::error::UsageError;
 use crate::load::progress::Progress;
 use crate::load::result::LoadResult;
@@ -14,11 +14,15 @@ use crate::load::{Listener, Second, csv, hdr};
 /// Where a load is written down second by second.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Files {
-    /// Write a line per second: requests, replies, errors, bytes and percentiles, as CSV
+    /// Write a line per second as CSV
+    ///
+    /// Requests, replies, errors, bytes and percentiles
+    #[arg(help_heading = OUTPUT)]
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 
-    /// Write a histogram of the latencies per second, as an HdrHistogram interval log
+    /// Write the latencies per second as an HdrHistogram log
+    #[arg(help_heading = OUTPUT)]
     #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
 }

@@ -13,56 +13,75 @@ use crate::load::{curl, har, urls};
 
 /// What to ask for.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Requests")]
 pub(super) struct What {
-    /// What to ask for, http://HOST:PORT/PATH; with several servers, each gets its connections
+    /// What to ask for, http://HOST:PORT/PATH
+    ///
+    /// With several servers, each gets its connections
     #[arg(required_unless_present_any = ["list", "har", "curl", "merge"], value_name = "URL")]
+    #[arg(help_heading = None)]
     urls: Vec<String>,
 
-    /// Ask for the URLs of a file, one a line, which may have a weight behind it
+    /// Ask for the URLs of a file
+    ///
+    /// One a line, which may have a weight behind it
     #[arg(long = "urls", value_name = "FILE", conflicts_with = "urls")]
     list: Option<PathBuf>,
 
-    /// Ask for what a browser has recorded: the requests of a HAR file in their order, with their
-    /// methods, header fields and bodies
+    /// Ask for what a browser has recorded (HAR)
+    ///
+    /// The requests are sent in their order, with their methods, header fields and bodies
     #[arg(long = "from-har", value_name = "FILE", conflicts_with_all = ["urls", "list"])]
     #[arg(conflicts_with_all = ["method", "fields", "body"])]
     har: Option<PathBuf>,
 
-    /// Ask for what a browser copies "as cURL": 'curl URL -H …', in quotes
+    /// Ask for what a browser copies "as cURL"
+    ///
+    /// 'curl URL -H …', in quotes
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["urls", "list", "har"])]
     #[arg(conflicts_with_all = ["method", "fields", "body"])]
     curl: Option<String>,
 
-    /// The order of the URLs: sequential, random (each as likely), weighted (by the weights of
-    /// --urls), or zipf[:S] (the URL at place k as likely as 1/k^S; S is 1 by itself)
-    /// [default: sequential, and weighted if --urls has weights]
+    /// The order of the URLs: sequential, random, weighted or zipf[:S]
+    ///
+    /// random: each as likely. weighted: by the weights of --urls. zipf: the URL at place k as likely as
+    /// 1/k^S; S is 1 by itself [default: sequential, and weighted if --urls has weights]
+    #[arg(hide_short_help = true)]
     #[arg(long, value_name = "ORDER", value_parser = order)]
     order: Option<Named>,
 
     /// Ask this server for the paths of all URLs, whatever server they name; only paths need be
     /// given then
+    #[arg(hide_short_help = true)]
     #[arg(long, value_name = "URL")]
     target: Option<Url>,
 
     /// Connect to this unix socket in place of the URLs' hosts
+    #[arg(hide_short_help = true)]
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
 
-    /// Connect from these addresses in turn: ADDR,ADDR or ADDR/PREFIX. One address has ports for
-    /// about 20,000 connections to a server; for servers on 127.0.0.0/8 more are taken by themselves
+    /// Connect from these addresses in turn: ADDR,ADDR or ADDR/PREFIX
+    ///
+    /// One address has ports for about 20,000 connections to a server; for servers on 127.0.0.0/8 more
+    /// are taken by themselves
+    #[arg(hide_short_help = true)]
     #[arg(long, value_name = "ADDRS", default_value = "", value_parser = sources)]
     #[arg(hide_default_value = true, conflicts_with = "unix")]
     source: SourceList,
 
     /// Connect from these ports only, as a machine does that has no others
+    #[arg(hide_short_help = true)]
     #[arg(long, value_name = "FROM-TO", conflicts_with = "unix")]
     local_ports: Option<LocalPorts>,
 
-    /// Method of the requests [default: GET, and POST with --body]
+    /// Method of the requests [default: GET; with --body POST]
     #[arg(long, value_name = "METHOD")]
     method: Option<Method>,
 
-    /// A header field of the requests, 'Name: value'; may be given several times
+    /// A header field of the requests, 'Name: value'
+    ///
+    /// May be given several times
     #[arg(short = 'H', long = "header", value_name = "FIELD", value_parser = parse_field)]
     fields: Vec<String>,
 
