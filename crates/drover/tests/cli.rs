@@ -1,6 +1,11 @@
 //! Black-box tests of the command line itself: exit status, one-line errors, closed pipes.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output, Stdio};
+
+use rustix::net::{AddressFamily, SocketType};
+use rustix::process::{Pid, Signal, kill_process};
 
 fn drover(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_drover")).args(args).output().unwrap()
@@ -61,23 +66,81 @@ fn help_has_its_groups_in_order() {
     assert!(!short.contains("Experiments:") && !short.contains("--overflow"), "{short}");
 }
 
+/// Answers to a question end quietly, whoever has stopped reading: `drover lab list | head -1`.
 #[test]
-fn a_closed_pipe_is_not_a_failure() {
+fn a_closed_stdout_is_no_failure() {
     for args in [&["--help"][..], &["lab", "list"], &["mechanisms"], &["mechanisms", "--json"]] {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_drover"))
-            .args(args)
-            .stdout(closed_pipe())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let status = child.wait().unwrap();
-        assert!(status.success(), "{args:?}: {status}");
+        let output = unread(args).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{args:?}: {output:?}");
     }
 }
 
-/// The writing end of a pipe that nobody reads.
-fn closed_pipe() -> Stdio {
+/// A run that failed says so to whoever gates on it: `drover load … --slo … | head`.
+#[test]
+fn a_closed_stdout_hides_no_failure() {
+    // Bound, and nobody listens: it refuses.
+    let refusing = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&refusing, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = SocketAddr::try_from(rustix::net::getsockname(&refusing).unwrap()).unwrap();
+    let url = format!("http://{address}/");
+    for (args, reason) in [
+        (&["load", &url, "-n", "1"][..], "refused"),
+        (&["load", &url, "-n", "1", "--json", "-"], "refused"),
+        (&["load", &url, "-n", "1", "--events"], "refused"),
+        (&["load", &url, "-n", "1", "--processes", "2", "-c", "2"], "refused"),
+        (&["idle", &url, "-c", "1"], "could not be opened"),
+    ] {
+        let output = unread(args).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
+        assert!(stderr.contains(reason), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_closed_stdout_hides_no_missed_objective() {
+    let site = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", site.local_addr().unwrap());
+    let replies = std::thread::spawn(move || {
+        let (mut client, _) = site.accept().unwrap();
+        let _ = client.read(&mut [0; 4096]).unwrap();
+        client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        client
+    });
+    let output =
+        unread(&["load", &url, "-n", "1", "-c", "1", "--slo", "max<1us"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("--slo: violated"), "{stderr}");
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    replies.join().unwrap();
+}
+
+/// A server is there for its clients.
+#[test]
+fn a_closed_stdout_stops_no_server() {
+    let args = ["serve", "--reply-size", "1", "--listen", "127.0.0.1:0"];
+    let mut server = unread(&args).stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(server.stderr.take().unwrap()).lines();
+    assert!(log.any(|line| line.unwrap().contains("dispatch")), "it never started");
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert!(log.any(|line| line.unwrap().contains("stopped")), "it had ended by itself");
+    assert!(server.wait().unwrap().success());
+}
+
+#[test]
+fn a_stdout_that_cannot_be_written_is_named() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = unread(&["lab", "list"]).stdout(full).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("cannot write to stdout: No space left"), "{stderr}");
+}
+
+/// The program with `args`, and a stdout whose reader is gone.
+fn unread(args: &[&str]) -> Command {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    writer.into()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_drover"));
+    command.args(args).stdin(Stdio::null()).stdout(writer);
+    command
 }

@@ -12,6 +12,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::stdout::stdout;
 use super::{duration, size};
 use crate::lab::disk::model::{Account, Model};
 use crate::lab::disk::{Mounted, Options};
@@ -118,7 +119,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         }
     });
     thread::spawn(move || listen(&sender));
-    let mut out = io::stdout();
+    let mut out = stdout();
     writeln!(out, "mounted {}: {}", args.mountpoint.display(), model.in_words())?;
     out.flush()?;
     let mut before = mounted.account();

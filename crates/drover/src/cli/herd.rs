@@ -1,12 +1,13 @@
 //! `drover lab herd`: one run of a herd experiment, in a process of its own.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mech::herd::{self, Kind};
 
 use super::duration;
+use super::stdout::stdout;
 use crate::lab::herd::Herd;
 
 /// Flags of `drover lab herd`, which the lab calls.
@@ -62,7 +63,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         cpus: (args.waiter_cpus, args.client_cpu),
     };
     let record = herd.measure()?;
-    writeln!(io::stdout().lock(), "{}", serde_json::to_string(&record)?)?;
+    writeln!(stdout(), "{}", serde_json::to_string(&record)?)?;
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use mech::dispatch::{self, Mechanism};
 use super::choice::{Choice, mechanism, mechanism_names};
 use super::duration;
 use super::load::{MOST_CONNECTIONS, say};
+use super::stdout::stdout;
 use crate::error::UsageError;
 use crate::load::order::Order;
 use crate::load::plan::Options;
@@ -121,7 +122,7 @@ impl Args {
 }
 
 fn print(held: &Held) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     writeln!(
         out,
         "held {} connections for {:.1} s; {} closed by the server, {} opened again",

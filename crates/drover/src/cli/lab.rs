@@ -1,6 +1,6 @@
 //! `drover lab`: flags of the laboratory.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use clap::builder::ValueParser;
 use mech::fs::Root;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use super::stdout::stdout;
 use super::{disk, duration, herd, size, trace};
 use crate::error::UsageError;
 use crate::lab::compare::{self, Load};
@@ -178,7 +179,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
 }
 
 fn list() -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     for experiment in Experiment::built_in() {
         writeln!(out, "{}: {}\n    {}", experiment.id, experiment.title, experiment.source)?;
         writeln!(out, "    mechanisms: {}", experiment.mechanisms.join(", "))?;
@@ -294,7 +295,7 @@ fn run_session(session: Session) -> anyhow::Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
     let all = session.run(&interrupted)?;
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     for results in &all {
         write!(out, "{}", text::summary(results)?)?;
         if session.preset == compare::PRESET {
@@ -326,7 +327,7 @@ fn report(folder: &Path) -> anyhow::Result<()> {
     let all: Vec<Results> =
         json::find(&folder)?.iter().map(|path| json::load(path)).collect::<Result<_, _>>()?;
     let path = session::write_report(&folder, &all)?;
-    writeln!(io::stdout(), "Report: {}", path.display())?;
+    writeln!(stdout(), "Report: {}", path.display())?;
     Ok(())
 }
 
@@ -356,7 +357,7 @@ fn serve(folder: &Path, listen: SocketAddr) -> anyhow::Result<()> {
     let signals = StopSignals::catch().context("cannot catch SIGTERM and SIGINT")?;
     let source = Source::Directory(Arc::new(root));
     let server = Server::start(Config { listen: vec![listen], ..Config::new(source, mechanism) })?;
-    let mut out = io::stdout();
+    let mut out = stdout();
     for address in server.addresses() {
         writeln!(out, "http://{address}/{REPORT}")?;
     }

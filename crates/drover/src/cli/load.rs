@@ -9,6 +9,7 @@ use mech::dispatch::{self, Mechanism};
 
 use super::choice::{Choice, mechanism, mechanism_names};
 use super::duration;
+use super::stdout::stdout;
 use super::teller::{Files, Teller};
 use super::what::{Chosen, What};
 use crate::error::UsageError;
@@ -254,7 +255,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         write_json(&result, file)?;
     }
     if !json.as_deref().is_some_and(is_stdout) {
-        let mut out = io::stdout().lock();
+        let mut out = stdout();
         print_summary(&result, &mut out)?;
         out.flush()?;
     }
@@ -373,7 +374,7 @@ fn read_body(file: &Path) -> Result<Vec<u8>, UsageError> {
 
 /// Prints a line for the program that reads ours; it must not wait in a buffer.
 pub(super) fn say(line: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     writeln!(out, "{line}")?;
     out.flush()
 }
@@ -386,7 +387,7 @@ fn write_json(result: &LoadResult, file: &Path) -> anyhow::Result<()> {
     let mut text = serde_json::to_vec_pretty(result)?;
     text.push(b'\n');
     if is_stdout(file) {
-        let mut out = io::stdout().lock();
+        let mut out = stdout();
         out.write_all(&text)?;
         return Ok(out.flush()?);
     }

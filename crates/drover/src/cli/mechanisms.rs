@@ -9,6 +9,8 @@ use mech::fileio;
 use mech::preparation::{PREPARATIONS, Preparation};
 use serde::Serialize;
 
+use super::stdout::stdout;
+
 /// Flags of `drover mechanisms`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -51,7 +53,7 @@ struct Mechanism {
 
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let list = List::new();
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     if args.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&list)?)?;
     } else {

@@ -12,6 +12,7 @@ mod load;
 mod mechanisms;
 mod serve;
 mod size;
+mod stdout;
 mod teller;
 mod trace;
 mod what;
@@ -119,13 +120,6 @@ fn one_line(rendered: &str) -> String {
 }
 
 fn report_failure(error: &anyhow::Error) -> ExitCode {
-    // The reader of a pipe has seen enough: no failure of ours.
-    let closed_pipe = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
-    };
-    if error.chain().any(closed_pipe) {
-        return ExitCode::SUCCESS;
-    }
     complain(&format!("{error:#}"));
     if error.chain().any(|cause| cause.is::<UsageError>()) {
         ExitCode::from(2)

@@ -18,6 +18,7 @@ use mech::wait_queue::Policy;
 use tracing::{info, warn};
 
 use super::choice::{Choice, mechanism, mechanism_names, names, strategy, strategy_names};
+use super::stdout::stdout;
 use super::{duration, size};
 use crate::error::UsageError;
 use crate::server::{
@@ -244,7 +245,7 @@ pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
     let described = describe(&config, processes, why_no_rings);
     if check {
         Server::check(&config)?;
-        writeln!(io::stdout(), "no fault found; would serve with {described}")?;
+        writeln!(stdout(), "no fault found; would serve with {described}")?;
         return Ok(());
     }
     allow_many_descriptors(sharers)?;
@@ -408,7 +409,7 @@ fn open_root(directory: &Path) -> anyhow::Result<Root> {
 
 /// One line per address, the first thing on stdout: whoever started the server waits for it.
 fn announce(addresses: &[SocketAddr]) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     for address in addresses {
         writeln!(out, "listening on http://{address}")?;
     }

@@ -1,13 +1,14 @@
 //! `drover lab trace`: flags of the page about traces.
 
 use std::fs::File;
-use std::io::{self, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 
 use super::duration;
+use super::stdout::stdout;
 use crate::error::UsageError;
 use crate::lab::trace::Trace;
 use crate::report::trace_html;
@@ -32,7 +33,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let limit_us = u64::try_from(args.past.as_micros()).unwrap_or(u64::MAX);
     let mut traces = Vec::new();
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     for path in &args.files {
         let trace = read(path)?;
         let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
