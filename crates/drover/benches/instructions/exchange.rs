@@ -22,7 +22,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start(root: &Path, mechanism: &str, case: &Case) -> anyhow::Result<Server> {
         let mut child = Command::new(env!("CARGO_BIN_EXE_drover"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--dispatch", mechanism])
+            .args(["serve", "--listen", "127.0.0.1:0", "--workers", "1", "--dispatch", mechanism])
             // A server that is stepped through takes seconds for what it does once per second.
             .args(["--revalidate", "1h"])
             .args(case.traced.then_some(["--trace", "/dev/null"]).into_iter().flatten())

@@ -8,9 +8,9 @@ use anyhow::bail;
 use mech::dispatch::{self, Mechanism};
 
 use super::choice::{Choice, mechanism, mechanism_names};
-use super::duration;
 use super::load::{MOST_CONNECTIONS, say};
 use super::stdout::stdout;
+use super::{count, duration};
 use crate::error::UsageError;
 use crate::load::order::Order;
 use crate::load::plan::Options;
@@ -28,7 +28,7 @@ pub(super) struct Args {
 
     /// Connections to hold
     #[arg(short, long, value_name = "N", default_value_t = 1000)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_CONNECTIONS))]
+    #[arg(value_parser = count::within(1..=MOST_CONNECTIONS))]
     connections: u32,
 
     /// How long to hold them [default: until SIGINT or SIGTERM]

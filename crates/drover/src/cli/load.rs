@@ -8,10 +8,10 @@ use anyhow::Context;
 use mech::dispatch::{self, Mechanism};
 
 use super::choice::{Choice, mechanism, mechanism_names};
-use super::duration;
 use super::stdout::stdout;
 use super::teller::{Files, Teller};
 use super::what::{Chosen, What};
+use super::{count, duration};
 use crate::error::UsageError;
 use crate::load::plan::Options;
 use crate::load::processes::Reporter;
@@ -22,7 +22,7 @@ use crate::load::slo::Objectives;
 use crate::load::{self, merge, print_summary};
 
 /// More than a machine can have descriptors for, so that a typing error ends before it takes memory.
-pub(super) const MOST_CONNECTIONS: i64 = 4_000_000;
+pub(super) const MOST_CONNECTIONS: u32 = 4_000_000;
 
 /// The groups of flags in `drover load --help`; the flags of [`What`] are the first one.
 const LOAD: &str = "Load";
@@ -41,7 +41,7 @@ pub(super) struct Args {
     /// With --connection-rate: at most so many at a time [default: 4000]
     #[arg(help_heading = LOAD)]
     #[arg(short, long, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_CONNECTIONS))]
+    #[arg(value_parser = count::within(1..=MOST_CONNECTIONS))]
     connections: Option<u32>,
 
     /// Requests per second, sent whether or not the server keeps up
@@ -80,7 +80,7 @@ pub(super) struct Args {
 
     /// How many requests to send at most
     #[arg(help_heading = LOAD)]
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = count::within(1..=u64::MAX))]
     requests: Option<u64>,
 
     /// Close each connection after N requests
@@ -88,7 +88,7 @@ pub(super) struct Args {
     /// A connection is opened when a request needs it; without this flag, all are opened before the
     /// first request
     #[arg(help_heading = LOAD)]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count::within(1..=u32::MAX))]
     calls_per_connection: Option<u32>,
 
     /// Rest of a connection between a reply and its next request
@@ -120,7 +120,7 @@ pub(super) struct Args {
     /// Idle connections to open first and to hold
     #[arg(help_heading = LOAD)]
     #[arg(long, value_name = "N", default_value_t = 0)]
-    #[arg(value_parser = clap::value_parser!(u32).range(..=MOST_CONNECTIONS))]
+    #[arg(value_parser = count::within(0..=MOST_CONNECTIONS))]
     idle: u32,
 
     /// Count replies with a body of another length as errors

@@ -3,11 +3,13 @@
 //! Exit status: 0 done, 1 failed while running, 2 used wrongly.
 
 mod choice;
+pub mod count;
 mod disk;
 pub mod duration;
 mod herd;
 mod idle;
 mod lab;
+mod listen;
 mod load;
 mod mechanisms;
 mod serve;
@@ -173,6 +175,25 @@ mod tests {
             let alone = shown.filter(|flag| flag.get_help_heading().is_none());
             let alone: Vec<_> = alone.map(|flag| flag.get_id().as_str()).collect();
             assert_eq!(alone, ["verbose", "help"], "{}", command.get_name());
+        }
+    }
+
+    /// Values as they are written for other servers and generators.
+    #[test]
+    fn usual_ways_of_writing_are_accepted() {
+        for command in [
+            "drover serve -p 8080",
+            "drover serve --port :8080 --workers auto",
+            "drover serve --listen 8080 --listen :8081 --listen localhost:8082",
+            "drover serve --cache 64m --idle-timeout 65 --read-ahead 64KiB",
+            "drover serve --cache 64MB --grace 1m30 --reply-size 4K",
+            "drover load http://127.0.0.1/ -d 10 -c 1k -n 10k --rate 1.5k",
+            "drover load http://127.0.0.1/ -d '2h 30m' --rate 1k..10k --idle 10K",
+            "drover idle http://127.0.0.1/ -c 15k --hold 10",
+        ] {
+            if let Err(error) = Cli::try_parse_from(shlex::split(command).unwrap()) {
+                panic!("{command}: {error}");
+            }
         }
     }
 

@@ -18,6 +18,7 @@ use mech::wait_queue::Policy;
 use tracing::{info, warn};
 
 use super::choice::{Choice, mechanism, mechanism_names, names, strategy, strategy_names};
+use super::listen::with_host;
 use super::stdout::stdout;
 use super::{duration, size};
 use crate::error::UsageError;
@@ -47,9 +48,11 @@ pub(super) struct Args {
     #[arg(default_value = ".")]
     root: PathBuf,
 
-    /// Where to listen, HOST:PORT; port 0 takes a free one. May be given several times
+    /// Where to listen: HOST:PORT, or PORT of 127.0.0.1, or :PORT of every IPv4 address
+    ///
+    /// Port 0 takes a free one. May be given several times
     #[arg(help_heading = SERVING)]
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address)]
+    #[arg(short = 'p', long, visible_alias = "port", value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address)]
     listen: Vec<SocketAddr>,
 
     /// Serve files and directories whose names begin with a dot too
@@ -107,9 +110,12 @@ pub(super) struct Args {
     #[arg(long, value_name = "T", default_value = "1s", value_parser = revalidate)]
     revalidate: Revalidate,
 
-    /// How many threads serve, each with its own dispatch and connections
+    /// How many threads serve, each with its own dispatch, connections and --cache
+    ///
+    /// 'auto' is one for each processor that this process may use, as its affinity and its cgroup's
+    /// quota say
     #[arg(help_heading = WORKERS)]
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = workers)]
     workers: NonZeroUsize,
 
     /// Serve by processes instead of threads: one that dies is replaced, and the others serve on
@@ -159,7 +165,7 @@ pub(super) struct Args {
 
     /// Answer every request with that many bytes and touch no file: the papers' micro web server
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
-    #[arg(long, value_name = "BYTES", conflicts_with = "root")]
+    #[arg(long, value_name = "SIZE", conflicts_with = "root", value_parser = size::parse_or_none)]
     reply_size: Option<usize>,
 
     /// Write a line for each reply to FILE: how long it waited for its file's bytes, for a reader and
@@ -458,10 +464,13 @@ fn inheritance(text: &str) -> Result<Inheritance, serde_json::Error> {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    text.to_socket_addrs()
+    with_host(text)
+        .to_socket_addrs()
         .map_err(|error| error.to_string())
         .and_then(|mut found| found.next().ok_or_else(|| "no address found".to_string()))
-        .map_err(|reason| format!("{reason}; write HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080"))
+        .map_err(|reason| {
+            format!("{reason}; write HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, or a PORT")
+        })
 }
 
 fn backend(text: &str) -> Result<Choice<Backend>, String> {
@@ -483,6 +492,13 @@ fn backend_help() -> String {
 
 fn backends() -> String {
     format!("auto, {}", names(fileio::ALL.iter().map(|backend| backend.name)))
+}
+
+fn workers(text: &str) -> Result<NonZeroUsize, String> {
+    match text {
+        "auto" => Ok(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)),
+        number => number.parse().map_err(|_| "write a number above 0, or auto".to_string()),
+    }
 }
 
 fn accept_batch(text: &str) -> Result<AcceptBatch, String> {

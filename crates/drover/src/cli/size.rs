@@ -1,4 +1,20 @@
-//! Amounts of memory in flags: `65536`, `512K`, `64M`, `2G`.
+//! Amounts of memory in flags: `65536`, `512K`, `64MiB`, `64MB`, `2G`.
+
+/// Units in bytes, as GNU's tools have them: a letter alone, or with `iB`, stands for powers of 1024,
+/// and with `B` for powers of 1000. Crates for sizes take a letter alone for a power of 1000.
+const UNITS: &[(&str, usize)] = &[
+    ("KIB", 1 << 10),
+    ("MIB", 1 << 20),
+    ("GIB", 1 << 30),
+    ("KB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("K", 1 << 10),
+    ("M", 1 << 20),
+    ("G", 1 << 30),
+    ("B", 1),
+    ("", 1),
+];
 
 /// Reads an amount in bytes; `off` is none.
 pub(super) fn parse_or_off(text: &str) -> Result<usize, String> {
@@ -7,35 +23,52 @@ pub(super) fn parse_or_off(text: &str) -> Result<usize, String> {
 
 /// Reads an amount in bytes, at least one.
 pub(super) fn parse(text: &str) -> Result<usize, String> {
-    let (digits, unit) = match text.as_bytes().last() {
-        Some(b'K') => (&text[..text.len() - 1], 1 << 10),
-        Some(b'M') => (&text[..text.len() - 1], 1 << 20),
-        Some(b'G') => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1),
-    };
-    let number: Option<usize> = digits.parse().ok();
-    number
-        .filter(|&number| number > 0)
-        .and_then(|number| number.checked_mul(unit))
+    bytes(text)
+        .filter(|&bytes| bytes > 0)
         .ok_or_else(|| "write a number of bytes above 0, or 512K, 64M, 2G".to_owned())
+}
+
+/// Reads an amount in bytes, which may be none.
+pub(super) fn parse_or_none(text: &str) -> Result<usize, String> {
+    bytes(text).ok_or_else(|| "write a number of bytes, or 512K, 64M, 2G".to_owned())
+}
+
+/// A whole number and perhaps one of the [`UNITS`], in letters of any case.
+fn bytes(text: &str) -> Option<usize> {
+    let text = text.to_ascii_uppercase();
+    let (number, unit) =
+        UNITS.iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit)))?;
+    number.trim_end().parse::<usize>().ok()?.checked_mul(unit)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::parse_or_off;
+    use super::{parse_or_none, parse_or_off};
 
     #[test]
     fn reads_bytes_units_and_off() {
-        assert_eq!(parse_or_off("65536"), Ok(65536));
-        assert_eq!(parse_or_off("512K"), Ok(512 << 10));
-        assert_eq!(parse_or_off("64M"), Ok(64 << 20));
-        assert_eq!(parse_or_off("2G"), Ok(2 << 30));
-        assert_eq!(parse_or_off("off"), Ok(0));
+        for (text, bytes) in [
+            ("65536", 65536),
+            ("512K", 512 << 10),
+            ("512k", 512 << 10),
+            ("64M", 64 << 20),
+            ("64MiB", 64 << 20),
+            ("64MB", 64_000_000),
+            ("2G", 2 << 30),
+            ("2 GiB", 2 << 30),
+            ("100B", 100),
+            ("off", 0),
+        ] {
+            assert_eq!(parse_or_off(text), Ok(bytes), "{text}");
+        }
+        assert_eq!(parse_or_none("0"), Ok(0));
     }
 
     #[test]
     fn refuses_what_is_no_amount() {
-        for text in ["", "M", "-1", "1.5M", "64MB", "99999999999999999999", "17179869184G"] {
+        for text in
+            ["", "0", "M", "-1", "1.5M", "64MBB", "99999999999999999999", "17179869184G", "64Ki"]
+        {
             assert!(parse_or_off(text).is_err(), "{text}");
         }
     }

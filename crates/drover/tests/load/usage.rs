@@ -30,11 +30,11 @@ fn mistakes_name_the_flag_and_the_remedy() {
     refused(&["load", URL, "--rate", "9", "--every", "1s"], &["--every", "--rate"]);
     refused(&["load", URL, "--every", "0"], &["--every"]);
     refused(&["load", URL, "--burst", "3"], &["--think-time"]);
-    refused(&["load", URL, "--think-time", "exp:5"], &["--think-time", "10s"]);
+    refused(&["load", URL, "--think-time", "exp:5x"], &["--think-time", "10s"]);
     refused(&["load", URL, "--pipeline", "0"], &["--pipeline"]);
     refused(&["load", URL, "--verify=/no/such/file"], &["--verify", "No such file"]);
     refused(&["load", URL, "-t", "1024", "-c", "1024", "--pin"], &["--pin", "--threads"]);
-    refused(&["load", URL, "--duration", "10"], &["--duration", "10s"]);
+    refused(&["load", URL, "--duration", "10x"], &["--duration", "10s"]);
     refused(&["load", URL, "--duration", "0"], &["--duration"]);
     refused(&["load", URL, "--connections", "0"], &["--connections"]);
     refused(&["load", URL, "--arrivals", "poisson"], &["--rate"]);

@@ -66,9 +66,12 @@ impl Server {
         Server::start(command, 1)
     }
 
-    /// Starts `command`, a `drover serve` on port 0, and reads the `n_addresses` lines that say
-    /// that it accepts.
+    /// Starts `command`, a `drover serve` on port 0 with one worker unless it says otherwise, and
+    /// reads the `n_addresses` lines that say that it accepts.
     pub(crate) fn start(mut command: Command, n_addresses: usize) -> Server {
+        if !command.get_args().any(|argument| argument == "--workers") {
+            command.args(["--workers", "1"]);
+        }
         if n_addresses == 1 {
             command.args(["--listen", "127.0.0.1:0"]);
         }

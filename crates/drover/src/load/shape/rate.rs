@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::cli::duration;
+use crate::cli::{count, duration};
 
 /// A rate that may change with time, as it is written; per second, of all workers together.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,12 +86,15 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Rate, String> {
-        let number = |text: &str| match text.parse::<f64>() {
-            Ok(rate) if rate >= 0.0 && rate.is_finite() => Ok(rate),
-            _ => Err(format!(
-                "'{text}' is no rate: write 500, a ramp 100..1000, steps 100,200,500 or a sine \
-                 500~200/10s, in starts per second"
-            )),
+        let number = |text: &str| {
+            let (number, times) = count::split_unit(text);
+            match number.parse::<f64>() {
+                Ok(rate) if rate >= 0.0 && rate.is_finite() => Ok(rate * f64::from(times)),
+                _ => Err(format!(
+                    "'{text}' is no rate: write 500 or 1.5k, a ramp 100..1000, steps 100,200,500 or \
+                     a sine 500~200/10s, in starts per second"
+                )),
+            }
         };
         let rate = if let Some((from, to)) = text.split_once("..") {
             Rate::Ramp { from: number(from)?, to: number(to)? }
