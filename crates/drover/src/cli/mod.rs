@@ -12,6 +12,7 @@ mod lab;
 mod listen;
 mod load;
 mod mechanisms;
+mod mistake;
 mod serve;
 mod size;
 mod stdout;
@@ -24,7 +25,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::error::UsageError;
@@ -80,9 +81,10 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(error) => return report_parse_error(&error),
+        Err(error) => return report_parse_error(&error, &args),
     };
     set_up_logging(cli.verbose.saturating_add(cli.command.verbosity()));
     match cli.command.run() {
@@ -92,7 +94,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Help and version are answers; everything else is a mistake, told in one line.
-fn report_parse_error(error: &clap::Error) -> ExitCode {
+fn report_parse_error(error: &clap::Error, args: &[OsString]) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
             Err(failure) if failure.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
@@ -103,22 +105,10 @@ fn report_parse_error(error: &clap::Error) -> ExitCode {
             ExitCode::from(2)
         }
         _ => {
-            complain(&one_line(&error.render().to_string()));
+            complain(&mistake::in_one_line(error, &Cli::command(), args));
             ExitCode::from(2)
         }
     }
-}
-
-/// Folds clap's paragraphs (what is wrong, possible values, a tip) into one line.
-fn one_line(rendered: &str) -> String {
-    let parts: Vec<&str> = rendered
-        .lines()
-        .map(str::trim)
-        .take_while(|line| !line.starts_with("Usage:"))
-        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
-        .map(|line| line.trim_start_matches("error: ").trim_start_matches("tip: "))
-        .collect();
-    format!("{}; see 'drover help'", parts.join("; ").replace(":; ", ": "))
 }
 
 fn report_failure(error: &anyhow::Error) -> ExitCode {
@@ -157,7 +147,6 @@ fn set_up_logging(verbose: u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_table_of_commands_is_consistent() {
@@ -197,12 +186,50 @@ mod tests {
         }
     }
 
+    #[track_caller]
+    fn says(command: &str, expected: &str) {
+        let args: Vec<OsString> =
+            shlex::split(command).unwrap().into_iter().map(OsString::from).collect();
+        let error = Cli::try_parse_from(&args).unwrap_err();
+        assert_eq!(mistake::in_one_line(&error, &Cli::command(), &args), expected);
+    }
+
     #[test]
-    fn a_parse_error_is_one_line_with_the_suggestion() {
-        let error = Cli::try_parse_from(["drover", "labs"]).unwrap_err();
-        let line = one_line(&error.render().to_string());
-        assert!(!line.contains('\n'), "{line}");
-        assert!(line.contains("'labs'") && line.contains("'lab'"), "{line}");
+    fn a_mistake_is_one_line_with_the_flag_that_is_meant_and_where_it_is_explained() {
+        says(
+            "drover labs",
+            "unrecognized subcommand 'labs'; a similar subcommand exists: 'lab'; see 'drover --help'",
+        );
+        says(
+            "drover -v serve --worker 3",
+            "unexpected argument '--worker' found; a similar argument exists: '--workers'; \
+             see 'drover serve --help'",
+        );
+        says(
+            "drover serve --connections 3",
+            "unexpected argument '--connections' found; it is a flag of 'drover idle' and \
+             'drover lab compare' and 'drover lab run' and 'drover load'; see 'drover serve --help'",
+        );
+        says(
+            "drover lab --preset quick",
+            "unexpected argument '--preset' found; it is a flag of 'drover lab run'; \
+             see 'drover lab --help'",
+        );
+        says(
+            "drover lab run --repeats 0",
+            "invalid value '0' for '--repeats <N>': number would be zero for non-zero type; \
+             see 'drover lab run --help'",
+        );
+    }
+
+    /// Neither a flag that help does not show, nor how the mistake could be passed as a value.
+    #[test]
+    fn no_tip_is_better_than_a_wrong_one() {
+        says(
+            "drover serve --as-work x",
+            "unexpected argument '--as-work' found; see 'drover serve --help'",
+        );
+        says("drover serve -x", "unexpected argument '-x' found; see 'drover serve --help'");
     }
 
     /// What the page about `drover load` shows can be typed as it stands.
