@@ -415,7 +415,7 @@ impl Section<'_> {
     }
 
     fn reproduction(&self, out: &mut String) {
-        let line = |words: &[String]| escape(&words.join(" "));
+        let line = |words: &[String]| escape(&for_a_shell(words));
         let _ = write!(
             out,
             "<h2>To run it again</h2>\n<p>The same points in the same order with the same loads: add \
@@ -560,6 +560,13 @@ fn duration(seconds: f64) -> String {
     if seconds < 120.0 { format!("{seconds:.0} s") } else { format!("{:.1} min", seconds / 60.0) }
 }
 
+/// The words of a command line as one that a POSIX shell splits into them again. What no command line
+/// can hold, a NUL, is left out.
+fn for_a_shell(words: &[String]) -> String {
+    let words: Vec<String> = words.iter().map(|word| word.replace('\0', "")).collect();
+    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -623,6 +630,17 @@ mod tests {
         });
         assert!(!page.contains("<script>alert"));
         assert!(page.contains("&lt;script&gt;alert(&#39;x&#39;)"));
+    }
+
+    #[test]
+    fn the_command_can_be_pasted_into_a_shell() {
+        let command = ["drover", "lab", "compare", "it's=serve {port} \"$x\"", "", "a b;c"];
+        let command = command.map(str::to_string).to_vec();
+        let page = page(|results| results.command = command.clone());
+        let (_, after) = page.split_once("To run it again").unwrap();
+        let pasted = after.split("<pre>").nth(1).unwrap().split("</pre>").next().unwrap();
+        let pasted = pasted.replace("&quot;", "\"").replace("&#39;", "'").replace("&amp;", "&");
+        assert_eq!(shlex::split(&pasted), Some(command), "{pasted}");
     }
 
     #[test]
