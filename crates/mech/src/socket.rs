@@ -1,11 +1,13 @@
 //! Sockets: listening ones, and vectored sends.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
+use nix::net::if_::InterfaceFlags;
+use nix::sys::socket::SockaddrStorage;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags,
     SocketType, ipproto, sockopt,
@@ -254,6 +256,22 @@ fn set_option(
         len
     ))
     .map(drop)
+}
+
+/// The addresses of the interfaces that are up, without those that only a link knows (`fe80::`): what
+/// others, and this machine itself, can connect to.
+///
+/// # Errors
+/// What getifaddrs(3) says.
+pub fn interface_addresses() -> io::Result<Vec<IpAddr>> {
+    let usable = nix::ifaddrs::getifaddrs()?.filter(|it| it.flags.contains(InterfaceFlags::IFF_UP));
+    let ip = |address: SockaddrStorage| match (address.as_sockaddr_in(), address.as_sockaddr_in6())
+    {
+        (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+        (_, Some(v6)) => Some(IpAddr::V6(v6.ip())).filter(|_| !v6.ip().is_unicast_link_local()),
+        _ => None,
+    };
+    Ok(usable.filter_map(|interface| ip(interface.address?)).collect())
 }
 
 #[cfg(test)]

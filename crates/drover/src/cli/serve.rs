@@ -247,11 +247,13 @@ pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
         ));
     }
     let (chosen, why_no_rings) = choose(&args)?;
+    let served = what_is_served(&args);
     let config = configuration(args, chosen)?;
     let described = describe(&config, processes, why_no_rings);
     if check {
         Server::check(&config)?;
-        writeln!(stdout(), "no fault found; would serve with {described}")?;
+        let urls = urls(&config.listen);
+        writeln!(stdout(), "no fault found; would serve {served} on {urls}: {described}")?;
         return Ok(());
     }
     allow_many_descriptors(sharers)?;
@@ -259,14 +261,14 @@ pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
     if processes {
         let mut server = Supervisor::start(&config)?;
         announce(server.addresses())?;
-        info!("{described}");
+        info!("serving {served} on {}: {described}", urls(server.addresses()));
         let result = server.run_until(signals);
         tell_end(server.statistics(), &server.workers());
         return result;
     }
     let server = Server::start(config)?;
     announce(server.addresses())?;
-    info!("{described}");
+    info!("serving {served} on {}: {described}", urls(server.addresses()));
     let result = server.run_until(signals);
     tell_end(server.statistics(), &server.workers());
     result
@@ -413,13 +415,46 @@ fn open_root(directory: &Path) -> anyhow::Result<Root> {
     }
 }
 
-/// One line per address, the first thing on stdout: whoever started the server waits for it.
+/// One line per address, the first thing on stdout: whoever started the server waits for it. Behind
+/// them, for addresses that stand for all of the machine's, the URLs to type into a browser.
 fn announce(addresses: &[SocketAddr]) -> anyhow::Result<()> {
     let mut out = stdout();
     for address in addresses {
         writeln!(out, "listening on http://{address}")?;
     }
+    for address in addresses.iter().flat_map(reachable) {
+        writeln!(out, "reachable at http://{address}")?;
+    }
     Ok(out.flush()?)
+}
+
+/// The addresses of the interfaces that a listener on `0.0.0.0` or `[::]` takes connections to; none for
+/// one on any other address. An IPv6 listener takes no IPv4 connections.
+fn reachable(listening: &SocketAddr) -> Vec<SocketAddr> {
+    if !listening.ip().is_unspecified() {
+        return Vec::new();
+    }
+    let interfaces = mech::socket::interface_addresses().unwrap_or_else(|error| {
+        warn!("cannot list the addresses of the interfaces: {error}");
+        Vec::new()
+    });
+    let same_family = interfaces.into_iter().filter(|ip| ip.is_ipv4() == listening.is_ipv4());
+    same_family.map(|ip| SocketAddr::new(ip, listening.port())).collect()
+}
+
+/// Which directory, or what in place of one.
+fn what_is_served(args: &Args) -> String {
+    match args.reply_size {
+        Some(size) => format!("replies of {size} bytes"),
+        None => {
+            args.root.canonicalize().unwrap_or_else(|_| args.root.clone()).display().to_string()
+        }
+    }
+}
+
+fn urls(addresses: &[SocketAddr]) -> String {
+    let urls: Vec<String> = addresses.iter().map(|address| format!("http://{address}")).collect();
+    urls.join(", ")
 }
 
 /// What was picked, on each axis.

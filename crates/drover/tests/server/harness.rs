@@ -48,7 +48,7 @@ pub(crate) struct Server {
     child: Child,
     addresses: Vec<SocketAddr>,
     /// Open as long as the server runs: it may have more to say.
-    _stdout: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -72,7 +72,7 @@ impl Server {
         if !command.get_args().any(|argument| argument == "--workers") {
             command.args(["--workers", "1"]);
         }
-        if n_addresses == 1 {
+        if !command.get_args().any(|argument| argument == "--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -85,7 +85,15 @@ impl Server {
                 address.unwrap_or_else(|| panic!("first line: {line:?}")).trim().parse().unwrap()
             })
             .collect();
-        Server { child, addresses, _stdout: stdout }
+        Server { child, addresses, stdout }
+    }
+
+    /// Asks it to stop, and says what it has printed beyond the addresses.
+    pub(crate) fn rest_of_stdout(mut self) -> String {
+        self.terminate();
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        rest
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

@@ -38,7 +38,7 @@ fn wrong_values_are_answered_with_right_ones() {
     fails(&["--files", "tape"], 2, &["--files", "auto", "sendfile", "writev"]);
     fails(&["--accept-batch", "0"], 2, &["--accept-batch", "all"]);
     fails(&["--accept", "lottery"], 2, &["--accept", "reuseport"]);
-    fails(&["--idle-timeout", "5"], 2, &["--idle-timeout", "10s"]);
+    fails(&["--idle-timeout", "5x"], 2, &["--idle-timeout", "10s"]);
     fails(&["--revalidate", "never"], 2, &["--revalidate", "10s", "inotify"]);
     fails(&["--revalidate", "inotify 5s"], 2, &["--revalidate", "inotify,10s"]);
     fails(&["--listen", "nowhere"], 2, &["--listen", "127.0.0.1:8080"]);
@@ -149,6 +149,11 @@ fn check_finds_faults_and_serves_nothing() {
     assert!(output.status.success());
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(stdout.contains("no fault") && stdout.contains("2 workers"), "{stdout}");
+    let served = format!(
+        "would serve {} on http://127.0.0.1:0: ",
+        site.path().canonicalize().unwrap().display()
+    );
+    assert!(stdout.contains(&served), "{stdout}");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     fails(&["--check", root, "--listen", &taken.local_addr().unwrap().to_string()], 1, &["taken"]);
 }
@@ -200,5 +205,31 @@ fn the_log_says_what_auto_has_picked() {
     server.terminate();
     let log: Vec<String> = server.stderr().lines().map(Result::unwrap).collect();
     let picked = dispatch::auto(1).unwrap().name;
-    assert!(log.iter().any(|line| line.contains(picked)), "{log:?}");
+    let served = format!(
+        "serving {} on http://{}: ",
+        site.path().canonicalize().unwrap().display(),
+        server.address()
+    );
+    let says = |line: &String| line.contains(picked) && line.contains(&served);
+    assert!(log.iter().any(says), "{served}: {log:?}");
+}
+
+/// Nobody can type 0.0.0.0 into a browser elsewhere: the interfaces' addresses follow.
+#[test]
+fn a_server_on_every_address_names_those_it_can_be_reached_at() {
+    for (any, loopback) in [("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")] {
+        if TcpListener::bind(format!("{loopback}:0")).is_err() {
+            println!("left out: this machine has no {loopback}");
+            continue;
+        }
+        let mut command = drover();
+        command.args(["serve", "--reply-size", "3", "--listen", &format!("{any}:0")]);
+        let server = Server::start(command, 1);
+        let address = format!("{loopback}:{}", server.address().port());
+        let mut client = crate::harness::Client::connect(address.parse().unwrap());
+        assert_eq!(client.get("/").is(200).body.len(), 3);
+        let rest = server.rest_of_stdout();
+        let expected = format!("reachable at http://{address}");
+        assert!(rest.lines().any(|line| line == expected), "{expected}: {rest}");
+    }
 }
