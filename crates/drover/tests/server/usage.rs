@@ -43,10 +43,10 @@ fn wrong_values_are_answered_with_right_ones() {
     fails(&["--revalidate", "inotify 5s"], 2, &["--revalidate", "inotify,10s"]);
     fails(&["--listen", "nowhere"], 2, &["--listen", "127.0.0.1:8080"]);
     fails(&["--workers", "0"], 2, &["--workers"]);
-    fails(&["--workers", "9999", "--pin"], 2, &["--pin", "--workers"]);
+    fails(&["--workers", "9999", "--pin", "--listen", "0"], 2, &["--pin", "--workers"]);
     fails(&["--trace", "t", "--processes"], 2, &["--trace", "--processes"]);
     fails(&["--reply-size", "1", "."], 2, &["--reply-size", "ROOT"]);
-    fails(&["--trace", "/no/such/trace"], 1, &["--trace", "/no/such/trace"]);
+    fails(&["--trace", "/no/such/trace", "--listen", "0"], 1, &["--trace", "/no/such/trace"]);
     fails(&["--no-such-flag"], 2, &["--no-such-flag"]);
 }
 
