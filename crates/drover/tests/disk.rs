@@ -58,7 +58,7 @@ impl Disk {
     /// Mounts; `None`, and the cause printed, where this is not possible.
     fn mount(place: &Place, flags: &[&str]) -> Option<Disk> {
         if let Some(obstacle) = drover::lab::disk::obstacle() {
-            println!("skipped: {obstacle}");
+            testing::skip!("{obstacle}");
             return None;
         }
         let mut child = disk(place.files.path(), place.mountpoint.path(), flags).spawn().unwrap();
@@ -70,7 +70,7 @@ impl Disk {
             child.stderr.take().unwrap().read_to_string(&mut cause).unwrap();
             child.wait().unwrap();
             assert!(cause.contains("Operation not permitted"), "{cause}");
-            println!("skipped: {cause}");
+            testing::skip!("{cause}");
             return None;
         }
         Some(Disk { child, lines })
@@ -129,7 +129,7 @@ fn pages_can_be_dropped_and_are_read_from_the_disk_again() {
     mech::fs::drop_cached_pages(file.as_fd()).unwrap();
     match mech::fs::cached_pages(file.as_fd(), 0, 300_000) {
         Ok(pages) => assert_eq!(pages, 0),
-        Err(error) => println!("skipped: cachestat(2): {error}"),
+        Err(error) => testing::skip!("cachestat(2): {error}"),
     }
     fs::read(place.at("a")).unwrap();
     assert!(disk.report()["bytes"].as_u64().unwrap() >= 300_000);
@@ -153,7 +153,7 @@ fn a_disk_that_was_killed_leaves_no_mount_behind() {
 #[test]
 fn what_is_no_directory_is_named_with_its_argument() {
     if let Some(obstacle) = drover::lab::disk::obstacle() {
-        println!("skipped: {obstacle}");
+        testing::skip!("{obstacle}");
         return;
     }
     let place = Place::new();
@@ -180,10 +180,10 @@ fn a_cold_pool_has_no_page_in_the_cache() {
     fs::read(path).unwrap();
     match mech::fs::cached_pages(file.as_fd(), 0, 10_000) {
         Ok(pages) => assert_eq!(pages, 3),
-        Err(error) => return println!("skipped: cachestat(2): {error}"),
+        Err(error) => return testing::skip!("cachestat(2): {error}"),
     }
     match pool.make_cold() {
         Ok(()) => assert_eq!(mech::fs::cached_pages(file.as_fd(), 0, 10_000).unwrap(), 0),
-        Err(error) => println!("skipped: {error:#}"),
+        Err(error) => testing::skip!("{error:#}"),
     }
 }

@@ -35,7 +35,7 @@ fn count(record: &Value, key: &str) -> u64 {
 fn on_every_crowd(check: impl Fn(&mech::herd::Kind, bool, &Value)) {
     for kind in mech::herd::ALL {
         if let Err(reason) = kind.probe() {
-            println!("skipped {}: {reason}", kind.name);
+            testing::skip!("{}: {reason}", kind.name);
             continue;
         }
         check(kind, false, &herd(kind.name, &[]));

@@ -112,6 +112,21 @@ fn the_parser_crate_touches_neither_sockets_nor_files_nor_clocks() {
     );
 }
 
+/// A test that prints why it cannot run, and passes, looks as if it had run: `testing::skip!` has it
+/// counted.
+#[test]
+fn what_is_skipped_is_counted() {
+    let begins = [concat!("print", "ln!(\"skip"), concat!("print", "!(\"skip")];
+    forbid(
+        "a test is skipped by testing::skip!",
+        |path| {
+            !path.components().any(|part| part.as_os_str() == "benches")
+                && !path.starts_with("crates/testing")
+        },
+        |lines, at| begins.iter().any(|begin| lines[at].contains(begin)),
+    );
+}
+
 #[test]
 fn no_test_is_ignored_or_ordered_by_sleeping() {
     let sleep = concat!("thread::", "sleep(");

@@ -181,7 +181,7 @@ mod tests {
         let opened = BufferRing::with_ring(256, 512, 128, 64);
         let (mut ring, mut buffers) = match opened {
             Ok(opened) => opened,
-            Err(error) => return println!("skipped: {error}"),
+            Err(error) => return testing::skip!("{error}"),
         };
         let mut pairs: Vec<_> = (0..CONNECTIONS).map(|_| UnixStream::pair().unwrap()).collect();
         for round in 0..2 {

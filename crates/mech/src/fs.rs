@@ -491,7 +491,7 @@ mod tests {
             };
             match made() {
                 Some((file, in_memory)) => assert_eq!(is_in_memory(file.as_fd()), in_memory),
-                None => println!("skipped: no file can be made in {}", folder.display()),
+                None => testing::skip!("no file can be made in {}", folder.display()),
             }
         }
         let of_proc = std::fs::File::open("/proc/self/stat").unwrap();
@@ -542,7 +542,7 @@ mod tests {
             Ok(open) => assert_eq!(open.content.as_deref(), Some(&b"abc"[..])),
             Err(error) => {
                 assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-                println!("skipped: this file system or kernel cannot say what is at hand");
+                testing::skip!("this file system or kernel cannot say what is at hand");
             }
         }
         assert_eq!(Cause::of(&root.open_as(b"b", how).unwrap_err()), Cause::Missing);

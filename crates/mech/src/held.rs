@@ -52,7 +52,7 @@ mod tests {
         file.sync_all().unwrap();
         let cached = |file: &std::fs::File| crate::fs::cached_pages(file.as_fd(), 0, 50_000);
         let Ok(all) = cached(&file) else {
-            return println!("skipped: the kernel cannot say what is in the page cache");
+            return testing::skip!("the kernel cannot say what is in the page cache");
         };
         let held = Held::of(&file, 50_000).unwrap();
         crate::fs::drop_cached_pages(file.as_fd()).unwrap();
@@ -61,7 +61,7 @@ mod tests {
         crate::fs::drop_cached_pages(file.as_fd()).unwrap();
         let left = cached(&file).unwrap();
         if left == all {
-            println!("skipped: the file system keeps the file's pages anyway");
+            testing::skip!("the file system keeps the file's pages anyway");
         }
         assert!(left == 0 || left == all);
     }

@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn an_access_is_noted_where_that_is_asked_for() {
         if let Some(obstacle) = cannot_note_access_times() {
-            return println!("skipped: {obstacle}");
+            return testing::skip!("{obstacle}");
         }
         // Not in /tmp, which may be memory.
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();

@@ -207,7 +207,7 @@ mod tests {
     fn full_queues_lose_nothing() {
         const REQUESTS: u64 = 500;
         if let Err(reason) = crate::dispatch::by_name("uring-poll").unwrap().probe() {
-            return println!("skipped: {reason}");
+            return testing::skip!("{reason}");
         }
         let mut ring = Ring::open(2, 4, Parts::empty()).unwrap();
         for number in 0..REQUESTS {

@@ -390,7 +390,7 @@ mod tests {
         const NAME: &str = "drover-traced";
         let mut trace = match SchedTrace::begin(NAME) {
             Ok(trace) => trace,
-            Err(error) => return println!("skip: no tracepoints: {error}"),
+            Err(error) => return testing::skip!("no tracepoints: {error}"),
         };
         let (send, receive) = mpsc::channel::<()>();
         let (tell, told) = mpsc::channel();

@@ -30,7 +30,7 @@ fn a_reply_before_the_request_was_sent_whole_is_a_reply() {
     let body = format!("@{}", file.path().display());
     for mechanism in mech::dispatch::ALL {
         if let Err(reason) = mechanism.probe() {
-            println!("skip {}: {reason}", mechanism.name);
+            testing::skip!("{}: {reason}", mechanism.name);
             continue;
         }
         let mechanism = mechanism.name;
@@ -260,7 +260,7 @@ fn too_few_local_ports_are_counted_and_the_rest_goes_on() {
     let output = drover(&["load", "--json", "-", &url, "-c", "24", "-n", "100"]).args(own).output();
     let output = output.unwrap();
     if String::from_utf8_lossy(&output.stderr).contains("needs Linux 6.3") {
-        println!("skip: {}", String::from_utf8_lossy(&output.stderr));
+        testing::skip!("{}", String::from_utf8_lossy(&output.stderr));
         return;
     }
     let run = finish(output);

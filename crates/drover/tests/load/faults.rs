@@ -86,7 +86,7 @@ fn every_mechanism_counts_mixed_faults_alike() {
     let faults = &FAULTS[..FAULTS.len() - 1];
     for mechanism in mech::dispatch::ALL {
         if let Err(reason) = mechanism.probe() {
-            println!("skip {}: {reason}", mechanism.name);
+            testing::skip!("{}: {reason}", mechanism.name);
             continue;
         }
         let server = faulty(faults, 6);
@@ -145,7 +145,7 @@ fn every_mechanism_counts_all_that_was_sent_before_an_interruption() {
     for mechanism in mech::dispatch::ALL {
         match mechanism.probe() {
             Ok(()) => run(mechanism.name),
-            Err(reason) => println!("skip {}: {reason}", mechanism.name),
+            Err(reason) => testing::skip!("{}: {reason}", mechanism.name),
         }
     }
 }

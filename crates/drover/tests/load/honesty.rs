@@ -93,7 +93,7 @@ fn replies_that_came_during_a_stop_came_in_time() {
         for mechanism in mech::dispatch::ALL {
             match mechanism.probe() {
                 Ok(()) => drop(scope.spawn(move || run(mechanism.name))),
-                Err(reason) => println!("skip {}: {reason}", mechanism.name),
+                Err(reason) => testing::skip!("{}: {reason}", mechanism.name),
             }
         }
     });
@@ -125,7 +125,7 @@ fn a_generator_that_only_stays_awake_is_no_bottleneck() {
         }
         assert!(run.float("/client/scheduler_error_us") > 1000.0, "{}", run.json);
     }
-    println!("skip: the generator was never given the processor when it needed it");
+    testing::skip!("the generator was never given the processor when it needed it");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_generator_that_waits_for_its_processor_is_the_bottleneck() {
         runs.unwrap()
     });
     if mech::process::thread_run_delay().is_none() {
-        println!("skip: the kernel does not count how long threads wait for a processor");
+        testing::skip!("the kernel does not count how long threads wait for a processor");
         return;
     }
     for run in [&closed, &open] {

@@ -385,7 +385,7 @@ pub(crate) fn on_every_mechanism(mut case: impl FnMut(&'static Mechanism)) {
                 case(mechanism);
                 ran += 1;
             }
-            Err(reason) => println!("skipped {}: {reason}", mechanism.name),
+            Err(reason) => testing::skip!("{}: {reason}", mechanism.name),
         }
     }
     assert!(ran > 0, "no mechanism works here");
@@ -397,7 +397,7 @@ pub(crate) fn usable_backends() -> Vec<&'static str> {
     let usable = |backend: &&&'static Backend| match backend.probe() {
         Ok(()) => true,
         Err(reason) => {
-            println!("skipped {}: {reason}", backend.name);
+            testing::skip!("{}: {reason}", backend.name);
             false
         }
     };

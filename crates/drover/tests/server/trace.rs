@@ -75,7 +75,7 @@ fn the_backend_that_read_and_its_reads_are_told() {
     site.file("large", vec![7; LEN]);
     for backend in fileio::ALL {
         if let Err(reason) = backend.probe() {
-            println!("skipped {}: {reason}", backend.name);
+            testing::skip!("{}: {reason}", backend.name);
             continue;
         }
         let flags = ["--files", backend.name, "--read-ahead", "64K"];
@@ -115,7 +115,7 @@ fn a_file_that_takes_no_more_ends_the_trace_and_nothing_else() {
     let fifo = folder.path().join("fifo");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status();
     if !made.is_ok_and(|status| status.success()) {
-        return println!("skipped: no mkfifo here");
+        return testing::skip!("no mkfifo here");
     }
     let mut command = drover();
     command.arg("serve").arg(site.path()).arg("--trace").arg(&fifo).stderr(Stdio::piped());

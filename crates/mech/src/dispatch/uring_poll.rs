@@ -165,7 +165,7 @@ mod tests {
     /// `None`, and the kernel's reason printed, where it is not to be had.
     fn open(completions: u32) -> Option<UringPoll> {
         if let Err(reason) = URING_POLL.probe() {
-            println!("skipped: {reason}");
+            testing::skip!("{reason}");
             return None;
         }
         Some(UringPoll::open(&Options { completions, ..Options::default() }).unwrap())

@@ -233,7 +233,7 @@ mod tests {
         let again = Rc::new(OwnedFd::from(std::fs::File::open(path).unwrap()));
         rustix::fs::fadvise(&again, 0, None, Advice::DontNeed).unwrap();
         if has_pages(again.as_fd(), 0, LEN as u64) {
-            println!("skipped: the file system keeps the file's pages, or the kernel cannot say");
+            testing::skip!("the file system keeps the file's pages, or the kernel cannot say");
             return;
         }
         let (later, bytes) = send(auto.as_mut(), &waker, &again);
@@ -265,7 +265,7 @@ mod tests {
         let options = Options { timed: true, ..Options::default() };
         let mut auto = Auto::new(&options, &waker);
         if !auto.large.has_pipe(1) {
-            println!("skipped: no pipe of {PIPE_SIZE} bytes here");
+            testing::skip!("no pipe of {PIPE_SIZE} bytes here");
             return;
         }
         let key = |slot| Key { slot, generation: 1 };

@@ -666,7 +666,7 @@ mod tests {
         assert_eq!(case.send(1, 10).unwrap(), Sent::Later);
         rustix::fs::fadvise(&case.file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         if cached::has_pages(case.file.as_fd(), 0, 10) {
-            return println!("skipped: the file system keeps the pages, or the kernel cannot say");
+            return testing::skip!("the file system keeps the pages, or the kernel cannot say");
         }
         assert_eq!(case.send(2, 0).unwrap(), Sent::Later);
         assert_eq!(counted(), (5, 2));

@@ -159,7 +159,7 @@ mod tests {
         let waker = Arc::new(Waker::eventfd().unwrap());
         let mut reads = match open(&Options::default(), &waker) {
             Ok(reads) => reads,
-            Err(error) => return println!("skipped: {error}"),
+            Err(error) => return testing::skip!("{error}"),
         };
         let (socket, _peer) = UnixStream::pair().unwrap();
         let pipes: Vec<_> = (0..READS).map(|_| rustix::pipe::pipe().unwrap()).collect();

@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn two_threads_on_one_processor_wait_for_each_other() {
         if thread_run_delay().is_none() {
-            println!("skip: the kernel does not count how long threads wait for a processor");
+            testing::skip!("the kernel does not count how long threads wait for a processor");
             return;
         }
         let cpu = usable_cpus().unwrap()[0];

@@ -43,8 +43,8 @@ fn on_mechanisms_with(features: Features, case: impl Fn(&mut Subject) + Sync) {
 }
 
 /// Calls `case` for each usable mechanism that has all of `features`, on a thread
-/// of its own, and then fails if any call failed. What is left out is printed
-/// with the reason.
+/// of its own, and then fails if any call failed. One that is
+/// not usable is skipped with the reason.
 #[track_caller]
 fn for_mechanisms_with(features: Features, case: impl Fn(&'static Mechanism) + Sync) {
     let mut ran = 0;
@@ -53,11 +53,11 @@ fn for_mechanisms_with(features: Features, case: impl Fn(&'static Mechanism) + S
     let chosen = chosen.iter().filter(|mechanism| mechanism.features.contains(features));
     for &mechanism in chosen {
         if mechanism.features.difference(features).contains(Features::COMPLETION) {
-            println!("skipped {}: it reports no readiness; tests/net is its suite", mechanism.name);
+            // A mechanism that reports no readiness has tests/net for its suite.
             continue;
         }
         if let Err(reason) = mechanism.probe() {
-            println!("skipped {}: {reason}", mechanism.name);
+            testing::skip!("{}: {reason}", mechanism.name);
             continue;
         }
         println!("{}", mechanism.name);

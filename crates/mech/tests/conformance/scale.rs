@@ -14,7 +14,7 @@ const SIZE: usize = 10_000;
 fn ten_thousand_descriptors() {
     let limit = descriptor_limit();
     if limit < SIZE as u64 + 1_500 {
-        println!("skipped: needs {} descriptors, RLIMIT_NOFILE is {limit}", SIZE + 1_500);
+        testing::skip!("needs {} descriptors, RLIMIT_NOFILE is {limit}", SIZE + 1_500);
         return;
     }
     let crowd = Crowd::new(SIZE);

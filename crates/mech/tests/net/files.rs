@@ -156,7 +156,7 @@ pub(crate) fn is_usable(backend: &Backend) -> bool {
     match backend.probe() {
         Ok(()) => true,
         Err(reason) => {
-            println!("skipped {}: {reason}", backend.name);
+            testing::skip!("{}: {reason}", backend.name);
             false
         }
     }

@@ -43,7 +43,7 @@ fn on_every_mechanism(case: impl Fn(&'static Mechanism)) {
                 case(mechanism);
                 ran += 1;
             }
-            Err(reason) => println!("skipped {}: {reason}", mechanism.name),
+            Err(reason) => testing::skip!("{}: {reason}", mechanism.name),
         }
     }
     assert!(ran > 0, "no mechanism is usable");
