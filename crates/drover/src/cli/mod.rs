@@ -206,9 +206,9 @@ mod tests {
              see 'drover serve --help'",
         );
         says(
-            "drover serve --connections 3",
-            "unexpected argument '--connections' found; it is a flag of 'drover idle' and \
-             'drover lab compare' and 'drover lab run' and 'drover load'; see 'drover serve --help'",
+            "drover serve --json x",
+            "unexpected argument '--json' found; it is a flag of 'drover load' and \
+             'drover mechanisms'; see 'drover serve --help'",
         );
         says(
             "drover lab --preset quick",
