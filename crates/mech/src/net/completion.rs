@@ -316,14 +316,8 @@ impl CompletionDriver {
             Work::Send(mut sending) => {
                 state.sent = result;
                 sending.output.sent(u64::try_from(result).unwrap_or(0));
-                if let Some(place) = &mut slot.output {
-                    // What was written meanwhile comes after what is left.
-                    if !sending.output.is_empty() {
-                        sending.output.head.extend_from_slice(&place.head);
-                    }
-                    if !sending.output.is_empty() || place.is_empty() {
-                        std::mem::swap(&mut **place, &mut sending.output);
-                    }
+                if let Some(place) = &mut slot.sending {
+                    std::mem::swap(&mut **place, &mut sending.output);
                 }
                 self.recycle(sending);
             }

@@ -31,7 +31,8 @@ pub struct Conn<'n> {
 pub struct Io<'b> {
     /// What was received and not consumed.
     pub input: &'b [u8],
-    /// Where heads (and small bodies) are written; sent by [`Conn::send`].
+    /// Where heads (and small bodies) are written; sent by [`Conn::send`], behind what is being sent
+    /// already.
     pub output: &'b mut Vec<u8>,
 }
 
@@ -221,8 +222,8 @@ impl<'n> Conn<'n> {
         self.flush(patience)
     }
 
-    /// Puts `body` behind the output, in place of any that was not sent. It lies
-    /// in the slot then, and a coroutine that waits needs no room for it.
+    /// Puts `body` behind the output, in place of any whose sending has not begun. It
+    /// lies in the slot then, and a coroutine that waits needs no room for it.
     pub fn queue(&self, body: Body) {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
@@ -277,19 +278,21 @@ impl<'n> Conn<'n> {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
             check_deadline(slot)?;
-            let Some(mut output) = slot.output.take() else { return Poll::Ready(Ok(0)) };
-            if !output.is_empty() && !inner.charge(index) {
-                inner.slots[index as usize].output = Some(output);
+            let Some(mut sending) = slot.sending.take().or_else(|| slot.output.take()) else {
+                return Poll::Ready(Ok(0));
+            };
+            if !sending.is_empty() && !inner.charge(index) {
+                inner.slots[index as usize].sending = Some(sending);
                 return Poll::Pending;
             }
-            // An output that is empty may be with the kernel: the driver knows, and has said so
+            // What is empty may be with the kernel: the driver knows, and has said so
             // when it reports a transfer.
             let slot = &mut inner.slots[index as usize];
-            let polled = inner.driver.poll_flush(self.key, slot, &mut output);
-            if matches!(polled, Poll::Ready(Ok(_))) && output.is_empty() {
-                inner.pool.give_output(output);
+            let polled = inner.driver.poll_flush(self.key, slot, &mut sending);
+            if matches!(polled, Poll::Ready(Ok(_))) && sending.is_empty() {
+                inner.pool.give_output(sending);
             } else {
-                slot.output = Some(output);
+                slot.sending = Some(sending);
                 if matches!(polled, Poll::Ready(Ok(count)) if count >= TURN_S_WORTH) {
                     inner.budget = 0;
                 }
@@ -308,7 +311,7 @@ impl<'n> Conn<'n> {
     /// The name of the file whose bytes are to be sent, also after that has failed.
     #[must_use]
     pub fn sends_from(&self) -> Option<PathBuf> {
-        self.with(|inner, index| match &inner.slots[index as usize].output.as_ref()?.body {
+        self.with(|inner, index| match &inner.slots[index as usize].sending.as_ref()?.body {
             Body::File { file, .. } => Some(crate::fs::name_of(file.as_fd())),
             _ => None,
         })

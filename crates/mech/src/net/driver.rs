@@ -63,7 +63,11 @@ pub(crate) struct Slot {
     pub(crate) generation: u32,
     pub(crate) deadline: Deadline,
     pub(crate) input: Option<Box<Input>>,
+    /// What was written and queued, of which nothing has been handed to the driver.
     pub(crate) output: Option<Box<Output>>,
+    /// What the driver is sending. It is the driver's until all of it is sent: empty while the kernel
+    /// has it, and nothing is written to it.
+    pub(crate) sending: Option<Box<Output>>,
     /// Cached readiness: set by events, cleared by `EAGAIN` and short transfers.
     pub(crate) ready: Ready,
     /// What the mechanism has been asked to report.

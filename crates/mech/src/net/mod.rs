@@ -430,7 +430,7 @@ impl Inner {
         if let Some(input) = slot.input.take() {
             self.pool.give_input(input);
         }
-        if let Some(output) = slot.output.take() {
+        for output in [slot.sending.take(), slot.output.take()].into_iter().flatten() {
             self.pool.give_output(output);
         }
     }
@@ -461,7 +461,8 @@ impl Inner {
     }
 
     /// Sends what the slot's socket takes of `output`, and says how much that was and whether it
-    /// was all; what is left lies in the slot.
+    /// was all; what is left lies in the slot. So does all of it if something before it is still
+    /// being sent.
     fn begin_sending(
         &mut self,
         key: Key,
@@ -470,6 +471,10 @@ impl Inner {
     ) -> io::Result<(u64, bool)> {
         let slot = &mut self.slots[key.slot as usize];
         conn::check_deadline(slot)?;
+        if slot.sending.is_some() {
+            slot.output = Some(output);
+            return Ok((0, false));
+        }
         let mut sent = if goes_on { self.driver.post(key, slot, &mut output) } else { 0 };
         while !output.is_empty() {
             if sent >= TURN_S_WORTH {
@@ -485,7 +490,7 @@ impl Inner {
                 sent += count;
                 continue;
             }
-            self.slots[key.slot as usize].output = Some(output);
+            self.slots[key.slot as usize].sending = Some(output);
             return match polled {
                 Poll::Ready(Err(error)) => Err(error),
                 _ => Ok((sent, false)),

@@ -5,6 +5,7 @@
 
 mod deadlines;
 mod files;
+mod order;
 mod readable;
 mod replies;
 mod transfers;
