@@ -44,6 +44,37 @@ const REST: Duration = Duration::from_millis(50);
 /// can hold: 4096, the usual limit (`net.core.somaxconn`).
 const BACKLOG: isize = 4096;
 
+/// Attempts that may fail one after the other without a rest. Some errors say that one connection is
+/// lost, and last all the same: `EPERM` of a firewall or of a seccomp filter.
+const FAILED_MOST: u32 = 16;
+
+/// Whether accept(2) says that the listening socket is no use any more.
+fn is_of_the_listener(error: &io::Error) -> bool {
+    let broken = [Errno::BADF, Errno::INVAL, Errno::NOTSOCK, Errno::FAULT];
+    Errno::from_io_error(error).is_some_and(|error| broken.contains(&error))
+}
+
+/// Whether the error may be that of one connection: accept(2) reports network errors that are
+/// pending on a new socket, which mean "try the next one".
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(
+            Errno::CONNABORTED
+                | Errno::INTR
+                | Errno::PROTO
+                | Errno::NETDOWN
+                | Errno::NOPROTOOPT
+                | Errno::HOSTDOWN
+                | Errno::NONET
+                | Errno::HOSTUNREACH
+                | Errno::OPNOTSUPP
+                | Errno::NETUNREACH
+                | Errno::PERM
+        )
+    )
+}
+
 impl<'n> Listener<'n> {
     /// Registers a non-blocking listening socket that no other worker waits for.
     ///
@@ -88,9 +119,10 @@ impl<'n> Listener<'n> {
     /// each to a coroutine of its own. `trouble` is told of what kept a
     /// connection from being accepted, and says whether it has done something
     /// about it: then the next attempt comes after the others' turn, otherwise after
-    /// a rest. Where there is no room ([`super::NetOptions::connections`]),
-    /// connections that have been idle longest are closed ([`Net::expire_idle`]);
-    /// while none is, the next one waits.
+    /// a rest. What concerns one connection alone is tried again at once; but after
+    /// 16 failures in a row there is a rest, whatever they are. Where there is no
+    /// room ([`super::NetOptions::connections`]), connections that have been idle
+    /// longest are closed ([`Net::expire_idle`]); while none is, the next one waits.
     /// Nothing ends the loop but the stop, or a listener that is broken.
     ///
     /// # Errors
@@ -105,7 +137,7 @@ impl<'n> Listener<'n> {
             AcceptBatch::Most(most) => most.get(),
             AcceptBatch::All => u32::MAX,
         };
-        let mut taken = 0;
+        let (mut taken, mut failed) = (0, 0);
         loop {
             let accepted = poll_fn(|_| self.poll_accept()).await;
             let Some(accepted) = accepted.transpose() else {
@@ -116,35 +148,25 @@ impl<'n> Listener<'n> {
                 self.make_room().await?;
             }
             match accepted.and_then(|socket| net.adopt_from(socket, self.origin)) {
-                Ok(_) => taken += 1,
+                Ok(_) => (taken, failed) = (taken + 1, 0),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => match Errno::from_io_error(&error) {
-                    // accept(2): pending network errors of the new socket are
-                    // reported here, and mean "try the next one".
-                    Some(
-                        Errno::CONNABORTED
-                        | Errno::INTR
-                        | Errno::PROTO
-                        | Errno::NETDOWN
-                        | Errno::NOPROTOOPT
-                        | Errno::HOSTDOWN
-                        | Errno::NONET
-                        | Errno::HOSTUNREACH
-                        | Errno::OPNOTSUPP
-                        | Errno::NETUNREACH
-                        | Errno::PERM,
-                    ) => drop(trouble(&error)),
-                    Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::FAULT) => {
-                        return Err(error);
-                    }
-                    _ if trouble(&error) => self.conn.yield_now().await,
-                    _ => {
+                Err(error) if is_of_the_listener(&error) => return Err(error),
+                Err(error) => {
+                    failed += 1;
+                    let helped = trouble(&error);
+                    let again = helped || is_of_one_connection(&error);
+                    if again && failed < FAILED_MOST {
+                        if helped {
+                            self.conn.yield_now().await;
+                        }
+                    } else {
+                        failed = 0;
                         self.rest().await;
                         if net.stopping() {
                             return Ok(());
                         }
                     }
-                },
+                }
             }
             if taken >= most {
                 taken = 0;

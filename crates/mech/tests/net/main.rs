@@ -3,6 +3,7 @@
 //! Each case is written once and run by [`on_every_mechanism`]; the peers are
 //! plain blocking sockets on other threads.
 
+mod accepting;
 mod deadlines;
 mod files;
 mod order;
