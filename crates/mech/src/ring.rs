@@ -190,9 +190,22 @@ impl Ring {
         self.waiting.is_empty() && queue.is_empty() && !queue.cq_overflow()
     }
 
+    /// Whether requests are queued that the kernel was not given yet.
+    pub(crate) fn has_queued(&mut self) -> bool {
+        !self.waiting.is_empty() || !self.ring.submission().is_empty()
+    }
+
     /// Takes the next completion that the kernel has posted.
     pub(crate) fn completion(&mut self) -> Option<cqueue::Entry> {
         self.ring.completion().next()
+    }
+}
+
+#[cfg(test)]
+impl std::os::fd::AsFd for Ring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring's descriptor is open for as long as the ring is.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 }
 

@@ -27,15 +27,15 @@ use crate::socket::send_vectored;
 pub(super) trait Reader {
     /// Offsets and lengths are multiples of it.
     const ALIGNMENT: u64 = 1;
-    /// A read of what is in the page cache has ended when it has begun, unless it was told to be
-    /// elsewhere.
+    /// A read of what is in the page cache has ended by the first [`Reader::finished`] behind its
+    /// beginning, unless it was told to be elsewhere. That call is needed for all reads to go on.
     const MAY_END_AT_ONCE: bool = false;
 
     /// Begins to read.
     ///
     /// # Errors
     /// `WouldBlock`: as many reads as there can be are under way; otherwise the
-    /// read's own error.
+    /// read's own error. In either case it has not begun.
     ///
     /// # Safety
     /// The descriptor stays open, and nobody touches the buffer, until
@@ -45,7 +45,8 @@ pub(super) trait Reader {
     /// Names the reads that have ended since the last call.
     ///
     /// # Errors
-    /// What the kernel says of the reader itself.
+    /// What the kernel says of the reader itself. The reads that are named have ended all the same,
+    /// and no others.
     fn finished(&mut self, ended: &mut Vec<Ended>) -> io::Result<()>;
 
     /// Ends the worker's wait, because there is something for [`FileIo::reap`]. Needed where
@@ -173,6 +174,12 @@ impl<R: Reader> Reads<R> {
         self.of(key) != NONE
     }
 
+    /// Who reads.
+    #[cfg(test)]
+    pub(super) fn reader(&self) -> &R {
+        &self.reader
+    }
+
     fn of(&self, key: Key) -> u32 {
         self.of_slot.get(key.slot as usize).copied().unwrap_or(NONE)
     }
@@ -246,7 +253,7 @@ impl<R: Reader> Reads<R> {
     /// Takes down which reads have ended, and how.
     fn take_ended(&mut self) -> io::Result<()> {
         let mut ended = mem::take(&mut self.ended);
-        self.reader.finished(&mut ended)?;
+        let finished = self.reader.finished(&mut ended);
         let now = (self.timed && !ended.is_empty()).then(Instant::now);
         for Ended { id, result, span } in ended.drain(..) {
             self.under_way -= 1;
@@ -269,7 +276,7 @@ impl<R: Reader> Reads<R> {
             self.ready.push(operation.key);
         }
         self.ended = ended;
-        Ok(())
+        finished
     }
 
     /// Takes down what a timed read took, if its bytes are taken up now for the first time.
@@ -363,7 +370,7 @@ impl<R: Reader> FileIo for Reads<R> {
         if self.under_way > 0 {
             self.take_ended()?;
         }
-        ready.append(&mut self.ready);
+        let waited = !self.waiting.is_empty();
         while let Some(id) = self.waiting.pop_front() {
             match self.pass_on(id) {
                 Ok(true) => {}
@@ -374,10 +381,14 @@ impl<R: Reader> FileIo for Reads<R> {
                 Err(error) => {
                     let operation = &mut self.operations[id as usize];
                     operation.state = State::Failed(error);
-                    ready.push(operation.key);
+                    self.ready.push(operation.key);
                 }
             }
         }
+        if R::MAY_END_AT_ONCE && waited {
+            self.take_ended()?;
+        }
+        ready.append(&mut self.ready);
         Ok(())
     }
 
@@ -466,6 +477,8 @@ mod tests {
         ended: Vec<Ended>,
         /// The offsets of all reads that have begun.
         begun: Vec<u64>,
+        /// Whether the next look at the ended ones fails, once they are named.
+        fails: bool,
     }
 
     struct Reader1(Rc<RefCell<OneByOne>>);
@@ -485,8 +498,12 @@ mod tests {
         }
 
         fn finished(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
-            ended.append(&mut self.0.borrow_mut().ended);
-            Ok(())
+            let mut reader = self.0.borrow_mut();
+            ended.append(&mut reader.ended);
+            match mem::take(&mut reader.fails) {
+                true => Err(io::Error::other("broken")),
+                false => Ok(()),
+            }
         }
 
         fn wait(&mut self) -> io::Result<()> {
@@ -584,6 +601,18 @@ mod tests {
         assert_eq!(case.reap(), [6]);
         assert_eq!(case.send(5, 13).unwrap_err().to_string(), "unlucky");
         assert_eq!(case.send(6, 6).unwrap(), Sent::Bytes(4));
+    }
+
+    #[test]
+    fn what_ended_before_the_reader_failed_has_ended() {
+        let mut case = case();
+        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
+        end(&case.reader, b"done");
+        case.reader.borrow_mut().fails = true;
+        assert_eq!(case.reads.reap(&mut Vec::new()).unwrap_err().to_string(), "broken");
+        assert_eq!(case.reap(), [0]);
+        assert_eq!(case.send(0, 0).unwrap(), Sent::Bytes(4));
+        assert_eq!(case.received(), b"done");
     }
 
     #[test]

@@ -65,9 +65,11 @@ pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Ur
 }
 
 impl Uring {
+    /// Queues a read.
+    ///
     /// # Safety
     /// As [`Reader::begin`].
-    unsafe fn push(&mut self, read: Read, flags: squeue::Flags) -> io::Result<()> {
+    unsafe fn push(&mut self, read: Read, flags: squeue::Flags) {
         let entry = opcode::Read::new(types::Fd(read.file), read.buffer, read.len as u32)
             .offset(read.offset)
             .build()
@@ -75,7 +77,18 @@ impl Uring {
             .user_data(u64::from(read.id));
         // SAFETY: descriptor and buffer are the read's until it has ended.
         unsafe { self.ring.push(&entry) };
-        self.ring.wait(Some(Duration::ZERO))
+    }
+
+    /// Submits what is queued. What the kernel has no memory for now stays queued, and the worker
+    /// comes back for it.
+    fn submit(&mut self) -> io::Result<()> {
+        if self.ring.has_queued() {
+            self.ring.wait(Some(Duration::ZERO))?;
+            if self.ring.has_queued() {
+                self.bell.ring()?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -107,10 +120,14 @@ impl Reader for Uring {
             self.counts.advised.fetch_add(1, Ordering::Relaxed);
         }
         // SAFETY: as the caller promises.
-        unsafe { self.push(read, self.flags) }
+        unsafe { self.push(read, self.flags) };
+        Ok(())
     }
 
+    /// Submits first. A read that was queued is the kernel's, whatever it says of that: it may be
+    /// submitted by the next call.
     fn finished(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
+        let submitted = self.submit();
         while let Some(completion) = self.ring.completion() {
             if completion.user_data() == ADVICE {
                 continue;
@@ -118,7 +135,7 @@ impl Reader for Uring {
             let id = completion.user_data() as u32;
             if completion.result() == -libc::EAGAIN {
                 // SAFETY: the read has not ended for its owner.
-                unsafe { self.push(self.reads[id as usize], squeue::Flags::ASYNC)? };
+                unsafe { self.push(self.reads[id as usize], squeue::Flags::ASYNC) };
                 continue;
             }
             self.under_way -= 1;
@@ -128,7 +145,7 @@ impl Reader for Uring {
             };
             ended.push(Ended { id, result, span: None });
         }
-        Ok(())
+        submitted.and_then(|()| self.submit())
     }
 
     fn ring(&self) -> io::Result<()> {
@@ -142,7 +159,7 @@ impl Reader for Uring {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
     use std::os::unix::net::UnixStream;
     use std::rc::Rc;
 
@@ -151,6 +168,7 @@ mod tests {
     use super::*;
     use crate::fileio::{FileIo, Sent, Transfer};
     use crate::key::Key;
+    use crate::sys::syscall;
 
     /// Pipes stand for files on a slow disk: all their reads end at once.
     #[test]
@@ -185,5 +203,68 @@ mod tests {
         }
         ready.sort_unstable();
         assert!(ready.iter().map(|key| key.slot).eq(0..READS));
+    }
+
+    /// Has io_uring_enter(2) fail until it is dropped: another file has the ring's number.
+    struct Broken {
+        ring: RawFd,
+        saved: OwnedFd,
+    }
+
+    fn replace(fd: impl AsFd, number: RawFd) {
+        // SAFETY: two numbers, of which the second is the ring's; nobody else has it.
+        syscall!(dup3(fd.as_fd().as_raw_fd(), number, libc::O_CLOEXEC)).unwrap();
+    }
+
+    impl Broken {
+        fn new(ring: &Ring) -> Broken {
+            let saved = ring.as_fd().try_clone_to_owned().unwrap();
+            let ring = ring.as_fd().as_raw_fd();
+            replace(std::fs::File::open("/dev/null").unwrap(), ring);
+            Broken { ring, saved }
+        }
+    }
+
+    impl Drop for Broken {
+        fn drop(&mut self) {
+            replace(&self.saved, self.ring);
+        }
+    }
+
+    #[test]
+    fn a_read_that_could_not_be_submitted_keeps_its_buffer() {
+        let waker = Arc::new(Waker::eventfd().unwrap());
+        let mut reads = match open(&Options::default(), &waker) {
+            Ok(reads) => reads,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let (socket, mut peer) = UnixStream::pair().unwrap();
+        let transfer = |reads: &mut Reads<Uring>, slot, file| {
+            let (key, socket) = (Key { slot, generation: 1 }, socket.as_fd());
+            reads.send(Transfer { key, socket, head: b"", file, offset: 0, len: 4 })
+        };
+        let [(first, late), (second, write)] = [(); 2].map(|()| {
+            let (read, write) = rustix::pipe::pipe().unwrap();
+            (Rc::new(read), write)
+        });
+        let broken = Broken::new(&reads.reader().ring);
+        transfer(&mut reads, 0, &first).unwrap_err();
+        drop(broken);
+        reads.forget(Key { slot: 0, generation: 1 });
+        // Both are submitted now, and the first, which is nobody's any more, ends first.
+        assert_eq!(transfer(&mut reads, 1, &second).unwrap(), Sent::Later);
+        rustix::io::write(&late, b"late").unwrap();
+        rustix::io::write(&write, b"good").unwrap();
+        let mut ready = Vec::new();
+        while ready.is_empty() {
+            let fd = waker.as_eventfd().unwrap();
+            poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], None).unwrap();
+            waker.drain().unwrap();
+            reads.reap(&mut ready).unwrap();
+        }
+        assert_eq!(transfer(&mut reads, 1, &second).unwrap(), Sent::Bytes(4));
+        let mut received = [0; 4];
+        std::io::Read::read_exact(&mut peer, &mut received).unwrap();
+        assert_eq!(&received, b"good");
     }
 }
