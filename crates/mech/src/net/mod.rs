@@ -113,9 +113,11 @@ pub struct Net {
 }
 
 struct Inner {
+    /// Before `slots`, and so dropped before: it ends what the kernel does with their sockets. A
+    /// request that is queued names its socket by the number, which another could have then.
+    driver: Box<dyn Driver>,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    driver: Box<dyn Driver>,
     wheel: Wheel,
     /// Precise sleeps ([`Conn::sleep_until`]); the wheel's are coarse.
     alarms: BinaryHeap<std::cmp::Reverse<(Instant, Key)>>,
@@ -159,9 +161,9 @@ impl Net {
         let remote = Arc::new(remote::Shared::new(waker));
         let now = Instant::now();
         let inner = Inner {
+            driver,
             slots: Vec::new(),
             free: Vec::new(),
-            driver,
             wheel: Wheel::new(now, options.timer_resolution),
             alarms: BinaryHeap::new(),
             spin: options.spin,
@@ -543,5 +545,40 @@ impl Inner {
                 }
             },
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// A request that is queued names the socket by its number: would the socket be closed first,
+    /// another could have the number when the driver submits its queue to end it.
+    #[test]
+    fn sockets_are_closed_after_what_was_queued_for_them_has_ended() {
+        for mechanism in dispatch::ALL {
+            let net = match Net::open(&NetOptions::new(mechanism)) {
+                Ok(net) => net,
+                Err(error) => {
+                    println!("skipped {}: {error}", mechanism.name);
+                    continue;
+                }
+            };
+            let (ours, mut peer) = UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let conn = Conn::new(&net, net.adopt(ours.into()).unwrap());
+            conn.queue(Body::Shared(b"sent".as_slice().into()));
+            net.inner.borrow_mut().budget = 1;
+            let _begun = conn.poll_send();
+            // Its coroutine would close it in good order.
+            std::mem::forget(conn);
+            drop(net);
+            let mut received = Vec::new();
+            peer.read_to_end(&mut received).unwrap();
+            assert_eq!(received, b"sent", "{}", mechanism.name);
+        }
     }
 }
