@@ -22,8 +22,15 @@ use crate::ring_parts::{Parts, explain, is};
 /// The one group that a worker's ring has.
 pub(crate) const GROUP: u16 = 0;
 
+/// A ring, and the buffers that it receives into.
+pub(crate) struct RingWithBuffers {
+    /// Before `buffers`, and so dropped before: closing it ends what its requests do with them.
+    pub(crate) ring: Ring,
+    pub(crate) buffers: BufferRing,
+}
+
 /// A registered group of equal buffers, and the ring in which free ones are
-/// offered to the kernel.
+/// offered to the kernel. It is part of a [`RingWithBuffers`].
 pub(crate) struct BufferRing {
     /// The entries, then (from the next page on) the buffers: one mapping, so
     /// that the whole is few pages of the TLB.
@@ -37,6 +44,21 @@ pub(crate) struct BufferRing {
     tail: u16,
 }
 
+/// A buffer that the kernel has handed out and that was not given back: it writes to it no more. One
+/// that is lost is out of circulation.
+#[must_use]
+pub(crate) struct Received(u16);
+
+impl Received {
+    /// The buffer of a completion, if it has one.
+    ///
+    /// # Safety
+    /// The completion is one of the ring's receives, and this is asked once.
+    pub(crate) unsafe fn of(completion: &cqueue::Entry) -> Option<Received> {
+        cqueue::buffer_select(completion.flags()).map(Received)
+    }
+}
+
 const PAGE: usize = 4096;
 
 /// Between two buffers, so that not all begin in the same set of a processor's cache.
@@ -46,36 +68,32 @@ const LINE: usize = 64;
 /// read stays in the processor's cache only if they are not many more than are needed at once.
 const LENT_AT_FIRST: u16 = 64;
 
-impl BufferRing {
+impl RingWithBuffers {
     /// Makes a ring for socket requests, and up to `entries` (a power of two, 2 to
     /// 32,768) buffers of `size` bytes, offered to it as they are needed.
     ///
     /// # Errors
     /// Those of [`Ring::open`]; `Unsupported` before Linux 6.0.
-    pub(crate) fn with_ring(
+    pub(crate) fn open(
         submissions: u32,
         completions: u32,
         entries: u16,
         size: usize,
-    ) -> io::Result<(Ring, BufferRing)> {
-        let mut ring = Ring::open(submissions, completions, Parts::SOCKETS | Parts::SILENCE)?;
-        let mut buffers = BufferRing::register(&ring, entries, size)?;
-        buffers.try_out(&mut ring)?;
-        Ok((ring, buffers))
+    ) -> io::Result<RingWithBuffers> {
+        let ring = Ring::open(submissions, completions, Parts::SOCKETS | Parts::SILENCE)?;
+        let buffers = BufferRing::map(entries, size)?;
+        let mut made = RingWithBuffers { ring, buffers };
+        made.register()?;
+        made.try_out()?;
+        Ok(made)
     }
 
-    fn register(ring: &Ring, entries: u16, size: usize) -> io::Result<BufferRing> {
-        let buffers_at = (usize::from(entries) * size_of::<BufRingEntry>()).next_multiple_of(PAGE);
-        let map_len = buffers_at + usize::from(entries) * (size + LINE);
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice
-        // aliases nothing.
-        let map = unsafe { mmap_anonymous(std::ptr::null_mut(), map_len, prot, flags)? };
-        let map = NonNull::new(map.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut buffers = BufferRing { map, map_len, buffers_at, entries, lent: 0, size, tail: 0 };
-        // SAFETY: the mapping is page-aligned, holds `entries` entries, and lives
-        // until drop; the driver drops its ring first.
-        let registered = unsafe { ring.register_buffers(map.as_ptr() as u64, entries, GROUP) };
+    fn register(&mut self) -> io::Result<()> {
+        let RingWithBuffers { ring, buffers } = self;
+        let (address, entries) = (buffers.map.as_ptr() as u64, buffers.entries);
+        // SAFETY: the mapping is page-aligned, holds `entries` entries and the buffers, and lives
+        // until `buffers` is dropped: after `ring`.
+        let registered = unsafe { ring.register_buffers(address, entries, GROUP) };
         registered.or_else(|error| match is(&error, Errno::INVAL) {
             true => (Parts::all() - Parts::BUFFER_RINGS).require(Parts::all()),
             false => Err(explain("io_uring_register", error)),
@@ -83,38 +101,25 @@ impl BufferRing {
         for _ in 0..LENT_AT_FIRST {
             buffers.lend_more();
         }
-        Ok(buffers)
+        Ok(())
     }
 
-    /// A receive found no buffer: one more goes into circulation, if there is one.
-    pub(crate) fn lend_more(&mut self) {
-        if self.lent < self.entries {
-            self.lent += 1;
-            self.give_back(self.lent - 1);
-        }
-    }
-
-    /// Where buffer `id` begins in the mapping.
-    fn offset(&self, id: u16) -> usize {
-        assert!(id < self.lent, "a buffer that is in circulation");
-        self.buffers_at + usize::from(id) * (self.size + LINE)
-    }
-
-    /// Receives a byte into a buffer as connections do, over a `ring` that nobody
-    /// uses yet: multishot receive has no flag to look at.
-    fn try_out(&mut self, ring: &mut Ring) -> io::Result<()> {
+    /// Receives a byte into a buffer as connections do: multishot receive has no flag to look at.
+    fn try_out(&mut self) -> io::Result<()> {
+        let RingWithBuffers { ring, buffers } = self;
         let (ours, mut peer) = UnixStream::pair()?;
         peer.write_all(b"?")?;
         drop(peer);
         let receive = opcode::RecvMulti::new(types::Fd(ours.as_raw_fd()), GROUP).build();
-        // SAFETY: a receive into provided buffers points to no memory.
+        // SAFETY: a receive into provided buffers points to no other memory.
         unsafe { ring.push(&receive) };
         let mut received = 0;
         loop {
             ring.wait(None)?;
             while let Some(completion) = ring.completion() {
-                if let Some(id) = cqueue::buffer_select(completion.flags()) {
-                    self.give_back(id);
+                // SAFETY: there is no other request, and each completion is asked once.
+                if let Some(buffer) = unsafe { Received::of(&completion) } {
+                    buffers.give_back(buffer);
                 }
                 match completion.result() {
                     result if result == -libc::EINVAL => {
@@ -130,19 +135,56 @@ impl BufferRing {
             }
         }
     }
+}
 
-    /// The `len` received bytes of buffer `id`, which the kernel has handed out
-    /// and which was not given back yet.
-    pub(crate) fn bytes(&self, id: u16, len: usize) -> &[u8] {
+impl BufferRing {
+    fn map(entries: u16, size: usize) -> io::Result<BufferRing> {
+        let buffers_at = (usize::from(entries) * size_of::<BufRingEntry>()).next_multiple_of(PAGE);
+        let map_len = buffers_at + usize::from(entries) * (size + LINE);
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice
+        // aliases nothing.
+        let map = unsafe { mmap_anonymous(std::ptr::null_mut(), map_len, prot, flags)? };
+        let map = NonNull::new(map.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(BufferRing { map, map_len, buffers_at, entries, lent: 0, size, tail: 0 })
+    }
+
+    /// A receive found no buffer: one more goes into circulation, if there is one.
+    pub(crate) fn lend_more(&mut self) {
+        if self.lent < self.entries {
+            self.lent += 1;
+            self.offer(self.lent - 1);
+        }
+    }
+
+    /// Where buffer `id` begins in the mapping.
+    fn offset(&self, id: u16) -> usize {
+        assert!(id < self.lent, "a buffer that is in circulation");
+        self.buffers_at + usize::from(id) * (self.size + LINE)
+    }
+
+    /// The first `len` bytes of a buffer.
+    pub(crate) fn bytes(&self, buffer: &Received, len: usize) -> &[u8] {
         assert!(len <= self.size, "a buffer's bytes lie in it");
+        let start = self.offset(buffer.0);
         // SAFETY: within the mapping by both assertions; anonymous memory is
         // initialised; the kernel does not write to a buffer that it has handed
         // out until `give_back`, which needs `&mut self`.
-        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(self.offset(id)), len) }
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(start), len) }
     }
 
-    /// Offers buffer `id` to the kernel again.
-    pub(crate) fn give_back(&mut self, id: u16) {
+    /// Offers a buffer to the kernel again.
+    pub(crate) fn give_back(&mut self, buffer: Received) {
+        self.offer(buffer.0);
+    }
+
+    /// Leaves the buffers to the kernel for ever: it may not be done with them.
+    pub(crate) fn leak(&mut self) {
+        self.map_len = 0;
+    }
+
+    /// Offers buffer `id`, which the kernel does not have.
+    fn offer(&mut self, id: u16) {
         let address = self.map.as_ptr() as u64 + self.offset(id) as u64;
         let place = usize::from(self.tail & (self.entries - 1));
         self.tail = self.tail.wrapping_add(1);
@@ -163,8 +205,11 @@ impl BufferRing {
 
 impl Drop for BufferRing {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours alone: the ring it was registered with is
-        // gone (see `register`), and no slice of it outlives `self`. Unmapping
+        if self.map_len == 0 {
+            return;
+        }
+        // SAFETY: the mapping is ours alone: the ring that it was registered with has been
+        // dropped before (`RingWithBuffers`), and no slice of it outlives `self`. Unmapping
         // what was mapped with these arguments cannot fail.
         let _ = unsafe { munmap(self.map.as_ptr().cast(), self.map_len) };
     }
@@ -178,11 +223,11 @@ mod tests {
     #[test]
     fn as_many_buffers_are_lent_as_a_turn_needs() {
         const CONNECTIONS: u64 = LENT_AT_FIRST as u64 + 20;
-        let opened = BufferRing::with_ring(256, 512, 128, 64);
-        let (mut ring, mut buffers) = match opened {
+        let mut opened = match RingWithBuffers::open(256, 512, 128, 64) {
             Ok(opened) => opened,
             Err(error) => return testing::skip!("{error}"),
         };
+        let RingWithBuffers { ring, buffers } = &mut opened;
         let mut pairs: Vec<_> = (0..CONNECTIONS).map(|_| UnixStream::pair().unwrap()).collect();
         for round in 0..2 {
             let mut lacked = 0;
@@ -201,10 +246,11 @@ mod tests {
                         None => ring.wait(None).unwrap(),
                     }
                 };
-                match cqueue::buffer_select(completion.flags()) {
-                    Some(id) => {
-                        assert_eq!(buffers.bytes(id, 1), b"?");
-                        buffers.give_back(id);
+                // SAFETY: a completion of a receive's, asked once.
+                match unsafe { Received::of(&completion) } {
+                    Some(buffer) => {
+                        assert_eq!(buffers.bytes(&buffer, 1), b"?");
+                        buffers.give_back(buffer);
                     }
                     None => {
                         assert_eq!(completion.result(), -libc::ENOBUFS);
@@ -217,6 +263,5 @@ mod tests {
             }
             assert_eq!(lacked, if round == 0 { 20 } else { 0 }, "round {round}");
         }
-        drop(ring);
     }
 }

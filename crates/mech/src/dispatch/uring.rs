@@ -38,7 +38,7 @@ pub(super) fn try_out(workers: usize) -> io::Result<()> {
     let make = |_| completion::ring(&Options::default());
     let rings =
         patiently(|| (0..workers.min(MOST_TRIED)).map(make).collect::<io::Result<Vec<_>>>())?;
-    if rings.iter().all(|(ring, _buffers)| ring.defers()) {
+    if rings.iter().all(|made| made.ring.defers()) {
         return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::Unsupported, "completions are not deferred before Linux 6.1"))

@@ -31,7 +31,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::task::Poll;
@@ -49,11 +48,11 @@ use super::NetOptions;
 use super::buffer::{Body, Output, Pool};
 use super::driver::{Driver, Fill, Origin, Slot, Take, resume_owners};
 use super::requests::{Extent, NONE, Receive, RequestId, Requests, Sending, Whose, Work};
-use crate::buffer_ring::BufferRing;
+use crate::buffer_ring::RingWithBuffers;
 use crate::dispatch::Options;
 use crate::fileio::{FileIo, Sent, Times, Transfer};
 use crate::key::Key;
-use crate::ring::{Ring, patiently};
+use crate::ring::patiently;
 use crate::waker::Waker;
 
 mod listening;
@@ -151,10 +150,9 @@ impl Armed {
 #[expect(clippy::vec_box, reason = "the kernel points into the boxes")]
 pub(crate) struct CompletionDriver {
     requests: Requests,
-    /// Dropped by hand, when the kernel is done with them.
-    buffers: ManuallyDrop<BufferRing>,
-    /// Where skipped bytes go from sockets that know no better; likewise, and empty until then.
-    skipped: ManuallyDrop<Vec<u8>>,
+    /// Where skipped bytes go from sockets that know no better, and empty until then. Behind
+    /// `requests`, and so dropped after: the kernel writes to it.
+    skipped: Vec<u8>,
     /// What did not fit into the input buffers of connections whose receive was
     /// cancelled for it, by slot.
     overflow: HashMap<u32, Vec<u8>>,
@@ -178,20 +176,19 @@ fn descriptor(slot: &Slot) -> io::Result<RawFd> {
 }
 
 /// The ring of a driver with those options, and its buffers.
-pub(crate) fn ring(options: &Options) -> io::Result<(Ring, BufferRing)> {
-    BufferRing::with_ring(SUBMISSIONS, options.completions, options.receive_buffers, BUFFER_SIZE)
+pub(crate) fn ring(options: &Options) -> io::Result<RingWithBuffers> {
+    RingWithBuffers::open(SUBMISSIONS, options.completions, options.receive_buffers, BUFFER_SIZE)
 }
 
 impl CompletionDriver {
     /// A driver for the calling thread.
     pub(crate) fn new(options: &NetOptions) -> io::Result<CompletionDriver> {
-        let (ring, buffers) = patiently(|| ring(&options.dispatch))?;
+        let ring = patiently(|| ring(&options.dispatch))?;
         let waker = Arc::new(Waker::eventfd()?);
         let files = options.files.open(&options.file_options, &waker)?;
         let mut driver = CompletionDriver {
             requests: Requests::new(ring),
-            buffers: ManuallyDrop::new(buffers),
-            skipped: ManuallyDrop::new(Vec::new()),
+            skipped: Vec::new(),
             overflow: HashMap::new(),
             spare: Vec::new(),
             awaited: false,
@@ -344,13 +341,9 @@ impl Drop for CompletionDriver {
         for slot in 0..self.states.len() {
             self.hold(slot as u32);
         }
-        if self.requests.end_all() {
-            // SAFETY: no request is left that could use a buffer, and nobody
-            // else uses this value after its drop.
-            unsafe {
-                ManuallyDrop::drop(&mut self.buffers);
-                ManuallyDrop::drop(&mut self.skipped);
-            }
+        if !self.requests.end_all() {
+            // A receive that has not ended may still write there.
+            std::mem::forget(std::mem::take(&mut self.skipped));
         }
     }
 }

@@ -13,9 +13,8 @@ use io_uring::{cqueue, opcode, squeue, types};
 use rustix::net::SocketAddrAny;
 
 use super::buffer::{Body, Output};
-use crate::buffer_ring::GROUP;
+use crate::buffer_ring::{BufferRing, GROUP, RingWithBuffers};
 use crate::key::Key;
-use crate::ring::Ring;
 
 /// Index of a request.
 pub(super) type RequestId = u32;
@@ -120,7 +119,8 @@ pub(super) enum Extent {
 
 /// All requests of one ring.
 pub(super) struct Requests {
-    ring: Ring,
+    /// Before what its requests work on, and so dropped before.
+    ring: RingWithBuffers,
     entries: Vec<Request>,
     free: Vec<RequestId>,
     /// How many receives have not ended.
@@ -210,7 +210,7 @@ impl Sending {
 }
 
 impl Requests {
-    pub(super) fn new(ring: Ring) -> Requests {
+    pub(super) fn new(ring: RingWithBuffers) -> Requests {
         Requests {
             ring,
             entries: Vec::new(),
@@ -219,6 +219,11 @@ impl Requests {
             cancelled: HashSet::new(),
             posts: Vec::new(),
         }
+    }
+
+    /// What receives go into.
+    pub(super) fn buffers(&mut self) -> &mut BufferRing {
+        &mut self.ring.buffers
     }
 
     /// Queues a receive of what `extent` says.
@@ -239,9 +244,9 @@ impl Requests {
             }
         };
         self.receives += 1;
-        // SAFETY: the provided buffers outlive the ring's requests (`end_all`), and so does the
-        // caller's memory.
-        unsafe { self.ring.push(&entry.user_data(receive.user_data())) };
+        // SAFETY: the provided buffers outlive the ring, or are leaked (`end_all`), and the caller's
+        // memory outlives the request.
+        unsafe { self.ring.ring.push(&entry.user_data(receive.user_data())) };
     }
 
     /// A receive has had its last completion.
@@ -270,7 +275,7 @@ impl Requests {
         let user_data = request.user_data(id);
         // SAFETY: what the entry points to is on the heap behind `work`, which
         // stays in `entries` until the last completion.
-        unsafe { self.ring.push(&entry.user_data(user_data)) };
+        unsafe { self.ring.ring.push(&entry.user_data(user_data)) };
         id
     }
 
@@ -283,7 +288,7 @@ impl Requests {
 
     /// Whether the posts that are left are over; to be asked when all completions have been taken.
     pub(super) fn posts_are_over(&mut self) -> bool {
-        self.posts.is_empty() || self.ring.is_settled()
+        self.posts.is_empty() || self.ring.ring.is_settled()
     }
 
     /// One of the posts that are over, to be retired.
@@ -325,7 +330,7 @@ impl Requests {
     fn push_cancellation(&mut self, target: u64) {
         let cancel = opcode::AsyncCancel::new(target).build().user_data(target | CANCELLATION);
         // SAFETY: a cancellation points to no memory.
-        unsafe { self.ring.push(&cancel.flags(squeue::Flags::SKIP_SUCCESS)) };
+        unsafe { self.ring.ring.push(&cancel.flags(squeue::Flags::SKIP_SUCCESS)) };
     }
 
     /// A cancellation finds nothing while the kernel is about to look whether its
@@ -348,18 +353,18 @@ impl Requests {
     pub(super) fn close(&mut self, fd: OwnedFd) {
         let close = opcode::Close::new(types::Fd(fd.into_raw_fd())).build().user_data(NOBODY);
         // SAFETY: a close points to no memory, and the descriptor was given up.
-        unsafe { self.ring.push(&close.flags(squeue::Flags::SKIP_SUCCESS)) };
+        unsafe { self.ring.ring.push(&close.flags(squeue::Flags::SKIP_SUCCESS)) };
     }
 
     /// Submits what is queued, and waits; see [`Ring::wait`].
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.ring.wait(timeout)
+        self.ring.ring.wait(timeout)
     }
 
     /// The next completion that somebody waits for.
     pub(super) fn completion(&mut self) -> Option<(Whose, cqueue::Entry)> {
         loop {
-            let completion = self.ring.completion()?;
+            let completion = self.ring.ring.completion()?;
             match completion.user_data() {
                 NOBODY => {}
                 failed if failed & CANCELLATION != 0 => {
@@ -375,7 +380,8 @@ impl Requests {
 
     /// Ends all requests; receives are to be cancelled before. Closing a ring does so
     /// too, but not at once: the memory that requests work on can be freed when each
-    /// has had its last completion, and is leaked should one not come (`false`).
+    /// has had its last completion, and is leaked should one not come (`false`): that
+    /// of its own here, and what receives skip into by the caller.
     ///
     /// Each is cancelled by its number: for a cancellation of all, the kernel
     /// (`IORING_ASYNC_CANCEL_ALL`) looks at all again for each that it finds.
@@ -389,6 +395,7 @@ impl Requests {
         while self.free.len() < self.entries.len() || self.receives > 0 {
             if waits == CANCEL_WAITS || self.wait(Some(CANCEL_WAIT)).is_err() {
                 std::mem::forget(std::mem::take(&mut self.entries));
+                self.ring.buffers.leak();
                 return false;
             }
             waits += 1;

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags};
 
 use super::{Armed, CompletionDriver, descriptor};
+use crate::buffer_ring::Received;
 use crate::net::buffer::Pool;
 use crate::net::driver::Slot;
 use crate::net::requests::{Extent, Receive};
@@ -38,7 +39,7 @@ impl CompletionDriver {
         let goes_on = matches!(extent, Extent::All);
         state.armed = if goes_on { Armed::Receive } else { Armed::ReceiveOnce };
         state.serial = receive.serial;
-        // SAFETY: what is skipped goes to `skipped`, which is freed with the buffers.
+        // SAFETY: what is skipped goes to `skipped`, which outlives the requests or is leaked.
         unsafe { self.requests.receive(receive, fd, extent) };
         Ok(())
     }
@@ -98,10 +99,14 @@ impl CompletionDriver {
         pool: &mut Pool,
         completion: &cqueue::Entry,
     ) {
-        let (result, id) = (completion.result(), cqueue::buffer_select(completion.flags()));
+        let result = completion.result();
+        // SAFETY: it is a receive's, and nobody else asks.
+        let buffer = unsafe { Received::of(completion) };
         if let Some(slot) = slot {
-            match id {
-                Some(id) if result >= 0 => self.keep(index, slot, pool, id, result as usize),
+            match &buffer {
+                Some(buffer) if result >= 0 => {
+                    self.keep(index, slot, pool, buffer, result as usize);
+                }
                 None if result > 0 => {
                     let state = &mut self.states[index as usize];
                     (state.fresh, state.skipped) = (result as u32, true);
@@ -110,20 +115,27 @@ impl CompletionDriver {
             }
             match -result {
                 // No end of the stream: the receive is armed again when the coroutine asks.
-                libc::ENOBUFS => self.buffers.lend_more(),
+                libc::ENOBUFS => self.requests.buffers().lend_more(),
                 libc::ECANCELED | libc::EAGAIN => {}
                 0.. => self.states[index as usize].end = result as i16,
                 _ => {}
             }
         }
-        if let Some(id) = id {
-            self.buffers.give_back(id);
+        if let Some(buffer) = buffer {
+            self.requests.buffers().give_back(buffer);
         }
     }
 
-    /// Copies the first `count` bytes of buffer `id` to the connection.
-    fn keep(&mut self, index: u32, slot: &mut Slot, pool: &mut Pool, id: u16, count: usize) {
-        let bytes = self.buffers.bytes(id, count);
+    /// Copies the first `count` bytes of a buffer to the connection.
+    fn keep(
+        &mut self,
+        index: u32,
+        slot: &mut Slot,
+        pool: &mut Pool,
+        buffer: &Received,
+        count: usize,
+    ) {
+        let bytes = self.requests.buffers().bytes(buffer, count);
         let state = &mut self.states[index as usize];
         let mut kept = 0;
         if !self.overflow.contains_key(&index) {

@@ -12,7 +12,7 @@ impl CompletionDriver {
     /// Receives up to `most` bytes for nobody.
     pub(super) fn arm_skip(&mut self, index: u32, slot: &Slot, most: usize) -> io::Result<()> {
         if self.skipped.is_empty() {
-            *self.skipped = vec![0; SKIPPED_AT_ONCE];
+            self.skipped = vec![0; SKIPPED_AT_ONCE];
         }
         let into = self.skipped.as_mut_ptr();
         self.arm_receive(index, slot, Extent::Skip { into, most: most.min(SKIPPED_AT_ONCE) as u32 })
