@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 use rustix::mount::{
@@ -175,10 +176,16 @@ pub fn die_with_parent(command: &mut Command) {
     }
 }
 
+/// The variable by which a process knows what its parent has passed on: the parent's number, a colon,
+/// and the descriptors'.
+const PASSED_ON: &str = "DROVER_PASSED_ON";
+
 /// Lets `command`'s process have `descriptors` under their numbers of here, as long as they are open
-/// here when it is started. It takes them by [`inherited`].
+/// here when it is started. It takes them by [`inherited`]. To be called once for a command.
 pub fn pass_on<'d>(command: &mut Command, descriptors: impl IntoIterator<Item = BorrowedFd<'d>>) {
     let numbers: Vec<RawFd> = descriptors.into_iter().map(|fd| fd.as_raw_fd()).collect();
+    let named: Vec<_> = numbers.iter().map(RawFd::to_string).collect();
+    command.env(PASSED_ON, format!("{}:{}", std::process::id(), named.join(",")));
     // SAFETY: a system call per number on values made before; no allocation, no lock.
     unsafe {
         command.pre_exec(move || {
@@ -190,20 +197,33 @@ pub fn pass_on<'d>(command: &mut Command, descriptors: impl IntoIterator<Item = 
     }
 }
 
-/// Takes a descriptor that the parent has passed on ([`pass_on`]). Call it before other threads run
-/// programs.
+/// Takes a descriptor that the parent has passed on ([`pass_on`]): each can be taken once. Call it
+/// before other threads run programs.
 ///
 /// # Errors
-/// `EBADF` if it is not open; `InvalidInput` if it was taken already, or is one of this process' own.
+/// `EBADF` if it is not open; `InvalidInput` if the parent, which must be alive, has not passed it on,
+/// or it was taken already.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    static TAKEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     let flags = syscall!(fcntl(number, libc::F_GETFD))?;
-    if number <= libc::STDERR_FILENO || flags & libc::FD_CLOEXEC != 0 {
+    if flags & libc::FD_CLOEXEC != 0 || taken.contains(&number) || !was_passed_on(number) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     syscall!(fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC))?;
-    // SAFETY: all that this process opens by itself has FD_CLOEXEC; one that had not came with the
-    // exec and nobody has taken it, since that sets the flag.
+    taken.push(number);
+    // SAFETY: it came with the exec, as the parent said in the environment, which safe code cannot
+    // change. So it is nobody's here, unless it was taken, which the table would tell.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Whether this process' parent says so. The variable is inherited too: it is not meant for
+/// grandchildren.
+fn was_passed_on(number: RawFd) -> bool {
+    let said = std::env::var(PASSED_ON).unwrap_or_default();
+    let Some((parent, numbers)) = said.split_once(':') else { return false };
+    let ours = rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get().to_string());
+    ours.as_deref() == Some(parent) && numbers.split(',').any(|it| it.parse() == Ok(number))
 }
 
 /// The number of the calling thread, the same for all processes.
@@ -380,9 +400,42 @@ mod tests {
 
     #[test]
     fn what_was_opened_here_is_not_inherited() {
-        let (reader, _writer) = io::pipe().unwrap();
-        assert_eq!(inherited(reader.as_raw_fd()).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        assert_eq!(inherited(0).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        let (reader, writer) = io::pipe().unwrap();
+        // As programs open it that know nothing of exec.
+        let open_across_exec = rustix::io::fcntl_dupfd_cloexec(&writer, 0).unwrap();
+        rustix::io::fcntl_setfd(&open_across_exec, rustix::io::FdFlags::empty()).unwrap();
+        for number in [reader.as_raw_fd(), open_across_exec.as_raw_fd(), 0] {
+            assert_eq!(inherited(number).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    const NUMBER: &str = "DROVER_TEST_INHERITED";
+
+    /// Not a test: what the child of the next one does.
+    #[test]
+    fn take_what_the_parent_has_passed_on() {
+        let Ok(number) = std::env::var(NUMBER) else { return };
+        let number = number.parse().unwrap();
+        let taken = inherited(number).unwrap();
+        assert_eq!(inherited(number).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        rustix::io::fcntl_setfd(&taken, rustix::io::FdFlags::empty()).unwrap();
+        assert_eq!(inherited(number).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        rustix::io::write(&taken, b"taken").unwrap();
+    }
+
+    #[test]
+    fn what_is_passed_on_can_be_taken_once() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["process::tests::take_what_the_parent_has_passed_on", "--exact"]);
+        command.env(NUMBER, writer.as_raw_fd().to_string());
+        pass_on(&mut command, [std::os::fd::AsFd::as_fd(&writer)]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        drop(writer);
+        let mut said = String::new();
+        reader.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "taken");
     }
 
     #[test]

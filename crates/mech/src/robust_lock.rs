@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use rustix::thread::futex;
 
 use crate::process;
-use crate::shared::{Row, Table};
+use crate::shared::{Kind, Row, Table};
 use crate::sys::syscall;
 
 /// The bits of the word that are the holder's number. `FUTEX_OWNER_DIED` is the kernel's to set.
@@ -40,12 +40,12 @@ pub(crate) struct Held<'a>(&'a AtomicU32);
 impl RobustLock {
     /// A memory file with a lock in it, which nobody holds.
     pub(crate) fn file() -> io::Result<OwnedFd> {
-        Table::<1>::new(1)?.file().try_clone_to_owned()
+        Table::<1>::create(Kind::Lock, 1)?.file().try_clone_to_owned()
     }
 
     /// The lock in that file.
     pub(crate) fn attach(file: OwnedFd) -> io::Result<RobustLock> {
-        Ok(RobustLock(Table::attach(file)?.row(0)))
+        Ok(RobustLock(Table::open(Kind::Lock, file)?.row(0)))
     }
 
     /// Waits for the lock; first come, first served, but for those who do not have to wait.
@@ -84,8 +84,8 @@ impl RobustLock {
     }
 
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: half of an aligned number in a mapping that `self` keeps; all who share the lock
-        // look at this half alone, as an atomic.
+        // SAFETY: half of an aligned number in a mapping that `self` keeps; all who attach a file of
+        // this kind look at this half alone, as an atomic.
         unsafe { &*ptr::from_ref(&self.0[0]).cast() }
     }
 }

@@ -15,11 +15,23 @@ use rustix::mm::{MapFlags, ProtFlags};
 #[repr(C, align(128))]
 pub struct Numbers<const N: usize>([AtomicU64; N]);
 
+/// What the numbers of a memory file are for. Who looks at the same memory has to do so by atomics of
+/// the same size: each kind has its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Kind {
+    /// Numbers of 64 bits.
+    Counters = u64::from_be_bytes(*b"drovercn"),
+    /// A word of 32 bits ([`crate::robust_lock`]).
+    Lock = u64::from_be_bytes(*b"droverlk"),
+}
+
 /// Rows of numbers, all 0 at first, in a memory file (memfd_create(2)) that is mapped into every
-/// process that has its descriptor.
+/// process that has its descriptor. A row before them says what they are.
 #[derive(Debug)]
 pub struct Table<const N: usize> {
-    rows: NonNull<Numbers<N>>,
+    /// The mapping, with that first row.
+    map: NonNull<Numbers<N>>,
     count: usize,
     file: OwnedFd,
 }
@@ -46,14 +58,7 @@ impl<const N: usize> Table<N> {
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
     pub fn new(count: usize) -> io::Result<Arc<Table<N>>> {
-        let file = rustix::fs::memfd_create(
-            "drover-counters",
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-        )?;
-        rustix::fs::ftruncate(&file, (count.max(1) * size_of::<Numbers<N>>()) as u64)?;
-        // Nobody can take the pages away from under a reader.
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
-        Table::attach(file)
+        Table::create(Kind::Counters, count)
     }
 
     /// The table behind a descriptor ([`Table::file`]), in another process.
@@ -61,10 +66,30 @@ impl<const N: usize> Table<N> {
     /// # Errors
     /// `InvalidData` if it is no table of such rows; `ENOMEM`.
     pub fn attach(file: OwnedFd) -> io::Result<Arc<Table<N>>> {
-        let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK);
+        Table::open(Kind::Counters, file)
+    }
+
+    pub(crate) fn create(kind: Kind, count: usize) -> io::Result<Arc<Table<N>>> {
+        let file = rustix::fs::memfd_create(
+            "drover-counters",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )?;
+        rustix::fs::ftruncate(&file, ((1 + count.max(1)) * size_of::<Numbers<N>>()) as u64)?;
+        rustix::io::pwrite(&file, &(kind as u64).to_ne_bytes(), 0)?;
+        // Nobody can take the pages away from under a reader.
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
+        Table::open(kind, file)
+    }
+
+    pub(crate) fn open(kind: Kind, file: OwnedFd) -> io::Result<Arc<Table<N>>> {
+        let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
+        let sealed = seals.contains(SealFlags::SHRINK);
         let len = usize::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
-        let count = len / size_of::<Numbers<N>>();
-        if !sealed || count == 0 || !len.is_multiple_of(size_of::<Numbers<N>>()) {
+        let count = (len / size_of::<Numbers<N>>()).saturating_sub(1);
+        let mut found = [0; 8];
+        rustix::io::pread(&file, &mut found, 0)?;
+        let alike = found == (kind as u64).to_ne_bytes();
+        if !sealed || !alike || count == 0 || !len.is_multiple_of(size_of::<Numbers<N>>()) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -72,8 +97,8 @@ impl<const N: usize> Table<N> {
         // SAFETY: a new mapping, at an address of the kernel's choice.
         let mapped =
             unsafe { rustix::mm::mmap(anywhere, len, access, MapFlags::SHARED, &file, 0) }?;
-        let rows = NonNull::new(mapped.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Arc::new(Table { rows, count, file }))
+        let map = NonNull::new(mapped.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Arc::new(Table { map, count, file }))
     }
 
     /// What another process attaches.
@@ -85,9 +110,10 @@ impl<const N: usize> Table<N> {
     /// All rows.
     #[must_use]
     pub fn rows(&self) -> &[Numbers<N>] {
-        // SAFETY: so many rows are mapped, page-aligned, as long as `self` is; any bytes are
-        // numbers, and they are only changed as atomics.
-        unsafe { std::slice::from_raw_parts(self.rows.as_ptr(), self.count) }
+        // SAFETY: so many rows are mapped behind the first, page-aligned, as long as `self` is, and
+        // the seal keeps them there; any bytes are numbers, and who attaches a file of this kind
+        // changes them as atomics of this size.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(1), self.count) }
     }
 
     /// One row, to keep.
@@ -102,10 +128,10 @@ impl<const N: usize> Table<N> {
 
 impl<const N: usize> Drop for Table<N> {
     fn drop(&mut self) {
-        let len = self.count * size_of::<Numbers<N>>();
-        // SAFETY: the mapping of `attach`; whoever borrows from it borrows `self` or owns it.
+        let len = (1 + self.count) * size_of::<Numbers<N>>();
+        // SAFETY: the mapping of `open`; whoever borrows from it borrows `self` or owns it.
         // A failure would leave it mapped, which harms nobody.
-        let _ = unsafe { rustix::mm::munmap(self.rows.as_ptr().cast(), len) };
+        let _ = unsafe { rustix::mm::munmap(self.map.as_ptr().cast(), len) };
     }
 }
 
@@ -146,7 +172,26 @@ mod tests {
 
     #[test]
     fn what_is_no_table_is_refused() {
-        let file = rustix::fs::memfd_create("other", MemfdFlags::CLOEXEC).unwrap();
-        assert_eq!(Table::<3>::attach(file).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let file = || {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = rustix::fs::memfd_create("other", flags).unwrap();
+            rustix::fs::ftruncate(&file, 1024).unwrap();
+            file
+        };
+        // Of the right length, and sealed, but nobody's numbers.
+        let sealed = file();
+        rustix::fs::fcntl_add_seals(&sealed, SealFlags::SHRINK | SealFlags::SEAL).unwrap();
+        let lock = crate::robust_lock::RobustLock::file().unwrap();
+        let pipe = rustix::pipe::pipe().unwrap().0;
+        for file in [file(), sealed, lock, pipe] {
+            let kind = Table::<1>::attach(file).unwrap_err().kind();
+            assert!(matches!(kind, io::ErrorKind::InvalidData | io::ErrorKind::NotSeekable));
+        }
+        assert!(
+            crate::robust_lock::RobustLock::attach(
+                Table::<1>::new(1).unwrap().file().try_clone_to_owned().unwrap()
+            )
+            .is_err()
+        );
     }
 }
