@@ -215,6 +215,27 @@ pub(crate) fn send_vectored(fd: BorrowedFd<'_>, parts: &[&[u8]; 2]) -> io::Resul
     Ok(rustix::net::sendmsg(fd, &parts, &mut control, SendFlags::NOSIGNAL)?)
 }
 
+/// [`send_vectored`] of `head` and of memory that nobody here may look at, because others change it.
+///
+/// # Safety
+/// `bytes` are mapped until the call is over.
+pub(crate) unsafe fn send_behind(
+    fd: BorrowedFd<'_>,
+    head: &[u8],
+    bytes: *const [u8],
+) -> io::Result<usize> {
+    let part =
+        |start: *const u8, len| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
+    let mut parts = [part(head.as_ptr(), head.len()), part(bytes.cast(), bytes.len())];
+    // SAFETY: a msghdr of zeroes is one without address, parts and control data.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    (header.msg_iov, header.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
+    // SAFETY: the header and the parts outlive the call, which only reads them and the bytes.
+    let sent =
+        crate::sys::syscall!(sendmsg(fd.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL))?;
+    Ok(sent as usize)
+}
+
 fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

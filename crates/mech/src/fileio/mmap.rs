@@ -2,8 +2,9 @@
 //! vectored send, and unmapped.
 //!
 //! A file that is truncated under its mapping raises `SIGBUS` in a process that
-//! touches it. Nobody here touches it: only the kernel reads the window, while
-//! it sends, and where there is no page, or the disk failed to bring it, it
+//! touches it, and others may change its bytes at any time: there is never a
+//! reference to them, and only the kernel reads the window, while
+//! it sends; where there is no page, or the disk failed to bring it, it
 //! answers `EFAULT`. The last page is
 //! the exception, its rest reads as zeroes; so the length is asked for before
 //! each window.
@@ -16,7 +17,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::{Backend, FileIo, Sent, Transfer, advise, truncated};
-use crate::socket::send_vectored;
+use crate::socket::send_behind;
 
 /// The `mmap` backend.
 pub(super) static MMAP: Backend = Backend {
@@ -44,8 +45,9 @@ impl FileIo for Mmap {
             return Err(truncated());
         }
         let window = Window::map(file.as_fd(), start, (offset - start + count) as usize)?;
-        let bytes = &window.bytes()[(offset - start) as usize..];
-        match send_vectored(socket, &[head, bytes]) {
+        // SAFETY: the window is mapped until the end of this function.
+        let sent = unsafe { send_behind(socket, head, window.from((offset - start) as usize)) };
+        match sent {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::FAULT) => {
                 Err(missing(file, end)?)
             }
@@ -76,11 +78,11 @@ impl Window {
         Ok(Window { start, len })
     }
 
-    /// The window, for the kernel: our own reading it could raise `SIGBUS`.
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping has `len` bytes and lives as long as `self`. Others may change the
-        // file meanwhile; nobody in this process reads the bytes.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    /// The window's bytes from the `skipped`th on, for the kernel.
+    fn from(&self, skipped: usize) -> *const [u8] {
+        assert!(skipped <= self.len, "it lies in the window");
+        let start = self.start.as_ptr().wrapping_add(skipped);
+        ptr::slice_from_raw_parts(start, self.len - skipped)
     }
 }
 
