@@ -236,7 +236,8 @@ impl Driver for ReadinessDriver {
                 }
                 result => {
                     if slot.flags.contains(Flags::EXCLUSIVE) && result.is_ok() {
-                        self.give_way(key, slot)?;
+                        // Should it fail, the wait for the next one registers anew, and says why.
+                        let _ = self.give_way(key, slot);
                     }
                     return Poll::Ready(result.map_err(io::Error::from));
                 }

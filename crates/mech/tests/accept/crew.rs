@@ -66,9 +66,7 @@ impl Crew {
     }
 
     pub(crate) fn connect(&self) -> Client {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client { stream }
+        Client::of(self.address)
     }
 
     /// Asks all workers to stop, and waits for none.
@@ -128,6 +126,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    pub(crate) fn of(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client { stream }
+    }
+
     pub(crate) fn send(&mut self, text: &str) {
         self.stream.write_all(text.as_bytes()).unwrap();
     }

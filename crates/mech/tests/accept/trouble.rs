@@ -1,9 +1,15 @@
 //! A worker that cannot take connections does not keep them from the others.
 
-use mech::accept::{Door, Settings, Strategy};
+use std::num::NonZeroUsize;
+use std::sync::mpsc;
+use std::thread;
+
+use mech::accept::{self, Door, Plan, Settings, Strategy};
+use mech::dispatch;
+use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
 
 use crate::crew::{Client, Crew, plan};
-use crate::{on_every_pair, seccomp};
+use crate::{PATIENCE, on_every_pair, seccomp};
 
 /// Whether each worker has a socket of its own, in which connections wait for it alone.
 fn keeps_its_share(strategy: &Strategy) -> bool {
@@ -46,4 +52,59 @@ fn connections_go_to_workers_that_have_descriptors() {
             }
         }
     });
+}
+
+/// A worker that has won many connections puts its listener behind those of the others, by
+/// epoll_ctl(2), which may fail for want of memory.
+#[test]
+fn a_connection_is_kept_though_its_listener_cannot_give_way() {
+    let Some(exclusive) = accept::by_name("exclusive") else { return };
+    for &mechanism in dispatch::ALL {
+        let by_epoll = mechanism.waits_with.contains(&"epoll_pwait2");
+        if !by_epoll || exclusive.goes_with(mechanism).is_err() {
+            continue;
+        }
+        // Connections come with their first bytes, and need not be registered to be answered.
+        let mut plan = Plan { workers: NonZeroUsize::MIN, ..plan() };
+        plan.listen.defer = true;
+        let mut made = exclusive.open(&plan).unwrap();
+        let door = made.doors.remove(0);
+        let (ready, worker) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let net = Net::open(&NetOptions::new(mechanism)).unwrap();
+            let mut executor = Executor::new(&net, PATIENCE);
+            let listener = Listener::enter(&net, door).unwrap();
+            let refused = seccomp::refuse(&[libc::SYS_epoll_ctl], libc::ENOMEM);
+            executor.listen(listener, |listener| async move {
+                listener.run(AcceptBatch::All, |_| false).await.unwrap();
+            });
+            ready.send((net.remote(), refused.map_err(|error| error.to_string()))).unwrap();
+            executor.run(answer_once).unwrap();
+        });
+        let (remote, refused) = worker.recv_timeout(PATIENCE).unwrap();
+        match refused {
+            Ok(()) => {
+                for number in 0..40 {
+                    let mut client = Client::of(made.address);
+                    client.send(&format!("{number}"));
+                    client.expect(&format!("{number}"));
+                }
+            }
+            Err(error) => println!("skipped: no seccomp: {error}"),
+        }
+        remote.stop().unwrap();
+        thread.join().unwrap();
+    }
+}
+
+async fn answer_once(conn: Conn<'_>) {
+    if let Ok(1..) = conn.fill().await {
+        conn.io(|io| {
+            io.output.push(0);
+            io.output.extend_from_slice(io.input);
+            (io.input.len(), ())
+        });
+        // A client that has gone finds out by itself.
+        let _ = conn.send(Body::None, None).await;
+    }
 }
