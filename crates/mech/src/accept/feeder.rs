@@ -9,15 +9,15 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use std::{sync::Arc, thread};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
 
+use super::interrupt;
 use crate::process;
-use crate::sys::syscall;
 
 /// Takes one connection. When it is told that it is to stop, it no longer waits, and `None` means
 /// that there is none.
@@ -30,9 +30,6 @@ const AGAIN: Duration = Duration::from_millis(1);
 /// How many connections a worker's own thread takes that it has not asked for: more spare switches
 /// under load, fewer leave others their share when the worker stands still.
 const AHEAD: usize = 4;
-
-/// The interrupting signal. Ignored by default, should one come late.
-const INTERRUPT: libc::c_int = libc::SIGURG;
 
 /// The thread, with what it has taken.
 pub(crate) struct Feeder(Arc<Shared>);
@@ -94,6 +91,7 @@ impl Feeder {
         });
         let ours = Arc::clone(&shared);
         thread::Builder::new().name("accept".to_string()).spawn(move || {
+            interrupt::allow();
             ours.lock().thread = process::thread_number().cast_signed();
             while let Some(stop) = ours.until_there_is_room() {
                 match take(stop) {
@@ -157,15 +155,11 @@ impl Feeder {
     }
 
     fn interrupt(&self) {
-        catch_interrupts();
         self.0.changed.notify_all();
         let mut state = self.0.lock();
         while !state.ended {
             if state.thread != 0 {
-                let process = rustix::process::getpid().as_raw_nonzero().get();
-                // SAFETY: tgkill takes three integers and touches no memory of ours. It fails when
-                // the thread has just ended.
-                let _ = syscall!(syscall(libc::SYS_tgkill, process, state.thread, INTERRUPT));
+                interrupt::interrupt(state.thread);
             }
             let waited = self.0.changed.wait_timeout(state, AGAIN);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -217,20 +211,6 @@ impl Shared {
         }
         was_empty
     }
-}
-
-/// Gives the interrupting signal a handler, so that it ends calls.
-fn catch_interrupts() {
-    static ONCE: Once = Once::new();
-    extern "C" fn nothing(_: libc::c_int) {}
-    ONCE.call_once(|| {
-        // SAFETY: a sigaction of zeroes has an empty mask and no flags; not SA_RESTART above all.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        // SAFETY: the handler does nothing, and so nothing that a handler must not do. Setting one
-        // for a signal that exists does not fail.
-        let _ = syscall!(sigaction(INTERRUPT, &action, std::ptr::null_mut()));
-    });
 }
 
 /// Takes a connection of a blocking socket; without waiting for one if it is to `stop`.

@@ -31,6 +31,7 @@ mod blocking;
 mod exclusive;
 mod feeder;
 mod handoff;
+mod interrupt;
 mod lock;
 mod reuseport;
 mod shared;

@@ -131,12 +131,12 @@ fn until_all_sleep_in_their_calls(strategy: &Strategy, mechanism: &Mechanism, wo
 
 /// The system call that a thread of this process sleeps in; `Err` if it runs. `None` if that cannot be
 /// known.
-fn call_of(thread: u32) -> Option<Result<libc::c_long, ()>> {
+pub(crate) fn call_of(thread: u32) -> Option<Result<libc::c_long, ()>> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?;
     Some(text.split(' ').next()?.trim().parse().map_err(drop))
 }
 
-fn threads_called(name: &str) -> Vec<u32> {
+pub(crate) fn threads_called(name: &str) -> Vec<u32> {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
     let number = |entry: std::io::Result<std::fs::DirEntry>| {
         let folder = entry.unwrap().path();

@@ -90,7 +90,13 @@ impl Drop for Crew {
     }
 }
 
-fn work(number: u8, mechanism: &'static Mechanism, door: Door, ready: impl FnOnce(Remote)) {
+/// Is a worker that answers with its number, until `ready`'s remote stops it.
+pub(crate) fn work(
+    number: u8,
+    mechanism: &'static Mechanism,
+    door: Door,
+    ready: impl FnOnce(Remote),
+) {
     // The coroutines' type names the lifetime of the net.
     let made = Box::into_raw(Box::new(Net::open(&NetOptions::new(mechanism)).unwrap()));
     // SAFETY: it was made just now, and lives until the end of this function.

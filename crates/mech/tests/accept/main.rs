@@ -8,6 +8,7 @@ mod crew;
 mod proof;
 #[path = "../conformance/seccomp.rs"]
 mod seccomp;
+mod signals;
 mod stopping;
 mod taking;
 mod trouble;
