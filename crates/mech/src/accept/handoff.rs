@@ -205,7 +205,8 @@ impl Drop for Keeper {
 /// The agent of a worker: waits in its place when it wants a connection, and sends it.
 fn serve(hall: &Hall, worker: usize, agent: BorrowedFd<'_>) {
     let mut waiter = Waiter::new(&hall.queue, hall.manner(worker));
-    while let Ok((_, 1..)) = rustix::net::recv(agent, &mut [0u8; 1], RecvFlags::empty()) {
+    let wish = || rustix::net::recv(agent, &mut [0u8; 1], RecvFlags::empty());
+    while let Ok((_, 1..)) = rustix::io::retry_on_intr(wish) {
         loop {
             let look = || {
                 hall.handing.fetch_add(1, Ordering::SeqCst);
