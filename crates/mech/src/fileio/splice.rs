@@ -59,7 +59,12 @@ impl Pipe {
     fn fill(&mut self, file: &OwnedFd, mut offset: u64, len: u64) -> io::Result<()> {
         let most = len.min(PIPE_SIZE as u64) as usize;
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        let moved = rustix::pipe::splice(file, Some(&mut offset), &self.write, None, most, flags)?;
+        let moved = rustix::pipe::splice(file, Some(&mut offset), &self.write, None, most, flags);
+        let moved = moved.map_err(|error| match error {
+            // The caller would take it for the socket's.
+            Errno::AGAIN => io::Error::other("the file cannot be read without waiting"),
+            error => error.into(),
+        })?;
         if moved == 0 {
             return Err(truncated());
         }
@@ -93,13 +98,28 @@ impl Splice {
     }
 }
 
+/// Sends `head`, then what of the `len` bytes behind it is in the pipe.
+fn send_from(
+    pipe: &mut Pipe,
+    socket: BorrowedFd<'_>,
+    head: &[u8],
+    len: u64,
+) -> Result<usize, Errno> {
+    let sent = send_head(socket, head)?;
+    if sent < head.len() {
+        return Ok(sent);
+    }
+    match pipe.drain(socket, len > pipe.filled as u64) {
+        Ok(count) => Ok(sent + count),
+        Err(Errno::AGAIN) if sent > 0 => Ok(sent),
+        Err(error) => Err(error),
+    }
+}
+
 impl FileIo for Splice {
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
         let Transfer { key, socket, head, file, offset, len } = transfer;
-        let sent = send_head(socket, head)?;
-        if sent < head.len() {
-            return Ok(Sent::Bytes(sent));
-        }
+        // Filled before the head is sent: what goes wrong here has sent nothing.
         let mut pipe = match self.held.remove(&key) {
             Some(pipe) => pipe,
             None => {
@@ -108,17 +128,13 @@ impl FileIo for Splice {
                 pipe
             }
         };
-        let drained = pipe.drain(socket, len > pipe.filled as u64);
+        let sent = send_from(&mut pipe, socket, head, len);
         if pipe.filled > 0 {
             self.held.insert(key, pipe);
         } else if self.empty.len() < KEPT {
             self.empty.push(pipe);
         }
-        match drained {
-            Ok(count) => Ok(Sent::Bytes(sent + count)),
-            Err(Errno::AGAIN) if sent > 0 => Ok(Sent::Bytes(sent)),
-            Err(error) => Err(error.into()),
-        }
+        Ok(Sent::Bytes(sent?))
     }
 
     /// The bytes in its pipe are nobody's any more.

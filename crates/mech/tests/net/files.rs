@@ -15,7 +15,7 @@ use mech::fileio::{self, Backend};
 use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions, Remote};
 use mech::socket::{ListenOptions, listen, local_address};
 
-use crate::{PATIENCE, on_every_mechanism};
+use crate::{PATIENCE, on_every_mechanism, seccomp};
 
 /// The file's length: a few steps of [`STEP`], and a tail that is aligned to nothing.
 const LEN: usize = 3 * 65_536 + 4_097 + 13;
@@ -260,5 +260,36 @@ fn large_parts_reach_many_that_are_slow_as_they_are() {
                 assert!(rest == content[start + 1..], "{}: from {start} on", backend.name);
             }
         }
+    });
+}
+
+/// The bytes of a file may not be at hand, and a backend that does not wait for them says `EAGAIN`,
+/// as it does when the socket is full.
+#[test]
+fn a_head_is_sent_once_though_the_file_cannot_be_read() {
+    let file = file(&content());
+    on_every_mechanism(|mechanism| {
+        let backend = fileio::by_name("splice").unwrap();
+        let options = NetOptions { files: backend, ..NetOptions::new(mechanism) };
+        let path = file.path().to_owned();
+        let worker = crate::Worker::start(options, AcceptBatch::All, move |conn| {
+            let file: Rc<OwnedFd> = Rc::new(std::fs::File::open(&path).unwrap().into());
+            async move {
+                conn.fill().await.unwrap();
+                let refused = seccomp::refuse(&[libc::SYS_splice], libc::EAGAIN);
+                let head = if refused.is_ok() { "head" } else { "" };
+                conn.io(|io| (io.input.len(), io.output.extend_from_slice(head.as_bytes())));
+                // It cannot be sent.
+                let _ = conn.send(Body::File { file, offset: 0, len: 1000 }, None).await;
+            }
+        });
+        let mut stream = worker.connect();
+        stream.write_all(b"?").unwrap();
+        let mut received = Vec::new();
+        stream.take(1000).read_to_end(&mut received).unwrap();
+        if received.len() == 1000 {
+            return println!("skipped: no seccomp");
+        }
+        assert!(received.is_empty() || received == b"head", "{}", received.escape_ascii());
     });
 }

@@ -9,6 +9,9 @@ mod files;
 mod order;
 mod readable;
 mod replies;
+#[path = "../conformance/seccomp.rs"]
+#[expect(dead_code, reason = "it is for several suites")]
+mod seccomp;
 mod transfers;
 mod unix;
 mod workers;
