@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 const BUCKETS: usize = 1024;
 
-/// A point in time, in ticks since the wheel began; 0 is "none".
-pub(crate) type Tick = u32;
+/// A point in time, in ticks since the wheel began; 0 is "none". 32 bits of milliseconds would be over
+/// after 49 days.
+pub(crate) type Tick = u64;
 
 /// The two fields of a slot that belong to the wheel.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,7 +67,7 @@ impl Wheel {
 
     fn tick_of(&mut self, after: Duration) -> Tick {
         let at = self.now.saturating_add(nanos(after));
-        let tick = (at.div_ceil(self.resolution) as Tick).max(self.current + 1);
+        let tick = at.div_ceil(self.resolution).max(self.current + 1);
         self.last = Some((after, tick));
         tick
     }
@@ -79,7 +80,7 @@ impl Wheel {
 
     /// When [`Wheel::expire`] has something to do next.
     pub(crate) fn next(&self) -> Option<Instant> {
-        let since_start = |tick| Duration::from_nanos(self.resolution * u64::from(tick));
+        let since_start = |tick| Duration::from_nanos(self.resolution.saturating_mul(tick));
         self.next.map(|tick| self.start + since_start(tick))
     }
 
@@ -94,7 +95,7 @@ impl Wheel {
     ) {
         self.now = nanos(now.saturating_duration_since(self.start));
         self.last = None;
-        let now = (self.now / self.resolution) as Tick;
+        let now = self.now / self.resolution;
         while let Some(tick) = self.next.filter(|&tick| tick <= now) {
             self.current = tick;
             let mut bucket = std::mem::take(&mut self.buckets[tick as usize % BUCKETS]);
@@ -178,6 +179,22 @@ mod tests {
         wheel.set(0, &mut slots[0], TICK * 2);
         assert_eq!(fired(&mut wheel, &mut slots, start + TICK * 10), [0]);
         assert_eq!(fired(&mut wheel, &mut slots, start + TICK * 30), []);
+    }
+
+    #[test]
+    fn ticks_go_on_for_years() {
+        let start = Instant::now();
+        let tick = Duration::from_millis(1);
+        let mut wheel = Wheel::new(start, tick);
+        let mut slots = [Deadline::default(); 1];
+        let wraps = tick * u32::MAX;
+        for now in [wraps - tick * 5, wraps, wraps + tick, wraps * 20] {
+            assert_eq!(fired(&mut wheel, &mut slots, start + now), []);
+            wheel.set(0, &mut slots[0], tick * 3);
+            assert_eq!(wheel.next(), Some(start + now + tick * 3));
+            assert_eq!(fired(&mut wheel, &mut slots, start + now + tick * 2), []);
+            assert_eq!(fired(&mut wheel, &mut slots, start + now + tick * 3), [0]);
+        }
     }
 
     #[test]
