@@ -205,7 +205,7 @@ pub trait Readiness {
     /// Forgets a descriptor, before it is closed.
     ///
     /// # Errors
-    /// `ENOENT` if `fd` is not attached.
+    /// `ENOENT` if `fd` is not attached; `EPERM` from some if it cannot be.
     fn detach(&mut self, fd: BorrowedFd<'_>, key: Key) -> io::Result<()>;
 
     /// Waits until an attached descriptor is ready, a [`Waker`] wakes this

@@ -1,10 +1,11 @@
 //! Attaching, changing and detaching, also while events are being handled.
 
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use mech::dispatch::{Features, Interest, Readiness, Ready};
+use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 
 use crate::on_every_mechanism;
@@ -154,24 +155,51 @@ fn the_set_may_change_between_the_events_of_one_wait() {
     });
 }
 
+/// Regular files and directories have nothing to wait for: some mechanisms refuse them, and to others
+/// they are always ready. An eventfd can be waited for, but does not signal (`O_ASYNC`).
 #[test]
 fn a_file_that_cannot_be_waited_for_is_refused_and_not_silently_missed() {
     on_every_mechanism(|subject| {
-        let counter = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
-        match subject.dispatcher.attach(counter.as_fd(), key(1), Interest::READABLE) {
-            Ok(()) => {
-                subject.dispatcher.detach(counter.as_fd(), key(1)).unwrap();
-                subject.attach(&counter, key(1), Interest::READABLE);
-                subject.settle();
-                rustix::io::write(&counter, &1u64.to_ne_bytes()).unwrap();
-                subject.expect(key(1), Ready::READABLE);
-            }
-            Err(error) => {
-                assert_eq!(errno(Err(error)), Errno::PERM);
-                let gone = subject.dispatcher.detach(counter.as_fd(), key(1));
-                assert_eq!(errno(gone), Errno::NOENT);
+        let files: [(&str, OwnedFd); 4] = [
+            ("eventfd", rustix::event::eventfd(1, EventfdFlags::NONBLOCK).unwrap()),
+            ("regular", tempfile::tempfile().unwrap().into()),
+            ("directory", std::fs::File::open("/").unwrap().into()),
+            ("device", std::fs::File::open("/dev/null").unwrap().into()),
+        ];
+        let mut refused = Vec::new();
+        for (slot, (kind, file)) in (1..).zip(&files) {
+            let key = key(slot);
+            match subject.dispatcher.attach(file.as_fd(), key, Interest::READABLE) {
+                Ok(()) => {
+                    subject.dispatcher.detach(file.as_fd(), key).unwrap();
+                    subject.attach(file, key, Interest::READABLE);
+                    subject.expect(key, Ready::READABLE);
+                    subject.detach(file, key);
+                }
+                Err(error) => {
+                    assert_eq!(errno(Err(error)), Errno::PERM, "{kind}");
+                    let gone = errno(subject.dispatcher.detach(file.as_fd(), key));
+                    assert!(matches!(gone, Errno::NOENT | Errno::PERM), "{kind}: {gone}");
+                    // Nothing was left of the attempt: a second one ends likewise.
+                    let again = subject.dispatcher.attach(file.as_fd(), key, Interest::READABLE);
+                    assert_eq!(errno(again), Errno::PERM, "{kind}");
+                    refused.push(kind);
+                }
             }
         }
+        println!("refused: {refused:?}");
+        // Those that the kernel refuses or has no way to tell of.
+        let expected: &[&str] = match subject.dispatcher.mechanism().waits_with {
+            ["epoll_pwait2"] => &["regular", "directory", "device"],
+            ["rt_sigtimedwait", ..] => &["eventfd", "regular", "directory", "device"],
+            _ => &[],
+        };
+        assert!(refused.iter().map(|kind| **kind).eq(expected.iter().copied()), "{refused:?}");
+        // Nor does one that was refused keep others from being reported.
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        subject.attach(&ours, key(9), Interest::READABLE);
+        (&theirs).write_all(b"x").unwrap();
+        subject.expect(key(9), Ready::READABLE);
     });
 }
 
