@@ -41,8 +41,8 @@ const WINDOW: u64 = 16 << 20;
 /// a user without privileges hold 64 MiB (pipe(7), `pipe-user-pages-soft`).
 const PIPES: usize = 4;
 
-/// How often what was found in the page cache is sent without asking again. The pages of a file that
-/// is sent so often are the last that the kernel would take.
+/// How often what was found in the page cache is sent without asking again, within the second that it
+/// is believed. The pages of a file that is sent so often are the last that the kernel would take.
 const TRUSTED: u8 = 63;
 
 /// Descriptors about which something is remembered.
@@ -59,6 +59,8 @@ struct Auto {
     waker: Arc<Waker>,
     /// By descriptor.
     known: Vec<Known>,
+    /// What was found in another period is not known any more.
+    period: u32,
 }
 
 /// A part of an open file that was in the page cache. That another file has come to have its number
@@ -70,9 +72,11 @@ struct Known {
     end: u64,
     /// How often that is trusted yet.
     left: u8,
+    /// When it was found: [`Auto::period`].
+    period: u32,
 }
 
-const UNKNOWN: Known = Known { file: std::ptr::null(), start: 0, end: 0, left: 0 };
+const UNKNOWN: Known = Known { file: std::ptr::null(), start: 0, end: 0, left: 0, period: 0 };
 
 impl FileIo for Auto {
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
@@ -114,6 +118,10 @@ impl FileIo for Auto {
         }
     }
 
+    fn forget_cached(&mut self) {
+        self.period = self.period.wrapping_add(1);
+    }
+
     fn take_times(&mut self, key: Key) -> Times {
         let spliced = self.was_spliced(key).then_some(SPLICE.name);
         let read = self.cold.as_mut().map_or_else(Times::default, |cold| cold.take_times(key));
@@ -132,6 +140,7 @@ impl Auto {
             options: Options { cached_at_once: false, ..options.clone() },
             waker: Arc::clone(waker),
             known: Vec::new(),
+            period: 0,
         }
     }
 
@@ -148,6 +157,7 @@ impl Auto {
         if let Some(known) = self.known.get_mut(number)
             && known.file == identity
             && known.left > 0
+            && known.period == self.period
             && (known.start..known.end).contains(&offset)
         {
             known.left -= 1;
@@ -162,7 +172,8 @@ impl Auto {
             if self.known.len() <= number {
                 self.known.resize(number + 1, UNKNOWN);
             }
-            self.known[number] = Known { file: identity, start: offset, end, left: TRUSTED };
+            self.known[number] =
+                Known { file: identity, start: offset, end, left: TRUSTED, period: self.period };
         }
         Some(len)
     }

@@ -66,6 +66,10 @@ pub trait FileIo {
     /// The connection is closed: what is being read for it, or was, is given up.
     fn forget(&mut self, _key: Key) {}
 
+    /// What was found in the page cache may have gone since: it is asked anew. Called about once a
+    /// second, by a worker that has something to do.
+    fn forget_cached(&mut self) {}
+
     /// What the reads for this connection took since the last call, if that is measured
     /// ([`Options::timed`]).
     fn take_times(&mut self, _key: Key) -> Times {

@@ -562,6 +562,10 @@ impl Driver for CompletionDriver {
         self.files.take_times(key)
     }
 
+    fn forget_cached(&mut self) {
+        self.files.forget_cached();
+    }
+
     fn turn(
         &mut self,
         slots: &mut [Slot],

@@ -256,6 +256,9 @@ pub(crate) trait Driver {
     /// What reading files for the connection took since the last call; see [`FileIo::take_times`].
     fn take_file_times(&mut self, key: Key) -> Times;
 
+    /// See [`FileIo::forget_cached`].
+    fn forget_cached(&mut self);
+
     /// Waits, at most `timeout`, and names the slots whose coroutines should
     /// ask again. What arrives by itself goes into a buffer of the slot's, from
     /// `pool`.

@@ -94,6 +94,10 @@ const TURN_S_WORTH: u64 = 1 << 20;
 /// nginx's `ngx_drain_connections`), because finding them takes a look at every slot.
 const IDLE_EXPIRED: usize = 32;
 
+/// How long a file that was in the page cache is taken to be there. Pages that were just sent are the
+/// last that the kernel takes back; a worker that comes upon missing ones waits for the disk.
+const CACHE_KNOWN_FOR: Duration = Duration::from_secs(1);
+
 /// One worker's connections, timers and mechanism. Used by one thread.
 pub struct Net {
     inner: RefCell<Inner>,
@@ -102,6 +106,8 @@ pub struct Net {
     stopping: Cell<bool>,
     /// How long it has looked for events in vain, in place of sleeping.
     spun: Cell<Duration>,
+    /// Until when what is known of the page cache counts.
+    cache_known_until: Cell<Instant>,
     /// How often threads that accepted for this worker, and have ended, had waited.
     helpers_waited: Cell<u64>,
     remote: Arc<remote::Shared>,
@@ -181,6 +187,7 @@ impl Net {
             now: Cell::new(now),
             stopping: Cell::new(false),
             spun: Cell::new(Duration::ZERO),
+            cache_known_until: Cell::new(now),
             helpers_waited: Cell::new(0),
             remote,
             mechanism: options.mechanism,
@@ -324,6 +331,10 @@ impl Net {
         let timeout = if block { inner.timeout(self.now.get()) } else { Some(Duration::ZERO) };
         inner.turn(timeout)?;
         let before = self.now.replace(Instant::now());
+        if self.cache_known_until.get() <= self.now.get() {
+            self.cache_known_until.set(self.now.get() + CACHE_KNOWN_FOR);
+            inner.driver.forget_cached();
+        }
         let spins = block && timeout == Some(Duration::ZERO) && !inner.spin.is_zero();
         if spins && inner.run_queue.is_empty() {
             self.spun.set(self.spun.get() + (self.now.get() - before));

@@ -378,6 +378,10 @@ impl Driver for ReadinessDriver {
         self.files.take_times(key)
     }
 
+    fn forget_cached(&mut self) {
+        self.files.forget_cached();
+    }
+
     fn turn(
         &mut self,
         slots: &mut [Slot],

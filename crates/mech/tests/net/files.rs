@@ -1,15 +1,18 @@
 //! What every file backend has to do, on every mechanism: any part of a file, to many at once, and to
 //! clients that leave; whatever is left behind must not reach anybody else.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::mpsc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use mech::fileio::{self, Backend};
 use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions, Remote};
@@ -30,6 +33,8 @@ const REQUEST: usize = 17;
 const SEND: u8 = 0;
 /// Sending begins, and the coroutine ends at once.
 const GIVE_UP: u8 = 1;
+/// The part is sent after more than a second.
+const LATE: u8 = 2;
 
 fn content() -> Vec<u8> {
     pattern(LEN)
@@ -105,6 +110,9 @@ async fn serve(conn: Conn<'_>, file: Rc<OwnedFd>) {
             (REQUEST, (io.input[0], number(1), number(9)))
         });
         let body = Body::File { file: Rc::clone(&file), offset, len };
+        if what == LATE {
+            conn.sleep_until(conn.net().now() + Duration::from_millis(1_100)).await;
+        }
         if what == GIVE_UP {
             conn.queue(body);
             // Whatever comes of it.
@@ -292,4 +300,38 @@ fn a_head_is_sent_once_though_the_file_cannot_be_read() {
         }
         assert!(received.is_empty() || received == b"head", "{}", received.escape_ascii());
     });
+}
+
+/// What was in the page cache a second ago may have gone: the worker must not wait for the disk.
+#[test]
+fn what_was_cached_a_while_ago_is_not_taken_to_be_there() {
+    let served = RefCell::new(Vec::new());
+    on_every_mechanism(|mechanism| {
+        let file = file(&content());
+        let file_options = fileio::Options::default();
+        let counts = Arc::clone(&file_options.counts);
+        let files = fileio::auto();
+        let options = NetOptions { files, file_options, ..NetOptions::new(mechanism) };
+        let worker = Worker::start(options, file.path());
+        let mut stream = worker.connect();
+        ask(&mut stream, SEND, 0, LEN as u64);
+        assert!(receive(&mut stream, LEN) == content());
+        served.borrow_mut().push((mechanism.name, worker, stream, file, counts));
+    });
+    let mut served = served.into_inner();
+    served.retain_mut(|(name, _, stream, file, _)| {
+        let file = file.as_file().as_fd();
+        mech::fs::drop_cached_pages(file).unwrap();
+        let gone = mech::fs::cached_pages(file, 0, LEN as u64).is_ok_and(|pages| pages == 0);
+        if gone {
+            ask(stream, LATE, 0, LEN as u64);
+        } else {
+            println!("skipped {name}: the file system keeps the pages, or the kernel cannot say");
+        }
+        gone
+    });
+    for (name, _, stream, _, counts) in &mut served {
+        assert!(receive(stream, LEN) == content());
+        assert!(counts.reads.load(Ordering::Relaxed) > 0, "{name} did not look");
+    }
 }
