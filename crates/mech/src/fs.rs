@@ -4,6 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -236,9 +237,7 @@ impl Root {
         let path = if path.is_empty() { b"." } else { path };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | more;
-        let open = |flags| {
-            rustix::fs::openat2(self.directory.as_fd(), path, flags, Mode::empty(), resolve)
-        };
+        let open = |flags| open_at(self.directory.as_fd(), path, flags, resolve);
         if noatime {
             match open(flags | OFlags::NOATIME) {
                 // Somebody else's file: open(2).
@@ -258,7 +257,7 @@ impl Root {
         let path = if path.is_empty() { b"." } else { path };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        Ok(rustix::fs::openat2(self.directory.as_fd(), path, flags, Mode::empty(), resolve)?)
+        Ok(open_at(self.directory.as_fd(), path, flags, resolve)?)
     }
 
     /// Where `path` leads if it is a symbolic link; `None`: it is something else.
@@ -302,6 +301,35 @@ fn without_cached(error: io::Error) -> io::Error {
         Some(Errno::INVAL) => Errno::AGAIN.into(),
         _ => error,
     }
+}
+
+/// How often openat2(2) is asked again when something was renamed meanwhile.
+const RENAMES_MOST: u32 = 1000;
+/// After so many times there is a pause before the next: whoever renames has lost its processor, as in
+/// a virtual machine, and is in the middle of it until it has one again.
+const RENAMES_AT_ONCE: u32 = 100;
+const RENAMES_PAUSE: Duration = Duration::from_millis(1);
+
+/// openat2(2). When anything is renamed while it looks at a `..`, it cannot say whether that led out of
+/// the root: `EAGAIN`, and its manual has it asked again. With `RESOLVE_CACHED`, `EAGAIN` is an answer.
+fn open_at(
+    root: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    resolve: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let open = || rustix::fs::openat2(root, path, flags, Mode::empty(), resolve);
+    let mut opened = open();
+    for asked in 0..RENAMES_MOST {
+        if !matches!(opened, Err(Errno::AGAIN)) || resolve.contains(ResolveFlags::CACHED) {
+            break;
+        }
+        if asked >= RENAMES_AT_ONCE {
+            std::thread::sleep(RENAMES_PAUSE);
+        }
+        opened = open();
+    }
+    opened
 }
 
 impl OpenFile {
@@ -560,6 +588,42 @@ mod tests {
         let noatime = OFlags::RDONLY | OFlags::NOATIME;
         let refused = rustix::fs::open("/proc/version", noatime, Mode::empty()).is_err();
         assert_eq!((open.kind, open.noatime_refused), (FileKind::Regular, refused));
+    }
+
+    /// Any rename on the machine has openat2(2) say `EAGAIN` of a way with `..` in it.
+    #[test]
+    fn links_upwards_open_while_something_is_renamed() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir(at("sub")).unwrap();
+        std::fs::write(at("file"), b"abc").unwrap();
+        // A long way, so that a rename falls into it.
+        let up_and_down = "../sub/".repeat(50);
+        symlink(format!("{up_and_down}../file"), at("sub/link")).unwrap();
+        std::fs::write(at("one"), b"").unwrap();
+        let directory_path = format!("sub/{up_and_down}").into_bytes();
+        let root = Root::open(directory.path()).unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::fs::rename(at("one"), at("other")).unwrap();
+                    std::fs::rename(at("other"), at("one")).unwrap();
+                }
+            });
+            let mut refused = (0, 0, 0);
+            for _ in 0..20_000 {
+                refused.0 += u32::from(root.open_file(b"sub/link").is_err());
+                refused.1 += u32::from(root.open_directory(&directory_path).is_err());
+                // What is not at hand is for a thread; nothing else is wrong.
+                let opened = root.open_at_once(b"sub/link", How::default());
+                let wrong = opened.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
+                refused.2 += u32::from(wrong);
+            }
+            over.store(true, Ordering::Relaxed);
+            assert_eq!(refused, (0, 0, 0));
+        });
     }
 
     #[test]
