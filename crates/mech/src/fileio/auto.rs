@@ -83,7 +83,9 @@ impl FileIo for Auto {
         if let Some(cold) = &mut self.cold
             && cold.has(transfer.key)
         {
-            return cold.send(transfer);
+            let sent = cold.send(transfer);
+            self.give_back_what_is_cached(&transfer, &sent);
+            return sent;
         }
         // What is in a pipe comes first, whatever has become of the file's pages.
         if self.large.has(transfer.key) {
@@ -144,6 +146,19 @@ impl Auto {
         }
     }
 
+    /// The rest of what was read for a connection needs no buffer if it is in the page cache: a client
+    /// that takes it slowly, or never, is sent it from there.
+    fn give_back_what_is_cached(&mut self, transfer: &Transfer<'_>, sent: &io::Result<Sent>) {
+        let Some(cold) = &mut self.cold else { return };
+        let Some(end) = cold.end_of_rest(transfer.key) else { return };
+        let sent = if let Ok(Sent::Bytes(count)) = sent { *count } else { 0 };
+        let offset = transfer.offset + sent.saturating_sub(transfer.head.len()) as u64;
+        let len = end.saturating_sub(offset);
+        if len > 0 && is_cached(transfer.file, offset, len) {
+            cold.give_back(transfer.key);
+        }
+    }
+
     /// Whether parts for that connection were spliced since the last call.
     fn was_spliced(&mut self, key: Key) -> bool {
         !self.spliced.is_empty() && self.spliced.remove(&key)
@@ -163,11 +178,12 @@ impl Auto {
             known.left -= 1;
             return Some(len.min(known.end - offset));
         }
-        let len = len.min(WINDOW);
+        // As far as one looks at once, or at least what would be read in one step.
+        let step = self.options.read_ahead.max(1) as u64;
+        let len = [len.min(WINDOW), len.min(step)]
+            .into_iter()
+            .find(|len| is_cached(file, offset, *len))?;
         let end = offset + len;
-        if !has_pages(file.as_fd(), offset, len) || !is_read(file.as_fd(), end - 1) {
-            return None;
-        }
         if number < KNOWN_MOST {
             if self.known.len() <= number {
                 self.known.resize(number + 1, UNKNOWN);
@@ -177,6 +193,11 @@ impl Auto {
         }
         Some(len)
     }
+}
+
+/// Whether these bytes can be sent without waiting for a disk.
+fn is_cached(file: &OwnedFd, offset: u64, len: u64) -> bool {
+    has_pages(file.as_fd(), offset, len) && is_read(file.as_fd(), offset + len - 1)
 }
 
 #[cfg(test)]

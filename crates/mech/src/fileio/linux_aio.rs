@@ -46,7 +46,7 @@ fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<LinuxAio>> {
         done: Vec::new(),
         counts: Arc::clone(&options.counts),
     };
-    Ok(Reads::new(aio, options, LINUX_AIO.name))
+    Ok(Reads::new(aio, options, LINUX_AIO.name, waker))
 }
 
 struct LinuxAio {

@@ -24,6 +24,7 @@ mod bell;
 mod buffer;
 mod cached;
 mod linux_aio;
+mod memory;
 mod mmap;
 mod pool;
 mod posix_aio;
@@ -37,6 +38,7 @@ mod uring;
 mod writev;
 
 pub(crate) use cached::probe as can_ask_for_cached;
+pub use memory::ReadMemory;
 pub use pool::ReadPool;
 pub use times::Times;
 
@@ -119,11 +121,16 @@ pub struct Options {
     /// Whether the kernel is told of the step after the one that is read (posix_fadvise(2)), by
     /// backends that read through the page cache.
     pub advise_next: bool,
+    /// The memory that bytes are read into, over all connections; clones of these options share it.
+    pub read_memory: Arc<ReadMemory>,
     /// What the backends count; clones of these options count together.
     pub counts: Arc<Counts>,
     /// The process' readers: clones of these options share them.
     pool: Arc<OnceLock<Arc<ReadPool>>>,
 }
+
+/// [`Options::read_memory`] by default, in bytes.
+const READ_MEMORY: u64 = 64 << 20;
 
 impl Default for Options {
     fn default() -> Options {
@@ -141,6 +148,7 @@ impl Options {
             timed: false,
             cached_at_once: true,
             advise_next: false,
+            read_memory: ReadMemory::of(READ_MEMORY),
             counts: Arc::default(),
             pool: Arc::default(),
         }

@@ -36,7 +36,7 @@ fn open(options: &Options, waker: &Arc<Waker>) -> Reads<PosixAio> {
     let counts = Arc::clone(&options.counts);
     let results = Results::new(Arc::clone(waker));
     let aio = PosixAio { operations: Vec::new(), results, counts, under_way: 0 };
-    Reads::new(aio, options, POSIX_AIO.name)
+    Reads::new(aio, options, POSIX_AIO.name, waker)
 }
 
 #[expect(clippy::vec_box, reason = "the library has the addresses of the boxed operations")]

@@ -2,7 +2,8 @@
 //! connection, with a buffer that the reader fills and the socket empties.
 //!
 //! A connection has at most one read under way, so that a reader that takes
-//! them in turn is fair between connections, and a slow client holds one buffer.
+//! them in turn is fair between connections, and a slow client holds one buffer;
+//! none while memory is short (`memory.rs`): what it did not take is read again.
 //!
 //! What is in the page cache need not wait behind what is not: if the options say
 //! so, the worker reads it at once ([`Options::cached_at_once`]), as io_uring does
@@ -18,10 +19,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::buffer::Buffer;
+use super::memory::ReadMemory;
 use super::times::{Span, Times};
 use super::{Counts, FileIo, Options, Sent, Transfer, cached, truncated};
 use crate::key::Key;
 use crate::socket::send_vectored;
+use crate::waker::Waker;
 
 /// Who reads.
 pub(super) trait Reader {
@@ -90,8 +93,8 @@ pub(super) struct Ended {
     pub(super) span: Option<Span>,
 }
 
-/// Free operations that keep their buffer.
-const KEPT: usize = 64;
+/// Buffers that are kept for the next reads.
+const KEPT: usize = 32;
 
 /// No operation.
 const NONE: u32 = u32::MAX;
@@ -110,11 +113,18 @@ pub(super) struct Reads<R: Reader> {
     times: Vec<Times>,
     /// Bytes per read.
     size: usize,
+    memory: Arc<ReadMemory>,
+    /// Ends the worker's wait when there is memory again.
+    waker: Arc<Waker>,
+    /// Buffers of `capacity` bytes.
+    spare: Vec<Buffer>,
+    capacity: usize,
     operations: Vec<Operation>,
     free: Vec<u32>,
     /// The operation of each slot.
     of_slot: Vec<u32>,
-    /// Operations that the reader has no room for yet.
+    /// Operations that there is no memory for yet, or no room at the reader. Only the first may have a
+    /// buffer.
     waiting: VecDeque<u32>,
     under_way: usize,
     ended: Vec<Ended>,
@@ -127,9 +137,12 @@ struct Operation {
     key: Key,
     /// Kept open for the reader.
     file: Option<Rc<OwnedFd>>,
-    /// Where in the file the buffer begins.
+    /// Where in the file the buffer begins, and how many bytes of it are read.
     offset: u64,
-    buffer: Buffer,
+    len: usize,
+    /// The first byte that the connection wants.
+    wanted: u64,
+    buffer: Option<Buffer>,
     /// How many bytes behind the buffer's the connection will want next.
     next: usize,
     state: State,
@@ -148,8 +161,16 @@ enum State {
 }
 
 impl<R: Reader> Reads<R> {
-    pub(super) fn new(reader: R, options: &Options, name: &'static str) -> Reads<R> {
-        let size = options.read_ahead.max(1).next_multiple_of(R::ALIGNMENT as usize);
+    pub(super) fn new(
+        reader: R,
+        options: &Options,
+        name: &'static str,
+        waker: &Arc<Waker>,
+    ) -> Reads<R> {
+        let memory = Arc::clone(&options.read_memory);
+        let most = usize::try_from(memory.most_of_one()).unwrap_or(usize::MAX);
+        let size = options.read_ahead.clamp(1, most).next_multiple_of(R::ALIGNMENT as usize);
+        let capacity = size.next_multiple_of(crate::fs::page_size() as usize);
         Reads {
             reader,
             name,
@@ -159,6 +180,10 @@ impl<R: Reader> Reads<R> {
             counts: Arc::clone(&options.counts),
             times: Vec::new(),
             size,
+            memory,
+            waker: Arc::clone(waker),
+            spare: Vec::new(),
+            capacity,
             operations: Vec::new(),
             free: Vec::new(),
             of_slot: Vec::new(),
@@ -206,30 +231,74 @@ impl<R: Reader> Reads<R> {
         let len = (end - operation.offset).min(self.size as u64) as usize;
         let behind = (end - operation.offset) - len as u64;
         operation.next = if self.advises { behind.min(self.size as u64) as usize } else { 0 };
-        operation.buffer.prepare(len.next_multiple_of(R::ALIGNMENT as usize));
-        let looks = self.cached_at_once && !R::MAY_END_AT_ONCE;
-        if looks && operation.read_at_once(transfer.offset) {
-            self.counts.at_once.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
-        }
-        let passed_on =
-            self.waiting.is_empty() && self.pass_on(id).inspect_err(|_| self.retire(id))?;
-        if !passed_on {
+        operation.len = len.next_multiple_of(R::ALIGNMENT as usize);
+        operation.wanted = transfer.offset;
+        let started = self.waiting.is_empty() && self.start(id).inspect_err(|_| self.retire(id))?;
+        if !started {
             self.waiting.push_back(id);
         }
         Ok(())
     }
 
+    /// Gives an operation a buffer, and to the reader unless its bytes are at hand; `false`: there is
+    /// no memory, or the reader has no room.
+    fn start(&mut self, id: u32) -> io::Result<bool> {
+        if self.operations[id as usize].buffer.is_none() {
+            let Some(buffer) = self.take_buffer()? else { return Ok(false) };
+            let operation = &mut self.operations[id as usize];
+            operation.buffer = Some(buffer);
+            let looks = self.cached_at_once && !R::MAY_END_AT_ONCE;
+            if looks && operation.read_at_once() {
+                self.counts.at_once.fetch_add(1, Ordering::Relaxed);
+                return Ok(true);
+            }
+        }
+        self.pass_on(id)
+    }
+
+    fn take_buffer(&mut self) -> io::Result<Option<Buffer>> {
+        if let Some(buffer) = self.spare.pop() {
+            return Ok(Some(buffer));
+        }
+        if !self.memory.take(self.capacity as u64, &self.waker) {
+            return Ok(None);
+        }
+        Buffer::new(self.capacity, &self.memory).map(Some)
+    }
+
+    /// Where in the file the bytes end that are held for that connection, if there are any.
+    pub(super) fn end_of_rest(&self, key: Key) -> Option<u64> {
+        let operation = self.operations.get(self.of(key) as usize)?;
+        match operation.state {
+            State::Read(filled) => Some(operation.offset + filled as u64),
+            _ => None,
+        }
+    }
+
+    /// The connection does not need the bytes that are held for it.
+    pub(super) fn give_back(&mut self, key: Key) {
+        let id = self.of(key);
+        if id != NONE && self.is_read(id) {
+            self.retire(id);
+        }
+    }
+
+    fn is_read(&self, id: u32) -> bool {
+        matches!(self.operations[id as usize].state, State::Read(_))
+    }
+
     /// Gives an operation to the reader; `false`: it has no room.
     fn pass_on(&mut self, id: u32) -> io::Result<bool> {
         let operation = &mut self.operations[id as usize];
-        let Some(file) = &operation.file else { return Ok(true) };
+        let (Some(file), Some(buffer)) = (&operation.file, &mut operation.buffer) else {
+            return Ok(true);
+        };
         let read = Read {
             id,
             file: file.as_raw_fd(),
             offset: operation.offset,
-            buffer: operation.buffer.start(),
-            len: operation.buffer.len(),
+            buffer: buffer.start(),
+            len: operation.len,
             timed: self.timed,
             next: operation.next,
         };
@@ -304,8 +373,11 @@ impl<R: Reader> Reads<R> {
         }
         operation.file = None;
         operation.state = State::Free;
-        if self.free.len() >= KEPT {
-            operation.buffer = Buffer::default();
+        if let Some(buffer) = operation.buffer.take()
+            && self.spare.len() < KEPT
+            && self.memory.may_keep()
+        {
+            self.spare.push(buffer);
         }
         self.free.push(id);
     }
@@ -319,12 +391,14 @@ impl<R: Reader> Reads<R> {
             self.retire(id);
             return Err(truncated());
         }
-        let bytes = &operation.buffer.bytes(filled)[from..to];
-        let count = send_vectored(transfer.socket, &[transfer.head, bytes])?;
-        if count == transfer.head.len() + bytes.len() {
+        let bytes =
+            operation.buffer.as_ref().map_or(&[][..], |buffer| &buffer.bytes(filled)[from..to]);
+        let sent = send_vectored(transfer.socket, &[transfer.head, bytes]);
+        let all = transfer.head.len() + bytes.len();
+        if sent.as_ref().is_ok_and(|count| *count == all) || !self.memory.may_keep() {
             self.retire(id);
         }
-        Ok(Sent::Bytes(count))
+        sent.map(Sent::Bytes)
     }
 }
 
@@ -372,7 +446,8 @@ impl<R: Reader> FileIo for Reads<R> {
         }
         let waited = !self.waiting.is_empty();
         while let Some(id) = self.waiting.pop_front() {
-            match self.pass_on(id) {
+            match self.start(id) {
+                Ok(true) if self.is_read(id) => self.ready.push(self.operations[id as usize].key),
                 Ok(true) => {}
                 Ok(false) => {
                     self.waiting.push_front(id);
@@ -434,7 +509,9 @@ impl Operation {
             key: Key::WAKER,
             file: None,
             offset: 0,
-            buffer: Buffer::default(),
+            len: 0,
+            wanted: 0,
+            buffer: None,
             next: 0,
             state: State::Free,
             asked: None,
@@ -443,15 +520,15 @@ impl Operation {
     }
 
     /// Fills the buffer with what the page cache has, if that has all that is wanted; at least the
-    /// byte at `wanted`.
-    fn read_at_once(&mut self, wanted: u64) -> bool {
-        let Some(file) = &self.file else { return false };
-        let (offset, len) = (self.offset, self.buffer.len());
+    /// first byte that the connection wants.
+    fn read_at_once(&mut self) -> bool {
+        let (Some(file), Some(buffer)) = (&self.file, &mut self.buffer) else { return false };
+        let (offset, len) = (self.offset, self.len);
         if !cached::has_pages(file.as_fd(), offset, len as u64) {
             return false;
         }
-        let count = match cached::read(file.as_fd(), self.buffer.bytes_mut(), offset) {
-            Ok(count) if offset + count as u64 > wanted => count,
+        let count = match cached::read(file.as_fd(), buffer.bytes_mut(len), offset) {
+            Ok(count) if offset + count as u64 > self.wanted => count,
             // Whoever reads it now finds out why.
             _ => return false,
         };
@@ -462,250 +539,4 @@ impl Operation {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-    use std::io::{Read as _, Write as _};
-    use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
-
-    use super::*;
-
-    /// Has room for one read at a time, and ends it when the test says how.
-    #[derive(Default)]
-    struct OneByOne {
-        current: Option<Read>,
-        ended: Vec<Ended>,
-        /// The offsets of all reads that have begun.
-        begun: Vec<u64>,
-        /// Whether the next look at the ended ones fails, once they are named.
-        fails: bool,
-    }
-
-    struct Reader1(Rc<RefCell<OneByOne>>);
-
-    impl Reader for Reader1 {
-        unsafe fn begin(&mut self, read: Read) -> io::Result<()> {
-            let mut reader = self.0.borrow_mut();
-            if read.offset == 13 {
-                return Err(io::Error::other("unlucky"));
-            }
-            if reader.current.is_some() {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            reader.begun.push(read.offset);
-            reader.current = Some(read);
-            Ok(())
-        }
-
-        fn finished(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
-            let mut reader = self.0.borrow_mut();
-            ended.append(&mut reader.ended);
-            match mem::take(&mut reader.fails) {
-                true => Err(io::Error::other("broken")),
-                false => Ok(()),
-            }
-        }
-
-        fn wait(&mut self) -> io::Result<()> {
-            end(&self.0, b"late");
-            Ok(())
-        }
-    }
-
-    /// Ends the current read with these bytes.
-    fn end(reader: &RefCell<OneByOne>, bytes: &[u8]) {
-        let mut reader = reader.borrow_mut();
-        let read = reader.current.take().unwrap();
-        assert!(bytes.len() <= read.len);
-        // SAFETY: the buffer is the reader's until `finished` names the read.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), read.buffer, bytes.len()) };
-        reader.ended.push(Ended { id: read.id, result: Ok(bytes.len()), span: None });
-    }
-
-    struct Case {
-        reader: Rc<RefCell<OneByOne>>,
-        reads: Reads<Reader1>,
-        socket: UnixStream,
-        peer: UnixStream,
-        file: Rc<OwnedFd>,
-    }
-
-    fn case() -> Case {
-        case_with(Options { timed: true, cached_at_once: false, ..Options::new(16, 1) })
-    }
-
-    fn case_with(options: Options) -> Case {
-        let reader: Rc<RefCell<OneByOne>> = Rc::default();
-        let (socket, peer) = UnixStream::pair().unwrap();
-        let file = Rc::new(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
-        Case {
-            reads: Reads::new(Reader1(Rc::clone(&reader)), &options, "one by one"),
-            reader,
-            socket,
-            peer,
-            file,
-        }
-    }
-
-    fn key(slot: u32) -> Key {
-        Key { slot, generation: 1 }
-    }
-
-    impl Case {
-        fn send(&mut self, slot: u32, offset: u64) -> io::Result<Sent> {
-            let (socket, file) = (self.socket.as_fd(), &self.file);
-            let transfer = Transfer { key: key(slot), socket, head: b"", file, offset, len: 4 };
-            self.reads.send(transfer)
-        }
-
-        fn reap(&mut self) -> Vec<u32> {
-            let mut ready = Vec::new();
-            self.reads.reap(&mut ready).unwrap();
-            ready.into_iter().map(|key| key.slot).collect()
-        }
-
-        fn received(&mut self) -> Vec<u8> {
-            let mut bytes = [0; 4];
-            self.peer.read_exact(&mut bytes).unwrap();
-            bytes.to_vec()
-        }
-    }
-
-    #[test]
-    fn reads_that_find_no_room_follow_in_their_order() {
-        let mut case = case();
-        for slot in 0..3 {
-            assert_eq!(case.send(slot, u64::from(slot)).unwrap(), Sent::Later);
-        }
-        for slot in 0..3 {
-            end(&case.reader, &[b'a' + slot as u8; 4]);
-            assert_eq!(case.reap(), [slot]);
-            assert_eq!(case.send(slot, u64::from(slot)).unwrap(), Sent::Bytes(4));
-            assert_eq!(case.received(), [b'a' + slot as u8; 4]);
-        }
-        assert_eq!(case.reader.borrow().begun, [0, 1, 2]);
-        assert!((0..3).all(|slot| !case.reads.has(key(slot))));
-    }
-
-    #[test]
-    fn an_error_reaches_its_connection_and_no_other() {
-        let mut case = case();
-        assert_eq!(case.send(5, 13).unwrap_err().to_string(), "unlucky");
-        // Once more behind a read that keeps it waiting.
-        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
-        assert_eq!(case.send(6, 6).unwrap(), Sent::Later);
-        assert_eq!(case.send(5, 13).unwrap(), Sent::Later);
-        end(&case.reader, b"good");
-        assert_eq!(case.reap(), [0, 5]);
-        end(&case.reader, b"next");
-        assert_eq!(case.reap(), [6]);
-        assert_eq!(case.send(5, 13).unwrap_err().to_string(), "unlucky");
-        assert_eq!(case.send(6, 6).unwrap(), Sent::Bytes(4));
-    }
-
-    #[test]
-    fn what_ended_before_the_reader_failed_has_ended() {
-        let mut case = case();
-        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
-        end(&case.reader, b"done");
-        case.reader.borrow_mut().fails = true;
-        assert_eq!(case.reads.reap(&mut Vec::new()).unwrap_err().to_string(), "broken");
-        assert_eq!(case.reap(), [0]);
-        assert_eq!(case.send(0, 0).unwrap(), Sent::Bytes(4));
-        assert_eq!(case.received(), b"done");
-    }
-
-    #[test]
-    fn a_connection_that_is_gone_is_not_named_and_its_buffer_stays_until_the_end() {
-        let mut case = case();
-        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
-        assert_eq!(case.send(1, 1).unwrap(), Sent::Later);
-        case.reads.forget(key(0));
-        case.reads.forget(key(1));
-        // The slot has another owner by now.
-        assert_eq!(case.send(0, 7).unwrap(), Sent::Later);
-        end(&case.reader, b"gone");
-        assert_eq!(case.reap(), [0; 0]);
-        assert_eq!(case.reader.borrow().begun, [0, 7]);
-        end(&case.reader, b"mine");
-        assert_eq!(case.reap(), [0]);
-        assert_eq!(case.send(0, 7).unwrap(), Sent::Bytes(4));
-        assert_eq!(case.received(), b"mine");
-    }
-
-    #[test]
-    fn the_end_of_the_file_before_the_transfer_s_is_an_error() {
-        let mut case = case();
-        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
-        end(&case.reader, b"");
-        assert_eq!(case.reap(), [0]);
-        assert_eq!(case.send(0, 0).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-    }
-
-    #[test]
-    fn times_are_those_of_the_connection_and_told_once() {
-        let mut case = case();
-        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
-        assert_eq!(case.send(1, 1).unwrap(), Sent::Later);
-        end(&case.reader, b"zero");
-        assert_eq!(case.reap(), [0]);
-        assert_eq!(case.reads.take_times(key(0)).reads, 0);
-        assert_eq!(case.send(0, 0).unwrap(), Sent::Bytes(4));
-        let times = case.reads.take_times(key(0));
-        assert_eq!((times.backend, times.reads), (Some("one by one"), 1));
-        assert_eq!(times.longest, times.queue + times.read + times.back);
-        assert_eq!(case.reads.take_times(key(0)), Times::default());
-        // The second waited for the first to end.
-        end(&case.reader, b"ones");
-        assert_eq!(case.reap(), [1]);
-        assert_eq!(case.send(1, 1).unwrap(), Sent::Bytes(4));
-        assert!(!case.reads.take_times(key(1)).queue.is_zero());
-        // What a connection that is gone has left is not its successor's.
-        assert_eq!(case.send(2, 2).unwrap(), Sent::Later);
-        end(&case.reader, b"twos");
-        assert_eq!(case.reap(), [2]);
-        assert_eq!(case.send(2, 2).unwrap(), Sent::Bytes(4));
-        case.reads.forget(key(2));
-        assert_eq!(case.reads.take_times(key(2)), Times::default());
-    }
-
-    #[test]
-    fn what_is_in_the_page_cache_is_read_at_once_behind_what_is_not() {
-        // Not in /tmp, which may have no disk behind it.
-        let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        file.write_all(b"0123456789").unwrap();
-        file.sync_all().unwrap();
-        let options = Options { timed: true, ..Options::new(16, 1) };
-        let counts = Arc::clone(&options.counts);
-        let counted =
-            || (counts.reads.load(Ordering::Relaxed), counts.at_once.load(Ordering::Relaxed));
-        let mut case = case_with(options);
-        // What cannot say is not waited for.
-        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
-        assert_eq!(counted(), (1, 0));
-        case.file = Rc::new(OwnedFd::from(file));
-        assert_eq!(case.send(1, 2).unwrap(), Sent::Bytes(4));
-        assert_eq!(case.received(), b"2345");
-        // As much as there is of what was promised.
-        assert_eq!(case.send(1, 7).unwrap(), Sent::Bytes(3));
-        assert_eq!(counted(), (3, 2));
-        assert_eq!(case.reads.take_times(key(1)).reads, 2);
-        assert!(!case.reads.has(key(1)) && case.reader.borrow().begun == [0]);
-        // Behind the end: the reader finds out.
-        assert_eq!(case.send(1, 10).unwrap(), Sent::Later);
-        rustix::fs::fadvise(&case.file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        if cached::has_pages(case.file.as_fd(), 0, 10) {
-            return testing::skip!("the file system keeps the pages, or the kernel cannot say");
-        }
-        assert_eq!(case.send(2, 0).unwrap(), Sent::Later);
-        assert_eq!(counted(), (5, 2));
-    }
-
-    #[test]
-    fn dropping_waits_for_what_is_under_way() {
-        let mut case = case();
-        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
-        drop(case.reads);
-        assert!(case.reader.borrow().current.is_none());
-    }
-}
+mod tests;

@@ -37,7 +37,7 @@ pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Th
     let counts = Arc::clone(&options.counts);
     let results = Results::new(Arc::clone(waker));
     let threads = Threads { pool: options.pool()?, results, counts, under_way: 0 };
-    Ok(Reads::new(threads, options, THREADS.name))
+    Ok(Reads::new(threads, options, THREADS.name, waker))
 }
 
 impl Reader for Threads {

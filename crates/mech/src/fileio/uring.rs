@@ -61,7 +61,7 @@ pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Ur
     let at_once = squeue::Flags::empty();
     let flags = if options.cached_at_once { at_once } else { squeue::Flags::ASYNC };
     let uring = Uring { ring, under_way: 0, reads: Vec::new(), flags, counts, bell };
-    Ok(Reads::new(uring, options, URING.name))
+    Ok(Reads::new(uring, options, URING.name, waker))
 }
 
 impl Uring {

@@ -6,6 +6,7 @@
 mod accepting;
 mod deadlines;
 mod files;
+mod memory;
 mod order;
 mod readable;
 mod replies;
