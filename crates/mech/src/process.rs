@@ -20,12 +20,14 @@ use rustix::thread::{CapabilitySet, CpuSet};
 use crate::sys::syscall;
 
 mod limits;
+mod memory;
 mod usage;
 
 pub use limits::{
     Limit, lowest_free_descriptor, make_room_for_descriptors, open_files_limit,
     pending_signals_limit, processes_limit, raise_open_files_limit, room_for_descriptors,
 };
+pub use memory::memory_limit;
 pub use usage::{
     cpu_time, monotonic_time, thread_cpu_time, thread_run_delay, thread_switches, thread_waits,
     voluntary_switches, waits_of,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use mech::accept::{self, Settings, Strategy};
 use mech::dispatch::{self, Features, Mechanism};
-use mech::fileio::{self, Backend};
+use mech::fileio::{self, Backend, ReadMemory};
 use mech::fs::Root;
 use mech::net::AcceptBatch;
 use mech::open_pool::OpenPool;
@@ -214,6 +214,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = size::parse)]
     read_ahead: usize,
 
+    /// How much memory all connections of a process have for what such a backend reads, at least 256K;
+    /// unless told, an eighth of what the process may have (the machine's memory, its cgroup's,
+    /// RLIMIT_AS), 256M at most
+    #[arg(help_heading = LIMITS)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    read_memory: Option<usize>,
+
     /// Leave the access time of files as it is when they are read, if they are this user's
     /// (O_NOATIME)
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
@@ -397,6 +404,16 @@ fn file_options(args: &Args) -> anyhow::Result<fileio::Options> {
     let mut options = fileio::Options::new(args.read_ahead, args.read_threads.into());
     options.advise_next = advise_next;
     options.cached_at_once = args.cached_reads == "at-once";
+    options.read_memory = match args.read_memory {
+        Some(bytes) if (bytes as u64) < ReadMemory::LEAST => {
+            let least = ReadMemory::LEAST / 1024;
+            bail!(UsageError::new(format!(
+                "--read-memory {bytes}: two reads need more; use {least}K or more"
+            )));
+        }
+        Some(bytes) => ReadMemory::of(bytes as u64),
+        None => ReadMemory::of_process(if args.processes { args.workers.get() } else { 1 }),
+    };
     Ok(options)
 }
 

@@ -24,6 +24,9 @@ pub struct ReadMemory {
     waiters: Mutex<Vec<Arc<Waker>>>,
 }
 
+/// What a process takes by itself at most.
+const MOST: u64 = 256 << 20;
+
 impl ReadMemory {
     /// The least bound that is of use, in bytes.
     pub const LEAST: u64 = 256 * 1024;
@@ -38,6 +41,14 @@ impl ReadMemory {
             wanted: AtomicBool::new(false),
             waiters: Mutex::default(),
         })
+    }
+
+    /// An eighth of what the process may have ([`crate::process::memory_limit`]), at most 256 MiB,
+    /// divided among so many processes.
+    #[must_use]
+    pub fn of_process(processes: usize) -> Arc<ReadMemory> {
+        let all = crate::process::memory_limit().map_or(MOST, |limit| (limit / 8).min(MOST));
+        ReadMemory::of(all / processes.max(1) as u64)
     }
 
     /// How many bytes there are in all.

@@ -90,7 +90,7 @@ pub fn processes_limit() -> Limit {
     limit(Resource::Nproc)
 }
 
-fn limit(resource: Resource) -> Limit {
+pub(super) fn limit(resource: Resource) -> Limit {
     let Rlimit { current, maximum } = rustix::process::getrlimit(resource);
     Limit { soft: current, hard: maximum }
 }

@@ -1,0 +1,78 @@
+//! How much memory this process may have.
+
+use std::path::Path;
+
+use rustix::process::Resource;
+
+/// The least of what this machine has, of what the process' cgroup and those above it may have (version
+/// 2, `memory.max`; version 1, `memory.limit_in_bytes`), and of `RLIMIT_AS`, in bytes; `None` if the
+/// kernel tells none of them.
+#[must_use]
+pub fn memory_limit() -> Option<u64> {
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
+    let addresses = super::limits::limit(Resource::As).soft;
+    let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let cgroup = cgroup_limit(Path::new("/sys/fs/cgroup"), &cgroups);
+    [machine, addresses, cgroup].into_iter().flatten().min()
+}
+
+/// `MemTotal` of proc_meminfo(5).
+fn total(meminfo: &str) -> Option<u64> {
+    let text = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    text.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The least limit of the groups that `cgroups` (`/proc/self/cgroup`) names, and of those above them.
+/// In a container the names may be those of another mount: what is not there counts as without a limit.
+fn cgroup_limit(mount: &Path, cgroups: &str) -> Option<u64> {
+    let mut least = None;
+    for line in cgroups.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(name)) = (fields.next(), fields.next()) else { continue };
+        let (hierarchy, file) = if controllers.is_empty() {
+            (mount.to_owned(), "memory.max")
+        } else if controllers.split(',').any(|controller| controller == "memory") {
+            (mount.join("memory"), "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        for group in Path::new(name.trim_start_matches('/')).ancestors() {
+            let text = std::fs::read_to_string(hierarchy.join(group).join(file));
+            let limit = text.ok().and_then(|text| text.trim().parse::<u64>().ok());
+            least = [least, limit].into_iter().flatten().min();
+        }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_limit_of_a_group_and_those_above_it_counts() {
+        let mount = tempfile::tempdir().unwrap();
+        let set = |group: &str, limit: &str| {
+            let path = mount.path().join(group);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, limit).unwrap();
+        };
+        let limit = |cgroups| cgroup_limit(mount.path(), cgroups);
+        assert_eq!(limit("0::/a/b\n"), None);
+        set("a/b/memory.max", "max\n");
+        assert_eq!(limit("0::/a/b\n"), None);
+        set("a/memory.max", "5000\n");
+        assert_eq!(limit("0::/a/b\n"), Some(5000));
+        set("memory/x/memory.limit_in_bytes", "4000\n");
+        let both = "7:cpu,cpuacct:/q\n5:memory:/x\n0::/a/b\n";
+        assert_eq!(limit(both), Some(4000));
+        set("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(limit("5:memory:/elsewhere\n"), Some(9_223_372_036_854_771_712));
+    }
+
+    #[test]
+    fn this_process_has_a_limit() {
+        assert_eq!(total("MemTotal:        8045424 kB\nMemFree: 1 kB\n"), Some(8_045_424 * 1024));
+        assert!(memory_limit().is_some_and(|limit| limit > 1 << 20));
+    }
+}
