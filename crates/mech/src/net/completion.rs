@@ -429,7 +429,11 @@ impl Driver for CompletionDriver {
 
     /// No accept stays armed until the next is asked for. But the connection that could not be taken
     /// is still there, and no other worker has heard of it.
-    fn rest(&mut self, key: Key, _slot: &mut Slot) {
+    fn rest(&mut self, key: Key, slot: &mut Slot) {
+        if slot.fd.is_none() {
+            // Its connections come from a thread or a queue, not by the ring.
+            return;
+        }
         self.hold(key.slot);
         if let Some(listener) = self.listening(key.slot)
             && listener.sign != NONE
