@@ -82,6 +82,14 @@ fn what_cannot_work_together_is_refused_with_what_can() {
 }
 
 #[test]
+fn memory_to_read_into_is_enough_for_two_reads() {
+    fails(&["--read-memory", "255K"], 2, &["--read-memory", "256K"]);
+    let flags = ["--read-memory", "256K", "--check", "--listen", "127.0.0.1:0"];
+    let output = serve(&flags);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn the_processor_chooses_only_among_sockets() {
     for strategy in accept::ALL.iter().filter(|strategy| strategy.probe().is_ok()) {
         let flags = ["--accept", strategy.name, "--accept-by-cpu"];
