@@ -46,7 +46,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve files over HTTP
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Re-run the classic experiments on this machine and judge their claims
     Lab(lab::Args),
     /// Hold idle connections to a server
@@ -60,7 +60,7 @@ enum Command {
 impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
-            Command::Serve(args) => serve::run(args),
+            Command::Serve(args) => serve::run(*args),
             Command::Lab(args) => lab::run(args),
             Command::Idle(args) => idle::run(args),
             Command::Load(args) => load::run(*args),
