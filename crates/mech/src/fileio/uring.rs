@@ -236,7 +236,7 @@ mod tests {
         let waker = Arc::new(Waker::eventfd().unwrap());
         let mut reads = match open(&Options::default(), &waker) {
             Ok(reads) => reads,
-            Err(error) => return println!("skipped: {error}"),
+            Err(error) => return testing::skip!("{error}"),
         };
         let (socket, mut peer) = UnixStream::pair().unwrap();
         let transfer = |reads: &mut Reads<Uring>, slot, file| {

@@ -574,7 +574,7 @@ mod tests {
             let net = match Net::open(&NetOptions::new(mechanism)) {
                 Ok(net) => net,
                 Err(error) => {
-                    println!("skipped {}: {error}", mechanism.name);
+                    testing::skip!("{}: {error}", mechanism.name);
                     continue;
                 }
             };

@@ -35,7 +35,7 @@ fn on_strategies_with_helpers(case: impl Fn(&'static accept::Strategy)) {
         let strategy = accept::by_name(name).unwrap();
         match strategy.probe() {
             Ok(()) => case(strategy),
-            Err(reason) => println!("skipped {name}: {reason}"),
+            Err(reason) => testing::skip!("{name}: {reason}"),
         }
     }
 }
