@@ -92,6 +92,9 @@ impl Errors {
 pub(super) struct Connections {
     pub(super) attempted: u64,
     pub(super) opened: u64,
+    /// Those of them that were opened in place of one that the server had closed, to be there before
+    /// they are needed.
+    pub(super) reopened: u64,
     pub(super) failed: u64,
     /// Requests sent on a connection that had carried one before.
     pub(super) reused: u64,
@@ -274,6 +277,7 @@ impl Account {
         let (sum, more) = (&mut self.connections, &other.connections);
         sum.attempted += more.attempted;
         sum.opened += more.opened;
+        sum.reopened += more.reopened;
         sum.failed += more.failed;
         sum.reused += more.reused;
         sum.idle_held += more.idle_held;

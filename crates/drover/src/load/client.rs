@@ -13,7 +13,7 @@ use super::account::{Failure, record};
 use super::exchange::Call;
 use super::worker::{Phase, Ticket, Worker};
 
-/// After a failed attempt to connect a connection rests, twice as long after each further one.
+/// The bounds of a rest; see [`Backoff`].
 const FIRST_REST: Duration = Duration::from_millis(10);
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
@@ -35,13 +35,13 @@ pub(super) async fn run(conn: Conn<'_>, worker: &Worker<'_>, number: u32) {
 /// Holds a connection without using it.
 async fn hold(mut link: Link<'_, '_>) {
     let worker = link.worker;
-    let opened = link.connect().await;
-    worker.account.borrow_mut().connections.idle_held += u64::from(opened);
+    let mut opened = link.connect().await;
+    worker.held_idle(opened);
     worker.opened();
-    let mut rest = FIRST_REST;
+    let mut backoff = Backoff::new();
     loop {
-        if link.open {
-            rest = FIRST_REST;
+        let since = worker.net.now();
+        if opened {
             let heard = link.conn.fill().await;
             if worker.phase.get() == Phase::Over {
                 return;
@@ -49,15 +49,42 @@ async fn hold(mut link: Link<'_, '_>) {
             link.closed_by_peer(heard);
             worker.lost_idle();
         }
-        if !worker.plan.reopen_idle || worker.phase.get() == Phase::Over {
+        if !worker.plan.reopen_idle {
             return;
         }
-        if link.connect().await {
-            worker.account.borrow_mut().connections.idle_held += 1;
-        } else {
-            link.conn.sleep_until(worker.net.now() + rest).await;
-            rest = (rest * 2).min(LONGEST_REST);
+        let now = worker.net.now();
+        if now - since >= LONGEST_REST {
+            backoff.reset();
         }
+        link.conn.sleep_until(now + backoff.next()).await;
+        if worker.phase.get() == Phase::Over {
+            return;
+        }
+        opened = link.connect().await;
+        let connections = &mut worker.account.borrow_mut().connections;
+        connections.idle_held += u64::from(opened);
+        connections.reopened += u64::from(opened);
+    }
+}
+
+/// How long a connection rests before it is opened again: twice as long after each attempt that came
+/// to nothing, so that a server that refuses or closes at once is left in peace.
+struct Backoff(Duration);
+
+impl Backoff {
+    fn new() -> Backoff {
+        Backoff(FIRST_REST)
+    }
+
+    /// The next rest.
+    fn next(&mut self) -> Duration {
+        let longer = (self.0 * 2).min(LONGEST_REST);
+        std::mem::replace(&mut self.0, longer)
+    }
+
+    /// An attempt was good for something.
+    fn reset(&mut self) {
+        *self = Backoff::new();
     }
 }
 
@@ -161,7 +188,7 @@ pub(super) struct Client<'c, 'n> {
     pub(super) long: bool,
     /// The end of the last request, while nothing has happened since.
     pub(super) now: Option<Instant>,
-    rest: Duration,
+    backoff: Backoff,
     /// Since when every attempt to connect has failed.
     failing_since: Option<Instant>,
 }
@@ -175,7 +202,7 @@ impl<'c, 'n> Client<'c, 'n> {
             behind: Vec::new(),
             long: false,
             now: None,
-            rest: FIRST_REST,
+            backoff: Backoff::new(),
             failing_since: None,
         }
     }
@@ -233,7 +260,11 @@ impl<'c, 'n> Client<'c, 'n> {
                 self.reopen().await;
                 continue;
             };
-            if self.link.open || self.connect().await {
+            if self.link.open {
+                return ticket;
+            }
+            if self.connect().await {
+                self.backoff.reset();
                 return ticket;
             }
             worker.give_back(ticket);
@@ -390,8 +421,15 @@ impl<'c, 'n> Client<'c, 'n> {
             self.link.worker.leave();
             return pending().await;
         }
+        // One that carried no request was good for nothing.
+        if self.calls == 0 {
+            self.rest().await;
+        } else {
+            self.backoff.reset();
+        }
         while self.link.worker.phase.get() != Phase::Over {
             if self.connect().await {
+                self.link.worker.account.borrow_mut().connections.reopened += 1;
                 return;
             }
             self.rest().await;
@@ -408,12 +446,11 @@ impl<'c, 'n> Client<'c, 'n> {
         let opened = self.link.connect().await;
         if opened {
             self.failing_since = None;
-            self.rest = FIRST_REST;
         }
         opened
     }
 
-    /// Rests after a failed attempt. In a run without an end, a connection that has failed for the
+    /// Rests before another attempt. In a run without an end, a connection that has failed for the
     /// length of the time-out gives up: the run would not end otherwise.
     async fn rest(&mut self) {
         let worker = self.link.worker;
@@ -423,7 +460,6 @@ impl<'c, 'n> Client<'c, 'n> {
             worker.leave();
             return pending().await;
         }
-        self.link.conn.sleep_until(now + self.rest).await;
-        self.rest = (self.rest * 2).min(LONGEST_REST);
+        self.link.conn.sleep_until(now + self.backoff.next()).await;
     }
 }

@@ -120,8 +120,6 @@ impl Desk<'_> {
 /// What came of a run.
 pub(super) struct Run {
     pub(super) account: Account,
-    /// Connections open at its beginning.
-    pub(super) opened: u32,
     /// When the window began; `None`: there was none.
     pub(super) begun: Option<SystemTime>,
     /// The length of the window.
@@ -136,7 +134,7 @@ pub(super) struct Run {
     /// How far the times can be believed.
     pub(super) watched: Watched,
     pub(super) interrupted: bool,
-    /// Whether the window ended because nobody was left in it.
+    /// Whether the window ended, or never began, because nobody was left in it.
     pub(super) deserted: bool,
 }
 
@@ -226,7 +224,6 @@ fn sum_up(conductor: &Conductor<'_>, outcomes: &[Outcome], watched: Watched) -> 
     }
     Run {
         account,
-        opened: conductor.opened,
         begun: conductor.begun,
         window: conductor.window(),
         cpu: outcomes.iter().map(|outcome| outcome.window.cpu).sum(),

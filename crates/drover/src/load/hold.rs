@@ -11,14 +11,14 @@ use super::result::ErrorCounts;
 #[derive(Debug)]
 pub struct Held {
     /// How many were wanted.
-    pub wanted: u32,
-    /// How many could be opened at the beginning.
-    pub opened: u32,
+    pub wanted: u64,
+    /// How many could be opened at the beginning, also if the server closed them then.
+    pub opened: u64,
     /// How many the server closed.
     pub closed_by_peer: u64,
     /// How many were opened again.
     pub reopened: u64,
-    /// Whether all were lost in the end, and none was to be opened again.
+    /// Whether none was left in the end, and none was to be opened again.
     pub deserted: bool,
     /// How long they were held.
     pub time: Duration,
@@ -39,11 +39,12 @@ pub fn hold(options: Options, listener: &mut dyn Listener) -> anyhow::Result<Hel
     let plan = Plan::new(options)?;
     let run = conductor::conduct(&plan, listener)?;
     let account = &run.account;
+    let connections = &account.connections;
     Ok(Held {
-        wanted: plan.connections + plan.idle,
-        opened: run.opened,
-        closed_by_peer: account.connections.closed_by_peer,
-        reopened: account.connections.opened.saturating_sub(u64::from(run.opened)),
+        wanted: u64::from(plan.connections + plan.idle),
+        opened: connections.opened - connections.reopened,
+        closed_by_peer: connections.closed_by_peer,
+        reopened: connections.reopened,
         deserted: run.deserted,
         time: run.window,
         requests: account.requests,

@@ -323,7 +323,6 @@ mod tests {
         let begun = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         let run = Run {
             account,
-            opened: 4,
             begun: Some(begun),
             window: WINDOW,
             cpu: Duration::from_secs(1),

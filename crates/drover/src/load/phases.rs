@@ -24,7 +24,7 @@ pub(super) struct Outcome {
     pub(super) window: Window,
 }
 
-/// How a worker's window went; all zero if it had none.
+/// How a worker's window went; without a length if it had none.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Window {
     /// CPU time of the worker's thread in it, for how long it waited for a processor (as far as that
@@ -34,7 +34,7 @@ pub(super) struct Window {
     /// For how long of it the thread only stayed awake (`--spin`).
     pub(super) spun: Duration,
     pub(super) wall: Duration,
-    /// It ended because nobody was left.
+    /// It ended, or never began, because nobody was left.
     pub(super) deserted: bool,
 }
 
@@ -118,6 +118,8 @@ async fn control(conn: Conn<'_>, worker: &Worker<'_>, desk: &Desk<'_>, window: &
             deserted: worker.is_deserted(),
         });
         desk.measured(end);
+    } else {
+        window.set(Window { deserted: worker.is_deserted(), ..Window::default() });
     }
     phases.until(None, || worker.is_settled() && desk.may_close()).await;
     // The executor drops every coroutine, which closes its connection; those that are resumed once

@@ -94,6 +94,8 @@ pub(super) struct Worker<'n> {
     free: RefCell<VecDeque<u32>>,
     /// What is due while no connection is free.
     backlog: RefCell<ScheduleBacklog>,
+    /// Idle connections whose first attempt to connect succeeded.
+    idle_opened: Cell<u32>,
     /// First attempts to connect that are in progress.
     pub(super) opening: Cell<u32>,
     /// Attempts to connect that are in progress.
@@ -135,6 +137,7 @@ impl<'n> Worker<'n> {
             seats: RefCell::new(vec![(Seat::Away, Key::WAKER); measured as usize]),
             free: RefCell::new(VecDeque::new()),
             backlog: RefCell::new(ScheduleBacklog::new(calls)),
+            idle_opened: Cell::new(0),
             opening: Cell::new(0),
             connecting: Cell::new(0),
             busy: Cell::new(0),
@@ -188,9 +191,20 @@ impl<'n> Worker<'n> {
         }
     }
 
-    /// Connections that are open, or will be opened when they are needed.
+    /// Connections that are open, or will be opened again, or when they are needed.
     pub(super) fn open_at_start(&self) -> u32 {
-        self.members.get() + self.account.borrow().connections.idle_held as u32
+        let connections = &self.account.borrow().connections;
+        let idle = match self.plan.reopen_idle {
+            true => self.idle_opened.get(),
+            false => connections.idle_held as u32,
+        };
+        self.members.get() + idle
+    }
+
+    /// The first attempt to open an idle connection is over.
+    pub(super) fn held_idle(&self, opened: bool) {
+        self.account.borrow_mut().connections.idle_held += u64::from(opened);
+        self.idle_opened.set(self.idle_opened.get() + u32::from(opened));
     }
 
     /// A measured connection takes part no more.

@@ -1,8 +1,10 @@
 //! `drover idle`: connections that are held, lost, opened again, and used now and then.
 
 use std::io::{BufRead, BufReader, Lines, Read};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::run::{drover, load};
 use crate::server::{Action, Nobody, Server, reply};
@@ -134,6 +136,69 @@ fn with_reopen_lost_connections_come_back() {
         let again: u32 = again.strip_suffix(" opened again").unwrap().parse().unwrap();
         assert!((3..=6).contains(&again), "{more:?}: {last}");
         assert_eq!(holder.status(), Some(0));
+    }
+}
+
+/// Accepts so many connections, ends them, and waits until the program has noticed each.
+fn accept_and_end(listener: &TcpListener, count: usize) {
+    let mut ended = accept(listener, count);
+    ended.iter().for_each(|stream| stream.shutdown(Shutdown::Write).unwrap());
+    for stream in &mut ended {
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    }
+}
+
+/// The program waits for the server to accept all connections. What it loses meanwhile was opened, and
+/// is not opened again.
+#[test]
+fn connections_lost_before_the_last_is_accepted_are_counted_as_lost() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut holder = Holder::start(&listener, &["--connections", "60"]);
+    accept_and_end(&listener, 10);
+    let held = accept(&listener, 50);
+    assert_eq!(holder.next_line(), "holding 50 connections");
+    holder.stop();
+    let last = holder.last_line();
+    assert!(last.starts_with("held 60 connections for "), "{last}");
+    assert!(last.ends_with("; 10 closed by the server, 0 opened again"), "{last}");
+    assert_eq!(holder.status(), Some(0), "{}", holder.stderr());
+    drop(held);
+}
+
+#[test]
+fn losing_all_connections_early_is_a_failure() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut holder = Holder::start(&listener, &["--connections", "5"]);
+    accept_and_end(&listener, 4);
+    accept_and_end(&listener, 1);
+    let last = holder.last_line();
+    assert!(last.starts_with("held 5 connections for "), "{last}");
+    assert!(last.ends_with("; 5 closed by the server, 0 opened again"), "{last}");
+    assert_eq!(holder.status(), Some(1));
+    assert!(holder.stderr().contains("none is left"));
+}
+
+/// Each connection waits twice as long before each further attempt: about seven in a second.
+#[test]
+fn a_server_that_closes_at_once_is_not_stormed() {
+    for more in [&[][..], &["--every", "1h"]] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let own = ["--connections", "4", "--reopen", "--hold", "1s"];
+        let mut holder = Holder::start(&listener, &[&own, more].concat());
+        let over = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&over);
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let accepted = listener.incoming().map(drop);
+            accepted.take_while(|()| !is_over.load(Ordering::SeqCst)).count()
+        });
+        let last = holder.last_line();
+        assert_eq!(holder.status(), Some(0), "{last}");
+        over.store(true, Ordering::SeqCst);
+        drop(TcpStream::connect(address).unwrap());
+        let accepted = server.join().unwrap();
+        assert!((4..200).contains(&accepted), "{more:?}: {accepted}");
+        assert!(last.starts_with("held 4 connections"), "{last}");
     }
 }
 
