@@ -23,7 +23,7 @@ use crate::load::{self, Held, Listener};
 /// Flags of `drover idle`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The server, http://HOST:PORT/PATH; the path is used with --every
+    /// The server, [http://]HOST[:PORT][/PATH]; the path is used with --every
     url: Url,
 
     /// Connections to hold

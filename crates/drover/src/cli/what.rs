@@ -15,7 +15,7 @@ use crate::load::{curl, har, urls};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Requests")]
 pub(super) struct What {
-    /// What to ask for, http://HOST:PORT/PATH
+    /// What to ask for, [http://]HOST[:PORT][/PATH]
     ///
     /// With several servers, each gets its connections
     #[arg(required_unless_present_any = ["list", "har", "curl", "merge"], value_name = "URL")]
@@ -24,7 +24,7 @@ pub(super) struct What {
 
     /// Ask for the URLs of a file
     ///
-    /// One a line, which may have a weight behind it
+    /// One a line, which may have a weight behind it (1 without one)
     #[arg(long = "urls", value_name = "FILE", conflicts_with = "urls")]
     list: Option<PathBuf>,
 
@@ -76,7 +76,7 @@ pub(super) struct What {
     local_ports: Option<LocalPorts>,
 
     /// Method of the requests [default: GET; with --body POST]
-    #[arg(long, value_name = "METHOD")]
+    #[arg(short = 'X', long, value_name = "METHOD")]
     method: Option<Method>,
 
     /// A header field of the requests, 'Name: value'

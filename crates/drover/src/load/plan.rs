@@ -110,21 +110,18 @@ impl Plan {
         if options.process.is_some_and(|process| process >= options.processes) {
             return Err(UsageError::new("--process: count them from 0, below --processes").into());
         }
-        let workers = options.threads.saturating_mul(options.processes);
-        if workers > options.connections.max(options.idle) {
-            let (flag, of) = match options.processes {
-                1 => ("--threads", String::new()),
-                processes => ("--processes", format!(" of {processes} processes")),
-            };
+        let most = options.connections.max(options.idle);
+        if options.processes > most {
             return Err(UsageError::new(format!(
-                "{flag}: {workers} threads{of} have too few connections with --connections {}: \
-                 each needs one",
-                options.connections
+                "--processes: {} have too few connections with --connections {}: each needs one",
+                options.processes, options.connections
             ))
             .into());
         }
+        let mut forebodings = Vec::from_iter(fewer_threads(&mut options, most));
+        let workers = options.threads * options.processes;
         let own = total.div_ceil(options.processes);
-        let mut forebodings = Vec::from_iter(too_few_descriptors(own, options.threads)?);
+        forebodings.extend(too_few_descriptors(own, options.threads)?);
         let mut origins = Origins::new(&options.asked, &options.order, options.unix.as_deref())?;
         let churn = options.manner.calls.is_some();
         let ports = options.sources.ports_each();
@@ -203,6 +200,21 @@ impl Plan {
     pub(super) fn ends_with_requests(&self) -> bool {
         self.duration.is_none() && self.requests.is_some()
     }
+}
+
+/// Takes as many threads as there are connections for, and says so if those are fewer than were asked
+/// for: a thread without a connection has nothing to do.
+fn fewer_threads(options: &mut Options, connections: u32) -> Option<String> {
+    let useful = connections / options.processes;
+    let asked = options.threads;
+    options.threads = asked.min(useful);
+    (asked > useful).then(|| {
+        let each = if options.processes > 1 { " in each process" } else { "" };
+        format!(
+            "{useful} of the {asked} --threads{each} are used: there are {connections} connections, \
+             and each thread needs one"
+        )
+    })
 }
 
 /// A processor for each thread, of those that this process may use.

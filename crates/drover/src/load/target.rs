@@ -1,6 +1,7 @@
 //! URLs: where requests go and what they ask for.
 
-/// An `http://` URL, as far as a load generator needs it.
+/// An `http://` URL, as far as a load generator needs it. Without a scheme it is one too:
+/// `127.0.0.1:8080/path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     /// Host and port as they were written: what goes into the Host field.
@@ -15,12 +16,17 @@ impl std::str::FromStr for Url {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Url, String> {
-        if text.starts_with("https://") {
-            return Err(format!("'{text}': TLS is not supported yet: use an http:// URL"));
-        }
         let example = "write it as http://127.0.0.1:8080/path";
-        let Some(rest) = text.strip_prefix("http://") else {
-            return Err(format!("'{text}' is no http:// URL: {example}"));
+        let rest = match text.split_once("://") {
+            Some(("http", rest)) => rest,
+            Some(("https", _)) => {
+                return Err(format!("'{text}': TLS is not supported yet: use an http:// URL"));
+            }
+            Some((scheme, _)) if !scheme.contains(['/', '?', '#']) => {
+                return Err(format!("'{text}' is no http:// URL: {example}"));
+            }
+            // As browsers, curl and other generators do.
+            _ => text,
         };
         if let Some(odd) = rest.chars().find(|c| !c.is_ascii_graphic()) {
             return Err(format!("{text:?}: write {odd:?} percent-encoded (RFC 3986)"));
@@ -96,6 +102,9 @@ mod tests {
         assert_eq!(parts("http://a:8080/b?c#d"), expect("a:8080", "a", 8080, "/b?c"));
         assert_eq!(parts("http://[::1]:81?q"), expect("[::1]:81", "::1", 81, "/?q"));
         assert_eq!(parts("http://[::1]/"), expect("[::1]", "::1", 80, "/"));
+        assert_eq!(parts("127.0.0.1:81/b"), expect("127.0.0.1:81", "127.0.0.1", 81, "/b"));
+        assert_eq!(parts("a/b?http://c"), expect("a", "a", 80, "/b?http://c"));
+        assert_eq!(parts("[::1]:81"), expect("[::1]:81", "::1", 81, "/"));
     }
 
     #[test]
@@ -103,7 +112,8 @@ mod tests {
         for (text, remedy) in [
             ("https://a/", "use an http:// URL"),
             ("ftp://a/", "http://127.0.0.1:8080/path"),
-            ("127.0.0.1:80", "http://127.0.0.1:8080/path"),
+            ("/only/a/path", "http://127.0.0.1:8080/path"),
+            ("mailto:a", "http://127.0.0.1:8080/path"),
             ("http://", "http://127.0.0.1:8080/path"),
             ("http://:80/", "http://127.0.0.1:8080/path"),
             ("http://a:b/", "http://127.0.0.1:8080/path"),

@@ -7,11 +7,11 @@ use super::target::Url;
 pub struct List {
     /// The URLs, in the order of the file.
     pub urls: Vec<Url>,
-    /// The weight of each, if they have some.
+    /// The weight of each, if any line has one.
     pub weights: Option<Vec<f64>>,
 }
 
-/// Reads a list: `URL` or `URL WEIGHT` a line; empty lines and those that begin with `#` are passed
+/// Reads a list: `URL` or `URL WEIGHT` a line; a line without a weight has the weight 1. Empty lines and those that begin with `#` are passed
 /// over. With a `server`, lines may be paths alone, and URLs lose their own server for it.
 ///
 /// # Errors
@@ -24,14 +24,7 @@ pub fn parse(text: &str, server: Option<&Url>) -> Result<List, String> {
         let Some(url) = words.next().filter(|word| !word.starts_with('#')) else { continue };
         let fault = |fault: String| format!("line {number}: {fault}");
         urls.push(at(url, server).map_err(fault)?);
-        match words.next() {
-            None if weights.is_empty() => {}
-            None => return Err(fault("the lines above have a weight, and this has none".into())),
-            Some(word) => weights.push(weight(word).map_err(fault)?),
-        }
-        if !weights.is_empty() && weights.len() < urls.len() {
-            return Err(fault("this line has a weight, and those above have none".into()));
-        }
+        weights.push(words.next().map(weight).transpose().map_err(fault)?);
         if let Some(more) = words.next() {
             return Err(fault(format!("'{more}' is too much: write URL or URL WEIGHT")));
         }
@@ -39,10 +32,14 @@ pub fn parse(text: &str, server: Option<&Url>) -> Result<List, String> {
     if urls.is_empty() {
         return Err("it holds no URL: write one a line".to_string());
     }
-    if !weights.is_empty() && weights.iter().sum::<f64>() <= 0.0 {
+    if weights.iter().all(Option::is_none) {
+        return Ok(List { urls, weights: None });
+    }
+    let weights: Vec<f64> = weights.into_iter().map(|weight| weight.unwrap_or(1.0)).collect();
+    if weights.iter().sum::<f64>() <= 0.0 {
         return Err("all its weights are 0: one must be above".to_string());
     }
-    Ok(List { urls, weights: (!weights.is_empty()).then_some(weights) })
+    Ok(List { urls, weights: Some(weights) })
 }
 
 /// Reads a URL, or with a `server` what is to be asked of that.
@@ -88,6 +85,8 @@ mod tests {
         assert_eq!(texts(&list), ["http://a/", "http://b:81/c"]);
         assert_eq!(list.weights, Some(vec![3.0, 0.5]));
         assert_eq!(parse("http://a/\nhttp://b/", None).unwrap().weights, None);
+        let mixed = parse("http://a/\nhttp://b/ 4\nc:81/\n", None).unwrap();
+        assert_eq!(mixed.weights, Some(vec![1.0, 4.0, 1.0]));
     }
 
     #[test]
@@ -106,8 +105,6 @@ mod tests {
             ("http://a/\nftp://b/", "line 2: 'ftp://b/' is no http:// URL"),
             ("/a", "--target"),
             ("https://a/", "line 1: 'https://a/': TLS"),
-            ("http://a/ 1\nhttp://b/", "line 2: the lines above have a weight"),
-            ("http://a/\nhttp://b/ 1", "line 2: this line has a weight"),
             ("http://a/ -1", "'-1' is no weight"),
             ("http://a/ nan", "'nan' is no weight"),
             ("http://a/ 0", "all its weights are 0"),

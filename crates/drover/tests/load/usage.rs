@@ -19,7 +19,7 @@ const URL: &str = "http://127.0.0.1:9/";
 fn mistakes_name_the_flag_and_the_remedy() {
     refused(&["load"], &["<URL>"]);
     refused(&["load", "https://127.0.0.1/"], &["TLS", "http://"]);
-    refused(&["load", "127.0.0.1:80"], &["http://127.0.0.1:8080/path"]);
+    refused(&["load", "ftp://127.0.0.1/"], &["http://127.0.0.1:8080/path"]);
     refused(&["load", URL, "--rate", "0"], &["--rate", "above 0"]);
     refused(&["load", URL, "--rate", "1e300"], &["--rate", "not be above"]);
     refused(&["load", URL, "--csv", "-"], &["--csv -", "/dev/stdout"]);
@@ -39,7 +39,6 @@ fn mistakes_name_the_flag_and_the_remedy() {
     refused(&["load", URL, "--connections", "0"], &["--connections"]);
     refused(&["load", URL, "--arrivals", "poisson"], &["--rate"]);
     refused(&["load", URL, "-H", "no field"], &["--header", "'Name: value'"]);
-    refused(&["load", URL, "-c", "2", "-t", "3"], &["--threads", "--connections 2"]);
     refused(&["load", URL, "--dispatch", "kqueue"], &["--dispatch", "epoll"]);
     refused(&["load", URL, "--json", "/no/such/directory/x"], &["--json", "No such file"]);
     refused(&["load", URL, "--idle", "4000000000"], &["--idle", "4000000"]);

@@ -133,6 +133,35 @@ fn methods_fields_and_bodies_are_sent() {
     assert_eq!(requests[4].body, "from a file");
 }
 
+/// As other generators take them.
+#[test]
+fn short_forms_are_understood() {
+    let server = Recorder::start();
+    let authority = server.url.strip_prefix("http://").unwrap();
+    let run = load(&[&format!("{authority}/x"), "-X", "PUT", "-n", "4", "-c", "2", "-t", "4"]);
+    assert_eq!((run.status, run.number("/client/threads")), (Some(0), 2), "{}", run.json);
+    let said = run.json["warnings"].to_string();
+    assert!(said.contains("2 of the 4 --threads are used"), "{said}");
+    assert_eq!(server.counts(), counts(&[("PUT /x", 4)]));
+    let run = load(&[authority, "-n", "6", "-c", "3", "-t", "2", "--processes", "2"]);
+    assert_eq!((run.number("/replies"), run.number("/client/threads")), (6, 2));
+}
+
+/// A line without a weight has the weight 1.
+#[test]
+fn weighted_and_plain_lines_may_be_mixed() {
+    let server = Recorder::start();
+    let list = file("/a\n/b 8\n/c 0\n/d\n");
+    let list = list.path().to_str().unwrap();
+    load(&["--urls", list, "--target", &server.url, "-n", "1000"]);
+    let counts = server.counts();
+    assert_eq!(counts.len(), 3, "{counts:?}");
+    // Five standard deviations are 47 and 63.
+    for (line, expected, off) in [("GET /a", 100, 47), ("GET /b", 800, 63), ("GET /d", 100, 47)] {
+        assert!(counts[line].abs_diff(expected) <= off, "{counts:?}");
+    }
+}
+
 #[test]
 fn a_unix_socket_is_loaded_like_a_port() {
     let folder = tempfile::tempdir().unwrap();
