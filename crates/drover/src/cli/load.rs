@@ -201,7 +201,7 @@ pub(super) struct Args {
 
     /// Fail unless the result is as good: 'p99<5ms,errors<0.1%'
     ///
-    /// Objectives are of p50, p90, p99, p99.9, max, mean, errors (and replies with a status from 400 on)
+    /// Objectives are of p50, p90, p95, p99, p99.9, max, mean, errors (and replies with a status from 400 on)
     /// and rate
     #[arg(help_heading = REPLIES)]
     #[arg(long, value_name = "TERMS")]

@@ -12,7 +12,7 @@ use super::seconds::Second;
 
 /// What the columns are.
 const HEADER: &str = "begin_s,length_s,requests,replies,errors,replies_per_s,sent_bytes,\
-received_bytes,connections_opened,p50_us,p90_us,p99_us,p99_9_us,max_us,mean_us";
+received_bytes,connections_opened,p50_us,p90_us,p95_us,p99_us,p99_9_us,max_us,mean_us";
 
 /// Writes the names of the columns.
 ///
@@ -52,9 +52,9 @@ pub fn second(
     }
     write!(out, ",{},{},{}", counts.sent, counts.received, counts.opened)?;
     match Distribution::of(&second.latencies) {
-        None => writeln!(out, ",,,,,,")?,
+        None => writeln!(out, ",,,,,,,")?,
         Some(t) => {
-            for value in [t.p50, t.p90, t.p99, t.p99_9, t.max, t.mean] {
+            for value in [t.p50, t.p90, t.p95, t.p99, t.p99_9, t.max, t.mean] {
                 write!(out, ",{value:.1}")?;
             }
             writeln!(out)?;
@@ -82,9 +82,14 @@ pub fn end(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
         writeln!(out, "# replies_per_s,{rate:.1}")?;
     }
     if let Some(t) = &result.latency_us {
-        for (name, value) in
-            [("p50", t.p50), ("p90", t.p90), ("p99", t.p99), ("p99_9", t.p99_9), ("max", t.max)]
-        {
+        for (name, value) in [
+            ("p50", t.p50),
+            ("p90", t.p90),
+            ("p95", t.p95),
+            ("p99", t.p99),
+            ("p99_9", t.p99_9),
+            ("max", t.max),
+        ] {
             writeln!(out, "# {name}_us,{value:.1}")?;
         }
     }
@@ -119,9 +124,9 @@ mod tests {
         let quiet = Second::empty();
         let lines = lines(&[(0, 1000, busy.clone()), (1000, 500, quiet), (1500, 0, busy)]);
         let columns = |line: &String| line.split(',').count();
-        assert_eq!(lines.iter().map(columns).collect::<Vec<_>>(), [15; 4]);
+        assert_eq!(lines.iter().map(columns).collect::<Vec<_>>(), [16; 4]);
         assert!(lines[1].starts_with("0.000,1.000,4,3,1,3.0,5,6,2,1500."), "{}", lines[1]);
-        assert_eq!(lines[2], "1.000,0.500,0,0,0,0.0,0,0,0,,,,,,");
+        assert_eq!(lines[2], "1.000,0.500,0,0,0,0.0,0,0,0,,,,,,,");
         assert!(lines[3].starts_with("1.500,0.000,4,3,1,,5,6,2,1500."), "{}", lines[3]);
     }
 

@@ -153,6 +153,8 @@ pub struct Distribution {
     pub p50: f64,
     /// 90 % are not above.
     pub p90: f64,
+    /// 95 % are not above.
+    pub p95: f64,
     /// 99 % are not above.
     pub p99: f64,
     /// 99.9 % are not above.
@@ -414,6 +416,7 @@ impl Distribution {
         (!times.is_empty()).then(|| Distribution {
             p50: quantile(0.5),
             p90: quantile(0.9),
+            p95: quantile(0.95),
             p99: quantile(0.99),
             p99_9: quantile(0.999),
             max: microseconds(times.max()),
@@ -576,6 +579,7 @@ mod tests {
         for (found, expected) in [
             (distribution.p50, 50_000.0),
             (distribution.p90, 90_000.0),
+            (distribution.p95, 95_000.0),
             (distribution.p99, 99_000.0),
             (distribution.max, 100_000.0),
             (distribution.mean, 50_500.0),

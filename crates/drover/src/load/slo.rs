@@ -23,6 +23,7 @@ struct Term {
 enum Metric {
     P50,
     P90,
+    P95,
     P99,
     P99_9,
     Max,
@@ -34,9 +35,10 @@ enum Metric {
     Rate,
 }
 
-const METRICS: [(&str, Metric); 8] = [
+const METRICS: [(&str, Metric); 9] = [
     ("p50", Metric::P50),
     ("p90", Metric::P90),
+    ("p95", Metric::P95),
     ("p99", Metric::P99),
     ("p99.9", Metric::P99_9),
     ("max", Metric::Max),
@@ -46,7 +48,7 @@ const METRICS: [(&str, Metric); 8] = [
 ];
 
 const GRAMMAR: &str = "write terms like p99<5ms, errors<0.1% or rate>1000, with commas between \
-                       them, of p50, p90, p99, p99.9, max, mean, errors and rate";
+                       them, of p50, p90, p95, p99, p99.9, max, mean, errors and rate";
 
 impl std::str::FromStr for Objectives {
     type Err = String;
@@ -116,6 +118,7 @@ impl Metric {
         match self {
             Metric::P50 => Some(latency?.p50),
             Metric::P90 => Some(latency?.p90),
+            Metric::P95 => Some(latency?.p95),
             Metric::P99 => Some(latency?.p99),
             Metric::P99_9 => Some(latency?.p99_9),
             Metric::Max => Some(latency?.max),

@@ -27,8 +27,8 @@ pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
 fn print_distributions(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
     writeln!(
         out,
-        "  {:<12} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
-        "", "p50", "p90", "p99", "p99.9", "max", "mean", "stddev"
+        "  {:<12} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "", "p50", "p90", "p95", "p99", "p99.9", "max", "mean", "stddev"
     )?;
     if result.offered_rate.is_some() {
         print_times(out, "from schedule", result.latency_us.as_ref())?;
@@ -43,7 +43,7 @@ fn print_distributions(out: &mut impl Write, result: &LoadResult) -> io::Result<
 fn print_times(out: &mut impl Write, name: &str, times: Option<&Distribution>) -> io::Result<()> {
     let Some(t) = times else { return Ok(()) };
     write!(out, "  {name:<13}")?;
-    let values = [t.p50, t.p90, t.p99, t.p99_9, t.max, t.mean, t.stddev];
+    let values = [t.p50, t.p90, t.p95, t.p99, t.p99_9, t.max, t.mean, t.stddev];
     for (index, value) in values.into_iter().enumerate() {
         write!(out, "{:>width$}", time(value), width = if index == 0 { 10 } else { 11 })?;
     }

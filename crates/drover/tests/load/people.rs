@@ -66,10 +66,10 @@ fn objectives_decide_the_exit_status() {
     let with = |terms: &str| load(&[&server.url, "-c", "1", "-n", "20", "--slo", terms]);
     let met = with("p99<1000s,errors<0.1%,rate>0");
     assert_eq!(met.status, Some(0), "{}", met.stderr);
-    let violated = with("p50>1000s,errors<0.1%,rate>1e9");
+    let violated = with("p50>1000s,p95>1000s,errors<0.1%,rate>1e9");
     assert_eq!(violated.status, Some(1));
     assert_eq!(violated.stderr.lines().count(), 1, "{}", violated.stderr);
-    for part in ["--slo", "p50>1000s (it is ", "rate>1e9 (it is "] {
+    for part in ["--slo", "p50>1000s (it is ", "p95>1000s (it is ", "rate>1e9 (it is "] {
         assert!(violated.stderr.contains(part), "{}", violated.stderr);
     }
     assert!(!violated.stderr.contains("errors"), "{}", violated.stderr);
@@ -109,7 +109,7 @@ fn the_summary_has_rates_latencies_status_and_transfer() {
     let output = drover(&["load", &server.url, "-n", "20", "-c", "2"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     for part in [
-        "p99.9",
+        "p90        p95        p99      p99.9",
         "stddev",
         "replies/s",
         "20 sent, 20 replies, 20 with status 200",

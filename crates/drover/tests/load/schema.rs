@@ -73,6 +73,8 @@ fn the_histogram_holds_every_reply() {
     let mut reader = hdrhistogram::serialization::Deserializer::new();
     let times: hdrhistogram::Histogram<u64> = reader.deserialize(&mut &bytes[..]).unwrap();
     assert_eq!(times.len(), 200);
-    let p50 = times.value_at_quantile(0.5) as f64 / 1000.0;
-    assert_eq!(p50, run.float("/latency_us/p50"));
+    for (name, quantile) in [("p50", 0.5), ("p95", 0.95)] {
+        let value = times.value_at_quantile(quantile) as f64 / 1000.0;
+        assert_eq!(value, run.float(&format!("/latency_us/{name}")));
+    }
 }
