@@ -107,6 +107,7 @@ impl Args {
             reopen_idle: self.reopen,
             timeout: self.timeout,
             expect_size: None,
+            expect_status: Default::default(),
             verify: false,
             expect_body: None,
             read_rate: None,

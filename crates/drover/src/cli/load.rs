@@ -19,6 +19,7 @@ use crate::load::progress::Progress;
 use crate::load::result::LoadResult;
 use crate::load::shape::{Arrivals, Manner, Rate, Schedule, Think, Unit};
 use crate::load::slo::Objectives;
+use crate::load::status::StatusSet;
 use crate::load::{self, merge, print_summary};
 
 /// More than a machine can have descriptors for, so that a typing error ends before it takes memory.
@@ -128,6 +129,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "BYTES")]
     expect_size: Option<u64>,
 
+    /// Statuses that replies may have, as in 2xx,404 [default: 2xx,3xx]
+    ///
+    /// Others are errors of the summary, and make the exit status 1 unless --slo judges errors
+    #[arg(help_heading = REPLIES)]
+    #[arg(long, value_name = "LIST")]
+    expect_status: Option<StatusSet>,
+
     /// Count replies with another body than the first as errors
     ///
     /// A reply of a 2xx status is an error if its body is not that of the first to the same request;
@@ -201,8 +209,8 @@ pub(super) struct Args {
 
     /// Fail unless the result is as good: 'p99<5ms,errors<0.1%'
     ///
-    /// Objectives are of p50, p90, p95, p99, p99.9, max, mean, errors (and replies with a status from 400 on)
-    /// and rate
+    /// Objectives are of p50, p90, p95, p99, p99.9, max, mean, errors (and replies of an
+    /// unexpected status) and rate
     #[arg(help_heading = REPLIES)]
     #[arg(long, value_name = "TERMS")]
     slo: Option<Objectives>,
@@ -262,9 +270,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     if let Some(failure) = result.failure() {
         anyhow::bail!(failure);
     }
-    match objectives.map(|objectives| objectives.violations(&result)) {
-        Some(violations) if !violations.is_empty() => {
-            anyhow::bail!("--slo: violated: {}", violations.join(", "))
+    let violations = objectives.as_ref().map(|objectives| objectives.violations(&result));
+    if let Some(violations) = violations.filter(|violations| !violations.is_empty()) {
+        anyhow::bail!("--slo: violated: {}", violations.join(", "));
+    }
+    match result.unexpected() {
+        Some(unexpected) if !objectives.is_some_and(|objectives| objectives.judge_errors()) => {
+            anyhow::bail!(unexpected)
         }
         _ => Ok(()),
     }
@@ -327,6 +339,7 @@ impl Args {
             reopen_idle: false,
             timeout: self.timeout,
             expect_size: self.expect_size,
+            expect_status: self.expect_status.unwrap_or_default(),
             verify: self.verify.is_some(),
             expect_body: self.verify.flatten().map(|file| read_body(&file)).transpose()?,
             read_rate: self.read_rate,

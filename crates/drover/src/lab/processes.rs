@@ -151,6 +151,8 @@ impl<'a> Processes<'a> {
             Some(count) => command.args(["--requests", &count.to_string()]),
             None => command.args(["--duration", &format!("{}ms", window.as_millis())]),
         };
+        // Refusals are results: the report counts them.
+        command.args(["--expect-status", "2xx,3xx,4xx,5xx"]);
         command.args(["--seed", &seed.to_string()]);
         command.arg("--json").arg(self.load_file());
         command

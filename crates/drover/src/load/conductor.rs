@@ -451,6 +451,7 @@ mod tests {
             reopen_idle: false,
             timeout: Duration::from_millis(100),
             expect_size: None,
+            expect_status: Default::default(),
             verify: false,
             expect_body: None,
             read_rate: None,

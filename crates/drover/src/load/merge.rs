@@ -209,6 +209,9 @@ fn add(sum: &mut LoadResult, other: LoadResult) {
     for (status, count) in other.status {
         *sum.status.entry(status).or_default() += count;
     }
+    for (status, count) in other.unexpected_status {
+        *sum.unexpected_status.entry(status).or_default() += count;
+    }
     sum.late_starts = known(sum.late_starts, other.late_starts);
     sum.unsent = known(sum.unsent, other.unsent);
     sum.interrupted |= other.interrupted;
@@ -305,6 +308,7 @@ mod tests {
             reopen_idle: false,
             timeout: Duration::from_secs(1),
             expect_size: None,
+            expect_status: Default::default(),
             verify: false,
             expect_body: None,
             read_rate: None,

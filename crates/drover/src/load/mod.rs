@@ -39,6 +39,7 @@ mod seconds;
 pub mod shape;
 pub mod slo;
 pub mod sources;
+pub mod status;
 mod summary;
 pub mod target;
 pub mod urls;

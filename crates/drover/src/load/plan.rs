@@ -14,6 +14,7 @@ use super::reader::body_hash;
 use super::request::Request;
 use super::shape::{Manner, Schedule, Share, Unit};
 use super::sources::{SourceList, Sources};
+use super::status::StatusSet;
 use crate::error::UsageError;
 
 /// What is wanted of a run, as flags say it.
@@ -52,6 +53,8 @@ pub struct Options {
     pub timeout: Duration,
     /// How long each body must be.
     pub expect_size: Option<u64>,
+    /// The statuses that replies may have.
+    pub expect_status: StatusSet,
     /// Whether the bodies of all successful replies to a request must be the same.
     pub verify: bool,
     /// What that body is, if it is known beforehand.

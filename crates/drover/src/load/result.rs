@@ -46,6 +46,8 @@ pub struct LoadResult {
     pub in_flight: u64,
     /// Replies by status code.
     pub status: BTreeMap<String, u64>,
+    /// Those of them whose status was not expected, by status code.
+    pub unexpected_status: BTreeMap<String, u64>,
     /// Errors by class. Those of all classes together are `connections.failed` and the requests
     /// that are neither answered nor in flight.
     pub errors: ErrorCounts,
@@ -228,7 +230,8 @@ impl LoadResult {
             requests: account.requests,
             replies: account.replies,
             in_flight: account.in_flight,
-            status: statuses(account),
+            status: statuses(account, |_| true),
+            unexpected_status: statuses(account, |status| !plan.expect_status.has(status)),
             errors: ErrorCounts::new(account, plan),
             late_starts: open_loop.then_some(account.late_starts),
             unsent: open_loop.then(|| account.unsent()),
@@ -273,6 +276,24 @@ impl LoadResult {
             lost: Vec::new(),
             setting: setting(plan),
         }
+    }
+
+    /// What is to be said of statuses that were not expected, if there were some.
+    #[must_use]
+    pub fn unexpected(&self) -> Option<String> {
+        let count: u64 = self.unexpected_status.values().sum();
+        (count > 0).then(|| {
+            format!(
+                "{count} of {} replies have a status that was not expected ({}): the server's log may \
+                 say why; --expect-status allows others than 2xx and 3xx",
+                self.replies,
+                self.unexpected_status
+                    .iter()
+                    .map(|(status, count)| format!("{count} with status {status}"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )
+        })
     }
 
     /// Why the run counts as failed, if it does: it was interrupted, lost a process, or got no reply at
@@ -341,9 +362,12 @@ pub(super) fn setting(plan: &Plan) -> String {
     )
 }
 
-fn statuses(account: &Account) -> BTreeMap<String, u64> {
-    let seen = account.statuses.iter().enumerate().filter(|(_, count)| **count > 0);
-    seen.map(|(status, count)| (status.to_string(), *count)).collect()
+/// The replies by status, of those that `counts`.
+fn statuses(account: &Account, counts: impl Fn(u16) -> bool) -> BTreeMap<String, u64> {
+    let seen = (0..).zip(account.statuses.iter()).filter(|(_, count)| **count > 0);
+    seen.filter(|(status, _)| counts(*status))
+        .map(|(status, count)| (status.to_string(), *count))
+        .collect()
 }
 
 impl ErrorCounts {

@@ -29,7 +29,7 @@ enum Metric {
     Max,
     Mean,
     /// Requests without a good answer, as a part of all that should have been sent: errors of every
-    /// class, replies with a status of 400 or more, and what a schedule could not send.
+    /// class, replies of an unexpected status, and what a schedule could not send.
     Errors,
     /// Replies per second.
     Rate,
@@ -140,20 +140,21 @@ impl Metric {
 fn error_part(result: &LoadResult) -> Option<f64> {
     let errors: u64 = result.errors.classes().into_iter().map(|(_, count)| count).sum();
     let after_sending = errors.saturating_sub(result.connections.failed);
-    let refusals: u64 = result
-        .status
-        .iter()
-        .filter(|(status, _)| status.parse::<u16>().is_ok_and(|status| status >= 400))
-        .map(|(_, count)| count)
-        .sum();
+    let unexpected: u64 = result.unexpected_status.values().sum();
     // An attempt to connect that failed was for a request that was never sent. A schedule counts the
     // request as unsent too, and with it those that found no connection.
     let never_sent = result.connections.failed.max(result.unsent.unwrap_or(0));
     let all = result.requests + never_sent;
-    (all > 0).then(|| (after_sending + refusals + never_sent) as f64 / all as f64)
+    (all > 0).then(|| (after_sending + unexpected + never_sent) as f64 / all as f64)
 }
 
 impl Objectives {
+    /// Whether one of the terms is about errors.
+    #[must_use]
+    pub fn judge_errors(&self) -> bool {
+        self.0.iter().any(|term| term.metric == Metric::Errors)
+    }
+
     /// Each term that `result` violates, with its value.
     #[must_use]
     pub fn violations(&self, result: &LoadResult) -> Vec<String> {

@@ -98,8 +98,12 @@ fn print_counts(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
         }
     }
     writeln!(out, "; {} requests on used ones", connections.reused)?;
-    let errors = result.errors.to_string();
-    writeln!(out, "  errors       {}", if errors.is_empty() { "none" } else { &errors })
+    let mut errors = Vec::new();
+    errors.extend(Some(result.errors.to_string()).filter(|errors| !errors.is_empty()));
+    let unexpected = result.unexpected_status.iter();
+    errors.extend(unexpected.map(|(status, count)| format!("{count} with status {status}")));
+    let errors = if errors.is_empty() { "none".to_string() } else { errors.join(", ") };
+    writeln!(out, "  errors       {errors}")
 }
 
 /// What the generator knows of itself.

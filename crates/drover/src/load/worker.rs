@@ -496,6 +496,7 @@ mod tests {
             reopen_idle: false,
             timeout: Duration::from_secs(1),
             expect_size: None,
+            expect_status: Default::default(),
             verify: false,
             expect_body: None,
             read_rate: None,

@@ -75,6 +75,34 @@ fn objectives_decide_the_exit_status() {
     assert!(!violated.stderr.contains("errors"), "{}", violated.stderr);
 }
 
+/// A server that fails half of its requests by their status has failed the run, unless that is expected.
+#[test]
+fn unexpected_statuses_are_errors_of_the_summary_and_of_the_exit_status() {
+    let server = Server::start(|n| match n % 4 {
+        0 => Action::Reply(reply("404 Not Found", 1)),
+        1 => Action::Reply(reply("503 Service Unavailable", 1)),
+        2 => Action::Reply(reply("304 Not Modified", 0)),
+        _ => Action::Reply(reply("200 OK", 1)),
+    });
+    let url = server.url();
+    let own = [&url[..], "-c", "1", "-n", "40"];
+    let (summary, last_word) = seen(&own);
+    assert!(summary.contains("errors       10 with status 404, 10 with status 503"), "{summary}");
+    assert!(last_word.contains("--expect-status"), "{last_word}");
+    let with = |more: &[&str]| load(&[&own[..], more].concat());
+    let run = with(&["--expect-status", "404,503"]);
+    assert_eq!((run.status, &run.json["unexpected_status"]["200"]), (Some(1), &10.into()));
+    let run = with(&["--expect-status", "2xx,304,4xx,503"]);
+    assert_eq!((run.status, run.json["unexpected_status"].to_string()), (Some(0), "{}".into()));
+    // Where an objective judges errors, it decides alone.
+    assert_eq!(with(&["--slo", "errors<60%"]).status, Some(0));
+    assert_eq!(with(&["--slo", "errors<40%"]).status, Some(1));
+    assert_eq!(with(&["--slo", "p50<1000s"]).status, Some(1));
+    assert_eq!(with(&["--slo", "errors<1%", "--expect-status", "2xx,304,4xx,503"]).status, Some(0));
+    let joined = load(&[&url, "-c", "2", "-n", "40", "--processes", "2"]);
+    assert_eq!((joined.status, joined.number("/unexpected_status/503")), (Some(1), 10));
+}
+
 /// A scheduled request whose connection cannot be opened is one request without an answer: its failed
 /// attempt and its being unsent are the same event.
 #[test]
@@ -162,6 +190,7 @@ fn mistakes_name_the_flag_and_the_remedy() {
     let url = "http://127.0.0.1:9/";
     refused(&["load", url, "--slo", "p99<5"], &["--slo", "500us, 5ms or 1s"]);
     refused(&["load", url, "--slo", "speed>9"], &["--slo", "p99<5ms"]);
+    refused(&["load", url, "--expect-status", "ok"], &["--expect-status", "2xx,404"]);
     refused(&["load", "--curl", "curl -F a=b http://a"], &["--curl", "-F is not supported"]);
     refused(&["load", "--curl", "curl https://127.0.0.1/"], &["--curl", "TLS", "--target"]);
     refused(&["load", "--from-har", "/no/such/file"], &["--from-har", "No such file"]);
