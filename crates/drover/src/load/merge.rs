@@ -158,13 +158,18 @@ impl Sum {
         ReplyRate::of(seconds.into_values().collect())
     }
 
-    /// Those of all; what only some say with their names.
+    /// What the results warn of. The numbers in a warning are those of its result alone, and never the
+    /// sum: so each says whose it is, also if all say the same.
     fn warnings(&self, start: f64, duration: f64) -> Vec<String> {
         let mut warnings: Vec<String> = Vec::new();
         for (name, own) in &self.warnings {
             for text in own {
                 let common = self.warnings.iter().all(|(_, other)| other.contains(text));
-                let text = if common { text.clone() } else { format!("{name}: {text}") };
+                let text = match (self.warnings.len(), common) {
+                    (1, _) => text.clone(),
+                    (count, true) => format!("each of the {count}: {text}"),
+                    (_, false) => format!("{name}: {text}"),
+                };
                 if !warnings.contains(&text) {
                     warnings.push(text);
                 }
@@ -458,12 +463,14 @@ mod tests {
     }
 
     #[test]
-    fn warnings_of_some_carry_their_names_and_those_of_all_do_not() {
+    fn warnings_say_whose_numbers_theirs_are() {
         let [mut a, mut b] = [simple(1, 0.0), simple(1, 0.0)];
-        a.warnings = vec!["both".to_string(), "one".to_string()];
-        b.warnings = vec!["both".to_string()];
-        let joined = merge(vec![("A".to_string(), a), ("B".to_string(), b)]).unwrap();
-        assert_eq!(joined.warnings, ["both", "A: one"]);
+        a.warnings = vec!["5 of 9 failed".to_string(), "one".to_string()];
+        b.warnings = vec!["5 of 9 failed".to_string()];
+        let joined = merge(vec![("A".to_string(), a.clone()), ("B".to_string(), b)]).unwrap();
+        assert_eq!(joined.warnings, ["each of the 2: 5 of 9 failed", "A: one"]);
+        let alone = merge(vec![("A".to_string(), a)]).unwrap();
+        assert_eq!(alone.warnings, ["5 of 9 failed", "one"]);
     }
 
     #[test]
