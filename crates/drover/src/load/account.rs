@@ -3,7 +3,7 @@
 //! - scheduled = requests + unsent (open loop);
 //! - requests = replies + errors after sending + requests in flight at an interruption;
 //! - attempted = opened + failed + attempts in progress at an interruption;
-//! - the errors of all classes = failed + errors after sending.
+//! - the errors of all classes = failed + unsolicited + errors after sending.
 
 use std::io;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(super) enum Failure {
     BadLength,
     /// The body is another than was expected.
     BadBody,
-    /// What came is not HTTP/1, or more came than the reply.
+    /// What came is not HTTP/1, or more came than the reply, or a reply before its request.
     Protocol,
 }
 
@@ -102,8 +102,8 @@ pub(super) struct Connections {
     pub(super) idle_held: u64,
     /// Closed by the server: between two replies, or with a reply that said so.
     pub(super) closed_by_peer: u64,
-    /// Closed because the server sent something that nobody had asked for.
-    pub(super) unasked: u64,
+    /// Closed because the server sent a reply that nobody had asked for; each is an error too.
+    pub(super) unsolicited: u64,
     /// Not accepted by the server when the window began, as far as that can be seen.
     pub(super) unaccepted: u64,
 }
@@ -282,7 +282,7 @@ impl Account {
         sum.reused += more.reused;
         sum.idle_held += more.idle_held;
         sum.closed_by_peer += more.closed_by_peer;
-        sum.unasked += more.unasked;
+        sum.unsolicited += more.unsolicited;
         // Every worker sees the same queue.
         sum.unaccepted = sum.unaccepted.max(more.unaccepted);
         for (sum, more) in [

@@ -95,12 +95,14 @@ pub(super) struct Link<'c, 'n> {
     pub(super) origin: usize,
     number: u32,
     pub(super) open: bool,
+    /// It was closed because of a reply that nobody asked for.
+    unsolicited: bool,
 }
 
 impl<'c, 'n> Link<'c, 'n> {
     fn new(conn: &'c Conn<'n>, worker: &'c Worker<'n>, number: u32) -> Link<'c, 'n> {
         let (number, origin) = worker.place(number);
-        Link { conn, worker, origin, number, open: false }
+        Link { conn, worker, origin, number, open: false, unsolicited: false }
     }
 
     /// Tries once to connect; says whether it is open now.
@@ -164,12 +166,18 @@ impl<'c, 'n> Link<'c, 'n> {
         self.open = false;
     }
 
-    /// Something came while no reply was expected: the end, or bytes that nobody asked for.
+    /// Something came while no reply was expected: the end, or a reply that nobody asked for. A server
+    /// that gives an idle connection up may say so before it closes, with a 408 (RFC 9110 section
+    /// 15.5.9).
     fn closed_by_peer(&mut self, heard: io::Result<usize>) {
-        let connections = &mut self.worker.account.borrow_mut().connections;
-        match heard {
-            Ok(1..) => connections.unasked += 1,
-            Ok(0) | Err(_) => connections.closed_by_peer += 1,
+        let gives_up = || self.conn.io(|io| (0, io.input.starts_with(b"HTTP/1.1 408")));
+        self.unsolicited = heard.is_ok_and(|count| count > 0) && !gives_up();
+        let account = &mut self.worker.account.borrow_mut();
+        if self.unsolicited {
+            account.connections.unsolicited += 1;
+            account.errors.add(Failure::Protocol);
+        } else {
+            account.connections.closed_by_peer += 1;
         }
         self.conn.close();
         self.open = false;
@@ -417,8 +425,11 @@ impl<'c, 'n> Client<'c, 'n> {
 
     /// Connects again after the server has closed, until it succeeds or the run is over.
     async fn reopen(&mut self) {
-        if !self.link.worker.plan.reopen {
-            self.link.worker.leave();
+        let worker = self.link.worker;
+        // Before the first request of all it is plain that such a server's replies mean nothing.
+        let replies_to_nothing = self.link.unsolicited && worker.phase.get() == Phase::Opening;
+        if !worker.plan.reopen || replies_to_nothing {
+            worker.leave();
             return pending().await;
         }
         // One that carried no request was good for nothing.

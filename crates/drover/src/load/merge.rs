@@ -246,6 +246,7 @@ fn add(sum: &mut LoadResult, other: LoadResult) {
         reused: a.reused + b.reused,
         idle_held: known(a.idle_held, b.idle_held),
         closed_by_peer: a.closed_by_peer + b.closed_by_peer,
+        unsolicited: a.unsolicited + b.unsolicited,
     };
     let (a, b) = (&sum.client, &other.client);
     sum.client = Client {

@@ -52,6 +52,10 @@ const QUEUE_LOOK: Duration = Duration::from_millis(10);
 /// How often a worker looks up from its window to say how far it is.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How long connections stay open after the last reply. A server that is one reply ahead of the requests
+/// looks right while requests follow each other; what it has sent too much is seen when none follows.
+const LINGER: Duration = Duration::from_millis(10);
+
 /// Bytes of an input buffer; the longest head of a reply.
 const INPUT: usize = 64 * 1024;
 
@@ -122,6 +126,9 @@ async fn control(conn: Conn<'_>, worker: &Worker<'_>, desk: &Desk<'_>, window: &
         window.set(Window { deserted: worker.is_deserted(), ..Window::default() });
     }
     phases.until(None, || worker.is_settled() && desk.may_close()).await;
+    if window.get().wall > Duration::ZERO && worker.measured > 0 {
+        phases.until(Some(Instant::now() + LINGER), || false).await;
+    }
     // The executor drops every coroutine, which closes its connection; those that are resumed once
     // more before that see that nothing is left to do.
     worker.phase.set(Phase::Over);

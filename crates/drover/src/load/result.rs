@@ -48,8 +48,8 @@ pub struct LoadResult {
     pub status: BTreeMap<String, u64>,
     /// Those of them whose status was not expected, by status code.
     pub unexpected_status: BTreeMap<String, u64>,
-    /// Errors by class. Those of all classes together are `connections.failed` and the requests
-    /// that are neither answered nor in flight.
+    /// Errors by class. Those of all classes together are `connections.failed`,
+    /// `connections.unsolicited` and the requests that are neither answered nor in flight.
     pub errors: ErrorCounts,
     /// Requests that the generator itself brought to their connection (or into the queue for the
     /// next free one) more than 1 ms after their intended start; null in a closed loop.
@@ -113,7 +113,7 @@ pub struct ErrorCounts {
     pub bad_length: Option<u64>,
     /// The body was not the same as before, or not the one expected; null if nobody verified it.
     pub bad_body: Option<u64>,
-    /// What came was not HTTP/1, or more came than the reply.
+    /// What came was not HTTP/1, or more came than the reply, or a reply before its request.
     pub protocol: u64,
 }
 
@@ -145,6 +145,9 @@ pub struct ConnectionCounts {
     pub idle_held: Option<u64>,
     /// Closed by the server between two replies, or by a reply that said so.
     pub closed_by_peer: u64,
+    /// Closed because the server sent a reply that nobody had asked for; each is an error of the class
+    /// protocol.
+    pub unsolicited: u64,
 }
 
 /// A distribution of times, in microseconds.
@@ -247,6 +250,7 @@ impl LoadResult {
                 reused: account.connections.reused,
                 idle_held: (plan.idle > 0).then_some(account.connections.idle_held),
                 closed_by_peer: account.connections.closed_by_peer,
+                unsolicited: account.connections.unsolicited,
             },
             latency_us: Distribution::of(latency),
             service_us: Distribution::of(&account.service),
@@ -296,8 +300,8 @@ impl LoadResult {
         })
     }
 
-    /// Why the run counts as failed, if it does: it was interrupted, lost a process, or got no reply at
-    /// all.
+    /// Why the run counts as failed, if it does: it was interrupted, lost a process, got no reply at
+    /// all, or replies that nobody had asked for.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         if self.interrupted {
@@ -307,7 +311,14 @@ impl LoadResult {
             return Some(format!("{}: the results are those of the others", self.lost.join("; ")));
         }
         if self.replies > 0 {
-            return None;
+            let count = self.connections.unsolicited;
+            return (count > 0).then(|| {
+                format!(
+                    "{} sent {count} replies that nobody had asked for: the others may belong to \
+                     other requests than they were counted for",
+                    self.target
+                )
+            });
         }
         let seen = match self.errors.to_string() {
             errors if errors.is_empty() => "nothing was sent".to_string(),
@@ -548,11 +559,11 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
     warn(odd > 0, format!("{odd} of {} replies have a status other than 2xx", account.replies));
     let connections = &account.connections;
     warn(
-        connections.unasked > 0,
+        connections.unsolicited > 0,
         format!(
-            "{} connections were closed because the server sent bytes that nobody asked for: its \
-             lengths may be wrong",
-            connections.unasked
+            "{} connections were closed because the server sent a reply that nobody had asked for: \
+             others may have been counted for requests that they do not answer",
+            connections.unsolicited
         ),
     );
     warn(

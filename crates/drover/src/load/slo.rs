@@ -139,13 +139,14 @@ impl Metric {
 
 fn error_part(result: &LoadResult) -> Option<f64> {
     let errors: u64 = result.errors.classes().into_iter().map(|(_, count)| count).sum();
-    let after_sending = errors.saturating_sub(result.connections.failed);
+    // Those of requests that were sent, and of replies that nobody had asked for.
+    let others = errors.saturating_sub(result.connections.failed);
     let unexpected: u64 = result.unexpected_status.values().sum();
     // An attempt to connect that failed was for a request that was never sent. A schedule counts the
     // request as unsent too, and with it those that found no connection.
     let never_sent = result.connections.failed.max(result.unsent.unwrap_or(0));
-    let all = result.requests + never_sent;
-    (all > 0).then(|| (after_sending + unexpected + never_sent) as f64 / all as f64)
+    let all = result.requests + never_sent + result.connections.unsolicited;
+    (all > 0).then(|| (others + unexpected + never_sent) as f64 / all as f64)
 }
 
 impl Objectives {

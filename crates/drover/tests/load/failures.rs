@@ -1,5 +1,6 @@
 //! Every way in which a server or the machine fails has its class, and the rest goes on.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -116,6 +117,69 @@ fn another_body_than_before_is_a_bad_body() {
     assert_eq!(run.errors(), 0);
     let run = load(&[&server.url(), "-c", "1", "-n", "2"]);
     run.assert_null("/errors/bad_body");
+}
+
+/// Sends a reply to each of four connections before it reads anything, or with the reply to the first
+/// request when `late`, and stays one reply ahead. Ends with the program.
+fn one_reply_ahead(listener: TcpListener, late: bool) {
+    for mut stream in listener.incoming().map(Result::unwrap) {
+        std::thread::spawn(move || {
+            let mut ahead = !late;
+            let whole = reply("200 OK", 2);
+            if ahead {
+                stream.write_all(whole.as_bytes()).unwrap();
+            }
+            // The requests are shorter than this, and come one at a time.
+            while stream.read(&mut [0; 4096]).is_ok_and(|count| count > 0) {
+                let replies = if ahead { whole.clone() } else { whole.repeat(2) };
+                ahead = true;
+                if stream.write_all(replies.as_bytes()).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn replies_before_their_requests_are_protocol_errors() {
+    let run = |mechanism: &str, late: bool| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        std::thread::spawn(move || one_reply_ahead(listener, late));
+        let own = [&url[..], "-c", "4", "-n", "40", "--timeout", "3s", "--dispatch", mechanism];
+        let run = load(&own);
+        assert_eq!(run.status, Some(1), "{mechanism}: {}", run.json);
+        assert!(run.number("/errors/protocol") > 0, "{mechanism}: {}", run.json);
+        run
+    };
+    for mechanism in mech::dispatch::ALL {
+        if let Err(reason) = mechanism.probe() {
+            testing::skip!("{}: {reason}", mechanism.name);
+            continue;
+        }
+        run(mechanism.name, true);
+        let early = run(mechanism.name, false);
+        assert!(early.number("/connections/unsolicited") > 0, "{}", early.json);
+    }
+}
+
+#[test]
+fn a_server_may_say_that_it_gives_an_idle_connection_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (mut first, _) = listener.accept().unwrap();
+        first.write_all(reply("408 Request Timeout", 0).as_bytes()).unwrap();
+        drop(first);
+        let (mut second, _) = listener.accept().unwrap();
+        assert!(second.read(&mut [0; 4096]).unwrap() > 0);
+        second.write_all(reply("200 OK", 0).as_bytes()).unwrap();
+        second
+    });
+    let run = load(&[&url, "-c", "1", "--rate", "1", "-n", "1", "--timeout", "5s", "--events"]);
+    server.join().unwrap();
+    assert_eq!((run.number("/errors/protocol"), run.number("/connections/unsolicited")), (0, 0));
 }
 
 #[test]

@@ -104,7 +104,8 @@ fn sum(counts: &Value) -> u64 {
 #[track_caller]
 pub(crate) fn check_sums(json: &Value) {
     let failed = number(json, "/connections/failed");
-    let after_sending = sum(&json["errors"]) - failed;
+    let unsolicited = number(json, "/connections/unsolicited");
+    let after_sending = sum(&json["errors"]) - failed - unsolicited;
     let requests = number(json, "/requests");
     let replies = number(json, "/replies");
     assert_eq!(requests, replies + after_sending + number(json, "/in_flight"), "{json}");
