@@ -216,3 +216,27 @@ fn a_worker_has_room_for_descriptors_from_the_start() {
     let rooms: Vec<u64> = server.children().into_iter().map(room).collect();
     assert!(rooms.len() == 2 && rooms.iter().all(|&room| room >= limit.min(32_768)), "{rooms:?}");
 }
+
+/// Request heads that come slowly keep no more memory than their bytes need: an input buffer each, of
+/// which the kernel maps 8 KiB, would be 16 MB.
+#[test]
+fn heads_that_do_not_end_cost_what_they_are_long() {
+    let _alone = many_connections();
+    on_every_mechanism(|mechanism| {
+        let flags = ["--dispatch", mechanism.name];
+        let server = Server::of_size(5, &[&flags[..], &PATIENT].concat());
+        let mut clients: Vec<Client> = (0..2000).map(|_| server.connect()).collect();
+        server.get("/").is(200);
+        let before = server.private_memory();
+        for bytes in ["GET / HTTP/1.1\r\nHost: test\r\nX: ", "more", "and more"] {
+            clients.iter_mut().for_each(|client| client.send(bytes));
+            server.get("/").is(200);
+        }
+        let grown = server.private_memory().saturating_sub(before);
+        assert!(grown < 6 << 20, "{} bytes per connection", grown / 2000);
+        for client in &mut clients {
+            client.send("\r\n\r\n");
+            client.reply().is(200);
+        }
+    });
+}

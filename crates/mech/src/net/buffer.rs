@@ -16,6 +16,12 @@ impl Input {
         Input { bytes: vec![0; capacity].into_boxed_slice(), start: 0, end: 0 }
     }
 
+    /// One that is full of those bytes, in that order.
+    fn of(parts: [&[u8]; 2]) -> Input {
+        let bytes = parts.concat().into_boxed_slice();
+        Input { end: bytes.len(), bytes, start: 0 }
+    }
+
     pub(crate) fn filled(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
@@ -133,6 +139,8 @@ impl Output {
 pub(crate) struct Pool {
     input_capacity: usize,
     inputs: Vec<Box<Input>>,
+    /// How many input buffers of full size there are, those of connections included.
+    large: usize,
     outputs: Vec<Box<Output>>,
 }
 
@@ -143,18 +151,57 @@ const OUTPUT_KEPT_CAPACITY: usize = 64 * 1024;
 
 impl Pool {
     pub(crate) fn new(input_capacity: usize) -> Pool {
-        Pool { input_capacity, inputs: Vec::new(), outputs: Vec::new() }
+        Pool { input_capacity, inputs: Vec::new(), large: 0, outputs: Vec::new() }
     }
 
     pub(crate) fn take_input(&mut self) -> Box<Input> {
-        self.inputs.pop().unwrap_or_else(|| Box::new(Input::new(self.input_capacity)))
+        self.inputs.pop().unwrap_or_else(|| {
+            self.large += 1;
+            Box::new(Input::new(self.input_capacity))
+        })
     }
 
     pub(crate) fn give_input(&mut self, mut input: Box<Input>) {
+        if self.is_small(&input) {
+            return;
+        }
         if self.inputs.len() < KEPT {
             (input.start, input.end) = (0, 0);
             self.inputs.push(input);
+        } else {
+            self.large -= 1;
         }
+    }
+
+    /// Whether an input buffer has only the size of what it holds ([`Pool::shrink`]).
+    pub(crate) fn is_small(&self, input: &Input) -> bool {
+        input.bytes.len() < self.input_capacity
+    }
+
+    /// A buffer of the size of what `input` holds, for a connection that waits in the middle of a
+    /// message; the large one goes back. One that is more than half full is left as it is.
+    pub(crate) fn shrink(&mut self, input: Box<Input>) -> Box<Input> {
+        if self.is_small(&input) || input.filled().len() > self.input_capacity / 2 {
+            return input;
+        }
+        let small = Box::new(Input::of([input.filled(), &[]]));
+        self.give_input(input);
+        small
+    }
+
+    /// A small buffer that holds those bytes, where there are as many large ones as are kept, and none
+    /// is free: a burst of short messages is not worth more.
+    pub(crate) fn small_of(&self, parts: [&[u8]; 2]) -> Option<Box<Input>> {
+        let scarce = self.inputs.is_empty() && self.large >= KEPT;
+        let fits = parts[0].len() + parts[1].len() < self.input_capacity;
+        (scarce && fits).then(|| Box::new(Input::of(parts)))
+    }
+
+    /// A buffer with room for more than the small one holds.
+    pub(crate) fn grow(&mut self, small: &Input) -> Box<Input> {
+        let mut input = self.take_input();
+        input.append(small.filled());
+        input
     }
 
     pub(crate) fn take_output(&mut self) -> Box<Output> {
@@ -186,6 +233,35 @@ mod tests {
         input.consume(1);
         assert!(input.is_empty());
         assert_eq!(input.spare().len(), 4);
+    }
+
+    #[test]
+    fn an_input_shrinks_to_what_it_holds_and_grows_again() {
+        let mut pool = Pool::new(8);
+        let mut input = pool.take_input();
+        input.append(b"abcd");
+        input.consume(1);
+        let small = pool.shrink(input);
+        assert_eq!((small.filled(), small.bytes.len()), (&b"bcd"[..], 3));
+        assert_eq!(pool.inputs.len(), 1);
+        let mut input = pool.grow(&small);
+        assert_eq!((input.append(b"efghij"), input.filled()), (5, &b"bcdefghi"[..]));
+        input = pool.shrink(input);
+        assert_eq!(input.bytes.len(), 8, "it is more than half full");
+        pool.give_input(small);
+        assert!(pool.inputs.is_empty(), "a small one is not kept");
+    }
+
+    #[test]
+    fn bursts_beyond_what_is_kept_have_small_buffers() {
+        let mut pool = Pool::new(8);
+        let large: Vec<_> = (0..KEPT).map(|_| pool.take_input()).collect();
+        assert_eq!(pool.small_of([b"abc", b"de"]).unwrap().filled(), b"abcde");
+        assert!(pool.small_of([b"abcd", b"efgh"]).is_none(), "it would be no small one");
+        let beyond = pool.take_input();
+        large.into_iter().chain([beyond]).for_each(|input| pool.give_input(input));
+        assert_eq!((pool.inputs.len(), pool.large), (KEPT, KEPT));
+        assert!(pool.small_of([b"a", b""]).is_none(), "large ones are free");
     }
 
     #[test]

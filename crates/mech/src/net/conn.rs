@@ -142,7 +142,12 @@ impl<'n> Conn<'n> {
                 return Poll::Pending;
             }
             let slot = &mut inner.slots[index as usize];
-            receive(&mut *inner.driver, self.key, slot, &mut inner.pool)
+            slot.grow_input(&mut inner.pool);
+            let polled = receive(&mut *inner.driver, self.key, slot, &mut inner.pool);
+            if polled.is_pending() {
+                slot.shrink_input(&mut inner.pool);
+            }
+            polled
         })
     }
 
@@ -407,7 +412,11 @@ impl<'n> Conn<'n> {
             if done() {
                 return Poll::Ready(Ok(()));
             }
-            self.with(|inner, index| check_deadline(&mut inner.slots[index as usize]))?;
+            self.with(|inner, index| {
+                let slot = &mut inner.slots[index as usize];
+                slot.shrink_input(&mut inner.pool);
+                check_deadline(slot)
+            })?;
             Poll::Pending
         })
         .await

@@ -98,6 +98,37 @@ impl Slot {
         self.input.take().unwrap_or_else(|| pool.take_input())
     }
 
+    /// Puts bytes that have come without being asked for behind those that were received, as far as
+    /// there is room, and says how many.
+    pub(crate) fn put(&mut self, bytes: &[u8], pool: &mut Pool) -> usize {
+        if self.input.as_ref().is_none_or(|input| pool.is_small(input))
+            && let Some(small) = pool.small_of([self.received(), bytes])
+        {
+            self.input = Some(small);
+            return bytes.len();
+        }
+        self.grow_input(pool);
+        self.input.get_or_insert_with(|| pool.take_input()).append(bytes)
+    }
+
+    /// Makes room behind what was received, if it lies in a buffer of its own size.
+    pub(crate) fn grow_input(&mut self, pool: &mut Pool) {
+        if let Some(input) = &self.input
+            && pool.is_small(input)
+        {
+            self.input = Some(pool.grow(input));
+        }
+    }
+
+    /// Keeps no more memory than what was received needs: the connection waits for the rest of a
+    /// message.
+    pub(crate) fn shrink_input(&mut self, pool: &mut Pool) {
+        if let Some(input) = self.input.take() {
+            let input = pool.shrink(input);
+            self.keep(input, pool);
+        }
+    }
+
     /// Keeps a buffer, unless it is empty.
     pub(crate) fn keep(&mut self, input: Box<Input>, pool: &mut Pool) {
         if input.is_empty() {

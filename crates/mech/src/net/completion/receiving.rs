@@ -57,8 +57,7 @@ impl CompletionDriver {
     /// Moves what did not fit before into the slot's input.
     pub(super) fn catch_up(&mut self, index: u32, slot: &mut Slot, pool: &mut Pool) {
         if let Some(mut waiting) = self.take_overflow(index) {
-            let input = slot.input.get_or_insert_with(|| pool.take_input());
-            let moved = input.append(&waiting);
+            let moved = slot.put(&waiting, pool);
             self.states[index as usize].fresh += moved as u32;
             waiting.drain(..moved);
             if !waiting.is_empty() {
@@ -139,7 +138,7 @@ impl CompletionDriver {
         let state = &mut self.states[index as usize];
         let mut kept = 0;
         if !self.overflow.contains_key(&index) {
-            kept = slot.input.get_or_insert_with(|| pool.take_input()).append(bytes);
+            kept = slot.put(bytes, pool);
             state.fresh += kept as u32;
         }
         if kept < count {
