@@ -8,7 +8,8 @@ use super::{Config, Source};
 /// Descriptors of a worker's own: what it waits by and is woken by, and those of its file backend.
 const OF_A_WORKER: u64 = 4;
 
-/// A quarter of the descriptors is kept for files, but never more than so many.
+/// Half of the descriptors is kept for files, as each connection may need one, but never more than so
+/// many: most send the same files.
 const FOR_FILES_MOST: u64 = 1024;
 
 /// How many connections the workers of a process may have at a time.
@@ -35,7 +36,7 @@ impl Connections {
         let sharers = sharers as u64;
         let free = limit.saturating_sub(open + OF_A_WORKER * sharers);
         let for_files = match config.source {
-            Source::Directory(_) => (free / 4).min(FOR_FILES_MOST),
+            Source::Directory(_) => (free / 2).min(FOR_FILES_MOST),
             Source::Fixed(_) => 0,
         };
         let connections = Connections {

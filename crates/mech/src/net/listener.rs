@@ -141,7 +141,11 @@ impl<'n> Listener<'n> {
         loop {
             let accepted = poll_fn(|_| self.poll_accept()).await;
             let Some(accepted) = accepted.transpose() else {
-                self.rest().await;
+                // Of those that are one too many ([`Listener::make_room`]), one may be idle by now.
+                match net.room() < 0 && net.expire_idle()? > 0 {
+                    true => self.conn.yield_now().await,
+                    false => self.rest().await,
+                }
                 continue;
             };
             if accepted.is_ok() {
