@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
@@ -246,6 +247,33 @@ fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
 /// ([`ListenOptions::defer`]).
 pub(crate) fn defers(listener: BorrowedFd<'_>) -> bool {
     get_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT).is_ok_and(|seconds| seconds > 0)
+}
+
+/// What a peer has taken of what was sent to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delivered {
+    /// Bytes that it has acknowledged.
+    pub(crate) bytes: u64,
+    /// For how long there were bytes that it had not.
+    pub(crate) busy: Duration,
+}
+
+/// What the peer of a TCP socket has taken since it connected; `None` where the kernel does not tell.
+pub(crate) fn delivered(fd: BorrowedFd<'_>) -> Option<Delivered> {
+    // `struct tcp_info` of linux/tcp.h, of which libc has the beginning only: its 64-bit words, two
+    // of which are `tcpi_bytes_acked` (Linux 4.1) and `tcpi_busy_time` in microseconds (4.10).
+    const BYTES_ACKED: usize = 120 / 8;
+    const BUSY_TIME: usize = 168 / 8;
+    let mut words = [0u64; BUSY_TIME + 1];
+    let mut len = size_of_val(&words) as libc::socklen_t;
+    let (place, len_place) = ((&raw mut words).cast(), &raw mut len);
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
+    // SAFETY: both pointers are to variables that outlive the call, and `len` is the first one's.
+    crate::sys::syscall!(getsockopt(fd.as_raw_fd(), level, name, place, len_place)).ok()?;
+    (len as usize == size_of_val(&words)).then(|| Delivered {
+        bytes: words[BYTES_ACKED],
+        busy: Duration::from_micros(words[BUSY_TIME]),
+    })
 }
 
 fn get_option(

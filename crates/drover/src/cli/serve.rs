@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use mech::accept::{self, Settings, Strategy};
 use mech::dispatch::{self, Features, Mechanism};
 use mech::fileio::{self, Backend, ReadMemory};
 use mech::fs::Root;
-use mech::net::AcceptBatch;
+use mech::net::{AcceptBatch, MinRate};
 use mech::open_pool::OpenPool;
 use mech::wait_queue::Policy;
 use tracing::{info, warn};
@@ -33,6 +33,9 @@ const ROOM: u64 = 65_536;
 const LEAST_ROOM: u64 = 1024;
 /// When a kept file is looked at although no change was heard of, unless we are told.
 const INOTIFY_AFTER: Duration = Duration::from_secs(10);
+
+/// Over what time a client's rate is averaged where no time-out says what its patience is.
+const RATE_WINDOW: Duration = Duration::from_secs(60);
 
 /// The groups of flags in `drover serve --help`, in their order: those of operators first.
 const SERVING: &str = "Serving";
@@ -86,6 +89,15 @@ pub(super) struct Args {
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     open_timeout: Duration,
+
+    /// How many bytes per second a client must take of a response at least; 0: it may be as slow as it
+    /// likes
+    ///
+    /// On an average over the time of --idle-timeout (or a minute), in which only the time counts in
+    /// which there were bytes for the client
+    #[arg(help_heading = LIMITS)]
+    #[arg(long, value_name = "BYTES", default_value = "240", value_parser = size::parse_or_none)]
+    min_rate: usize,
 
     /// How many connections there may be at a time, over all workers
     ///
@@ -356,6 +368,10 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
         header_time_out: some(args.header_timeout),
         idle_time_out: some(args.idle_timeout),
         open_time_out: some(args.open_timeout),
+        min_rate: NonZeroU64::new(args.min_rate as u64).map(|bytes_per_second| MinRate {
+            bytes_per_second,
+            window: some(args.idle_timeout).unwrap_or(RATE_WINDOW),
+        }),
         max_connections: args.max_connections,
         grace: args.grace,
         trace: args.trace,

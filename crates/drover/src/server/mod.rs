@@ -20,7 +20,7 @@ use mech::accept::{self, Among, Door, Keeper, Strategy};
 use mech::dispatch::{self, Mechanism};
 use mech::fileio::{self, Backend};
 use mech::fs::Root;
-use mech::net::{AcceptBatch, Remote};
+use mech::net::{AcceptBatch, MinRate, Remote};
 use mech::open_pool::OpenPool;
 use mech::socket::ListenOptions;
 use mech::wait_queue::Policy;
@@ -114,6 +114,8 @@ pub struct Config {
     pub idle_time_out: Option<Duration>,
     /// How long a request may wait until its file is open, before it is refused; `None`: for ever.
     pub open_time_out: Option<Duration>,
+    /// How slowly a client may take a response; `None`: as slowly as it likes.
+    pub min_rate: Option<MinRate>,
     /// How many connections there may be at a time, shared out among the workers; `None`: as many as
     /// the limit of descriptors allows when some are left for files. When there are as many, those that
     /// have been idle longest are closed for new ones; if none is idle, new ones wait.
@@ -166,6 +168,7 @@ impl Config {
             header_time_out: Some(Duration::from_secs(10)),
             idle_time_out: Some(Duration::from_secs(60)),
             open_time_out: Some(Duration::from_secs(10)),
+            min_rate: None,
             max_connections: None,
             grace: Duration::from_secs(10),
             trace: None,

@@ -162,6 +162,7 @@ fn net_options(config: &Config) -> NetOptions {
     options.file_options.counts = Arc::default();
     options.file_options.timed = config.trace.is_some();
     options.input_capacity = LIMITS.head;
+    options.min_rate = config.min_rate;
     if let Some(files) = config.files {
         options.files = files;
     }

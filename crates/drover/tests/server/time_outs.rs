@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Client, PATIENCE, Server, Site, request};
+use crate::harness::{Client, PATIENCE, Server, Site, on_every_mechanism, request};
 
 /// How long a connection may be silent where that is under test.
 pub(crate) const SILENCE: &str = "500ms";
@@ -128,4 +128,39 @@ fn no_limit_is_no_limit() {
     client.stream().set_read_timeout(Some(PATIENCE)).unwrap();
     client.send("TP/1.1\r\nHost: test\r\n\r\n");
     client.reply().is(200);
+}
+
+/// No client takes as much as is asked for here.
+#[test]
+fn a_client_that_takes_too_little_is_cut_off() {
+    let site = Site::new();
+    let len = 64 << 30;
+    site.sparse("large", len);
+    on_every_mechanism(|mechanism| {
+        let flags = ["--min-rate", "1000G", "--idle-timeout", "1s"];
+        let server = Server::on(&site, &[&flags[..], &["--dispatch", mechanism.name]].concat());
+        let mut slow = asking(&server, "/large");
+        slow.reply_head().is(200);
+        let mut taken = 0;
+        while let Ok(count @ 1..) = slow.stream().read(&mut [0; 4096]) {
+            taken += count as u64;
+        }
+        assert!(taken < len, "it took all of it, in its own time");
+    });
+}
+
+#[test]
+fn a_client_that_takes_enough_is_served_to_the_end() {
+    let site = Site::new();
+    let len = 256 << 20;
+    site.sparse("large", len);
+    on_every_mechanism(|mechanism| {
+        let flags = ["--min-rate", "1", "--dispatch", mechanism.name];
+        let server = Server::on(&site, &flags);
+        let mut client = asking(&server, "/large");
+        client.reply_head().is(200);
+        client.end_sending();
+        let (taken, end) = client.drain();
+        assert_eq!((taken, end.ok()), (len, Some(())));
+    });
 }

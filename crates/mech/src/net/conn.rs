@@ -11,6 +11,7 @@ use rustix::net::Shutdown;
 
 use super::buffer::Pool;
 use super::driver::{Driver, Fill, Flags, Origin, Slot};
+use super::min_rate::Pace;
 use super::{Body, Inner, Net, TURN_S_WORTH};
 use crate::fileio::Times;
 use crate::key::Key;
@@ -243,7 +244,7 @@ impl<'n> Conn<'n> {
     /// Sends the output and what is queued behind it, and says how many bytes
     /// that was. Whenever the peer takes none of it, the deadline moves
     /// `patience` into the future: a peer that takes nothing for so long is
-    /// given up, a slow one is not.
+    /// given up, a slow one only below [`super::NetOptions::min_rate`].
     ///
     /// # Errors
     /// `TimedOut`; `UnexpectedEof` when a file is shorter than its body should
@@ -255,6 +256,7 @@ impl<'n> Conn<'n> {
     ) -> impl Future<Output = io::Result<u64>> + use<'_, 'n> {
         let mut total = 0;
         let mut waits = false;
+        let mut pace = Pace::default();
         poll_fn(move |_| {
             loop {
                 match self.poll_send() {
@@ -265,8 +267,11 @@ impl<'n> Conn<'n> {
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                     Poll::Pending => {
-                        if patience.is_some() && !std::mem::replace(&mut waits, true) {
-                            self.set_deadline(patience);
+                        if !std::mem::replace(&mut waits, true) {
+                            if patience.is_some() {
+                                self.set_deadline(patience);
+                            }
+                            pace.check(self)?;
                         }
                         return Poll::Pending;
                     }

@@ -7,7 +7,7 @@
 //! every readiness mechanism and over a completion ring.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use crate::dispatch::{self, Dispatcher, Kind, Mechanism};
 use crate::fileio::{self, Backend};
 use crate::key::Key;
+use crate::socket::Delivered;
 
 mod buffer;
 pub(crate) mod completion;
@@ -24,6 +25,7 @@ mod conn;
 mod driver;
 mod executor;
 mod listener;
+mod min_rate;
 mod readable;
 mod readiness;
 mod remote;
@@ -35,6 +37,7 @@ pub use buffer::Body;
 pub use conn::{Answer, Conn, Io, Progress};
 pub use executor::Executor;
 pub use listener::{AcceptBatch, Listener};
+pub use min_rate::MinRate;
 pub use readable::Readable;
 pub use remote::Remote;
 
@@ -66,6 +69,8 @@ pub struct NetOptions {
     pub budget: u32,
     /// How many connections there may be at a time; listeners keep the next one waiting.
     pub connections: usize,
+    /// How slowly peers may take what [`Conn::flush`] sends; `None`: as slowly as they like.
+    pub min_rate: Option<MinRate>,
 }
 
 impl NetOptions {
@@ -82,6 +87,7 @@ impl NetOptions {
             spin: Duration::ZERO,
             budget: 32,
             connections: usize::MAX,
+            min_rate: None,
         }
     }
 }
@@ -116,6 +122,7 @@ pub struct Net {
     budget: u32,
     /// Connections at a time.
     connections: usize,
+    min_rate: Option<MinRate>,
 }
 
 struct Inner {
@@ -140,6 +147,8 @@ struct Inner {
     live: usize,
     /// How many of these are listeners and services.
     services: usize,
+    /// What had been delivered to slow peers when that was last looked at ([`MinRate`]), by slot.
+    delivered: HashMap<u32, Delivered>,
     /// The listeners that wait until a connection has ended.
     crowded: Vec<u32>,
 }
@@ -180,6 +189,7 @@ impl Net {
             budget: 0,
             live: 0,
             services: 0,
+            delivered: HashMap::new(),
             crowded: Vec::new(),
         };
         Ok(Net {
@@ -193,6 +203,7 @@ impl Net {
             mechanism: options.mechanism,
             budget: options.budget,
             connections: options.connections,
+            min_rate: options.min_rate,
         })
     }
 
@@ -435,6 +446,9 @@ impl Inner {
 
     /// Closes the slot's socket, if it has one, and gives its buffers back.
     fn close(&mut self, index: u32) {
+        if !self.delivered.is_empty() {
+            self.delivered.remove(&index);
+        }
         let slot = &mut self.slots[index as usize];
         if slot.fd.is_some() {
             let key = slot.key(index);

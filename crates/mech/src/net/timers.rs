@@ -65,6 +65,16 @@ impl Wheel {
         }
     }
 
+    /// The first tick that is `after` or more later than the last [`Wheel::expire`].
+    pub(crate) fn tick_after(&mut self, after: Duration) -> Tick {
+        self.tick_of(after)
+    }
+
+    /// Whether that tick is over, as of the last [`Wheel::expire`].
+    pub(crate) fn has_passed(&self, tick: Tick) -> bool {
+        u64::from(tick) <= self.now / self.resolution
+    }
+
     fn tick_of(&mut self, after: Duration) -> Tick {
         let at = self.now.saturating_add(nanos(after));
         let tick = at.div_ceil(self.resolution).max(self.current + 1);

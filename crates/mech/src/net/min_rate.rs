@@ -1,0 +1,96 @@
+//! Peers that take what they are sent too slowly.
+//!
+//! A peer's rate is judged by what the kernel counts for its socket (`TCP_INFO`, tcp(7)): the bytes
+//! that it has acknowledged, over the time in which there were bytes for it (`tcpi_busy_time`, since
+//! Linux 4.10). So time in which the server had nothing to send, because it waited for a disk or for
+//! its turn, is not held against the peer, and neither is what socket buffers hold counted for it.
+//! Nothing is counted per send: the kernel is asked once per window, when a send has to wait.
+
+use std::io;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::{Conn, Inner};
+use crate::socket::{Delivered, delivered};
+
+/// How slowly a peer may take what it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MinRate {
+    /// Bytes per second, on an average over `window`.
+    pub bytes_per_second: NonZeroU64,
+    /// How long a peer may be slower. It is judged for the first time when it has taken its time for
+    /// [`GRACE`] and then for so long.
+    pub window: Duration,
+}
+
+/// How long a response may take before anybody asks how fast it is taken. What the socket buffers of
+/// both sides take at once is over by then.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The window in which the peer of one response is judged.
+#[derive(Default)]
+pub(super) struct Pace {
+    /// When it ends; `None`: no send has waited yet.
+    ends: Option<NonZeroU32>,
+}
+
+impl Pace {
+    /// Looks at the peer's rate if a window is over. To be called when a send begins to wait.
+    ///
+    /// # Errors
+    /// `TimedOut`: the peer was too slow.
+    pub(super) fn check(&mut self, conn: &Conn<'_>) -> io::Result<()> {
+        let Some(min_rate) = conn.net().min_rate else { return Ok(()) };
+        conn.with(|inner, index| match self.ends {
+            Some(ends) if !inner.wheel.has_passed(ends.get()) => Ok(()),
+            Some(_) => {
+                self.ends = NonZeroU32::new(inner.wheel.tick_after(min_rate.window));
+                judge(inner, index, min_rate.bytes_per_second)
+            }
+            None => {
+                let first = GRACE.min(min_rate.window);
+                self.ends = NonZeroU32::new(inner.wheel.tick_after(first));
+                Ok(())
+            }
+        })
+    }
+}
+
+/// Compares with what was delivered at the last look, and takes down what is delivered now.
+fn judge(inner: &mut Inner, index: u32, bytes_per_second: NonZeroU64) -> io::Result<()> {
+    let fd = inner.slots[index as usize].fd.as_ref();
+    let Some(end) = fd.and_then(|fd| delivered(fd.as_fd())) else { return Ok(()) };
+    match inner.delivered.insert(index, end) {
+        Some(begin) if is_too_slow(&begin, &end, bytes_per_second) => {
+            Err(io::ErrorKind::TimedOut.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_too_slow(begin: &Delivered, end: &Delivered, bytes_per_second: NonZeroU64) -> bool {
+    let bytes = u128::from(end.bytes.saturating_sub(begin.bytes));
+    let busy = end.busy.saturating_sub(begin.busy);
+    bytes * 1_000_000 < u128::from(bytes_per_second.get()) * busy.as_micros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_time_counts_in_which_there_were_bytes_to_take() {
+        let begin = Delivered { bytes: 1000, busy: Duration::from_secs(5) };
+        let is_slow = |bytes, busy: u64| {
+            let busy = begin.busy + Duration::from_millis(busy);
+            let end = Delivered { bytes: begin.bytes + bytes, busy };
+            is_too_slow(&begin, &end, NonZeroU64::new(240).unwrap())
+        };
+        assert!(is_slow(0, 1));
+        assert!(is_slow(239, 1000) && is_slow(2399, 10_000));
+        assert!(!is_slow(240, 1000) && !is_slow(2400, 10_000));
+        assert!(!is_slow(0, 0), "there was nothing to take");
+        assert!(!is_slow(24, 100), "the disk was slow");
+    }
+}
