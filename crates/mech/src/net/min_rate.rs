@@ -7,7 +7,7 @@
 //! Nothing is counted per send: the kernel is asked once per window, when a send has to wait.
 
 use std::io;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ const GRACE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Pace {
     /// When it ends; `None`: no send has waited yet.
-    ends: Option<NonZeroU32>,
+    ends: Option<NonZeroU64>,
 }
 
 impl Pace {
@@ -45,12 +45,12 @@ impl Pace {
         conn.with(|inner, index| match self.ends {
             Some(ends) if !inner.wheel.has_passed(ends.get()) => Ok(()),
             Some(_) => {
-                self.ends = NonZeroU32::new(inner.wheel.tick_after(min_rate.window));
+                self.ends = NonZeroU64::new(inner.wheel.tick_after(min_rate.window));
                 judge(inner, index, min_rate.bytes_per_second)
             }
             None => {
                 let first = GRACE.min(min_rate.window);
-                self.ends = NonZeroU32::new(inner.wheel.tick_after(first));
+                self.ends = NonZeroU64::new(inner.wheel.tick_after(first));
                 Ok(())
             }
         })
