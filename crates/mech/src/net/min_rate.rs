@@ -7,7 +7,7 @@
 //! Nothing is counted per send: the kernel is asked once per window, when a send has to wait.
 
 use std::io;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The window in which the peer of one response is judged.
 #[derive(Default)]
 pub(super) struct Pace {
-    /// When it ends; `None`: no send has waited yet.
-    ends: Option<NonZeroU64>,
+    /// The tick with which it ends; `None`: no send has waited yet.
+    ends: Option<NonZeroU32>,
 }
 
 impl Pace {
@@ -43,14 +43,14 @@ impl Pace {
     pub(super) fn check(&mut self, conn: &Conn<'_>) -> io::Result<()> {
         let Some(min_rate) = conn.net().min_rate else { return Ok(()) };
         conn.with(|inner, index| match self.ends {
-            Some(ends) if !inner.wheel.has_passed(ends.get()) => Ok(()),
+            Some(ends) if !inner.wheel.has_passed(ends) => Ok(()),
             Some(_) => {
-                self.ends = NonZeroU64::new(inner.wheel.tick_after(min_rate.window));
+                self.ends = Some(inner.wheel.tick_after(min_rate.window));
                 judge(inner, index, min_rate.bytes_per_second)
             }
             None => {
                 let first = GRACE.min(min_rate.window);
-                self.ends = NonZeroU64::new(inner.wheel.tick_after(first));
+                self.ends = Some(inner.wheel.tick_after(first));
                 Ok(())
             }
         })

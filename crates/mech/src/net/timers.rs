@@ -6,6 +6,7 @@
 //! and goes round again if the deadline has moved (Varghese & Lauck, *Hashed
 //! and Hierarchical Timing Wheels*, SOSP 1987, scheme 6, with lazy deletion).
 
+use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 const BUCKETS: usize = 1024;
@@ -65,14 +66,16 @@ impl Wheel {
         }
     }
 
-    /// The first tick that is `after` or more later than the last [`Wheel::expire`].
-    pub(crate) fn tick_after(&mut self, after: Duration) -> Tick {
-        self.tick_of(after)
+    /// The low bits of the first tick that is `after` or more later than the last [`Wheel::expire`]:
+    /// for a coroutine that has no room for all of them, and looks again in days at most.
+    pub(crate) fn tick_after(&mut self, after: Duration) -> NonZeroU32 {
+        NonZeroU32::new(self.tick_of(after) as u32).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// Whether that tick is over, as of the last [`Wheel::expire`].
-    pub(crate) fn has_passed(&self, tick: Tick) -> bool {
-        u64::from(tick) <= self.now / self.resolution
+    /// Whether the tick with these low bits is over, as of the last [`Wheel::expire`].
+    pub(crate) fn has_passed(&self, tick: NonZeroU32) -> bool {
+        let now = (self.now / self.resolution) as u32;
+        now.wrapping_sub(tick.get()) <= u32::MAX / 2
     }
 
     fn tick_of(&mut self, after: Duration) -> Tick {
