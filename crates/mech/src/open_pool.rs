@@ -8,12 +8,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::fs::{How, OpenFile, Root};
 use crate::key::Key;
 use crate::net::Remote;
+use crate::process;
 use crate::pool::lock;
 
 /// A thread that has waited so long for one file no longer counts among the [`OpenPool::threads`]: its
@@ -288,7 +288,7 @@ fn start_thread(shared: Arc<Shared>, number: usize) -> io::Result<()> {
             job.run();
         }
     };
-    thread::Builder::new().name(format!("opener {number}")).spawn(work).map(drop)
+    process::start_thread(format!("opener {number}"), work).map(drop)
 }
 
 /// Starts one more thread, unless there are enough: only a thread to spare can take the place of one

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
+
+use crate::process::start_thread;
 
 /// Threads, and the queue in front of them. Its users bound it: each has a limited number of jobs in
 /// it.
@@ -33,8 +35,7 @@ impl<J: Send + 'static> Pool<J> {
         let mut pool = Pool { queue, threads: Vec::new() };
         for number in 0..threads.max(1) {
             let queue = Arc::clone(&pool.queue);
-            let thread = thread::Builder::new().name(format!("{name} {number}"));
-            pool.threads.push(thread.spawn(move || {
+            pool.threads.push(start_thread(format!("{name} {number}"), move || {
                 while let Some(job) = queue.take() {
                     work(job);
                 }

@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use rustix::io::Errno;
 use rustix::mount::{
@@ -32,6 +33,34 @@ pub use usage::{
     cpu_time, monotonic_time, thread_cpu_time, thread_run_delay, thread_switches, thread_waits,
     voluntary_switches, waits_of,
 };
+
+/// Starts a thread. Unlike [`std::thread::spawn`] it does not panic where the kernel starts no more.
+///
+/// # Errors
+/// `WouldBlock` when the user, or the container, has too many threads, or memory has run out; its message has the remedy.
+pub fn start_thread<R: Send + 'static>(
+    name: impl Into<String>,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> io::Result<JoinHandle<R>> {
+    thread::Builder::new().name(name.into()).spawn(work).map_err(no_thread)
+}
+
+/// Does `work` on a thread that ends with it, which alone hears what a mechanism leaves behind: a ring that has been
+/// closed interrupts its thread once more.
+///
+/// # Errors
+/// As [`start_thread`].
+pub(crate) fn on_own_thread<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().spawn_scoped(scope, work).map_err(no_thread)?;
+        thread.join().map_err(|_| io::Error::other("the thread panicked"))
+    })
+}
+
+fn no_thread(error: io::Error) -> io::Error {
+    let remedy = "raise 'ulimit -u', or what the container may have (pids.max)";
+    io::Error::new(error.kind(), format!("cannot start a thread: {error}; {remedy}"))
+}
 
 /// Lets others run that wait for this thread's processor (sched_yield(2)).
 pub fn give_way() {

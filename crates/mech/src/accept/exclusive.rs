@@ -13,6 +13,7 @@ use std::os::fd::AsFd;
 use super::{Door, Settings, Strategy, Way, one_socket};
 use crate::dispatch::{self, Features, Kind};
 use crate::key::Key;
+use crate::process::on_own_thread;
 use crate::socket::{ListenOptions, listen};
 
 /// One socket, of whose waiters a connection wakes one.
@@ -48,6 +49,5 @@ fn probe() -> io::Result<()> {
         tried
     };
     // On a thread of its own, which alone a ring that has been closed then disturbs.
-    std::thread::scope(|scope| scope.spawn(attach).join())
-        .unwrap_or_else(|_| Err(io::Error::other("the trial panicked")))
+    on_own_thread(attach).and_then(|tried| tried)
 }

@@ -8,10 +8,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
-use std::{sync::Arc, thread};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
@@ -90,7 +90,7 @@ impl Feeder {
             most,
         });
         let ours = Arc::clone(&shared);
-        thread::Builder::new().name("accept".to_string()).spawn(move || {
+        process::start_thread("accept", move || {
             interrupt::allow();
             ours.lock().thread = process::thread_number().cast_signed();
             while let Some(stop) = ours.until_there_is_room() {

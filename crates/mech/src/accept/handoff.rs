@@ -60,7 +60,8 @@ const REST: Duration = Duration::from_millis(50);
 pub(crate) struct Hall {
     socket: Mutex<Option<OwnedFd>>,
     queue: Arc<WaitQueue>,
-    feeder: OnceLock<Feeder>,
+    /// `None` inside: its thread could not be started.
+    feeder: OnceLock<Option<Feeder>>,
     /// Agents that look for a connection, or have one in their hands.
     handing: AtomicUsize,
     /// Whether connections come with their first bytes.
@@ -90,26 +91,38 @@ impl Hall {
             } else {
                 queue.wake()
             };
-        })?;
+        });
+        let (feeder, result) = match feeder {
+            Ok(feeder) => (Some(feeder), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
         // The socket could be taken only once.
         let _ = self.feeder.set(feeder);
-        Ok(())
+        result
+    }
+
+    fn feeder(&self) -> Option<&Feeder> {
+        self.feeder.get()?.as_ref()
     }
 
     pub(crate) fn next(&self) -> Next {
-        self.feeder.get().map_or(Next::Nothing, Feeder::next)
+        match self.feeder.get() {
+            None => Next::Nothing,
+            Some(None) => Next::Ended,
+            Some(Some(feeder)) => feeder.next(),
+        }
     }
 
     /// Ends accepting; what there is can still be asked for.
     pub(crate) fn stop(&self) {
-        if let Some(feeder) = self.feeder.get() {
+        if let Some(feeder) = self.feeder() {
             feeder.stop();
         }
     }
 
     /// How often the acceptor has waited, once it has ended: to whoever asks first.
     pub(crate) fn take_waits(&self) -> u64 {
-        self.feeder.get().map_or(0, Feeder::take_waits)
+        self.feeder().map_or(0, Feeder::take_waits)
     }
 
     /// A waiter that is woken by `bell`. The first worker always wants to be, where the policy
@@ -173,7 +186,7 @@ impl Keeper {
         for (worker, agent) in self.agents.iter().enumerate() {
             let (hall, agent) = (Arc::clone(&self.hall), agent.try_clone()?);
             let serve = move || serve(&hall, worker, agent.as_fd());
-            thread::Builder::new().name(format!("agent {worker}")).spawn(serve)?;
+            crate::process::start_thread(format!("agent {worker}"), serve)?;
         }
         Ok(())
     }
@@ -188,7 +201,7 @@ impl Keeper {
     #[must_use]
     pub fn is_done(&self) -> bool {
         // In this order: who takes the last one has said so before.
-        let is_empty = self.hall.feeder.get().is_none_or(Feeder::is_empty);
+        let is_empty = self.hall.feeder().is_none_or(Feeder::is_empty);
         is_empty && self.hall.handing.load(Ordering::SeqCst) == 0
     }
 }

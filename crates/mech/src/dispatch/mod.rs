@@ -15,6 +15,7 @@ use bitflags::bitflags;
 use rustix::event::Timespec;
 
 use crate::key::Key;
+use crate::process::on_own_thread;
 use crate::waker::Waker;
 
 mod descriptors;
@@ -328,8 +329,7 @@ impl Mechanism {
                 .map_err(|error| format!("cannot wait: {error}"))?;
             Ok(())
         };
-        std::thread::scope(|scope| scope.spawn(trial).join())
-            .unwrap_or_else(|_| Err("the trial panicked".to_owned()))
+        on_own_thread(trial).unwrap_or_else(|error| Err(format!("cannot be tried out: {error}")))
     }
 }
 
@@ -376,8 +376,8 @@ pub fn auto(workers: usize) -> Option<&'static Mechanism> {
 /// The reason why not, in words for people.
 pub fn rings(workers: usize) -> Result<&'static Mechanism, String> {
     // See `Mechanism::probe`.
-    std::thread::scope(|scope| scope.spawn(|| uring::try_out(workers)).join())
-        .unwrap_or_else(|_| Err(io::Error::other("the trial panicked")))
+    on_own_thread(|| uring::try_out(workers))
+        .and_then(|tried| tried)
         .map(|()| &uring::URING)
         .map_err(|error| error.to_string())
 }

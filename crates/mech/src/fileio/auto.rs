@@ -101,11 +101,14 @@ impl FileIo for Auto {
             }
             return self.large.send(transfer);
         }
-        let cold = match &mut self.cold {
-            Some(cold) => cold,
-            none => none.insert(threads::open(&self.options, &self.waker)?),
-        };
-        cold.send(transfer)
+        if self.cold.is_none() {
+            // Where no more threads can be started, the worker waits for the disk itself.
+            self.cold = threads::open(&self.options, &self.waker).ok();
+        }
+        match &mut self.cold {
+            Some(cold) => cold.send(transfer),
+            None => self.cached.send(transfer),
+        }
     }
 
     fn reap(&mut self, ready: &mut Vec<Key>) -> io::Result<()> {

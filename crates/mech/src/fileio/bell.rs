@@ -8,11 +8,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 
+use crate::process::start_thread;
 use crate::waker::Waker;
 
 pub(super) struct Bell(Means);
@@ -43,7 +44,7 @@ impl Bell {
                 let _ = waker.wake();
             }
         };
-        let thread = thread::Builder::new().name("bell".to_string()).spawn(ring)?;
+        let thread = start_thread("bell", ring)?;
         Ok(Bell(Means::Ringer { fd, over, thread: Some(thread) }))
     }
 

@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use rustix::io::Errno;
 
 use crate::key::Key;
+use crate::process::on_own_thread;
 use crate::waker::Waker;
 
 mod advise;
@@ -219,9 +220,8 @@ impl Backend {
             let waker = Arc::new(Waker::eventfd()?);
             self.open(&Options::new(1, 1), &waker).map(drop)
         };
-        let tried = std::thread::scope(|scope| scope.spawn(trial).join());
-        tried
-            .unwrap_or_else(|_| Err(io::Error::other("the trial panicked")))
+        on_own_thread(trial)
+            .and_then(|tried| tried)
             .map_err(|error| format!("cannot be set up: {error}"))
     }
 }
