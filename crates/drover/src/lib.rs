@@ -9,5 +9,6 @@ pub mod cli;
 pub mod error;
 pub mod lab;
 pub mod load;
+mod log;
 pub mod report;
 pub mod server;

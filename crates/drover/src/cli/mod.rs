@@ -21,7 +21,7 @@ mod trace;
 mod what;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -29,6 +29,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use crate::error::UsageError;
+use crate::log;
 
 /// Serve files, load servers, and measure which way of waiting for I/O wins on this machine.
 #[derive(Debug, Parser)]
@@ -87,10 +88,12 @@ fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => return report_parse_error(&error, &args),
     };
     set_up_logging(cli.verbose.saturating_add(cli.command.verbosity()));
-    match cli.command.run() {
+    let status = match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report_failure(&error),
-    }
+    };
+    log::finish();
+    status
 }
 
 /// Help and version are answers; everything else is a mistake, told in one line.
@@ -121,8 +124,7 @@ fn report_failure(error: &anyhow::Error) -> ExitCode {
 }
 
 fn complain(message: &str) {
-    // Nobody is left to tell when stderr is gone too.
-    let _ = writeln!(io::stderr().lock(), "drover: {}", message.replace('\n', " "));
+    log::write_line(format!("drover: {}\n", message.replace('\n', " ")).as_bytes());
 }
 
 /// Sends the log to stderr: stdout belongs to results.
@@ -139,7 +141,7 @@ fn set_up_logging(verbose: u8) {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(colour)
-        .with_writer(io::stderr)
+        .with_writer(|| log::LogWriter)
         .with_target(false)
         .try_init();
 }

@@ -22,6 +22,7 @@ use super::listen::with_host;
 use super::stdout::stdout;
 use super::{duration, size};
 use crate::error::UsageError;
+use crate::log;
 use crate::server::{
     Chosen, Config, Inheritance, Revalidate, STAT_THREADS, Server, Source, Statistics, StopSignals,
     Supervisor, WORKER_FLAG, WorkerStatistics, be_worker, coefficient_of_variation,
@@ -252,13 +253,16 @@ pub(super) struct Args {
 
 /// Runs `drover serve`.
 pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
+    log::start()?;
     let (check, processes) = (args.check, args.processes);
     let sharers = if processes { args.workers.get() as u64 } else { 1 };
     if let Some(inheritance) = args.as_worker.take() {
         // Whatever can be had now, the supervisor has opened the doors of what it has chosen.
         let chosen = allow_many_descriptors(sharers).and_then(|()| inheritance.chosen());
         let config = chosen.and_then(|chosen| configuration(args, chosen));
-        std::process::exit(be_worker(config, &inheritance));
+        let status = be_worker(config, &inheritance);
+        log::finish();
+        std::process::exit(status);
     }
     if processes && args.trace.is_some() {
         bail!(UsageError::new(

@@ -12,6 +12,7 @@ mod faults;
 mod files;
 mod harness;
 mod limits;
+mod logging;
 mod matrix;
 mod methods;
 mod opening;
