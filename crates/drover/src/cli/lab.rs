@@ -22,7 +22,7 @@ use crate::lab::plan::Overrides;
 use crate::lab::results::{Results, State};
 use crate::lab::session::{self, REPORT, Session};
 use crate::report::{json, text};
-use crate::server::{Config, Server, Source, StopSignals};
+use crate::server::{Config, Role, Server, Source, StopSignals};
 
 /// Where results go unless told otherwise.
 const OUT: &str = "drover-lab";
@@ -354,15 +354,16 @@ fn serve(folder: &Path, listen: SocketAddr) -> anyhow::Result<()> {
     }
     let root = Root::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
     let mechanism = mech::dispatch::auto(1).context("no mechanism works here")?;
-    let signals = StopSignals::catch().context("cannot catch SIGTERM and SIGINT")?;
+    let signals = StopSignals::catch(Role::Server)?;
     let source = Source::Directory(Arc::new(root));
     let server = Server::start(Config { listen: vec![listen], ..Config::new(source, mechanism) })?;
+    server.stop_at(&signals);
     let mut out = stdout();
     for address in server.addresses() {
         writeln!(out, "http://{address}/{REPORT}")?;
     }
     out.flush()?;
-    server.run_until(signals)
+    server.wait()
 }
 
 fn no_results(folder: &Path) -> anyhow::Error {

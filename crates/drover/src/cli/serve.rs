@@ -24,8 +24,8 @@ use super::{duration, size};
 use crate::error::UsageError;
 use crate::log;
 use crate::server::{
-    Chosen, Config, Inheritance, Revalidate, STAT_THREADS, Server, Source, Statistics, StopSignals,
-    Supervisor, WORKER_FLAG, WorkerStatistics, be_worker, coefficient_of_variation,
+    Chosen, Config, Inheritance, Revalidate, Role, STAT_THREADS, Server, Source, Statistics,
+    StopSignals, Supervisor, WORKER_FLAG, WorkerStatistics, be_worker, coefficient_of_variation,
 };
 
 /// For how many descriptors there is room from the start, over all processes, if as many may be open.
@@ -253,52 +253,74 @@ pub(super) struct Args {
 
 /// Runs `drover serve`.
 pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
-    log::start()?;
-    let (check, processes) = (args.check, args.processes);
-    let sharers = if processes { args.workers.get() as u64 } else { 1 };
     if let Some(inheritance) = args.as_worker.take() {
-        // Whatever can be had now, the supervisor has opened the doors of what it has chosen.
-        let chosen = allow_many_descriptors(sharers).and_then(|()| inheritance.chosen());
-        let config = chosen.and_then(|chosen| configuration(args, chosen));
-        let status = be_worker(config, &inheritance);
+        let status = be_worker(set_up_worker(args, &inheritance), &inheritance);
         log::finish();
         std::process::exit(status);
     }
-    if processes && args.trace.is_some() {
+    if args.processes && args.trace.is_some() {
         bail!(UsageError::new(
             "--trace: it is written by one process; use it without --processes".to_string()
         ));
     }
+    if args.check {
+        return check(args);
+    }
+    log::start()?;
+    // Before anything is opened that could wait for ever: a signal ends that.
+    let role = if args.processes { Role::Supervisor } else { Role::Server };
+    serve(args, &StopSignals::catch(role)?)
+}
+
+fn set_up_worker(args: Args, inheritance: &Inheritance) -> anyhow::Result<(Config, StopSignals)> {
+    log::start()?;
+    let signals = StopSignals::catch(Role::Worker)?;
+    // Whatever can be had now, the supervisor has opened the doors of what it has chosen.
+    allow_many_descriptors(&args)?;
+    Ok((configuration(args, inheritance.chosen()?)?, signals))
+}
+
+/// Tells what would be wrong, or what would be served.
+fn check(args: Args) -> anyhow::Result<()> {
+    let processes = args.processes;
     let (chosen, why_no_rings) = choose(&args)?;
     let served = what_is_served(&args);
     let config = configuration(args, chosen)?;
+    Server::check(&config)?;
     let described = describe(&config, processes, why_no_rings);
-    if check {
-        Server::check(&config)?;
-        let urls = urls(&config.listen);
-        writeln!(stdout(), "no fault found; would serve {served} on {urls}: {described}")?;
-        return Ok(());
-    }
-    allow_many_descriptors(sharers)?;
-    let signals = StopSignals::catch().context("cannot catch SIGTERM and SIGINT")?;
+    let urls = urls(&config.listen);
+    writeln!(stdout(), "no fault found; would serve {served} on {urls}: {described}")?;
+    Ok(())
+}
+
+fn serve(args: Args, signals: &StopSignals) -> anyhow::Result<()> {
+    let processes = args.processes;
+    let (chosen, why_no_rings) = choose(&args)?;
+    allow_many_descriptors(&args)?;
+    let served = what_is_served(&args);
+    let config = configuration(args, chosen)?;
+    let described = describe(&config, processes, why_no_rings);
     if processes {
         let mut server = Supervisor::start(&config)?;
+        server.stop_at(signals);
         announce(server.addresses())?;
         info!("serving {served} on {}: {described}", urls(server.addresses()));
-        let result = server.run_until(signals);
+        let result = server.run();
         tell_end(server.statistics(), &server.workers());
         return result;
     }
     let server = Server::start(config)?;
+    server.stop_at(signals);
     announce(server.addresses())?;
     info!("serving {served} on {}: {described}", urls(server.addresses()));
-    let result = server.run_until(signals);
+    let result = server.wait();
     tell_end(server.statistics(), &server.workers());
     result
 }
 
 /// As many descriptors as possible, with room for this process' share of them in the kernel's table.
-fn allow_many_descriptors(sharers: u64) -> anyhow::Result<()> {
+fn allow_many_descriptors(args: &Args) -> anyhow::Result<()> {
+    let sharers = if args.processes { args.workers.get() as u64 } else { 1 };
     mech::process::raise_open_files_limit().context("cannot raise the limit of open files")?;
     if let Err(error) = mech::process::make_room_for_descriptors((ROOM / sharers).max(LEAST_ROOM)) {
         warn!(

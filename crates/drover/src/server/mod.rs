@@ -12,7 +12,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -22,6 +21,7 @@ use mech::fileio::{self, Backend};
 use mech::fs::Root;
 use mech::net::{AcceptBatch, MinRate, Remote};
 use mech::open_pool::OpenPool;
+use mech::process::start_thread;
 use mech::socket::ListenOptions;
 use mech::wait_queue::Policy;
 use tracing::error;
@@ -45,7 +45,7 @@ mod watch;
 mod worker;
 
 pub use process::{Chosen, FLAG as WORKER_FLAG, Inheritance, be_worker};
-pub use signals::StopSignals;
+pub use signals::{Role, StopSignals};
 use stats::Board;
 pub use stats::{Statistics, WorkerStatistics, coefficient_of_variation};
 pub use supervisor::Supervisor;
@@ -245,7 +245,7 @@ impl Server {
     ) -> anyhow::Result<Server> {
         let trace = open_trace(&config, &crew)?;
         if let Some(pool) = &config.openers {
-            pool.start().context("cannot start a thread (--stat-threads)")?;
+            pool.start().context("too many --stat-threads")?;
         }
         let connections = limits::Connections::new(&config, crew.doors.len())?;
         let Crew { first, doors, board } = crew;
@@ -262,19 +262,21 @@ impl Server {
                 connections: connections.of_worker(first + index),
                 trace: trace.as_ref().map(|trace| (trace.sink(), first + index)),
             };
-            let sender = sender.clone();
+            let to_server = sender.clone();
             let work = move || {
-                let ready = |remote| drop(sender.send(Report::Ready(remote)));
+                let ready = |remote| drop(to_server.send(Report::Ready(remote)));
                 let ended = catch_unwind(AssertUnwindSafe(|| worker::run(plan, ready)))
                     .unwrap_or_else(|_| Err(anyhow!("it panicked: a defect")))
                     .with_context(|| format!("worker {}", first + index));
                 // Nobody listens any more when the server was given up.
-                let _ = sender.send(Report::Ended(ended));
+                let _ = to_server.send(Report::Ended(ended));
             };
-            thread::Builder::new()
-                .name(format!("worker {}", first + index))
-                .spawn(work)
-                .context("cannot start a thread (--workers)")?;
+            if let Err(error) = start_thread(format!("worker {}", first + index), work) {
+                let failure = Err(error).context("too many --workers");
+                // The receiver is here.
+                let _ = sender.send(Report::Ended(failure));
+                break;
+            }
         }
         drop(sender);
         let stopper = Stopper::default();
@@ -288,7 +290,9 @@ impl Server {
                     let _ = server.wait();
                     return Err(reason);
                 }
-                Ok(Report::Ended(Ok(()))) | Err(_) => bail!("a worker ended before it began"),
+                // It has nothing to accept from, because of another worker's failure.
+                Ok(Report::Ended(Ok(()))) => {}
+                Err(_) => bail!("a worker ended before it began"),
             }
         }
         Ok(server)

@@ -13,19 +13,15 @@ use std::borrow::Cow;
 use std::io::{self, BufRead, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::thread;
 
 use anyhow::Context;
 use mech::accept::{self, Door, Strategy};
 use mech::dispatch::{self, Mechanism};
 use mech::process;
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use super::stats::Board;
-use super::{Config, Crew, Server};
+use super::{Config, Crew, Server, StopSignals};
 
 /// The flag that makes a process one worker of a server.
 pub const FLAG: &str = "--as-worker";
@@ -86,12 +82,10 @@ impl Inheritance {
     }
 }
 
-/// Is one worker of a server until its supervisor, or SIGTERM, tells it to stop. SIGINT, which a
-/// terminal sends to the supervisor and to all of its workers, is for the supervisor to answer.
-/// Returns the exit status.
+/// Is one worker of a server until its supervisor, or SIGTERM, tells it to stop. Returns the exit status.
 #[must_use]
-pub fn be_worker(config: anyhow::Result<Config>, inheritance: &Inheritance) -> i32 {
-    match config.and_then(|config| serve(config, inheritance)) {
+pub fn be_worker(set_up: anyhow::Result<(Config, StopSignals)>, inheritance: &Inheritance) -> i32 {
+    match set_up.and_then(|(config, signals)| serve(config, inheritance, &signals)) {
         Ok(()) => 0,
         Err(reason) => {
             let reason = format!("{reason:#}").replace('\n', " ");
@@ -102,23 +96,17 @@ pub fn be_worker(config: anyhow::Result<Config>, inheritance: &Inheritance) -> i
     }
 }
 
-fn serve(config: Config, inheritance: &Inheritance) -> anyhow::Result<()> {
-    signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)))
-        .context("cannot catch SIGINT")?;
-    let mut signals = Signals::new([SIGTERM]).context("cannot catch SIGTERM")?;
+fn serve(config: Config, inheritance: &Inheritance, signals: &StopSignals) -> anyhow::Result<()> {
     let crew = inheritance.take(&config).context("what the supervisor passes on is not there")?;
     let server = Server::of_crew(Arc::new(config), Vec::new(), crew)?;
     let (by_signal, by_line) = (server.stopper(), server.stopper());
-    thread::spawn(move || {
-        for _ in signals.forever() {
-            by_signal.stop();
-        }
-    });
-    thread::spawn(move || {
+    signals.tell(move |_| by_signal.stop());
+    let listen = move || {
         // One line, or the end: then there is no supervisor any more.
         let _ = io::stdin().lock().read_line(&mut String::new());
         by_line.stop();
-    });
+    };
+    process::start_thread("supervisor", listen)?;
     say("ready")?;
     server.wait()
 }

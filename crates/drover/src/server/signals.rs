@@ -1,51 +1,160 @@
-//! Stopping on SIGTERM and SIGINT: in good order at the first, at once at the second.
+//! What signals mean to a server, and the thread that hears them.
+//!
+//! | signal | meaning |
+//! |---|---|
+//! | SIGTERM, SIGINT, SIGQUIT | stop: in good order at the first, at once at the second |
+//! | SIGHUP, SIGUSR1, SIGUSR2, SIGALRM | nothing yet: a line in the log |
+//! | SIGXFSZ | nothing: the write past the limit of a file's size fails, as on a full disk |
+//!
+//! A terminal sends SIGINT, SIGQUIT and SIGHUP to all processes of a server; the supervisor answers them, and the workers
+//! do not.
 
-use std::{io, process, thread};
+use std::process;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use tracing::info;
+use anyhow::Context;
+use mech::process::start_thread;
+use signal_hook::consts::{
+    SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ,
+};
+use signal_hook::iterator::{Handle, Signals};
+use tracing::{info, warn};
 
 use super::Server;
+use crate::log;
 
-/// The two signals, caught from the moment this is made.
-#[derive(Debug)]
-pub struct StopSignals(pub(super) Signals);
+/// Which process of a server hears the signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The only one.
+    Server,
+    /// The one that keeps the workers.
+    Supervisor,
+    /// A worker, which has a supervisor.
+    Worker,
+}
+
+/// What a signal tells a server that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// To stop.
+    Stop,
+    /// A process that it has started has ended, was stopped, or goes on.
+    Child,
+}
+
+/// What is done at a signal.
+enum Answer {
+    Tell(Heard),
+    Log(&'static str),
+    Nothing,
+}
+
+/// Who is told; `None` while the server starts.
+type Listener = Arc<Mutex<Option<Box<dyn FnMut(Heard) + Send>>>>;
+
+/// The signals of the process, heard by a thread from the moment this is made until it is dropped.
+pub struct StopSignals {
+    listener: Listener,
+    handle: Handle,
+}
 
 impl StopSignals {
-    /// Catches the signals. Make it before the server starts: a signal that comes in between is
-    /// kept, and stops the server as soon as it runs.
+    /// Begins to hear the signals. As long as the server starts, a signal to stop ends the process
+    /// with status 0: nobody was served, so nothing is lost.
     ///
     /// # Errors
-    /// What sigaction(2) says.
-    pub fn catch() -> io::Result<StopSignals> {
-        Ok(StopSignals(Signals::new([SIGTERM, SIGINT])?))
+    /// What sigaction(2) says; those of [`start_thread`].
+    pub fn catch(role: Role) -> anyhow::Result<StopSignals> {
+        let mut heard = vec![SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM];
+        if role == Role::Supervisor {
+            heard.push(SIGCHLD);
+        }
+        let mut signals = Signals::new(heard).context("cannot catch signals")?;
+        signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))
+            .context("cannot catch SIGXFSZ")?;
+        let (handle, listener) = (signals.handle(), Listener::default());
+        let tell = Arc::clone(&listener);
+        let work = move || {
+            for signal in signals.forever() {
+                match answer(signal, role) {
+                    Answer::Tell(heard) => notify(&tell, heard),
+                    Answer::Log(line) => info!("{line}"),
+                    Answer::Nothing => {}
+                }
+            }
+        };
+        start_thread("signals", work)?;
+        Ok(StopSignals { listener, handle })
+    }
+
+    /// The server has started: from now on, `listener` is told.
+    pub(super) fn tell(&self, listener: impl FnMut(Heard) + Send + 'static) {
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(listener));
+    }
+}
+
+impl Drop for StopSignals {
+    fn drop(&mut self) {
+        self.handle.close();
+    }
+}
+
+impl std::fmt::Debug for StopSignals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StopSignals").finish_non_exhaustive()
+    }
+}
+
+fn notify(listener: &Listener, heard: Heard) {
+    match (&mut *listener.lock().unwrap_or_else(PoisonError::into_inner), heard) {
+        (Some(listener), _) => listener(heard),
+        (None, Heard::Child) => {}
+        (None, Heard::Stop) => {
+            info!("stopped by a signal while starting");
+            exit_at_once(0);
+        }
+    }
+}
+
+/// Ends the process, whatever its other threads do.
+pub(super) fn exit_at_once(status: i32) -> ! {
+    log::finish();
+    process::exit(status)
+}
+
+fn answer(signal: i32, role: Role) -> Answer {
+    match signal {
+        SIGCHLD => Answer::Tell(Heard::Child),
+        SIGTERM => Answer::Tell(Heard::Stop),
+        SIGINT | SIGQUIT | SIGHUP if role == Role::Worker => Answer::Nothing,
+        SIGINT | SIGQUIT => Answer::Tell(Heard::Stop),
+        SIGHUP => {
+            Answer::Log("SIGHUP is ignored: flags are read at the start alone, so start again")
+        }
+        SIGUSR1 => Answer::Log("SIGUSR1 is ignored: there are no log files to open again"),
+        SIGUSR2 => Answer::Log("SIGUSR2 is ignored: the program is not replaced while it runs"),
+        _ => Answer::Log("SIGALRM is ignored: it has no use here"),
     }
 }
 
 impl Server {
-    /// Runs until one of the signals has come and the server has stopped. A second signal ends the
-    /// process at once.
-    ///
-    /// # Errors
-    /// Those of [`Server::wait`].
-    pub fn run_until(&self, mut signals: StopSignals) -> anyhow::Result<()> {
-        let handle = signals.0.handle();
-        let stopper = self.stopper();
-        let listener = thread::spawn(move || {
-            let mut pending = signals.0.forever();
-            if pending.next().is_some() {
-                info!("stopping: requests under way may finish");
-                stopper.stop();
+    /// Has a signal stop the server. A second one ends the process at once: with status 1 if connections
+    /// are open. To be called before anybody is told that the server has started.
+    pub fn stop_at(&self, signals: &StopSignals) {
+        let (stopper, board) = (self.stopper(), self.board.clone());
+        let mut stopping = false;
+        signals.tell(move |_| {
+            if std::mem::replace(&mut stopping, true) {
+                let open = board.sum().open();
+                if open > 0 {
+                    warn!("ended at once by a second signal: {open} connections were open");
+                }
+                exit_at_once(i32::from(open > 0));
             }
-            if pending.next().is_some() {
-                process::exit(0);
-            }
+            info!("stopping: requests under way may finish");
+            stopper.stop();
         });
-        let result = self.wait();
-        handle.close();
-        // It only waits for signals, and the handle has told it that none will come.
-        let _ = listener.join();
-        result
     }
 }

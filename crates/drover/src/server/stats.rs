@@ -68,6 +68,14 @@ impl Board {
         Counters(self.0.row(worker))
     }
 
+    /// The process of a worker is gone, and the connections that it had open: their number.
+    pub(super) fn close_all(&self, worker: usize) -> u64 {
+        let worker = self.of(worker);
+        let open = worker.get(Tally::Connections).saturating_sub(worker.get(Tally::Closed));
+        worker.add(Tally::Closed, open);
+        open
+    }
+
     /// What each worker has done.
     pub(super) fn workers(&self) -> Vec<WorkerStatistics> {
         (0..self.0.rows().len()).map(|worker| self.of(worker).accepting()).collect()
@@ -220,6 +228,14 @@ pub struct Statistics {
     pub accept_errors: u64,
     /// Wake-ups for a connection that another worker had taken already.
     pub accepts_lost: u64,
+}
+
+impl Statistics {
+    /// How many connections are open. Those of a process that was killed count as open until
+    /// [`Board::close_all`].
+    pub(super) fn open(&self) -> u64 {
+        self.connections.saturating_sub(self.closed)
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
@@ -20,6 +19,7 @@ use signal_hook::consts::{SIGKILL, SIGSYS};
 use tracing::{info, warn};
 
 use super::process::{Chosen, FLAG, Inheritance};
+use super::signals::Heard;
 use super::stats::Board;
 use super::{Bound, Config, Statistics, StopSignals, WorkerStatistics, bind, processors};
 
@@ -100,7 +100,7 @@ impl Supervisor {
         let mut supervisor =
             Supervisor { addresses, chosen, doors, keepers, workers, board, grace, sender, inbox };
         for keeper in &supervisor.keepers {
-            keeper.start().context("cannot start a thread (--accept)")?;
+            keeper.start()?;
         }
         for place in 0..supervisor.workers.len() {
             supervisor.fill(place).map_err(|error| cannot_start(place, &error))?;
@@ -110,6 +110,7 @@ impl Supervisor {
                 Message::Ready(place) => supervisor.is_ready(place),
                 Message::Failed(_, reason) => bail!(reason),
                 Message::Ended(place) => bail!(supervisor.early_end(place)),
+                // Before the start is over it ends the process (`signals.rs`).
                 Message::Signal => {}
             }
         }
@@ -134,24 +135,27 @@ impl Supervisor {
         self.board.workers()
     }
 
-    /// Keeps the workers until one of the signals comes, and waits until all have stopped. At a
-    /// second signal they are killed.
+    /// Has a signal end [`Supervisor::run`]. To be called before anybody is told that the server has
+    /// started.
+    pub fn stop_at(&self, signals: &StopSignals) {
+        let sender = self.sender.clone();
+        signals.tell(move |heard| match heard {
+            // Nobody listens any more when the server has ended.
+            Heard::Stop => drop(sender.send(Message::Signal)),
+            Heard::Child => {}
+        });
+    }
+
+    /// Keeps the workers until a signal to stop comes, and waits until all have stopped. At a second
+    /// signal they are killed.
     ///
     /// # Errors
-    /// None so far that would not be a worker's, and those are answered by another worker.
-    pub fn run_until(&mut self, mut signals: StopSignals) -> anyhow::Result<()> {
-        let sender = self.sender.clone();
-        thread::spawn(move || {
-            for _ in signals.0.forever() {
-                if sender.send(Message::Signal).is_err() {
-                    return;
-                }
-            }
-        });
+    /// Connections that were open when the workers were killed. What goes wrong in a worker before is
+    /// answered by another worker.
+    pub fn run(&mut self) -> anyhow::Result<()> {
         self.keep();
         info!("stopping: requests under way may finish");
-        self.stop();
-        Ok(())
+        self.stop()
     }
 
     /// Replaces workers until a signal comes.
@@ -195,6 +199,10 @@ impl Supervisor {
         drop(process.stdin.take());
         let status = process.child.wait();
         self.after_death(place);
+        let lost = match self.board.close_all(place) {
+            0 => String::new(),
+            lost => format!(", and {lost} connections with it"),
+        };
         let reason = process.reason.unwrap_or_else(|| describe(&status));
         let number = process.child.id();
         if process.started.elapsed() >= LONG {
@@ -206,7 +214,7 @@ impl Supervisor {
             Some(pause) if !pause.is_zero() => format!("in {pause:.1?}"),
             _ => "now".to_string(),
         };
-        warn!("worker {place} (process {number}) has ended: {reason}; it is replaced {when}");
+        warn!("worker {place} (process {number}) has ended{lost}: {reason}; it is replaced {when}");
     }
 
     /// Why there is no server: the process of a place has ended without a word.
@@ -251,11 +259,9 @@ impl Supervisor {
         let stdout = child.stdout.take();
         let stdin = child.stdin.take();
         let started = Instant::now();
-        let worker = &mut self.workers[place];
-        worker.due = None;
-        worker.process = Some(Process { child, stdin, started, ready: false, reason: None });
+        let process = Process { child, stdin, started, ready: false, reason: None };
         let sender = self.sender.clone();
-        thread::Builder::new().spawn(move || {
+        let listen = move || {
             let lines = stdout.into_iter().flat_map(|out| BufReader::new(out).lines());
             for line in lines.map_while(Result::ok) {
                 let message = match line.strip_prefix("failed ") {
@@ -266,7 +272,15 @@ impl Supervisor {
                 let _ = sender.send(message);
             }
             let _ = sender.send(Message::Ended(place));
-        })?;
+        };
+        if let Err(error) = mech_process::start_thread(format!("of worker {place}"), listen) {
+            // Nobody would hear of it.
+            process.kill();
+            return Err(error);
+        }
+        let worker = &mut self.workers[place];
+        worker.due = None;
+        worker.process = Some(process);
         Ok(())
     }
 
@@ -288,13 +302,13 @@ impl Supervisor {
 
     /// Tells the workers to stop and waits for them. The doors are closed here first, so that each
     /// is closed for good when its last worker has taken what waits in it.
-    fn stop(&mut self) {
+    fn stop(&mut self) -> anyhow::Result<()> {
         let end = Instant::now() + self.grace + BEYOND_GRACE;
         self.keepers.iter().for_each(Keeper::finish);
         while !self.keepers.iter().all(Keeper::is_done) && Instant::now() < end {
             match self.inbox.recv_timeout(LOOK) {
                 Ok(Message::Ended(place)) => self.reap(place),
-                Ok(Message::Signal) => return self.kill(),
+                Ok(Message::Signal) => return self.kill("by a second signal"),
                 _ => {}
             }
         }
@@ -310,10 +324,11 @@ impl Supervisor {
                 Ok(Message::Ended(place)) => self.reap(place),
                 Ok(Message::Failed(place, reason)) => warn!("worker {place}: {reason}"),
                 Ok(Message::Ready(_)) => {}
-                // A second signal, or a worker that does not end.
-                Ok(Message::Signal) | Err(_) => return self.kill(),
+                Ok(Message::Signal) => return self.kill("by a second signal"),
+                Err(_) => return self.kill("because they did not stop by themselves"),
             }
         }
+        Ok(())
     }
 
     fn reap(&mut self, place: usize) {
@@ -325,20 +340,34 @@ impl Supervisor {
         }
     }
 
-    fn kill(&mut self) {
-        for worker in &mut self.workers {
-            if let Some(mut process) = worker.process.take() {
-                // It fails for one that has ended already.
-                let _ = process.child.kill();
-                let _ = process.child.wait();
+    /// Kills the workers that are left. It is an error if that cuts connections.
+    fn kill(&mut self, why: &str) -> anyhow::Result<()> {
+        let mut open = 0;
+        for (place, worker) in self.workers.iter_mut().enumerate() {
+            if let Some(process) = worker.process.take() {
+                process.kill();
+                open += self.board.close_all(place);
             }
+        }
+        match open {
+            0 => Ok(()),
+            _ => bail!("workers were killed {why}: {open} connections were open"),
         }
     }
 }
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        self.kill();
+        // What is open then does not matter to whoever has given the server up.
+        let _ = self.kill("at the end");
+    }
+}
+
+impl Process {
+    fn kill(mut self) {
+        // It fails for one that has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

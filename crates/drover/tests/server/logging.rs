@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::{Read, Write, pipe};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use crate::harness::{Server, drover, on_every_mechanism};
+use crate::harness::{Server, drover, on_every_mechanism, signal};
 
 /// Servers as threads and as processes, which log to what `stderr` gives each of them.
 fn serve_and_stop(dispatch: &str, stderr: impl Fn() -> Stdio) {
@@ -20,6 +20,7 @@ fn serve_and_stop(dispatch: &str, stderr: impl Fn() -> Stdio) {
 fn serves_and_stops(mut server: Server) {
     let mut client = server.connect();
     client.get("/").is(200);
+    signal("HUP", server.process());
     client.get("/").is(200);
     server.terminate();
     assert!(server.exit_status().success());
@@ -42,6 +43,18 @@ fn a_log_that_nobody_reads_stops_no_server() {
     writer.write_all(&full).unwrap();
     serve_and_stop("auto", || writer.try_clone().unwrap().into());
     drop((reader, writer));
+}
+
+/// The kernel sends SIGXFSZ to whoever writes past the limit.
+#[test]
+fn a_log_file_at_the_limit_of_its_size_ends_no_server() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    log.as_file().set_len(1 << 20).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 64 && exec \"$0\" serve --reply-size 1 \"$@\""]);
+    command.arg(env!("CARGO_BIN_EXE_drover"));
+    command.stderr(File::options().append(true).open(log.path()).unwrap());
+    serves_and_stops(Server::start(command, 1));
 }
 
 /// What was queued is written before the end, the reason of a failure included.

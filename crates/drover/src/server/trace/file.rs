@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use mech::process::start_thread;
 use tracing::{error, warn};
 
 use super::line::{Line, MOST};
@@ -46,7 +47,7 @@ impl Trace {
         let (sender, buffers) = sync_channel(WAITING_MOST);
         let (name, written) = (path.to_owned(), head.len() as u64);
         let writer = move || write_all(&buffers, file, &name, written, began);
-        let thread = thread::Builder::new().name("trace".to_owned()).spawn(writer)?;
+        let thread = start_thread("trace", writer)?;
         let sink = Sink { sender, lost: Arc::default() };
         Ok(Trace { path: path.to_owned(), running: Mutex::new(Some((sink, thread))) })
     }

@@ -1,0 +1,77 @@
+//! What signals do to a server that starts, and to one that runs.
+
+use std::io::BufRead;
+use std::process::Stdio;
+
+use crate::harness::{Server, Site, drover, signal};
+
+/// Servers as threads and as processes, whose log is read.
+fn servers() -> impl Iterator<Item = Server> {
+    [&["--workers", "2"][..], &["--workers", "2", "--processes"]].into_iter().map(|flags| {
+        let mut command = drover();
+        command.args(["serve", "--reply-size", "1"]).args(flags).stderr(Stdio::piped());
+        Server::start(command, 1)
+    })
+}
+
+#[test]
+fn signals_without_a_use_are_logged_and_end_nothing() {
+    for mut server in servers() {
+        let mut log = server.stderr().lines().map(Result::unwrap);
+        for name in ["HUP", "USR1", "USR2", "ALRM"] {
+            for worker in server.children() {
+                signal(name, worker);
+            }
+            signal(name, server.process());
+            let ignored = format!("SIG{name} is ignored");
+            log.find(|line| line.contains(&ignored)).unwrap_or_else(|| panic!("SIG{name}"));
+        }
+        server.get("/").is(200);
+        server.terminate();
+        let rest: Vec<String> = log.collect();
+        assert!(!rest.iter().any(|line| line.contains("has ended")), "{rest:?}");
+        assert!(server.exit_status().success());
+    }
+}
+
+#[test]
+fn sigquit_stops_as_sigterm_does() {
+    for mut server in servers() {
+        let mut idle = server.connect();
+        idle.get("/").is(200);
+        // A terminal sends it to all processes.
+        for worker in server.children() {
+            signal("QUIT", worker);
+        }
+        idle.get("/").is(200);
+        signal("QUIT", server.process());
+        idle.expect_end();
+        assert!(server.exit_status().success());
+    }
+}
+
+/// Opening a FIFO for writing waits for a reader, and here there never is one.
+#[test]
+fn a_signal_ends_a_server_that_waits_while_it_starts() {
+    let site = Site::new();
+    let fifo = site.path().join("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    for (name, number) in [("TERM", 15), ("INT", 2), ("QUIT", 3)] {
+        let mut command = drover();
+        command.args(["serve", "--reply-size", "1", "--listen", "127.0.0.1:0", "--trace"]);
+        let mut child = command.arg(&fifo).spawn().unwrap();
+        while !catches(child.id(), number) {
+            assert!(child.try_wait().unwrap().is_none(), "it ended");
+        }
+        signal(name, child.id());
+        assert!(child.wait().unwrap().success(), "SIG{name}");
+    }
+}
+
+/// Whether a process has a handler for a signal (proc_pid_status(5)).
+fn catches(process: u32, number: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << (number - 1)) != 0
+}
