@@ -332,7 +332,7 @@ fn allow_many_descriptors(args: &Args) -> anyhow::Result<()> {
 
 /// What was done, and how evenly.
 fn tell_end(sum: Statistics, workers: &[WorkerStatistics]) {
-    info!("stopped: {sum:?}");
+    info!("stopped: {sum}");
     if workers.len() > 1 {
         let column = |of: fn(&WorkerStatistics) -> u64| workers.iter().map(of).collect::<Vec<_>>();
         let connections = column(|worker| worker.connections);

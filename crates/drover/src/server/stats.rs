@@ -1,5 +1,6 @@
 //! Counters of what a server has done: written by one worker each, read by anyone.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -230,6 +231,41 @@ pub struct Statistics {
     pub accepts_lost: u64,
 }
 
+/// The figures in words, separated by commas; those that are 0 are left out.
+impl fmt::Display for Statistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let figures = [
+            (self.connections, "connection", "connections"),
+            (self.requests, "request", "requests"),
+            (self.replies_2xx, "response 2xx", "responses 2xx"),
+            (self.replies_3xx, "response 3xx", "responses 3xx"),
+            (self.replies_4xx, "response 4xx", "responses 4xx"),
+            (self.replies_5xx, "response 5xx", "responses 5xx"),
+            (self.bytes_sent, "byte sent", "bytes sent"),
+            (self.time_outs, "time-out", "time-outs"),
+            (self.errors, "connection failed", "connections failed"),
+            (self.accept_errors, "failure to accept", "failures to accept"),
+            (self.accepts_lost, "accept lost", "accepts lost"),
+            (
+                self.opened_elsewhere,
+                "file opened by other threads",
+                "files opened by other threads",
+            ),
+            (self.noatime_refused, "file refused O_NOATIME", "files refused O_NOATIME"),
+            (self.file_reads, "file read", "file reads"),
+            (self.reads_at_once, "of them at once", "of them at once"),
+            (self.reads_not_direct, "read not direct", "reads not direct"),
+            (self.steps_advised, "step advised", "steps advised"),
+        ];
+        let mut separator = "";
+        for (count, one, many) in figures.into_iter().filter(|&(count, ..)| count > 0) {
+            write!(f, "{separator}{count} {}", if count == 1 { one } else { many })?;
+            separator = ", ";
+        }
+        if separator.is_empty() { f.write_str("no connection") } else { Ok(()) }
+    }
+}
+
 impl Statistics {
     /// How many connections are open. Those of a process that was killed count as open until
     /// [`Board::close_all`].
@@ -264,6 +300,13 @@ mod tests {
             board.workers().iter().map(|worker| worker.requests).collect::<Vec<_>>(),
             [2, 3]
         );
+    }
+
+    #[test]
+    fn what_was_done_is_told_in_words_without_zeros() {
+        let done = Statistics { connections: 1, requests: 2, bytes_sent: 70, ..Default::default() };
+        assert_eq!(done.to_string(), "1 connection, 2 requests, 70 bytes sent");
+        assert_eq!(Statistics::default().to_string(), "no connection");
     }
 
     #[test]

@@ -196,6 +196,18 @@ pub(crate) fn signal(name: &str, process: u32) {
     assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
 }
 
+/// The figure that stands before `what` in the line in which a server tells what it has done; those that are 0
+/// are left out.
+#[track_caller]
+pub(crate) fn figure(log: &str, what: &str) -> u64 {
+    let line = log.lines().find_map(|line| line.split_once("stopped: "));
+    let figures = line.unwrap_or_else(|| panic!("{log}")).1.split(", ");
+    figures
+        .filter_map(|it| it.strip_suffix(what))
+        .map(|it| it.split(' ').next().unwrap())
+        .fold(0, |sum, it| sum + it.parse::<u64>().unwrap_or_else(|_| panic!("{log}")))
+}
+
 /// The binary under test, quiet unless a test wants to hear it.
 pub(crate) fn drover() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_drover"));

@@ -9,7 +9,7 @@ use mech::fileio;
 
 use crate::cache::until;
 use crate::disk::Disk;
-use crate::harness::{PATIENCE, Server, Site, drover, on_every_mechanism, request};
+use crate::harness::{PATIENCE, Server, Site, drover, figure, on_every_mechanism, request};
 
 /// A directory whose names the kernel never has at hand: it asks procfs each time.
 const NEVER_AT_HAND: &str = "/proc/sys/kernel";
@@ -26,8 +26,7 @@ fn count(mut server: Server, name: &str) -> u64 {
     server.terminate();
     let mut log = String::new();
     server.stderr().read_to_string(&mut log).unwrap();
-    let value = log.split_once(&format!("{name}: ")).unwrap_or_else(|| panic!("{log}")).1;
-    value[..value.find([',', ' ', '}']).unwrap()].parse().unwrap()
+    figure(&log, name)
 }
 
 #[test]
@@ -46,7 +45,7 @@ fn names_that_a_disk_must_be_asked_for_are_looked_up_elsewhere_on_every_mechanis
             server.connect().send("GET /hostname HTTP/1.1\r\nHost: a\r\n\r\n");
         }
         server.get("/hostname").is(200);
-        assert!(count(server, "opened_elsewhere") >= 4, "{}", mechanism.name);
+        assert!(count(server, "opened by other threads") >= 4, "{}", mechanism.name);
     });
 }
 
@@ -171,7 +170,7 @@ fn without_stat_threads_the_worker_opens_everything() {
     let server = serve(NEVER_AT_HAND, &["--stat-threads", "0"]);
     server.get("/ostype").is(200);
     server.get("/no-such-thing").is(404);
-    assert_eq!(count(server, "opened_elsewhere"), 0);
+    assert_eq!(count(server, "opened by other threads"), 0);
 }
 
 #[test]
@@ -179,7 +178,7 @@ fn what_was_opened_elsewhere_is_found_without_the_cache_too() {
     let server = serve(NEVER_AT_HAND, &["--cache", "off"]);
     let mut client = server.connect();
     (0..3).for_each(|_| drop(client.get("/ostype").is(200)));
-    assert_eq!(count(server, "opened_elsewhere"), 3);
+    assert_eq!(count(server, "opened by other threads"), 3);
 }
 
 #[test]
@@ -229,7 +228,7 @@ fn the_next_step_is_advised_by_every_backend_that_reads_through_the_page_cache()
         }
         let server = serve(root, &flags);
         assert!(server.get("/large").is(200).body == content, "{}", backend.name);
-        assert!(count(server, "steps_advised") > 0, "{}", backend.name);
+        assert!(count(server, "advised") > 0, "{}", backend.name);
     }
 }
 
@@ -247,7 +246,7 @@ fn what_is_in_the_page_cache_is_read_at_once_unless_it_is_to_queue() {
         for (flags, at_once) in [(&[][..], true), (&["--cached-reads", "queued"], false)] {
             let server = serve(root, &[&["--files", backend.name], flags].concat());
             assert!(server.get("/large").is(200).body == content, "{}", backend.name);
-            assert_eq!(count(server, "reads_at_once") > 0, at_once, "{}", backend.name);
+            assert_eq!(count(server, "of them at once") > 0, at_once, "{}", backend.name);
         }
     }
 }
