@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -306,6 +306,9 @@ impl Server {
         if config.pin {
             processors(config.workers)?;
         }
+        if let Some(path) = &config.trace {
+            Trace::check(path).map_err(|error| cannot_trace(path, error))?;
+        }
         bind(config, Among::Threads).map(drop)
     }
 
@@ -395,9 +398,12 @@ fn open_trace(config: &Config, crew: &Crew) -> anyhow::Result<Option<Trace>> {
         file_options.read_threads,
         file_options.read_ahead,
     );
-    let trace = Trace::create(&path, &about)
-        .with_context(|| format!("cannot begin --trace {}", path.display()))?;
+    let trace = Trace::create(&path, &about).map_err(|error| cannot_trace(&path, error))?;
     Ok(Some(trace))
+}
+
+fn cannot_trace(path: &Path, error: io::Error) -> anyhow::Error {
+    anyhow::Error::from(error).context(format!("cannot begin --trace {}", path.display()))
 }
 
 /// What all addresses together have come to.

@@ -183,6 +183,27 @@ fn there_is_a_worker_for_each_processor() {
     }
 }
 
+/// What `--check` says of a trace is what the start would say, and it leaves a file as it is.
+#[test]
+fn check_tries_the_trace_and_writes_nothing() {
+    fn with(path: &str) -> Vec<&str> {
+        vec!["--check", "--reply-size", "1", "--listen", "127.0.0.1:0", "--trace", path]
+    }
+    let site = Site::new();
+    fails(&with("/no/such/trace"), 1, &["cannot begin --trace /no/such/trace", "No such file"]);
+    fails(&with(site.path().to_str().unwrap()), 1, &["cannot begin --trace", "directory"]);
+    let kept = site.file("kept", "of an earlier run");
+    assert!(serve(&with(kept.to_str().unwrap())).status.success());
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "of an earlier run");
+    let new = site.path().join("new");
+    assert!(serve(&with(new.to_str().unwrap())).status.success());
+    assert!(!new.exists(), "it is left behind");
+    // Opening a FIFO would wait for a reader.
+    let fifo = site.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    assert!(serve(&with(fifo.to_str().unwrap())).status.success());
+}
+
 #[test]
 fn every_address_is_announced_and_answers() {
     let mut command = drover();

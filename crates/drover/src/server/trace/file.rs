@@ -1,6 +1,6 @@
 //! The file of a trace, and the thread that writes to it, so that no worker waits for its disk.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,6 +50,26 @@ impl Trace {
         let thread = start_thread("trace", writer)?;
         let sink = Sink { sender, lost: Arc::default() };
         Ok(Trace { path: path.to_owned(), running: Mutex::new(Some((sink, thread))) })
+    }
+
+    /// Finds out whether [`Trace::create`] could create the file, and leaves one that exists as it is.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(in crate::server) fn check(path: &Path) -> io::Result<()> {
+        let mut options = File::options();
+        match options.write(true).create_new(true).open(path) {
+            Ok(_) => fs::remove_file(path),
+            // Opening what is no file, a FIFO for one, may wait.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let kind = fs::metadata(path)?.file_type();
+                if kind.is_file() || kind.is_dir() {
+                    File::options().write(true).open(path)?;
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// For one more worker.
