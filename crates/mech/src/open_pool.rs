@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use crate::fs::{How, OpenFile, Root};
 use crate::key::Key;
 use crate::net::Remote;
-use crate::process;
 use crate::pool::lock;
+use crate::process;
 
 /// A thread that has waited so long for one file no longer counts among the [`OpenPool::threads`]: its
 /// disk or its network file system hangs, and another thread takes its place.

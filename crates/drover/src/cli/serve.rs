@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use mech::accept::{self, Settings, Strategy};
 use mech::dispatch::{self, Features, Mechanism};
 use mech::fileio::{self, Backend, ReadMemory};
@@ -66,7 +66,9 @@ pub(super) struct Args {
     #[arg(long)]
     hidden: bool,
 
-    /// How long requests under way may go on after SIGTERM or SIGINT
+    /// How long requests under way may go on after SIGTERM, SIGINT or SIGQUIT
+    ///
+    /// Those that are cut then, or by a second signal, make the exit status 1.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     grace: Duration,
@@ -300,22 +302,28 @@ fn serve(args: Args, signals: &StopSignals) -> anyhow::Result<()> {
     let served = what_is_served(&args);
     let config = configuration(args, chosen)?;
     let described = describe(&config, processes, why_no_rings);
-    if processes {
+    let grace = config.grace;
+    let (result, sum, workers) = if processes {
         let mut server = Supervisor::start(&config)?;
         server.stop_at(signals);
         announce(server.addresses())?;
         info!("serving {served} on {}: {described}", urls(server.addresses()));
-        let result = server.run();
-        tell_end(server.statistics(), &server.workers());
-        return result;
+        (server.run(), server.statistics(), server.workers())
+    } else {
+        let server = Server::start(config)?;
+        server.stop_at(signals);
+        announce(server.addresses())?;
+        info!("serving {served} on {}: {described}", urls(server.addresses()));
+        (server.wait(), server.statistics(), server.workers())
+    };
+    tell_end(sum, &workers);
+    match sum.cut {
+        0 => result,
+        cut => result.and(Err(anyhow!(
+            "connections cut at the end of the grace, {grace:?} after the signal: {cut}; --grace says \
+             how long they may take"
+        ))),
     }
-    let server = Server::start(config)?;
-    server.stop_at(signals);
-    announce(server.addresses())?;
-    info!("serving {served} on {}: {described}", urls(server.addresses()));
-    let result = server.wait();
-    tell_end(server.statistics(), &server.workers());
-    result
 }
 
 /// As many descriptors as possible, with room for this process' share of them in the kernel's table.

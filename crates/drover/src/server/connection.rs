@@ -11,7 +11,7 @@ use tracing::warn;
 use super::pending::PendingOpen;
 use super::reply::Then;
 use super::site::{Batch, Site};
-use super::stats::{Counters, Tally};
+use super::stats::Tally;
 
 /// How long a connection that is closed for a fault is read on, so that the client finds the reply.
 const LINGER: Duration = Duration::from_secs(2);
@@ -29,18 +29,21 @@ static NOT_OPENED: Refusal =
 /// connection costs the size of this future.
 #[expect(clippy::manual_async_fn)]
 pub(super) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Output = ()> + use<'w> {
+    site.counters.add(Tally::Connections, 1);
+    let counted = Counted { conn, site };
     async move {
-        site.counters.add(Tally::Connections, 1);
-        if let Some(tracer) = &site.tracer {
-            tracer.begin(conn.key());
+        if let Some(tracer) = &counted.site.tracer {
+            tracer.begin(counted.conn.key());
         }
-        let _count = Count(site.counters);
-        if let Err(error) = converse(&conn, site).await {
+        if let Err(error) = converse(&counted.conn, counted.site).await {
+            let counters = counted.site.counters;
             match error.kind() {
-                io::ErrorKind::TimedOut => site.counters.add(Tally::TimeOuts, 1),
-                _ => site.counters.add(Tally::Errors, 1),
+                io::ErrorKind::TimedOut => counters.add(Tally::TimeOuts, 1),
+                _ => counters.add(Tally::Errors, 1),
             }
         }
+        // What is left in its buffers was not cut by the end of the grace.
+        counted.conn.close();
     }
 }
 
@@ -208,12 +211,18 @@ fn linger(conn: &Conn<'_>) -> impl Future<Output = io::Result<()>> {
     }
 }
 
-/// Counts the end of a connection, also when its coroutine is dropped.
-struct Count<'w>(&'w Counters);
+/// A connection whose end is counted, also when its coroutine is dropped: the grace is over then.
+struct Counted<'w> {
+    conn: Conn<'w>,
+    site: &'w Site<'w>,
+}
 
-impl Drop for Count<'_> {
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.add(Tally::Closed, 1);
+        self.site.counters.add(Tally::Closed, 1);
+        if self.conn.is_under_way() {
+            self.site.counters.add(Tally::Cut, 1);
+        }
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) enum Tally {
     Errors,
     TimeOuts,
     IdleClosed,
+    Cut,
     AcceptErrors,
     AcceptsLost,
     /// The worker's thread, as long as it runs.
@@ -105,6 +106,7 @@ impl Board {
                 errors: sum.errors + get(Tally::Errors),
                 time_outs: sum.time_outs + get(Tally::TimeOuts),
                 idle_closed: sum.idle_closed + get(Tally::IdleClosed),
+                cut: sum.cut + get(Tally::Cut),
                 accept_errors: sum.accept_errors + get(Tally::AcceptErrors),
                 accepts_lost: sum.accepts_lost + get(Tally::AcceptsLost),
             }
@@ -225,6 +227,8 @@ pub struct Statistics {
     pub time_outs: u64,
     /// Of these: how many were idle, and closed to make room for others.
     pub idle_closed: u64,
+    /// Connections with a request or a response under way that the end of the grace cut.
+    pub cut: u64,
     /// Attempts to accept that failed.
     pub accept_errors: u64,
     /// Wake-ups for a connection that another worker had taken already.
@@ -243,6 +247,12 @@ impl fmt::Display for Statistics {
             (self.replies_5xx, "response 5xx", "responses 5xx"),
             (self.bytes_sent, "byte sent", "bytes sent"),
             (self.time_outs, "time-out", "time-outs"),
+            (
+                self.idle_closed,
+                "of them idle ones closed for others",
+                "of them idle ones closed for others",
+            ),
+            (self.cut, "connection cut", "connections cut"),
             (self.errors, "connection failed", "connections failed"),
             (self.accept_errors, "failure to accept", "failures to accept"),
             (self.accepts_lost, "accept lost", "accepts lost"),

@@ -78,11 +78,42 @@ fn an_idle_server_has_lost_nothing_at_its_end() {
 #[test]
 fn a_download_that_does_not_end_is_cut_when_the_grace_is_over() {
     let site = site();
-    let mut server = Server::on(&site, &["--grace", "100ms"]);
-    let mut client = download(&server);
-    server.terminate();
-    assert!(server.exit_status().success());
-    assert!(client.drain().0 < LARGE);
+    on_every_mechanism(|mechanism| {
+        for processes in [&[][..], &["--processes", "--workers", "2"]] {
+            let mut command = drover();
+            command.arg("serve").arg(site.path()).args(["--grace", "100ms"]).args(processes);
+            command.args(["--dispatch", mechanism.name]).stderr(Stdio::piped());
+            let mut server = Server::start(command, 1);
+            let mut idle = server.connect();
+            idle.get("/a").is(200);
+            let mut client = download(&server);
+            server.terminate();
+            let mut log = String::new();
+            server.stderr().read_to_string(&mut log).unwrap();
+            assert_eq!(server.exit_status().code(), Some(1), "{}: {log}", mechanism.name);
+            assert_eq!(figure(&log, "cut"), 1, "{}: {log}", mechanism.name);
+            let last = log.lines().last().unwrap();
+            assert!(
+                last.starts_with("drover: connections cut at the end of the grace, 100ms"),
+                "{last}"
+            );
+            assert!(client.drain().0 < LARGE);
+            idle.expect_end();
+        }
+    });
+}
+
+/// Without any grace an idle connection is not one that is cut.
+#[test]
+fn an_idle_connection_is_closed_in_good_order_without_a_grace() {
+    on_every_mechanism(|mechanism| {
+        let mut server = Server::of_size(1, &["--grace", "0s", "--dispatch", mechanism.name]);
+        let mut idle = server.connect();
+        idle.get("/").is(200);
+        server.terminate();
+        assert!(server.exit_status().success(), "{}", mechanism.name);
+        idle.expect_end();
+    });
 }
 
 #[test]

@@ -169,6 +169,15 @@ impl<'n> Conn<'n> {
         })
     }
 
+    /// Whether there are bytes to send, or received ones that were not consumed.
+    #[must_use]
+    pub fn is_under_way(&self) -> bool {
+        self.with(|inner, index| {
+            let slot = &inner.slots[index as usize];
+            slot.output.is_some() || !slot.received().is_empty()
+        })
+    }
+
     /// How many received bytes have not been consumed.
     #[must_use]
     pub fn input_len(&self) -> usize {
