@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::mount::{
     FsOpenFlags, MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount,
 };
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use rustix::thread::{CapabilitySet, CpuSet};
 
 use crate::sys::syscall;
@@ -301,6 +301,26 @@ pub fn ask_to_stop(child: &Child) -> io::Result<()> {
     Ok(rustix::process::kill_process(pid, Signal::TERM)?)
 }
 
+/// What has become of a child that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was stopped: by SIGSTOP, or by a terminal.
+    Stopped,
+    /// It goes on (SIGCONT).
+    GoesOn,
+}
+
+/// The last change of a child since the last call, if there was one. The kernel tells of both, and of a child's
+/// end, by SIGCHLD.
+///
+/// # Errors
+/// `ECHILD` if the child has been waited for.
+pub fn change_of(child: &Child) -> io::Result<Option<Change>> {
+    let which = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
+    let status = rustix::process::waitid(WaitId::Pid(Pid::from_child(child)), which)?;
+    Ok(status.map(|status| if status.continued() { Change::GoesOn } else { Change::Stopped }))
+}
+
 /// Kills the process group that `child` leads (SIGKILL), whether or not `child` itself has ended.
 /// Only for a child that was started as the leader of its own group.
 ///
@@ -364,6 +384,22 @@ mod tests {
         assert!(path.metadata().unwrap().accessed().unwrap() > accessed);
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         assert!(!mounts.contains(folder.path().to_str().unwrap()), "it is mounted here, too");
+    }
+
+    #[test]
+    fn a_child_that_is_stopped_and_goes_on_is_seen_to() {
+        let mut child = shell("echo ready; read wait").spawn().unwrap();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        assert_eq!(change_of(&child).unwrap(), None);
+        let pid = Pid::from_child(&child);
+        let becomes = |change| while change_of(&child).unwrap() != Some(change) {};
+        rustix::process::kill_process(pid, Signal::STOP).unwrap();
+        becomes(Change::Stopped);
+        assert_eq!(change_of(&child).unwrap(), None);
+        rustix::process::kill_process(pid, Signal::CONT).unwrap();
+        becomes(Change::GoesOn);
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 
     #[test]

@@ -219,6 +219,16 @@ impl Stopper {
     }
 }
 
+impl Stopper {
+    /// Blocks until every worker has looked for events.
+    fn until_all_turn(&self) {
+        for worker in &self.0 {
+            // It fails when the worker has ended already.
+            let _ = worker.until_it_turns();
+        }
+    }
+}
+
 impl std::fmt::Debug for Stopper {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Stopper").field(&self.0.len()).finish()

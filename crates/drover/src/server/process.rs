@@ -7,7 +7,9 @@
 //! |---|---|
 //! | `ready`, on the worker's stdout | it accepts connections |
 //! | `failed REASON` | it cannot, or could not go on |
-//! | `stop`, on its stdin | stop in good order |
+//! | `ping`, on its stdin | look for events, and say that you did |
+//! | `alive`, on its stdout | it did |
+//! | `stop`, on its stdin, or its end | stop in good order |
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, Write};
@@ -25,6 +27,10 @@ use super::{Config, Crew, Server, StopSignals};
 
 /// The flag that makes a process one worker of a server.
 pub const FLAG: &str = "--as-worker";
+
+/// What a supervisor asks, and what a worker answers once it has looked for events.
+pub(super) const PING: &str = "ping";
+pub(super) const ALIVE: &str = "alive";
 
 /// How workers wait, and how connections come to them.
 pub type Chosen = (&'static Mechanism, &'static Strategy);
@@ -102,8 +108,12 @@ fn serve(config: Config, inheritance: &Inheritance, signals: &StopSignals) -> an
     let (by_signal, by_line) = (server.stopper(), server.stopper());
     signals.tell(move |_| by_signal.stop());
     let listen = move || {
-        // One line, or the end: then there is no supervisor any more.
-        let _ = io::stdin().lock().read_line(&mut String::new());
+        let lines = io::stdin().lock().lines().map_while(Result::ok);
+        for _ in lines.take_while(|line| line == PING) {
+            by_line.until_all_turn();
+            // If the supervisor is gone, so is this process soon.
+            let _ = say(ALIVE);
+        }
         by_line.stop();
     };
     process::start_thread("supervisor", listen)?;

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use mech::accept::{Among, Door, Keeper};
-use mech::process as mech_process;
+use mech::process::{self as mech_process, Change};
 use signal_hook::consts::{SIGKILL, SIGSYS};
 use tracing::{info, warn};
 
-use super::process::{Chosen, FLAG, Inheritance};
+use super::process::{ALIVE, Chosen, FLAG, Inheritance, PING};
 use super::signals::Heard;
 use super::stats::Board;
 use super::{Bound, Config, Statistics, StopSignals, WorkerStatistics, bind, processors};
@@ -32,6 +32,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether workers have been sent what was accepted for them.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// How often workers are asked for a sign of life, and after how many questions without an answer one hangs: a single
+/// one may find a worker that was never given the processor.
+const PING_EVERY: Duration = Duration::from_secs(2);
+const UNANSWERED_MOST: u32 = 2;
 
 /// How long after the grace a worker may take to end by itself.
 const BEYOND_GRACE: Duration = Duration::from_secs(5);
@@ -67,6 +72,8 @@ struct Process {
     stdin: Option<ChildStdin>,
     started: Instant,
     ready: bool,
+    /// How many pings it has not answered.
+    unanswered: u32,
     /// Why it says that it failed.
     reason: Option<String>,
 }
@@ -75,11 +82,15 @@ struct Process {
 #[derive(Debug)]
 enum Message {
     Ready(usize),
+    /// It has answered a ping.
+    Alive(usize),
     Failed(usize, String),
     /// Its stdout is closed: it has ended, or is about to.
     Ended(usize),
-    /// SIGTERM or SIGINT.
+    /// The supervisor is to stop.
     Signal,
+    /// One of the processes may have been stopped, or goes on.
+    Changed,
 }
 
 impl Supervisor {
@@ -110,8 +121,8 @@ impl Supervisor {
                 Message::Ready(place) => supervisor.is_ready(place),
                 Message::Failed(_, reason) => bail!(reason),
                 Message::Ended(place) => bail!(supervisor.early_end(place)),
-                // Before the start is over it ends the process (`signals.rs`).
-                Message::Signal => {}
+                // The signal ends a process that starts (`signals.rs`), and nothing is asked yet.
+                Message::Signal | Message::Changed | Message::Alive(_) => {}
             }
         }
         Ok(supervisor)
@@ -139,10 +150,13 @@ impl Supervisor {
     /// started.
     pub fn stop_at(&self, signals: &StopSignals) {
         let sender = self.sender.clone();
-        signals.tell(move |heard| match heard {
+        signals.tell(move |heard| {
+            let message = match heard {
+                Heard::Stop => Message::Signal,
+                Heard::Child => Message::Changed,
+            };
             // Nobody listens any more when the server has ended.
-            Heard::Stop => drop(sender.send(Message::Signal)),
-            Heard::Child => {}
+            let _ = sender.send(message);
         });
     }
 
@@ -158,11 +172,18 @@ impl Supervisor {
         self.stop()
     }
 
-    /// Replaces workers until a signal comes.
+    /// Replaces workers until a signal comes, and watches whether they go on.
     fn keep(&mut self) {
+        let mut next_ping = Instant::now() + PING_EVERY;
         loop {
-            match self.next_message() {
+            if next_ping <= Instant::now() {
+                self.ping();
+                next_ping = Instant::now() + PING_EVERY;
+            }
+            match self.next_message(next_ping) {
                 Some(Message::Signal) => return,
+                Some(Message::Alive(place)) => self.is_alive(place),
+                Some(Message::Changed) => self.tell_changes(),
                 Some(Message::Ready(place)) => self.is_ready(place),
                 Some(Message::Failed(place, reason)) => self.failed(place, reason),
                 Some(Message::Ended(place)) => self.replace(place),
@@ -171,13 +192,57 @@ impl Supervisor {
         }
     }
 
-    /// `None`: a place is to be filled.
-    fn next_message(&self) -> Option<Message> {
-        let due = self.workers.iter().filter_map(|worker| worker.due).min();
-        let now = Instant::now();
-        match due {
-            None => self.inbox.recv().ok(),
-            Some(due) => self.inbox.recv_timeout(due.saturating_duration_since(now)).ok(),
+    /// `None`: a place is to be filled, or it is `next_ping`.
+    fn next_message(&self, next_ping: Instant) -> Option<Message> {
+        let due = self.workers.iter().filter_map(|worker| worker.due).fold(next_ping, Instant::min);
+        self.inbox.recv_timeout(due.saturating_duration_since(Instant::now())).ok()
+    }
+
+    /// Asks those workers for a sign of life that have given the last, and tells who has not for long.
+    fn ping(&mut self) {
+        for (place, worker) in self.workers.iter_mut().enumerate() {
+            let Some(process) = worker.process.as_mut().filter(|process| process.ready) else {
+                continue;
+            };
+            process.unanswered += 1;
+            if process.unanswered == UNANSWERED_MOST {
+                let number = process.child.id();
+                warn!(
+                    "worker {place} (process {number}) hangs: it has not looked for events for \
+                     {UNANSWERED_MOST} × {PING_EVERY:?}, and its connections wait"
+                );
+            }
+            // The pipe has room for two lines. It fails for a process that has ended.
+            if process.unanswered <= UNANSWERED_MOST
+                && let Some(stdin) = &mut process.stdin
+            {
+                let _ = writeln!(stdin, "{PING}");
+            }
+        }
+    }
+
+    fn is_alive(&mut self, place: usize) {
+        if let Some(process) = &mut self.workers[place].process {
+            if process.unanswered >= UNANSWERED_MOST {
+                info!("worker {place} (process {}) looks for events again", process.child.id());
+            }
+            process.unanswered = 0;
+        }
+    }
+
+    fn tell_changes(&self) {
+        for (place, worker) in self.workers.iter().enumerate() {
+            let Some(process) = &worker.process else { continue };
+            let number = process.child.id();
+            match mech_process::change_of(&process.child) {
+                Ok(Some(Change::Stopped)) => warn!(
+                    "worker {place} (process {number}) was stopped: connections that come to it \
+                     wait until it gets a SIGCONT"
+                ),
+                Ok(Some(Change::GoesOn)) => info!("worker {place} (process {number}) goes on"),
+                // Its end is another message.
+                Ok(None) | Err(_) => {}
+            }
         }
     }
 
@@ -259,13 +324,14 @@ impl Supervisor {
         let stdout = child.stdout.take();
         let stdin = child.stdin.take();
         let started = Instant::now();
-        let process = Process { child, stdin, started, ready: false, reason: None };
+        let process = Process { child, stdin, started, ready: false, unanswered: 0, reason: None };
         let sender = self.sender.clone();
         let listen = move || {
             let lines = stdout.into_iter().flat_map(|out| BufReader::new(out).lines());
             for line in lines.map_while(Result::ok) {
                 let message = match line.strip_prefix("failed ") {
                     Some(reason) => Message::Failed(place, reason.to_string()),
+                    None if line == ALIVE => Message::Alive(place),
                     None => Message::Ready(place),
                 };
                 // Nobody listens any more when the server has been given up.
@@ -323,7 +389,7 @@ impl Supervisor {
             match self.inbox.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(Message::Ended(place)) => self.reap(place),
                 Ok(Message::Failed(place, reason)) => warn!("worker {place}: {reason}"),
-                Ok(Message::Ready(_)) => {}
+                Ok(Message::Ready(_) | Message::Alive(_) | Message::Changed) => {}
                 Ok(Message::Signal) => return self.kill("by a second signal"),
                 Err(_) => return self.kill("because they did not stop by themselves"),
             }

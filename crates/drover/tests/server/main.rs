@@ -10,6 +10,7 @@ mod connections;
 mod disk;
 mod faults;
 mod files;
+mod hanging;
 mod harness;
 mod limits;
 mod logging;

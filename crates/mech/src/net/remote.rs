@@ -1,7 +1,7 @@
 //! Reaching a worker from another thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::key::Key;
 use crate::waker::Waker;
@@ -13,6 +13,9 @@ pub(super) struct Shared {
     asked: AtomicBool,
     stop: AtomicBool,
     keys: Mutex<Vec<Key>>,
+    /// How often the worker has done what it was asked for.
+    turns: Mutex<u64>,
+    turned: Condvar,
 }
 
 impl Shared {
@@ -22,6 +25,8 @@ impl Shared {
             asked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             keys: Mutex::new(Vec::new()),
+            turns: Mutex::new(0),
+            turned: Condvar::new(),
         }
     }
 
@@ -36,6 +41,8 @@ impl Shared {
     }
 
     pub(super) fn take(&self) -> Vec<Key> {
+        *self.turns.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.turned.notify_all();
         std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -62,6 +69,19 @@ impl Remote {
     pub fn wake(&self, key: Key) -> std::io::Result<()> {
         self.0.keys.lock().unwrap_or_else(PoisonError::into_inner).push(key);
         self.0.ask()
+    }
+
+    /// Blocks until the worker has looked for events once more: as long as it is stopped or hangs, and
+    /// for ever when it has ended.
+    ///
+    /// # Errors
+    /// What [`Waker::wake`] says.
+    pub fn until_it_turns(&self) -> std::io::Result<()> {
+        let turns = self.0.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *turns;
+        self.0.ask()?;
+        drop(self.0.turned.wait_while(turns, |turns| *turns == before));
+        Ok(())
     }
 
     /// Asks the worker to stop gracefully; see [`super::Net::stop`].
