@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags,
     SocketType, ipproto, sockopt,
@@ -321,6 +322,14 @@ pub fn interface_addresses() -> io::Result<Vec<IpAddr>> {
         _ => None,
     };
     Ok(usable.filter_map(|interface| ip(interface.address?)).collect())
+}
+
+/// Whether listening has failed because this machine does not have the address, or nothing of its family: it may have
+/// the other addresses of a name.
+#[must_use]
+pub fn is_absent(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT))
 }
 
 #[cfg(test)]

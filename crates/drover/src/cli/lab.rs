@@ -356,7 +356,8 @@ fn serve(folder: &Path, listen: SocketAddr) -> anyhow::Result<()> {
     let mechanism = mech::dispatch::auto(1).context("no mechanism works here")?;
     let signals = StopSignals::catch(Role::Server)?;
     let source = Source::Directory(Arc::new(root));
-    let server = Server::start(Config { listen: vec![listen], ..Config::new(source, mechanism) })?;
+    let server =
+        Server::start(Config { listen: vec![listen.into()], ..Config::new(source, mechanism) })?;
     server.stop_at(&signals);
     let mut out = stdout();
     for address in server.addresses() {

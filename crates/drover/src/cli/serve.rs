@@ -24,8 +24,9 @@ use super::{duration, size};
 use crate::error::UsageError;
 use crate::log;
 use crate::server::{
-    Chosen, Config, Inheritance, Revalidate, Role, STAT_THREADS, Server, Source, Statistics,
-    StopSignals, Supervisor, WORKER_FLAG, WorkerStatistics, be_worker, coefficient_of_variation,
+    Chosen, Config, Inheritance, Listen, Revalidate, Role, STAT_THREADS, Server, Source,
+    Statistics, StopSignals, Supervisor, WORKER_FLAG, WorkerStatistics, be_worker,
+    coefficient_of_variation,
 };
 
 /// For how many descriptors there is room from the start, over all processes, if as many may be open.
@@ -54,10 +55,10 @@ pub(super) struct Args {
 
     /// Where to listen: HOST:PORT, or PORT of 127.0.0.1, or :PORT of every IPv4 address
     ///
-    /// Port 0 takes a free one. May be given several times
+    /// A HOST is bound at all of its addresses. Port 0 takes a free one. May be given several times
     #[arg(help_heading = SERVING)]
     #[arg(short = 'p', long, visible_alias = "port", value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address)]
-    listen: Vec<SocketAddr>,
+    listen: Vec<Listen>,
 
     /// Serve files and directories whose names begin with a dot too
     ///
@@ -290,7 +291,9 @@ fn check(args: Args) -> anyhow::Result<()> {
     let config = configuration(args, chosen)?;
     Server::check(&config)?;
     let described = describe(&config, processes, why_no_rings);
-    let urls = urls(&config.listen);
+    let addresses: Vec<_> =
+        config.listen.iter().flat_map(|listen| &listen.addresses).copied().collect();
+    let urls = urls(&addresses);
     writeln!(stdout(), "no fault found; would serve {served} on {urls}: {described}")?;
     Ok(())
 }
@@ -565,14 +568,17 @@ fn inheritance(text: &str) -> Result<Inheritance, serde_json::Error> {
     serde_json::from_str(text)
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
-    with_host(text)
-        .to_socket_addrs()
-        .map_err(|error| error.to_string())
-        .and_then(|mut found| found.next().ok_or_else(|| "no address found".to_string()))
-        .map_err(|reason| {
-            format!("{reason}; write HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, or a PORT")
-        })
+fn address(text: &str) -> Result<Listen, String> {
+    let found = with_host(text).to_socket_addrs().map_err(|error| {
+        format!("{error}; write HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, or a PORT")
+    })?;
+    let mut addresses = Vec::new();
+    for address in found {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    Ok(Listen { name: text.to_owned(), addresses })
 }
 
 fn backend(text: &str) -> Result<Choice<Backend>, String> {

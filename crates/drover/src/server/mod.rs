@@ -24,7 +24,7 @@ use mech::open_pool::OpenPool;
 use mech::process::start_thread;
 use mech::socket::ListenOptions;
 use mech::wait_queue::Policy;
-use tracing::error;
+use tracing::{error, info};
 
 pub mod cache;
 mod clock;
@@ -68,8 +68,8 @@ pub enum Source {
 pub struct Config {
     /// What is served.
     pub source: Source,
-    /// Where; port 0 takes a free one.
-    pub listen: Vec<SocketAddr>,
+    /// Where.
+    pub listen: Vec<Listen>,
     /// How each worker waits.
     pub mechanism: &'static Mechanism,
     /// What the mechanism is told.
@@ -126,6 +126,22 @@ pub struct Config {
     pub trace: Option<PathBuf>,
 }
 
+/// Where to listen: at every address of a name.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// The name as it was given.
+    pub name: String,
+    /// Its addresses, which differ. Port 0 takes a free one, the same for all if possible. Addresses
+    /// that this machine does not have are left out, but not all of them.
+    pub addresses: Vec<SocketAddr>,
+}
+
+impl From<SocketAddr> for Listen {
+    fn from(address: SocketAddr) -> Listen {
+        Listen { name: address.to_string(), addresses: vec![address] }
+    }
+}
+
 /// How long a kept file is served without a look whether its name still leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revalidate {
@@ -147,7 +163,7 @@ impl Config {
     pub fn new(source: Source, mechanism: &'static Mechanism) -> Config {
         Config {
             source,
-            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
             mechanism,
             dispatch: dispatch::Options::default(),
             defer_accept: true,
@@ -428,7 +444,20 @@ struct Bound {
 fn bind(config: &Config, among: Among) -> anyhow::Result<Bound> {
     let doors = (0..config.workers.get()).map(|_| Vec::new()).collect();
     let mut bound = Bound { addresses: Vec::new(), doors, keepers: Vec::new() };
-    for &address in &config.listen {
+    for listen in &config.listen {
+        bind_name(config, among, listen, &mut bound)?;
+    }
+    Ok(bound)
+}
+
+/// Binds the addresses of a name: to the port that the first was given, if that is free.
+fn bind_name(
+    config: &Config,
+    among: Among,
+    listen: &Listen,
+    bound: &mut Bound,
+) -> anyhow::Result<()> {
+    let open = |address| {
         let plan = accept::Plan {
             address,
             workers: config.workers,
@@ -437,12 +466,41 @@ fn bind(config: &Config, among: Among) -> anyhow::Result<Bound> {
             by_cpu: config.by_cpu,
             policy: config.wake,
         };
-        let made = config.accept.open(&plan).map_err(|error| cannot_listen(address, error))?;
-        bound.addresses.push(made.address);
-        bound.doors.iter_mut().zip(made.doors).for_each(|(worker, door)| worker.push(door));
-        bound.keepers.extend(made.keeper);
+        config.accept.open(&plan)
+    };
+    let (mut port, mut absent) = (0, Vec::new());
+    for &address in &listen.addresses {
+        let mut wanted = address;
+        if address.port() == 0 {
+            wanted.set_port(port);
+        }
+        let mut opened = open(wanted);
+        if wanted != address
+            && opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+        {
+            opened = open(address);
+        }
+        match opened {
+            Ok(made) => {
+                port = made.address.port();
+                bound.addresses.push(made.address);
+                bound.doors.iter_mut().zip(made.doors).for_each(|(worker, door)| worker.push(door));
+                bound.keepers.extend(made.keeper);
+            }
+            Err(error) if mech::socket::is_absent(&error) => {
+                absent.push((address, error));
+            }
+            Err(error) => return Err(cannot_listen(address, error)),
+        }
     }
-    Ok(bound)
+    for (address, error) in absent {
+        // None was bound that has a port.
+        if port == 0 {
+            return Err(cannot_listen(address, error));
+        }
+        info!("--listen {}: this machine has no {}", listen.name, address.ip());
+    }
+    Ok(())
 }
 
 fn cannot_listen(address: SocketAddr, error: io::Error) -> anyhow::Error {
@@ -507,6 +565,31 @@ mod tests {
         let workers = NonZeroUsize::new(2).unwrap();
         let mechanism = Box::leak(Box::new(mechanism));
         Server::start(Config { workers, ..Config::new(Source::Fixed(1), mechanism) })
+    }
+
+    /// The addresses that a server of fixed bytes has bound.
+    fn bound(addresses: &[&str]) -> anyhow::Result<Vec<SocketAddr>> {
+        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        let listen = vec![Listen { name: "name".to_owned(), addresses }];
+        let mechanism = dispatch::auto_of_readiness().unwrap();
+        let config = Config { listen, ..Config::new(Source::Fixed(1), mechanism) };
+        Ok(bind(&config, Among::Threads)?.addresses)
+    }
+
+    #[test]
+    fn every_address_of_a_name_is_bound_to_one_port() {
+        let addresses = bound(&["127.0.0.1:0", "127.0.0.2:0", "127.0.0.3:0"]).unwrap();
+        assert_eq!(addresses.len(), 3, "{addresses:?}");
+        assert!(addresses.iter().all(|address| address.port() == addresses[0].port()));
+    }
+
+    /// TEST-NET-1 and the documentation's prefix of IPv6 are nobody's (RFC 5737, RFC 3849).
+    #[test]
+    fn an_address_of_a_name_that_this_machine_does_not_have_is_left_out_unless_it_is_the_last() {
+        let addresses = bound(&["[2001:db8::1]:0", "127.0.0.1:0", "192.0.2.1:0"]).unwrap();
+        assert_eq!(addresses.len(), 1, "{addresses:?}");
+        let error = format!("{:#}", bound(&["[2001:db8::1]:0", "192.0.2.1:0"]).unwrap_err());
+        assert!(error.contains("[2001:db8::1]:0"), "{error}");
     }
 
     #[test]
