@@ -64,8 +64,8 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
                 None => {
                     // A request's deadline ends with its head: the client may take its time now.
                     conn.set_deadline(site.time_outs.idle);
-                    let sent = conn.flush(site.time_outs.idle).await;
-                    sent_rest(conn, site, sent)?;
+                    let sent = flush(conn, site).await;
+                    ended(conn, site, sent)?;
                     conn.input_len()
                 }
             };
@@ -106,35 +106,31 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
     }
 }
 
-/// Takes down how far a reply came at once. `Some`: it is over, and so many bytes lie in the input.
-fn over(
-    conn: &Conn<'_>,
-    site: &Site<'_>,
-    progress: io::Result<Progress>,
-) -> io::Result<Option<usize>> {
-    match progress {
-        Ok(Progress { sent, done: true, input }) => {
-            sent_rest(conn, site, Ok(sent))?;
-            Ok(Some(input))
-        }
-        Ok(Progress { sent, .. }) => {
-            site.counters.add(Tally::BytesSent, sent);
-            Ok(None)
-        }
-        Err(error) => sent_rest(conn, site, Err(error)).map(|()| None),
+/// Takes down how far a response came at once. `Some`: it is over, and so many bytes lie in the input.
+fn over(conn: &Conn<'_>, site: &Site<'_>, progress: Progress) -> io::Result<Option<usize>> {
+    let Progress { sent, done, input } = progress;
+    site.counters.add(Tally::BytesSent, sent);
+    if matches!(done, Ok(false)) {
+        return Ok(None);
     }
+    ended(conn, site, done.map(drop))?;
+    Ok(Some(input))
 }
 
-/// Takes down how the last bytes of a reply were sent.
-fn sent_rest(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<u64>) -> io::Result<()> {
+/// Sends the rest of a response, and counts its bytes as they leave.
+fn flush(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result<()>> {
+    conn.flush_with(site.time_outs.idle, |count| site.counters.add(Tally::BytesSent, count))
+}
+
+/// Takes down how the sending of a response has ended.
+fn ended(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Result<()> {
     if let Some(tracer) = &site.tracer {
         tracer.done(conn, &sent);
     }
     if let Err(error) = &sent {
         complain(conn, site, error);
     }
-    site.counters.add(Tally::BytesSent, sent?);
-    Ok(())
+    sent
 }
 
 /// Logs why a file could not be sent to its end, if that is not the client's doing.
@@ -188,8 +184,8 @@ fn refuse(
             (Answer { consumed: io.input.len(), body: Body::None, goes_on: false }, ())
         });
         if over(conn, site, progress)?.is_none() {
-            let sent = conn.flush(site.time_outs.idle).await;
-            sent_rest(conn, site, sent)?;
+            let sent = flush(conn, site).await;
+            ended(conn, site, sent)?;
         }
         linger(conn).await
     }

@@ -258,6 +258,9 @@ impl Server {
     /// An address that cannot be bound, a mechanism that cannot be set up, too few descriptors: one
     /// chain with the remedy. Nothing keeps running then.
     pub fn start(config: Config) -> anyhow::Result<Server> {
+        if config.pin {
+            processors(config.workers)?;
+        }
         let Bound { addresses, doors, .. } = bind(&config, Among::Threads)?;
         let board = Board::new(doors.len()).context("cannot make the counters")?;
         Server::of_crew(Arc::new(config), addresses, Crew { first: 0, doors, board })

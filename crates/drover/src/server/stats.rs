@@ -207,7 +207,7 @@ pub struct Statistics {
     pub replies_4xx: u64,
     /// Replies with a status of 500 to 599.
     pub replies_5xx: u64,
-    /// Bytes of the replies that the kernel took to their end, heads included.
+    /// Bytes of the replies that the kernel took, heads included.
     pub bytes_sent: u64,
     /// Files that other threads were asked to open, because a disk might be needed.
     pub opened_elsewhere: u64,

@@ -103,6 +103,30 @@ fn a_download_that_does_not_end_is_cut_when_the_grace_is_over() {
     });
 }
 
+/// Also those of a response that did not come to its end: because the client left, and because the grace was
+/// over.
+#[test]
+fn every_byte_that_has_left_is_counted() {
+    let site = site();
+    on_every_mechanism(|mechanism| {
+        let mut command = drover();
+        command.arg("serve").arg(site.path()).args(["--grace", "100ms"]);
+        command.args(["--dispatch", mechanism.name]).stderr(Stdio::piped());
+        let mut server = Server::start(command, 1);
+        let mut leaves = download(&server);
+        let mut received = leaves.read(7 << 20).len() as u64;
+        drop(leaves);
+        let mut cut = download(&server);
+        server.terminate();
+        let mut log = String::new();
+        server.stderr().read_to_string(&mut log).unwrap();
+        received += cut.drain().0;
+        let counted = figure(&log, "bytes sent");
+        assert!(counted >= received, "{}: {received} received: {log}", mechanism.name);
+        assert!(counted < 2 * LARGE, "{}: {log}", mechanism.name);
+    });
+}
+
 /// Without any grace an idle connection is not one that is cut.
 #[test]
 fn an_idle_connection_is_closed_in_good_order_without_a_grace() {

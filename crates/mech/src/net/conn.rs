@@ -50,12 +50,12 @@ pub struct Answer {
 }
 
 /// How far [`Conn::respond`] came.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Progress {
     /// Bytes that were sent, or that the worker sends before it reports what was received.
     pub sent: u64,
-    /// Whether nothing is left to send.
-    pub done: bool,
+    /// Whether nothing is left to send; or why no more can be sent, as by [`Conn::flush`].
+    pub done: io::Result<bool>,
     /// Received bytes that have not been consumed.
     pub input: usize,
 }
@@ -205,10 +205,7 @@ impl<'n> Conn<'n> {
     /// `work` returns a body to send behind the output too, and as much of both is sent as the
     /// socket takes now. The second value says how far that went; when it is not done,
     /// [`Conn::flush`] sends the rest.
-    pub fn respond<R>(
-        &self,
-        work: impl FnOnce(Io<'_>) -> (Answer, R),
-    ) -> (R, io::Result<Progress>) {
+    pub fn respond<R>(&self, work: impl FnOnce(Io<'_>) -> (Answer, R)) -> (R, Progress) {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
             let mut output = slot.output.take().unwrap_or_else(|| inner.pool.take_output());
@@ -219,8 +216,8 @@ impl<'n> Conn<'n> {
             }
             slot.consume(consumed, &mut inner.pool);
             let input = slot.received().len();
-            let progress = inner.begin_sending(self.key, output, goes_on);
-            (result, progress.map(|(sent, done)| Progress { sent, done, input }))
+            let (sent, done) = inner.begin_sending(self.key, output, goes_on);
+            (result, Progress { sent, done, input })
         })
     }
 
@@ -259,19 +256,30 @@ impl<'n> Conn<'n> {
     /// `TimedOut`; `UnexpectedEof` when a file is shorter than its body should
     /// be; `BrokenPipe` or `ConnectionReset` when the peer is gone. After an
     /// error the connection must be closed: what was promised cannot be sent.
-    pub fn flush(
+    pub async fn flush(&self, patience: Option<Duration>) -> io::Result<u64> {
+        let mut total = 0;
+        self.flush_with(patience, |count| total += count).await?;
+        Ok(total)
+    }
+
+    /// [`Conn::flush`] that tells `sent` how many bytes each transfer was, as
+    /// they leave: also before an error, or when the coroutine is dropped.
+    ///
+    /// # Errors
+    /// As [`Conn::flush`].
+    pub fn flush_with(
         &self,
         patience: Option<Duration>,
-    ) -> impl Future<Output = io::Result<u64>> + use<'_, 'n> {
-        let mut total = 0;
+        mut sent: impl FnMut(u64),
+    ) -> impl Future<Output = io::Result<()>> {
         let mut waits = false;
         let mut pace = Pace::default();
         poll_fn(move |_| {
             loop {
                 match self.poll_send() {
-                    Poll::Ready(Ok(0)) => return Poll::Ready(Ok(total)),
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
                     Poll::Ready(Ok(count)) => {
-                        total += count;
+                        sent(count);
                         waits = false;
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),

@@ -487,20 +487,23 @@ impl Inner {
         true
     }
 
-    /// Sends what the slot's socket takes of `output`, and says how much that was and whether it
-    /// was all; what is left lies in the slot. So does all of it if something before it is still
-    /// being sent.
+    /// Sends what the slot's socket takes of `output`, and says how much that was, also before an
+    /// error, and whether it was all; what is left lies in the slot. So does all of it if something
+    /// before it is still being sent.
     fn begin_sending(
         &mut self,
         key: Key,
         mut output: Box<Output>,
         goes_on: bool,
-    ) -> io::Result<(u64, bool)> {
+    ) -> (u64, io::Result<bool>) {
         let slot = &mut self.slots[key.slot as usize];
-        conn::check_deadline(slot)?;
+        if let Err(error) = conn::check_deadline(slot) {
+            slot.output = Some(output);
+            return (0, Err(error));
+        }
         if slot.sending.is_some() {
             slot.output = Some(output);
-            return Ok((0, false));
+            return (0, Ok(false));
         }
         let mut sent = if goes_on { self.driver.post(key, slot, &mut output) } else { 0 };
         while !output.is_empty() {
@@ -519,12 +522,12 @@ impl Inner {
             }
             self.slots[key.slot as usize].sending = Some(output);
             return match polled {
-                Poll::Ready(Err(error)) => Err(error),
-                _ => Ok((sent, false)),
+                Poll::Ready(Err(error)) => (sent, Err(error)),
+                _ => (sent, Ok(false)),
             };
         }
         self.pool.give_output(output);
-        Ok((sent, true))
+        (sent, Ok(true))
     }
 
     fn timeout(&self, now: Instant) -> Option<Duration> {

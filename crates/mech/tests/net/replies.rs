@@ -28,8 +28,8 @@ async fn answer_each_byte(conn: Conn<'_>) {
             let body = if asked { Body::Shared(Rc::clone(&body)) } else { Body::None };
             (Answer { consumed, body, goes_on: true }, consumed > 0)
         });
-        let Ok(progress) = progress else { return };
-        if !progress.done && conn.flush(None).await.is_err() {
+        let Ok(done) = progress.done else { return };
+        if !done && conn.flush(None).await.is_err() {
             return;
         }
         if answered && conn.input_len() > 0 {

@@ -127,7 +127,7 @@ impl Tracer {
     }
 
     /// What stood in the output has left, or never will.
-    pub(super) fn done(&self, conn: &Conn<'_>, sent: &io::Result<u64>) {
+    pub(super) fn done(&self, conn: &Conn<'_>, sent: &io::Result<()>) {
         let state = &mut *self.state.borrow_mut();
         let Some(traced) = state.traced.get(conn.key().slot as usize) else { return };
         let Some(last) = traced.replies.last() else { return };
@@ -151,7 +151,7 @@ impl Tracer {
 }
 
 /// A word for how a reply ended.
-fn end_of(sent: &io::Result<u64>) -> &'static str {
+fn end_of(sent: &io::Result<()>) -> &'static str {
     match sent {
         Ok(_) => "sent",
         Err(error) => match error.kind() {
