@@ -133,23 +133,20 @@ fn ended(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Result<(
     sent
 }
 
-/// Logs why a file could not be sent to its end, if that is not the client's doing.
+/// Logs why a file could not be sent to its end, if that is the file's doing: a connection that is
+/// over, or took nothing for too long, ends for reasons of the client's or the network's.
 fn complain(conn: &Conn<'_>, site: &Site<'_>, error: &io::Error) {
-    use io::ErrorKind::{
-        BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof,
-    };
-    let kind = error.kind();
-    let the_clients = [TimedOut, BrokenPipe, ConnectionReset, ConnectionAborted, NotConnected];
-    if the_clients.contains(&kind) {
+    let is_our_time_out = error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
+    if is_our_time_out || !conn.is_connected() {
         return;
     }
     let Some(name) = conn.sends_from() else { return };
-    let name = name.display();
-    if kind == UnexpectedEof {
-        warn!("{name} shrank while it was sent: connection cut");
-    } else if let Some(others) = site.may_complain(conn.net().now()) {
-        warn!("cannot read {name}: {error}: connection cut ({others} like this not logged)");
-    }
+    let Some(others) = site.may_complain(conn.net().now()) else { return };
+    let what = match error.kind() {
+        io::ErrorKind::UnexpectedEof => format!("{name:?} shrank while it was sent"),
+        _ => format!("cannot read {name:?}: {error}"),
+    };
+    warn!("{what}: connection cut ({others} like this not logged)");
 }
 
 /// Receives and drops `left` bytes.

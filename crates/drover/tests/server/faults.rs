@@ -108,6 +108,49 @@ fn a_file_that_shrinks_while_it_is_sent_is_logged_and_cut() {
     });
 }
 
+/// More than any socket takes at once.
+const MANY: u64 = 64 << 20;
+
+/// The name of a file is whoever's may write to the directory: it must not write to the terminal.
+#[test]
+fn the_log_shows_names_escaped_and_says_what_it_leaves_out() {
+    let site = Site::new();
+    let file = site.sparse("a\n\u{1b}[31mred", MANY);
+    let server = serve(site.path(), &[]);
+    for _ in 0..3 {
+        file.set_len(MANY).unwrap();
+        let mut client = server.connect();
+        client.send("GET /a%0a%1b[31mred HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.reply_head().is(200);
+        client.read(1000);
+        file.set_len(1000).unwrap();
+        client.drain();
+    }
+    let log = log_of_a_living(server);
+    assert!(!log.contains("\u{1b}[31mred"), "{log:?}");
+    let line = log.lines().find(|line| line.contains("shrank")).unwrap();
+    assert!(line.contains("red\" shrank") && line.contains(" like this not logged)"), "{line}");
+}
+
+/// It is neither the file's fault nor anybody's to hear of.
+#[test]
+fn a_client_that_resets_its_download_is_not_logged_as_a_file_that_cannot_be_read() {
+    let site = Site::new();
+    site.sparse("large", MANY);
+    on_each(|flags| {
+        let server = serve(site.path(), flags);
+        for _ in 0..3 {
+            let mut client = server.connect();
+            client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+            client.reply_head().is(200);
+            // What was received and not read makes it a reset.
+            client.read(1000);
+        }
+        let log = log_of_a_living(server);
+        assert!(!log.contains("cannot read"), "{flags:?}: {log}");
+    });
+}
+
 #[test]
 fn a_file_that_is_removed_while_it_is_sent_arrives_and_is_gone_for_the_next() {
     const LEN: usize = 8 << 20;

@@ -335,6 +335,17 @@ impl<'n> Conn<'n> {
         self.with(|inner, _| inner.driver.take_file_times(self.key))
     }
 
+    /// Whether the connection is still open for sending: the peer has not reset it, and the network
+    /// has not failed for good.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.with(|inner, index| {
+            // A socket of TCP has no peer once it is closed.
+            let fd = inner.slots[index as usize].fd.as_ref();
+            fd.is_some_and(|fd| rustix::net::getpeername(fd).is_ok())
+        })
+    }
+
     /// The name of the file whose bytes are to be sent, also after that has failed.
     #[must_use]
     pub fn sends_from(&self) -> Option<PathBuf> {
