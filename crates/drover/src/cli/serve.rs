@@ -69,7 +69,8 @@ pub(super) struct Args {
 
     /// How long requests under way may go on after SIGTERM, SIGINT or SIGQUIT
     ///
-    /// Those that are cut then, or by a second signal, make the exit status 1.
+    /// Those that are cut then, or by a second signal, make the exit status 1. For a twentieth of it idle
+    /// connections are kept, so that a request on its way is still answered.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     grace: Duration,

@@ -27,7 +27,6 @@ static NOT_OPENED: Refusal =
 ///
 /// Functions here return `async` blocks where an `async fn` would keep its arguments twice: an idle
 /// connection costs the size of this future.
-#[expect(clippy::manual_async_fn)]
 pub(super) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Output = ()> + use<'w> {
     site.counters.add(Tally::Connections, 1);
     let counted = Counted { conn, site };

@@ -153,8 +153,9 @@ impl Server {
                 }
                 exit_at_once(i32::from(open > 0));
             }
-            info!("stopping: requests under way may finish");
+            // In this order: whoever asks after the line was written is told of the end.
             stopper.stop();
+            info!("stopping: requests under way may finish");
         });
     }
 }

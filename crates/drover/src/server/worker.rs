@@ -33,6 +33,9 @@ const KEPT_MOST: u64 = 16 * 1024;
 /// How often some of the files that are kept open are looked at.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
+/// The part of the grace in which an idle connection may still send a request.
+const LINGER_SHARE: u32 = 20;
+
 /// What a worker is made of.
 pub(super) struct Plan {
     pub(super) config: Arc<Config>,
@@ -68,6 +71,7 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     let tracer = trace.map(|(sink, worker)| Tracer::new(sink, worker, sender(&config)));
     let site = Site::new(content(&config, sharers, &net)?, time_outs, &counters, &net, tracer);
     let failure = RefCell::new(None);
+    net.linger(config.grace / LINGER_SHARE);
     let mut executor = Executor::new(&net, config.grace);
     if let Some(changes) = site.changes()? {
         let readable = Readable::open(&net, changes).context("cannot wait for changes of files")?;

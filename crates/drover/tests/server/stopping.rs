@@ -1,6 +1,6 @@
 //! The graceful stop.
 
-use std::io::Read;
+use std::io::{BufRead, Read};
 use std::process::Stdio;
 
 use crate::harness::{Client, Server, Site, drover, figure, on_every_mechanism, request};
@@ -99,6 +99,30 @@ fn a_download_that_does_not_end_is_cut_when_the_grace_is_over() {
             );
             assert!(client.drain().0 < LARGE);
             idle.expect_end();
+        }
+    });
+}
+
+/// Closing an idle connection at once would lose the request that its client is sending.
+#[test]
+fn a_request_right_after_the_stop_is_answered_and_told_of_the_end() {
+    on_every_mechanism(|mechanism| {
+        for processes in [&[][..], &["--processes", "--workers", "2"]] {
+            let mut command = drover();
+            command.args(["serve", "--reply-size", "5", "--grace", "10m"]).args(processes);
+            command.args(["--dispatch", mechanism.name]).stderr(Stdio::piped());
+            let mut server = Server::start(command, 1);
+            let mut log = server.stderr().lines().map(Result::unwrap);
+            let mut clients: Vec<Client> = (0..8).map(|_| server.connect()).collect();
+            clients.iter_mut().for_each(|client| drop(client.get("/").is(200)));
+            server.terminate();
+            log.find(|line| line.contains("stopping:")).unwrap();
+            for client in &mut clients {
+                // A worker process hears of it a little later.
+                while client.get("/").is(200).field("Connection") != Some("close") {}
+                client.expect_end();
+            }
+            assert!(server.exit_status().success(), "{}", mechanism.name);
         }
     });
 }

@@ -152,14 +152,14 @@ impl<'n> Conn<'n> {
         })
     }
 
-    /// [`Conn::fill`] between two messages: while the worker stops, a connection
-    /// that has sent nothing gets 0 as well, and [`Net::expire_idle`] ends its wait.
+    /// [`Conn::fill`] between two messages: when the worker stops, a connection
+    /// that sends nothing for a while ([`Net::stop`]) gets 0 as well, and [`Net::expire_idle`] ends its wait.
     ///
     /// # Errors
     /// As [`Conn::fill`].
     pub fn fill_idle(&self) -> impl Future<Output = io::Result<usize>> + use<'_, 'n> {
         poll_fn(|_| {
-            let last = self.net.stopping() && self.input_len() == 0;
+            let last = self.net.idle_is_over() && self.input_len() == 0;
             match self.poll_fill_so(Fill { last, idle: true, ..Fill::ANY }) {
                 Poll::Ready(Err(error)) if last && error.kind() == io::ErrorKind::WouldBlock => {
                     Poll::Ready(Ok(0))

@@ -88,6 +88,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         let mut stop_at = None;
         loop {
             self.net.hear_remote();
+            self.net.end_linger();
             self.run_ready(&mut spawn);
             let over =
                 self.net.live() == 0 || (self.net.stopping() && self.grace_is_over(&mut stop_at));

@@ -110,6 +110,10 @@ pub struct Net {
     /// The time at the end of the last wait.
     now: Cell<Instant>,
     stopping: Cell<bool>,
+    /// How long idle connections may still send a request after [`Net::stop`].
+    linger: Cell<Duration>,
+    /// Until when that is; `None`: they see the end already, or the worker does not stop.
+    linger_until: Cell<Option<Instant>>,
     /// How long it has looked for events in vain, in place of sleeping.
     spun: Cell<Duration>,
     /// Until when what is known of the page cache counts.
@@ -196,6 +200,8 @@ impl Net {
             inner: RefCell::new(inner),
             now: Cell::new(now),
             stopping: Cell::new(false),
+            linger: Cell::new(Duration::ZERO),
+            linger_until: Cell::new(None),
             spun: Cell::new(Duration::ZERO),
             cache_known_until: Cell::new(now),
             helpers_waited: Cell::new(0),
@@ -226,10 +232,38 @@ impl Net {
     }
 
     /// Stops gracefully: listeners take what has arrived and end, idle
-    /// connections see the end of their stream, [`Executor::run`] returns when
-    /// the last coroutine has ended.
+    /// connections see the end of their stream ([`Net::linger`]),
+    /// [`Executor::run`] returns when the last coroutine has ended.
     pub fn stop(&self) {
         self.stopping.set(true);
+        if !self.linger.get().is_zero() {
+            let until = self.now() + self.linger.get();
+            self.linger_until.set(Some(until));
+            self.inner.borrow_mut().alarms.push(std::cmp::Reverse((until, Key::WAKER)));
+        }
+        self.resume_all();
+    }
+
+    /// Has a later stop give idle connections so much time to send a request:
+    /// one that was on its way when the stop came is lost otherwise.
+    pub fn linger(&self, time: Duration) {
+        self.linger.set(time);
+    }
+
+    /// Whether an idle connection has no more time to send a request.
+    fn idle_is_over(&self) -> bool {
+        self.stopping.get() && self.linger_until.get().is_none()
+    }
+
+    /// Has idle connections see the end of their stream, if their time is over.
+    fn end_linger(&self) {
+        if self.linger_until.get().is_some_and(|until| until <= self.now()) {
+            self.linger_until.set(None);
+            self.resume_all();
+        }
+    }
+
+    fn resume_all(&self) {
         let mut inner = self.inner.borrow_mut();
         for index in 0..inner.slots.len() {
             inner.resume(index as u32);
