@@ -174,7 +174,7 @@ impl<'n> Conn<'n> {
     pub fn is_under_way(&self) -> bool {
         self.with(|inner, index| {
             let slot = &inner.slots[index as usize];
-            slot.output.is_some() || !slot.received().is_empty()
+            slot.sending.is_some() || slot.output.is_some() || !slot.received().is_empty()
         })
     }
 
