@@ -133,7 +133,7 @@ pub(super) struct Args {
     /// quota say
     #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "N", default_value = "auto", value_parser = workers)]
-    workers: NonZeroUsize,
+    workers: Workers,
 
     /// Serve by processes instead of threads: one that dies is replaced, and the others serve on
     #[arg(help_heading = WORKERS)]
@@ -255,6 +255,12 @@ pub(super) struct Args {
     as_worker: Option<Inheritance>,
 }
 
+impl Args {
+    fn workers(&self) -> NonZeroUsize {
+        self.workers.number(self.max_connections)
+    }
+}
+
 /// Runs `drover serve`.
 pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
     if let Some(inheritance) = args.as_worker.take() {
@@ -332,7 +338,7 @@ fn serve(args: Args, signals: &StopSignals) -> anyhow::Result<()> {
 
 /// As many descriptors as possible, with room for this process' share of them in the kernel's table.
 fn allow_many_descriptors(args: &Args) -> anyhow::Result<()> {
-    let sharers = if args.processes { args.workers.get() as u64 } else { 1 };
+    let sharers = if args.processes { args.workers().get() as u64 } else { 1 };
     mech::process::raise_open_files_limit().context("cannot raise the limit of open files")?;
     if let Err(error) = mech::process::make_room_for_descriptors((ROOM / sharers).max(LEAST_ROOM)) {
         warn!(
@@ -378,12 +384,13 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
             names(with_setting(Settings::WAKE_POLICY)),
         )));
     }
-    if let Some(most) = args.max_connections.filter(|most| *most < args.workers) {
+    if let Some(most) = args.max_connections.filter(|most| *most < args.workers()) {
         bail!(UsageError::new(format!(
             "--max-connections {most}: each of {} workers needs one; use --max-connections {}",
-            args.workers, args.workers,
+            args.workers(), args.workers(),
         )));
     }
+    let workers = args.workers();
     let some = |time: Duration| (!time.is_zero()).then_some(time);
     Ok(Config {
         listen: args.listen,
@@ -401,7 +408,7 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
         advise_sequential: args.advise == "sequential",
         cache: args.cache,
         revalidate: args.revalidate,
-        workers: args.workers,
+        workers,
         pin: args.pin,
         header_time_out: some(args.header_timeout),
         idle_time_out: some(args.idle_timeout),
@@ -421,7 +428,7 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
 /// be better.
 fn choose(args: &Args) -> anyhow::Result<(Chosen, Option<String>)> {
     let mut why_no_rings = None;
-    let auto = || match dispatch::rings(args.workers.get()) {
+    let auto = || match dispatch::rings(args.workers().get()) {
         Ok(mechanism) => Some(mechanism),
         Err(reason) => {
             why_no_rings = Some(reason);
@@ -429,7 +436,7 @@ fn choose(args: &Args) -> anyhow::Result<(Chosen, Option<String>)> {
         }
     };
     let mechanism = args.dispatch.clone().usable(auto)?;
-    let accept = args.accept.clone().usable(args.workers, mechanism)?;
+    let accept = args.accept.clone().usable(args.workers(), mechanism)?;
     Ok(((mechanism, accept), why_no_rings))
 }
 
@@ -466,7 +473,7 @@ fn file_options(args: &Args) -> anyhow::Result<fileio::Options> {
             )));
         }
         Some(bytes) => ReadMemory::of(bytes as u64),
-        None => ReadMemory::of_process(if args.processes { args.workers.get() } else { 1 }),
+        None => ReadMemory::of_process(if args.processes { args.workers().get() } else { 1 }),
     };
     Ok(options)
 }
@@ -603,10 +610,27 @@ fn backends() -> String {
     format!("auto, {}", names(fileio::ALL.iter().map(|backend| backend.name)))
 }
 
-fn workers(text: &str) -> Result<NonZeroUsize, String> {
+/// How many workers there are to be; `None`: one for each processor that this process may use.
+#[derive(Clone, Copy, Debug)]
+struct Workers(Option<NonZeroUsize>);
+
+impl Workers {
+    /// How many that is. Each needs a connection of the `most` that there may be.
+    fn number(self, most: Option<NonZeroUsize>) -> NonZeroUsize {
+        self.0.unwrap_or_else(|| {
+            let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+            most.map_or(processors, |most| most.min(processors))
+        })
+    }
+}
+
+fn workers(text: &str) -> Result<Workers, String> {
     match text {
-        "auto" => Ok(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)),
-        number => number.parse().map_err(|_| "write a number above 0, or auto".to_string()),
+        "auto" => Ok(Workers(None)),
+        number => number
+            .parse()
+            .map(|number| Workers(Some(number)))
+            .map_err(|_| "write a number above 0, or auto".to_string()),
     }
 }
 

@@ -114,6 +114,10 @@ fn more_workers_than_connections_are_refused() {
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.contains("--max-connections 4"), "{message}");
     assert_eq!(output.status.code(), Some(2));
+    // As many as there are processors need not be said.
+    let mut command = crate::harness::drover();
+    command.args(["serve", "--workers", "auto", "--max-connections", "1", "--check"]);
+    assert!(command.args(["--listen", "127.0.0.1:0"]).status().unwrap().success());
 }
 
 /// Descriptors are kept for files: however many clients ask at once, none is refused for want of one.

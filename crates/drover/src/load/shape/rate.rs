@@ -356,7 +356,7 @@ mod tests {
             ("0..10000001", "not be above 10000000"),
             ("9999999~2", "not be above 10000000"),
             ("5~2/0", "longer than 0"),
-            ("5~2/3", "10s"),
+            ("5~2/x", "10s"),
         ] {
             let error = text.parse::<Rate>().unwrap_err();
             assert!(error.contains(remedy) && !error.contains('\n'), "{text}: {error}");
