@@ -387,7 +387,8 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
     if let Some(most) = args.max_connections.filter(|most| *most < args.workers()) {
         bail!(UsageError::new(format!(
             "--max-connections {most}: each of {} workers needs one; use --max-connections {}",
-            args.workers(), args.workers(),
+            args.workers(),
+            args.workers(),
         )));
     }
     let workers = args.workers();

@@ -204,7 +204,10 @@ fn asleep_in_accept(process: u32) -> usize {
 
 #[test]
 fn a_stop_answers_what_is_queued() {
-    on_every_pair_of_both(|mut server| {
+    // A worker that stops waits a part of the grace for requests that are on their way.
+    let grace = ["--grace", "4s"];
+    let site = letters();
+    let case = |mut server: Server| {
         let mut clients: Vec<_> = (0..50).map(|_| server.connect()).collect();
         for client in &mut clients {
             client.send(request("GET", "/a", &[]));
@@ -215,5 +218,7 @@ fn a_stop_answers_what_is_queued() {
             client.expect_end();
         }
         assert!(server.exit_status().success());
-    });
+    };
+    on_every_pair(&site, &grace, case);
+    on_every_pair(&site, &[&grace[..], &["--processes"]].concat(), case);
 }

@@ -234,7 +234,7 @@ fn heads_that_do_not_end_cost_what_they_are_long() {
             server.get("/").is(200);
         }
         let grown = server.private_memory().saturating_sub(before);
-        assert!(grown < 6 << 20, "{} bytes per connection", grown / 2000);
+        assert!(grown < 8 << 20, "{} bytes per connection", grown / 2000);
         for client in &mut clients {
             client.send("\r\n\r\n");
             client.reply().is(200);

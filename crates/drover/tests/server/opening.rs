@@ -90,26 +90,28 @@ fn an_opening_that_hangs_holds_up_neither_other_names_nor_the_end() {
     let files = Site::new();
     files.file("a", "found");
     // Dropped after the disk: a process that waits for it does not end before.
-    let mut stopped = Vec::new();
+    let mut servers = Vec::new();
     let Some(_hung) = Disk::mount_hanging(&hung, &files) else { return };
     let asks_always = ["--attributes-for", "0s", "--metadata", "1ms"];
     let Some(_slow) = Disk::mount_at(&slow, &files, &asks_always) else { return };
     on_every_mechanism(|mechanism| {
         let flags = ["--dispatch", mechanism.name, "--open-timeout", "3s", "--grace", "1s"];
-        let mut server = serve(site.path().to_str().unwrap(), &flags);
-        let mut waiting = ["/hung/a", "/hung/b"].map(|name| {
+        let server = serve(site.path().to_str().unwrap(), &flags);
+        let waiting = ["/hung/a", "/hung/b"].map(|name| {
             let mut client = server.connect();
             client.send(request("GET", name, &[]));
             client
         });
-        assert_eq!(server.get("/slow/a").is(200).text(), "found", "{}", mechanism.name);
+        servers.push((mechanism.name, server, waiting));
+    });
+    for (mechanism, server, waiting) in &mut servers {
+        assert_eq!(server.get("/slow/a").is(200).text(), "found", "{mechanism}");
         server.get("/slow/no-such-file").is(404);
         waiting.iter_mut().for_each(|client| drop(client.reply().is(503)));
         server.terminate();
         let mut log = server.stderr().lines().map(Result::unwrap);
-        assert!(log.any(|line| line.contains("stopped:")), "{}", mechanism.name);
-        stopped.push(server);
-    });
+        assert!(log.any(|line| line.contains("stopped:")), "{mechanism}");
+    }
 }
 
 #[test]
@@ -144,25 +146,28 @@ fn a_root_that_is_replaced_is_noticed() {
 
 #[test]
 fn a_file_that_was_removed_is_closed_though_nobody_asks_for_it() {
+    let site = Site::new();
+    site.file("large", vec![7; 200_000]);
+    let mut servers = Vec::new();
     on_every_mechanism(|mechanism| {
-        let site = Site::new();
-        site.file("large", vec![7; 200_000]);
         let server = serve(site.path().to_str().unwrap(), &["--dispatch", mechanism.name]);
         server.get("/large").is(200);
-        fs::remove_file(site.path().join("large")).unwrap();
-        let descriptors = format!("/proc/{}/fd", server.process());
-        let keeps_it = || {
-            let names = fs::read_dir(&descriptors).unwrap().flatten();
-            names.filter_map(|name| fs::read_link(name.path()).ok()).any(|path| {
-                path.starts_with(site.path()) && path.to_string_lossy().ends_with("(deleted)")
-            })
-        };
-        let given_up = Instant::now() + PATIENCE;
-        while keeps_it() {
-            assert!(Instant::now() < given_up, "{}: it stays open", mechanism.name);
+        servers.push((mechanism.name, server));
+    });
+    fs::remove_file(site.path().join("large")).unwrap();
+    let keeps_it = |server: &Server| {
+        let names = fs::read_dir(format!("/proc/{}/fd", server.process())).unwrap().flatten();
+        names.filter_map(|name| fs::read_link(name.path()).ok()).any(|path| {
+            path.starts_with(site.path()) && path.to_string_lossy().ends_with("(deleted)")
+        })
+    };
+    let given_up = Instant::now() + PATIENCE;
+    for (mechanism, server) in &servers {
+        while keeps_it(server) {
+            assert!(Instant::now() < given_up, "{mechanism}: it stays open");
             std::thread::yield_now();
         }
-    });
+    }
 }
 
 #[test]

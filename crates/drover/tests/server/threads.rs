@@ -59,7 +59,7 @@ fn serves_or_says_why(site: &Site, flags: &[&str]) {
 #[test]
 fn a_server_without_the_threads_that_it_needs_says_so_and_does_not_start() {
     if !mech::process::is_root() {
-        return println!("skipped: only root can be a user without other processes");
+        return testing::skip!("only root can be a user without other processes");
     }
     let site = Site::new();
     site.file("a", "hello");
@@ -67,7 +67,7 @@ fn a_server_without_the_threads_that_it_needs_says_so_and_does_not_start() {
     std::fs::set_permissions(site.path(), PermissionsExt::from_mode(0o755)).unwrap();
     if limited(ENOUGH, &site, &["--check"]).wait_with_output().is_ok_and(|it| !it.status.success())
     {
-        return println!("skipped: another user cannot run the program where it lies");
+        return testing::skip!("another user cannot run the program where it lies");
     }
     for dispatch in ["epoll", "auto"] {
         serves_or_says_why(&site, &["--dispatch", dispatch, "--workers", "2"]);
