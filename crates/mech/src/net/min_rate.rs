@@ -19,8 +19,8 @@ use crate::socket::{Delivered, delivered};
 pub struct MinRate {
     /// Bytes per second, on an average over `window`.
     pub bytes_per_second: NonZeroU64,
-    /// How long a peer may be slower. It is judged for the first time when it has taken its time for
-    /// [`GRACE`] and then for so long.
+    /// How long a peer may be slower. It is judged for the first time when it has taken its time for a
+    /// second and then for so long.
     pub window: Duration,
 }
 
