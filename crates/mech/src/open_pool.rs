@@ -49,8 +49,13 @@ pub enum Opened {
         /// As [`Root::open_as`] says.
         result: io::Result<OpenFile>,
     },
-    /// The directory that the root's path leads to now, another one than before.
-    Root(Root),
+    /// The directory that a root's path leads to, another one than the root.
+    Root {
+        /// The root that was asked about.
+        before: Arc<Root>,
+        /// What its path has led to since.
+        now: Root,
+    },
 }
 
 /// What was opened for one worker and not taken yet. Opening threads put it here, and resume the
@@ -225,8 +230,8 @@ impl Job {
             }
             None => {
                 // A path that leads nowhere is no reason to give up the directory that is open.
-                if let Ok(Some(root)) = root.replaced() {
-                    results.post(Opened::Root(root));
+                if let Ok(Some(now)) = root.replaced() {
+                    results.post(Opened::Root { before: root, now });
                 }
             }
         }

@@ -77,8 +77,9 @@ pub(super) struct Requester {
 /// The files of a site, as one worker finds them.
 pub(super) struct Files {
     root: Arc<Root>,
-    /// When it was last looked where the root's path leads.
-    root_checked: Instant,
+    /// When it was last looked where the root's path leads; `None`: it is to be looked at the next
+    /// request.
+    root_checked: Option<Instant>,
     options: FileOptions,
     cache: Cache<Entry>,
     /// What other threads are opening; `None`: the worker opens everything, and waits.
@@ -116,7 +117,7 @@ impl Files {
         let share = options.cache as u64 / options.descriptors.max(1);
         Ok(Files {
             root,
-            root_checked: now,
+            root_checked: Some(now),
             cache: Cache::new(options.cache),
             options,
             opening: None,
@@ -178,7 +179,13 @@ impl Files {
         let results = self.opening.as_ref().map(|opening| opening.results().take());
         for opened in results.unwrap_or_default() {
             match opened {
-                Opened::Root(root) => self.replace_root(root),
+                // If it has been replaced since, by a look at once, that look was later.
+                Opened::Root { before, .. } if !Arc::ptr_eq(&before, &self.root) => {}
+                Opened::Root { now, .. } => {
+                    self.replace_root(now);
+                    // The path may lead elsewhere again already: the next request looks.
+                    self.root_checked = None;
+                }
                 Opened::File { root, name, result } => {
                     let again = !Arc::ptr_eq(&root, &self.root)
                         || result.as_ref().is_err_and(|error| self.makes_room_after(error));
@@ -388,10 +395,11 @@ impl Files {
     /// Looks where the root's path leads, unless it was looked at not long ago. If that takes a disk,
     /// another thread looks, and [`Files::complete`] hears of it.
     fn root_is_replaced(&mut self, now: Instant) -> bool {
-        if now < self.root_checked + self.options.revalidate.after {
+        let after = self.options.revalidate.after;
+        if self.root_checked.is_some_and(|checked| now < checked + after) {
             return false;
         }
-        self.root_checked = now;
+        self.root_checked = Some(now);
         let replaced = match &self.opening {
             Some(_) => self.root.replaced_at_once(),
             None => self.root.replaced(),
