@@ -1,0 +1,4 @@
+//! The lab: experiments that are data, the plan of their runs, what drives and measures them, and the
+//! statistics that judge each claim.
+
+pub mod model;

@@ -1,0 +1,86 @@
+//! The words that all parts of the lab share: a cell of an experiment, and a sample measured in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The level of a factor: a number, or a name where the factor has no order (`"1gbit"`).
+#[derive(Clone, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Level {
+    /// A quantity in the factor's unit.
+    Number(f64),
+    /// One of several alternatives.
+    Name(String),
+}
+
+impl Level {
+    /// The quantity, where the level is one.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Level::Number(number) => Some(*number),
+            Level::Name(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Level::Number(number) => number.fmt(f),
+            Level::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A subject under one level of every factor: what one run measures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The name of what is measured.
+    pub subject: String,
+    /// A level for every factor of the experiment, by the factor's name. The name of the case, if the
+    /// experiment has cases, is the level of the factor `case`.
+    pub levels: BTreeMap<String, Level>,
+}
+
+/// What one run measured, with every reason to doubt it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// What was measured.
+    pub cell: Cell,
+    /// The round, from 1. The runs of a round are neighbours in time and share its seed, so that the
+    /// samples of a round are compared with each other.
+    pub round: u32,
+    /// The values, by the metric's name, each in the metric's unit.
+    pub values: BTreeMap<String, f64>,
+    /// What limits the meaning of the values; empty for a clean run.
+    #[serde(default)]
+    pub validity: BTreeSet<Mark>,
+    /// Why there are no values: the run failed. A failure is a result: no claim holds by leaving it out.
+    #[serde(default)]
+    pub failure: Option<String>,
+}
+
+/// A reason to doubt a sample, or to read it as a bound only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mark {
+    /// The load generator used all of its processors: rates are lower bounds of what the subject can do,
+    /// and latencies are upper bounds.
+    GeneratorLimited,
+    /// Requests were sent later than scheduled.
+    Late,
+    /// Some requests ended in an error or an unexpected status.
+    Errors,
+    /// Other work on the machine kept the subject from its processor for a noticeable share of the window.
+    Preempted,
+    /// The measured window began before the subject was steady.
+    Cold,
+    /// The window saw fewer events than its metrics need.
+    FewEvents,
+    /// The machine paused (stolen time, a stopped virtual machine).
+    Stalled,
+    /// Any other warning of the load generator; the sample's artefacts have its words.
+    Warned,
+}
