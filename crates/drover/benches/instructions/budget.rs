@@ -69,15 +69,14 @@ impl Budget {
         Ok(())
     }
 
-    /// How many instructions are no fault, where compiler and processor are those of the budget.
-    pub(crate) fn tolerated(&self, case: &str, mechanism: &str) -> u64 {
+    /// Whether `cost` is within the budget; so is any cost of which there is none.
+    pub(crate) fn allows(&self, case: &str, mechanism: &str, cost: &Cost, tolerance: f64) -> bool {
         let known = self.costs.get(case).and_then(|costs| costs.get(mechanism));
-        known.map_or(u64::MAX, |cost| (cost.instructions as f64 * (1.0 + TOLERANCE)) as u64)
+        known.is_none_or(|known| !matches!(cost.judge(known, tolerance), Judgement::Worse))
     }
 
     /// What `new` exceeds, one line each. Prints what is better than it was.
-    pub(crate) fn exceeded_by(&self, new: &Budget) -> Vec<String> {
-        let tolerance = self.tolerance(new);
+    pub(crate) fn exceeded_by(&self, new: &Budget, tolerance: f64) -> Vec<String> {
         let mut faults = Vec::new();
         for (case, costs) in &new.costs {
             for (mechanism, cost) in costs {
@@ -96,7 +95,8 @@ impl Budget {
         faults
     }
 
-    fn tolerance(&self, new: &Budget) -> f64 {
+    /// The part of a budget by which `new` may exceed it. Prints why it is wide.
+    pub(crate) fn tolerance(&self, new: &Budget) -> f64 {
         if self.rustc == new.rustc && self.processor == new.processor {
             return TOLERANCE;
         }
@@ -120,10 +120,13 @@ enum Judgement {
 }
 
 impl Cost {
+    pub(crate) fn number_of_calls(&self) -> usize {
+        self.calls.split(' ').count()
+    }
+
     fn judge(&self, budget: &Cost, tolerance: f64) -> Judgement {
         let ratio = self.instructions as f64 / budget.instructions as f64;
-        let calls = |cost: &Cost| cost.calls.split(' ').count();
-        if ratio > 1.0 + tolerance || calls(self) > calls(budget) {
+        if ratio > 1.0 + tolerance || self.number_of_calls() > budget.number_of_calls() {
             Judgement::Worse
         } else if ratio < 1.0 - tolerance || self.calls != budget.calls {
             Judgement::Better

@@ -19,7 +19,7 @@ const RIP: usize = 16 * 8;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// What a thread has done.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Default)]
 pub(crate) struct Count {
     /// Instructions of user code. One that repeats itself (`rep movsb`) is one.
     pub(crate) instructions: u64,
