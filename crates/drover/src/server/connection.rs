@@ -29,7 +29,7 @@ static NOT_OPENED: Refusal =
 /// connection costs the size of this future.
 pub(super) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Output = ()> + use<'w> {
     site.counters.add(Tally::Connections, 1);
-    let counted = Counted { conn, site };
+    let counted = Counted { conn, site, finished: false };
     async move {
         if let Some(tracer) = &counted.site.tracer {
             tracer.begin(counted.conn.key());
@@ -41,8 +41,7 @@ pub(super) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Outpu
                 _ => counters.add(Tally::Errors, 1),
             }
         }
-        // What is left in its buffers was not cut by the end of the grace.
-        counted.conn.close();
+        counted.finish();
     }
 }
 
@@ -122,7 +121,14 @@ fn flush(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result<()
 }
 
 /// Takes down how the sending of a response has ended.
+#[inline]
 fn ended(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Result<()> {
+    if sent.is_err() || site.tracer.is_some() { take_down(conn, site, sent) } else { Ok(()) }
+}
+
+/// Has the end of a response traced, and logged where it went wrong.
+#[cold]
+fn take_down(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Result<()> {
     if let Some(tracer) = &site.tracer {
         tracer.done(conn, &sent);
     }
@@ -207,12 +213,21 @@ fn linger(conn: &Conn<'_>) -> impl Future<Output = io::Result<()>> {
 struct Counted<'w> {
     conn: Conn<'w>,
     site: &'w Site<'w>,
+    /// Whether the coroutine has come to its end: what is left in the buffers was not cut by the end
+    /// of the grace.
+    finished: bool,
+}
+
+impl Counted<'_> {
+    fn finish(mut self) {
+        self.finished = true;
+    }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.site.counters.add(Tally::Closed, 1);
-        if self.conn.is_under_way() {
+        if !self.finished && self.conn.is_under_way() {
             self.site.counters.add(Tally::Cut, 1);
         }
     }

@@ -483,7 +483,7 @@ impl Driver for CompletionDriver {
         fill: Fill,
     ) -> Poll<io::Result<usize>> {
         if self.states[key.slot as usize].post != Post::Over {
-            self.receive_behind_post(key.slot, slot, fill.last)?;
+            self.receive_behind_post(key.slot, slot, fill.is_last())?;
             return Poll::Pending;
         }
         // A skip that was given up has taken these.
@@ -502,12 +502,12 @@ impl Driver for CompletionDriver {
         }
         let little = fill.most < BUFFER_SIZE;
         match state.armed {
-            Armed::Nothing if fill.last => return Poll::Ready(receive_now(slot, pool)),
+            Armed::Nothing if fill.is_last() => return Poll::Ready(receive_now(slot, pool)),
             Armed::Nothing if little => {
                 self.arm_receive(key.slot, slot, Extent::Once { most: fill.most as u32 })?;
             }
             Armed::Nothing => self.arm_receive(key.slot, slot, Extent::All)?,
-            _ if fill.last => self.hold(key.slot),
+            _ if fill.is_last() => self.hold(key.slot),
             Armed::Receive if little => self.hold(key.slot),
             _ => {}
         }

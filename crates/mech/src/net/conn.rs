@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::net::Shutdown;
 
 use super::buffer::Pool;
-use super::driver::{Driver, Fill, Flags, Origin, Slot};
+use super::driver::{Driver, Fill, Flags, Origin, Place, Slot};
 use super::min_rate::Pace;
 use super::{Body, Inner, Net, TURN_S_WORTH};
 use crate::fileio::Times;
@@ -109,7 +109,7 @@ impl<'n> Conn<'n> {
     fn poll_fill_so(&self, fill: Fill) -> Poll<io::Result<usize>> {
         self.poll_receive(|driver, key, slot, pool| {
             let polled = driver.poll_fill(key, slot, pool, fill);
-            if fill.idle && polled.is_pending() {
+            if fill.place != Place::Within && polled.is_pending() {
                 slot.flags |= Flags::IDLE;
             }
             polled
@@ -143,9 +143,12 @@ impl<'n> Conn<'n> {
                 return Poll::Pending;
             }
             let slot = &mut inner.slots[index as usize];
-            slot.grow_input(&mut inner.pool);
+            // Nearly always there is nothing, neither before nor after.
+            if slot.input.is_some() {
+                slot.grow_input(&mut inner.pool);
+            }
             let polled = receive(&mut *inner.driver, self.key, slot, &mut inner.pool);
-            if polled.is_pending() {
+            if polled.is_pending() && slot.input.is_some() {
                 slot.shrink_input(&mut inner.pool);
             }
             polled
@@ -160,7 +163,8 @@ impl<'n> Conn<'n> {
     pub fn fill_idle(&self) -> impl Future<Output = io::Result<usize>> + use<'_, 'n> {
         poll_fn(|_| {
             let last = self.net.idle_is_over() && self.input_len() == 0;
-            match self.poll_fill_so(Fill { last, idle: true, ..Fill::ANY }) {
+            let place = if last { Place::Last } else { Place::Between };
+            match self.poll_fill_so(Fill { place, ..Fill::ANY }) {
                 Poll::Ready(Err(error)) if last && error.kind() == io::ErrorKind::WouldBlock => {
                     Poll::Ready(Ok(0))
                 }

@@ -157,15 +157,29 @@ pub(crate) struct Fill {
     /// How many bytes are wanted at once; a mechanism that receives by itself
     /// may have taken more when it is asked.
     pub(crate) most: usize,
-    /// It is the last one before a stop.
-    pub(crate) last: bool,
-    /// It comes between two messages.
-    pub(crate) idle: bool,
+    /// Where in the stream it stands.
+    pub(crate) place: Place,
+}
+
+/// Where in a stream of messages a receive stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Within a message, or nobody has said that there are any.
+    Within,
+    /// Between two messages.
+    Between,
+    /// Between two messages, and the worker stops: it takes what is there, and does not wait.
+    Last,
 }
 
 impl Fill {
     /// As much as there is.
-    pub(crate) const ANY: Fill = Fill { most: usize::MAX, last: false, idle: false };
+    pub(crate) const ANY: Fill = Fill { most: usize::MAX, place: Place::Within };
+
+    /// Whether no receive comes after this one.
+    pub(crate) fn is_last(self) -> bool {
+        self.place == Place::Last
+    }
 }
 
 /// What is asked for with an accept.

@@ -491,7 +491,10 @@ impl Inner {
         if let Some(input) = slot.input.take() {
             self.pool.give_input(input);
         }
-        for output in [slot.sending.take(), slot.output.take()].into_iter().flatten() {
+        if let Some(output) = slot.sending.take() {
+            self.pool.give_output(output);
+        }
+        if let Some(output) = slot.output.take() {
             self.pool.give_output(output);
         }
     }

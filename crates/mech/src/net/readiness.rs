@@ -297,9 +297,11 @@ impl Driver for ReadinessDriver {
         fill: Fill,
     ) -> Poll<io::Result<usize>> {
         loop {
-            if fill.last || slot.ready.contains(Ready::READABLE) {
+            if fill.is_last() || slot.ready.contains(Ready::READABLE) {
                 match self.receive(slot, pool, fill.most) {
-                    Poll::Pending if fill.last => return Poll::Ready(Err(Errno::AGAIN.into())),
+                    Poll::Pending if fill.is_last() => {
+                        return Poll::Ready(Err(Errno::AGAIN.into()));
+                    }
                     Poll::Pending => {}
                     ready => return ready,
                 }
