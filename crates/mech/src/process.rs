@@ -20,10 +20,12 @@ use rustix::thread::{CapabilitySet, CpuSet};
 
 use crate::sys::syscall;
 
+mod caches;
 mod limits;
 mod memory;
 mod usage;
 
+pub use caches::second_level_cache;
 pub use limits::{
     Limit, lowest_free_descriptor, make_room_for_descriptors, open_files_limit,
     pending_signals_limit, processes_limit, raise_open_files_limit, room_for_descriptors,

@@ -93,7 +93,7 @@ impl FileIo for Auto {
         }
         if let Some(len) = self.cached_len(transfer.file, transfer.offset, transfer.len) {
             let transfer = Transfer { len, ..transfer };
-            if len < PIPE_SIZE as u64 || !self.large.has_pipe(PIPES) {
+            if len.min(transfer.at_once) < PIPE_SIZE as u64 || !self.large.has_pipe(PIPES) {
                 return self.cached.send(transfer);
             }
             if self.options.timed {
@@ -227,7 +227,10 @@ mod tests {
         while sent < LEN as u64 {
             let len = LEN as u64 - sent;
             let (socket, head) = (socket.as_fd(), &b""[..]);
-            match auto.send(Transfer { key, socket, head, file, offset: sent, len }).unwrap() {
+            match auto
+                .send(Transfer { key, socket, head, file, offset: sent, len, at_once: len })
+                .unwrap()
+            {
                 Sent::Bytes(count) => sent += count as u64,
                 Sent::Later => {
                     later += 1;
@@ -310,7 +313,15 @@ mod tests {
             socket.set_nonblocking(true).unwrap();
             let len = 2 * PIPE_SIZE as u64;
             let (socket, head) = (socket.as_fd(), &b""[..]);
-            let transfer = Transfer { key: key(slot), socket, head, file: &file, offset: 0, len };
+            let transfer = Transfer {
+                key: key(slot),
+                socket,
+                head,
+                file: &file,
+                offset: 0,
+                len,
+                at_once: len,
+            };
             // Nobody reads: what the socket does not take stays in the pipe, if there is one.
             assert!(matches!(auto.send(transfer), Ok(Sent::Bytes(1..))));
             assert_eq!(auto.large.has(key(slot)), (slot as usize) < PIPES);

@@ -96,6 +96,9 @@ pub struct Transfer<'t> {
     pub offset: u64,
     /// How many they are.
     pub len: u64,
+    /// How many of them may be handed to the socket before it is other connections' turn; at least one.
+    /// More may be read ahead.
+    pub at_once: u64,
 }
 
 /// What became of a [`Transfer`].

@@ -20,17 +20,14 @@ pub(super) static SENDFILE: Backend = Backend {
 
 pub(super) struct Sendfile;
 
-/// What one call may move, as in nginx (`sendfile_max_chunk`): the other connections come next.
-const MOST: u64 = 2 << 20;
-
 impl FileIo for Sendfile {
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
-        let Transfer { socket, head, file, mut offset, len, .. } = transfer;
+        let Transfer { socket, head, file, mut offset, len, at_once, .. } = transfer;
         let sent = send_head(socket, head)?;
         if sent < head.len() {
             return Ok(Sent::Bytes(sent));
         }
-        match rustix::fs::sendfile(socket, file, Some(&mut offset), len.min(MOST) as usize) {
+        match rustix::fs::sendfile(socket, file, Some(&mut offset), len.min(at_once) as usize) {
             Ok(0) => Err(truncated()),
             Ok(count) => Ok(Sent::Bytes(sent + count)),
             Err(Errno::AGAIN) if sent > 0 => Ok(Sent::Bytes(sent)),

@@ -118,13 +118,13 @@ fn send_from(
 
 impl FileIo for Splice {
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
-        let Transfer { key, socket, head, file, offset, len } = transfer;
+        let Transfer { key, socket, head, file, offset, len, at_once } = transfer;
         // Filled before the head is sent: what goes wrong here has sent nothing.
         let mut pipe = match self.held.remove(&key) {
             Some(pipe) => pipe,
             None => {
                 let mut pipe = self.empty.pop().map_or_else(Pipe::new, Ok)?;
-                pipe.fill(file, offset, len)?;
+                pipe.fill(file, offset, len.min(at_once))?;
                 pipe
             }
         };

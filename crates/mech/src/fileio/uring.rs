@@ -185,7 +185,8 @@ mod tests {
         for (slot, (read, write)) in (0..).zip(pipes) {
             let file: Rc<OwnedFd> = Rc::new(read);
             let (key, socket) = (Key { slot, generation: 1 }, socket.as_fd());
-            let transfer = Transfer { key, socket, head: b"", file: &file, offset: 0, len: 1 };
+            let transfer =
+                Transfer { key, socket, head: b"", file: &file, offset: 0, len: 1, at_once: 1 };
             assert_eq!(reads.send(transfer).unwrap(), Sent::Later);
             ends.push(write);
         }
@@ -241,7 +242,7 @@ mod tests {
         let (socket, mut peer) = UnixStream::pair().unwrap();
         let transfer = |reads: &mut Reads<Uring>, slot, file| {
             let (key, socket) = (Key { slot, generation: 1 }, socket.as_fd());
-            reads.send(Transfer { key, socket, head: b"", file, offset: 0, len: 4 })
+            reads.send(Transfer { key, socket, head: b"", file, offset: 0, len: 4, at_once: 4 })
         };
         let [(first, late), (second, write)] = [(); 2].map(|()| {
             let (read, write) = rustix::pipe::pipe().unwrap();

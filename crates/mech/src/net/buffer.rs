@@ -99,6 +99,8 @@ pub(crate) struct Output {
     pub(crate) head_sent: usize,
     pub(crate) body: Body,
     pub(crate) body_sent: u64,
+    /// How many bytes of a file may be sent at once: [`crate::fileio::Transfer::at_once`].
+    pub(crate) file_at_once: u64,
 }
 
 impl Output {
@@ -142,6 +144,8 @@ pub(crate) struct Pool {
     /// How many input buffers of full size there are, those of connections included.
     large: usize,
     outputs: Vec<Box<Output>>,
+    /// How many outputs connections have: so many are sending.
+    outputs_lent: u64,
 }
 
 /// Buffers kept for reuse; what a burst needed beyond it goes back to the allocator.
@@ -151,7 +155,7 @@ const OUTPUT_KEPT_CAPACITY: usize = 64 * 1024;
 
 impl Pool {
     pub(crate) fn new(input_capacity: usize) -> Pool {
-        Pool { input_capacity, inputs: Vec::new(), large: 0, outputs: Vec::new() }
+        Pool { input_capacity, inputs: Vec::new(), large: 0, outputs: Vec::new(), outputs_lent: 0 }
     }
 
     pub(crate) fn take_input(&mut self) -> Box<Input> {
@@ -205,10 +209,17 @@ impl Pool {
     }
 
     pub(crate) fn take_output(&mut self) -> Box<Output> {
+        self.outputs_lent += 1;
         self.outputs.pop().unwrap_or_default()
     }
 
+    /// How many connections have something to send, or are about to write it.
+    pub(crate) fn outputs_lent(&self) -> u64 {
+        self.outputs_lent
+    }
+
     pub(crate) fn give_output(&mut self, mut output: Box<Output>) {
+        self.outputs_lent -= 1;
         output.reset();
         if self.outputs.len() < KEPT && output.head.capacity() <= OUTPUT_KEPT_CAPACITY {
             self.outputs.push(output);

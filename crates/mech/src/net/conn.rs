@@ -12,7 +12,7 @@ use rustix::net::Shutdown;
 use super::buffer::Pool;
 use super::driver::{Driver, Fill, Flags, Origin, Place, Slot};
 use super::min_rate::Pace;
-use super::{Body, Inner, Net, TURN_S_WORTH};
+use super::{Body, Inner, Net};
 use crate::fileio::Times;
 use crate::key::Key;
 use crate::socket::Address;
@@ -318,13 +318,14 @@ impl<'n> Conn<'n> {
             }
             // What is empty may be with the kernel: the driver knows, and has said so
             // when it reports a transfer.
+            let send_budget = inner.send_budget(&mut sending);
             let slot = &mut inner.slots[index as usize];
             let polled = inner.driver.poll_flush(self.key, slot, &mut sending);
             if matches!(polled, Poll::Ready(Ok(_))) && sending.is_empty() {
                 inner.pool.give_output(sending);
             } else {
                 slot.sending = Some(sending);
-                if matches!(polled, Poll::Ready(Ok(count)) if count >= TURN_S_WORTH) {
+                if matches!(polled, Poll::Ready(Ok(count)) if count >= send_budget) {
                     inner.budget = 0;
                 }
             }

@@ -92,9 +92,17 @@ impl NetOptions {
     }
 }
 
-/// A coroutine that has sent so many bytes, and has more, comes back after the others: sending 1 MiB
-/// takes 0.3 ms.
-const TURN_S_WORTH: u64 = 1 << 20;
+/// A coroutine that has sent so many bytes, and has more, comes back after the others, however few they
+/// are: sending 1 MiB takes 0.3 ms.
+const SEND_BUDGET_MOST: u64 = 1 << 20;
+
+/// How many second-level caches the bytes fill that all connections of a worker send in one round of
+/// turns: with the processor's share of the third level there is about so much cache.
+const CACHES_HELD: u64 = 4;
+
+/// A coroutine may send so many bytes in its turn, however many others send: with less, the calls cost
+/// more than the caches save.
+const SEND_BUDGET_LEAST: u64 = 256 << 10;
 
 /// How many idle connections make room at once: an eighth of them, and no more than so many (as in
 /// nginx's `ngx_drain_connections`), because finding them takes a look at every slot.
@@ -146,6 +154,8 @@ struct Inner {
     /// Kept between turns for its memory.
     events: Vec<u32>,
     pool: Pool,
+    /// How many bytes all connections together send in one round of turns.
+    sent_in_a_round: u64,
     /// What is left of the running coroutine's transfers.
     budget: u32,
     live: usize,
@@ -190,6 +200,7 @@ impl Net {
             unborn: VecDeque::new(),
             events: Vec::new(),
             pool: Pool::new(options.input_capacity),
+            sent_in_a_round: CACHES_HELD * crate::process::second_level_cache(),
             budget: 0,
             live: 0,
             services: 0,
@@ -543,8 +554,9 @@ impl Inner {
             return (0, Ok(false));
         }
         let mut sent = if goes_on { self.driver.post(key, slot, &mut output) } else { 0 };
+        let send_budget = self.send_budget(&mut output);
         while !output.is_empty() {
-            if sent >= TURN_S_WORTH {
+            if sent >= send_budget {
                 self.budget = 0;
             }
             let polled = if self.charge(key.slot) {
@@ -565,6 +577,17 @@ impl Inner {
         }
         self.pool.give_output(output);
         (sent, Ok(true))
+    }
+
+    /// How many bytes of `output` may be sent before the others' turn: what all connections have sent in
+    /// a round of turns is to be in the processor's caches still when their peers read it.
+    fn send_budget(&self, output: &mut Output) -> u64 {
+        let share = match output.body_left() {
+            0..=SEND_BUDGET_LEAST => SEND_BUDGET_MOST,
+            _ => self.sent_in_a_round / self.pool.outputs_lent().max(1),
+        };
+        output.file_at_once = share.clamp(SEND_BUDGET_LEAST, SEND_BUDGET_MOST);
+        output.file_at_once
     }
 
     fn timeout(&self, now: Instant) -> Option<Duration> {
@@ -645,5 +668,28 @@ mod tests {
             peer.read_to_end(&mut received).unwrap();
             assert_eq!(received, b"sent", "{}", mechanism.name);
         }
+    }
+
+    #[test]
+    fn the_more_connections_send_the_less_each_sends_in_its_turn() {
+        let net = Net::open(&NetOptions::new(dispatch::by_name("poll").unwrap())).unwrap();
+        let inner = &mut *net.inner.borrow_mut();
+        inner.sent_in_a_round = 4 << 20;
+        let mut lent = Vec::new();
+        let mut budget_of_one_in = |senders: usize, len: usize| {
+            while lent.len() < senders {
+                lent.push(inner.pool.take_output());
+            }
+            lent.drain(senders..).for_each(|output| inner.pool.give_output(output));
+            lent[0].body = Body::Shared(vec![0; len].into());
+            inner.send_budget(&mut lent[0]) >> 10
+        };
+        let large = 2 << 20;
+        assert_eq!(
+            [1, 4, 16, 64].map(|senders| budget_of_one_in(senders, large)),
+            [1024, 1024, 256, 256]
+        );
+        assert_eq!(budget_of_one_in(8, large), 512);
+        assert_eq!(budget_of_one_in(64, 100 << 10), 1024, "a short body is sent whole");
     }
 }

@@ -428,7 +428,8 @@ fn send(
         }
         Body::File { file, offset, .. } => {
             let (offset, len) = (offset + output.body_sent, output.body_left());
-            return files.send(Transfer { key, socket, head, file, offset, len });
+            let at_once = output.file_at_once;
+            return files.send(Transfer { key, socket, head, file, offset, len, at_once });
         }
     };
     Ok(Sent::Bytes(count))

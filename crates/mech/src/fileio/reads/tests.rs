@@ -96,7 +96,8 @@ fn key(slot: u32) -> Key {
 impl Case {
     fn send(&mut self, slot: u32, offset: u64) -> io::Result<Sent> {
         let (socket, file) = (self.socket.as_fd(), &self.file);
-        let transfer = Transfer { key: key(slot), socket, head: b"", file, offset, len: 4 };
+        let transfer =
+            Transfer { key: key(slot), socket, head: b"", file, offset, len: 4, at_once: 4 };
         self.reads.send(transfer)
     }
 
