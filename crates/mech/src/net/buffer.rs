@@ -93,14 +93,19 @@ impl Body {
 
 /// Bytes to send that the kernel has not taken yet: heads (and small bodies
 /// behind them), then at most one [`Body`].
-#[derive(Default)]
 pub(crate) struct Output {
     pub(crate) head: Vec<u8>,
     pub(crate) head_sent: usize,
     pub(crate) body: Body,
     pub(crate) body_sent: u64,
     /// How many bytes of a file may be sent at once: [`crate::fileio::Transfer::at_once`].
-    pub(crate) file_at_once: u64,
+    pub(crate) at_once: u64,
+}
+
+impl Default for Output {
+    fn default() -> Output {
+        Output { head: Vec::new(), head_sent: 0, body: Body::None, body_sent: 0, at_once: u64::MAX }
+    }
 }
 
 impl Output {
@@ -132,6 +137,7 @@ impl Output {
         self.head_sent = 0;
         self.body = Body::None;
         self.body_sent = 0;
+        self.at_once = u64::MAX;
     }
 }
 

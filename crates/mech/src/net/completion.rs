@@ -251,7 +251,7 @@ impl CompletionDriver {
             file,
             offset: offset + output.body_sent,
             len: output.body_left(),
-            at_once: output.file_at_once,
+            at_once: output.at_once,
         };
         match self.files.send(transfer) {
             Ok(Sent::Later) => Poll::Pending,

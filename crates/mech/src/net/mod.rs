@@ -580,14 +580,14 @@ impl Inner {
     }
 
     /// How many bytes of `output` may be sent before the others' turn: what all connections have sent in
-    /// a round of turns is to be in the processor's caches still when their peers read it.
+    /// a round of turns is to be in the processor's caches still when their peers read it. A short body
+    /// is sent whole.
     fn send_budget(&self, output: &mut Output) -> u64 {
-        let share = match output.body_left() {
-            0..=SEND_BUDGET_LEAST => SEND_BUDGET_MOST,
-            _ => self.sent_in_a_round / self.pool.outputs_lent().max(1),
-        };
-        output.file_at_once = share.clamp(SEND_BUDGET_LEAST, SEND_BUDGET_MOST);
-        output.file_at_once
+        if output.body_left() > SEND_BUDGET_LEAST {
+            let share = self.sent_in_a_round / self.pool.outputs_lent().max(1);
+            output.at_once = share.clamp(SEND_BUDGET_LEAST, SEND_BUDGET_MOST);
+        }
+        output.at_once
     }
 
     fn timeout(&self, now: Instant) -> Option<Duration> {
@@ -681,6 +681,7 @@ mod tests {
                 lent.push(inner.pool.take_output());
             }
             lent.drain(senders..).for_each(|output| inner.pool.give_output(output));
+            lent[0].reset();
             lent[0].body = Body::Shared(vec![0; len].into());
             inner.send_budget(&mut lent[0]) >> 10
         };
@@ -690,6 +691,6 @@ mod tests {
             [1024, 1024, 256, 256]
         );
         assert_eq!(budget_of_one_in(8, large), 512);
-        assert_eq!(budget_of_one_in(64, 100 << 10), 1024, "a short body is sent whole");
+        assert!(budget_of_one_in(64, 100 << 10) > 100, "a short body is sent whole");
     }
 }

@@ -428,7 +428,7 @@ fn send(
         }
         Body::File { file, offset, .. } => {
             let (offset, len) = (offset + output.body_sent, output.body_left());
-            let at_once = output.file_at_once;
+            let at_once = output.at_once;
             return files.send(Transfer { key, socket, head, file, offset, len, at_once });
         }
     };
