@@ -22,6 +22,9 @@ const USED_MOST: u8 = 3;
 /// What an item costs beside its value and its name: its place, its key, its share of the table.
 const OVERHEAD: usize = 160;
 
+/// The queues are rid of vacant places once these outnumber the items by so many.
+const VACANT_MOST: usize = 256;
+
 /// Values by name.
 pub struct Cache<V> {
     limit: usize,
@@ -85,6 +88,7 @@ impl<V> Cache<V> {
             return;
         }
         while self.new_cost + self.old_cost + cost > self.limit && self.evict() {}
+        self.free_vacant();
         let (hash, name) = (self.hasher.hash_one(name), name.into());
         let item = Item { hash, name, value, cost, used: 0, is_new: true, checked: now };
         let place = self.free.pop().unwrap_or_else(|| {
@@ -98,7 +102,8 @@ impl<V> Cache<V> {
         self.new_cost += cost;
     }
 
-    /// Takes `name` out. Its place in a queue is freed when its turn comes.
+    /// Takes `name` out. Its place is free again once it has left its queue: by eviction, or with
+    /// other vacant places (`free_vacant`).
     pub fn remove(&mut self, name: &[u8]) {
         if let Some(place) = self.place(self.hasher.hash_one(name), name) {
             self.vacate(place);
@@ -119,6 +124,25 @@ impl<V> Cache<V> {
             entry.remove();
         }
         *self.cost_of(item.is_new) -= item.cost;
+    }
+
+    /// Frees the vacant places in the queues if they are many. Where everything fits, nothing is
+    /// evicted, and what is taken out and put in again would otherwise need a new place each time.
+    fn free_vacant(&mut self) {
+        let queued = self.new.len() + self.old.len();
+        if queued <= 2 * self.places.len() + VACANT_MOST {
+            return;
+        }
+        let Cache { items, free, new, old, .. } = self;
+        for queue in [new, old] {
+            queue.retain(|&place| {
+                let taken = items[place as usize].is_some();
+                if !taken {
+                    free.push(place);
+                }
+                taken
+            });
+        }
     }
 
     /// Takes out every value that is `unwanted`, and says whether there was one.
@@ -277,6 +301,22 @@ mod tests {
         assert!((0..100).all(|number| get(&mut cache, number).is_some() == (number % 2 == 1)));
         assert!(!cache.remove_where(|number| number % 2 == 0));
         cost(&cache);
+    }
+
+    #[test]
+    fn what_is_taken_out_and_put_in_again_takes_no_more_places() {
+        let mut cache = Cache::new(100_000);
+        for number in 0..10 {
+            insert(&mut cache, number, 100);
+        }
+        for _ in 0..10_000 {
+            insert(&mut cache, 7, 100);
+            cache.remove_where(|number| *number == 7);
+            insert(&mut cache, 7, 100);
+        }
+        cost(&cache);
+        assert!((0..10).all(|number| get(&mut cache, number) == Some(number)));
+        assert!(cache.items.len() < 1_000, "{} places", cache.items.len());
     }
 
     #[test]
