@@ -75,7 +75,10 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
                     let open = awaited.insert(open);
                     match conn.until(|| open.is_done()).await {
                         Ok(()) => continue,
-                        Err(_) => break &NOT_OPENED,
+                        Err(_) => {
+                            open.leave(conn.key());
+                            break &NOT_OPENED;
+                        }
                     }
                 }
                 Then::Skip(len) => {

@@ -4,7 +4,7 @@
 //! name that is being opened, whoever asks, and what comes out stays with that name.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) enum Outcome {
 pub(super) struct PendingOpen {
     name: Box<[u8]>,
     /// The connections that wait for it.
-    waiters: RefCell<Vec<Key>>,
+    waiters: RefCell<BTreeSet<Key>>,
     outcome: OnceCell<Outcome>,
 }
 
@@ -52,6 +52,11 @@ impl PendingOpen {
         self.outcome.get().filter(|_| *self.name == *name).cloned()
     }
 
+    /// The connection `key` waits no longer, although nothing has come out.
+    pub(super) fn leave(&self, key: Key) {
+        self.waiters.borrow_mut().remove(&key);
+    }
+
     /// Says what has come out, and resumes the connections that wait: they ask again by name.
     pub(super) fn finish(&self, outcome: Outcome, net: &Net) {
         // It is taken out of the table before, so this happens once.
@@ -70,7 +75,7 @@ impl Opening {
     /// Lets the connection `key` wait for `name`, which is being opened already; `None`: it is not.
     pub(super) fn join(&self, name: &[u8], key: Key) -> Option<Rc<PendingOpen>> {
         let open = self.by_name.get(name)?;
-        open.waiters.borrow_mut().push(key);
+        open.waiters.borrow_mut().insert(key);
         Some(Rc::clone(open))
     }
 
@@ -86,7 +91,7 @@ impl Opening {
         key: Key,
     ) -> io::Result<Rc<PendingOpen>> {
         self.open(root, name, how)?;
-        let waiters = RefCell::new(vec![key]);
+        let waiters = RefCell::new(BTreeSet::from([key]));
         let open = Rc::new(PendingOpen { name: name.into(), waiters, outcome: OnceCell::new() });
         self.by_name.insert(name.into(), Rc::clone(&open));
         Ok(open)
@@ -116,5 +121,32 @@ impl Opening {
     /// What other threads have opened since the last call.
     pub(super) fn results(&self) -> &Arc<OpenResults> {
         &self.results
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mech::net::NetOptions;
+
+    use super::*;
+
+    /// A directory whose names the kernel never has at hand: it asks procfs each time.
+    const NEVER_AT_HAND: &str = "/proc/sys/kernel";
+
+    #[test]
+    fn who_waits_no_longer_leaves_nothing_behind() {
+        let mechanism = mech::dispatch::auto_of_readiness().unwrap();
+        let net = Net::open(&NetOptions::new(mechanism)).unwrap();
+        let key = |generation| Key { slot: 3, generation };
+        let results = OpenResults::new(net.remote(), key(0));
+        let mut opening = Opening::new(Arc::new(OpenPool::new(1)), results);
+        let root = Arc::new(Root::open(NEVER_AT_HAND.as_ref()).unwrap());
+        let open = opening.begin(&root, b"ostype", How::default(), key(1)).unwrap();
+        for generation in 2..100 {
+            let joined = opening.join(b"ostype", key(generation)).unwrap();
+            assert!(Rc::ptr_eq(&joined, &open));
+            joined.leave(key(generation));
+        }
+        assert_eq!(open.waiters.take(), BTreeSet::from([key(1)]));
     }
 }
