@@ -194,7 +194,7 @@ impl Files {
                         continue;
                     }
                     if let Some(open) = opening.end(&name) {
-                        open.finish(self.outcome(&name, result, context), context.net);
+                        open.finish(root, self.outcome(&name, result, context), context.net);
                     }
                 }
             }
@@ -291,7 +291,7 @@ impl Files {
         context: &LookupContext<'_>,
     ) -> Result<Outcome, Rc<PendingOpen>> {
         let awaited = requester.awaited.take();
-        if let Some(outcome) = awaited.and_then(|open| open.outcome_of(name)) {
+        if let Some(outcome) = awaited.and_then(|open| open.outcome_of(&self.root, name)) {
             return Ok(outcome);
         }
         if let Some(open) = self.opening.as_ref().and_then(|it| it.join(name, requester.key)) {
@@ -454,4 +454,68 @@ impl Files {
 /// Files do not depend on the query.
 fn without_query(path: &[u8]) -> &[u8] {
     path.iter().position(|&byte| byte == b'?').map_or(path, |end| &path[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use mech::net::NetOptions;
+
+    use super::super::stats::Board;
+    use super::*;
+
+    /// A directory whose names the kernel never has at hand: it asks procfs each time.
+    const NEVER_AT_HAND: &str = "/proc/sys/kernel";
+
+    const KEY: Key = Key { slot: 0, generation: 1 };
+
+    /// What `work` makes of the files beneath that directory, which one thread opens.
+    fn with_files(work: impl FnOnce(&mut Files, &OpenResults, &LookupContext<'_>)) {
+        let mechanism = mech::dispatch::auto_of_readiness().unwrap();
+        let net = Net::open(&NetOptions::new(mechanism)).unwrap();
+        let options = FileOptions {
+            cache: 1 << 20,
+            descriptors: 10,
+            revalidate: Revalidate { after: Duration::ZERO, watched_after: None },
+            how: How::default(),
+            hidden: false,
+        };
+        let root = Arc::new(Root::open(NEVER_AT_HAND.as_ref()).unwrap());
+        let mut files = Files::new(root, options, net.now()).unwrap();
+        let results = OpenResults::new(net.remote(), KEY);
+        files.open_elsewhere(Arc::new(OpenPool::new(1)), Arc::clone(&results));
+        let (clock, counters) = (Clock::new(net.now()), Board::new(1).unwrap().of(0));
+        work(&mut files, &results, &LookupContext { net: &net, clock: &clock, counters: &counters });
+    }
+
+    /// Asks for `path`, which another thread has to open.
+    #[track_caller]
+    fn begin(files: &mut Files, path: &[u8], context: &LookupContext<'_>) -> Rc<PendingOpen> {
+        let mut requester = Requester { key: KEY, awaited: None };
+        match files.look_up(path, &mut requester, context) {
+            Lookup::Pending(open) => open,
+            _ => panic!("it is at hand"),
+        }
+    }
+
+    #[test]
+    fn what_was_opened_beneath_another_root_answers_nobody() {
+        let other = tempfile::tempdir().unwrap();
+        with_files(|files, results, context| {
+            for is_replaced in [false, true] {
+                let open = begin(files, b"/ostype", context);
+                while !open.is_done() {
+                    while results.is_empty() {
+                        std::thread::yield_now();
+                    }
+                    files.complete(context);
+                }
+                if is_replaced {
+                    files.replace_root(Root::open(other.path()).unwrap());
+                }
+                let mut requester = Requester { key: KEY, awaited: Some(open) };
+                let found = files.look_up(b"/ostype", &mut requester, context);
+                assert_eq!(matches!(found, Lookup::Ready(_)), !is_replaced);
+            }
+        });
+    }
 }

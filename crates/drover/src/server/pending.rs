@@ -31,7 +31,8 @@ pub(super) struct PendingOpen {
     name: Box<[u8]>,
     /// The connections that wait for it.
     waiters: RefCell<BTreeSet<Key>>,
-    outcome: OnceCell<Outcome>,
+    /// What has come out, and beneath which root.
+    outcome: OnceCell<(Arc<Root>, Outcome)>,
 }
 
 /// The names that a worker has opened by other threads: each once, however many ask for it.
@@ -47,9 +48,12 @@ impl PendingOpen {
         self.outcome.get().is_some()
     }
 
-    /// What has come out, if it was `name` that was opened.
-    pub(super) fn outcome_of(&self, name: &[u8]) -> Option<Outcome> {
-        self.outcome.get().filter(|_| *self.name == *name).cloned()
+    /// What has come out, if it was `name` beneath `root` that was opened: the site may have another
+    /// root by now.
+    pub(super) fn outcome_of(&self, root: &Arc<Root>, name: &[u8]) -> Option<Outcome> {
+        let (opened_beneath, outcome) = self.outcome.get()?;
+        let is_it = Arc::ptr_eq(opened_beneath, root) && *self.name == *name;
+        is_it.then(|| outcome.clone())
     }
 
     /// The connection `key` waits no longer, although nothing has come out.
@@ -57,10 +61,11 @@ impl PendingOpen {
         self.waiters.borrow_mut().remove(&key);
     }
 
-    /// Says what has come out, and resumes the connections that wait: they ask again by name.
-    pub(super) fn finish(&self, outcome: Outcome, net: &Net) {
-        // It is taken out of the table before, so this happens once.
-        let _ = self.outcome.set(outcome);
+    /// Says what has come out beneath `root`, and resumes the connections that wait: they ask again by
+    /// name.
+    pub(super) fn finish(&self, root: Arc<Root>, outcome: Outcome, net: &Net) {
+        // `Opening::end` has taken the name out of the table, so this happens once.
+        let _ = self.outcome.set((root, outcome));
         for key in self.waiters.take() {
             net.wake(key);
         }
