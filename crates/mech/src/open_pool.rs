@@ -49,12 +49,12 @@ pub enum Opened {
         /// As [`Root::open_as`] says.
         result: io::Result<OpenFile>,
     },
-    /// The directory that a root's path leads to, another one than the root.
+    /// The directory that a root's path leads to.
     Root {
         /// The root that was asked about.
         before: Arc<Root>,
-        /// What its path has led to since.
-        now: Root,
+        /// As [`Root::replaced`] says.
+        now: io::Result<Option<Root>>,
     },
 }
 
@@ -131,8 +131,8 @@ impl OpenPool {
         self.push(root, Some(name.into()), how, results)
     }
 
-    /// Has it looked whether the root's path leads to another directory by now ([`Root::replaced`]);
-    /// `results` hears of it only if it does.
+    /// Has a thread look whether the root's path leads to another directory by now
+    /// ([`Root::replaced`]), for `results`.
     ///
     /// # Errors
     /// As [`OpenPool::open`].
@@ -229,10 +229,8 @@ impl Job {
                 results.post(Opened::File { root, name, result });
             }
             None => {
-                // A path that leads nowhere is no reason to give up the directory that is open.
-                if let Ok(Some(now)) = root.replaced() {
-                    results.post(Opened::Root { before: root, now });
-                }
+                let now = root.replaced();
+                results.post(Opened::Root { before: root, now });
             }
         }
     }

@@ -179,12 +179,19 @@ impl Files {
         let results = self.opening.as_ref().map(|opening| opening.results().take());
         for opened in results.unwrap_or_default() {
             match opened {
-                // If it has been replaced since, by a look at once, that look was later.
-                Opened::Root { before, .. } if !Arc::ptr_eq(&before, &self.root) => {}
-                Opened::Root { now, .. } => {
-                    self.replace_root(now);
-                    // The path may lead elsewhere again already: the next request looks.
-                    self.root_checked = None;
+                Opened::Root { before, now } => {
+                    if let Some(opening) = &mut self.opening {
+                        opening.looked_at_root();
+                    }
+                    // Where the root has been replaced since, by a look at once, that look was later.
+                    // A path that leads nowhere is no reason to give up the directory that is open.
+                    if let Ok(Some(now)) = now
+                        && Arc::ptr_eq(&before, &self.root)
+                    {
+                        self.replace_root(now);
+                        // The path may lead elsewhere again already: the next request looks.
+                        self.root_checked = None;
+                    }
                 }
                 Opened::File { root, name, result } => {
                     let again = !Arc::ptr_eq(&root, &self.root)
@@ -404,13 +411,13 @@ impl Files {
             Some(_) => self.root.replaced_at_once(),
             None => self.root.replaced(),
         };
-        match (replaced, &self.opening) {
+        match (replaced, &mut self.opening) {
             (Ok(Some(root)), _) => {
                 self.replace_root(root);
                 return true;
             }
             (Err(error), Some(opening)) if error.kind() == io::ErrorKind::WouldBlock => {
-                // If it cannot be asked for now, then after the next interval.
+                // If no thread can look now, one does after the next interval.
                 let _ = opening.look_at_root(&self.root);
             }
             // A path that leads nowhere is no reason to give up the directory that is open.
@@ -484,7 +491,11 @@ mod tests {
         let results = OpenResults::new(net.remote(), KEY);
         files.open_elsewhere(Arc::new(OpenPool::new(1)), Arc::clone(&results));
         let (clock, counters) = (Clock::new(net.now()), Board::new(1).unwrap().of(0));
-        work(&mut files, &results, &LookupContext { net: &net, clock: &clock, counters: &counters });
+        work(
+            &mut files,
+            &results,
+            &LookupContext { net: &net, clock: &clock, counters: &counters },
+        );
     }
 
     /// Asks for `path`, which another thread has to open.
@@ -495,6 +506,26 @@ mod tests {
             Lookup::Pending(open) => open,
             _ => panic!("it is at hand"),
         }
+    }
+
+    #[test]
+    fn one_thread_looks_at_the_root_however_many_requests_want_it() {
+        with_files(|files, results, context| {
+            let names = [&b"/ostype"[..], b"/osrelease", b"/hostname"];
+            let opens = names.map(|name| begin(files, name, context));
+            // Its one thread does what it is asked for in that order.
+            let (mut looks, mut opened) = (0, 0);
+            while opened < opens.len() {
+                for result in results.take() {
+                    match result {
+                        Opened::Root { .. } => looks += 1,
+                        Opened::File { .. } => opened += 1,
+                    }
+                }
+                std::thread::yield_now();
+            }
+            assert_eq!(looks, 1);
+        });
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub(super) struct Opening {
     pool: Arc<OpenPool>,
     results: Arc<OpenResults>,
     by_name: HashMap<Box<[u8]>, Rc<PendingOpen>>,
+    /// Whether a thread looks where the root's path leads, or is about to.
+    looks_at_root: bool,
 }
 
 impl PendingOpen {
@@ -74,7 +76,7 @@ impl PendingOpen {
 
 impl Opening {
     pub(super) fn new(pool: Arc<OpenPool>, results: Arc<OpenResults>) -> Opening {
-        Opening { pool, results, by_name: HashMap::new() }
+        Opening { pool, results, by_name: HashMap::new(), looks_at_root: false }
     }
 
     /// Lets the connection `key` wait for `name`, which is being opened already; `None`: it is not.
@@ -110,12 +112,22 @@ impl Opening {
         self.pool.open(root, name, how, &self.results)
     }
 
-    /// Has it looked where the root's path leads by now.
+    /// Has a thread look where the root's path leads by now, unless one does already: looks that hang
+    /// would take the threads that files need.
     ///
     /// # Errors
     /// As [`OpenPool::open`].
-    pub(super) fn look_at_root(&self, root: &Arc<Root>) -> io::Result<()> {
-        self.pool.look_at_root(root, &self.results)
+    pub(super) fn look_at_root(&mut self, root: &Arc<Root>) -> io::Result<()> {
+        if !self.looks_at_root {
+            self.pool.look_at_root(root, &self.results)?;
+            self.looks_at_root = true;
+        }
+        Ok(())
+    }
+
+    /// The look at the root has ended.
+    pub(super) fn looked_at_root(&mut self) {
+        self.looks_at_root = false;
     }
 
     /// Takes out the name that has been opened.
