@@ -14,7 +14,8 @@ const SECRET_FLAGS: [&str; 4] = ["-u", "--user", "-b", "--cookie"];
 
 /// The command line of this process, without credentials.
 pub(super) fn command() -> Vec<String> {
-    let mut words = std::env::args();
+    // A name of a file may hold any bytes.
+    let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let mut shown = Vec::new();
     while let Some(argument) = words.next() {
         match argument.strip_prefix("--curl=") {

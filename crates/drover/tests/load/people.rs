@@ -1,6 +1,8 @@
 //! What people bring from elsewhere, and what they want to know: requests of browsers, objectives,
 //! the summary.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use crate::recorder::Recorder;
@@ -39,6 +41,18 @@ fn credentials_of_the_command_line_are_sent_and_not_written_down() {
     }
     let sent = server.requests().iter().flat_map(|r| r.fields.clone()).collect::<String>();
     assert!(sent.contains("Bearer s3cret") && sent.contains("id=s3cret"), "{sent}");
+}
+
+/// A result written after the run must not be lost to the name of a file.
+#[test]
+fn a_file_s_name_may_hold_any_bytes() {
+    let server = Recorder::start();
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path().join(OsStr::from_bytes(b"\xff.csv"));
+    let mut command = drover(&["load", "--json", "-", &server.url, "-n", "1", "-c", "1", "--csv"]);
+    let run = finish(command.arg(&name).output().unwrap());
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    assert!(run.json["command"].to_string().contains("\u{fffd}.csv"), "{}", run.json["command"]);
 }
 
 #[test]
