@@ -12,11 +12,9 @@ use super::load::{MOST_CONNECTIONS, say};
 use super::stdout::stdout;
 use super::{count, duration};
 use crate::error::UsageError;
-use crate::load::order::Order;
 use crate::load::plan::Options;
 use crate::load::request::Request;
-use crate::load::shape::{Manner, Schedule};
-use crate::load::sources::SourceList;
+use crate::load::shape::Schedule;
 use crate::load::target::Url;
 use crate::load::{self, Held, Listener};
 
@@ -92,32 +90,17 @@ impl Args {
             None => (0, self.connections, None),
             Some(period) => (self.connections, 0, Some(Schedule::every(period, self.connections))),
         };
+        let asked = vec![Request { url: self.url, content: Arc::default() }];
+        let mechanism = self.dispatch.usable(dispatch::auto_of_readiness)?;
         Ok(Options {
-            asked: vec![Request { url: self.url, content: Arc::default() }],
-            order: Order::Sequential,
-            unix: None,
-            sources: SourceList::default(),
             connections,
             idle,
             schedule,
-            manner: Manner::default(),
             duration: self.hold,
-            requests: None,
             reopen: self.reopen,
             reopen_idle: self.reopen,
             timeout: self.timeout,
-            expect_size: None,
-            expect_status: Default::default(),
-            verify: false,
-            expect_body: None,
-            read_rate: None,
-            pin: false,
-            spin: Duration::ZERO,
-            threads: 1,
-            processes: 1,
-            process: None,
-            mechanism: self.dispatch.usable(dispatch::auto_of_readiness)?,
-            seed: 1,
+            ..Options::new(asked, mechanism)
         })
     }
 }

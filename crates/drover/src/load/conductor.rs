@@ -421,11 +421,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::load::order::Order;
     use crate::load::plan::Options;
     use crate::load::request::{Content, Request};
-    use crate::load::shape::{Arrivals, Manner, Rate, Schedule, Unit};
-    use crate::load::sources::SourceList;
+    use crate::load::shape::{Arrivals, Rate, Schedule, Unit};
 
     /// Listens for nothing.
     struct Nobody;
@@ -436,32 +434,12 @@ mod tests {
     fn options(server: &TcpListener) -> Options {
         let url = format!("http://{}/", server.local_addr().unwrap());
         let content = Arc::new(Content::default());
+        let asked = vec![Request { url: url.parse().unwrap(), content }];
         Options {
-            asked: vec![Request { url: url.parse().unwrap(), content }],
-            order: Order::Sequential,
-            unix: None,
-            sources: SourceList::default(),
             connections: 2,
-            idle: 0,
-            schedule: None,
-            manner: Manner::default(),
-            duration: None,
-            requests: None,
-            reopen: true,
-            reopen_idle: false,
             timeout: Duration::from_millis(100),
-            expect_size: None,
-            expect_status: Default::default(),
-            verify: false,
-            expect_body: None,
-            read_rate: None,
-            pin: false,
-            spin: Duration::ZERO,
             threads: 2,
-            processes: 1,
-            process: None,
-            mechanism: mech::dispatch::auto_of_readiness().unwrap(),
-            seed: 1,
+            ..Options::new(asked, mech::dispatch::auto_of_readiness().unwrap())
         }
     }
 

@@ -282,11 +282,9 @@ mod tests {
 
     use super::super::account::{Account, Failure, record};
     use super::super::conductor::Run;
-    use super::super::order::Order;
     use super::super::plan::{Options, Plan};
     use super::super::request::{Content, Request};
-    use super::super::shape::{Arrivals, Manner, Rate, Schedule, Unit};
-    use super::super::sources::SourceList;
+    use super::super::shape::{Arrivals, Rate, Schedule, Unit};
     use super::*;
 
     const WINDOW: Duration = Duration::from_millis(5500);
@@ -299,32 +297,14 @@ mod tests {
             arrivals: Arrivals::Constant,
             unit: Unit::Request,
         };
+        let asked = vec![Request { url, content: Arc::new(Content::default()) }];
         Plan::new(Options {
-            asked: vec![Request { url, content: Arc::new(Content::default()) }],
-            order: Order::Sequential,
-            unix: None,
-            sources: SourceList::default(),
             connections: 4,
-            idle: 0,
             schedule: open_loop.then_some(schedule),
-            manner: Manner::default(),
             duration: Some(WINDOW),
-            requests: None,
-            reopen: true,
-            reopen_idle: false,
-            timeout: Duration::from_secs(1),
-            expect_size: None,
-            expect_status: Default::default(),
-            verify: false,
-            expect_body: None,
-            read_rate: None,
-            pin: false,
-            spin: Duration::ZERO,
-            threads: 1,
             processes: if process.is_some() { 4 } else { 1 },
             process,
-            mechanism: mech::dispatch::auto_of_readiness().unwrap(),
-            seed: 1,
+            ..Options::new(asked, mech::dispatch::auto_of_readiness().unwrap())
         })
         .unwrap()
     }

@@ -77,6 +77,40 @@ pub struct Options {
     pub seed: u64,
 }
 
+impl Options {
+    /// A closed loop of one connection, which asks for each of `asked` in turn until it is stopped.
+    #[must_use]
+    pub fn new(asked: Vec<Request>, mechanism: &'static Mechanism) -> Options {
+        Options {
+            asked,
+            order: Order::Sequential,
+            unix: None,
+            sources: SourceList::default(),
+            connections: 1,
+            idle: 0,
+            schedule: None,
+            manner: Manner::default(),
+            duration: None,
+            requests: None,
+            reopen: true,
+            reopen_idle: false,
+            timeout: Duration::from_secs(10),
+            expect_size: None,
+            expect_status: StatusSet::default(),
+            verify: false,
+            expect_body: None,
+            read_rate: None,
+            threads: 1,
+            pin: false,
+            spin: Duration::ZERO,
+            processes: 1,
+            process: None,
+            mechanism,
+            seed: 1,
+        }
+    }
+}
+
 /// Options that can be carried out, with what follows from them.
 pub(super) struct Plan {
     options: Options,

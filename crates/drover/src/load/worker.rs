@@ -457,11 +457,9 @@ mod tests {
 
     use super::*;
     use crate::load::client;
-    use crate::load::order::Order;
     use crate::load::plan::Options;
     use crate::load::request::Request;
     use crate::load::shape::{Arrivals, Manner, Rate, Schedule, Think, Unit};
-    use crate::load::sources::SourceList;
 
     fn plan() -> Plan {
         Plan::new(options()).unwrap()
@@ -474,39 +472,18 @@ mod tests {
     }
 
     fn options() -> Options {
+        let url = "http://127.0.0.1:9/".parse().unwrap();
+        let asked = vec![Request { url, content: Default::default() }];
         Options {
-            asked: vec![Request {
-                url: "http://127.0.0.1:9/".parse().unwrap(),
-                content: Default::default(),
-            }],
-            order: Order::Sequential,
-            unix: None,
-            sources: SourceList::default(),
             connections: 2,
-            idle: 0,
             schedule: Some(Schedule {
                 rate: Rate::Constant(1000.0),
                 arrivals: Arrivals::Constant,
                 unit: Unit::Request,
             }),
-            manner: Manner::default(),
             duration: Some(Duration::from_secs(1)),
-            requests: None,
-            reopen: true,
-            reopen_idle: false,
             timeout: Duration::from_secs(1),
-            expect_size: None,
-            expect_status: Default::default(),
-            verify: false,
-            expect_body: None,
-            read_rate: None,
-            pin: false,
-            spin: Duration::ZERO,
-            threads: 1,
-            processes: 1,
-            process: None,
-            mechanism: mech::dispatch::auto_of_readiness().unwrap(),
-            seed: 1,
+            ..Options::new(asked, mech::dispatch::auto_of_readiness().unwrap())
         }
     }
 
