@@ -1,0 +1,337 @@
+//! The flags of `drover serve`, and how their values are written.
+
+use std::net::ToSocketAddrs;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mech::accept::Strategy;
+use mech::dispatch::Mechanism;
+use mech::fileio::{self, Backend};
+use mech::net::AcceptBatch;
+use mech::wait_queue::Policy;
+
+use crate::cli::choice::{Choice, mechanism, mechanism_names, names, strategy, strategy_names};
+use crate::cli::listen::with_host;
+use crate::cli::{duration, size};
+use crate::server::{Inheritance, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
+
+/// When a kept file is looked at although no change was heard of, unless we are told.
+const INOTIFY_AFTER: Duration = Duration::from_secs(10);
+
+/// The groups of flags in `drover serve --help`, in their order: those of operators first.
+const SERVING: &str = "Serving";
+const LIMITS: &str = "Limits";
+const CACHE: &str = "Cache";
+const WORKERS: &str = "Workers";
+const EXPERIMENTS: &str = "Experiments";
+
+/// Flags of `drover serve`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// The directory whose files are served; nothing outside of it is
+    #[arg(default_value = ".")]
+    pub(super) root: PathBuf,
+
+    /// Where to listen: HOST:PORT, or PORT of 127.0.0.1, or :PORT of every IPv4 address
+    ///
+    /// A HOST is bound at all of its addresses. Port 0 takes a free one. May be given several times
+    #[arg(help_heading = SERVING)]
+    #[arg(short = 'p', long, visible_alias = "port", value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address)]
+    pub(super) listen: Vec<Listen>,
+
+    /// Serve files and directories whose names begin with a dot too
+    ///
+    /// Without it only those in /.well-known/ are
+    #[arg(help_heading = SERVING)]
+    #[arg(long)]
+    pub(super) hidden: bool,
+
+    /// How long requests under way may go on after SIGTERM, SIGINT or SIGQUIT
+    ///
+    /// Those that are cut then, or by a second signal, make the exit status 1. For a twentieth of it idle
+    /// connections are kept, so that a request on its way is still answered.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
+    pub(super) grace: Duration,
+
+    /// Check the flags, the directory and the addresses, and serve nothing
+    #[arg(help_heading = SERVING)]
+    #[arg(long)]
+    pub(super) check: bool,
+
+    /// How long a request's head may take from its first byte on; 0: for ever
+    #[arg(help_heading = LIMITS)]
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
+    pub(super) header_timeout: Duration,
+
+    /// How long a connection may be silent between requests, or take nothing of a reply; 0: for ever
+    #[arg(help_heading = LIMITS)]
+    #[arg(long, value_name = "T", default_value = "60s", value_parser = duration::parse)]
+    pub(super) idle_timeout: Duration,
+
+    /// How long a request may wait until its file is open, before it is refused (503); 0: for ever
+    #[arg(help_heading = LIMITS)]
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
+    pub(super) open_timeout: Duration,
+
+    /// How many bytes per second a client must take of a response at least; 0: it may be as slow as it
+    /// likes
+    ///
+    /// On an average over the time of --idle-timeout (or a minute), in which only the time counts in
+    /// which there were bytes for the client
+    #[arg(help_heading = LIMITS)]
+    #[arg(long, value_name = "BYTES", default_value = "240", value_parser = size::parse_or_none)]
+    pub(super) min_rate: usize,
+
+    /// How many connections there may be at a time, over all workers
+    ///
+    /// When there are as many, those that have been idle longest are closed for new ones; if none is
+    /// idle, new ones wait [default: what the limit of open files allows with some left for files]
+    #[arg(help_heading = LIMITS)]
+    #[arg(long, value_name = "N")]
+    pub(super) max_connections: Option<NonZeroUsize>,
+
+    /// How much a worker may keep of files it has served: a size, or 'off'
+    #[arg(help_heading = CACHE)]
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse_or_off)]
+    pub(super) cache: usize,
+
+    /// How long a kept file is served before its name is looked at again; or 'inotify'
+    ///
+    /// With 'inotify' a kept file is dropped at once when the kernel reports a change, and looked at
+    /// after 10s all the same (or after T with 'inotify,T'), because stores into a mapped file, writes
+    /// through a link from elsewhere, mounts and other hosts are not reported. Where a directory cannot
+    /// be watched, after 1s.
+    #[arg(help_heading = CACHE)]
+    #[arg(long, value_name = "T", default_value = "1s", value_parser = revalidate)]
+    pub(super) revalidate: Revalidate,
+
+    /// How many threads serve, each with its own dispatch, connections and --cache
+    ///
+    /// 'auto' is one for each processor that this process may use, as its affinity and its cgroup's
+    /// quota say
+    #[arg(help_heading = WORKERS)]
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = workers)]
+    pub(super) workers: Workers,
+
+    /// Serve by processes instead of threads: one that dies is replaced, and the others serve on
+    #[arg(help_heading = WORKERS)]
+    #[arg(long)]
+    pub(super) processes: bool,
+
+    /// Keep each worker on a processor of its own
+    #[arg(help_heading = WORKERS)]
+    #[arg(long)]
+    pub(super) pin: bool,
+
+    #[arg(help_heading = WORKERS)]
+    #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,
+          help = "How a worker waits; 'drover mechanisms' lists how it can",
+          long_help = format!("How a worker waits: {}", mechanism_names()))]
+    pub(super) dispatch: Choice<Mechanism>,
+
+    #[arg(help_heading = WORKERS)]
+    #[arg(long, value_name = "S", default_value = "auto", value_parser = strategy,
+          help = "How new connections are shared among workers",
+          long_help = format!("How new connections are shared among workers: {}", strategy_names()))]
+    pub(super) accept: Choice<Strategy>,
+
+    #[arg(help_heading = WORKERS)]
+    #[arg(long, value_name = "B", default_value = "auto", value_parser = backend,
+          help = "How a file's bytes reach the socket",
+          long_help = backend_help())]
+    pub(super) files: Choice<Backend>,
+
+    /// How many threads of the process read files that are not in the page cache
+    ///
+    /// For --files auto; with --files threads they read all files.
+    #[arg(help_heading = WORKERS)]
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(super) read_threads: u16,
+
+    /// How many threads of the process open files; 0: workers do, and wait
+    ///
+    /// They open the files whose names or attributes the kernel may have to ask the disk for, so that no
+    /// worker waits for it.
+    #[arg(help_heading = WORKERS)]
+    #[arg(long, value_name = "N", default_value_t = STAT_THREADS as u16)]
+    #[arg(value_parser = clap::value_parser!(u16).range(0..=1024))]
+    pub(super) stat_threads: u16,
+
+    /// Answer every request with that many bytes and touch no file: the papers' micro web server
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", conflicts_with = "root", value_parser = size::parse_or_none)]
+    pub(super) reply_size: Option<usize>,
+
+    /// Write a line for each reply to FILE: how long it waited for its file's bytes, for a reader and
+    /// for the client, and who read; 'drover lab trace FILE' draws it
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "FILE")]
+    pub(super) trace: Option<PathBuf>,
+
+    /// How many connections are accepted per wait: a number, or 'all'
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value = "all", value_parser = accept_batch)]
+    pub(super) accept_batch: AcceptBatch,
+
+    /// With --accept reuseport: the processor that a connection comes in on chooses the worker. For
+    /// as many workers as processors, with --pin
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long)]
+    pub(super) accept_by_cpu: bool,
+
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "P", value_parser = policy,
+          help = format!("With --accept handoff: whom a connection wakes, as in Molloy & Lever's wait \
+                          queues: {} [default: {}]", policies(), Policy::TaskExclusive.name()))]
+    pub(super) accept_wake: Option<Policy>,
+
+    /// Whether a connection is taken over only once its first bytes are here, or after a second
+    /// without any (TCP_DEFER_ACCEPT): spares a wait per connection
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "WHETHER", default_value = "on", value_parser = ["on", "off"])]
+    pub(super) defer_accept: String,
+
+    /// What to do when the kernel's queue of events has overflowed: recover every lost event, or be
+    /// the deliberately wrong server of the overflow experiment
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "O", default_value = "recover", value_parser = ["recover", "ignore"])]
+    pub(super) overflow: String,
+
+    /// Whether workers read themselves, at once, what is in the page cache (RWF_NOWAIT), or leave it
+    /// to the readers like the rest, for --files threads, posix-aio, linux-aio and uring
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "WHEN", default_value = "at-once", value_parser = ["at-once", "queued"])]
+    pub(super) cached_reads: String,
+
+    /// How many bytes a backend that reads into memory of a connection's reads at a time
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = size::parse)]
+    pub(super) read_ahead: usize,
+
+    /// How much memory all connections of a process have for what such a backend reads, at least 256K;
+    /// unless told, an eighth of what the process may have (the machine's memory, its cgroup's,
+    /// RLIMIT_AS), 256M at most
+    #[arg(help_heading = LIMITS)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(super) read_memory: Option<usize>,
+
+    /// Leave the access time of files as it is when they are read, if they are this user's
+    /// (O_NOATIME)
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long)]
+    pub(super) noatime: bool,
+
+    /// What the kernel is told of reads to come (posix_fadvise): that a file is read from its
+    /// beginning to its end, or which step comes next, so that it is read while one is sent
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "A", default_value = "none")]
+    #[arg(value_parser = ["none", "sequential", "willneed"])]
+    pub(super) advise: String,
+
+    #[arg(long = WORKER_FLAG.trim_start_matches('-'), hide = true, value_parser = inheritance)]
+    pub(super) as_worker: Option<Inheritance>,
+}
+
+impl Args {
+    pub(super) fn workers(&self) -> NonZeroUsize {
+        self.workers.number(self.max_connections)
+    }
+}
+
+fn policy(text: &str) -> Result<Policy, String> {
+    Policy::by_name(text).ok_or_else(|| format!("there are {}", policies()))
+}
+
+fn policies() -> String {
+    names(Policy::ALL.iter().map(|policy| policy.name()))
+}
+
+fn inheritance(text: &str) -> Result<Inheritance, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+fn address(text: &str) -> Result<Listen, String> {
+    let found = with_host(text).to_socket_addrs().map_err(|error| {
+        format!("{error}; write HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, or a PORT")
+    })?;
+    let mut addresses = Vec::new();
+    for address in found {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    Ok(Listen { name: text.to_owned(), addresses })
+}
+
+fn backend(text: &str) -> Result<Choice<Backend>, String> {
+    if text == "auto" {
+        return Ok(Choice(None));
+    }
+    let found = fileio::by_name(text).ok_or_else(|| format!("there are {}", backends()))?;
+    Ok(Choice(Some(found)))
+}
+
+fn backend_help() -> String {
+    format!(
+        "How a file's bytes reach the socket: {}. auto sends small files from memory, others by \
+         sendfile (large parts: splice) if they are in the page cache, and has threads read them if \
+         not; a backend by name moves every byte itself",
+        backends()
+    )
+}
+
+fn backends() -> String {
+    format!("auto, {}", names(fileio::ALL.iter().map(|backend| backend.name)))
+}
+
+/// How many workers there are to be; `None`: one for each processor that this process may use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Workers(Option<NonZeroUsize>);
+
+impl Workers {
+    /// How many that is. Each needs a connection of the `most` that there may be.
+    fn number(self, most: Option<NonZeroUsize>) -> NonZeroUsize {
+        self.0.unwrap_or_else(|| {
+            let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+            most.map_or(processors, |most| most.min(processors))
+        })
+    }
+}
+
+fn workers(text: &str) -> Result<Workers, String> {
+    match text {
+        "auto" => Ok(Workers(None)),
+        number => number
+            .parse()
+            .map(|number| Workers(Some(number)))
+            .map_err(|_| "write a number above 0, or auto".to_string()),
+    }
+}
+
+fn accept_batch(text: &str) -> Result<AcceptBatch, String> {
+    match text {
+        "all" => Ok(AcceptBatch::All),
+        number => number
+            .parse::<NonZeroU32>()
+            .map(AcceptBatch::Most)
+            .map_err(|_| "write a number above 0, or all".to_string()),
+    }
+}
+
+fn revalidate(text: &str) -> Result<Revalidate, String> {
+    let Some(watched) = text.strip_prefix("inotify") else {
+        let after = duration::parse(text)
+            .map_err(|reason| format!("{reason}; or inotify, or inotify,10s"))?;
+        return Ok(Revalidate { after, watched_after: None });
+    };
+    let watched_after = match watched.strip_prefix(',') {
+        None if watched.is_empty() => INOTIFY_AFTER,
+        Some(after) => duration::parse(after)?,
+        None => return Err("write inotify, or inotify,10s".to_string()),
+    };
+    let after = watched_after.min(Revalidate::default().after);
+    Ok(Revalidate { after, watched_after: Some(watched_after) })
+}

@@ -1,0 +1,161 @@
+//! Everything that a server can be told, with the defaults.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mech::accept::{self, Strategy};
+use mech::dispatch::{self, Mechanism};
+use mech::fileio::{self, Backend};
+use mech::fs::Root;
+use mech::net::{AcceptBatch, MinRate};
+use mech::open_pool::OpenPool;
+#[cfg(doc)]
+use mech::socket::ListenOptions;
+use mech::wait_queue::Policy;
+
+#[cfg(doc)]
+use super::Supervisor;
+
+/// Threads of the process that open files, unless we are told: one or two are enough for a disk.
+pub const STAT_THREADS: usize = 2;
+
+/// What is served.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// The files beneath a directory.
+    Directory(Arc<Root>),
+    /// So many bytes to every request, without touching a file.
+    Fixed(usize),
+}
+
+/// Everything that a server can be told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What is served.
+    pub source: Source,
+    /// Where.
+    pub listen: Vec<Listen>,
+    /// How each worker waits.
+    pub mechanism: &'static Mechanism,
+    /// What the mechanism is told.
+    pub dispatch: dispatch::Options,
+    /// Whether connections are taken over only when their first bytes are here
+    /// ([`ListenOptions::defer`]).
+    pub defer_accept: bool,
+    /// Whether files and directories whose names begin with a dot are served, beside `.well-known`.
+    pub hidden: bool,
+    /// How connections come to the workers.
+    pub accept: &'static Strategy,
+    /// Whether the worker of the processor that a connection comes in on takes it
+    /// ([`accept::Plan::by_cpu`]).
+    pub by_cpu: bool,
+    /// Whom a connection wakes, where that is a wait queue's matter.
+    pub wake: Policy,
+    /// How many connections are accepted per wait.
+    pub accept_batch: AcceptBatch,
+    /// What moves a file's bytes. `None`: small files are read and sent with their head, large ones
+    /// go through the backend that measures best.
+    pub files: Option<&'static Backend>,
+    /// What the backend is told; all workers share its threads.
+    pub file_options: fileio::Options,
+    /// Who opens files that may need the disk for it; `None`: the workers, and wait.
+    pub openers: Option<Arc<OpenPool>>,
+    /// Whether files are opened so that reading leaves their access time as it is, where that is
+    /// allowed.
+    pub noatime: bool,
+    /// Whether the kernel is told that files are read from beginning to end.
+    pub advise_sequential: bool,
+    /// What a worker may keep of files it has served, in bytes; 0: nothing.
+    pub cache: usize,
+    /// How kept files are known to be right.
+    pub revalidate: Revalidate,
+    /// Threads that serve; or processes, under a [`Supervisor`].
+    pub workers: NonZeroUsize,
+    /// Whether each worker stays on a processor of its own.
+    pub pin: bool,
+    /// How long a request's head may take from its first byte on; `None`: for ever.
+    pub header_time_out: Option<Duration>,
+    /// How long a connection may be silent between requests, or take nothing of a reply.
+    pub idle_time_out: Option<Duration>,
+    /// How long a request may wait until its file is open, before it is refused; `None`: for ever.
+    pub open_time_out: Option<Duration>,
+    /// How slowly a client may take a response; `None`: as slowly as it likes.
+    pub min_rate: Option<MinRate>,
+    /// How many connections there may be at a time, shared out among the workers; `None`: as many as
+    /// the limit of descriptors allows when some are left for files. When there are as many, those that
+    /// have been idle longest are closed for new ones; if none is idle, new ones wait.
+    pub max_connections: Option<NonZeroUsize>,
+    /// How long requests may go on after the server was asked to stop.
+    pub grace: Duration,
+    /// Where a line goes for each reply that tells how long its stages took (`trace`).
+    pub trace: Option<PathBuf>,
+}
+
+/// Where to listen: at every address of a name.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// The name as it was given.
+    pub name: String,
+    /// Its addresses, which differ. Port 0 takes a free one, the same for all if possible. Addresses
+    /// that this machine does not have are left out, but not all of them.
+    pub addresses: Vec<SocketAddr>,
+}
+
+impl From<SocketAddr> for Listen {
+    fn from(address: SocketAddr) -> Listen {
+        Listen { name: address.to_string(), addresses: vec![address] }
+    }
+}
+
+/// How long a kept file is served without a look whether its name still leads to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revalidate {
+    /// A file of which we do not hear.
+    pub after: Duration,
+    /// A file of which we hear at once when it changes, by inotify(7); `None`: we hear of none.
+    pub watched_after: Option<Duration>,
+}
+
+impl Default for Revalidate {
+    fn default() -> Revalidate {
+        Revalidate { after: Duration::from_secs(1), watched_after: None }
+    }
+}
+
+impl Config {
+    /// The defaults: one worker on a free port of this machine's loopback address.
+    #[must_use]
+    pub fn new(source: Source, mechanism: &'static Mechanism) -> Config {
+        Config {
+            source,
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
+            mechanism,
+            dispatch: dispatch::Options::default(),
+            defer_accept: true,
+            hidden: false,
+            accept: accept::auto(NonZeroUsize::MIN, mechanism),
+            by_cpu: false,
+            wake: Policy::TaskExclusive,
+            accept_batch: AcceptBatch::All,
+            files: None,
+            file_options: fileio::Options::default(),
+            openers: Some(Arc::new(OpenPool::new(STAT_THREADS))),
+            noatime: false,
+            advise_sequential: false,
+            cache: 64 << 20,
+            revalidate: Revalidate::default(),
+            workers: NonZeroUsize::MIN,
+            pin: false,
+            header_time_out: Some(Duration::from_secs(10)),
+            idle_time_out: Some(Duration::from_secs(60)),
+            open_time_out: Some(Duration::from_secs(10)),
+            min_rate: None,
+            max_connections: None,
+            grace: Duration::from_secs(10),
+            trace: None,
+        }
+    }
+}
