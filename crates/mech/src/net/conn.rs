@@ -441,21 +441,26 @@ impl<'n> Conn<'n> {
     }
 
     /// Waits until `done` says so, which is asked whenever this coroutine is resumed: by
-    /// [`super::Remote::wake`], for one.
+    /// [`super::Remote::wake`], for one. What is done at the moment of the deadline has come in time, and
+    /// the operation that follows does not fail because of that deadline.
     ///
     /// # Errors
     /// `TimedOut` when the deadline has passed.
     pub async fn until(&self, mut done: impl FnMut() -> bool) -> io::Result<()> {
         poll_fn(|_| {
-            if done() {
-                return Poll::Ready(Ok(()));
-            }
+            let done = done();
             self.with(|inner, index| {
                 let slot = &mut inner.slots[index as usize];
+                if done {
+                    slot.flags -= Flags::TIMED_OUT;
+                    return Poll::Ready(Ok(()));
+                }
                 slot.shrink_input(&mut inner.pool);
-                check_deadline(slot)
-            })?;
-            Poll::Pending
+                match check_deadline(slot) {
+                    Ok(()) => Poll::Pending,
+                    late => Poll::Ready(late),
+                }
+            })
         })
         .await
     }

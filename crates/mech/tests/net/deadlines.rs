@@ -38,6 +38,27 @@ fn a_deadline_ends_a_wait_for_input() {
     });
 }
 
+/// Only the deadline resumes the coroutine, and what it waits for is done then.
+#[test]
+fn what_is_done_at_the_deadline_has_come_in_time() {
+    on_every_mechanism(|mechanism| {
+        let worker = Worker::start(fine(mechanism), AcceptBatch::All, |conn| async move {
+            conn.set_deadline(Some(Duration::from_millis(1)));
+            let mut asked = 0;
+            let is_second = || {
+                asked += 1;
+                asked > 1
+            };
+            let answer = if conn.until(is_second).await.is_ok() { b"done" } else { b"late" };
+            conn.io(|io| (0, io.output.extend_from_slice(answer)));
+            let _ = conn.send(Body::None, None).await;
+        });
+        let mut answer = String::new();
+        worker.connect().read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "done", "{}", mechanism.name);
+    });
+}
+
 /// Sends more than the socket buffers hold and tells how that ended.
 fn send_much(
     mechanism: &'static mech::dispatch::Mechanism,
