@@ -7,7 +7,7 @@
 //!   executor, deadlines — over any mechanism.
 //! - [`fileio`]: how a file's bytes reach a socket — a file per backend.
 //! - [`fs`]: files beneath a root, by the kernel's own rule.
-//! - [`open_pool`]: the same by other threads, for names that a disk must be asked for.
+//! - [`open_pool`]: threads that open such files, for names that a disk must be asked for.
 //! - [`preparation`]: ways to spare work before a file is read, as `drover mechanisms` lists them.
 //! - [`herd`]: crowds that wait for the same connection, each in one way.
 //! - [`inotify`]: hearing of changes in directories.

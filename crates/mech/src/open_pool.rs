@@ -1,9 +1,12 @@
-//! Opens files on other threads than the worker's: looking a name up and asking for attributes can wait
-//! for a disk just as reading can, and no system call of a static server does it without waiting.
+//! Threads that open files, so that no worker waits for a disk.
 //!
-//! A worker gives a name to the [`OpenPool`] of its process, and finds it again, with the file, in its
-//! own [`OpenResults`]: a result carries the name and the root that it was opened for, so that nobody
-//! has to remember which question it answers.
+//! Looking up a name and reading a file's attributes can wait for a disk, as reading its bytes can.
+//! openat2(2) can refuse to wait (`RESOLVE_CACHED`, see [`Root::open_at_once`]), but the kernel has no
+//! open that is asynchronous and needs no thread.
+//!
+//! All workers of a process share one [`OpenPool`]. A worker gives it a name, and takes the open file
+//! from its own [`OpenResults`]. A result carries the root and the name that were opened, so a worker
+//! need not remember which question a result answers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,50 +19,50 @@ use crate::net::Remote;
 use crate::pool::lock;
 use crate::process;
 
-/// A thread that has waited so long for one file no longer counts among the [`OpenPool::threads`]: its
-/// disk or its network file system hangs, and another thread takes its place.
+/// A thread that has been busy with one job for so long counts as hung: its disk or its network file
+/// system does not answer. Another thread then works in its place.
 const HUNG_AFTER: Duration = Duration::from_secs(1);
 
-/// No more threads are started when so many hang.
+/// How many threads may be started beyond [`OpenPool::threads`], to replace hung ones.
 const HUNG_MOST: usize = 64;
 
-/// How many bytes of names may wait for a thread. Connections that are gone leave their names behind,
-/// so that without a bound whoever asks and leaves could fill the memory while a disk hangs.
+/// How many bytes the queued jobs may take. A job stays in the queue when the client that wanted its
+/// file has gone. Without a bound, clients that ask and leave could fill the memory while a disk hangs.
 const QUEUED_BYTES_MOST: usize = 64 << 20;
 
-/// What a name in the queue takes beside its bytes.
+/// What a queued job takes beside the bytes of its name: itself, and what the allocator adds.
 const JOB_COST: usize = size_of::<Job>() + 32;
 
-/// The threads of a process that open files, in the order in which they were asked for.
+/// The threads of a process that open files. Jobs begin in the order in which they were given.
 pub struct OpenPool {
     threads: usize,
-    /// Made when the threads are first needed.
+    /// The queue, and behind it the threads; made for the first job.
     shared: OnceLock<Arc<Shared>>,
 }
 
-/// What was opened, or looked at, for a worker.
+/// The result of a job.
 #[derive(Debug)]
 pub enum Opened {
-    /// A file.
+    /// Of [`OpenPool::open`].
     File {
-        /// The root that it was to be opened beneath.
+        /// The root beneath which the file was opened.
         root: Arc<Root>,
-        /// Its name, relative to the root.
+        /// The file's name, relative to the root.
         name: Box<[u8]>,
         /// As [`Root::open_as`] says.
         result: io::Result<OpenFile>,
     },
-    /// The directory that a root's path leads to.
+    /// Of [`OpenPool::look_at_root`].
     Root {
-        /// The root that was asked about.
+        /// The root whose path was looked at.
         before: Arc<Root>,
         /// As [`Root::replaced`] says.
         now: io::Result<Option<Root>>,
     },
 }
 
-/// What was opened for one worker and not taken yet. Opening threads put it here, and resume the
-/// worker's coroutine that takes it.
+/// The results for one worker that it has not taken yet. The pool's threads put them here and resume the
+/// worker's coroutine that takes them.
 pub struct OpenResults {
     opened: Mutex<Vec<Opened>>,
     remote: Remote,
@@ -68,14 +71,14 @@ pub struct OpenResults {
 
 struct Job {
     root: Arc<Root>,
-    /// `None`: look where the root's own path leads.
+    /// The file to open; `None`: look where the root's own path leads.
     name: Option<Box<[u8]>>,
     how: How,
     results: Arc<OpenResults>,
 }
 
 struct Shared {
-    /// How many threads open files at the same time, unless some hang.
+    /// How many jobs may be under way at the same time, hung ones not counted.
     threads: usize,
     state: Mutex<State>,
     changed: Condvar,
@@ -84,7 +87,7 @@ struct Shared {
 struct State {
     queue: VecDeque<Job>,
     queued_bytes: usize,
-    /// When each thread began its job; `None`: it has none.
+    /// For each thread, when its job began; `None`: it waits for one.
     began: Vec<Option<Instant>>,
     closed: bool,
 }
@@ -96,20 +99,21 @@ impl std::fmt::Debug for OpenPool {
 }
 
 impl OpenPool {
-    /// `threads` threads (at least one), and one more for each that hangs.
+    /// A pool in which `threads` jobs (at least one) are under way at the same time. A hung thread is
+    /// replaced.
     #[must_use]
     pub fn new(threads: usize) -> OpenPool {
         OpenPool { threads, shared: OnceLock::new() }
     }
 
-    /// How many files are opened at the same time.
+    /// How many jobs are under way at the same time, hung ones not counted.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Starts a first thread, which otherwise happens at the first file: where none can be started,
-    /// this tells it before anybody waits for a file.
+    /// Starts the first thread. Without this call the first job starts it. A server calls this before it
+    /// accepts connections, so that it fails at the start where no thread can be started.
     ///
     /// # Errors
     /// `EAGAIN` when the process or the user has too many threads.
@@ -117,10 +121,11 @@ impl OpenPool {
         self.shared().map(drop)
     }
 
-    /// Has `name` opened beneath `root` ([`Root::open_as`]), for `results`.
+    /// Opens `name` beneath `root` on one of the threads ([`Root::open_as`]). The result goes to
+    /// `results`.
     ///
     /// # Errors
-    /// `EAGAIN` when no thread can be started, or too many names wait already.
+    /// `WouldBlock` when no thread can be started, or the queue is full.
     pub fn open(
         &self,
         root: &Arc<Root>,
@@ -131,8 +136,8 @@ impl OpenPool {
         self.push(root, Some(name.into()), how, results)
     }
 
-    /// Has a thread look whether the root's path leads to another directory by now
-    /// ([`Root::replaced`]), for `results`.
+    /// Looks on one of the threads whether the root's path leads to another directory by now
+    /// ([`Root::replaced`]). The result goes to `results`.
     ///
     /// # Errors
     /// As [`OpenPool::open`].
@@ -169,7 +174,7 @@ impl OpenPool {
         let (threads, state) = (self.threads.max(1), Mutex::new(state));
         let shared = Arc::new(Shared { threads, state, changed: Condvar::new() });
         start_thread(Arc::clone(&shared), 0)?;
-        // If another worker was faster, this thread ends at once, having nothing to do.
+        // If another worker was faster, its pool is used, and the thread of this one ends.
         if let Err(late) = self.shared.set(shared) {
             late.close();
         }
@@ -178,8 +183,8 @@ impl OpenPool {
 }
 
 impl Drop for OpenPool {
-    /// The threads end after the files that they are opening, which nobody waits for: one that hangs
-    /// must not keep the process.
+    /// Tells the threads to end after their jobs, and does not wait for that: a hung thread must not
+    /// keep the process from ending.
     fn drop(&mut self) {
         if let Some(shared) = self.shared.get() {
             shared.close();
@@ -188,7 +193,7 @@ impl Drop for OpenPool {
 }
 
 impl OpenResults {
-    /// For the worker of `remote`, whose coroutine `key` takes the results.
+    /// Results for the worker that `remote` reaches. Its coroutine `key` takes them.
     #[must_use]
     pub fn new(remote: Remote, key: Key) -> Arc<OpenResults> {
         Arc::new(OpenResults { opened: Mutex::new(Vec::new()), remote, key })
@@ -200,7 +205,7 @@ impl OpenResults {
         lock(&self.opened).is_empty()
     }
 
-    /// What was opened since the last call.
+    /// Takes all results that have come since the last call.
     #[must_use]
     pub fn take(&self) -> Vec<Opened> {
         std::mem::take(&mut lock(&self.opened))
@@ -210,7 +215,8 @@ impl OpenResults {
         let mut waiting = lock(&self.opened);
         waiting.push(opened);
         if waiting.len() == 1 {
-            // It fails only when the worker has ended.
+            // Whoever takes one takes all, so the first is enough to wake for. It fails only when the
+            // worker has ended.
             let _ = self.remote.wake(self.key);
         }
     }
@@ -242,8 +248,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The next job of thread `number`, and whether no other thread is left without one; `None`: the
-    /// pool is gone.
+    /// Waits for the next job of thread `number`. Returns it, and whether all threads are busy now;
+    /// `None`: the pool was dropped.
     fn take(&self, number: usize) -> Option<(Job, bool)> {
         let mut state = lock(&self.state);
         state.began[number] = None;
@@ -252,15 +258,15 @@ impl Shared {
                 return None;
             }
             let now = Instant::now();
-            let free = state.free_from(now, self.threads);
-            if free.is_none()
+            let wait_until = state.may_begin_at(now, self.threads);
+            if wait_until.is_none()
                 && let Some(job) = state.queue.pop_front()
             {
                 state.queued_bytes -= job.cost();
                 state.began[number] = Some(now);
                 return Some((job, state.began.iter().all(Option::is_some)));
             }
-            state = match free {
+            state = match wait_until {
                 Some(until) if !state.queue.is_empty() => {
                     let waited = self.changed.wait_timeout(state, until - now);
                     waited.unwrap_or_else(PoisonError::into_inner).0
@@ -272,20 +278,20 @@ impl Shared {
 }
 
 impl State {
-    /// From when on another job may begin beside those that are under way, of which `threads` may run
-    /// without hanging; `None`: now.
-    fn free_from(&self, now: Instant, threads: usize) -> Option<Instant> {
+    /// When another job may begin; `None`: now. If `threads` jobs are under way, one of them has to end,
+    /// or to count as hung, first: the result is when the oldest will count as hung.
+    fn may_begin_at(&self, now: Instant, threads: usize) -> Option<Instant> {
         let hung_at = self.began.iter().flatten().map(|&began| began + HUNG_AFTER);
-        let at_work = hung_at.filter(|&hung_at| now < hung_at);
-        if at_work.clone().count() < threads { None } else { at_work.min() }
+        let under_way = hung_at.filter(|&hung_at| now < hung_at);
+        if under_way.clone().count() < threads { None } else { under_way.min() }
     }
 }
 
-/// Starts thread `number`, whose place in [`State::began`] its first job is noted in.
+/// Starts a thread. Its `number` is its index in [`State::began`].
 fn start_thread(shared: Arc<Shared>, number: usize) -> io::Result<()> {
     let work = move || {
-        while let Some((job, last)) = shared.take(number) {
-            if last {
+        while let Some((job, all_busy)) = shared.take(number) {
+            if all_busy {
                 add_thread(&shared);
             }
             job.run();
@@ -294,13 +300,14 @@ fn start_thread(shared: Arc<Shared>, number: usize) -> io::Result<()> {
     process::start_thread(format!("opener {number}"), work).map(drop)
 }
 
-/// Starts one more thread, unless there are enough: only a thread to spare can take the place of one
-/// that hangs. Where none can be started, the last of those that there are tries again.
+/// Starts one more thread, unless there are [`HUNG_MOST`] spare ones already. Whenever all threads are
+/// busy a spare one is started, which can work when one of them hangs. Where it cannot be started, the
+/// next thread that takes a job while all others are busy tries again.
 fn add_thread(shared: &Arc<Shared>) {
     let mut state = lock(&shared.state);
     let number = state.began.len();
     if number <= shared.threads + HUNG_MOST && start_thread(Arc::clone(shared), number).is_ok() {
-        // The new thread waits for the lock before it looks for its place.
+        // `start_thread`'s thread first takes the lock that is held here, so it finds its place.
         state.began.push(None);
     }
 }

@@ -239,19 +239,22 @@ pub fn pass_on<'d>(command: &mut Command, descriptors: impl IntoIterator<Item = 
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     static TAKEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: fcntl with F_GETFD takes integers and touches no memory.
     let flags = syscall!(fcntl(number, libc::F_GETFD))?;
     if flags & libc::FD_CLOEXEC != 0 || taken.contains(&number) || !was_passed_on(number) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
+    // SAFETY: fcntl with F_SETFD takes integers and touches no memory; the descriptor is nobody else's,
+    // as the parent has said.
     syscall!(fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC))?;
     taken.push(number);
-    // SAFETY: it came with the exec, as the parent said in the environment, which safe code cannot
-    // change. So it is nobody's here, unless it was taken, which the table would tell.
+    // SAFETY: the descriptor came with the exec: the parent said so in the environment, which safe code
+    // cannot change. So nobody here owns it, unless it was taken before, and then it is in `taken`.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Whether this process' parent says so. The variable is inherited too: it is not meant for
-/// grandchildren.
+/// Whether this process' parent says that it has passed the descriptor on. The variable names the parent,
+/// because processes that a child starts inherit the variable too, and it is not meant for them.
 fn was_passed_on(number: RawFd) -> bool {
     let said = std::env::var(PASSED_ON).unwrap_or_default();
     let Some((parent, numbers)) = said.split_once(':') else { return false };

@@ -1,13 +1,17 @@
 //! From a request's path to an open file beneath the root.
 //!
-//! What was found is kept in the worker's cache. An [`Entry`] is made of one open file: validators,
-//! head and bytes (or the descriptor that they are sent from) belong together, however old it is.
-//! An entry that has not been checked for a while is checked by one look at what its name leads to
-//! now, and a descriptor that is about to be sent from by one look at the file itself. One whose
-//! directories are watched is found wrong as soon as a change was heard of, and checked more rarely.
+//! [`Files::look_up`] first asks the worker's cache. An [`Entry`] in the cache is made of one open file,
+//! so its validators, its head and its bytes (or the descriptor that they are sent from) always belong
+//! together. Before an entry answers a request, it is checked:
 //!
-//! What is not kept is opened at once if that takes no disk, and otherwise by another thread, under its
-//! name ([`super::pending`]).
+//! - once per `--revalidate`, that its name still leads to the same file (one stat);
+//! - if it is sent from a descriptor, once per turn of the worker, that the file has not changed (one
+//!   fstat);
+//! - if its directories are watched ([`super::watch`]), that no change was reported. Then the name is
+//!   looked at more rarely.
+//!
+//! A file that is not in the cache is opened at once if the kernel can do so without a disk. Otherwise
+//! another thread opens it ([`super::pending`]); the connection waits and looks its path up again.
 
 use std::io;
 use std::rc::Rc;
@@ -26,22 +30,23 @@ use super::Revalidate;
 use super::cache::Cache;
 use super::clock::{Clock, Throttle};
 use super::entry::{Entry, Source};
-use super::pending::{Opening, Outcome, PendingOpen};
+use super::pending::{Outcome, PendingOpen, PendingOpens};
 use super::stats::{Counters, Tally};
 use super::watch::{DIRECTORIES_MOST, Watcher};
 
 /// What a request for a directory gets.
 const INDEX: &[u8] = b"index.html";
 
-/// What an open descriptor counts in the cache at least, beside its memory: with it the limit of
-/// bytes limits descriptors too.
+/// How many bytes of the cache an open descriptor counts as at least, beside its memory. So the limit
+/// in bytes bounds the number of descriptors too.
 const DESCRIPTOR_COST: usize = 64 * 1024;
 
-/// A descriptor that nobody has asked for so long is closed: its file may have been removed.
+/// A kept descriptor that no request has used for so long is closed: if its file was removed, the
+/// descriptor keeps the blocks of the file from being freed.
 const UNUSED_FOR: Duration = Duration::from_secs(60);
 
-/// Of what is kept, a [`Files::sweep`] looks at so many entries and a part of all of them: one in so
-/// many.
+/// One [`Files::sweep`] looks at 64 entries and an eighth of all, so that eight of them come to every
+/// entry of a large cache.
 const SWEPT_LEAST: usize = 64;
 const SWEPT_PART: usize = 8;
 
@@ -52,7 +57,8 @@ pub(super) struct FileOptions {
     pub(super) cache: usize,
     /// How many descriptors a worker may keep.
     pub(super) descriptors: u64,
-    /// How long an entry is right without a look at its name, and the root without a look at its path.
+    /// For how long an entry is trusted without a look at its name, and the root without a look at its
+    /// path.
     pub(super) revalidate: Revalidate,
     /// How files are opened.
     pub(super) how: How,
@@ -70,27 +76,26 @@ pub(super) struct LookupContext<'a> {
 /// The connection that a file is looked up for.
 pub(super) struct Requester {
     pub(super) key: Key,
-    /// The file that its first request has waited for.
+    /// What it has waited for, if it has. Its outcome is for the first look-up that needs a file opened.
     pub(super) awaited: Option<Rc<PendingOpen>>,
 }
 
 /// The files of a site, as one worker finds them.
 pub(super) struct Files {
     root: Arc<Root>,
-    /// When it was last looked where the root's path leads; `None`: it is to be looked at the next
-    /// request.
+    /// When a look at the root's path was last begun; `None`: the next request begins one.
     root_checked: Option<Instant>,
     options: FileOptions,
     cache: Cache<Entry>,
-    /// What other threads are opening; `None`: the worker opens everything, and waits.
-    opening: Option<Opening>,
+    /// What other threads are opening; `None`: the worker opens files itself, and waits for the disk.
+    pending: Option<PendingOpens>,
     watcher: Option<Watcher>,
-    /// Whether a file could not be watched, and the log knows.
+    /// Whether the log has said already that a file could not be watched.
     unwatched: bool,
     descriptor_cost: usize,
-    /// Whether a descriptor may be among what is kept.
+    /// Whether the cache may hold an entry with a descriptor.
     keeps_descriptors: bool,
-    /// The name under which the last request looked; kept for its memory.
+    /// The file's name that the last request led to; kept between requests for its memory.
     name: Vec<u8>,
     complaints: Throttle,
 }
@@ -98,19 +103,20 @@ pub(super) struct Files {
 /// What a request's path leads to.
 pub(super) enum Lookup<'a> {
     Ready(Rc<Entry>),
-    /// A directory whose path lacks its slash: relative links on its page would go astray.
+    /// A directory whose path lacks the slash at its end, without which a browser would resolve relative
+    /// links on its page wrongly.
     Redirect {
         name: &'a [u8],
         query: Option<&'a [u8]>,
     },
     Refused(Refusal),
-    /// The file is being opened: wait for it, and ask again.
+    /// Another thread opens the file: wait until that is done, then look up again.
     Pending(Rc<PendingOpen>),
 }
 
 impl Files {
     /// # Errors
-    /// As [`Watcher::new`], if changes are to be heard of.
+    /// As [`Watcher::new`], if files are to be watched.
     pub(super) fn new(root: Arc<Root>, options: FileOptions, now: Instant) -> io::Result<Files> {
         let watches = options.cache > 0 && options.revalidate.watched_after.is_some();
         let watcher = watches.then(|| Watcher::new(DIRECTORIES_MOST)).transpose()?;
@@ -120,7 +126,7 @@ impl Files {
             root_checked: Some(now),
             cache: Cache::new(options.cache),
             options,
-            opening: None,
+            pending: None,
             watcher,
             unwatched: false,
             descriptor_cost: DESCRIPTOR_COST.max(share as usize),
@@ -130,25 +136,27 @@ impl Files {
         })
     }
 
-    /// Has `pool` open what may need a disk; [`Files::complete`] takes it from `results`.
+    /// From now on, has `pool` open the files that may need a disk. Their results come in `results`;
+    /// [`Files::complete`] has to be called then.
     pub(super) fn open_elsewhere(&mut self, pool: Arc<OpenPool>, results: Arc<OpenResults>) {
-        self.opening = Some(Opening::new(pool, results));
+        self.pending = Some(PendingOpens::new(pool, results));
     }
 
-    /// By what we hear of changes, if we do.
+    /// What watches the files, if they are watched.
     pub(super) fn watcher(&mut self) -> Option<&mut Watcher> {
         self.watcher.as_mut()
     }
 
-    /// Gives back the descriptors that are kept, for there are none left to open anything else;
-    /// `false`: none was kept.
+    /// Closes all kept descriptors; to be called when the process has none left. `false`: none was
+    /// kept.
     pub(super) fn give_back_descriptors(&mut self) -> bool {
         std::mem::take(&mut self.keeps_descriptors)
             && self.cache.remove_where(Entry::keeps_descriptor)
     }
 
-    /// Closes some of the files that are kept open and have changed, or were removed, or have not been
-    /// asked for in a while. To be called now and then: in time it comes to all.
+    /// Looks at some of the kept descriptors, and closes those whose file has changed or was removed, and
+    /// those that no request has used for [`UNUSED_FOR`]. To be called about once a second: each call
+    /// goes on where the last one ended.
     pub(super) fn sweep(&mut self, now: Instant) {
         if self.keeps_descriptors {
             let some = SWEPT_LEAST + self.cache.len() / SWEPT_PART;
@@ -173,18 +181,18 @@ impl Files {
         }
     }
 
-    /// Takes in what other threads have opened: an entry of each file, under the name that was opened,
-    /// for the connections that wait for that name.
+    /// Takes the results of other threads, makes an entry of each file, and resumes the connections that
+    /// wait for its name.
     pub(super) fn complete(&mut self, context: &LookupContext<'_>) {
-        let results = self.opening.as_ref().map(|opening| opening.results().take());
+        let results = self.pending.as_ref().map(|pending| pending.results().take());
         for opened in results.unwrap_or_default() {
             match opened {
                 Opened::Root { before, now } => {
-                    if let Some(opening) = &mut self.opening {
-                        opening.looked_at_root();
+                    if let Some(pending) = &mut self.pending {
+                        pending.looked_at_root();
                     }
-                    // Where the root has been replaced since, by a look at once, that look was later.
-                    // A path that leads nowhere is no reason to give up the directory that is open.
+                    // If the root is not `before` any more, the worker itself has replaced it later.
+                    // If the path leads nowhere (`Err`), the directory that is open is served on.
                     if let Ok(Some(now)) = now
                         && Arc::ptr_eq(&before, &self.root)
                     {
@@ -196,11 +204,11 @@ impl Files {
                 Opened::File { root, name, result } => {
                     let again = !Arc::ptr_eq(&root, &self.root)
                         || result.as_ref().is_err_and(|error| self.makes_room_after(error));
-                    let Some(opening) = &mut self.opening else { continue };
-                    if again && opening.open(&self.root, &name, self.options.how).is_ok() {
+                    let Some(pending) = &mut self.pending else { continue };
+                    if again && pending.begin_again(&self.root, &name, self.options.how).is_ok() {
                         continue;
                     }
-                    if let Some(open) = opening.end(&name) {
+                    if let Some(open) = pending.remove(&name) {
                         open.finish(root, self.outcome(&name, result, context), context.net);
                     }
                 }
@@ -208,7 +216,7 @@ impl Files {
         }
     }
 
-    /// The file that `path` led to not long ago: one look-up.
+    /// The kept entry that `path` led to, if it is still right.
     fn recall(&mut self, path: &[u8], now: Instant) -> Option<Rc<Entry>> {
         let path = without_query(path);
         let (entry, checked) = self.cache.get(path)?;
@@ -220,11 +228,11 @@ impl Files {
         let in_time = now < *checked + after;
         let file_as_it_was = match &entry.source {
             Source::Memory(_) => true,
-            // Once per turn: the replies of one turn are as good as simultaneous.
+            // Once per turn: all responses of one turn count as simultaneous.
             Source::File(..) => entry.looked.replace(now) == now || entry.file_is_as_it_was(),
         };
         let name_as_it_was = || {
-            let stamp = match &self.opening {
+            let stamp = match &self.pending {
                 Some(_) => self.root.stamp_at_once(&entry.name),
                 None => self.root.stamp(&entry.name),
             };
@@ -237,7 +245,7 @@ impl Files {
         let entry = Rc::clone(entry);
         if !in_time {
             *checked = now;
-            // If it is, nothing is kept any more.
+            // If it is, the cache is empty now.
             if self.root_is_replaced(now) {
                 return None;
             }
@@ -245,7 +253,7 @@ impl Files {
         Some(entry)
     }
 
-    /// Opens what `path` leads to, and keeps it if it is a file.
+    /// Finds what `path` leads to beneath the root, and keeps it if it is a file.
     fn find<'a>(
         &'a mut self,
         path: &'a [u8],
@@ -290,7 +298,7 @@ impl Files {
         Ok(resolved)
     }
 
-    /// What `name` leads to; `Err`: another thread opens it.
+    /// Opens `name`, or takes what was opened for this connection; `Err`: another thread opens it.
     fn open(
         &mut self,
         name: &[u8],
@@ -301,7 +309,7 @@ impl Files {
         if let Some(outcome) = awaited.and_then(|open| open.outcome_of(&self.root, name)) {
             return Ok(outcome);
         }
-        if let Some(open) = self.opening.as_ref().and_then(|it| it.join(name, requester.key)) {
+        if let Some(open) = self.pending.as_ref().and_then(|it| it.join(name, requester.key)) {
             return Err(open);
         }
         let how = self.options.how;
@@ -309,10 +317,10 @@ impl Files {
         if opened.as_ref().is_err_and(|error| self.makes_room_after(error)) {
             opened = self.open_here(name);
         }
-        if let (Err(error), Some(opening)) = (&opened, &mut self.opening)
+        if let (Err(error), Some(pending)) = (&opened, &mut self.pending)
             && error.kind() == io::ErrorKind::WouldBlock
         {
-            match opening.begin(&self.root, name, how, requester.key) {
+            match pending.begin(&self.root, name, how, requester.key) {
                 Ok(open) => {
                     context.counters.add(Tally::OpenedElsewhere, 1);
                     return Err(open);
@@ -323,23 +331,25 @@ impl Files {
         Ok(self.outcome(name, opened, context))
     }
 
-    /// Opens `name` on this thread: as far as that takes no disk, if other threads open the rest.
+    /// Opens `name` on the worker's thread. If other threads can open files, this one does not wait for
+    /// a disk: `WouldBlock` then.
     fn open_here(&self, name: &[u8]) -> io::Result<OpenFile> {
-        match &self.opening {
+        match &self.pending {
             Some(_) => self.root.open_at_once(name, self.options.how),
             None => self.root.open_as(name, self.options.how),
         }
     }
 
-    /// Whether opening has failed for want of descriptors, and some that were kept are closed now.
+    /// Closes the kept descriptors if `error` says that descriptors or memory have run out. Returns
+    /// whether some were closed: then another attempt may succeed.
     fn makes_room_after(&mut self, error: &io::Error) -> bool {
-        // Of an opening at once, the same error says that a disk is needed.
+        // `WouldBlock` says that a disk is needed ([`Root::open_at_once`]).
         error.kind() != io::ErrorKind::WouldBlock
             && Cause::of(error) == Cause::Exhausted
             && self.give_back_descriptors()
     }
 
-    /// What it means for a request that `name` was opened, or could not be.
+    /// What the result of opening `name` means for a request.
     fn outcome(
         &mut self,
         name: &[u8],
@@ -370,8 +380,8 @@ impl Files {
         }
     }
 
-    /// What the kernel's refusal to open `name` means for the client; the log hears of it if the fault
-    /// is not the client's.
+    /// The response to a request whose file, `name`, could not be opened. Logged if the fault is not the
+    /// client's.
     fn refusal(&mut self, name: &[u8], error: &io::Error, now: Instant) -> Refusal {
         let (status, reason) = match Cause::of(error) {
             Cause::Missing => return Refusal { status: Status::NotFound, reason: "" },
@@ -386,7 +396,7 @@ impl Files {
         Refusal { status, reason }
     }
 
-    /// Keeps an entry for the next request with this path.
+    /// Puts an entry into the cache, for the next request with this path.
     fn keep(&mut self, path: &[u8], entry: &Rc<Entry>, now: Instant) {
         if self.options.cache == 0 {
             return;
@@ -399,34 +409,36 @@ impl Files {
         self.cache.insert(without_query(path), Rc::clone(entry), cost, now);
     }
 
-    /// Looks where the root's path leads, unless it was looked at not long ago. If that takes a disk,
-    /// another thread looks, and [`Files::complete`] hears of it.
+    /// Looks where the root's path leads, at most once per `--revalidate`, and says whether the root has
+    /// been replaced. If the look needs a disk, another thread takes it, and [`Files::complete`] gets
+    /// the result.
     fn root_is_replaced(&mut self, now: Instant) -> bool {
         let after = self.options.revalidate.after;
         if self.root_checked.is_some_and(|checked| now < checked + after) {
             return false;
         }
         self.root_checked = Some(now);
-        let replaced = match &self.opening {
+        let replaced = match &self.pending {
             Some(_) => self.root.replaced_at_once(),
             None => self.root.replaced(),
         };
-        match (replaced, &mut self.opening) {
+        match (replaced, &mut self.pending) {
             (Ok(Some(root)), _) => {
                 self.replace_root(root);
                 return true;
             }
-            (Err(error), Some(opening)) if error.kind() == io::ErrorKind::WouldBlock => {
+            (Err(error), Some(pending)) if error.kind() == io::ErrorKind::WouldBlock => {
                 // If no thread can look now, one does after the next interval.
-                let _ = opening.look_at_root(&self.root);
+                let _ = pending.look_at_root(&self.root);
             }
-            // A path that leads nowhere is no reason to give up the directory that is open.
+            // If the path leads nowhere, the directory that is open is served on.
             (Ok(None) | Err(_), _) => {}
         }
         false
     }
 
-    /// Serves another directory from now on; what is kept was found beneath the one before.
+    /// Serves another directory from now on, and empties the cache: its entries were found beneath the
+    /// root before.
     fn replace_root(&mut self, root: Root) {
         info!("{} is another directory now", root.name());
         self.root = Arc::new(root);
@@ -437,8 +449,9 @@ impl Files {
         }
     }
 
-    /// Has changes of the entry's file heard of from now on. Its bytes are not read yet; whether its
-    /// name has led elsewhere since it was opened is looked at once more.
+    /// Watches the way to the entry's file from now on. To be called before [`Entry::prepare`], which
+    /// checks the bytes. A change between the opening and the watch was not reported, so the name is
+    /// looked at once more.
     fn watch(&mut self, entry: &mut Entry) {
         let Some(watcher) = &mut self.watcher else { return };
         match watcher.follow(&self.root, &entry.name) {

@@ -1,7 +1,8 @@
-//! Files that are being opened by other threads, and the requests that wait for them.
+//! Files that other threads are opening for a worker, and the connections that wait for them.
 //!
-//! A look-up is keyed by its file's name from question to answer: there is one [`PendingOpen`] for each
-//! name that is being opened, whoever asks, and what comes out stays with that name.
+//! A name is opened once, however many connections ask for it: [`PendingOpens`] has one [`PendingOpen`]
+//! per name. Its outcome can be had for that name and that root only, so the bytes of one file can never
+//! be sent under the name of another.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeSet, HashMap};
@@ -17,56 +18,58 @@ use mech::open_pool::{OpenPool, OpenResults};
 
 use super::entry::Entry;
 
-/// What a file's name leads to.
+/// What a name leads to.
 #[derive(Clone)]
 pub(super) enum Outcome {
-    /// A file that can be sent.
+    /// A regular file, open.
     File(Rc<Entry>),
     Directory,
+    /// Nothing that can be served, or it could not be opened.
     Refused(Refusal),
 }
 
-/// A name that is being opened.
+/// A name that is being opened. The table has it until the outcome is known; the connections that have
+/// waited keep it until they have asked again.
 pub(super) struct PendingOpen {
     name: Box<[u8]>,
-    /// The connections that wait for it.
+    /// The connections that wait for the outcome.
     waiters: RefCell<BTreeSet<Key>>,
-    /// What has come out, and beneath which root.
+    /// The outcome, and the root beneath which the name was opened.
     outcome: OnceCell<(Arc<Root>, Outcome)>,
 }
 
-/// The names that a worker has opened by other threads: each once, however many ask for it.
-pub(super) struct Opening {
+/// What other threads are opening for one worker.
+pub(super) struct PendingOpens {
     pool: Arc<OpenPool>,
     results: Arc<OpenResults>,
     by_name: HashMap<Box<[u8]>, Rc<PendingOpen>>,
-    /// Whether a thread looks where the root's path leads, or is about to.
+    /// Whether a look where the root's path leads is under way, or queued.
     looks_at_root: bool,
 }
 
 impl PendingOpen {
-    /// Whether the file is open, or cannot be opened.
+    /// Whether the outcome is known.
     pub(super) fn is_done(&self) -> bool {
         self.outcome.get().is_some()
     }
 
-    /// What has come out, if it was `name` beneath `root` that was opened: the site may have another
-    /// root by now.
+    /// The outcome, if it is known and of `name` beneath `root`. The site may have another root since
+    /// the name was given to the pool.
     pub(super) fn outcome_of(&self, root: &Arc<Root>, name: &[u8]) -> Option<Outcome> {
         let (opened_beneath, outcome) = self.outcome.get()?;
-        let is_it = Arc::ptr_eq(opened_beneath, root) && *self.name == *name;
-        is_it.then(|| outcome.clone())
+        let is_asked_for = Arc::ptr_eq(opened_beneath, root) && *self.name == *name;
+        is_asked_for.then(|| outcome.clone())
     }
 
-    /// The connection `key` waits no longer, although nothing has come out.
+    /// Forgets the connection `key`, which has given up waiting.
     pub(super) fn leave(&self, key: Key) {
         self.waiters.borrow_mut().remove(&key);
     }
 
-    /// Says what has come out beneath `root`, and resumes the connections that wait: they ask again by
-    /// name.
+    /// Sets the outcome, and resumes the connections that wait. Each then looks its path up again, and
+    /// finds the outcome by [`PendingOpen::outcome_of`].
     pub(super) fn finish(&self, root: Arc<Root>, outcome: Outcome, net: &Net) {
-        // `Opening::end` has taken the name out of the table, so this happens once.
+        // It is not set yet: the caller has just taken this out of the table.
         let _ = self.outcome.set((root, outcome));
         for key in self.waiters.take() {
             net.wake(key);
@@ -74,19 +77,19 @@ impl PendingOpen {
     }
 }
 
-impl Opening {
-    pub(super) fn new(pool: Arc<OpenPool>, results: Arc<OpenResults>) -> Opening {
-        Opening { pool, results, by_name: HashMap::new(), looks_at_root: false }
+impl PendingOpens {
+    pub(super) fn new(pool: Arc<OpenPool>, results: Arc<OpenResults>) -> PendingOpens {
+        PendingOpens { pool, results, by_name: HashMap::new(), looks_at_root: false }
     }
 
-    /// Lets the connection `key` wait for `name`, which is being opened already; `None`: it is not.
+    /// Adds the connection `key` to those that wait for `name`; `None`: `name` is not being opened.
     pub(super) fn join(&self, name: &[u8], key: Key) -> Option<Rc<PendingOpen>> {
         let open = self.by_name.get(name)?;
         open.waiters.borrow_mut().insert(key);
         Some(Rc::clone(open))
     }
 
-    /// Has `name` opened for the connection `key`.
+    /// Has a thread open `name`, which is not being opened yet, for the connection `key`.
     ///
     /// # Errors
     /// As [`OpenPool::open`].
@@ -97,23 +100,24 @@ impl Opening {
         how: How,
         key: Key,
     ) -> io::Result<Rc<PendingOpen>> {
-        self.open(root, name, how)?;
+        self.begin_again(root, name, how)?;
         let waiters = RefCell::new(BTreeSet::from([key]));
         let open = Rc::new(PendingOpen { name: name.into(), waiters, outcome: OnceCell::new() });
         self.by_name.insert(name.into(), Rc::clone(&open));
         Ok(open)
     }
 
-    /// Has `name` opened again, for those who wait for it already.
+    /// Has a thread open `name` anew, for the connections that wait for it already: what the first
+    /// opening returned is of no use.
     ///
     /// # Errors
     /// As [`OpenPool::open`].
-    pub(super) fn open(&self, root: &Arc<Root>, name: &[u8], how: How) -> io::Result<()> {
+    pub(super) fn begin_again(&self, root: &Arc<Root>, name: &[u8], how: How) -> io::Result<()> {
         self.pool.open(root, name, how, &self.results)
     }
 
-    /// Has a thread look where the root's path leads by now, unless one does already: looks that hang
-    /// would take the threads that files need.
+    /// Has a thread look where the root's path leads now, unless such a look is under way: looks that
+    /// hang would otherwise take all the threads that files need.
     ///
     /// # Errors
     /// As [`OpenPool::open`].
@@ -125,17 +129,17 @@ impl Opening {
         Ok(())
     }
 
-    /// The look at the root has ended.
+    /// The result of the look at the root has come.
     pub(super) fn looked_at_root(&mut self) {
         self.looks_at_root = false;
     }
 
-    /// Takes out the name that has been opened.
-    pub(super) fn end(&mut self, name: &[u8]) -> Option<Rc<PendingOpen>> {
+    /// Takes `name`, whose result has come, out of the table.
+    pub(super) fn remove(&mut self, name: &[u8]) -> Option<Rc<PendingOpen>> {
         self.by_name.remove(name)
     }
 
-    /// What other threads have opened since the last call.
+    /// Where the results come in.
     pub(super) fn results(&self) -> &Arc<OpenResults> {
         &self.results
     }
@@ -156,11 +160,11 @@ mod tests {
         let net = Net::open(&NetOptions::new(mechanism)).unwrap();
         let key = |generation| Key { slot: 3, generation };
         let results = OpenResults::new(net.remote(), key(0));
-        let mut opening = Opening::new(Arc::new(OpenPool::new(1)), results);
+        let mut pending = PendingOpens::new(Arc::new(OpenPool::new(1)), results);
         let root = Arc::new(Root::open(NEVER_AT_HAND.as_ref()).unwrap());
-        let open = opening.begin(&root, b"ostype", How::default(), key(1)).unwrap();
+        let open = pending.begin(&root, b"ostype", How::default(), key(1)).unwrap();
         for generation in 2..100 {
-            let joined = opening.join(b"ostype", key(generation)).unwrap();
+            let joined = pending.join(b"ostype", key(generation)).unwrap();
             assert!(Rc::ptr_eq(&joined, &open));
             joined.leave(key(generation));
         }

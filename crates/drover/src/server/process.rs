@@ -40,13 +40,13 @@ pub type Chosen = (&'static Mechanism, &'static Strategy);
 pub struct Inheritance {
     /// Which of the workers it is.
     pub(super) worker: usize,
-    /// The name of the mechanism that they wait by.
+    /// The name of the dispatch mechanism of all workers.
     dispatch: Cow<'static, str>,
-    /// That of the strategy whose the doors are.
+    /// The name of the accept strategy that has made the doors.
     accept: Cow<'static, str>,
-    /// The descriptors of its doors, by address.
+    /// The descriptors of its doors: a list for each address.
     pub(super) doors: Vec<Vec<RawFd>>,
-    /// That of the counters.
+    /// The descriptor of the counters.
     pub(super) board: RawFd,
 }
 

@@ -53,7 +53,7 @@ impl Buffer {
     /// The first `len` bytes.
     pub(super) fn bytes(&self, len: usize) -> &[u8] {
         assert!(len <= self.len, "they lie in the buffer");
-        // SAFETY: as above.
+        // SAFETY: mapped, zeroed at first and this value's own; readers are done when it is asked.
         unsafe { slice::from_raw_parts(self.map.as_ptr(), len) }
     }
 }

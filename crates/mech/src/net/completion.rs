@@ -150,8 +150,8 @@ impl Armed {
 #[expect(clippy::vec_box, reason = "the kernel points into the boxes")]
 pub(crate) struct CompletionDriver {
     requests: Requests,
-    /// Where skipped bytes go from sockets that know no better, and empty until then. Behind
-    /// `requests`, and so dropped after: the kernel writes to it.
+    /// Where skipped bytes go from sockets that ignore `MSG_TRUNC` (all but those of TCP); empty until the
+    /// first skip. Declared behind `requests`, and so dropped after it: the kernel writes here.
     skipped: Vec<u8>,
     /// What did not fit into the input buffers of connections whose receive was
     /// cancelled for it, by slot.

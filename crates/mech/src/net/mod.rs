@@ -381,7 +381,8 @@ impl Net {
         Ok(key)
     }
 
-    /// Waits for events, at most until `until`, and fires what is due.
+    /// Polls the driver once, and fires the deadlines and alarms that are due. Without `block` it does not
+    /// wait; with it, it waits until there is an event or something is due.
     fn turn(&self, block: bool) -> io::Result<()> {
         let mut inner = self.inner.borrow_mut();
         let timeout = if block { inner.timeout(self.now.get()) } else { Some(Duration::ZERO) };
