@@ -2,3 +2,4 @@
 //! statistics that judge each claim.
 
 pub mod model;
+pub mod spec;

@@ -1,0 +1,557 @@
+//! Claims: what a document, or this project, says of an experiment's result, and the region in which an
+//! effect has to lie for that to be true here.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Cell, Level};
+
+/// One statement about the result, judged on its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// Its letter in the report, unique within the experiment: `a`, `b1`.
+    pub id: String,
+    /// The statement, in a sentence.
+    pub text: String,
+    /// Who makes the statement. Claims of the document and claims of ours are tallied apart.
+    #[serde(default)]
+    pub by: By,
+    /// Where it stands: the section, table or figure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The number that decides.
+    pub effect: Effect,
+    /// The cells that the effect is taken over: a level, or a list of levels, per factor. Factors that
+    /// are not named have all their levels. `case` names the case of an experiment that has cases.
+    #[serde(default, rename = "where", skip_serializing_if = "BTreeMap::is_empty")]
+    pub cells: BTreeMap<String, Levels>,
+    /// The region in which the effect lies if the statement is true.
+    pub holds: Region,
+    /// The effect's value where there is nothing to see: 1 unless given, 0 for exponents. A `value` has
+    /// none unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub null: Option<f64>,
+    /// Further subjects (successors of the document's) for which the same effect is computed in place of
+    /// `of`. They are shown apart and do not decide the verdict.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
+    /// What the document measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
+    /// What a reader has to know about the verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl Claim {
+    /// The effect's value where there is nothing to see, if the effect has one.
+    pub fn null(&self) -> Option<f64> {
+        self.null.or_else(|| self.effect.null())
+    }
+
+    /// Whether the claim is about a cell with these levels.
+    pub fn covers(&self, cell: &Cell) -> bool {
+        self.cells.iter().all(|(factor, levels)| {
+            cell.levels.get(factor).is_some_and(|level| levels.contains(level))
+        })
+    }
+}
+
+/// Who makes a statement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// The document that the experiment repeats. The document's own numbers, where it has any, meet the
+    /// claim's criterion; a test of the built-in experiments checks that.
+    Document,
+    /// The authors of the experiment file.
+    #[default]
+    Ours,
+}
+
+/// One level of a factor, or several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Levels {
+    /// This level only.
+    One(Level),
+    /// Any of these levels.
+    Any(Vec<Level>),
+}
+
+impl Levels {
+    /// The levels, one or several.
+    pub fn as_slice(&self) -> &[Level] {
+        match self {
+            Levels::One(level) => std::slice::from_ref(level),
+            Levels::Any(levels) => levels,
+        }
+    }
+
+    /// Whether the level is one of them.
+    pub fn contains(&self, level: &Level) -> bool {
+        self.as_slice().contains(level)
+    }
+}
+
+/// One side of a comparison.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Side {
+    /// This subject.
+    One(String),
+    /// Every one of these subjects: the claim holds if it holds for each of them (intersection–union).
+    Every(Vec<String>),
+    /// The best of these subjects, chosen anew in each round.
+    Best(Best),
+}
+
+impl Side {
+    /// The names of the subjects.
+    pub fn subjects(&self) -> &[String] {
+        match self {
+            Side::One(subject) => std::slice::from_ref(subject),
+            Side::Every(subjects) | Side::Best(Best { best: subjects }) => subjects,
+        }
+    }
+}
+
+/// The best of several subjects, by the metric's better direction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Best {
+    /// The subjects to choose from in each round.
+    pub best: Vec<String>,
+}
+
+/// How many of the levels have to agree with the claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Which {
+    /// All of them: the worst level is reported.
+    #[default]
+    Every,
+    /// At least one of them: the level that agrees best is reported.
+    Some,
+}
+
+/// The number that decides a claim: one kind of effect, of one metric.
+///
+/// Rounds are the units of every estimate. A ratio is taken within a round, on a logarithmic scale.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Effect {
+    /// The metric itself, in every cell.
+    Value(Value),
+    /// `of` ÷ `against`, in cells of equal levels.
+    Ratio(Ratio),
+    /// The metric at level `to` ÷ at level `from` of the factor `over`.
+    Change(Change),
+    /// The metric at every level of the factor `over` ÷ at its lowest level, with simultaneous bounds.
+    Profile(Profile),
+    /// The slope of the metric's logarithm over the logarithm of the factor `over`: 0 is constant,
+    /// 1 linear.
+    Exponent(Exponent),
+    /// The metric ÷ the level of the factor `over`, in each cell: 1 where everything asked is answered.
+    Offered(Offered),
+    /// The first level of the factor `over` at which the metric falls below 0.97 of that level.
+    Knee(Knee),
+    /// The highest value over the levels of the factor `over`.
+    Peak(Peak),
+    /// The standard deviation of the metric's logarithm, of `of` ÷ of `against`.
+    Spread(Spread),
+}
+
+impl Effect {
+    /// The name of the metric.
+    pub fn metric(&self) -> &str {
+        match self {
+            Effect::Value(it) => &it.metric,
+            Effect::Ratio(it) => &it.metric,
+            Effect::Change(it) => &it.metric,
+            Effect::Profile(it) => &it.metric,
+            Effect::Exponent(it) => &it.metric,
+            Effect::Offered(it) => &it.metric,
+            Effect::Knee(it) => &it.metric,
+            Effect::Peak(it) => &it.metric,
+            Effect::Spread(it) => &it.metric,
+        }
+    }
+
+    /// The subjects that the claim is about.
+    pub fn of(&self) -> &Side {
+        match self {
+            Effect::Value(it) => &it.of,
+            Effect::Ratio(it) => &it.of,
+            Effect::Change(it) => &it.of,
+            Effect::Profile(it) => &it.of,
+            Effect::Exponent(it) => &it.of,
+            Effect::Offered(it) => &it.of,
+            Effect::Knee(it) => &it.of,
+            Effect::Peak(it) => &it.of,
+            Effect::Spread(it) => &it.of,
+        }
+    }
+
+    /// The subjects that those are compared with, if there are any.
+    pub fn against(&self) -> Option<&Side> {
+        match self {
+            Effect::Ratio(it) => Some(&it.against),
+            Effect::Peak(it) => Some(&it.against),
+            Effect::Spread(it) => Some(&it.against),
+            Effect::Change(it) => it.against.as_ref(),
+            Effect::Exponent(it) => it.against.as_ref(),
+            Effect::Knee(it) => it.against.as_ref(),
+            Effect::Value(_) | Effect::Profile(_) | Effect::Offered(_) => None,
+        }
+    }
+
+    /// The factor along which the effect looks, if it looks along one.
+    pub fn over(&self) -> Option<&str> {
+        match self {
+            Effect::Change(it) => Some(&it.over),
+            Effect::Profile(it) => Some(&it.over),
+            Effect::Exponent(it) => Some(&it.over),
+            Effect::Offered(it) => Some(&it.over),
+            Effect::Knee(it) => Some(&it.over),
+            Effect::Peak(it) => Some(&it.over),
+            Effect::Value(_) | Effect::Ratio(_) | Effect::Spread(_) => None,
+        }
+    }
+
+    /// The same effect of another subject.
+    pub fn of_subject(&self, subject: &str) -> Effect {
+        let mut effect = self.clone();
+        let of = match &mut effect {
+            Effect::Value(it) => &mut it.of,
+            Effect::Ratio(it) => &mut it.of,
+            Effect::Change(it) => &mut it.of,
+            Effect::Profile(it) => &mut it.of,
+            Effect::Exponent(it) => &mut it.of,
+            Effect::Offered(it) => &mut it.of,
+            Effect::Knee(it) => &mut it.of,
+            Effect::Peak(it) => &mut it.of,
+            Effect::Spread(it) => &mut it.of,
+        };
+        *of = Side::One(subject.to_owned());
+        effect
+    }
+
+    /// The value of the effect where there is nothing to see: 1 for ratios, 0 for exponents; a value
+    /// and the place of a knee have none.
+    pub fn null(&self) -> Option<f64> {
+        match self {
+            Effect::Value(_) => None,
+            Effect::Exponent(_) => Some(0.0),
+            Effect::Knee(knee) => knee.against.as_ref().map(|_| 1.0),
+            _ => Some(1.0),
+        }
+    }
+}
+
+/// The metric itself, in every cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Value {
+    /// The metric.
+    #[serde(rename = "value")]
+    pub metric: String,
+    /// The subjects.
+    pub of: Side,
+    /// Whether every cell has to agree, or some cell.
+    #[serde(default)]
+    pub which: Which,
+}
+
+/// One subject ÷ another one, paired by round, in cells of equal levels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ratio {
+    /// The metric.
+    #[serde(rename = "ratio")]
+    pub metric: String,
+    /// The subjects above the line.
+    pub of: Side,
+    /// The subjects below the line.
+    pub against: Side,
+    /// Whether every pair of cells has to agree, or some pair.
+    #[serde(default)]
+    pub which: Which,
+}
+
+/// One level of a factor ÷ another level, paired by round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// The metric.
+    #[serde(rename = "change")]
+    pub metric: String,
+    /// The subjects.
+    pub of: Side,
+    /// If given, the change of `of` ÷ the change of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<Side>,
+    /// The factor.
+    pub over: String,
+    /// The level below the line.
+    pub from: Level,
+    /// The level above the line.
+    pub to: Level,
+}
+
+/// Every level of a factor ÷ its lowest level, paired by round, with simultaneous (max-t) bounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// The metric.
+    #[serde(rename = "levels")]
+    pub metric: String,
+    /// The subjects.
+    pub of: Side,
+    /// The factor.
+    pub over: String,
+    /// Whether every level has to agree, or some level.
+    #[serde(default)]
+    pub which: Which,
+}
+
+/// The slope of a log–log fit, one fit per round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Exponent {
+    /// The metric.
+    #[serde(rename = "exponent")]
+    pub metric: String,
+    /// The subjects.
+    pub of: Side,
+    /// If given, the exponent of `of` ÷ these, that is, the difference of both exponents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<Side>,
+    /// The factor.
+    pub over: String,
+}
+
+/// The metric ÷ what was offered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Offered {
+    /// The metric.
+    #[serde(rename = "offered")]
+    pub metric: String,
+    /// The subjects.
+    pub of: Side,
+    /// The factor whose level is what was offered.
+    pub over: String,
+    /// Whether every cell has to agree, or some cell.
+    #[serde(default)]
+    pub which: Which,
+}
+
+/// Where a subject stops keeping up, interpolated in each round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Knee {
+    /// The metric.
+    #[serde(rename = "knee")]
+    pub metric: String,
+    /// The subjects.
+    pub of: Side,
+    /// If given, the knee of `of` ÷ the knee of these; without it, the level at which the knee is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<Side>,
+    /// The factor whose level is what was offered.
+    pub over: String,
+}
+
+/// The ratio of the highest values along a factor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Peak {
+    /// The metric.
+    #[serde(rename = "peak")]
+    pub metric: String,
+    /// The subjects above the line.
+    pub of: Side,
+    /// The subjects below the line.
+    pub against: Side,
+    /// The factor.
+    pub over: String,
+}
+
+/// The ratio of the standard deviations of logarithms, over rounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Spread {
+    /// The metric.
+    #[serde(rename = "spread")]
+    pub metric: String,
+    /// The subjects above the line.
+    pub of: Side,
+    /// The subjects below the line.
+    pub against: Side,
+}
+
+/// An interval of effects; at least one end is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Region {
+    /// The lower end, itself part of the region.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub above: Option<f64>,
+    /// The upper end, itself part of the region.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub below: Option<f64>,
+}
+
+impl Region {
+    /// Whether the effect lies in the region.
+    pub fn contains(&self, effect: f64) -> bool {
+        self.above.is_none_or(|above| effect >= above)
+            && self.below.is_none_or(|below| effect <= below)
+    }
+}
+
+/// What a document measured, as data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Published {
+    /// Values of the metric.
+    Rows(Vec<Row>),
+    /// Values of the metric, or of the effect, with what has to be said of them.
+    Data(PublishedData),
+}
+
+impl Published {
+    /// The values that stand in the experiment file itself.
+    pub fn rows(&self) -> &[Row] {
+        match self {
+            Published::Rows(rows) | Published::Data(PublishedData { rows, .. }) => rows,
+        }
+    }
+
+    /// The published effect, where the document gives it in place of values.
+    pub fn effect(&self) -> Option<PublishedEffect> {
+        match self {
+            Published::Rows(_) => None,
+            Published::Data(data) => data.effect,
+        }
+    }
+}
+
+/// Published values with their place in the document.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedData {
+    /// The figure or table of the document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figure: Option<String>,
+    /// Values of the metric.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<Row>,
+    /// A file of values, relative to the experiment file: columns `subject`, a column per factor, and
+    /// `value`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub csv: Option<String>,
+    /// The effect itself, where the document states it and not the values behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<PublishedEffect>,
+    /// Where the values are from, if they are not from the document; what has been done to them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// An effect as a document states it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum PublishedEffect {
+    /// One number.
+    One(f64),
+    /// Somewhere from the first number to the second.
+    Range([f64; 2]),
+}
+
+impl PublishedEffect {
+    /// The lowest and the highest effect that the document's words allow.
+    pub fn ends(self) -> [f64; 2] {
+        match self {
+            PublishedEffect::One(effect) => [effect; 2],
+            PublishedEffect::Range(ends) => ends,
+        }
+    }
+}
+
+/// One published value of the metric.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// The subject.
+    pub subject: String,
+    /// The levels at which it was measured. Factors that are missing have the level that the claim's
+    /// `where` gives them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub levels: BTreeMap<String, Level>,
+    /// The value, in the metric's unit.
+    pub value: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(effect: &str) -> Claim {
+        let text = format!("id = 'a'\ntext = 't'\neffect = {effect}\nholds = {{ above = 1.2 }}\n");
+        toml::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn the_metric_s_key_names_the_kind_of_effect() {
+        let effect = "{ knee = 'reply-rate', over = 'offered', of = 'rtsig', against = 'select' }";
+        let claim = claim(effect);
+        assert!(matches!(claim.effect, Effect::Knee(_)));
+        assert_eq!(claim.effect.metric(), "reply-rate");
+        assert_eq!(claim.effect.over(), Some("offered"));
+        assert_eq!(claim.effect.against().unwrap().subjects(), ["select"]);
+        assert_eq!((claim.by, claim.null()), (By::Ours, Some(1.0)));
+    }
+
+    #[test]
+    fn a_side_is_a_subject_or_each_of_several_or_their_best() {
+        let effect = "{ ratio = 'm', of = ['a', 'b'], against = { best = ['c', 'd'] } }";
+        let Effect::Ratio(ratio) = claim(effect).effect else { panic!("not a ratio") };
+        assert_eq!(ratio.of, Side::Every(vec!["a".into(), "b".into()]));
+        assert_eq!(ratio.against, Side::Best(Best { best: vec!["c".into(), "d".into()] }));
+    }
+
+    #[test]
+    fn a_claim_covers_the_cells_that_where_names() {
+        let mut claim = claim("{ value = 'm', of = 'a' }");
+        let levels = [("offered", 500.0), ("idle", 6000.0)];
+        let levels = levels.map(|(factor, level)| (factor.to_owned(), Level::Number(level))).into();
+        let cell = Cell { subject: "a".into(), levels };
+        assert!(claim.covers(&cell));
+        let some = [500.0, 1000.0].map(Level::Number).to_vec();
+        claim.cells.insert("offered".into(), Levels::Any(some));
+        assert!(claim.covers(&cell));
+        claim.cells.insert("idle".into(), Levels::One(Level::Number(252.0)));
+        assert!(!claim.covers(&cell));
+    }
+
+    #[test]
+    fn only_an_effect_with_a_neutral_value_has_a_null() {
+        assert_eq!(claim("{ value = 'm', of = 'a' }").null(), None);
+        assert_eq!(claim("{ exponent = 'm', of = 'a', over = 'n' }").null(), Some(0.0));
+        assert_eq!(claim("{ knee = 'm', of = 'a', over = 'n' }").null(), None);
+        assert_eq!(claim("{ levels = 'm', of = 'a', over = 'n' }").null(), Some(1.0));
+    }
+
+    #[test]
+    fn a_region_contains_its_ends() {
+        let region = Region { above: Some(0.9), below: Some(1.1) };
+        assert!(region.contains(0.9) && region.contains(1.1));
+        assert!(!region.contains(0.89) && !region.contains(1.11));
+        assert!(Region { above: None, below: Some(0.5) }.contains(-3.0));
+    }
+}
