@@ -1,0 +1,244 @@
+//! The experiment file as a whole.
+
+use std::collections::BTreeMap;
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::claim::Claim;
+use super::factor::{CASE, Case, Factor};
+use super::figure::Figure;
+use super::load::{Background, Load, Wire};
+use super::metric::{self, Better, Instrument, Metric};
+use super::phases::Phases;
+use super::pool::Pool;
+use super::preset::Preset;
+use super::subject::Subject;
+use crate::model::Level;
+
+/// What the key `schema` has to say.
+pub const SCHEMA: &str = "drover.experiment/2";
+
+/// The preset of an experiment that has none: all cells, six rounds.
+pub const QUICK: &str = "quick";
+
+/// One experiment: what is measured, along which axes, how it is driven, what is claimed of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "An experiment of drover lab")]
+pub struct Experiment {
+    /// The version of the format.
+    pub schema: Version,
+    /// Its name on the command line and in the report's links.
+    pub id: String,
+    /// Files with further subjects, factors, metrics and pools, relative to this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub include: Vec<String>,
+    /// Its name in the report; the id unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The document and section that published it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// What it asks, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// How it is done, in a paragraph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// What here differs from the published set-up, and what that may do to the numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differences: Vec<String>,
+    /// Flags of `drover serve` in front of those of each subject that is Drover's own server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub serve: Vec<String>,
+    /// What is measured, by name, in the order of the legend.
+    pub subject: IndexMap<String, Subject>,
+    /// The axes, by name. A cell has a level of each.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub factor: IndexMap<String, Factor>,
+    /// Named combinations of levels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub case: Vec<Case>,
+    /// The files that servers serve, by name.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub pool: IndexMap<String, Pool>,
+    /// The wire between load and subject; loopback unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<Wire>,
+    /// How the subject is driven.
+    pub load: Load,
+    /// What goes on beside, without being measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<Background>,
+    /// The phases of a run.
+    #[serde(default)]
+    pub phases: Phases,
+    /// What is switched on beside that which the metrics of claims and figures need.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instruments: Vec<Instrument>,
+    /// Metrics of the experiment's own, by name.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub metric: IndexMap<String, Metric>,
+    /// What is judged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claim: Vec<Claim>,
+    /// What is plotted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figure: Vec<Figure>,
+    /// How much is run, by name: `quick`, `standard` and `paper` in the built-in experiments. Without any,
+    /// there is a `quick` of all cells and six rounds.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub presets: IndexMap<String, Preset>,
+}
+
+/// The version of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Version {
+    /// This one.
+    #[serde(rename = "drover.experiment/2")]
+    Two,
+}
+
+/// A file that others include: subjects, factors, pools and metrics that several experiments share.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Fragment {
+    /// Further files, relative to this one.
+    #[serde(default)]
+    pub include: Vec<String>,
+    /// What is measured, by name.
+    #[serde(default)]
+    pub subject: IndexMap<String, Subject>,
+    /// The axes, by name.
+    #[serde(default)]
+    pub factor: IndexMap<String, Factor>,
+    /// The files that servers serve, by name.
+    #[serde(default)]
+    pub pool: IndexMap<String, Pool>,
+    /// Metrics, by name.
+    #[serde(default)]
+    pub metric: IndexMap<String, Metric>,
+}
+
+/// A metric, built-in or the experiment's own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetricInfo<'a> {
+    /// Its name in tables and figures.
+    pub title: &'a str,
+    /// The unit of its values; empty if none is given.
+    pub unit: &'a str,
+    /// Which values are the better ones.
+    pub better: Better,
+    /// What has to be switched on to measure it.
+    pub needs: Option<Instrument>,
+}
+
+impl Experiment {
+    /// The metric of that name.
+    pub fn metric<'a>(&'a self, name: &'a str) -> Option<MetricInfo<'a>> {
+        if let Some(own) = self.metric.get(name) {
+            return Some(MetricInfo {
+                title: own.title.as_deref().unwrap_or(name),
+                unit: own.unit.as_deref().unwrap_or_default(),
+                better: own.better,
+                needs: own.share.is_some().then_some(Instrument::Stages),
+            });
+        }
+        let built_in = metric::built_in(name)?;
+        Some(MetricInfo {
+            title: built_in.title,
+            unit: built_in.unit,
+            better: built_in.better,
+            needs: built_in.needs,
+        })
+    }
+
+    /// The instruments that the experiment needs: those that it names, and those of the metrics that its
+    /// claims and figures name.
+    pub fn instruments(&self) -> Vec<Instrument> {
+        let claims = self.claim.iter().map(|claim| claim.effect.metric());
+        let figures = self.figure.iter().map(|figure| figure.metric.as_str());
+        let needed = claims.chain(figures).filter_map(|name| self.metric(name)?.needs);
+        let mut all: Vec<Instrument> = self.instruments.iter().copied().chain(needed).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The factors that cases set.
+    pub fn case_factors(&self) -> Vec<&str> {
+        let of_first = self.case.first().map(|case| case.levels.keys().map(String::as_str));
+        of_first.into_iter().flatten().collect()
+    }
+
+    /// The subjects of a preset, in the order of its list or, without one, of the file.
+    pub fn subjects<'a>(&'a self, preset: &'a Preset) -> Vec<(&'a str, &'a Subject)> {
+        match &preset.subjects {
+            Some(names) => names
+                .iter()
+                .filter_map(|name| Some((name.as_str(), self.subject.get(name)?)))
+                .collect(),
+            None => self.subject.iter().map(|(name, subject)| (name.as_str(), subject)).collect(),
+        }
+    }
+
+    /// Every combination of levels that a preset has, by factor: of its levels, or the factors' own, in each
+    /// of its cases. The first factor varies most slowly.
+    pub fn combinations(&self, preset: &Preset) -> Vec<BTreeMap<String, Level>> {
+        let cases = self
+            .case
+            .iter()
+            .filter(|case| preset.cases.as_ref().is_none_or(|chosen| chosen.contains(&case.name)));
+        let of_case = |case: &Case| {
+            let mut levels = case.levels.clone();
+            levels.insert(CASE.to_owned(), Level::Name(case.name.clone()));
+            levels
+        };
+        let mut all: Vec<BTreeMap<String, Level>> = cases.map(of_case).collect();
+        if self.case.is_empty() {
+            all.push(BTreeMap::new());
+        }
+        for (name, factor) in &self.factor {
+            let levels = preset.levels.get(name).unwrap_or(&factor.levels);
+            if levels.is_empty() || self.case_factors().contains(&name.as_str()) {
+                continue;
+            }
+            let with = |combination: &BTreeMap<String, Level>, level: &Level| {
+                let mut combination = combination.clone();
+                combination.insert(name.clone(), level.clone());
+                combination
+            };
+            all =
+                all.iter().flat_map(|it| levels.iter().map(move |level| with(it, level))).collect();
+        }
+        all
+    }
+
+    /// The cells of a preset: its subjects at every combination of levels that they have.
+    pub fn cells(&self, preset: &Preset) -> Vec<crate::model::Cell> {
+        let combinations = self.combinations(preset);
+        let mut cells = Vec::new();
+        for (name, subject) in self.subjects(preset) {
+            let is_measured = |levels: &&BTreeMap<String, Level>| {
+                let mut only = subject.only.iter();
+                only.all(|(factor, allowed)| {
+                    levels.get(factor).is_some_and(|level| allowed.contains(level))
+                })
+            };
+            let of_subject = combinations.iter().filter(is_measured);
+            cells.extend(of_subject.map(|levels| crate::model::Cell {
+                subject: name.to_owned(),
+                levels: levels.clone(),
+            }));
+        }
+        cells
+    }
+
+    /// A pool as a preset has it.
+    pub fn pool_in(&self, preset: &Preset, name: &str) -> Option<Pool> {
+        let pool = self.pool.get(name)?;
+        Some(preset.pool.get(name).map_or_else(|| pool.clone(), |other| pool.with(other)))
+    }
+}

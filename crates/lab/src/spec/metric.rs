@@ -1,0 +1,248 @@
+//! Metrics: the numbers that a run yields, those that every experiment knows and those of its own.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::setting::Time;
+
+/// A metric of the experiment's own: exactly one of `from` and `share` says where it comes from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(extend("oneOf" = [{"required": ["from"]}, {"required": ["share"]}]))]
+pub struct Metric {
+    /// Where a run's result has it: `load:` or `subject:` and a JSON pointer (RFC 6901) into what the load
+    /// generator, or the subject, writes: `load:/errors/client_timeout`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The percentage of requests for which a stage of the server's trace takes too long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
+    /// The unit of its values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// Which values are the better ones; needed by `best` and by verdicts that name a direction.
+    #[serde(default)]
+    pub better: Better,
+    /// Its name in tables and figures; the metric's name unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+}
+
+/// A share of the requests in a server's trace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// The stage.
+    pub stage: Stage,
+    /// What it has to exceed; divided by the speed of the pool's modelled disk.
+    pub above: Time,
+}
+
+/// A stage of a request in Drover's own server (`serve --trace`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// Waiting for the file to be opened, away from the worker.
+    Stat,
+    /// Reads that wait for a thread.
+    Queue,
+    /// Reads under way.
+    Read,
+    /// Bytes that were read and wait for the worker.
+    Return,
+    /// Writing to the socket.
+    Write,
+    /// The whole request.
+    Total,
+    /// The longest single read, its wait for a thread included.
+    Longest,
+}
+
+/// Which values of a metric are the better ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// The higher ones.
+    Higher,
+    /// The lower ones.
+    #[default]
+    Lower,
+}
+
+/// Where a metric comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin<'a> {
+    /// A JSON pointer into the load generator's result.
+    Load(&'a str),
+    /// A JSON pointer into what the subject writes.
+    Subject(&'a str),
+}
+
+/// Reads `load:/pointer` and `subject:/pointer`.
+pub(super) fn origin(text: &str) -> Result<Origin<'_>, String> {
+    let origin = match text.split_once(':') {
+        Some(("load", pointer)) => Some((Origin::Load(pointer), pointer)),
+        Some(("subject", pointer)) => Some((Origin::Subject(pointer), pointer)),
+        _ => None,
+    };
+    match origin {
+        Some((origin, pointer)) if pointer.starts_with('/') => Ok(origin),
+        _ => Err(format!(
+            "'{text}' names no place; write load: or subject: and a JSON pointer, as in \
+             \"load:/errors/client_timeout\""
+        )),
+    }
+}
+
+impl Metric {
+    /// The place of its value in a run's result, if it has one.
+    pub fn origin(&self) -> Option<Origin<'_>> {
+        self.from.as_deref().and_then(|from| origin(from).ok())
+    }
+}
+
+/// What has to be switched on to measure something. A metric that a claim or a figure names switches on
+/// what it needs.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Instrument {
+    /// A thread of the lowest scheduling class on each processor of the subject counts the cycles that
+    /// nobody else wants.
+    IdleCounter,
+    /// Such a thread on every processor, so that none goes idle and wakes late.
+    IdleGuard,
+    /// Drover's own server writes down where the time of each request went.
+    Stages,
+    /// The scheduler's tracepoints tell who is woken and who falls asleep. Only root may read them; without
+    /// them context switches are counted.
+    Scheduler,
+    /// The counters of the block device below the pools.
+    Disk,
+}
+
+/// A metric that every experiment knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuiltIn {
+    /// Its name in experiment files.
+    pub name: &'static str,
+    /// Its name in tables and figures.
+    pub title: &'static str,
+    /// The unit of its values.
+    pub unit: &'static str,
+    /// Which values are the better ones.
+    pub better: Better,
+    /// What it is.
+    pub summary: &'static str,
+    /// What it needs beside the load's own result and the subject's CPU clock.
+    pub needs: Option<Instrument>,
+}
+
+/// The built-in metric of that name.
+#[must_use]
+pub fn built_in(name: &str) -> Option<&'static BuiltIn> {
+    BUILT_IN.iter().find(|metric| metric.name == name)
+}
+
+const fn higher(
+    name: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    summary: &'static str,
+) -> BuiltIn {
+    BuiltIn { name, title, unit, better: Better::Higher, summary, needs: None }
+}
+
+const fn lower(
+    name: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    summary: &'static str,
+) -> BuiltIn {
+    BuiltIn { name, title, unit, better: Better::Lower, summary, needs: None }
+}
+
+const fn needing(metric: BuiltIn, instrument: Instrument) -> BuiltIn {
+    BuiltIn { needs: Some(instrument), ..metric }
+}
+
+/// Every built-in metric: of HTTP loads first, then of the server, of its disk and its stages, of crowds
+/// of waiters, of sets of pipes.
+#[rustfmt::skip]
+pub static BUILT_IN: &[BuiltIn] = &[
+    higher("reply-rate", "Reply rate", "1/s", "Complete, expected responses per second of the window."),
+    higher("throughput", "Throughput", "MB/s", "Bytes of their bodies per second of the window, in 10⁶."),
+    lower("latency-mean", "Mean response time", "ms", "From a request's scheduled start (in a closed loop: its sending) to the last byte of its response. Requests that time out count with the time-out."),
+    lower("latency-median", "Median response time", "ms", "The median of the same times."),
+    lower("latency-p90", "90 % response time", "ms", "Their 90th percentile."),
+    lower("latency-p99", "99 % response time", "ms", "Their 99th percentile."),
+    lower("latency-p99.9", "99.9 % response time", "ms", "Their 99.9th percentile."),
+    lower("latency-max", "Longest response time", "ms", "The longest of them."),
+    lower("first-byte-mean", "Mean time to the first byte", "ms", "From a request's sending to the first byte of its response."),
+    lower("first-byte-max", "Longest time to the first byte", "ms", "The longest of these."),
+    lower("connection-mean", "Mean time to connect", "ms", "How long it took to open each connection that was opened."),
+    lower("error-percent", "Errors", "%", "Requests and connections that ended in an error, a time-out or an unexpected status, of all that were tried."),
+    lower("hung-percent", "Hung requests", "%", "Requests without a complete response within the time-out, of all that were sent."),
+    lower("overflows", "Queue overflows", "1/s", "Overflows of the kernel's queue of real-time signals that Drover's own server has noticed, per second."),
+
+    lower("cpu-percent", "CPU use", "%", "CPU time of the subject and its children in the window, of one processor."),
+    needing(lower("machine-percent", "CPU use by the idle counter", "%", "What a thread of the lowest class on the subject's processors could not have: interrupts and kernel threads included."), Instrument::IdleCounter),
+    lower("cpu-per-reply", "CPU per response", "µs", "CPU time of the subject per response."),
+    lower("cpu-per-megabyte", "CPU per megabyte", "ms", "CPU time of the subject per 10⁶ bytes of bodies."),
+    higher("replies-per-cpu", "Responses per CPU second", "1/s", "Responses per second of the subject's CPU time."),
+    higher("megabytes-per-cpu", "Bytes per CPU second", "MB/s", "10⁶ bytes of bodies per second of the subject's CPU time."),
+    lower("memory", "Resident memory", "MB", "Resident memory of the subject and its children at the end of the window, in 10⁶ bytes."),
+    lower("imbalance", "Imbalance", "ratio", "Standard deviation ÷ mean of the connections that each worker, or each waiter, has taken."),
+
+    needing(higher("disk-percent", "Disk use", "%", "How busy the disk of the pool was in the window, the mean over its spindles."), Instrument::Disk),
+    needing(higher("disk-reads", "Read from the disk", "KiB/s", "What was read from the disk of the pool."), Instrument::Disk),
+    needing(lower("disk-writes", "Written to the disk", "KiB/s", "What was written to the disk of the pool, from one sync(2) to another around the window; at least a sector."), Instrument::Disk),
+    needing(lower("stat-time", "Wait for an open file", "ms", "How long a request waited until its file was open, the mean over requests."), Instrument::Stages),
+    needing(lower("queue-time", "Wait of a read for a thread", "ms", "The mean over reads."), Instrument::Stages),
+    needing(lower("read-time", "Duration of a read", "ms", "The mean over reads."), Instrument::Stages),
+    needing(lower("return-time", "Wait of a read for the worker", "ms", "The mean over reads."), Instrument::Stages),
+    needing(lower("write-time", "Writing to the socket", "ms", "The mean over requests."), Instrument::Stages),
+    needing(lower("longest-read", "99 % longest read", "ms", "99th percentile over requests of their longest single read, its wait for a thread included."), Instrument::Stages),
+
+    lower("connect-min", "Shortest connect()", "µs", "How long a connect(2) that does not block took, the shortest."),
+    lower("connect-median", "Median connect()", "µs", "The same, the median."),
+    lower("connect-p99", "99 % connect()", "µs", "The same, the 99th percentile."),
+    needing(lower("settle-time", "Settle time", "µs", "From a connect(2) until the last waiter that it woke sleeps again, the median."), Instrument::Scheduler),
+    needing(lower("wake-ups", "Wake-ups per connection", "1", "How often waiters were woken per connection."), Instrument::Scheduler),
+    needing(lower("wake-up-share", "Wake-ups per connection and waiter", "1", "The same per waiter: 1 means that every waiter was woken."), Instrument::Scheduler),
+    needing(lower("onlooker-wake-ups", "Wake-ups per connection and onlooker", "1", "The same per waiter that selects and takes nothing."), Instrument::Scheduler),
+    needing(lower("taker-wake-ups", "Wake-ups of takers per connection", "1", "How often waiters that take connections were woken per connection."), Instrument::Scheduler),
+    lower("returns", "Returns per connection", "1", "How often a call that waits came back to user space per connection."),
+    lower("cpu-per-connection", "CPU per connection", "µs", "CPU time of all waiters per connection."),
+    lower("load-average", "Load average", "1", "The one-minute load average of the machine at the end of the window."),
+
+    lower("event-time", "Time per event", "µs", "Time from one token to the next, waits included."),
+    lower("cpu-per-event", "CPU per event", "µs", "CPU time of the thread per token."),
+    higher("event-rate", "Event rate", "1/s", "Tokens per second."),
+    lower("register-time", "Registering a descriptor", "µs", "CPU time of registering the pipes, per pipe."),
+    lower("deregister-time", "Deregistering a descriptor", "µs", "CPU time of deregistering the pipes, per pipe."),
+    lower("copied-per-event", "Bytes copied per event", "B", "Bytes that system calls of the mechanism copy between kernel and user space, per event, as computed from the calls made."),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_two_metrics_share_a_name() {
+        let names: BTreeSet<&str> = BUILT_IN.iter().map(|metric| metric.name).collect();
+        assert_eq!(names.len(), BUILT_IN.len());
+        assert_eq!(built_in("reply-rate").unwrap().better, Better::Higher);
+    }
+
+    #[test]
+    fn an_origin_is_a_result_and_a_pointer() {
+        assert_eq!(origin("load:/errors/x"), Ok(Origin::Load("/errors/x")));
+        assert_eq!(origin("subject:/a"), Ok(Origin::Subject("/a")));
+        for wrong in ["load:errors", "lod:/x", "/x", ""] {
+            assert!(origin(wrong).is_err(), "{wrong}");
+        }
+    }
+}

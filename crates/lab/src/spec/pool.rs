@@ -1,0 +1,60 @@
+//! Pools: the files that servers serve, and the disk that they are on.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::setting::{Size, Time};
+
+/// Files of one size. With a single pool its folder is `{root}`; with several, `{root}` has a folder for
+/// each, of the pool's name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    /// The length of each file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Size>,
+    /// The length of all files together; one file of it is there in any case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<Size>,
+    /// Where the files are read from; `memory` unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Disk>,
+    /// How many times as fast as a disk of 2007 the modelled disk is; 1 unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed: Option<f64>,
+    /// What looking up a name costs the modelled disk at speed 1; as much as a seek unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Time>,
+    /// Whether the subject sees the files on a mount that notes every access (strictatime). Only root can
+    /// make one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_times: Option<bool>,
+}
+
+impl Pool {
+    /// This pool with every key that the other one sets.
+    #[must_use]
+    pub fn with(&self, other: &Pool) -> Pool {
+        Pool {
+            bytes: other.bytes.clone().or_else(|| self.bytes.clone()),
+            total: other.total.clone().or_else(|| self.total.clone()),
+            disk: other.disk.or(self.disk),
+            speed: other.speed.or(self.speed),
+            metadata: other.metadata.clone().or_else(|| self.metadata.clone()),
+            access_times: other.access_times.or(self.access_times),
+        }
+    }
+}
+
+/// Where files are read from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Disk {
+    /// The page cache: every page is in memory before each window.
+    #[default]
+    Memory,
+    /// The modelled disk: two mirrored spindles of 2007 behind a FUSE file system, cold before each window.
+    Model,
+    /// The disk that the pools are on, cold before each window.
+    Real,
+}
