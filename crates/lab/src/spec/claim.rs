@@ -124,6 +124,7 @@ impl Side {
 #[serde(deny_unknown_fields)]
 pub struct Best {
     /// The subjects to choose from in each round.
+    #[schemars(length(min = 1))]
     pub best: Vec<String>,
 }
 
@@ -397,6 +398,7 @@ pub struct Spread {
 /// An interval of effects; at least one end is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("anyOf" = [{"required": ["above"]}, {"required": ["below"]}]))]
 pub struct Region {
     /// The lower end, itself part of the region.
     #[serde(default, skip_serializing_if = "Option::is_none")]

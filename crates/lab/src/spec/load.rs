@@ -253,6 +253,7 @@ pub struct LoadCommand {
 #[serde(untagged)]
 pub enum Pick {
     /// A JSON pointer (RFC 6901) into its JSON: `/latency/p99`.
+    #[schemars(extend("format" = "pointer"))]
     Pointer(String),
     /// A place, and what brings the number into the metric's unit.
     Place(Place),
@@ -265,6 +266,7 @@ pub enum Pick {
 pub struct Place {
     /// A JSON pointer (RFC 6901) into its JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "pointer"))]
     pub pointer: Option<String>,
     /// The text in front of the number, where the output is no JSON: `Requests/sec:`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -287,6 +289,7 @@ pub struct Background {
 #[serde(untagged)]
 pub enum Wire {
     /// `"loopback"`, a rate as in `"100mbit"`, or `"{factor}"`.
+    #[schemars(extend("format" = "wire"))]
     Name(String),
     /// A wire of a limited rate.
     Limited(LimitedWire),
@@ -297,6 +300,7 @@ pub enum Wire {
 #[serde(deny_unknown_fields)]
 pub struct LimitedWire {
     /// Bits per second, as tc(8) writes them: `"100mbit"`, `"1gbit"`.
+    #[schemars(extend("format" = "wire"))]
     pub rate: String,
 }
 

@@ -13,6 +13,7 @@ pub struct Metric {
     /// Where a run's result has it: `load:` or `subject:` and a JSON pointer (RFC 6901) into what the load
     /// generator, or the subject, writes: `load:/errors/client_timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "origin"))]
     pub from: Option<String>,
     /// The percentage of requests for which a stage of the server's trace takes too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,19 +3,28 @@
 //! The types of this module are the format: the JSON Schema is derived from them, the reader checks a file
 //! against that schema, and the reference in `docs/` is written from it.
 
+pub mod built_in;
+mod check;
 pub mod claim;
 pub mod experiment;
 pub mod factor;
+mod fault;
 pub mod figure;
 pub mod load;
 pub mod metric;
+mod node;
 pub mod phases;
 pub mod pool;
 pub mod preset;
+mod read;
+pub mod schema;
 pub mod setting;
 pub mod subject;
+mod walk;
 
 pub use claim::Claim;
 pub use experiment::Experiment;
+pub use fault::{Fault, Faults};
 pub use preset::Preset;
+pub use read::{Disk, Files, read, read_from};
 pub use subject::Subject;

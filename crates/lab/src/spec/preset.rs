@@ -19,6 +19,7 @@ pub const ROUNDS: u32 = 6;
 pub struct Preset {
     /// How many rounds; 6 unless given. In each of them every cell runs once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub rounds: Option<u32>,
     /// The length of the window, in place of `[phases]`' `measure.at_least`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

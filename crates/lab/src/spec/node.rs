@@ -1,0 +1,238 @@
+//! A TOML document as a tree whose every key and value knows its place.
+
+use std::rc::Rc;
+
+use indexmap::IndexMap;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::fault::{Fault, Place, Source};
+
+/// A value and its place.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) place: Place,
+    pub(super) value: Value,
+}
+
+/// What a node is.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Text(String),
+    Number(f64),
+    Integer(i64),
+    Bool(bool),
+    /// A date or a time of day, which no key takes.
+    Date,
+    List(Vec<Node>),
+    Table(IndexMap<String, Entry>),
+}
+
+/// A key's place, and its value.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) key: Place,
+    pub(super) node: Node,
+}
+
+/// The kinds of values, as JSON Schema calls them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Type {
+    Text,
+    Number,
+    Integer,
+    Bool,
+    Date,
+    List,
+    Table,
+}
+
+impl Type {
+    /// The kind in words.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Type::Text => "a text",
+            Type::Number => "a number",
+            Type::Integer => "a whole number",
+            Type::Bool => "true or false",
+            Type::Date => "a date",
+            Type::List => "a list",
+            Type::Table => "a table",
+        }
+    }
+}
+
+impl Node {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// Every fault of its syntax.
+    pub(super) fn parse(source: &Rc<Source>) -> Result<Node, Vec<Fault>> {
+        let (table, errors) = DeTable::parse_recoverable(&source.text);
+        let place = |span| Place { source: Rc::clone(source), span };
+        let mut faults: Vec<Fault> = errors
+            .iter()
+            .map(|error| place(error.span().unwrap_or(0..0)).fault(error.message()))
+            .collect();
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let value = table_of(table.get_ref(), source, &mut faults);
+        if faults.is_empty() { Ok(Node { place: place(0..0), value }) } else { Err(faults) }
+    }
+
+    /// The kind of its value.
+    pub(super) fn kind(&self) -> Type {
+        match self.value {
+            Value::Text(_) => Type::Text,
+            Value::Number(_) => Type::Number,
+            Value::Integer(_) => Type::Integer,
+            Value::Bool(_) => Type::Bool,
+            Value::Date => Type::Date,
+            Value::List(_) => Type::List,
+            Value::Table(_) => Type::Table,
+        }
+    }
+
+    /// The entries, if it is a table.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&String, &Entry)> {
+        let table = match &self.value {
+            Value::Table(table) => Some(table),
+            _ => None,
+        };
+        table.into_iter().flatten()
+    }
+
+    /// The entry with that key, if it is a table that has one.
+    pub(super) fn entry(&self, key: &str) -> Option<&Entry> {
+        match &self.value {
+            Value::Table(table) => table.get(key),
+            _ => None,
+        }
+    }
+
+    /// The value of that key, if it is a table that has one.
+    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+        self.entry(key).map(|entry| &entry.node)
+    }
+
+    /// The items, if it is a list.
+    pub(super) fn items(&self) -> &[Node] {
+        match &self.value {
+            Value::List(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// The text, if it is one.
+    pub(super) fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The number, if it is one.
+    pub(super) fn number(&self) -> Option<f64> {
+        match self.value {
+            Value::Number(number) => Some(number),
+            Value::Integer(number) => Some(number as f64),
+            _ => None,
+        }
+    }
+
+    /// The keys, if it is a table.
+    pub(super) fn keys(&self) -> Vec<&str> {
+        self.entries().map(|(key, _)| key.as_str()).collect()
+    }
+
+    /// Every text in it, keys apart.
+    pub(super) fn texts(&self) -> Vec<(&str, &Place)> {
+        match &self.value {
+            Value::Text(text) => vec![(text, &self.place)],
+            Value::List(items) => items.iter().flat_map(Node::texts).collect(),
+            Value::Table(table) => table.values().flat_map(|entry| entry.node.texts()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The value without places, for serde. Dates, which are refused before, become empty texts.
+    pub(super) fn plain(&self) -> toml::Value {
+        match &self.value {
+            Value::Text(text) => toml::Value::String(text.clone()),
+            Value::Number(number) => toml::Value::Float(*number),
+            Value::Integer(number) => toml::Value::Integer(*number),
+            Value::Bool(whether) => toml::Value::Boolean(*whether),
+            Value::Date => toml::Value::String(String::new()),
+            Value::List(items) => toml::Value::Array(items.iter().map(Node::plain).collect()),
+            Value::Table(table) => {
+                let entries = table.iter().map(|(key, entry)| (key.clone(), entry.node.plain()));
+                toml::Value::Table(entries.collect())
+            }
+        }
+    }
+}
+
+fn table_of(table: &DeTable<'_>, source: &Rc<Source>, faults: &mut Vec<Fault>) -> Value {
+    let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>), faults: &mut Vec<Fault>| {
+        let name: &std::borrow::Cow<'_, str> = key.get_ref();
+        let place = Place { source: Rc::clone(source), span: key.span() };
+        (name.to_string(), Entry { key: place, node: node_of(value, source, faults) })
+    };
+    Value::Table(table.iter().map(|pair| entry(pair, faults)).collect())
+}
+
+fn node_of(value: &Spanned<DeValue<'_>>, source: &Rc<Source>, faults: &mut Vec<Fault>) -> Node {
+    let place = Place { source: Rc::clone(source), span: value.span() };
+    let value = match value.get_ref() {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Boolean(whether) => Value::Bool(*whether),
+        DeValue::Datetime(_) => Value::Date,
+        DeValue::Array(items) => {
+            Value::List(items.iter().map(|item| node_of(item, source, faults)).collect())
+        }
+        DeValue::Table(table) => table_of(table, source, faults),
+        DeValue::Integer(integer) => {
+            let parsed = i64::from_str_radix(integer.as_str(), integer.radix());
+            Value::Integer(parsed.unwrap_or_else(|_| {
+                faults.push(place.fault(format!("{integer} is too large a number")));
+                0
+            }))
+        }
+        DeValue::Float(float) => {
+            let number: f64 = float.as_str().parse().unwrap_or(f64::NAN);
+            if !number.is_finite() {
+                faults.push(place.fault(format!("{float} is no finite number")));
+            }
+            Value::Number(number)
+        }
+    };
+    Node { place, value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Node, Vec<String>> {
+        let source = Rc::new(Source { name: "f.toml".into(), text: text.into() });
+        Node::parse(&source).map_err(|faults| faults.iter().map(Fault::to_string).collect())
+    }
+
+    #[test]
+    fn every_value_knows_its_place() {
+        let root = parse("a = 1\n[b]\nc = ['x', 2.5]\n").unwrap();
+        let item = &root.get("b").unwrap().get("c").unwrap().items()[1];
+        assert_eq!(item.number(), Some(2.5));
+        assert_eq!(item.place.fault("m").to_string(), "f.toml:3:11: m");
+        assert_eq!(root.entry("b").unwrap().key.fault("m").line, 2);
+        assert_eq!(root.plain()["b"]["c"][0].as_str(), Some("x"));
+    }
+
+    #[test]
+    fn all_faults_of_the_syntax_are_found() {
+        let faults = parse("a = \nb = 1 2\nc = 3\nc = 4\n").unwrap_err();
+        assert!(faults.len() >= 3, "{faults:?}");
+        assert!(parse("a = nan").is_err() && parse("a = 99999999999999999999").is_err());
+    }
+}

@@ -1,0 +1,82 @@
+//! The JSON Schema of experiment files, derived from their types.
+
+use serde_json::{Map, Value};
+
+use super::experiment::{Experiment, Fragment};
+
+/// The schema of an experiment file.
+#[must_use]
+pub fn experiment() -> Value {
+    of(schemars::schema_for!(Experiment))
+}
+
+/// The schema of a file that experiments include.
+#[must_use]
+pub fn fragment() -> Value {
+    of(schemars::schema_for!(Fragment))
+}
+
+/// The text of the schema that is shipped, for editors.
+#[must_use]
+pub fn text() -> String {
+    let mut text = serde_json::to_string_pretty(&experiment()).expect("a schema is JSON");
+    text.push('\n');
+    text
+}
+
+fn of(schema: schemars::Schema) -> Value {
+    let mut schema = schema.to_value();
+    simplify(&mut schema);
+    schema
+}
+
+/// Takes out what TOML does not have: null, which serde takes for a key that is missing. Line ends in
+/// descriptions are those of the source and become spaces.
+fn simplify(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(simplify),
+        Value::Object(object) => {
+            if let Some(Value::Array(types)) = object.get_mut("type") {
+                types.retain(|kind| kind != "null");
+                if let [only] = &types[..] {
+                    object["type"] = only.clone();
+                }
+            }
+            if let Some(Value::Array(branches)) = object.get_mut("anyOf") {
+                branches.retain(|branch| branch["type"] != "null");
+                if branches.len() == 1 {
+                    let only = branches.remove(0);
+                    object.remove("anyOf");
+                    add(object, only);
+                }
+            }
+            if let Some(Value::String(text)) = object.get_mut("description") {
+                let paragraphs = text.split("\n\n").map(|it| it.replace('\n', " "));
+                *text = paragraphs.collect::<Vec<_>>().join("\n\n");
+            }
+            object.values_mut().for_each(simplify);
+        }
+        _ => {}
+    }
+}
+
+/// Adds the keys of `other` that `object` does not have.
+fn add(object: &mut Map<String, Value>, other: Value) {
+    if let Value::Object(other) = other {
+        for (key, value) in other {
+            object.entry(key).or_insert(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_has_no_null() {
+        // A claim has a key of this name.
+        let text = text();
+        assert_eq!(text.matches("\"null\"").count(), text.matches("\"null\":").count());
+    }
+}
