@@ -1,9 +1,12 @@
 //! Pools: the files that servers serve, and the disk that they are on.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::setting::{Size, Time};
+use super::setting::{self, Size, Time, level_of};
+use crate::model::Level;
 
 /// Files of one size. With a single pool its folder is `{root}`; with several, `{root}` has a folder for
 /// each, of the pool's name.
@@ -16,9 +19,11 @@ pub struct Pool {
     /// The length of all files together; one file of it is there in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<Size>,
-    /// Where the files are read from; `memory` unless given.
+    /// Where the files are read from: `memory` (the page cache), `model` (two mirrored spindles of 2007 behind
+    /// a FUSE file system) or `real`, or `"{factor}"`; `memory` unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk: Option<Disk>,
+    #[schemars(extend("format" = "disk"))]
+    pub disk: Option<String>,
     /// How many times as fast as a disk of 2007 the modelled disk is; 1 unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed: Option<f64>,
@@ -38,17 +43,25 @@ impl Pool {
         Pool {
             bytes: other.bytes.clone().or_else(|| self.bytes.clone()),
             total: other.total.clone().or_else(|| self.total.clone()),
-            disk: other.disk.or(self.disk),
+            disk: other.disk.clone().or_else(|| self.disk.clone()),
             speed: other.speed.or(self.speed),
             metadata: other.metadata.clone().or_else(|| self.metadata.clone()),
             access_times: other.access_times.or(self.access_times),
         }
     }
+
+    /// Where the files are read from in the cell with these levels.
+    ///
+    /// # Errors
+    /// What is wrong with the key, and what would be right.
+    pub fn disk(&self, levels: &BTreeMap<String, Level>) -> Result<Disk, String> {
+        let Some(disk) = &self.disk else { return Ok(Disk::default()) };
+        disk_named(&setting::fill(disk, level_of(levels)).map_err(|unfilled| unfilled.to_string())?)
+    }
 }
 
 /// Where files are read from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Disk {
     /// The page cache: every page is in memory before each window.
     #[default]
@@ -57,4 +70,14 @@ pub enum Disk {
     Model,
     /// The disk that the pools are on, cold before each window.
     Real,
+}
+
+/// Reads the name of a disk.
+pub(super) fn disk_named(text: &str) -> Result<Disk, String> {
+    match text {
+        "memory" => Ok(Disk::Memory),
+        "model" => Ok(Disk::Model),
+        "real" => Ok(Disk::Real),
+        _ => Err(format!("'{text}' is no disk; write \"memory\", \"model\" or \"real\"")),
+    }
 }

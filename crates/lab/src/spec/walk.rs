@@ -6,6 +6,7 @@ use super::fault::{Fault, listed, suggestion};
 use super::load;
 use super::metric;
 use super::node::{Node, Type, Value};
+use super::pool;
 use super::setting;
 
 /// Checks `root` against `schema`, a schema of this module's `schema`.
@@ -310,6 +311,7 @@ fn form(text: &str, form: &str) -> Result<(), String> {
         "count" => setting::count(text).map(drop),
         "time" => setting::time(text).map(drop),
         "size" => setting::size(text).map(drop),
+        "disk" => pool::disk_named(text).map(drop),
         "wire" => load::wire(text).map(drop),
         "origin" => metric::origin(text).map(drop),
         "pointer" if !text.starts_with('/') => {
