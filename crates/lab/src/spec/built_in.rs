@@ -19,10 +19,43 @@ macro_rules! files {
 }
 
 /// The experiments, in the order of their documents.
-static EXPERIMENTS: &[(&str, &str)] = files![];
+static EXPERIMENTS: &[(&str, &str)] = files![
+    "dispatch-overhead.toml",
+    "dispatch-throughput.toml",
+    "signal-queue.toml",
+    "dead-connections.toml",
+    "connection-bursts.toml",
+    "pipes.toml",
+    "raw-file-io.toml",
+    "stat-threads.toml",
+    "read-threads.toml",
+    "access-times.toml",
+    "buffered-file-io.toml",
+    "thread-starvation.toml",
+    "herd-at-connect.toml",
+    "four-options.toml",
+    "settle-time.toml",
+    "many-acceptors.toml",
+    "serialized-accept.toml",
+    "table-growth.toml",
+    "cold-readers.toml",
+    "in-flight.toml",
+    "completion-or-readiness.toml",
+];
 
-/// What they include.
-static SHARED: &[(&str, &str)] = files!["subjects/peers.toml"];
+/// What they include, the known servers first.
+static SHARED: &[(&str, &str)] = files![
+    "subjects/peers.toml",
+    "subjects/dispatch.toml",
+    "papers/buffered-cpu.csv",
+    "papers/buffered-requests.csv",
+    "papers/buffered-throughput.csv",
+    "papers/raw-cpu.csv",
+    "papers/raw-disk.csv",
+    "papers/raw-requests.csv",
+    "papers/raw-throughput.csv",
+    "papers/settle-time.csv",
+];
 
 /// The files that are part of the program.
 #[derive(Clone, Copy, Debug, Default)]

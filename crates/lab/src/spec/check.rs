@@ -14,10 +14,10 @@ use super::setting;
 use crate::model::Level;
 
 /// What a server's texts may name beside factors.
-const OF_SUBJECTS: [&str; 4] = ["port", "host", "root", "work"];
+const OF_SUBJECTS: [&str; 5] = ["port", "host", "root", "work", "drover"];
 /// What a generator's arguments may name beside factors.
-const OF_GENERATORS: [&str; 8] =
-    ["url", "host", "port", "seconds", "seed", "urls", "result", "work"];
+const OF_GENERATORS: [&str; 9] =
+    ["url", "host", "port", "seconds", "seed", "urls", "result", "work", "drover"];
 /// What the keys of an HTTP load may name beside factors.
 const OF_HTTP: [&str; 3] = ["host", "port", "work"];
 

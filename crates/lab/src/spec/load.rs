@@ -232,7 +232,8 @@ pub struct Tokens {
 ///
 /// In its arguments `{factor}` is a level, `{url}`, `{host}` and `{port}` are the server's, `{seconds}` is
 /// the measured time, `{seed}` the round's seed, `{urls}` a file of the pool's URLs, and `{result}` a file
-/// that it writes; without `{result}`, its standard output is read.
+/// that it writes; without `{result}`, its standard output is read. `{work}` is an empty folder of this run,
+/// `{drover}` the program of the lab itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadCommand {

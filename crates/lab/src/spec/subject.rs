@@ -13,7 +13,7 @@ use super::setting::{Count, Time};
 ///
 /// In the texts of a subject, `{factor}` is the level of that factor, `{port}` the port to listen on (of
 /// 127.0.0.1, or of the address `{host}` where the wire is no loopback), `{root}` the folder of the files to
-/// serve, `{work}` an empty folder of this run, `{NAME}` the path of the file NAME of `files` and of the
+/// serve, `{work}` an empty folder of this run, `{drover}` the program of the lab itself, `{NAME}` the path of the file NAME of `files` and of the
 /// program or folder NAME of `find`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

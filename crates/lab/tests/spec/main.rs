@@ -1,6 +1,7 @@
 //! Experiment files: what is refused, with which words, and that no text whatever makes the reader panic.
 
 mod broken;
+mod built_in;
 mod includes;
 mod mutated;
 
