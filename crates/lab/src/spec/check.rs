@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::factor::CASE;
-use super::fault::{Fault, Place, listed, suggestion};
+use super::fault::{Fault, Place, listed, nearest, suggestion};
 use super::metric;
 use super::node::{Node, Type};
 use super::setting;
@@ -252,8 +252,13 @@ impl<'a> Check<'a> {
     fn used_factors(&self) -> Vec<String> {
         let parts = ["subject", "load", "background", "pool", "wire", "serve"];
         let texts = parts.iter().filter_map(|key| self.root.get(key)).flat_map(Node::texts);
-        let mut used: Vec<String> =
-            texts.flat_map(|(text, _)| setting::placeholders(text)).map(str::to_owned).collect();
+        // A factor that a misspelled placeholder means is used.
+        let factor = |name: &str| match self.factors.contains_key(name) {
+            true => Some(name.to_owned()),
+            false => nearest(name, self.factors.keys().map(String::as_str)).map(str::to_owned),
+        };
+        let names = texts.flat_map(|(text, _)| setting::placeholders(text));
+        let mut used: Vec<String> = names.filter_map(factor).collect();
         for (_, subject) in tables(self.root, "subject") {
             let only = subject.get("only").map(Node::keys).unwrap_or_default();
             used.extend(only.into_iter().map(str::to_owned));
@@ -262,11 +267,10 @@ impl<'a> Check<'a> {
     }
 
     fn subjects(&mut self) {
-        if let Some(subjects) = self.root.entry("subject")
-            && subjects.node.entries().next().is_none()
-        {
-            let message = "there is nothing to measure: write a table [subject.NAME]".to_owned();
-            self.fault(&subjects.key, message);
+        if tables(self.root, "subject").next().is_none() {
+            let key = self.root.entry("subject").map_or(&self.root.place, |entry| &entry.key);
+            let message = "there is nothing to measure: write a table [subject.NAME]";
+            self.faults.push(key.fault(message));
         }
         for (_, subject) in tables(self.root, "subject") {
             let named = |key: &str| subject.get(key).map(Node::keys).unwrap_or_default();

@@ -53,7 +53,8 @@ pub struct Experiment {
     /// Flags of `drover serve` in front of those of each subject that is Drover's own server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serve: Vec<String>,
-    /// What is measured, by name, in the order of the legend.
+    /// What is measured, by name, in the order of the legend; at least one, here or in an included file.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub subject: IndexMap<String, Subject>,
     /// The axes, by name. A cell has a level of each.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]

@@ -87,21 +87,26 @@ impl fmt::Display for Faults {
 
 impl std::error::Error for Faults {}
 
-/// The words that point from a name that does not exist to those that do: the nearest, or all of a few.
-pub(super) fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+/// The name that was probably meant, if one is near enough.
+pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const SIMILAR: f64 = 0.55;
-    const FEW: usize = 8;
-    let known: Vec<&str> = known.into_iter().collect();
     let similarity = |other: &str| {
         let (name, other) = (name.to_lowercase(), other.to_lowercase());
         // A name that lacks a part of the right one is nearer than its edit distance says.
         let contains = name.len() >= 4 && (other.contains(&name) || name.contains(&other));
         strsim::normalized_damerau_levenshtein(&name, &other) + if contains { 0.3 } else { 0.0 }
     };
-    let rated = known.iter().map(|other| (similarity(other), *other));
-    let nearest = rated.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(rate, _)| *rate >= SIMILAR);
-    match nearest {
-        Some((_, nearest)) => format!("; the nearest is '{nearest}'"),
+    let rated = known.into_iter().map(|other| (similarity(other), other));
+    let best = rated.max_by(|a, b| a.0.total_cmp(&b.0));
+    best.filter(|(rate, _)| *rate >= SIMILAR).map(|(_, nearest)| nearest)
+}
+
+/// The words that point from a name that does not exist to those that do: the nearest, or all of a few.
+pub(super) fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    const FEW: usize = 8;
+    let known: Vec<&str> = known.into_iter().collect();
+    match nearest(name, known.iter().copied()) {
+        Some(nearest) => format!("; the nearest is '{nearest}'"),
         None if known.is_empty() => "; there is none here".to_owned(),
         None if known.len() <= FEW => format!("; there is {}", listed(&known)),
         None => String::new(),

@@ -52,7 +52,7 @@ pub struct Http {
     /// What a browser copies "as cURL".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curl: Option<String>,
-    /// The order of several URLs: sequential, random, weighted or zipf[:S]. A pool is asked for in random
+    /// The order of several URLs: sequential, random, weighted, zipf or `zipf:S`. A pool is asked for in random
     /// order unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<String>,

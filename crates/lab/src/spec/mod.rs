@@ -17,6 +17,7 @@ pub mod phases;
 pub mod pool;
 pub mod preset;
 mod read;
+pub mod reference;
 pub mod schema;
 pub mod setting;
 pub mod subject;

@@ -89,7 +89,7 @@ impl Reader<'_> {
             self.faults.push(fault);
             return None;
         }
-        self.faults.extend(walk::check(&root, &schema::experiment()));
+        self.faults.extend(walk::check(&root, schema::experiment()));
         let mut shared = IndexMap::new();
         self.includes(&root, path, &mut vec![normal(path)], &mut shared);
         self.put_together(&mut root, shared);
@@ -152,7 +152,7 @@ impl Reader<'_> {
             };
             let source = Source { name: path.display().to_string(), text };
             let Some(included) = self.parse(Rc::new(source)) else { continue };
-            self.faults.extend(walk::check(&included, &schema::fragment()));
+            self.faults.extend(walk::check(&included, schema::fragment()));
             stack.push(path.clone());
             self.includes(&included, &path, stack, shared);
             stack.pop();
@@ -359,7 +359,7 @@ fn rows(text: &str) -> Result<Vec<Row>, (usize, String)> {
 pub(super) fn fragment(name: &str, text: &str) -> Result<Fragment, Faults> {
     let source = Rc::new(Source { name: name.to_owned(), text: text.to_owned() });
     let root = Node::parse(&source).map_err(Faults::new)?;
-    let faults = walk::check(&root, &schema::fragment());
+    let faults = walk::check(&root, schema::fragment());
     if !faults.is_empty() {
         return Err(Faults::new(faults));
     }

@@ -1,25 +1,29 @@
 //! The JSON Schema of experiment files, derived from their types.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use super::experiment::{Experiment, Fragment};
 
 /// The schema of an experiment file.
 #[must_use]
-pub fn experiment() -> Value {
-    of(schemars::schema_for!(Experiment))
+pub fn experiment() -> &'static Value {
+    static SCHEMA: LazyLock<Value> = LazyLock::new(|| of(schemars::schema_for!(Experiment)));
+    &SCHEMA
 }
 
 /// The schema of a file that experiments include.
 #[must_use]
-pub fn fragment() -> Value {
-    of(schemars::schema_for!(Fragment))
+pub fn fragment() -> &'static Value {
+    static SCHEMA: LazyLock<Value> = LazyLock::new(|| of(schemars::schema_for!(Fragment)));
+    &SCHEMA
 }
 
 /// The text of the schema that is shipped, for editors.
 #[must_use]
 pub fn text() -> String {
-    let mut text = serde_json::to_string_pretty(&experiment()).expect("a schema is JSON");
+    let mut text = serde_json::to_string_pretty(experiment()).expect("a schema is JSON");
     text.push('\n');
     text
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::fault::{Fault, listed, suggestion};
+use super::fault::{Fault, listed, nearest, suggestion};
 use super::load;
 use super::metric;
 use super::node::{Node, Type, Value};
@@ -46,7 +46,7 @@ impl<'a> Walk<'a> {
         }
         let types = types(schema);
         if !types.is_empty() && !types.iter().any(|kind| fits(*kind, node.kind())) {
-            return self.wrong_type(node, &types, name);
+            return self.wrong_type(node, &types, &schema["format"], name);
         }
         match &node.value {
             Value::Table(_) => self.table(node, schema, name),
@@ -66,9 +66,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn wrong_type(&mut self, node: &Node, types: &[Type], name: &str) {
-        let words: Vec<&str> = types.iter().map(|kind| kind.words()).collect();
-        let message = format!("{name} is {}, not {}", words.join(" or "), node.kind().words());
+    fn wrong_type(&mut self, node: &Node, types: &[Type], format: &Json, name: &str) {
+        let words = match format.as_str() {
+            Some("time") => "a length of time, as in \"300ms\"".to_owned(),
+            Some("count") => "a whole number, or \"{factor}\"".to_owned(),
+            Some("size") => "a number of bytes, as in 4096 or \"64K\"".to_owned(),
+            _ => types.iter().map(|kind| kind.words()).collect::<Vec<_>>().join(" or "),
+        };
+        let message = format!("{name} is {words}, not {}", node.kind().words());
         self.faults.push(node.place.fault(message));
     }
 
@@ -97,7 +102,7 @@ impl<'a> Walk<'a> {
             [] => {
                 let mut all: Vec<Type> = branches.iter().flat_map(|it| self.types_of(it)).collect();
                 all.dedup();
-                self.wrong_type(node, &all, name);
+                self.wrong_type(node, &all, &Json::Null, name);
             }
             [only] => self.value(node, only, name),
             [first, ..] if node.kind() != Type::Table => self.value(node, first, name),
@@ -146,31 +151,41 @@ impl<'a> Walk<'a> {
     fn table(&mut self, node: &Node, schema: &'a Json, name: &str) {
         let properties = &schema["properties"];
         let others = &schema["additionalProperties"];
+        // Keys that were probably meant by unknown ones: that these are missing is no fault of its own.
+        let mut meant = Vec::new();
         for (key, entry) in node.entries() {
             if let Some(property) = properties.get(key) {
                 self.value(&entry.node, property, key);
             } else if others.is_object() {
                 self.value(&entry.node, others, &format!("{name} '{key}'"));
             } else {
+                meant.extend(nearest(key, keys(schema)));
                 let suggestion = suggestion(key, keys(schema));
                 let message = format!("unknown key '{key}' of {name}{suggestion}");
                 self.faults.push(entry.key.fault(message));
             }
         }
         for key in required(schema) {
-            if node.entry(key).is_none() {
+            if node.entry(key).is_none() && !meant.contains(&key) {
                 let what = first_sentence(&properties[key]["description"]);
                 let what = what.map(|what| format!(" ({what})")).unwrap_or_default();
                 let message = format!("{name} needs the key '{key}'{what}");
                 self.faults.push(node.place.fault(message));
             }
         }
-        self.alternatives(node, &schema["oneOf"], true, name);
-        self.alternatives(node, &schema["anyOf"], false, name);
+        self.alternatives(node, &schema["oneOf"], true, &meant, name);
+        self.alternatives(node, &schema["anyOf"], false, &meant, name);
     }
 
-    /// Checks that one of the keys is there, and with `only` no second one.
-    fn alternatives(&mut self, node: &Node, list: &'a Json, only: bool, name: &str) {
+    /// Checks that one of the keys is there, or was `meant`, and with `only` no second one.
+    fn alternatives(
+        &mut self,
+        node: &Node,
+        list: &'a Json,
+        only: bool,
+        meant: &[&str],
+        name: &str,
+    ) {
         let keys: Vec<&str> = list.as_array().into_iter().flatten().flat_map(required).collect();
         if keys.is_empty() {
             return;
@@ -178,6 +193,7 @@ impl<'a> Walk<'a> {
         let present: Vec<&str> =
             keys.iter().copied().filter(|key| node.entry(key).is_some()).collect();
         match &present[..] {
+            [] if keys.iter().any(|key| meant.contains(key)) => {}
             [] => {
                 let message = format!("{name} needs one of the keys {}", listed(&keys));
                 self.faults.push(node.place.fault(message));

@@ -31,7 +31,11 @@ fn an_unknown_key() {
 
 #[test]
 fn a_value_of_the_wrong_type() {
-    expect("cpus = 2", "cpus = true", "14:8: cpus is a whole number or a text, not true or false");
+    expect(
+        "cpus = 2",
+        "cpus = true",
+        "14:8: cpus is a whole number, or \"{factor}\", not true or false",
+    );
     expect("[500, 1000, 2000]", "500", "21:10: levels is a list, not a whole number");
 }
 

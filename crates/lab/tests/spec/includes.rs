@@ -50,15 +50,23 @@ fn faults_of_included_files_have_their_names() {
     let main = format!("{HEAD}include = ['b.toml', 'c.toml']\n[load.http]\nrats = 1\n");
     let b = "[subject.own]\nserver = []\n";
     let found = faults(&[("a/main.toml", main.as_str()), ("a/b.toml", b)]);
-    assert_eq!(found.len(), 5, "{found:#?}");
-    assert!(
-        found[0].starts_with("a/b.toml:1:1: subject 'own' needs one of the keys"),
-        "{found:#?}"
+    assert_eq!(found.len(), 3, "{found:#?}");
+    assert!(found[0].starts_with("a/b.toml:2:1: unknown key 'server'"), "{found:#?}");
+    assert!(found[1].starts_with("a/main.toml:3:22: cannot read 'a/c.toml'"), "{found:#?}");
+    assert!(found[2].starts_with("a/main.toml:5:1: unknown key 'rats'"), "{found:#?}");
+}
+
+#[test]
+fn subjects_may_all_be_included() {
+    let main = format!("{HEAD}include = ['b.toml']\n[load.http]\n");
+    let b = "[subject.own]\nserve = []\n";
+    let files = [("a/main.toml", main.as_str()), ("a/b.toml", b)];
+    assert!(Memory::new(files).read("a/main.toml").is_ok());
+    let found = faults(&[("a/main.toml", main.as_str()), ("a/b.toml", "")]);
+    assert_eq!(
+        found,
+        ["a/main.toml:1:1: there is nothing to measure: write a table [subject.NAME]"]
     );
-    assert!(found[1].starts_with("a/b.toml:2:1: unknown key 'server'"), "{found:#?}");
-    assert!(found[2].contains("the experiment needs the key 'subject'"), "{found:#?}");
-    assert!(found[3].starts_with("a/main.toml:3:22: cannot read 'a/c.toml'"), "{found:#?}");
-    assert!(found[4].starts_with("a/main.toml:5:1: unknown key 'rats'"), "{found:#?}");
 }
 
 #[test]

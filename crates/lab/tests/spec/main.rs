@@ -2,6 +2,7 @@
 
 mod broken;
 mod built_in;
+mod docs;
 mod includes;
 mod mutated;
 
