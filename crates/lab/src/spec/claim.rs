@@ -137,6 +137,8 @@ pub enum Which {
     Every,
     /// At least one of them: the level that agrees best is reported.
     Some,
+    /// Their mean on a logarithmic scale, taken in each round: single levels may disagree.
+    Mean,
 }
 
 /// The number that decides a claim: one kind of effect, of one metric.

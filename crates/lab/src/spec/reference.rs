@@ -184,7 +184,7 @@ fn of_type(name: &str) -> String {
         "By" => "`\"document\"` or `\"ours\"`",
         "Better" => "`\"higher\"` or `\"lower\"`",
         "Scale" => "`\"linear\"` or `\"log\"`",
-        "Which" => "`\"every\"` or `\"some\"`",
+        "Which" => "`\"every\"`, `\"some\"` or `\"mean\"`",
         "Until" => "`\"steady\"`, `\"connected\"` or `\"nothing\"`",
         "WaitersAs" => "`\"threads\"` or `\"processes\"`",
         "Version" => "`\"drover.experiment/2\"`",
