@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::setting::{Count, Setting, Size, Time, Unfilled};
+use super::setting::{self, Count, Setting, Size, Time, Unfilled};
 
 /// How the subject is driven: exactly one of these.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -190,7 +190,13 @@ impl Http {
         let mut words = Vec::new();
         for (flag, setting) in flags {
             let Some(setting) = setting else { continue };
-            let setting = setting.fill(value)?;
+            let mut setting = setting.fill(value)?;
+            if matches!(flag, "--expect-size" | "--read-rate")
+                && let Ok(bytes) = setting::size(&setting)
+            {
+                // These flags take a number, with no unit behind it.
+                setting = bytes.to_string();
+            }
             let is_unlimited = matches!(flag, "--requests" | "--calls-per-connection");
             if !(is_unlimited && setting == "0") {
                 words.extend([flag.to_owned(), setting]);
@@ -321,7 +327,7 @@ impl Wire {
     /// What is wrong with it, and what would be right.
     pub fn resolve(&self, value: impl Fn(&str) -> Option<String>) -> Result<ResolvedWire, String> {
         let (Wire::Name(name) | Wire::Limited(LimitedWire { rate: name })) = self;
-        wire(&super::setting::fill(name, value).map_err(|unfilled| unfilled.to_string())?)
+        wire(&setting::fill(name, value).map_err(|unfilled| unfilled.to_string())?)
     }
 }
 
@@ -350,11 +356,13 @@ mod tests {
 
     #[test]
     fn keys_become_flags_and_levels_fill_them() {
-        let text =
-            "connections = '{n}'\nrate = 500\nrequests = 0\nheader = ['A: b']\nverify = true\n";
+        let text = "connections = '{n}'\nrate = 500\nrequests = 0\nheader = ['A: b']\nverify = true\n\
+                    expect_size = '2K'\n";
         let http: Http = toml::from_str(text).unwrap();
         let value = |name: &str| (name == "n").then(|| "64".to_owned());
-        let expected = ["--connections", "64", "--rate", "500", "--header", "A: b", "--verify"];
+        let expected =
+            "--connections 64 --rate 500 --expect-size 2048 --header".split(' ').chain(["A: b"]);
+        let expected: Vec<&str> = expected.chain(["--verify"]).collect();
         assert_eq!(http.flags(value).unwrap(), expected);
         assert_eq!(http.flags(|_| None), Err(Unfilled("n".into())));
     }
