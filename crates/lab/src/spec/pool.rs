@@ -9,7 +9,7 @@ use super::setting::{self, Size, Time, level_of};
 use crate::model::Level;
 
 /// Files of one size. With a single pool its folder is `{root}`; with several, `{root}` has a folder for
-/// each, of the pool's name.
+/// each, of the pool's name. The files are called `000000`, `000001` and so on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
