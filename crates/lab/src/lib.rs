@@ -1,5 +1,6 @@
 //! The lab: experiments that are data, the plan of their runs, what drives and measures them, and the
 //! statistics that judge each claim.
 
+pub mod analysis;
 pub mod model;
 pub mod spec;

@@ -1,0 +1,147 @@
+//! How often the lab's intervals cover the truth, over 10,000 simulated experiments for each method,
+//! noise and number of rounds. Prints a table and fails where a method is beyond its stated limits.
+//!
+//! `cargo bench -p drover-lab --bench coverage [-- EXPERIMENTS]`
+
+use std::process::ExitCode;
+
+use lab::analysis::best::{Better, best_by_other_rounds};
+use lab::analysis::exponent::slope;
+use lab::analysis::knee::{Load, knee};
+use lab::analysis::median::median_interval;
+use lab::analysis::noise::{Noise, column, covered};
+use lab::analysis::simultaneous::{against_lowest, simultaneous};
+use lab::analysis::{Bound, Curve, Scale, paired, spread};
+use rand::rngs::Xoshiro256PlusPlus;
+
+/// The numbers of rounds that are tried.
+const ROUNDS: [usize; 4] = [6, 7, 10, 20];
+
+/// Smooth noise is what the methods assume; the others are what machines have.
+const NOISES: [(&str, Noise); 3] =
+    [("smooth", Noise::SMOOTH), ("typical", Noise::TYPICAL), ("rough", Noise::ROUGH)];
+
+/// A method's experiment: one simulation, and whether its interval covered the truth.
+type Experiment = fn(&mut Xoshiro256PlusPlus, Noise, usize) -> bool;
+
+/// A method with the least coverage that it may have under each noise.
+struct Method {
+    name: &'static str,
+    experiment: Experiment,
+    least: [f64; 3],
+}
+
+const METHODS: [Method; 8] = [
+    Method { name: "median, order statistics", experiment: median, least: [0.945, 0.0, 0.0] },
+    Method { name: "ratio, one cell", experiment: ratio_of_one_cell, least: [0.94; 3] },
+    Method { name: "ratio, mean of four cells", experiment: ratio_of_cells, least: [0.94; 3] },
+    Method { name: "ratio to the best of four", experiment: ratio_to_best, least: [0.93; 3] },
+    Method { name: "five levels at once, max-t", experiment: levels, least: [0.94; 3] },
+    Method { name: "exponent", experiment: exponent, least: [0.94; 3] },
+    Method { name: "ratio of knees", experiment: knees, least: [0.93, 0.92, 0.92] },
+    Method { name: "ratio of deviations", experiment: deviations, least: [0.94, 0.85, 0.8] },
+];
+
+fn main() -> ExitCode {
+    let experiments =
+        std::env::args().filter_map(|word| word.parse().ok()).next().unwrap_or(10_000);
+    println!(
+        "Coverage of intervals of 95 % (median: of the level reached), {experiments} experiments each"
+    );
+    println!("{:28} {:8} {}", "method", "noise", ROUNDS.map(|n| format!("n = {n:<4}")).join(" "));
+    let mut is_within_limits = true;
+    for method in METHODS {
+        for ((name, noise), least) in std::iter::zip(NOISES, method.least) {
+            let shares = ROUNDS.map(|n| {
+                covered(experiments, n as u64, |random| (method.experiment)(random, noise, n))
+            });
+            let found = shares.map(|share| format!("{:6.2} %", 100.0 * share)).join(" ");
+            let fails = shares.iter().any(|share| *share < least);
+            let remark =
+                if fails { format!("  below {:.0} %", 100.0 * least) } else { String::new() };
+            println!("{:28} {name:8} {found}{remark}", method.name);
+            is_within_limits &= !fails;
+        }
+    }
+    if is_within_limits { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The median of the values themselves: disturbances move it, so only smooth noise has a limit.
+fn median(random: &mut Xoshiro256PlusPlus, noise: Noise, n: usize) -> bool {
+    let values = column(&noise.rounds(random, n, &[7.0]), 0);
+    median_interval(&values, 0.95).is_some_and(|interval| interval.contains(7.0))
+}
+
+fn pairs(rounds: &[Vec<f64>], of: usize, against: usize) -> Vec<(f64, f64)> {
+    rounds.iter().map(|round| (round[of], round[against])).collect()
+}
+
+fn ratio_of_one_cell(random: &mut Xoshiro256PlusPlus, noise: Noise, n: usize) -> bool {
+    let rounds = noise.rounds(random, n, &[1.2, 1.0]);
+    paired::ratio(&[pairs(&rounds, 0, 1)]).is_some_and(|curve| curve.interval(0.95).contains(1.2))
+}
+
+fn ratio_of_cells(random: &mut Xoshiro256PlusPlus, noise: Noise, n: usize) -> bool {
+    let rounds = noise.rounds(random, n, &[1.2, 1.0, 12.0, 10.0, 120.0, 100.0, 1200.0, 1000.0]);
+    let cells: Vec<_> = (0..4).map(|cell| pairs(&rounds, 2 * cell, 2 * cell + 1)).collect();
+    paired::ratio(&cells).is_some_and(|curve| curve.interval(0.95).contains(1.2))
+}
+
+/// Four equal subjects, and a fifth that is equal to them.
+fn ratio_to_best(random: &mut Xoshiro256PlusPlus, noise: Noise, n: usize) -> bool {
+    let rounds = noise.rounds(random, n, &[10.0; 5]);
+    let logs = |at: usize| column(&rounds, at).iter().map(|value| value.ln()).collect::<Vec<_>>();
+    let rows: Vec<Vec<f64>> = (0..4).map(logs).collect();
+    let fifth = logs(4);
+    let best = best_by_other_rounds(&rows, Better::Higher).expect("rounds and subjects");
+    let ratios: Vec<f64> =
+        best.iter().enumerate().map(|(round, best)| rows[*best][round] - fifth[round]).collect();
+    covers(&ratios, Scale::Log, 1.0)
+}
+
+fn covers(scaled: &[f64], scale: Scale, truth: f64) -> bool {
+    Curve::of_rounds(scaled, scale).is_some_and(|curve| curve.interval(0.95).contains(truth))
+}
+
+/// Six levels, the last four above a knee: five contrasts, all of them covered.
+fn levels(random: &mut Xoshiro256PlusPlus, noise: Noise, n: usize) -> bool {
+    let truths = [5.0, 5.0, 6.0, 8.0, 20.0, 50.0];
+    let rounds = noise.rounds(random, n, &truths);
+    let level = |at: usize| column(&rounds, at).iter().map(|value| value.ln()).collect::<Vec<_>>();
+    let levels: Vec<Vec<f64>> = (0..truths.len()).map(level).collect();
+    let curves = simultaneous(&against_lowest(&levels), Scale::Log, 1000).expect("six rounds");
+    std::iter::zip(&curves, &truths[1..])
+        .all(|(curve, truth)| curve.interval(0.95).contains(truth / truths[0]))
+}
+
+fn exponent(random: &mut Xoshiro256PlusPlus, noise: Noise, n: usize) -> bool {
+    let xs = [250.0, 1000.0, 3000.0, 6000.0, 15_000.0];
+    let rounds = noise.rounds(random, n, &xs.map(|x: f64| x.powf(0.8)));
+    let slope =
+        |round: &Vec<f64>| slope(&std::iter::zip(xs, round.iter().copied()).collect::<Vec<_>>());
+    let slopes: Option<Vec<f64>> = rounds.iter().map(slope).collect();
+    covers(&slopes.expect("positive values"), Scale::Linear, 0.8)
+}
+
+/// Two subjects whose capacities vary with the noise, under rates in steps of 30 %.
+fn knees(random: &mut Xoshiro256PlusPlus, noise: Noise, n: usize) -> bool {
+    let offered: Vec<f64> = (0..16).map(|step| 300.0 * 1.3f64.powi(step)).collect();
+    let log_knee = |capacity: f64| {
+        let loads: Vec<Load> = offered
+            .iter()
+            .map(|&offered| Load { offered, served: offered.min(capacity), bound: Bound::Exact })
+            .collect();
+        knee(&loads).expect("loads").0.ln()
+    };
+    let rounds = noise.rounds(random, n, &[4500.0, 3000.0]);
+    let ratios: Vec<f64> =
+        rounds.iter().map(|round| log_knee(round[0]) - log_knee(round[1])).collect();
+    covers(&ratios, Scale::Log, 1.5)
+}
+
+/// Two subjects of the same noise, so that the truth is 1 whatever the noise is.
+fn deviations(random: &mut Xoshiro256PlusPlus, noise: Noise, n: usize) -> bool {
+    let rounds = noise.rounds(random, n, &[10.0, 20.0]);
+    spread::spread(&column(&rounds, 0), &column(&rounds, 1))
+        .is_some_and(|curve| curve.interval(0.95).contains(1.0))
+}

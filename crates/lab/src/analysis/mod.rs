@@ -1,0 +1,44 @@
+//! Statistics on plain slices: intervals, tests and sample sizes for few rounds. Nothing here knows of
+//! experiments.
+//!
+//! The unit of every estimate is a *round*: the values of one round share the state of the machine,
+//! so they are compared with each other, and rounds are what is counted. Each file holds one method,
+//! with its reference and a test against a distribution whose truth is known;
+//! `cargo bench -p drover-lab --bench coverage` repeats those tests with 10,000 simulated experiments.
+//!
+//! | question | method | file |
+//! |---|---|---|
+//! | where is the median of some rounds? | order statistics | [`median`] |
+//! | by what factor do two subjects differ? | t on paired logarithms | [`paired`] |
+//! | is every level like the lowest? | simultaneous max-t bounds | [`simultaneous`] |
+//! | how does a metric grow? | t on one log–log slope per round | [`exponent`] |
+//! | where does a subject stop keeping up? | interpolation per round | [`knee`] |
+//! | which of two spreads is larger? | Pitman–Morgan | [`spread`] |
+//! | is there no difference? | two one-sided tests | [`equivalence`] |
+//! | how many rounds are needed? | power of the t test | [`power`] |
+//! | which of many claims stand together? | Holm | [`holm`] |
+//! | what does a limited measurement say? | one-sided bounds | [`censored`] |
+//! | what can this machine tell? | random splits of equal subjects | [`calibrate`] |
+
+pub mod best;
+pub mod calibrate;
+pub mod censored;
+pub mod curve;
+pub mod equivalence;
+pub mod exponent;
+pub mod holm;
+pub mod knee;
+pub mod median;
+pub mod noise;
+pub mod paired;
+pub mod power;
+pub mod simultaneous;
+pub mod spread;
+pub mod summary;
+
+pub use censored::Bound;
+pub use curve::{Curve, Interval, Scale};
+
+/// Fewer rounds than this are not judged. The median of five has no 95 % interval at all
+/// (1 − 2·0.5⁵ = 93.75 %), and with six the t interval is still 2.57 standard errors wide on each side.
+pub const FEWEST_ROUNDS: usize = 6;

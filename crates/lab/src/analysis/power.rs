@@ -1,0 +1,117 @@
+//! How many rounds a decision needs, and what a number of rounds can find.
+
+use statrs::distribution::{ContinuousCDF, Normal};
+use statrs::function::gamma::ln_gamma;
+
+use super::FEWEST_ROUNDS;
+use super::curve::t_quantile;
+
+/// The share of experiments that are to find what is there.
+pub const POWER: f64 = 0.8;
+
+/// More rounds than this are not worth promising.
+pub const MOST_ROUNDS: usize = 1000;
+
+/// The probability that the t test over `rounds` decides for the right side, at a two-sided size, when
+/// the truth is `distance` standard deviations of one round away from the bound.
+///
+/// The upper tail of the noncentral t distribution (N. L. Johnson, S. Kotz, N. Balakrishnan, *Continuous
+/// Univariate Distributions*, vol. 2, 2nd ed. 1995, ch. 31): the integral over the estimated deviation u of
+/// Φ(distance·√n − t·u), by Simpson's rule.
+pub fn power(distance: f64, rounds: usize, size: f64) -> f64 {
+    let freedom = rounds as f64 - 1.0;
+    let critical = t_quantile(size / 2.0, freedom);
+    let shift = distance.abs() * (rounds as f64).sqrt();
+    let normal = Normal::new(0.0, 1.0).expect("a standard deviation of 1");
+    // u = √(χ²/ν) has the density 2 (ν/2)^(ν/2) / Γ(ν/2) · u^(ν−1) · exp(−ν u²/2).
+    let half = freedom / 2.0;
+    let constant = 2f64.ln() + half * half.ln() - ln_gamma(half);
+    let density = |u: f64| (constant + (freedom - 1.0) * u.ln() - half * u * u).exp();
+    let reach = 6.0 / (2.0 * freedom).sqrt();
+    let (low, high) = ((1.0 - reach).max(1e-6), 1.0 + reach);
+    let steps = 200;
+    let step = (high - low) / f64::from(steps);
+    let sum: f64 = (0..=steps)
+        .map(|at| {
+            let u = low + step * f64::from(at);
+            let weight = match at {
+                0 => 1.0,
+                at if at == steps => 1.0,
+                at if at % 2 == 1 => 4.0,
+                _ => 2.0,
+            };
+            weight * density(u) * normal.cdf(shift - critical * u)
+        })
+        .sum();
+    (sum * step / 3.0).clamp(0.0, 1.0)
+}
+
+/// The fewest rounds with which four of five experiments decide; `None`: more than [`MOST_ROUNDS`].
+pub fn rounds_needed(distance: f64, size: f64) -> Option<usize> {
+    if distance.is_nan() {
+        return None;
+    }
+    let enough = |rounds: usize| power(distance, rounds, size) >= POWER;
+    if !enough(MOST_ROUNDS) {
+        return None;
+    }
+    // Power grows with the number of rounds: bisect.
+    let (mut low, mut high) = (FEWEST_ROUNDS, MOST_ROUNDS);
+    while low < high {
+        let middle = usize::midpoint(low, high);
+        if enough(middle) { high = middle } else { low = middle + 1 }
+    }
+    Some(low)
+}
+
+/// The smallest distance, in standard deviations of one round, that four of five experiments with this
+/// many rounds find.
+pub fn smallest_distance(rounds: usize, size: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 1.0);
+    while power(high, rounds, size) < POWER {
+        high *= 2.0;
+    }
+    for _ in 0..50 {
+        let middle = f64::midpoint(low, high);
+        if power(middle, rounds, size) < POWER { low = middle } else { high = middle }
+    }
+    high
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::curve::{Curve, Scale};
+    use crate::analysis::noise::{covered, normal};
+
+    #[test]
+    fn the_power_is_that_of_the_tables() {
+        // Cohen's d and pairs for a power of 0.8 at 5 %, two-sided, as G*Power 3.1 gives them.
+        for (distance, rounds) in [(0.5, 34), (0.8, 15), (1.0, 10), (1.5, 6)] {
+            assert_eq!(rounds_needed(distance, 0.05), Some(rounds), "{distance}");
+        }
+        assert_eq!(rounds_needed(0.01, 0.05), None);
+        assert_eq!(rounds_needed(f64::NAN, 0.05), None);
+        assert_eq!(rounds_needed(100.0, 0.05), Some(FEWEST_ROUNDS));
+    }
+
+    #[test]
+    fn simulated_experiments_decide_as_often_as_the_power_says() {
+        for (distance, rounds) in [(1.5, 6), (1.0, 10)] {
+            let share = covered(1000, 1, |random| {
+                let values: Vec<f64> = (0..rounds).map(|_| distance + normal(random)).collect();
+                Curve::of_rounds(&values, Scale::Linear).unwrap().p_above(0.0) <= 0.025
+            });
+            assert!((share - power(distance, rounds, 0.05)).abs() < 0.04, "{rounds}: {share}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_distance_is_the_one_that_needs_these_rounds() {
+        for rounds in [6, 10, 20] {
+            let distance = smallest_distance(rounds, 0.05);
+            assert!((power(distance, rounds, 0.05) - POWER).abs() < 1e-6);
+            assert_eq!(rounds_needed(distance * 1.0001, 0.05), Some(rounds));
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Bounds of several effects that hold together: every level of a factor against its lowest.
+
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+
+use super::curve::{Curve, Scale, t_quantile, t_tail};
+use super::noise::normal;
+use super::summary::{deviation, mean};
+
+/// How many experiments without an effect are simulated for the distribution of the greatest |t|.
+pub const DRAWS: usize = 2000;
+
+/// Fewer simulated experiments than this beyond a quantile do not tell where it is.
+const FEWEST_BEYOND: f64 = 50.0;
+
+/// One curve per contrast, whose intervals at a level cover all effects together at that level.
+///
+/// `contrasts` holds, for each level of the factor but the lowest, one value per round: the difference
+/// from the lowest level in the same round, on `scale`. Each interval is the contrast's mean ± q of its
+/// own standard errors, q the quantile of the greatest of all |t| (T. Hothorn, F. Bretz, P. Westfall,
+/// "Simultaneous inference in general parametric models", Biometrical Journal 50(3), 2008).
+///
+/// The distribution of the greatest |t| is found by a parametric bootstrap: `draws` simulated
+/// experiments with as many rounds, no effect, and normal noise of the correlation that the contrasts
+/// show here, from a fixed seed. Each contrast keeps a standard error of its own, as levels under
+/// overload are noisier; a multivariate t with one common denominator would be too narrow for
+/// them. The correlations of few rounds are drawn towards 0, which is the safe side. Far out,
+/// where few draws lie, the bound of Bonferroni takes over.
+///
+/// `None` without contrasts, of fewer than six rounds, or if a value is not finite.
+pub fn simultaneous(contrasts: &[Vec<f64>], scale: Scale, draws: usize) -> Option<Vec<Curve>> {
+    let curves: Vec<Curve> = contrasts
+        .iter()
+        .map(|contrast| Curve::of_rounds(contrast, scale))
+        .collect::<Option<_>>()?;
+    let rounds = contrasts.first()?.len();
+    if contrasts.iter().any(|contrast| contrast.len() != rounds) {
+        return None;
+    }
+    let joint = Arc::new(MaxT::simulate(contrasts, draws));
+    Some(curves.into_iter().map(|curve| curve.jointly(Arc::clone(&joint))).collect())
+}
+
+/// The contrasts of every level with the first: one row per level in ascending order, each with a
+/// value per round on the scale of the comparison.
+pub fn against_lowest(levels: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let Some((lowest, others)) = levels.split_first() else { return Vec::new() };
+    let contrast =
+        |level: &Vec<f64>| std::iter::zip(level, lowest).map(|(level, low)| level - low).collect();
+    others.iter().map(contrast).collect()
+}
+
+/// The distribution of the greatest |t| of several contrasts where none has an effect.
+#[derive(Debug)]
+pub(super) struct MaxT {
+    members: usize,
+    /// The greatest |t| of each simulated experiment, ascending.
+    greatest: Vec<f64>,
+}
+
+impl MaxT {
+    fn simulate(contrasts: &[Vec<f64>], draws: usize) -> MaxT {
+        let (members, rounds) = (contrasts.len(), contrasts[0].len());
+        let draws = if members == 1 { 0 } else { draws };
+        let factor = cholesky(&correlations(contrasts));
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(0x6d61_7874);
+        let mut greatest: Vec<f64> = (0..draws)
+            .map(|_| {
+                let mut sums = vec![(0.0, 0.0); members];
+                let mut white = vec![0.0; members];
+                for _ in 0..rounds {
+                    white.fill_with(|| normal(&mut random));
+                    for (row, sum) in std::iter::zip(&factor, &mut sums) {
+                        let value: f64 = std::iter::zip(row, &white).map(|(f, w)| f * w).sum();
+                        *sum = (sum.0 + value, sum.1 + value * value);
+                    }
+                }
+                let n = rounds as f64;
+                let t = |(sum, squares): &(f64, f64)| {
+                    let variance = (squares - sum * sum / n) / (n - 1.0);
+                    (sum / n).abs() / (variance / n).sqrt()
+                };
+                sums.iter().map(t).fold(0.0, f64::max)
+            })
+            .collect();
+        greatest.sort_by(f64::total_cmp);
+        MaxT { members, greatest }
+    }
+
+    /// The |t| that the greatest exceeds with probability 1 − `level`.
+    pub(super) fn quantile(&self, level: f64, freedom: f64) -> f64 {
+        let (beyond, draws) = (1.0 - level, self.greatest.len() as f64);
+        let bonferroni = t_quantile(beyond / 2.0 / self.members as f64, freedom);
+        if beyond * draws < FEWEST_BEYOND {
+            return bonferroni;
+        }
+        let place = (level * draws).ceil() as usize;
+        bonferroni.min(self.greatest[place.min(self.greatest.len() - 1)])
+    }
+
+    /// The one-sided p-value of a contrast with this t, all contrasts considered.
+    pub(super) fn tail(&self, t: f64, freedom: f64) -> f64 {
+        if t <= 0.0 {
+            return t_tail(t, freedom);
+        }
+        let bonferroni = (2.0 * self.members as f64 * t_tail(t, freedom)).min(1.0);
+        let draws = self.greatest.len() as f64;
+        let beyond = draws - self.greatest.partition_point(|greatest| *greatest < t) as f64;
+        let simulated = if draws > 0.0 { beyond.max(FEWEST_BEYOND) / draws } else { 1.0 };
+        bonferroni.min(simulated) / 2.0
+    }
+}
+
+/// The correlations of the contrasts over rounds, drawn towards 0 by 2/n.
+fn correlations(contrasts: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let standard = |contrast: &Vec<f64>| -> Vec<f64> {
+        let (mean, deviation) = (mean(contrast), deviation(contrast));
+        let length = deviation * (contrast.len() as f64 - 1.0).sqrt();
+        // A contrast without any noise correlates with nothing.
+        let unit = |value: &f64| if length > 0.0 { (value - mean) / length } else { 0.0 };
+        contrast.iter().map(unit).collect()
+    };
+    let rows: Vec<Vec<f64>> = contrasts.iter().map(standard).collect();
+    let kept = 1.0 - 2.0 / contrasts[0].len() as f64;
+    let product = |a: &[f64], b: &[f64]| std::iter::zip(a, b).map(|(a, b)| a * b).sum::<f64>();
+    let entry = |i: usize, j: usize| if i == j { 1.0 } else { kept * product(&rows[i], &rows[j]) };
+    (0..rows.len()).map(|i| (0..rows.len()).map(|j| entry(i, j)).collect()).collect()
+}
+
+/// The lower triangular L with L·Lᵀ = `matrix`, which is positive definite.
+fn cholesky(matrix: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let mut factor: Vec<Vec<f64>> = Vec::new();
+    for i in 0..matrix.len() {
+        let mut row: Vec<f64> = Vec::with_capacity(i + 1);
+        for j in 0..=i {
+            let above: &[f64] = if j == i { &row } else { &factor[j] };
+            let known: f64 = (0..j).map(|k| row[k] * above[k]).sum();
+            let rest = matrix[i][j] - known;
+            row.push(if i == j { rest.max(0.0).sqrt() } else { rest / factor[j][j] });
+        }
+        factor.push(row);
+    }
+    factor
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::noise::{Noise, covered};
+
+    fn levels(rounds: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let level = |at: usize| rounds.iter().map(|round| round[at].ln()).collect();
+        (0..rounds[0].len()).map(level).collect()
+    }
+
+    #[test]
+    fn a_matrix_is_its_factor_times_the_transposed() {
+        let matrix = [vec![4.0, 2.0, 0.6], vec![2.0, 5.0, 1.5], vec![0.6, 1.5, 3.0]];
+        let factor = cholesky(&matrix);
+        for i in 0..3 {
+            for j in 0..=i {
+                let product: f64 = (0..=j).map(|k| factor[i][k] * factor[j][k]).sum();
+                assert!((product - matrix[i][j]).abs() < 1e-12);
+            }
+        }
+    }
+
+    #[test]
+    fn one_contrast_has_the_plain_t_interval() {
+        let contrast = vec![0.1, 0.2, 0.15, 0.12, 0.18, 0.11];
+        let alone = Curve::of_rounds(&contrast, Scale::Log).unwrap();
+        let joint = &simultaneous(&[contrast], Scale::Log, DRAWS).unwrap()[0];
+        let (alone, joint) = (alone.interval(0.95), joint.interval(0.95));
+        assert!((alone.low - joint.low).abs() < 1e-9 && (alone.high - joint.high).abs() < 1e-9);
+    }
+
+    #[test]
+    fn several_are_wider_than_one_and_narrower_than_bonferroni() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
+        let rounds = Noise::SMOOTH.rounds(&mut random, 10, &[5.0; 6]);
+        let contrasts = against_lowest(&levels(&rounds));
+        let joint = &simultaneous(&contrasts, Scale::Log, DRAWS).unwrap()[0];
+        let alone = Curve::of_rounds(&contrasts[0], Scale::Log).unwrap();
+        let (joint, plain) = (joint.interval(0.95), alone.interval(0.95));
+        let bonferroni = alone.interval(1.0 - 0.05 / 5.0);
+        assert!(plain.high < joint.high && joint.high < bonferroni.high);
+        // The p-value at an end of the interval is the interval's.
+        let p = simultaneous(&contrasts, Scale::Log, DRAWS).unwrap()[0].p_above(joint.low);
+        assert!((p - 0.025).abs() < 0.002, "{p}");
+    }
+
+    #[test]
+    fn all_intervals_together_cover_all_levels_as_often_as_they_say() {
+        for n in [6, 10] {
+            let truths = [5.0, 5.5, 7.0, 9.0, 12.0];
+            let share = covered(120, n as u64, |random| {
+                let rounds = Noise::TYPICAL.rounds(random, n, &truths);
+                let contrasts = against_lowest(&levels(&rounds));
+                let curves = simultaneous(&contrasts, Scale::Log, 500).unwrap();
+                std::iter::zip(&curves, &truths[1..])
+                    .all(|(curve, truth)| curve.interval(0.95).contains(truth / truths[0]))
+            });
+            assert!(share >= 0.90, "{n}: {share}");
+        }
+    }
+
+    #[test]
+    fn too_few_rounds_and_unequal_ones_have_no_bounds() {
+        assert!(simultaneous(&[vec![0.0; 5]], Scale::Log, DRAWS).is_none());
+        assert!(simultaneous(&[vec![0.0; 6], vec![0.0; 7]], Scale::Log, DRAWS).is_none());
+        assert!(simultaneous(&[], Scale::Log, DRAWS).is_none());
+        let still = simultaneous(&[vec![0.5; 6], vec![0.0; 6]], Scale::Linear, DRAWS).unwrap();
+        assert_eq!(still[0].interval(0.95).high, 0.5);
+    }
+}
