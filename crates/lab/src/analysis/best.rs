@@ -1,30 +1,7 @@
 //! The best of several subjects, without the advantage of choosing it by the values that are compared.
 
-/// For each round, which of the subjects was the best by the mean of all *other* rounds.
-///
-/// `scaled` holds one row per subject with a value per round. Taking the greatest value of each round
-/// would compare with the luckiest subject of the round, which is above the truth even where all are
-/// equal (by about one standard deviation for four of them). Choosing by the other rounds leaves a
-/// round's own noise out of the choice (cross-validation: M. Stone, "Cross-validatory choice and
-/// assessment of statistical predictions", JRSS B 36, 1974). `None` without subjects or rounds, or if
-/// rows differ in length.
-pub fn best_by_other_rounds(scaled: &[Vec<f64>], better: Better) -> Option<Vec<usize>> {
-    let rounds = scaled.first().map(Vec::len).filter(|rounds| *rounds > 0)?;
-    if scaled.iter().any(|row| row.len() != rounds) {
-        return None;
-    }
-    let sums: Vec<f64> = scaled.iter().map(|row| row.iter().sum()).collect();
-    let choose = |round: usize| {
-        // With one round there are no others: a document's numbers, which have no noise.
-        let others = |at: usize| if rounds == 1 { sums[at] } else { sums[at] - scaled[at][round] };
-        let sign = match better {
-            Better::Higher => 1.0,
-            Better::Lower => -1.0,
-        };
-        (0..scaled.len()).max_by(|a, b| f64::total_cmp(&(sign * others(*a)), &(sign * others(*b))))
-    };
-    (0..rounds).map(choose).collect()
-}
+use super::curve::{Curve, Extreme, Scale};
+use super::simultaneous::{DRAWS, simultaneous};
 
 /// Which values of a metric are good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,36 +12,96 @@ pub enum Better {
     Lower,
 }
 
+impl Better {
+    /// Which of the effects of several subjects is that of the best, where the subjects are above the
+    /// line of a ratio.
+    pub fn above_the_line(self) -> Extreme {
+        match self {
+            Better::Higher => Extreme::Greatest,
+            Better::Lower => Extreme::Least,
+        }
+    }
+
+    /// Which of the effects is that of the best, where the subjects are below the line.
+    pub fn below_the_line(self) -> Extreme {
+        match self {
+            Better::Higher => Extreme::Least,
+            Better::Lower => Extreme::Greatest,
+        }
+    }
+}
+
+/// The effect of the best of several subjects: the greatest or the least of their effects.
+///
+/// `contrasts` holds, for each pair of a subject above the line and one below it, a value per round on
+/// `scale`; `above[i][j]` is that of the i-th above and the j-th below.
+///
+/// The greatest value of each round would be that of the luckiest subject, about one standard
+/// deviation above the truth where four are equal; and whoever is the best over all rounds was
+/// chosen by the noise that is then judged. Here the best is never chosen. "More than the best of
+/// b, c and d" is shown by showing it of each of them at the same level (intersection–union test:
+/// R. L. Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24, 1982);
+/// the other side, "less than the best", by bounds that hold for all of them together
+/// ([`simultaneous`]). `None` where that has none, or without a subject.
+pub fn best(
+    contrasts: &[Vec<Vec<f64>>],
+    above: Extreme,
+    below: Extreme,
+    scale: Scale,
+) -> Option<Curve> {
+    let all: Vec<Vec<f64>> = contrasts.iter().flatten().cloned().collect();
+    let mut curves = simultaneous(&all, scale, DRAWS)?.into_iter();
+    let rows = contrasts
+        .iter()
+        .map(|row| Curve::extreme(curves.by_ref().take(row.len()).collect(), below))
+        .collect::<Option<Vec<Curve>>>()?;
+    Curve::extreme(rows, above)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::curve::{Curve, Scale};
-    use crate::analysis::noise::{Noise, covered};
+    use crate::analysis::noise::{Noise, column, covered};
+    use crate::analysis::summary::logs;
 
-    #[test]
-    fn the_best_is_chosen_by_the_other_rounds() {
-        let rows = [vec![1.0, 1.0, 9.0], vec![2.0, 2.0, 2.0]];
-        // Without the third round the second subject is the best; the first one's 9 counts elsewhere.
-        assert_eq!(best_by_other_rounds(&rows, Better::Higher).unwrap(), [0, 0, 1]);
-        assert_eq!(best_by_other_rounds(&rows, Better::Lower).unwrap(), [1, 1, 0]);
-        assert_eq!(best_by_other_rounds(&[vec![1.0], vec![2.0]], Better::Higher).unwrap(), [1]);
-        assert!(best_by_other_rounds(&[], Better::Higher).is_none());
+    /// The logarithms of the first subject's values over each of the others', over rounds.
+    fn contrasts(rounds: &[Vec<f64>]) -> Vec<Vec<Vec<f64>>> {
+        let first = logs(&column(rounds, 0)).unwrap();
+        let over = |other: usize| {
+            let other = logs(&column(rounds, other)).unwrap();
+            std::iter::zip(&first, other).map(|(first, other)| first - other).collect()
+        };
+        vec![(1..rounds[0].len()).map(over).collect()]
     }
 
     #[test]
-    fn the_best_of_four_equal_subjects_is_no_better_than_a_fifth() {
-        for n in [6, 10, 20] {
-            let share = covered(300, n as u64, |random| {
-                let rounds = Noise::TYPICAL.rounds(random, n, &[10.0; 5]);
-                let log = |at: usize| rounds.iter().map(|round| round[at].ln()).collect::<Vec<_>>();
-                let rows: Vec<Vec<f64>> = (0..4).map(log).collect();
-                let fifth = log(4);
-                let best = best_by_other_rounds(&rows, Better::Higher).unwrap();
-                let ratio: Vec<f64> =
-                    best.iter().enumerate().map(|(r, b)| rows[*b][r] - fifth[r]).collect();
-                Curve::of_rounds(&ratio, Scale::Log).unwrap().interval(0.95).contains(1.0)
-            });
-            assert!(share >= 0.92, "{n}: {share}");
+    fn a_subject_is_compared_with_the_one_that_is_hardest_to_beat() {
+        let rounds: Vec<Vec<f64>> =
+            (0..8).map(|round| vec![2.0 + 0.01 * f64::from(round), 1.0, 1.5, 0.5]).collect();
+        let curve = |better: Better| {
+            let extreme = better.below_the_line();
+            best(&contrasts(&rounds), Extreme::Greatest, extreme, Scale::Log).unwrap()
+        };
+        assert!((curve(Better::Higher).value() - 2.03 / 1.5).abs() < 0.01);
+        assert!((curve(Better::Lower).value() - 2.03 / 0.5).abs() < 0.01);
+        let higher = curve(Better::Higher);
+        assert!(higher.p_above(1.3) < 1e-4 && higher.p_above(1.4) > 0.9);
+        assert!(higher.p_below(1.4) < 1e-3 && higher.interval(0.95).contains(higher.value()));
+        assert!(best(&[], Extreme::Greatest, Extreme::Least, Scale::Log).is_none());
+    }
+
+    #[test]
+    fn the_interval_covers_the_best_of_equal_and_of_unequal_subjects() {
+        for truths in [[10.0; 5], [12.0, 10.0, 10.0, 8.0, 9.9]] {
+            for n in [6, 10] {
+                let share = covered(25, n as u64, |random| {
+                    let rounds = Noise::SMOOTH.rounds(random, n, &truths);
+                    let curve =
+                        best(&contrasts(&rounds), Extreme::Greatest, Extreme::Least, Scale::Log);
+                    curve.unwrap().interval(0.95).contains(truths[0] / 10.0)
+                });
+                assert!(share >= 0.88, "{truths:?}, {n}: {share}");
+            }
         }
     }
 }

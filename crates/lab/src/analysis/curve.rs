@@ -13,6 +13,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use super::FEWEST_ROUNDS;
 use super::censored::Bound;
 use super::simultaneous::MaxT;
+use super::spread::RatioOfMeans;
 use super::summary::{deviation, mean};
 
 /// An estimate with the interval that covers the truth at this level of confidence.
@@ -62,17 +63,36 @@ impl Scale {
     }
 }
 
-/// How the distance between an estimate and a bound becomes a p-value.
+/// Where intervals and p-values come from.
 #[derive(Clone, Debug)]
 enum Form {
-    /// Student's t: an estimate, its standard error, degrees of freedom.
-    T { error: f64, freedom: f64 },
-    /// Student's t as one of several estimates that are judged together.
-    Joint { error: f64, freedom: f64, joint: Arc<MaxT> },
-    /// The hyperbolic sine of the distance over `unit` is Student's t (see [`super::spread`]).
-    Sinh { unit: f64, freedom: f64 },
+    /// Student's t: the standard error and the degrees of freedom. With `joint`, the estimate is one of
+    /// several that are judged together.
+    T { error: f64, freedom: f64, joint: Option<Arc<MaxT>> },
+    /// Student's t of a ratio of means.
+    Ratio(RatioOfMeans),
+    /// The greatest of several effects, or the least.
+    Extreme { members: Vec<Curve>, extreme: Extreme },
     /// A number without noise.
     Exact,
+}
+
+/// Which of several effects counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extreme {
+    /// The greatest.
+    Greatest,
+    /// The least.
+    Least,
+}
+
+/// Which member's bound counts, and whether all members have to be considered for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Members {
+    /// Each member's bound as if it were alone.
+    Alone,
+    /// Bounds that hold for all members together.
+    Together,
 }
 
 /// What rounds say of an effect at every level of confidence.
@@ -96,7 +116,7 @@ impl Curve {
         }
         let rounds = scaled.len();
         let error = deviation(scaled) / (rounds as f64).sqrt();
-        let form = Form::T { error, freedom: rounds as f64 - 1.0 };
+        let form = Form::T { error, freedom: rounds as f64 - 1.0, joint: None };
         Some(Curve { scale, centre: mean(scaled), rounds, form, bound: Bound::Exact })
     }
 
@@ -106,20 +126,32 @@ impl Curve {
         Curve { scale, centre, rounds: 0, form: Form::Exact, bound: Bound::Exact }
     }
 
-    /// See [`super::spread::spread`].
-    pub(super) fn sinh(centre: f64, unit: f64, freedom: f64, rounds: usize) -> Curve {
-        let form = Form::Sinh { unit, freedom };
+    /// The ratio of two means over rounds, on a logarithmic scale.
+    pub(super) fn of_ratio(ratio: RatioOfMeans, rounds: usize) -> Curve {
+        let centre = ratio.estimate().ln();
+        let form = Form::Ratio(ratio);
         Curve { scale: Scale::Log, centre, rounds, form, bound: Bound::Exact }
     }
 
     /// The same estimate as one of several that are judged together.
-    pub(super) fn jointly(self, joint: Arc<MaxT>) -> Curve {
-        match self.form {
-            Form::T { error, freedom } => {
-                Curve { form: Form::Joint { error, freedom, joint }, ..self }
-            }
-            _ => self,
+    pub(super) fn jointly(mut self, together: Arc<MaxT>) -> Curve {
+        if let Form::T { joint, .. } = &mut self.form {
+            *joint = Some(together);
         }
+        self
+    }
+
+    /// The greatest or the least of several effects; see [`super::best`]. `None` of none.
+    pub(super) fn extreme(members: Vec<Curve>, extreme: Extreme) -> Option<Curve> {
+        let first = members.first()?;
+        let (scale, rounds) = (first.scale, first.rounds);
+        let centres = members.iter().map(|member| member.centre);
+        let centre = match extreme {
+            Extreme::Greatest => centres.fold(f64::NEG_INFINITY, f64::max),
+            Extreme::Least => centres.fold(f64::INFINITY, f64::min),
+        };
+        let form = Form::Extreme { members, extreme };
+        Some(Curve { scale, centre, rounds, form, bound: Bound::Exact })
     }
 
     /// The same as a bound only: an effect that is at least what was measured has no upper end.
@@ -142,79 +174,140 @@ impl Curve {
         self.rounds
     }
 
-    /// The standard deviation of one round on the curve's scale; for Pitman–Morgan the nearest thing
-    /// to it.
-    pub fn round_deviation(&self) -> f64 {
-        let root = (self.rounds as f64).sqrt();
-        match self.form {
-            Form::T { error, .. } | Form::Joint { error, .. } => error * root,
-            Form::Sinh { unit, .. } => unit * root,
-            Form::Exact => 0.0,
-        }
-    }
-
     /// How far the estimate is above `bound`, in standard deviations of one round; negative below it.
+    /// NaN on the bound without noise.
     pub fn distance(&self, bound: f64) -> f64 {
-        (self.centre - self.scale.to(bound)) / self.round_deviation()
+        let root = (self.rounds as f64).sqrt();
+        let apart = self.centre - self.scale.to(bound);
+        match &self.form {
+            Form::T { error, .. } => apart / (error * root),
+            Form::Ratio(ratio) => ratio.t(bound) / root,
+            Form::Exact => apart / 0.0,
+            Form::Extreme { members, .. } => members
+                .iter()
+                .min_by(|a, b| {
+                    let off = |member: &Curve| (member.centre - self.centre).abs();
+                    off(a).total_cmp(&off(b))
+                })
+                .map_or(f64::NAN, |member| member.distance(bound)),
+        }
     }
 
     /// The interval at this level of confidence, equal tails.
     pub fn interval(&self, level: f64) -> Interval {
-        let tail = (1.0 - level) / 2.0;
-        let half = match &self.form {
-            Form::T { error, freedom } => error * t_quantile(tail, *freedom),
-            Form::Joint { error, freedom, joint } => error * joint.quantile(level, *freedom),
-            Form::Sinh { unit, freedom } => (unit * t_quantile(tail, *freedom)).asinh(),
-            Form::Exact => 0.0,
-        };
-        let low = if self.bound.bounds_below() { self.centre - half } else { f64::NEG_INFINITY };
-        let high = if self.bound.bounds_above() { self.centre + half } else { f64::INFINITY };
+        let members = self.members();
         Interval {
             value: self.value(),
-            low: self.scale.from(low),
-            high: self.scale.from(high),
+            low: self.scale.from(self.lower(level, members)),
+            high: self.scale.from(self.upper(level, members)),
             level,
+        }
+    }
+
+    /// One of several effects that are shown together is bounded together with them; of the members of
+    /// an extreme, only those bounds that need it are.
+    fn members(&self) -> Members {
+        match self.form {
+            Form::Extreme { .. } => Members::Alone,
+            _ => Members::Together,
+        }
+    }
+
+    /// The lower end on the curve's scale. The greatest effect is above a bound if any member is, so
+    /// that the members' bounds have to hold together; the least is if every member is, and each
+    /// may stand alone (the intersection–union test: R. L. Berger, Technometrics 24, 1982).
+    fn lower(&self, level: f64, members: Members) -> f64 {
+        if !self.bound.bounds_below() {
+            return f64::NEG_INFINITY;
+        }
+        match &self.form {
+            Form::Extreme { members: all, extreme: Extreme::Greatest } => all
+                .iter()
+                .map(|one| one.lower(level, Members::Together))
+                .fold(f64::NEG_INFINITY, f64::max),
+            Form::Extreme { members: all, extreme: Extreme::Least } => {
+                all.iter().map(|one| one.lower(level, members)).fold(f64::INFINITY, f64::min)
+            }
+            Form::Ratio(ratio) => ratio.interval(level).0.ln(),
+            _ => self.centre - self.half_width(level, members),
+        }
+    }
+
+    /// The upper end on the curve's scale.
+    fn upper(&self, level: f64, members: Members) -> f64 {
+        if !self.bound.bounds_above() {
+            return f64::INFINITY;
+        }
+        match &self.form {
+            Form::Extreme { members: all, extreme: Extreme::Least } => all
+                .iter()
+                .map(|one| one.upper(level, Members::Together))
+                .fold(f64::INFINITY, f64::min),
+            Form::Extreme { members: all, extreme: Extreme::Greatest } => {
+                all.iter().map(|one| one.upper(level, members)).fold(f64::NEG_INFINITY, f64::max)
+            }
+            Form::Ratio(ratio) => ratio.interval(level).1.ln(),
+            _ => self.centre + self.half_width(level, members),
+        }
+    }
+
+    fn half_width(&self, level: f64, members: Members) -> f64 {
+        match &self.form {
+            Form::T { error, freedom, joint: Some(joint) } if members == Members::Together => {
+                error * joint.quantile(level, *freedom)
+            }
+            Form::T { error, freedom, .. } => error * t_quantile((1.0 - level) / 2.0, *freedom),
+            _ => 0.0,
         }
     }
 
     /// The p-value of "the effect is `bound` or less": small where it is above.
     pub fn p_above(&self, bound: f64) -> f64 {
-        if bound == f64::NEG_INFINITY {
-            return 0.0;
-        }
-        if !self.bound.bounds_below() {
-            return 1.0;
-        }
-        self.tail(self.centre - self.scale.to(bound))
+        self.p(bound, Side::Above, self.members())
     }
 
     /// The p-value of "the effect is `bound` or more": small where it is below.
     pub fn p_below(&self, bound: f64) -> f64 {
-        if bound == f64::INFINITY {
-            return 0.0;
-        }
-        if !self.bound.bounds_above() {
-            return 1.0;
-        }
-        self.tail(self.scale.to(bound) - self.centre)
+        self.p(bound, Side::Below, self.members())
     }
 
-    /// The probability of an estimate this far on the right side of a bound that is the truth.
-    fn tail(&self, distance: f64) -> f64 {
-        if distance == f64::INFINITY {
+    fn p(&self, bound: f64, side: Side, members: Members) -> f64 {
+        let (is_bounded, sign, open) = match side {
+            Side::Above => (self.bound.bounds_below(), 1.0, f64::NEG_INFINITY),
+            Side::Below => (self.bound.bounds_above(), -1.0, f64::INFINITY),
+        };
+        let distance = sign * (self.centre - self.scale.to(bound));
+        if bound == open {
             return 0.0;
+        }
+        if !is_bounded {
+            return 1.0;
         }
         // Without noise, a number on the bound counts as beyond it: regions contain their ends.
         let certain = if distance >= 0.0 { 0.0 } else { 1.0 };
         match &self.form {
             Form::Exact => certain,
-            Form::T { error, .. } | Form::Joint { error, .. } if *error == 0.0 => certain,
-            Form::Sinh { unit, .. } if *unit == 0.0 => certain,
-            Form::T { error, freedom } => t_tail(distance / error, *freedom),
-            Form::Joint { error, freedom, joint } => joint.tail(distance / error, *freedom),
-            Form::Sinh { unit, freedom } => t_tail(distance.sinh() / unit, *freedom),
+            Form::T { error, .. } if *error == 0.0 => certain,
+            Form::T { error, freedom, joint: Some(joint) } if members == Members::Together => {
+                joint.tail(distance / error, *freedom)
+            }
+            Form::T { error, freedom, .. } => t_tail(distance / error, *freedom),
+            Form::Ratio(ratio) => t_tail(sign * ratio.t(bound), ratio.freedom()),
+            Form::Extreme { members: all, extreme } => match (extreme, side) {
+                (Extreme::Greatest, Side::Above) | (Extreme::Least, Side::Below) => {
+                    all.iter().map(|one| one.p(bound, side, Members::Together)).fold(1.0, f64::min)
+                }
+                _ => all.iter().map(|one| one.p(bound, side, members)).fold(0.0, f64::max),
+            },
         }
     }
+}
+
+/// The side of a bound on which an effect is shown to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Above,
+    Below,
 }
 
 /// The t that is exceeded with this probability, at most one half.

@@ -13,7 +13,8 @@
 //! | is every level like the lowest? | simultaneous max-t bounds | [`simultaneous`] |
 //! | how does a metric grow? | t on one log–log slope per round | [`exponent`] |
 //! | where does a subject stop keeping up? | interpolation per round | [`knee`] |
-//! | which of two spreads is larger? | Pitman–Morgan | [`spread`] |
+//! | what does the best of several do? | intersection–union | [`best`] |
+//! | which of two spreads is larger? | Brown–Forsythe, paired, with Fieller's interval | [`spread`] |
 //! | is there no difference? | two one-sided tests | [`equivalence`] |
 //! | how many rounds are needed? | power of the t test | [`power`] |
 //! | which of many claims stand together? | Holm | [`holm`] |
@@ -36,8 +37,9 @@ pub mod simultaneous;
 pub mod spread;
 pub mod summary;
 
+pub use best::Better;
 pub use censored::Bound;
-pub use curve::{Curve, Interval, Scale};
+pub use curve::{Curve, Extreme, Interval, Scale};
 
 /// Fewer rounds than this are not judged. The median of five has no 95 % interval at all
 /// (1 − 2·0.5⁵ = 93.75 %), and with six the t interval is still 2.57 standard errors wide on each side.
