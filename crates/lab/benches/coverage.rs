@@ -93,8 +93,9 @@ fn ratio_to_best(random: &mut Xoshiro256PlusPlus, noise: Noise, n: usize) -> boo
     let over = |other: usize| -> Vec<f64> {
         rounds.iter().map(|round| (round[4] / round[other]).ln()).collect()
     };
-    let contrasts = vec![(0..4).map(over).collect()];
-    best(&contrasts, Extreme::Greatest, Extreme::Least, Scale::Log)
+    let contrasts: Vec<Vec<f64>> = (0..4).map(over).collect();
+    let effects = vec![simultaneous(&contrasts, Scale::Log, 1000).expect("six rounds")];
+    best(effects, Extreme::Greatest, Extreme::Least)
         .is_some_and(|curve| curve.interval(0.95).contains(1.0))
 }
 

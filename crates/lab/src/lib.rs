@@ -2,5 +2,6 @@
 //! statistics that judge each claim.
 
 pub mod analysis;
+pub mod claims;
 pub mod model;
 pub mod spec;

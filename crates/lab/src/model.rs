@@ -82,6 +82,9 @@ pub enum Mark {
     FewEvents,
     /// The machine paused (stolen time, a stopped virtual machine).
     Stalled,
+    /// The run could not be made on this machine, which lacks a right, a program, a facility of the kernel
+    /// or room within a limit; `failure` says which. It says nothing of the subject.
+    Unavailable,
     /// Any other warning of the load generator; the sample's artefacts have its words.
     Warned,
 }

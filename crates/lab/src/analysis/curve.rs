@@ -122,8 +122,12 @@ impl Curve {
 
     /// A number without noise: what a document states.
     pub fn exact(effect: f64, scale: Scale) -> Curve {
-        let centre = scale.to(effect);
-        Curve { scale, centre, rounds: 0, form: Form::Exact, bound: Bound::Exact }
+        Curve::exact_scaled(scale.to(effect), scale)
+    }
+
+    /// A number without noise that is on this scale already.
+    pub fn exact_scaled(scaled: f64, scale: Scale) -> Curve {
+        Curve { scale, centre: scaled, rounds: 0, form: Form::Exact, bound: Bound::Exact }
     }
 
     /// The ratio of two means over rounds, on a logarithmic scale.
@@ -142,7 +146,7 @@ impl Curve {
     }
 
     /// The greatest or the least of several effects; see [`super::best`]. `None` of none.
-    pub(super) fn extreme(members: Vec<Curve>, extreme: Extreme) -> Option<Curve> {
+    pub fn extreme(members: Vec<Curve>, extreme: Extreme) -> Option<Curve> {
         let first = members.first()?;
         let (scale, rounds) = (first.scale, first.rounds);
         let centres = members.iter().map(|member| member.centre);

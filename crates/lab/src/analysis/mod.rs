@@ -37,7 +37,6 @@ pub mod simultaneous;
 pub mod spread;
 pub mod summary;
 
-pub use best::Better;
 pub use censored::Bound;
 pub use curve::{Curve, Extreme, Interval, Scale};
 

@@ -1,0 +1,27 @@
+//! One level of a factor ÷ another.
+
+use crate::analysis::Bound;
+use crate::model::Level;
+use crate::spec::claim::Change;
+
+use super::{CellRuns, Joined, Member, Rounds, Scale, Statistics, logs};
+
+pub(super) fn change(cells: &[CellRuns], change: &Change) -> Statistics {
+    let at = |level: &Level| cells.iter().find(|cell| cell.level.as_ref() == Some(level));
+    let member = at(&change.from).zip(at(&change.to)).map(|(from, to)| {
+        let mut tally = from.tally.clone();
+        tally.add(&to.tally);
+        Member { level: None, rounds: over(&logs(to), &logs(from)), tally, fails: false }
+    });
+    let members = member.into_iter().collect();
+    Statistics { scale: Scale::Log, joined: Joined::Each, members }
+}
+
+/// The differences of numbers on a logarithmic scale, in the rounds that both have.
+pub(super) fn over(above: &Rounds, below: &Rounds) -> Rounds {
+    let pair = |(round, (above, of)): (&u32, &(f64, Bound))| {
+        let (below, against) = below.get(round)?;
+        Some((*round, (above - below, of.over(*against))))
+    };
+    above.iter().filter_map(pair).collect()
+}

@@ -1,0 +1,41 @@
+//! Where the subject stops answering all that is offered.
+
+use std::collections::BTreeSet;
+
+use crate::analysis::Bound;
+use crate::analysis::knee::{Load, knee as find};
+use crate::model::Level;
+
+use super::{CellRuns, Joined, Member, Rounds, Scale, Statistics, tally};
+
+/// One knee for each round. A level at which most runs fail is one that is not served; a round that
+/// lacks another level below its knee has none.
+pub(super) fn knee(cells: &[CellRuns]) -> Statistics {
+    let rounds: BTreeSet<u32> = cells.iter().flat_map(|cell| cell.rounds.keys().copied()).collect();
+    let in_round = |round: u32| {
+        let load = |cell: &CellRuns| {
+            let offered = cell.level.as_ref().and_then(Level::number)?;
+            let (served, bound) = match cell.rounds.get(&round) {
+                Some(value) => *value,
+                None if cell.tally.fails() => (0.0, Bound::Exact),
+                None => return None,
+            };
+            Some(Load { offered, served, bound })
+        };
+        // Levels up to the first one without a value, which is not known to be beyond the knee.
+        let loads: Vec<Load> = cells.iter().map_while(load).collect();
+        let (at, bound) = find(&loads)?;
+        let is_seen = loads.len() == cells.len() || bound != Bound::AtLeast;
+        is_seen.then(|| (round, (at.ln(), bound)))
+    };
+    let found: Rounds = rounds.into_iter().filter_map(in_round).collect();
+    let mut runs = tally(cells);
+    // These failures are part of the result.
+    let counted = cells.iter().filter(|cell| cell.tally.fails());
+    runs.failed -= counted.map(|cell| cell.tally.failed).sum::<usize>();
+    let members = match cells.is_empty() {
+        true => Vec::new(),
+        false => vec![Member { level: None, rounds: found, tally: runs, fails: false }],
+    };
+    Statistics { scale: Scale::Log, joined: Joined::Each, members }
+}

@@ -1,0 +1,22 @@
+//! The metric as a share of what was offered.
+
+use crate::model::Level;
+
+use super::{CellRuns, Joined, Member, Scale, Statistics};
+
+/// One member for each offered level. Shares are averaged as they are: a share may be zero.
+pub(super) fn offered(cells: &[CellRuns]) -> Statistics {
+    let member = |cell: &CellRuns| {
+        let offered = cell.level.as_ref().and_then(Level::number).filter(|level| *level > 0.0)?;
+        let share =
+            |(round, (value, bound)): (&u32, &(f64, _))| (*round, (value / offered, *bound));
+        Some(Member {
+            level: cell.level.clone(),
+            rounds: cell.rounds.iter().map(share).collect(),
+            tally: cell.tally.clone(),
+            fails: cell.tally.fails(),
+        })
+    };
+    let members = cells.iter().filter_map(member).collect();
+    Statistics { scale: Scale::Linear, joined: Joined::Each, members }
+}

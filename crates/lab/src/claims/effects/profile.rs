@@ -1,0 +1,24 @@
+//! Every level of a factor against its lowest.
+
+use super::change::over;
+use super::{CellRuns, Joined, Member, Scale, Statistics, logs};
+
+/// One member for each level but the lowest. A level at which the subject fails has no numbers, and
+/// its failure is what it says.
+pub(super) fn profile(cells: &[CellRuns]) -> Statistics {
+    let mut members = Vec::new();
+    if let Some((lowest, others)) = cells.split_first() {
+        let base = logs(lowest);
+        for cell in others {
+            let mut tally = lowest.tally.clone();
+            tally.add(&cell.tally);
+            members.push(Member {
+                level: cell.level.clone(),
+                rounds: over(&logs(cell), &base),
+                fails: cell.tally.fails(),
+                tally,
+            });
+        }
+    }
+    Statistics { scale: Scale::Log, joined: Joined::Together, members }
+}

@@ -1,0 +1,30 @@
+//! The metric itself, in each cell.
+
+use super::{CellRuns, Joined, Member, Scale, Statistics, logs};
+
+/// The metric on a logarithmic scale, as quantities vary by factors; as it is, if a value is zero.
+pub(super) fn value(cells: &[CellRuns]) -> Statistics {
+    let values = || cells.iter().flat_map(|cell| cell.rounds.values());
+    if values().all(|(value, _)| *value > 0.0) {
+        return Statistics { joined: Joined::Each, ..members(cells, Scale::Log) };
+    }
+    members(cells, Scale::Linear)
+}
+
+/// The metric's logarithm, for ratios.
+pub(super) fn logarithm(cells: &[CellRuns]) -> Statistics {
+    let mut statistics = members(cells, Scale::Log);
+    // A ratio with a subject that fails is no number: the failure is the reason, not the verdict.
+    statistics.members.iter_mut().for_each(|member| member.fails = false);
+    statistics
+}
+
+fn members(cells: &[CellRuns], scale: Scale) -> Statistics {
+    let member = |cell: &CellRuns| Member {
+        level: cell.level.clone(),
+        rounds: if scale == Scale::Log { logs(cell) } else { cell.rounds.clone() },
+        tally: cell.tally.clone(),
+        fails: cell.tally.fails(),
+    };
+    Statistics { scale, joined: Joined::Each, members: cells.iter().map(member).collect() }
+}

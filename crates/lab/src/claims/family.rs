@@ -1,0 +1,35 @@
+//! The claims of one report are a family: the more of them there are, the more each has to show.
+
+use crate::analysis::holm::holm;
+
+use super::combine;
+use super::decide::Sizes;
+use super::{Judgement, OWN};
+
+/// The probability that any verdict of a report that nothing but noise suggested is wrong.
+pub const FALSE_ALARMS: f64 = 0.01;
+
+/// Gives every claim of a report, whatever its experiment, the verdict that stands beside all others.
+///
+/// Whether an effect lies in the claim's region is decided by Holm's procedure over all claims that can be
+/// tested. On which side of nothing an effect outside the region lies is a second statement about
+/// the same claim, for which Holm's sizes would add up over claims; it is made at the family's rate
+/// divided by the number of claims. Effects of further subjects are shown with the sizes of
+/// their claim and decide nothing.
+pub fn judge(report: &mut [&mut Judgement]) {
+    let mut tested: Vec<&mut Judgement> =
+        report.iter_mut().filter(|one| one.p.is_some()).map(|one| &mut **one).collect();
+    let p: Vec<f64> = tested.iter().map(|one| one.p.unwrap_or(1.0)).collect();
+    let each = FALSE_ALARMS / p.len().max(1) as f64;
+    for (one, held) in std::iter::zip(&mut tested, holm(&p, FALSE_ALARMS)) {
+        let size = held.size.min(OWN.holds);
+        let sizes = Sizes { holds: size, against: size, direction: each };
+        let of_rows = combine::shared(sizes, one.which, one.rows.len());
+        for row in one.rows.iter_mut().chain(&mut one.also) {
+            row.verdict = row.at(of_rows);
+        }
+        one.verdict = combine::verdict(&one.rows, one.which, sizes);
+        one.adjusted_p = Some(held.adjusted);
+        one.size = size;
+    }
+}

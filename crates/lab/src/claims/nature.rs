@@ -1,0 +1,124 @@
+//! What a mark on a sample makes of a metric's value: the value, a bound of it, or nothing.
+
+use std::collections::BTreeSet;
+
+use crate::analysis::Bound;
+use crate::model::Mark;
+use crate::spec::metric::Better;
+
+/// What limits a metric where the load generator is at its limit, or requests end in errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nature {
+    /// Work done per second, and what is used up for it: a faster generator would have seen as much or
+    /// more.
+    Rate,
+    /// Time that a client waits: a faster generator would have seen as little or less.
+    Time,
+    /// Cost per event, counts, times within the subject: the generator's limit does not change them.
+    Cost,
+}
+
+/// Metrics of percentiles and extremes, which few events do not show.
+const NEED_MANY_EVENTS: [&str; 8] = [
+    "latency-p90",
+    "latency-p99",
+    "latency-p99.9",
+    "latency-max",
+    "first-byte-max",
+    "connect-p99",
+    "longest-read",
+    "connect-min",
+];
+
+fn nature(metric: &str, better: Better) -> Nature {
+    let is_time = ["latency-", "first-byte-", "connection-", "connect-"]
+        .iter()
+        .any(|prefix| metric.starts_with(prefix));
+    let is_rate = [
+        "reply-rate",
+        "throughput",
+        "event-rate",
+        "cpu-percent",
+        "machine-percent",
+        "disk-percent",
+        "disk-reads",
+        "disk-writes",
+        "load-average",
+        "overflows",
+    ]
+    .contains(&metric);
+    match better {
+        _ if is_time => Nature::Time,
+        _ if is_rate => Nature::Rate,
+        _ if crate::spec::metric::built_in(metric).is_some() => match metric {
+            "error-percent" | "hung-percent" => Nature::Time,
+            _ => Nature::Cost,
+        },
+        // A metric of the experiment's own: the subject is at least as good as it was seen to be.
+        Better::Higher => Nature::Rate,
+        Better::Lower => Nature::Time,
+    }
+}
+
+/// What the value of a sample with these marks says of the metric.
+pub(super) fn bound(metric: &str, better: Better, marks: &BTreeSet<Mark>) -> Bound {
+    let nature = nature(metric, better);
+    let limited = marks.contains(&Mark::GeneratorLimited) || marks.contains(&Mark::Late);
+    let of_generator = match nature {
+        Nature::Rate if limited => Bound::AtLeast,
+        Nature::Time if limited => Bound::AtMost,
+        _ => Bound::Exact,
+    };
+    // A request that timed out took at least its time-out; one that failed is not among the times.
+    let is_cut_off = nature == Nature::Time
+        && marks.contains(&Mark::Errors)
+        && !matches!(metric, "error-percent" | "hung-percent");
+    of_generator.and(if is_cut_off { Bound::AtLeast } else { Bound::Exact })
+}
+
+/// The mark, if there is one, for which the sample is left out whatever its value.
+pub(super) fn unusable(metric: &str, marks: &BTreeSet<Mark>) -> Option<Mark> {
+    let needs_many = NEED_MANY_EVENTS.contains(&metric);
+    let leaves_out = |mark: &Mark| match mark {
+        Mark::Cold | Mark::Stalled => true,
+        Mark::FewEvents => needs_many,
+        _ => false,
+    };
+    marks.iter().copied().find(leaves_out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limited_generator_bounds_rates_from_below_and_times_from_above() {
+        let limited = BTreeSet::from([Mark::GeneratorLimited]);
+        let bound = |metric, better| bound(metric, better, &limited);
+        assert_eq!(bound("reply-rate", Better::Higher), Bound::AtLeast);
+        assert_eq!(bound("cpu-percent", Better::Lower), Bound::AtLeast);
+        assert_eq!(bound("latency-p99", Better::Lower), Bound::AtMost);
+        assert_eq!(bound("cpu-per-reply", Better::Lower), Bound::Exact);
+        assert_eq!(bound("my-rate", Better::Higher), Bound::AtLeast);
+        assert_eq!(bound("my-time", Better::Lower), Bound::AtMost);
+    }
+
+    #[test]
+    fn errors_cut_times_off_and_leave_rates_as_they_are() {
+        let errors = BTreeSet::from([Mark::Errors]);
+        assert_eq!(bound("latency-mean", Better::Lower, &errors), Bound::AtLeast);
+        assert_eq!(bound("reply-rate", Better::Higher, &errors), Bound::Exact);
+        assert_eq!(bound("error-percent", Better::Lower, &errors), Bound::Exact);
+        let both = BTreeSet::from([Mark::Errors, Mark::Late]);
+        assert_eq!(bound("latency-mean", Better::Lower, &both), Bound::Unknown);
+    }
+
+    #[test]
+    fn a_cold_sample_counts_for_nothing_and_few_events_for_no_percentile() {
+        let cold = BTreeSet::from([Mark::Cold, Mark::Warned]);
+        assert_eq!(unusable("reply-rate", &cold), Some(Mark::Cold));
+        let few = BTreeSet::from([Mark::FewEvents]);
+        assert_eq!(unusable("latency-p99", &few), Some(Mark::FewEvents));
+        assert_eq!(unusable("reply-rate", &few), None);
+    }
+}

@@ -1,0 +1,438 @@
+//! The effects that a claim is judged by: for each subject, each subject that it is compared with, and
+//! each group of cells.
+
+use std::collections::BTreeMap;
+
+use crate::analysis::best::best;
+use crate::analysis::simultaneous::{DRAWS, simultaneous};
+use crate::analysis::{Bound, Curve, Extreme, FEWEST_ROUNDS, Interval, Scale, spread};
+use crate::model::{Level, Mark};
+use crate::spec::claim::{Claim, Effect, Side, Which};
+use crate::spec::metric::Better;
+
+use super::decide::{Criterion, Sizes};
+use super::effects::{self, Joined, Member, Statistics};
+use super::runs::{Levels, Rounds, Runs, Tally, common};
+use super::verdict::{Reason, Verdict};
+
+/// Beyond so many effects judged together the bound of Bonferroni stands in for a simulation.
+const MOST_SIMULATED: usize = 12;
+
+/// One effect and what it says.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The subjects above the line: one, or those of which the best counts.
+    pub of: Vec<String>,
+    /// The subjects below the line; none if the effect has no such side.
+    pub against: Vec<String>,
+    /// The levels at which it was seen; of the factor along which an effect looks only where the
+    /// effect is of one level.
+    pub place: Levels,
+    /// The estimate with its own interval of 95 %, where the samples allow one.
+    pub interval: Option<Interval>,
+    /// Whether the estimate is the effect, or a bound of it.
+    pub bound: Bound,
+    /// The number of rounds behind it; 0 for published numbers.
+    pub rounds: usize,
+    /// What became of the runs.
+    pub tally: Tally,
+    /// The verdict on this effect alone.
+    pub alone: Verdict,
+    /// The verdict on this effect as one of its report.
+    pub verdict: Verdict,
+    basis: Basis,
+}
+
+/// What a verdict rests on.
+#[derive(Clone, Debug)]
+enum Basis {
+    Effect { curve: Curve, criterion: Criterion, is_bounded: bool },
+    Nothing(Verdict),
+}
+
+impl Row {
+    /// The one-sided p-values of the effect's being outside the claim's region and of its being in it;
+    /// `None` if the samples do not allow any.
+    pub(super) fn p(&self) -> Option<(f64, f64)> {
+        match &self.basis {
+            Basis::Effect { curve, criterion, .. } => {
+                let (outside, inside) = criterion.p(curve);
+                // What is left of runs of which some failed does not show that a claim holds.
+                Some(if self.tally.failed > 0 { (1.0, inside) } else { (outside, inside) })
+            }
+            Basis::Nothing(_) => None,
+        }
+    }
+
+    /// The verdict with tests of these sizes.
+    pub(super) fn at(&self, sizes: Sizes) -> Verdict {
+        let (curve, criterion, is_bounded) = match &self.basis {
+            Basis::Effect { curve, criterion, is_bounded } => (curve, criterion, *is_bounded),
+            Basis::Nothing(verdict) => return verdict.clone(),
+        };
+        match criterion.decide(curve, sizes) {
+            Some(Verdict::Holds) if self.tally.failed > 0 => {
+                Verdict::NotTestable(failed(&self.tally))
+            }
+            Some(verdict) => verdict,
+            None if is_bounded => Verdict::NotTestable(limit(&self.tally)),
+            None => criterion.too_noisy(curve, sizes),
+        }
+    }
+}
+
+fn failed(tally: &Tally) -> Reason {
+    let reason = tally.first_failure.clone().unwrap_or_default();
+    Reason::Failed { runs: tally.failed, of: tally.runs, reason }
+}
+
+/// Why a value is a bound.
+fn limit(tally: &Tally) -> Reason {
+    match tally {
+        Tally { limited, runs, .. } if *limited > 0 => {
+            Reason::GeneratorLimited { runs: *limited, of: *runs }
+        }
+        Tally { cut_off, runs, .. } if *cut_off > 0 => Reason::Errors { runs: *cut_off, of: *runs },
+        _ => Reason::KneeNotReached,
+    }
+}
+
+/// Why there are too few rounds.
+fn too_few(tally: &Tally, rounds: usize) -> Verdict {
+    if let Some(reason) = &tally.unavailable {
+        return Verdict::NotTestable(Reason::Unavailable(reason.clone()));
+    }
+    if rounds == 0 && tally.failed == 0 && tally.left_out.is_empty() {
+        // No run, or none that has the metric.
+        return Verdict::NotMeasured;
+    }
+    let most: Option<(&Mark, &usize)> = tally.left_out.iter().max_by_key(|(_, runs)| **runs);
+    Verdict::NotTestable(match most {
+        _ if tally.failed > 0 => failed(tally),
+        Some((mark, runs)) => Reason::Unusable { mark: *mark, runs: *runs, of: tally.runs },
+        None => Reason::TooFewRounds { rounds },
+    })
+}
+
+/// A claim's effects before they are judged: numbers per round, one for each pair of alternatives above
+/// and below the line.
+struct Draft {
+    of: Vec<String>,
+    against: Vec<String>,
+    place: Levels,
+    pairs: Vec<Vec<Rounds>>,
+    tally: Tally,
+    fails: bool,
+    /// Whether one of the subjects was not measured here at all.
+    lacks_subject: bool,
+}
+
+/// How a claim's samples become rows.
+pub(super) struct Rows<'a> {
+    pub(super) claim: &'a Claim,
+    pub(super) runs: Runs<'a>,
+    pub(super) better: Better,
+    /// Whether the samples are a document's numbers: one round, without noise.
+    pub(super) is_exact: bool,
+}
+
+impl Rows<'_> {
+    /// The rows of the effect, which is the claim's own or that of another subject.
+    pub(super) fn of(&self, effect: &Effect) -> Vec<Row> {
+        let mut rows = Vec::new();
+        let beside = effect.against().map_or(vec![Vec::new()], |side| alternatives(side, effect));
+        for of in alternatives(effect.of(), effect) {
+            for against in &beside {
+                let mut drafts = Vec::new();
+                for group in self.groups(&of, against, effect) {
+                    let (scale, joined, more) = self.drafts(effect, &of, against, &group);
+                    match which(effect) {
+                        Which::Mean => drafts.extend(more.into_iter().map(|draft| (scale, draft))),
+                        _ if joined == Joined::Together => rows.extend(self.together(more, scale)),
+                        _ => rows
+                            .extend(more.into_iter().map(|draft| self.row(draft, scale, effect))),
+                    }
+                }
+                rows.extend(mean(drafts).map(|(scale, draft)| self.row(draft, scale, effect)));
+            }
+        }
+        rows
+    }
+
+    /// The groups of cells of both sides; one without levels if nothing was measured.
+    fn groups(&self, of: &[String], against: &[String], effect: &Effect) -> Vec<Levels> {
+        let subjects: Vec<String> = of.iter().chain(against).cloned().collect();
+        let groups = self.runs.groups(&subjects, effect.over());
+        if groups.is_empty() { vec![Levels::new()] } else { groups }
+    }
+
+    fn statistics(&self, effect: &Effect, subjects: &[String], group: &Levels) -> Vec<Statistics> {
+        let of_one = |subject: &String| {
+            effects::statistics(effect, &self.runs.cells(subject, group, effect.over()))
+        };
+        subjects.iter().map(of_one).collect()
+    }
+
+    /// The effects in one group of cells.
+    fn drafts(
+        &self,
+        effect: &Effect,
+        of: &[String],
+        against: &[String],
+        group: &Levels,
+    ) -> (Scale, Joined, Vec<Draft>) {
+        let above = self.statistics(effect, of, group);
+        let below = self.statistics(effect, against, group);
+        let scale = above.first().map_or(Scale::Log, |one| one.scale);
+        let joined = above.first().map_or(Joined::Each, |one| one.joined);
+        let lacks_subject = above.iter().chain(&below).any(|one| one.members.is_empty());
+        let draft = |level: Option<&Level>, above: Vec<&Member>, below: Vec<&Member>| {
+            let mut place = group.clone();
+            if let (Some(over), Some(level)) = (effect.over(), level) {
+                place.insert(over.to_owned(), level.clone());
+            }
+            let mut tally = Tally::default();
+            above.iter().chain(&below).for_each(|member| tally.add(&member.tally));
+            let row = |above: &&Member| match against.is_empty() {
+                true => vec![above.rounds.clone()],
+                false => {
+                    below.iter().map(|below| difference(&above.rounds, &below.rounds)).collect()
+                }
+            };
+            let fails = above.iter().all(|member| member.fails) && !above.is_empty();
+            let pairs = above.iter().map(row).collect();
+            let (of, against) = (of.to_vec(), against.to_vec());
+            Draft { of, against, place, pairs, tally, fails, lacks_subject }
+        };
+        let all = |side: &'_ [Statistics]| -> Vec<Member> {
+            side.iter().flat_map(|one| one.members.iter().cloned()).collect()
+        };
+        let is_alternative = joined == Joined::Greatest || !against.is_empty() || of.len() > 1;
+        let drafts = if is_alternative {
+            let (above, below) = (all(&above), all(&below));
+            vec![draft(None, above.iter().collect(), below.iter().collect())]
+        } else {
+            let members = all(&above);
+            let one = |member: &Member| draft(member.level.as_ref(), vec![member], Vec::new());
+            let drafts: Vec<Draft> = members.iter().map(one).collect();
+            if drafts.is_empty() { vec![draft(None, Vec::new(), Vec::new())] } else { drafts }
+        };
+        (scale, joined, drafts)
+    }
+
+    fn criterion(&self, scale: Scale) -> Criterion {
+        Criterion { region: self.claim.holds, null: self.claim.null(), scale }
+    }
+
+    /// Effects whose bounds hold together. Those that have too little to say do not take the others'
+    /// rounds away.
+    fn together(&self, drafts: Vec<Draft>, scale: Scale) -> Vec<Row> {
+        let rounds_of = |draft: &Draft| draft.pairs.first().and_then(|row| row.first()).cloned();
+        let fewest = if self.is_exact { 1 } else { FEWEST_ROUNDS };
+        let has_enough = |draft: &Draft| rounds_of(draft).is_some_and(|r| r.len() >= fewest);
+        let (judged, others): (Vec<Draft>, Vec<Draft>) = drafts.into_iter().partition(has_enough);
+        let numbers: Vec<Rounds> = judged.iter().filter_map(rounds_of).collect();
+        let rounds = common(&numbers);
+        let curves = self.curves(&numbers, &rounds, scale);
+        let mut rows: Vec<Row> = others.into_iter().map(|draft| self.without(draft, 0)).collect();
+        match curves {
+            Ok(curves) => rows.extend(std::iter::zip(judged, curves).map(|(draft, curve)| {
+                let is_bounded = curve.bound() != Bound::Exact;
+                self.with(draft, curve, scale, is_bounded)
+            })),
+            Err(()) => {
+                rows.extend(judged.into_iter().map(|draft| self.without(draft, rounds.len())));
+            }
+        }
+        rows.sort_by(|a, b| a.place.partial_cmp(&b.place).unwrap_or(std::cmp::Ordering::Equal));
+        rows
+    }
+
+    /// One effect by itself.
+    fn row(&self, draft: Draft, scale: Scale, effect: &Effect) -> Row {
+        let flat: Vec<Rounds> = draft.pairs.iter().flatten().cloned().collect();
+        let rounds = common(&flat);
+        if draft.lacks_subject {
+            return finish(draft, Basis::Nothing(Verdict::NotMeasured), None);
+        }
+        let is_bounded =
+            rounds.iter().any(|round| flat.iter().any(|one| one[round].1 != Bound::Exact));
+        if let (Effect::Spread(spread), false) = (effect, self.is_exact) {
+            return self.spread(draft, spread, scale);
+        }
+        let Ok(mut curves) = self.curves(&flat, &rounds, scale) else {
+            return self.without(draft, rounds.len());
+        };
+        let curve = if curves.len() == 1 {
+            curves.pop()
+        } else {
+            let (above, below) = self.extremes(effect);
+            let mut curves = curves.into_iter();
+            let rows = draft.pairs.iter().map(|row| curves.by_ref().take(row.len()).collect());
+            best(rows.collect(), above, below)
+        };
+        match curve {
+            Some(curve) => self.with(draft, curve, scale, is_bounded),
+            None => self.without(draft, rounds.len()),
+        }
+    }
+
+    /// The ratio of two subjects' spreads over the rounds that both have.
+    fn spread(&self, draft: Draft, effect: &crate::spec::claim::Spread, scale: Scale) -> Row {
+        let log_values = |subjects: &[String]| {
+            let effect = Effect::Spread(effect.clone());
+            let all = self.statistics(&effect, subjects, &draft.place);
+            all.into_iter().next().and_then(|one| one.members.into_iter().next())
+        };
+        let sides = log_values(&draft.of).zip(log_values(&draft.against));
+        let Some((of, against)) = sides else { return self.without(draft, 0) };
+        let rounds = common([&of.rounds, &against.rounds]);
+        let values = |side: &Rounds| -> Vec<f64> {
+            rounds.iter().map(|round| side[round].0.exp()).collect()
+        };
+        let is_bounded = [&of, &against]
+            .iter()
+            .any(|side| side.rounds.values().any(|(_, bound)| *bound != Bound::Exact));
+        match spread::spread(&values(&of.rounds), &values(&against.rounds)) {
+            // How values vary that the generator has limited is the generator's affair.
+            Some(curve) => {
+                let bound = if is_bounded { Bound::Unknown } else { Bound::Exact };
+                self.with(draft, curve.bounded(bound), scale, is_bounded)
+            }
+            None => self.without(draft, rounds.len()),
+        }
+    }
+
+    /// A curve for each row of numbers, judged together where there are several.
+    fn curves(&self, numbers: &[Rounds], rounds: &[u32], scale: Scale) -> Result<Vec<Curve>, ()> {
+        let fewest = if self.is_exact { 1 } else { FEWEST_ROUNDS };
+        if numbers.is_empty() || rounds.len() < fewest {
+            return Err(());
+        }
+        let values = |one: &Rounds| rounds.iter().map(|round| one[round].0).collect::<Vec<f64>>();
+        let bound = |one: &Rounds| rounds.iter().map(|round| one[round].1).collect::<Bound>();
+        let all: Vec<Vec<f64>> = numbers.iter().map(values).collect();
+        let curves = match self.is_exact {
+            true => all.iter().map(|one| Curve::exact_scaled(one[0], scale)).collect(),
+            false => {
+                let draws = if all.len() <= MOST_SIMULATED { DRAWS } else { 0 };
+                simultaneous(&all, scale, draws).ok_or(())?
+            }
+        };
+        let bounded = std::iter::zip(curves, numbers).map(|(curve, one)| curve.bounded(bound(one)));
+        Ok(bounded.collect())
+    }
+
+    /// Which of several alternatives counts, above the line and below it.
+    fn extremes(&self, effect: &Effect) -> (Extreme, Extreme) {
+        let is_high = match effect {
+            Effect::Peak(_) | Effect::Knee(_) => true,
+            _ => self.better == Better::Higher,
+        };
+        match is_high {
+            true => (Extreme::Greatest, Extreme::Least),
+            false => (Extreme::Least, Extreme::Greatest),
+        }
+    }
+
+    fn with(&self, draft: Draft, curve: Curve, scale: Scale, is_bounded: bool) -> Row {
+        let criterion = self.criterion(scale);
+        let basis = Basis::Effect { curve: curve.clone(), criterion, is_bounded };
+        let basis = match draft.fails {
+            true => Basis::Nothing(fails(&draft.tally)),
+            false => basis,
+        };
+        finish(draft, basis, Some(&curve))
+    }
+
+    fn without(&self, draft: Draft, rounds: usize) -> Row {
+        let is_complete = rounds >= FEWEST_ROUNDS || (self.is_exact && rounds > 0);
+        let verdict = match draft.fails {
+            true => fails(&draft.tally),
+            false if is_complete => Verdict::NotTestable(Reason::NoNumber),
+            false => too_few(&draft.tally, rounds),
+        };
+        finish(draft, Basis::Nothing(verdict), None)
+    }
+}
+
+fn fails(tally: &Tally) -> Verdict {
+    let reason = tally.first_failure.clone().unwrap_or_default();
+    Verdict::Fails { runs: tally.failed, of: tally.runs, reason }
+}
+
+fn finish(draft: Draft, basis: Basis, curve: Option<&Curve>) -> Row {
+    let mut row = Row {
+        of: draft.of,
+        against: draft.against,
+        place: draft.place,
+        interval: curve.map(|curve| curve.interval(0.95)),
+        bound: curve.map_or(Bound::Exact, Curve::bound),
+        rounds: curve.map_or(0, Curve::rounds),
+        tally: draft.tally,
+        alone: Verdict::NotMeasured,
+        verdict: Verdict::NotMeasured,
+        basis,
+    };
+    row.alone = row.at(super::OWN);
+    row.verdict = row.alone.clone();
+    row
+}
+
+/// Whether every effect has to agree, or some, or their mean.
+pub(super) fn which(effect: &Effect) -> Which {
+    match effect {
+        Effect::Value(it) => it.which,
+        Effect::Ratio(it) => it.which,
+        Effect::Profile(it) => it.which,
+        Effect::Offered(it) => it.which,
+        _ => Which::Every,
+    }
+}
+
+/// The alternatives of a side: each subject by itself, or all of those of which the best counts. Spreads
+/// have no best: each subject counts.
+fn alternatives(side: &Side, effect: &Effect) -> Vec<Vec<String>> {
+    match side {
+        Side::Best(best) if !matches!(effect, Effect::Spread(_)) => vec![best.best.clone()],
+        side => side.subjects().iter().map(|subject| vec![subject.clone()]).collect(),
+    }
+}
+
+/// The difference of numbers on their scale, in the rounds that both have.
+fn difference(above: &Rounds, below: &Rounds) -> Rounds {
+    let pair = |(round, (above, of)): (&u32, &(f64, Bound))| {
+        let (below, against) = below.get(round)?;
+        Some((*round, (above - below, of.over(*against))))
+    };
+    above.iter().filter_map(pair).collect()
+}
+
+/// The mean of several effects in each round that all of them have: rounds stay the unit, cells do not
+/// become one.
+fn mean(drafts: Vec<(Scale, Draft)>) -> Option<(Scale, Draft)> {
+    let count = drafts.len() as f64;
+    let mut drafts = drafts.into_iter();
+    let (scale, mut sum) = drafts.next()?;
+    for (_, draft) in drafts {
+        sum.tally.add(&draft.tally);
+        sum.fails |= draft.fails;
+        sum.lacks_subject |= draft.lacks_subject;
+        sum.place.retain(|factor, level| draft.place.get(factor) == Some(level));
+        let add = |a: &Rounds, b: &Rounds| {
+            let both = common([a, b]);
+            let add =
+                |round: u32| (round, (a[&round].0 + b[&round].0, a[&round].1.and(b[&round].1)));
+            both.into_iter().map(add).collect::<BTreeMap<_, _>>()
+        };
+        let is_alike = sum.pairs.len() == draft.pairs.len();
+        let rows = std::iter::zip(&sum.pairs, &draft.pairs)
+            .map(|(a, b)| std::iter::zip(a, b).map(|(a, b)| add(a, b)).collect())
+            .collect();
+        sum.pairs = if is_alike { rows } else { Vec::new() };
+    }
+    for rounds in sum.pairs.iter_mut().flatten() {
+        rounds.values_mut().for_each(|(value, _)| *value /= count);
+    }
+    Some((scale, sum))
+}

@@ -1,0 +1,170 @@
+//! The runs that a claim is about: by subject, by the levels of all factors, by round.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use crate::analysis::Bound;
+use crate::model::{Level, Mark, Sample};
+use crate::spec::claim::Claim;
+use crate::spec::metric::Better;
+
+use super::nature;
+
+/// A level for each of some factors, by the factor's name.
+pub type Levels = BTreeMap<String, Level>;
+
+/// What each round says: a number, and whether it is the quantity or a bound of it.
+pub(super) type Rounds = BTreeMap<u32, (f64, Bound)>;
+
+/// The samples of the cells that a claim covers, read as one metric.
+pub(super) struct Runs<'a> {
+    samples: Vec<&'a Sample>,
+    metric: &'a str,
+    better: Better,
+}
+
+/// The runs of one subject under the same levels.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CellRuns {
+    /// The level of the factor along which an effect looks.
+    pub(super) level: Option<Level>,
+    /// The usable values.
+    pub(super) rounds: Rounds,
+    /// What became of all runs.
+    pub(super) tally: Tally,
+}
+
+/// What became of some runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// The runs that were made.
+    pub runs: usize,
+    /// Those that failed.
+    pub failed: usize,
+    /// Why the first of them failed.
+    pub first_failure: Option<String>,
+    /// Why the first run that was not possible here was not.
+    pub unavailable: Option<String>,
+    /// Those whose values the load generator limited.
+    pub limited: usize,
+    /// Those whose times were cut off by errors.
+    pub cut_off: usize,
+    /// Those that were left out for a mark, by the mark.
+    pub left_out: BTreeMap<Mark, usize>,
+    /// The runs with each mark.
+    pub marks: BTreeMap<Mark, usize>,
+}
+
+impl Tally {
+    /// Adds the runs of another cell.
+    pub(super) fn add(&mut self, other: &Tally) {
+        self.runs += other.runs;
+        self.failed += other.failed;
+        self.limited += other.limited;
+        self.cut_off += other.cut_off;
+        self.first_failure = self.first_failure.take().or_else(|| other.first_failure.clone());
+        self.unavailable = self.unavailable.take().or_else(|| other.unavailable.clone());
+        for (mark, runs) in &other.left_out {
+            *self.left_out.entry(*mark).or_default() += runs;
+        }
+        for (mark, runs) in &other.marks {
+            *self.marks.entry(*mark).or_default() += runs;
+        }
+    }
+
+    /// Whether most of the runs failed: a result, not an accident.
+    pub(super) fn fails(&self) -> bool {
+        self.failed > 0 && 2 * self.failed >= self.runs
+    }
+}
+
+impl CellRuns {
+    fn add(&mut self, sample: &Sample, metric: &str, better: Better) {
+        let tally = &mut self.tally;
+        tally.runs += 1;
+        for mark in &sample.validity {
+            *tally.marks.entry(*mark).or_default() += 1;
+        }
+        if sample.validity.contains(&Mark::Unavailable) {
+            let reason = sample.failure.clone().unwrap_or_else(|| "not possible here".to_owned());
+            tally.unavailable.get_or_insert(reason);
+            return;
+        }
+        if let Some(reason) = &sample.failure {
+            tally.failed += 1;
+            tally.first_failure.get_or_insert_with(|| reason.clone());
+            return;
+        }
+        if let Some(mark) = nature::unusable(metric, &sample.validity) {
+            *tally.left_out.entry(mark).or_default() += 1;
+            return;
+        }
+        let Some(value) = sample.values.get(metric).filter(|value| value.is_finite()) else {
+            return;
+        };
+        let bound = nature::bound(metric, better, &sample.validity);
+        let limits = [Mark::GeneratorLimited, Mark::Late];
+        if bound != Bound::Exact && limits.iter().any(|mark| sample.validity.contains(mark)) {
+            tally.limited += 1;
+        } else if bound != Bound::Exact {
+            tally.cut_off += 1;
+        }
+        self.rounds.insert(sample.round, (*value, bound));
+    }
+}
+
+impl<'a> Runs<'a> {
+    /// The runs that the claim covers.
+    pub(super) fn of(claim: &'a Claim, better: Better, samples: &'a [Sample]) -> Runs<'a> {
+        let samples = samples.iter().filter(|sample| claim.covers(&sample.cell)).collect();
+        Runs { samples, metric: claim.effect.metric(), better }
+    }
+
+    /// Every combination of levels that any of the subjects was measured at, without the level of the
+    /// factor `over`, in ascending order.
+    pub(super) fn groups(&self, subjects: &[String], over: Option<&str>) -> Vec<Levels> {
+        let mut groups: Vec<Levels> = Vec::new();
+        for sample in self.samples.iter().filter(|s| subjects.contains(&s.cell.subject)) {
+            let group = without(&sample.cell.levels, over);
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        groups.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
+        groups
+    }
+
+    /// The subject's cells in a group, in ascending order of the level of `over`.
+    pub(super) fn cells(&self, subject: &str, group: &Levels, over: Option<&str>) -> Vec<CellRuns> {
+        let mut cells: Vec<CellRuns> = Vec::new();
+        for sample in &self.samples {
+            let levels = &sample.cell.levels;
+            if sample.cell.subject != subject || without(levels, over) != *group {
+                continue;
+            }
+            let level = over.and_then(|over| levels.get(over));
+            let at = cells.iter().position(|cell| cell.level.as_ref() == level);
+            let at = at.unwrap_or_else(|| {
+                cells.push(CellRuns { level: level.cloned(), ..CellRuns::default() });
+                cells.len() - 1
+            });
+            cells[at].add(sample, self.metric, self.better);
+        }
+        cells.sort_by(|a, b| a.level.partial_cmp(&b.level).unwrap_or(Ordering::Equal));
+        cells
+    }
+}
+
+fn without(levels: &Levels, over: Option<&str>) -> Levels {
+    let kept = levels.iter().filter(|(factor, _)| Some(factor.as_str()) != over);
+    kept.map(|(factor, level)| (factor.clone(), level.clone())).collect()
+}
+
+/// The rounds that all of these have.
+pub(super) fn common<'a>(all: impl IntoIterator<Item = &'a Rounds>) -> Vec<u32> {
+    let mut all = all.into_iter();
+    let Some(first) = all.next() else { return Vec::new() };
+    let others: Vec<&Rounds> = all.collect();
+    let in_all = |round: &&u32| others.iter().all(|rounds| rounds.contains_key(round));
+    first.keys().filter(in_all).copied().collect()
+}

@@ -1,0 +1,247 @@
+//! What became of a claim on this machine: each verdict has one cause.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::model::Mark;
+
+/// What became of a claim.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The whole interval lies in the region that the claim names.
+    Holds,
+    /// The effect is on the claim's side of nothing, beyond doubt, and outside the claim's region.
+    SameDirection {
+        /// On which side of the region.
+        size: Size,
+    },
+    /// The effect is smaller than the claim says; whether there is one at all is open.
+    SmallerOrNone,
+    /// The effect is nothing, within a margin.
+    NoEffect,
+    /// The effect is on the other side of nothing.
+    Opposite,
+    /// The claim is that nothing differs, or names a value, and the effect is beyond it.
+    Differs {
+        /// On which side of the claim's region.
+        size: Size,
+    },
+    /// The subject failed where the claim says that it serves.
+    Fails {
+        /// The runs that failed.
+        runs: usize,
+        /// The runs that were made.
+        of: usize,
+        /// The reason of the first failure.
+        reason: String,
+    },
+    /// The interval reaches across an end of the region.
+    TooNoisy {
+        /// So many rounds would decide in four of five repetitions, if the effect is what it seems to be;
+        /// `None`: more than a thousand.
+        rounds: Option<usize>,
+        /// Whether the effect is on the claim's side of nothing, beyond doubt: only its size is open.
+        direction_shown: bool,
+    },
+    /// The samples do not allow a verdict, however many there are.
+    NotTestable(Reason),
+    /// Nothing was measured that the claim is about.
+    NotMeasured,
+}
+
+/// The side of a region on which an effect lies, seen from where there is nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Size {
+    /// Before the region.
+    Smaller,
+    /// Beyond the region.
+    Larger,
+}
+
+/// Why samples do not allow a verdict.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// The load generator was at its limit, so that values are bounds, and not on the side that decides.
+    GeneratorLimited {
+        /// The runs that it limited.
+        runs: usize,
+        /// The runs that were made.
+        of: usize,
+    },
+    /// Requests that timed out or failed cut times off, so that these are lower bounds.
+    Errors {
+        /// The runs with errors.
+        runs: usize,
+        /// The runs that were made.
+        of: usize,
+    },
+    /// Neither side of a comparison reached its knee, or a knee lies on the side that does not decide.
+    KneeNotReached,
+    /// Runs failed; what the others say would be chosen by success.
+    Failed {
+        /// The runs that failed.
+        runs: usize,
+        /// The runs that were made.
+        of: usize,
+        /// The reason of the first failure.
+        reason: String,
+    },
+    /// This machine cannot run what the claim is about; in words.
+    Unavailable(String),
+    /// Fewer rounds than an interval needs.
+    TooFewRounds {
+        /// The rounds with every value that is needed.
+        rounds: usize,
+    },
+    /// Too few runs are left beside those with this mark.
+    Unusable {
+        /// The reason to doubt the runs.
+        mark: Mark,
+        /// The runs with the mark.
+        runs: usize,
+        /// The runs that were made.
+        of: usize,
+    },
+    /// A value has no logarithm, or there is no variation where the effect is one.
+    NoNumber,
+}
+
+impl Verdict {
+    /// The verdict in as few words as tell it from the others.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Verdict::Holds => "holds",
+            Verdict::SameDirection { size: Size::Smaller } => "same direction, smaller",
+            Verdict::SameDirection { size: Size::Larger } => "same direction, larger",
+            Verdict::SmallerOrNone => "smaller or none",
+            Verdict::NoEffect => "no effect",
+            Verdict::Opposite => "opposite",
+            Verdict::Differs { size: Size::Smaller } => "differs: less",
+            Verdict::Differs { size: Size::Larger } => "differs: more",
+            Verdict::Fails { .. } => "fails",
+            Verdict::TooNoisy { .. } => "too noisy",
+            Verdict::NotTestable(_) => "not testable",
+            Verdict::NotMeasured => "not measured",
+        }
+    }
+
+    /// Whether the claim was found to be true or found not to be.
+    pub fn is_decided(&self) -> bool {
+        !matches!(self, Verdict::TooNoisy { .. } | Verdict::NotTestable(_) | Verdict::NotMeasured)
+    }
+
+    /// Whether the claim was found not to be true.
+    pub fn speaks_against(&self) -> bool {
+        self.is_decided() && *self != Verdict::Holds
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())?;
+        match self {
+            Verdict::Fails { runs, of, reason } => write!(f, " in {runs} of {of} runs: {reason}"),
+            Verdict::TooNoisy { rounds, direction_shown } => {
+                f.write_str(if *direction_shown { " for its size" } else { "" })?;
+                match rounds {
+                    Some(rounds) => write!(f, "; about {rounds} rounds would decide"),
+                    None => f.write_str("; a thousand rounds would not decide"),
+                }
+            }
+            Verdict::NotTestable(reason) => write!(f, ": {reason}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::GeneratorLimited { runs, of } => {
+                write!(f, "generator-limited in {runs} of {of} runs")
+            }
+            Reason::Errors { runs, of } => {
+                write!(f, "errors cut times off in {runs} of {of} runs")
+            }
+            Reason::KneeNotReached => f.write_str("the levels do not reach the knee"),
+            Reason::Failed { runs, of, reason } => {
+                write!(f, "{runs} of {of} runs failed: {reason}")
+            }
+            Reason::Unavailable(reason) => f.write_str(reason),
+            Reason::TooFewRounds { rounds } => {
+                let fewest = crate::analysis::FEWEST_ROUNDS;
+                write!(f, "{rounds} complete rounds, {fewest} are needed")
+            }
+            Reason::Unusable { mark, runs, of } => {
+                write!(f, "{} in {runs} of {of} runs", mark_words(*mark))
+            }
+            Reason::NoNumber => f.write_str("the values have no logarithm, or do not vary"),
+        }
+    }
+}
+
+/// A mark as the cause of something.
+fn mark_words(mark: Mark) -> &'static str {
+    match mark {
+        Mark::GeneratorLimited => "the load generator was at its limit",
+        Mark::Late => "requests were sent late",
+        Mark::Errors => "requests ended in errors",
+        Mark::Preempted => "other work kept the subject from its processor",
+        Mark::Cold => "the subject was not yet steady",
+        Mark::FewEvents => "too few events were seen",
+        Mark::Stalled => "the machine paused",
+        Mark::Unavailable => "the run could not be made here",
+        Mark::Warned => "the load generator warned",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_verdicts_share_a_word() {
+        let all = [
+            Verdict::Holds,
+            Verdict::SameDirection { size: Size::Smaller },
+            Verdict::SameDirection { size: Size::Larger },
+            Verdict::SmallerOrNone,
+            Verdict::NoEffect,
+            Verdict::Opposite,
+            Verdict::Differs { size: Size::Smaller },
+            Verdict::Differs { size: Size::Larger },
+            Verdict::Fails { runs: 1, of: 2, reason: String::new() },
+            Verdict::TooNoisy { rounds: None, direction_shown: false },
+            Verdict::NotTestable(Reason::NoNumber),
+            Verdict::NotMeasured,
+        ];
+        let words: std::collections::BTreeSet<&str> = all.iter().map(Verdict::word).collect();
+        assert_eq!(words.len(), all.len());
+        assert_eq!(all.iter().filter(|verdict| verdict.speaks_against()).count(), 8);
+    }
+
+    #[test]
+    fn a_verdict_says_why() {
+        for (verdict, words) in [
+            (
+                Verdict::TooNoisy { rounds: Some(14), direction_shown: true },
+                "too noisy for its size; about 14 rounds would decide",
+            ),
+            (
+                Verdict::NotTestable(Reason::GeneratorLimited { runs: 5, of: 6 }),
+                "not testable: generator-limited in 5 of 6 runs",
+            ),
+            (
+                Verdict::NotTestable(Reason::TooFewRounds { rounds: 3 }),
+                "not testable: 3 complete rounds, 6 are needed",
+            ),
+            (Verdict::Holds, "holds"),
+        ] {
+            assert_eq!(verdict.to_string(), words);
+        }
+    }
+}
