@@ -1,7 +1,10 @@
-//! How often the lab's intervals cover the truth, over 10,000 simulated experiments for each method,
-//! noise and number of rounds. Prints a table and fails where a method is beyond its stated limits.
+//! How often the lab's intervals cover the truth, and how often its reports find something where there
+//! is nothing, over 10,000 simulated experiments for each method, noise and number of rounds. Prints
+//! tables and fails beyond the stated limits.
 //!
 //! `cargo bench -p drover-lab --bench coverage [-- EXPERIMENTS]`
+
+mod null_report;
 
 use std::process::ExitCode;
 
@@ -12,6 +15,7 @@ use lab::analysis::median::median_interval;
 use lab::analysis::noise::{Noise, column, covered};
 use lab::analysis::simultaneous::{against_lowest, simultaneous};
 use lab::analysis::{Bound, Curve, Extreme, Scale, paired, spread};
+use lab::claims::{Judgement, Verdict};
 use rand::rngs::Xoshiro256PlusPlus;
 
 /// The numbers of rounds that are tried.
@@ -63,7 +67,46 @@ fn main() -> ExitCode {
             is_within_limits &= !fails;
         }
     }
+    is_within_limits &= false_alarms(experiments);
     if is_within_limits { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The share of reports about equal subjects with at least one false verdict, and whether it is within
+/// the 1 % that the family of claims promises, give or take three standard errors.
+fn false_alarms(reports: u64) -> bool {
+    let claims = null_report::claims();
+    let promised = lab::claims::family::FALSE_ALARMS;
+    let limit = promised + 3.0 * (promised * (1.0 - promised) / reports as f64).sqrt();
+    println!("\nReports of {} claims about equal subjects, {reports} of each", claims.len());
+    println!(
+        "{:8} {:>6} {:>28} {:>26}",
+        "noise", "rounds", "reports with a false verdict", "if each claim were alone"
+    );
+    let mut is_within_limits = true;
+    for (name, noise) in NOISES {
+        for rounds in [6, 10] {
+            let mut alone = 0usize;
+            let false_reports = covered(reports, u64::from(rounds), |random| {
+                let samples = null_report::samples(random, noise, rounds);
+                let report = null_report::judge(&claims, &samples);
+                let is_false = |of: fn(&Judgement) -> &Verdict| {
+                    std::iter::zip(&claims, &report)
+                        .any(|(claim, one)| null_report::is_false(claim, of(one)))
+                };
+                alone += usize::from(is_false(|one| &one.alone));
+                is_false(|one| &one.verdict)
+            });
+            let alone = alone as f64 / reports as f64;
+            let remark = if false_reports > limit { "  above 1 %" } else { "" };
+            println!(
+                "{name:8} {rounds:>6} {:>26.2} % {:>24.1} %{remark}",
+                100.0 * false_reports,
+                100.0 * alone
+            );
+            is_within_limits &= false_reports <= limit;
+        }
+    }
+    is_within_limits
 }
 
 /// The median of the values themselves: disturbances move it, so only smooth noise has a limit.

@@ -27,8 +27,8 @@ pub struct Load {
 pub fn knee(loads: &[Load]) -> Option<(f64, Bound)> {
     let share = |load: &Load| load.served / load.offered;
     // A NaN is no service.
-    let fails = |load: &&Load| !(share(load) >= KEEPS_UP);
-    let Some(first) = loads.iter().position(|load| fails(&load)) else {
+    let fails = |load: &Load| share(load).is_nan() || share(load) < KEEPS_UP;
+    let Some(first) = loads.iter().position(fails) else {
         return loads.last().map(|load| (load.offered, Bound::AtLeast));
     };
     let failed = &loads[first];

@@ -29,7 +29,7 @@ pub fn power(distance: f64, rounds: usize, size: f64) -> f64 {
     let density = |u: f64| (constant + (freedom - 1.0) * u.ln() - half * u * u).exp();
     let reach = 6.0 / (2.0 * freedom).sqrt();
     let (low, high) = ((1.0 - reach).max(1e-6), 1.0 + reach);
-    let steps = 200;
+    let steps = 64;
     let step = (high - low) / f64::from(steps);
     let sum: f64 = (0..=steps)
         .map(|at| {

@@ -66,25 +66,27 @@ impl MaxT {
         let draws = if members == 1 { 0 } else { draws };
         let factor = cholesky(&correlations(contrasts));
         let mut random = Xoshiro256PlusPlus::seed_from_u64(0x6d61_7874);
-        let mut greatest: Vec<f64> = (0..draws)
-            .map(|_| {
-                let mut sums = vec![(0.0, 0.0); members];
-                let mut white = vec![0.0; members];
-                for _ in 0..rounds {
-                    white.fill_with(|| normal(&mut random));
-                    for (row, sum) in std::iter::zip(&factor, &mut sums) {
-                        let value: f64 = std::iter::zip(row, &white).map(|(f, w)| f * w).sum();
-                        *sum = (sum.0 + value, sum.1 + value * value);
+        let (mut sums, mut white) = (vec![(0.0, 0.0); members], vec![0.0; members]);
+        let n = rounds as f64;
+        let mut experiment = || {
+            sums.fill((0.0, 0.0));
+            for _ in 0..rounds {
+                white.fill_with(|| normal(&mut random));
+                for (row, sum) in std::iter::zip(&factor, &mut sums) {
+                    let mut value = 0.0;
+                    for (factor, white) in std::iter::zip(row, &white) {
+                        value += factor * white;
                     }
+                    *sum = (sum.0 + value, sum.1 + value * value);
                 }
-                let n = rounds as f64;
-                let t = |(sum, squares): &(f64, f64)| {
-                    let variance = (squares - sum * sum / n) / (n - 1.0);
-                    (sum / n).abs() / (variance / n).sqrt()
-                };
-                sums.iter().map(t).fold(0.0, f64::max)
-            })
-            .collect();
+            }
+            // t² = mean² ÷ (variance ÷ n)
+            let square = |(sum, squares): &(f64, f64)| {
+                sum * sum / n / ((squares - sum * sum / n) / (n - 1.0))
+            };
+            sums.iter().map(square).fold(0.0, f64::max).sqrt()
+        };
+        let mut greatest: Vec<f64> = (0..draws).map(|_| experiment()).collect();
         greatest.sort_by(f64::total_cmp);
         MaxT { members, greatest }
     }
@@ -132,12 +134,12 @@ fn correlations(contrasts: &[Vec<f64>]) -> Vec<Vec<f64>> {
 /// The lower triangular L with L·Lᵀ = `matrix`, which is positive definite.
 fn cholesky(matrix: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let mut factor: Vec<Vec<f64>> = Vec::new();
-    for i in 0..matrix.len() {
+    for (i, entries) in matrix.iter().enumerate() {
         let mut row: Vec<f64> = Vec::with_capacity(i + 1);
         for j in 0..=i {
             let above: &[f64] = if j == i { &row } else { &factor[j] };
             let known: f64 = (0..j).map(|k| row[k] * above[k]).sum();
-            let rest = matrix[i][j] - known;
+            let rest = entries[j] - known;
             row.push(if i == j { rest.max(0.0).sqrt() } else { rest / factor[j][j] });
         }
         factor.push(row);

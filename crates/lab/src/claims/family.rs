@@ -28,7 +28,8 @@ pub fn judge(report: &mut [&mut Judgement]) {
         for row in one.rows.iter_mut().chain(&mut one.also) {
             row.verdict = row.at(of_rows);
         }
-        one.verdict = combine::verdict(&one.rows, one.which, sizes);
+        let verdicts = one.rows.iter().map(|row| row.verdict.clone()).collect();
+        one.verdict = combine::of(verdicts, one.which);
         one.adjusted_p = Some(held.adjusted);
         one.size = size;
     }

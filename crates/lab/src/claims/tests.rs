@@ -237,17 +237,10 @@ fn the_best_of_several_is_the_one_that_is_hardest_to_beat() {
 
 #[test]
 fn changes_exponents_and_peaks_are_taken_along_a_factor() {
-    let levels: Vec<[(&str, f64); 1]> =
-        [100.0, 300.0, 1000.0].map(|level| [("waiters", level)]).to_vec();
-    let along = |metric: &[(&'static str, fn(f64) -> f64)]| -> Vec<(&str, Vec<(&str, f64)>, f64)> {
-        let cell = |(name, of): &(&'static str, fn(f64) -> f64),
-                    level: &[(&'static str, f64); 1]| {
-            (*name, level.to_vec(), of(level[0].1))
-        };
-        metric.iter().flat_map(|one| levels.iter().map(move |level| cell(one, level))).collect()
-    };
-    let cells = along(&[("stock", |n| n.powf(1.6)), ("wake-one", |n| 800.0 + 0.01 * n)]);
-    let cells: Vec<_> = cells.iter().map(|(s, levels, v)| (*s, &levels[..], *v)).collect();
+    let levels = [100.0, 300.0, 1000.0].map(|level: f64| [("waiters", level)]);
+    let stock = levels.iter().map(|level| ("stock", &level[..], level[0].1.powf(1.6)));
+    let wake_one = levels.iter().map(|level| ("wake-one", &level[..], 800.0 + 0.01 * level[0].1));
+    let cells: Vec<_> = stock.chain(wake_one).collect();
     for (effect, holds, word) in [
         (
             "{ exponent = 'settle-time', of = 'stock', over = 'waiters' }",
