@@ -28,7 +28,8 @@ const NOISES: [(&str, Noise); 3] =
 /// A method's experiment: one simulation, and whether its interval covered the truth.
 type Experiment = fn(&mut Xoshiro256PlusPlus, Noise, usize) -> bool;
 
-/// A method with the least coverage that it may have under each noise.
+/// A method with the least coverage that it may have under each noise; the simulation itself is allowed three
+/// standard errors.
 struct Method {
     name: &'static str,
     experiment: Experiment,
@@ -36,14 +37,14 @@ struct Method {
 }
 
 const METHODS: [Method; 8] = [
-    Method { name: "median, order statistics", experiment: median, least: [0.945, 0.0, 0.0] },
-    Method { name: "ratio, one cell", experiment: ratio_of_one_cell, least: [0.94; 3] },
-    Method { name: "ratio, mean of four cells", experiment: ratio_of_cells, least: [0.94; 3] },
-    Method { name: "ratio to the best of four", experiment: ratio_to_best, least: [0.94; 3] },
+    Method { name: "median, order statistics", experiment: median, least: [0.95, 0.0, 0.0] },
+    Method { name: "ratio, one cell", experiment: ratio_of_one_cell, least: [0.945; 3] },
+    Method { name: "ratio, mean of four cells", experiment: ratio_of_cells, least: [0.945; 3] },
+    Method { name: "ratio to the best of four", experiment: ratio_to_best, least: [0.945; 3] },
     Method { name: "five levels at once, max-t", experiment: levels, least: [0.94; 3] },
-    Method { name: "exponent", experiment: exponent, least: [0.94; 3] },
-    Method { name: "ratio of knees", experiment: knees, least: [0.93, 0.92, 0.92] },
-    Method { name: "ratio of deviations", experiment: deviations, least: [0.94; 3] },
+    Method { name: "exponent", experiment: exponent, least: [0.945; 3] },
+    Method { name: "ratio of knees", experiment: knees, least: [0.935; 3] },
+    Method { name: "ratio of deviations", experiment: deviations, least: [0.945; 3] },
 ];
 
 fn main() -> ExitCode {
@@ -60,9 +61,10 @@ fn main() -> ExitCode {
                 covered(experiments, n as u64, |random| (method.experiment)(random, noise, n))
             });
             let found = shares.map(|share| format!("{:6.2} %", 100.0 * share)).join(" ");
-            let fails = shares.iter().any(|share| *share < least);
+            let error = (0.05 * 0.95 / experiments as f64).sqrt();
+            let fails = shares.iter().any(|share| *share < least - 3.0 * error);
             let remark =
-                if fails { format!("  below {:.0} %", 100.0 * least) } else { String::new() };
+                if fails { format!("  below {:.1} %", 100.0 * least) } else { String::new() };
             println!("{:28} {name:8} {found}{remark}", method.name);
             is_within_limits &= !fails;
         }
@@ -82,31 +84,32 @@ fn false_alarms(reports: u64) -> bool {
         "{:8} {:>6} {:>28} {:>26}",
         "noise", "rounds", "reports with a false verdict", "if each claim were alone"
     );
-    let mut is_within_limits = true;
-    for (name, noise) in NOISES {
-        for rounds in [6, 10] {
-            let mut alone = 0usize;
-            let false_reports = covered(reports, u64::from(rounds), |random| {
-                let samples = null_report::samples(random, noise, rounds);
-                let report = null_report::judge(&claims, &samples);
-                let is_false = |of: fn(&Judgement) -> &Verdict| {
-                    std::iter::zip(&claims, &report)
-                        .any(|(claim, one)| null_report::is_false(claim, of(one)))
-                };
-                alone += usize::from(is_false(|one| &one.alone));
-                is_false(|one| &one.verdict)
-            });
-            let alone = alone as f64 / reports as f64;
-            let remark = if false_reports > limit { "  above 1 %" } else { "" };
-            println!(
-                "{name:8} {rounds:>6} {:>26.2} % {:>24.1} %{remark}",
-                100.0 * false_reports,
-                100.0 * alone
-            );
-            is_within_limits &= false_reports <= limit;
-        }
+    let kinds = [(0, 6), (1, 6), (1, 10), (2, 6)];
+    let claims = &claims;
+    let count = |(noise, rounds): (usize, u32)| {
+        let mut alone = 0usize;
+        let together = covered(reports, u64::from(rounds), |random| {
+            let samples = null_report::samples(random, NOISES[noise].1, rounds);
+            let report = null_report::judge(claims, &samples);
+            let is_false = |of: fn(&Judgement) -> &Verdict| {
+                std::iter::zip(claims, &report)
+                    .any(|(claim, one)| null_report::is_false(claim, of(one)))
+            };
+            alone += usize::from(is_false(|one| &one.alone));
+            is_false(|one| &one.verdict)
+        });
+        (together, alone as f64 / reports as f64)
+    };
+    let found: Vec<(f64, f64)> = std::thread::scope(|scope| {
+        let threads = kinds.map(|kind| scope.spawn(move || count(kind)));
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    for ((noise, rounds), (together, alone)) in std::iter::zip(kinds, &found) {
+        let remark = if *together > limit { "  above 1 %" } else { "" };
+        let (together, alone) = (100.0 * together, 100.0 * alone);
+        println!("{:8} {rounds:>6} {together:>26.2} % {alone:>24.1} %{remark}", NOISES[noise].0);
     }
-    is_within_limits
+    found.iter().all(|(together, _)| *together <= limit)
 }
 
 /// The median of the values themselves: disturbances move it, so only smooth noise has a limit.

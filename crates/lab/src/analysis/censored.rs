@@ -5,8 +5,11 @@
 //! average, so a one-sided confidence limit stays valid on the side of the bound and there is none on
 //! the other (J. P. Klein, M. L. Moeschberger, *Survival Analysis*, 2nd ed. 2003, ch. 3).
 
+use serde::Serialize;
+
 /// What a number says of a quantity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Bound {
     /// It is the quantity.
     #[default]

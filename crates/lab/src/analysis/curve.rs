@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::FEWEST_ROUNDS;
@@ -17,7 +18,7 @@ use super::spread::RatioOfMeans;
 use super::summary::{deviation, mean};
 
 /// An estimate with the interval that covers the truth at this level of confidence.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// The estimate.
     pub value: f64,

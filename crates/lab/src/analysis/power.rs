@@ -51,17 +51,15 @@ pub fn rounds_needed(distance: f64, size: f64) -> Option<usize> {
     if distance.is_nan() {
         return None;
     }
-    let enough = |rounds: usize| power(distance, rounds, size) >= POWER;
-    if !enough(MOST_ROUNDS) {
+    let normal = Normal::new(0.0, 1.0).expect("a standard deviation of 1");
+    // With a known deviation so many would do; an estimated one takes a few more.
+    let sum = normal.inverse_cdf(POWER) - normal.inverse_cdf(size / 2.0);
+    let fewest = (sum / distance).powi(2).floor();
+    if fewest >= MOST_ROUNDS as f64 {
         return None;
     }
-    // Power grows with the number of rounds: bisect.
-    let (mut low, mut high) = (FEWEST_ROUNDS, MOST_ROUNDS);
-    while low < high {
-        let middle = usize::midpoint(low, high);
-        if enough(middle) { high = middle } else { low = middle + 1 }
-    }
-    Some(low)
+    let fewest = FEWEST_ROUNDS.max(fewest as usize);
+    (fewest..=MOST_ROUNDS).find(|rounds| power(distance, *rounds, size) >= POWER)
 }
 
 /// The smallest distance, in standard deviations of one round, that four of five experiments with this

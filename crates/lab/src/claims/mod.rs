@@ -20,6 +20,8 @@ mod testing;
 mod tests;
 mod verdict;
 
+use serde::Serialize;
+
 use crate::model::Sample;
 use crate::spec::claim::{Claim, Which};
 use crate::spec::metric::Better;
@@ -36,7 +38,7 @@ use runs::Runs;
 pub const OWN: Sizes = Sizes::all(0.05);
 
 /// A claim, judged.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Judgement {
     /// The claim's letter.
     pub claim: String,
@@ -54,6 +56,7 @@ pub struct Judgement {
     pub rows: Vec<Row>,
     /// The same effects of further subjects, which do not.
     pub also: Vec<Row>,
+    #[serde(skip)]
     which: Which,
 }
 

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use crate::analysis::best::best;
 use crate::analysis::simultaneous::{DRAWS, simultaneous};
 use crate::analysis::{Bound, Curve, Extreme, FEWEST_ROUNDS, Interval, Scale, spread};
@@ -19,7 +21,7 @@ use super::verdict::{Reason, Verdict};
 const MOST_SIMULATED: usize = 12;
 
 /// One effect and what it says.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The subjects above the line: one, or those of which the best counts.
     pub of: Vec<String>,
@@ -40,6 +42,7 @@ pub struct Row {
     pub alone: Verdict,
     /// The verdict on this effect as one of its report.
     pub verdict: Verdict,
+    #[serde(skip)]
     basis: Basis,
 }
 

@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use crate::analysis::Bound;
 use crate::model::{Level, Mark, Sample};
 use crate::spec::claim::Claim;
@@ -35,7 +37,7 @@ pub(super) struct CellRuns {
 }
 
 /// What became of some runs.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Tally {
     /// The runs that were made.
     pub runs: usize,
