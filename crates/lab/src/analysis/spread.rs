@@ -15,7 +15,7 @@ use super::summary::{deviation, logs, mean, median};
 /// The F test, and Pitman's and Morgan's for pairs, are exact for normal values and for nothing else: with
 /// one run in twenty disturbed by a half they find a difference between equal subjects in 13–50 % of
 /// experiments where 5 % are promised. This one stays below 5 % there. What it costs is rounds: a
-/// ratio of 3 is found by six rounds in one experiment of five, by ten in three, by twenty almost always.
+/// ratio of 3 is found by six rounds in one experiment of five, by ten in three of five, by twenty almost always.
 /// The interval has no upper end if the spread below the line cannot be told from 0.
 ///
 /// `None` of fewer than six rounds, of unequal lengths, or if a value is not positive or a subject does

@@ -151,7 +151,9 @@ impl Rows<'_> {
                     let (scale, joined, more) = self.drafts(effect, &of, against, &group);
                     match which(effect) {
                         Which::Mean => drafts.extend(more.into_iter().map(|draft| (scale, draft))),
-                        _ if joined == Joined::Together => rows.extend(self.together(more, scale)),
+                        _ if joined == Joined::Together && of.len() == 1 => {
+                            rows.extend(self.together(more, scale));
+                        }
                         _ => rows
                             .extend(more.into_iter().map(|draft| self.row(draft, scale, effect))),
                     }
@@ -210,15 +212,22 @@ impl Rows<'_> {
         let all = |side: &'_ [Statistics]| -> Vec<Member> {
             side.iter().flat_map(|one| one.members.iter().cloned()).collect()
         };
-        let is_alternative = joined == Joined::Greatest || !against.is_empty() || of.len() > 1;
-        let drafts = if is_alternative {
-            let (above, below) = (all(&above), all(&below));
+        let (above, below) = (all(&above), all(&below));
+        let drafts = if joined == Joined::Greatest || !against.is_empty() || above.is_empty() {
             vec![draft(None, above.iter().collect(), below.iter().collect())]
         } else {
-            let members = all(&above);
-            let one = |member: &Member| draft(member.level.as_ref(), vec![member], Vec::new());
-            let drafts: Vec<Draft> = members.iter().map(one).collect();
-            if drafts.is_empty() { vec![draft(None, Vec::new(), Vec::new())] } else { drafts }
+            // Level by level; where the best of several subjects counts, it does so at each level.
+            let mut levels: Vec<&Option<Level>> = Vec::new();
+            for member in &above {
+                if !levels.contains(&&member.level) {
+                    levels.push(&member.level);
+                }
+            }
+            let at = |level: &Option<Level>| {
+                let members = above.iter().filter(|member| member.level == *level).collect();
+                draft(level.as_ref(), members, Vec::new())
+            };
+            levels.into_iter().map(at).collect()
         };
         (scale, joined, drafts)
     }

@@ -236,6 +236,24 @@ fn the_best_of_several_is_the_one_that_is_hardest_to_beat() {
 }
 
 #[test]
+fn the_best_of_several_is_another_one_at_each_level() {
+    let levels = [[("offered", 500.0)], [("offered", 1000.0)]];
+    let [one, two] = &levels;
+    let cells = [
+        ("a", &one[..], 500.0),
+        ("a", &two[..], 700.0),
+        ("b", &one[..], 400.0),
+        ("b", &two[..], 1000.0),
+    ];
+    let effect = "{ offered = 'reply-rate', of = { best = ['a', 'b'] }, over = 'offered' }";
+    let judgement = verdict_of(effect, "{ above = 0.9 }", &cells);
+    assert_eq!((judgement.rows.len(), judgement.verdict), (2, Verdict::Holds));
+    let profile = "{ levels = 'reply-rate', of = { best = ['a', 'b'] }, over = 'offered' }";
+    let judgement = verdict_of(profile, "{ above = 2.0 }", &cells);
+    assert_eq!((judgement.rows.len(), judgement.verdict), (1, Verdict::Holds));
+}
+
+#[test]
 fn changes_exponents_and_peaks_are_taken_along_a_factor() {
     let levels = [100.0, 300.0, 1000.0].map(|level: f64| [("waiters", level)]);
     let stock = levels.iter().map(|level| ("stock", &level[..], level[0].1.powf(1.6)));
