@@ -3,5 +3,7 @@
 
 pub mod analysis;
 pub mod claims;
+pub mod failure;
 pub mod model;
+pub mod process;
 pub mod spec;
