@@ -4,6 +4,8 @@
 pub mod analysis;
 pub mod claims;
 pub mod failure;
+pub mod journal;
 pub mod model;
+pub mod plan;
 pub mod process;
 pub mod spec;

@@ -1,0 +1,196 @@
+//! Where a session ran: what a reader needs to doubt a number, and what must be the same for a session
+//! to be resumed.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::hash::Hasher;
+use std::io::{self, Read};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use twox_hash::XxHash64;
+
+/// The kernel, the program under test, and the machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Release and version of the kernel, as uname(2) tells them.
+    pub kernel: String,
+    /// A hash of Drover's binary, in hexadecimal digits.
+    pub program: String,
+    /// Everything else about the machine, by name.
+    pub machine: BTreeMap<String, String>,
+}
+
+impl Environment {
+    /// Looks at this machine; `program` is Drover's binary.
+    ///
+    /// # Errors
+    /// If the program cannot be read.
+    pub fn look(program: &Path) -> io::Result<Environment> {
+        let uname = rustix::system::uname();
+        let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+        let kernel = [uname.sysname(), uname.release(), uname.version(), uname.machine()]
+            .map(text)
+            .join(" ");
+        Ok(Environment { kernel, program: hash_file(program)?, machine: machine() })
+    }
+
+    /// Why a session that began in this environment cannot be resumed in `other`.
+    #[must_use]
+    pub fn differences(&self, other: &Environment) -> Vec<String> {
+        let mut differences = Vec::new();
+        if self.kernel != other.kernel {
+            differences
+                .push(format!("the kernel was {}, here it is {}", self.kernel, other.kernel));
+        }
+        if self.program != other.program {
+            differences.push("the program under test is another one".to_string());
+        }
+        for name in ["processor", "processors"] {
+            let of = |machine: &BTreeMap<String, String>| machine.get(name).cloned();
+            let (before, now) = (of(&self.machine), of(&other.machine));
+            if before != now {
+                let told = |value: Option<String>| value.unwrap_or("not told".to_string());
+                differences.push(format!("{name}: {} then, {} now", told(before), told(now)));
+            }
+        }
+        differences
+    }
+}
+
+/// A hash of bytes, in hexadecimal digits. It finds changes, not forgeries (XXH64).
+#[must_use]
+pub fn hash_bytes(bytes: &[u8]) -> String {
+    let mut hasher = XxHash64::default();
+    hasher.write(bytes);
+    format!("{:016x}", hasher.finish())
+}
+
+/// As [`hash_bytes`], of a file.
+///
+/// # Errors
+/// What the file system says.
+pub fn hash_file(path: &Path) -> io::Result<String> {
+    let mut hasher = XxHash64::default();
+    let mut file = File::open(path)?;
+    let mut block = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut block)? {
+            0 => return Ok(format!("{:016x}", hasher.finish())),
+            n => hasher.write(&block[..n]),
+        }
+    }
+}
+
+/// What the kernel tells of the machine; what it does not tell is missing.
+fn machine() -> BTreeMap<String, String> {
+    let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+    let of_cpu = |name: &str| {
+        let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_string())
+    };
+    let virtual_machine =
+        of_cpu("flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor").to_string());
+    let memory = read("/proc/meminfo").and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        Some(line.trim().to_string())
+    });
+    let limit = |limit: mech::process::Limit| {
+        let end = |end: Option<u64>| end.map_or("unlimited".to_string(), |end| end.to_string());
+        format!("{} (hard limit {})", end(limit.soft), end(limit.hard))
+    };
+    let cpus = mech::process::usable_cpus().ok();
+    let told = [
+        ("processor", of_cpu("model name")),
+        ("processors", cpus.map(|cpus| cpus.len().to_string())),
+        ("virtual machine", virtual_machine),
+        ("memory", memory),
+        ("governor", read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        ("threads per core", read("/sys/devices/system/cpu/smt/active").map(smt)),
+        ("clock", read("/sys/devices/system/clocksource/clocksource0/current_clocksource")),
+        ("open files", Some(limit(mech::process::open_files_limit()))),
+        ("queued signals", Some(limit(mech::process::pending_signals_limit()))),
+        ("local ports", read("/proc/sys/net/ipv4/ip_local_port_range")),
+        ("accept queue", read("/proc/sys/net/core/somaxconn")),
+        ("TIME_WAIT", read("/proc/sys/net/ipv4/tcp_max_tw_buckets")),
+        ("load average", read("/proc/loadavg")),
+        ("interrupt accounting", accounting("IRQ_TIME_ACCOUNTING")),
+        ("steal accounting", accounting("PARAVIRT_TIME_ACCOUNTING")),
+        ("tick accounting", accounting("VIRT_CPU_ACCOUNTING_GEN")),
+        ("mitigations", Some(mitigations())),
+    ];
+    told.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
+}
+
+fn smt(active: String) -> String {
+    if active == "1" { "several (SMT)" } else { "one" }.to_string()
+}
+
+/// Whether the kernel was built with a way of accounting CPU time. Without `IRQ_TIME_ACCOUNTING` the
+/// time of interrupts, which do most of the work of TCP, is on the bill of whoever they interrupt.
+fn accounting(option: &str) -> Option<String> {
+    let release = read("/proc/sys/kernel/osrelease")?;
+    let text = configuration(&release)?;
+    let is_set = text.lines().any(|line| line == format!("CONFIG_{option}=y"));
+    Some(if is_set { "on" } else { "off" }.to_string())
+}
+
+/// The kernel's configuration; `None` if it is nowhere to be found.
+fn configuration(release: &str) -> Option<String> {
+    let packed = || {
+        let output = std::process::Command::new("gzip").args(["-dc", "/proc/config.gz"]).output();
+        let output = output.ok().filter(|output| output.status.success())?;
+        String::from_utf8(output.stdout).ok()
+    };
+    fs::read_to_string(format!("/boot/config-{release}")).ok().or_else(packed)
+}
+
+/// The faults of the processor for which the kernel does something that costs time.
+fn mitigations() -> String {
+    let Ok(faults) = fs::read_dir("/sys/devices/system/cpu/vulnerabilities") else {
+        return String::new();
+    };
+    let mut active: Vec<String> = faults
+        .filter_map(|fault| {
+            let fault = fault.ok()?;
+            let state = fs::read_to_string(fault.path()).ok()?;
+            let state = state.trim().strip_prefix("Mitigation: ")?;
+            Some(format!("{}: {state}", fault.file_name().to_string_lossy()))
+        })
+        .collect();
+    active.sort();
+    active.join("; ")
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().replace('\t', " "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_tells_about_itself() {
+        let program = std::env::current_exe().unwrap();
+        let here = Environment::look(&program).unwrap();
+        assert!(here.kernel.starts_with("Linux "), "{}", here.kernel);
+        assert!(here.machine.contains_key("processors") && here.machine.contains_key("memory"));
+        assert_eq!(here.differences(&here), Vec::<String>::new());
+    }
+
+    #[test]
+    fn another_kernel_or_program_is_a_difference() {
+        let here = Environment { kernel: "Linux 6.1".into(), ..Environment::default() };
+        let there = Environment { program: "f00".into(), ..Environment::default() };
+        assert_eq!(here.differences(&there).len(), 2);
+    }
+
+    #[test]
+    fn a_file_has_the_hash_of_its_bytes() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "content").unwrap();
+        assert_eq!(hash_file(file.path()).unwrap(), hash_bytes(b"content"));
+        assert_ne!(hash_bytes(b"content"), hash_bytes(b"contend"));
+    }
+}

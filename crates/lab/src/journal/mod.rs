@@ -1,0 +1,267 @@
+//! The journal of a session: what was planned, written once, and what was measured, a line per run.
+//!
+//! `plan.json` has the plan and the environment. `runs.jsonl` is only ever appended to, and each line is
+//! on the disk before the next run begins (fdatasync(2)), so that the price of a run does not grow with
+//! the number of runs, and whatever ends the lab leaves every finished run. A reader may look at any
+//! time: a line without its end is a run that has not been written yet.
+
+mod environment;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use environment::{Environment, hash_bytes, hash_file};
+
+use crate::model::Sample;
+use crate::plan::Plan;
+
+/// The name of the file that has the plan.
+pub const PLAN: &str = "plan.json";
+
+/// The name of the file that has the runs.
+pub const RUNS: &str = "runs.jsonl";
+
+/// The version of both.
+pub const SCHEMA: &str = "drover.journal/1";
+
+/// What was planned, and where.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The plan.
+    pub plan: Plan,
+    /// The machine, its kernel and the program under test.
+    pub environment: Environment,
+}
+
+/// A finished run: a line of `runs.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// The number of the cell in the plan, from 0.
+    pub cell: usize,
+    /// What was measured.
+    pub sample: Sample,
+    /// What is needed to doubt the sample: command lines, the load's own result, the instruments' words.
+    #[serde(default)]
+    pub artefacts: Value,
+    /// When the run began, in seconds since 1970 (UTC).
+    pub began: f64,
+    /// How long the run took as a whole, in seconds.
+    pub took_s: f64,
+}
+
+/// Why there is no journal to write to or to read.
+#[derive(Debug)]
+pub enum Error {
+    /// What the file system says of a path.
+    Io(PathBuf, io::Error),
+    /// A file has a content that the lab did not write; the words name the place.
+    Invalid(PathBuf, String),
+    /// The journal is of something else than what is to be resumed; each difference in words.
+    Differs(Vec<String>),
+    /// Another lab writes to it.
+    InUse(PathBuf),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            Error::Invalid(path, what) => write!(f, "{}: {what}", path.display()),
+            Error::Differs(what) => {
+                write!(f, "what was begun cannot be resumed: {} (--force does)", what.join("; "))
+            }
+            Error::InUse(folder) => {
+                write!(f, "{}: another lab writes to this journal", folder.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A journal that is written to.
+#[derive(Debug)]
+pub struct Journal {
+    folder: PathBuf,
+    runs: File,
+    /// Cell and round of every run that is in it.
+    complete: BTreeSet<(usize, u32)>,
+}
+
+impl Journal {
+    /// Begins a journal in a folder, which is created.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Invalid`] if the folder has a journal already.
+    pub fn create(folder: &Path, plan: &Plan, environment: &Environment) -> Result<Journal, Error> {
+        fs::create_dir_all(folder).map_err(|error| Error::Io(folder.to_owned(), error))?;
+        let path = folder.join(PLAN);
+        if path.exists() {
+            let what = "there is a journal already: resume it, or take another folder";
+            return Err(Error::Invalid(path, what.to_string()));
+        }
+        let header = Header {
+            schema: SCHEMA.to_string(),
+            plan: plan.clone(),
+            environment: environment.clone(),
+        };
+        let runs = open_runs(folder)?;
+        write_whole(&path, &pretty(&header)).map_err(|error| Error::Io(path, error))?;
+        Ok(Journal { folder: folder.to_owned(), runs, complete: BTreeSet::new() })
+    }
+
+    /// Opens a journal to add the runs that are missing. A last line without its end, which a lab that
+    /// was killed has left, is cut off. Returns the runs that are there.
+    ///
+    /// # Errors
+    /// [`Error::Differs`] if the experiment, the plan, the kernel or the program is another one and that
+    /// is not `forced`; [`Error::Io`], [`Error::Invalid`], [`Error::InUse`].
+    pub fn resume(
+        folder: &Path,
+        plan: &Plan,
+        environment: &Environment,
+        forced: bool,
+    ) -> Result<(Journal, Vec<Run>), Error> {
+        let header = read_header(folder)?;
+        let mut differences = header.environment.differences(environment);
+        differences.extend(header.plan.differences(plan));
+        if !differences.is_empty() && !forced {
+            return Err(Error::Differs(differences));
+        }
+        let runs = open_runs(folder)?;
+        let (found, whole) = read_runs(folder)?;
+        let path = folder.join(RUNS);
+        runs.set_len(whole).map_err(|error| Error::Io(path.clone(), error))?;
+        // Cells by their content: a forced resumption may have numbered them anew.
+        let number = |run: &Run| plan.cells.iter().position(|cell| cell.cell == run.sample.cell);
+        let complete = found.iter().filter_map(|run| Some((number(run)?, run.sample.round)));
+        let complete = complete.collect();
+        Ok((Journal { folder: folder.to_owned(), runs, complete }, found))
+    }
+
+    /// Whether the run of a cell in a round is there.
+    #[must_use]
+    pub fn has(&self, cell: usize, round: u32) -> bool {
+        self.complete.contains(&(cell, round))
+    }
+
+    /// Adds a run; it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Io`], as when the disk is full: the lines before stay readable.
+    pub fn append(&mut self, run: &Run) -> Result<(), Error> {
+        let failed = |error| Error::Io(self.folder.join(RUNS), error);
+        let mut line = serde_json::to_vec(run).map_err(|error| failed(error.into()))?;
+        line.push(b'\n');
+        let end = self.runs.seek(SeekFrom::End(0)).map_err(failed)?;
+        if let Err(error) = self.runs.write_all(&line).and_then(|()| self.runs.sync_data()) {
+            // A part of a line would make the next one unreadable.
+            let _ = self.runs.set_len(end);
+            return Err(failed(error));
+        }
+        self.complete.insert((run.cell, run.sample.round));
+        Ok(())
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+/// Reads a journal, also while it is written.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Invalid`] with the line.
+pub fn read(folder: &Path) -> Result<(Header, Vec<Run>), Error> {
+    Ok((read_header(folder)?, read_runs(folder)?.0))
+}
+
+fn read_header(folder: &Path) -> Result<Header, Error> {
+    let path = folder.join(PLAN);
+    let text = fs::read_to_string(&path).map_err(|error| Error::Io(path.clone(), error))?;
+    let invalid = |what: String| Error::Invalid(path.clone(), what);
+    let value: Value = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+    if value["schema"] != SCHEMA {
+        return Err(invalid(format!("schema is {}, this lab reads {SCHEMA}", value["schema"])));
+    }
+    serde_json::from_value(value).map_err(|error| invalid(error.to_string()))
+}
+
+/// The complete lines, and how many bytes they are.
+fn read_runs(folder: &Path) -> Result<(Vec<Run>, u64), Error> {
+    let path = folder.join(RUNS);
+    let mut text = Vec::new();
+    match File::open(&path).and_then(|mut file| file.read_to_end(&mut text)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
+        Err(error) => return Err(Error::Io(path, error)),
+        Ok(_) => {}
+    }
+    let mut runs = Vec::new();
+    let mut whole = 0;
+    let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    for (number, line) in lines.iter().enumerate() {
+        let is_last = number + 1 == lines.len();
+        match serde_json::from_slice(line) {
+            Ok(run) if line.ends_with(b"\n") => runs.push(run),
+            // A power cut may leave the length of a line without its content.
+            _ if is_last => break,
+            Ok(_) => unreachable!("only the last line can lack its end"),
+            Err(error) => {
+                return Err(Error::Invalid(path, format!("line {}: {error}", number + 1)));
+            }
+        }
+        whole += line.len() as u64;
+    }
+    Ok((runs, whole))
+}
+
+fn open_runs(folder: &Path) -> Result<File, Error> {
+    let path = folder.join(RUNS);
+    let failed = |error| Error::Io(path.clone(), error);
+    let mut options = OpenOptions::new();
+    let runs = options.create(true).truncate(false).read(true).write(true).open(&path);
+    let runs = runs.map_err(failed)?;
+    // The lock ends with the process.
+    match rustix::fs::flock(&runs, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse(folder.to_owned())),
+        // A file system without locks has no second lab either.
+        _ => Ok(runs),
+    }
+}
+
+fn pretty(header: &Header) -> Vec<u8> {
+    let mut text = serde_json::to_vec_pretty(header).expect("plans have string keys only");
+    text.push(b'\n');
+    text
+}
+
+/// Writes a file so that a reader sees all of it or nothing, also after a power cut.
+///
+/// # Errors
+/// What the file system says; the unfinished file is removed.
+pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    let unfinished = path.with_extension("unfinished");
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&unfinished)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)?;
+        // The name is on the disk when its folder is.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&unfinished)))
+}
+
+#[cfg(test)]
+mod tests;

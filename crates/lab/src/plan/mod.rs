@@ -1,0 +1,70 @@
+//! What is to be run: the cells of an experiment, in rounds.
+
+pub mod order;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::Cell;
+
+/// What is to be run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The experiment's id.
+    pub experiment: String,
+    /// A hash of everything that the experiment and the preset say.
+    pub experiment_hash: String,
+    /// The name of the preset.
+    pub preset: String,
+    /// What all random choices derive from.
+    pub seed: u64,
+    /// How many rounds there are.
+    pub rounds: u32,
+    /// The cells, in the order of the experiment.
+    pub cells: Vec<PlannedCell>,
+    /// What was cut, and the flag that helps, for people.
+    pub notes: Vec<String>,
+    /// How long all of it may take, in seconds.
+    pub estimate_s: f64,
+}
+
+/// A cell, and whether it can be measured here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlannedCell {
+    /// The cell.
+    pub cell: Cell,
+    /// Why this machine cannot measure it, known before anything was run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_testable: Option<String>,
+}
+
+impl Plan {
+    /// The cells that run in a round, by number, in their order.
+    #[must_use]
+    pub fn order(&self, round: u32) -> Vec<usize> {
+        let order = order::order(self.seed, round, self.cells.len());
+        order.into_iter().filter(|cell| self.cells[*cell].not_testable.is_none()).collect()
+    }
+
+    /// How many runs there are.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        let testable = self.cells.iter().filter(|cell| cell.not_testable.is_none()).count();
+        testable * self.rounds as usize
+    }
+
+    /// Why a session that began with this plan cannot go on with `other`. More rounds, or fewer, are no
+    /// difference.
+    #[must_use]
+    pub fn differences(&self, other: &Plan) -> Vec<String> {
+        let cells = |plan: &Plan| plan.cells.iter().map(|it| it.cell.clone()).collect::<Vec<_>>();
+        let checks = [
+            (self.experiment != other.experiment, "it is of another experiment"),
+            (self.experiment_hash != other.experiment_hash, "the experiment has changed"),
+            (self.preset != other.preset, "it was begun with another preset"),
+            (self.seed != other.seed, "it was begun with another seed"),
+            (cells(self) != cells(other), "it was begun with other subjects or levels"),
+        ];
+        let found = checks.into_iter().filter(|(differs, _)| *differs);
+        found.map(|(_, what)| what.to_string()).collect()
+    }
+}
