@@ -9,3 +9,4 @@ pub mod model;
 pub mod plan;
 pub mod process;
 pub mod spec;
+pub mod wire;
