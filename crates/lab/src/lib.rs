@@ -3,10 +3,16 @@
 
 pub mod analysis;
 pub mod claims;
+pub mod drive;
 pub mod failure;
+pub mod instrument;
 pub mod journal;
 pub mod model;
+pub mod placement;
 pub mod plan;
 pub mod process;
+pub mod run;
+pub mod site;
 pub mod spec;
+pub mod subject;
 pub mod wire;

@@ -171,6 +171,12 @@ impl Journal {
         Ok(())
     }
 
+    /// How many runs of the plan are there.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.complete.len()
+    }
+
     /// The folder.
     #[must_use]
     pub fn folder(&self) -> &Path {

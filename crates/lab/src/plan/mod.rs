@@ -1,10 +1,19 @@
 //! What is to be run: the cells of an experiment, in rounds.
 
+pub mod estimate;
+pub mod limits;
 pub mod order;
+pub mod selection;
 
 use serde::{Deserialize, Serialize};
 
+use crate::failure::Failure;
+use crate::journal::hash_bytes;
 use crate::model::Cell;
+use crate::spec::Experiment;
+use estimate::Phases;
+use limits::Limits;
+pub use selection::{Overrides, Selection};
 
 /// What is to be run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +47,46 @@ pub struct PlannedCell {
 }
 
 impl Plan {
+    /// Plans the runs of a selection on a machine with these limits.
+    ///
+    /// # Errors
+    /// [`Failure::Failed`] if nothing is left to run, or a setting of a cell is wrong.
+    pub fn new(
+        experiment: &Experiment,
+        selection: &Selection,
+        seed: u64,
+        limits: &Limits,
+    ) -> Result<Plan, Failure> {
+        let preset = &selection.preset;
+        let planned = |cell: Cell| {
+            let not_testable = limits.obstacle(experiment, &cell);
+            PlannedCell { cell, not_testable }
+        };
+        let cells: Vec<PlannedCell> = experiment.cells(preset).into_iter().map(planned).collect();
+        if cells.is_empty() {
+            return Err(Failure::failed(format!(
+                "{} has no cell with the chosen subjects and levels",
+                experiment.id
+            )));
+        }
+        let mut per_round = 0.0;
+        for cell in cells.iter().filter(|cell| cell.not_testable.is_none()) {
+            let phases = Phases::of(experiment, preset, &cell.cell.levels)?;
+            per_round += phases.estimate_s(experiment.load.http.as_ref(), &cell.cell.levels);
+        }
+        let rounds = preset.rounds().max(1);
+        Ok(Plan {
+            experiment: experiment.id.clone(),
+            experiment_hash: hash(experiment, selection)?,
+            preset: selection.name.clone(),
+            seed,
+            rounds,
+            cells,
+            notes: selection.notes.clone(),
+            estimate_s: per_round * f64::from(rounds),
+        })
+    }
+
     /// The cells that run in a round, by number, in their order.
     #[must_use]
     pub fn order(&self, round: u32) -> Vec<usize> {
@@ -67,4 +116,18 @@ impl Plan {
         let found = checks.into_iter().filter(|(differs, _)| *differs);
         found.map(|(_, what)| what.to_string()).collect()
     }
+}
+
+/// A hash of what decides a run: the experiment without its claims and figures, which may be written anew,
+/// and the preset without its number of rounds and its budget.
+fn hash(experiment: &Experiment, selection: &Selection) -> Result<String, Failure> {
+    let instruments = experiment.instruments();
+    let mut experiment = experiment.clone();
+    experiment.claim.clear();
+    experiment.figure.clear();
+    experiment.presets.clear();
+    let mut preset = selection.preset.clone();
+    (preset.rounds, preset.budget) = (None, None);
+    let text = serde_json::to_vec(&(experiment, preset, instruments)).map_err(Failure::failed)?;
+    Ok(hash_bytes(&text))
 }

@@ -1,0 +1,56 @@
+//! Load that goes on beside the measured one.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::Target;
+use crate::failure::Failure;
+use crate::process::{Child, Launch};
+use crate::spec::load::Background;
+use crate::spec::setting::level_of;
+use crate::subject::Address;
+use crate::wire::End;
+
+/// How long its connections may take to open.
+const OPENING: Duration = Duration::from_secs(60);
+
+/// Starts the load beside; it goes on until the result is dropped. `None` with no connections.
+///
+/// # Errors
+/// As [`super::Load::measure`].
+pub fn start(
+    background: &Background,
+    address: Address,
+    target: &Target<'_>,
+) -> Result<Option<Child>, Failure> {
+    let scene = target.scene;
+    let http = &background.http;
+    let connections = http.connections.as_ref().map(|it| it.resolve(scene.levels));
+    if connections.transpose().map_err(Failure::failed)? == Some(0) {
+        return Ok(None);
+    }
+    let mut command = Command::new(scene.drover);
+    command.args(["load", "--events", "--lockstep"]);
+    match target.urls {
+        Some(urls) => {
+            command.arg("--urls").arg(urls).args(["--target", &address.to_string()]);
+            if http.order.is_none() {
+                command.args(["--order", "random"]);
+            }
+        }
+        None => {
+            command.arg(format!("{address}{}", http.path.as_deref().unwrap_or("/")));
+        }
+    }
+    command.args(http.flags(|name| level_of(scene.levels)(name)).map_err(Failure::failed)?);
+    command.args(["--seed", &scene.seed.to_string(), "--duration", "1h"]);
+    let mut launch = Launch::new("load beside", command, scene.guard, scene.interrupt);
+    launch.cpus = scene.placement.load.clone();
+    // The measured load comes first on their processor.
+    launch.stands_back = true;
+    let _there = scene.wire.enter(End::Load)?;
+    let mut load = Child::start(launch)?;
+    load.expect_line("'connected'", OPENING, |line| (line == "connected").then_some(()))?;
+    load.go_on()?;
+    Ok(Some(load))
+}

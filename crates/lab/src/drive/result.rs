@@ -1,0 +1,222 @@
+//! What `drover load` says of a run, turned into metrics and marks.
+
+use std::collections::BTreeSet;
+
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use serde_json::Value;
+
+use super::Driven;
+use crate::model::Mark;
+
+/// Reads a result (`drover.load/1`). `timeout_us` is what a request that timed out counts with.
+///
+/// Statuses that were not expected are errors here, also for the rate: a server that refuses quickly is
+/// not fast.
+pub(super) fn read(result: &Value, timeout_us: f64) -> Driven {
+    let number = |pointer: &str| result.pointer(pointer).and_then(Value::as_f64);
+    let seconds = number("/duration_s").unwrap_or(0.0);
+    let replies = number("/replies").unwrap_or(0.0);
+    let unexpected = sum(&result["unexpected_status"]);
+    let expected_share = if replies > 0.0 { 1.0 - unexpected / replies } else { 0.0 };
+    let in_window = number("/achieved_rate").unwrap_or(0.0) * seconds;
+    let bytes = number("/bytes/body").unwrap_or(0.0);
+    let mut driven = Driven {
+        seconds,
+        events: in_window * expected_share,
+        events_with_tail: replies * expected_share,
+        // The bytes that the load counts have those of the tail among them.
+        bytes: if replies > 0.0 { bytes / replies * in_window } else { 0.0 },
+        marks: marks(result),
+        result: result.clone(),
+        ..Driven::default()
+    };
+    if let Some(histogram) = result["histogram"].as_str().and_then(decode) {
+        set_latencies(&mut driven, histogram, timeouts(result), timeout_us);
+    }
+    set_rates(&mut driven);
+    set_errors(&mut driven, result);
+    let mut set = |name: &str, pointer: &str| {
+        if let Some(us) = number(pointer) {
+            driven.values.insert(name.to_string(), us / 1e3);
+        }
+    };
+    set("first-byte-mean", "/first_byte_us/mean");
+    set("first-byte-max", "/first_byte_us/max");
+    set("connection-mean", "/connect_us/mean");
+    driven
+}
+
+/// Sets what follows from the window's length and its events.
+pub(super) fn set_rates(driven: &mut Driven) {
+    if driven.seconds > 0.0 {
+        let (events, bytes) = (driven.events / driven.seconds, driven.bytes / driven.seconds);
+        driven.values.insert("reply-rate".to_string(), events);
+        driven.values.insert("throughput".to_string(), bytes / 1e6);
+    }
+}
+
+/// How many requests have timed out.
+pub(super) fn timeouts(result: &Value) -> u64 {
+    result.pointer("/errors/client_timeout").and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn set_errors(driven: &mut Driven, result: &Value) {
+    let number = |pointer: &str| result.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
+    let requests = number("/requests");
+    let errors = sum(&result["errors"]) + sum(&result["unexpected_status"]);
+    let tried = requests + number("/connections/failed");
+    if tried > 0.0 {
+        driven.values.insert("error-percent".to_string(), 100.0 * (errors / tried).min(1.0));
+    }
+    if requests > 0.0 {
+        let hung = 100.0 * (timeouts(result) as f64 / requests).min(1.0);
+        driven.values.insert("hung-percent".to_string(), hung);
+    }
+}
+
+/// Sets the latencies, in milliseconds, from a histogram of nanoseconds. Requests that timed out count
+/// with the time-out: they took at least that long.
+pub(super) fn set_latencies(
+    driven: &mut Driven,
+    mut histogram: Histogram<u64>,
+    timeouts: u64,
+    timeout_us: f64,
+) {
+    if timeouts > 0 {
+        histogram.saturating_record_n((timeout_us * 1e3) as u64, timeouts);
+    }
+    if histogram.is_empty() {
+        return;
+    }
+    let mut set = |name: &str, nanoseconds: f64| {
+        driven.values.insert(name.to_string(), nanoseconds / 1e6);
+    };
+    let quantile = |q: f64| histogram.value_at_quantile(q) as f64;
+    set("latency-mean", histogram.mean());
+    set("latency-median", quantile(0.5));
+    set("latency-p90", quantile(0.9));
+    set("latency-p99", quantile(0.99));
+    set("latency-p99.9", quantile(0.999));
+    set("latency-max", histogram.max() as f64);
+}
+
+fn decode(text: &str) -> Option<Histogram<u64>> {
+    let engine = &base64::engine::general_purpose::STANDARD;
+    let bytes = base64::Engine::decode(engine, text).ok()?;
+    Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
+}
+
+/// The sum of an object's numbers.
+fn sum(object: &Value) -> f64 {
+    object.as_object().map_or(0.0, |it| it.values().filter_map(Value::as_f64).sum())
+}
+
+/// Every warning of the load generator as a reason to doubt the sample.
+fn marks(result: &Value) -> BTreeSet<Mark> {
+    let mut marks = BTreeSet::new();
+    if result.pointer("/client/saturated") == Some(&Value::Bool(true)) {
+        marks.insert(Mark::GeneratorLimited);
+    }
+    if sum(&result["errors"]) + sum(&result["unexpected_status"]) > 0.0 {
+        marks.insert(Mark::Errors);
+    }
+    let warnings = result["warnings"].as_array();
+    for warning in warnings.into_iter().flatten().filter_map(Value::as_str) {
+        marks.insert(mark_of(warning));
+    }
+    marks
+}
+
+/// What a warning means, by the words of `drover load`.
+fn mark_of(warning: &str) -> Mark {
+    let known = [
+        ("the generator was the bottleneck", Mark::GeneratorLimited),
+        ("the generator did not come to them", Mark::GeneratorLimited),
+        ("stood still for", Mark::Stalled),
+        ("started more than 1 ms late", Mark::Late),
+        ("were read more than 1 ms late", Mark::Late),
+        ("requests failed", Mark::Errors),
+        ("have a status other than", Mark::Errors),
+        ("a reply that nobody had asked for", Mark::Errors),
+        ("attempts to connect failed", Mark::Errors),
+    ];
+    let found = known.iter().find(|(words, _)| warning.contains(words));
+    found.map_or(Mark::Warned, |(_, mark)| *mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn result() -> Value {
+        json!({
+            "duration_s": 2.0, "achieved_rate": 500.0, "requests": 1210, "replies": 1100,
+            "unexpected_status": { "404": 110 }, "errors": { "client_timeout": 10, "bad_body": null },
+            "bytes": { "body": 1_100_000 }, "connections": { "failed": 0 },
+            "connect_us": { "mean": 250.0 }, "client": { "saturated": false }, "warnings": [],
+        })
+    }
+
+    #[test]
+    fn an_unexpected_status_is_an_error_and_no_reply() {
+        let driven = read(&result(), 1e6);
+        assert_eq!(driven.values["reply-rate"], 450.0);
+        assert_eq!(driven.events, 900.0);
+        assert_eq!(driven.values["throughput"], 0.5);
+        assert_eq!(driven.values["error-percent"], 100.0 * 120.0 / 1210.0);
+        assert_eq!(driven.values["connection-mean"], 0.25);
+        assert_eq!(driven.marks, BTreeSet::from([Mark::Errors]));
+    }
+
+    #[test]
+    fn a_run_without_replies_has_a_rate_of_zero() {
+        let mut nothing = result();
+        nothing["achieved_rate"] = json!(0.0);
+        nothing["replies"] = json!(0);
+        nothing["unexpected_status"] = json!({});
+        let driven = read(&nothing, 1e6);
+        assert_eq!(driven.values["reply-rate"], 0.0);
+        assert_eq!(driven.values.get("latency-mean"), None);
+    }
+
+    #[test]
+    fn time_outs_are_latencies_of_at_least_the_time_out() {
+        let mut driven = Driven::default();
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).unwrap();
+        histogram.record_n(1_000_000, 90).unwrap();
+        set_latencies(&mut driven, histogram, 10, 5e6);
+        assert!((driven.values["latency-median"] - 1.0).abs() < 0.01);
+        assert!((driven.values["latency-p99"] - 5000.0).abs() < 10.0, "{driven:?}");
+        assert!((driven.values["latency-mean"] - 500.9).abs() < 1.0, "{driven:?}");
+    }
+
+    /// Each warning that `drover load` can give has a mark; those that say something of the generator
+    /// or of errors say which.
+    #[test]
+    fn every_warning_is_a_mark() {
+        let marks = [
+            (
+                "the generator was the bottleneck: a thread had work for 99 %",
+                Mark::GeneratorLimited,
+            ),
+            ("the generator itself stood still for 0.50 s (stopped)", Mark::Stalled),
+            ("7 requests started more than 1 ms late by the generator's own fault", Mark::Late),
+            ("3 replies were read more than 1 ms late, by up to 2.0 ms", Mark::Late),
+            (
+                "3 of 9 scheduled requests were not sent: no connection was free for them",
+                Mark::Warned,
+            ),
+            ("3 of 9 requests failed and are in no latency", Mark::Errors),
+            ("9 of 9 replies came after the window and are in no rate", Mark::Warned),
+        ];
+        for (warning, mark) in marks {
+            assert_eq!(mark_of(warning), mark, "{warning}");
+        }
+        let mut warned = result();
+        warned["warnings"] = json!(["something new"]);
+        assert!(read(&warned, 1e6).marks.contains(&Mark::Warned));
+    }
+}

@@ -1,0 +1,130 @@
+//! What the block device below the pools did in the window.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::{Instrument, Readings};
+use crate::failure::Failure;
+use crate::subject::Running;
+
+/// Bytes of a sector in the kernel's counters, whatever the device's own are
+/// (Documentation/block/stat.rst).
+const SECTOR: u64 = 512;
+
+/// Reads the counters of the block device that a folder is on.
+#[derive(Debug)]
+pub struct Disk {
+    folder: PathBuf,
+    statistics: PathBuf,
+    before: Counters,
+}
+
+/// Counters since the machine's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counters {
+    sectors_read: u64,
+    sectors_written: u64,
+    busy_ms: u64,
+}
+
+impl Disk {
+    /// The device that `folder` is on.
+    ///
+    /// # Errors
+    /// [`Failure::NotTestable`] if the folder is on none: a file system in memory, of a network, or an
+    /// overlay.
+    pub fn below(folder: &Path) -> Result<Disk, Failure> {
+        let failed = |error| Failure::failed(format!("{}: {error}", folder.display()));
+        let device = fs::metadata(folder).map_err(failed)?.dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let statistics = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
+        let disk = Disk { folder: folder.to_path_buf(), statistics, before: Counters::default() };
+        disk.read()?;
+        Ok(disk)
+    }
+
+    fn read(&self) -> Result<Counters, Failure> {
+        let text = fs::read_to_string(&self.statistics).ok();
+        text.and_then(|text| Counters::parse(&text)).ok_or_else(|| {
+            Failure::not_testable(format!(
+                "{} is on no block device that the kernel counts the accesses of",
+                self.folder.display()
+            ))
+        })
+    }
+
+    /// Has everything written that is to be written there.
+    fn sync(&self) -> Result<(), Failure> {
+        let failed =
+            |error: std::io::Error| Failure::failed(format!("{}: {error}", self.folder.display()));
+        let folder = File::open(&self.folder).map_err(failed)?;
+        rustix::fs::syncfs(folder).map_err(|error| failed(error.into()))
+    }
+}
+
+impl Counters {
+    fn parse(text: &str) -> Option<Counters> {
+        let numbers: Vec<u64> =
+            text.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        Some(Counters {
+            sectors_read: *numbers.get(2)?,
+            sectors_written: *numbers.get(6)?,
+            busy_ms: *numbers.get(9)?,
+        })
+    }
+}
+
+impl Instrument for Disk {
+    fn name(&self) -> &'static str {
+        "disk"
+    }
+
+    fn begin(&mut self, _: &mut Running) -> Result<(), Failure> {
+        self.sync()?;
+        self.before = self.read()?;
+        Ok(())
+    }
+
+    fn end(&mut self, _: &mut Running, seconds: f64) -> Result<Readings, Failure> {
+        // What the window has read and how busy the disk was in it, before what it left to write.
+        let now = self.read()?;
+        self.sync()?;
+        let written = self.read()?.sectors_written.saturating_sub(self.before.sectors_written);
+        let read = now.sectors_read.saturating_sub(self.before.sectors_read);
+        let busy = now.busy_ms.saturating_sub(self.before.busy_ms) as f64 / 1e3;
+        let mut readings = Readings::default();
+        let rate = |sectors: u64| (sectors * SECTOR) as f64 / 1024.0 / seconds;
+        readings.set("disk-percent", (100.0 * busy / seconds).min(100.0));
+        readings.set("disk-reads", rate(read));
+        // A sector at least, so that ratios can be told.
+        readings.set("disk-writes", rate(written.max(1)));
+        readings.notes = json!({ "device": self.statistics });
+        Ok(readings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_by_their_places() {
+        let text =
+            "   9688     3   734722   1812   5518   4100  190464  7110   0   4176   8922 0 0\n";
+        let expected = Counters { sectors_read: 734_722, sectors_written: 190_464, busy_ms: 4176 };
+        assert_eq!(Counters::parse(text), Some(expected));
+        assert_eq!(Counters::parse("1 2 3"), None);
+    }
+
+    #[test]
+    fn a_folder_without_a_disk_is_named() {
+        let failure = Disk::below(Path::new("/proc")).unwrap_err();
+        assert!(
+            matches!(&failure, Failure::NotTestable(why) if why.contains("/proc")),
+            "{failure}"
+        );
+    }
+}

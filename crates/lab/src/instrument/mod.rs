@@ -1,0 +1,110 @@
+//! What is read around the measured window, beside the load's own result.
+
+pub mod cpu;
+pub mod disk;
+pub mod idle;
+pub mod machine;
+pub mod stages;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::model::Mark;
+use crate::subject::Running;
+
+/// Something that is read when the window begins and when it ends.
+///
+/// Both readings are made while the load waits for the lab, so that what passes between them is the
+/// window and nothing else.
+pub trait Instrument: std::fmt::Debug {
+    /// Its name in records.
+    fn name(&self) -> &'static str;
+
+    /// Reads at the beginning of the window.
+    ///
+    /// # Errors
+    /// [`Failure::NotTestable`] if this machine does not have it; [`Failure::Failed`].
+    fn begin(&mut self, subject: &mut Running) -> Result<(), Failure>;
+
+    /// Reads at the end of the window, which was so many seconds long by the lab's clock.
+    ///
+    /// # Errors
+    /// As [`Instrument::begin`].
+    fn end(&mut self, subject: &mut Running, seconds: f64) -> Result<Readings, Failure>;
+}
+
+/// What an instrument has read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Readings {
+    /// Values of metrics, and of what metrics are computed from, by name.
+    pub values: BTreeMap<String, f64>,
+    /// Reasons to doubt the sample.
+    pub marks: BTreeSet<Mark>,
+    /// How it was read, and what else is to be known.
+    pub notes: Value,
+}
+
+impl Readings {
+    /// One value.
+    pub fn set(&mut self, name: &str, value: f64) {
+        self.values.insert(name.to_string(), value);
+    }
+}
+
+/// Names of readings that are no metrics of their own.
+pub mod reading {
+    /// CPU time of the subject in the window, in seconds.
+    pub const CPU_S: &str = "cpu-s";
+    /// How long the subject's threads could have run and were not given a processor, in seconds.
+    pub const WAITED_S: &str = "waited-s";
+    /// Time of the subject's processors that nobody wanted, in seconds.
+    pub const IDLE_S: &str = "idle-s";
+    /// Processors of the subject times the window, in seconds.
+    pub const CAPACITY_S: &str = "capacity-s";
+}
+
+/// The share of the window that the subject may wait for others without being marked as preempted.
+const PREEMPTED: f64 = 0.03;
+
+/// Whether other work has kept the subject from its processors.
+///
+/// Threads of the subject wait for each other, too, and that is its own affair. Where the idle counter
+/// tells how long the processors were busy, at most what others used of that can have kept the subject
+/// waiting; otherwise only a subject that has left room on its processors was kept waiting by others.
+#[must_use]
+pub fn was_preempted(values: &BTreeMap<String, f64>, seconds: f64) -> bool {
+    let value = |name: &str| values.get(name).copied();
+    let (Some(waited), Some(cpu)) = (value(reading::WAITED_S), value(reading::CPU_S)) else {
+        return false;
+    };
+    let capacity = value(reading::CAPACITY_S).unwrap_or(seconds);
+    let by_others = match value(reading::IDLE_S) {
+        Some(idle) => (capacity - idle - cpu).max(0.0),
+        None => (capacity - cpu).max(0.0),
+    };
+    waited.min(by_others) > PREEMPTED * capacity
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn preempted(values: &[(&str, f64)]) -> bool {
+        was_preempted(&values.iter().map(|(name, value)| (name.to_string(), *value)).collect(), 1.0)
+    }
+
+    #[test]
+    fn waiting_for_oneself_is_no_preemption() {
+        let busy = [(reading::WAITED_S, 0.5), (reading::CPU_S, 0.99), (reading::CAPACITY_S, 1.0)];
+        assert!(!preempted(&busy));
+        let half = [(reading::WAITED_S, 0.2), (reading::CPU_S, 0.5), (reading::CAPACITY_S, 1.0)];
+        assert!(preempted(&half));
+        // Half of the processor was idle: nobody else had the rest.
+        let mut idle = half.to_vec();
+        idle.push((reading::IDLE_S, 0.49));
+        assert!(!preempted(&idle));
+        assert!(!preempted(&[(reading::CPU_S, 0.5)]));
+    }
+}

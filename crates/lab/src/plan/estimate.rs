@@ -1,0 +1,120 @@
+//! How long an experiment may take, for people who have to wait for it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::limits::connections;
+use crate::failure::Failure;
+use crate::model::Level;
+use crate::spec::load::Http;
+use crate::spec::phases::Until;
+use crate::spec::{Experiment, Preset};
+
+/// Starting and stopping a server and a generator.
+const START_S: f64 = 0.4;
+
+/// How many connections are opened and accepted per second, once for the load and once when it closes.
+const CONNECTS: f64 = 8000.0;
+
+/// The warm-up unless the experiment says otherwise.
+const WARM_UP: Duration = Duration::from_secs(3);
+
+/// The window unless the experiment says otherwise.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// The phases of a run in a cell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Phases {
+    /// What ends the warm-up.
+    pub until: Until,
+    /// The longest warm-up.
+    pub warm_up: Duration,
+    /// The shortest window.
+    pub at_least: Duration,
+    /// The longest window.
+    pub at_most: Duration,
+    /// How many events the window has at least.
+    pub events: Option<u64>,
+    /// Whether requests under way at its end are waited for and counted.
+    pub drain: bool,
+}
+
+impl Phases {
+    /// The phases that an experiment has in a preset, in the cell with these levels.
+    ///
+    /// # Errors
+    /// [`Failure::Failed`] with what is wrong with a setting.
+    pub fn of(
+        experiment: &Experiment,
+        preset: &Preset,
+        levels: &BTreeMap<String, Level>,
+    ) -> Result<Phases, Failure> {
+        let phases = &experiment.phases;
+        let time = |of_preset: Option<&crate::spec::setting::Time>,
+                    own: Option<&crate::spec::setting::Time>,
+                    default: Duration| {
+            let chosen =
+                of_preset.or(own).map(|time| time.resolve(levels).map_err(Failure::failed));
+            chosen.transpose().map(|time| time.unwrap_or(default))
+        };
+        let measure = &phases.measure;
+        let at_least = time(preset.window.as_ref(), measure.at_least.as_ref(), WINDOW)?;
+        let at_most = time(None, measure.at_most.as_ref(), 10 * at_least)?;
+        let events = preset.events.as_ref().or(measure.events.as_ref());
+        let events = events.map(|events| events.resolve(levels).map_err(Failure::failed));
+        Ok(Phases {
+            until: phases.warmup.until,
+            warm_up: time(preset.warmup.as_ref(), phases.warmup.at_most.as_ref(), WARM_UP)?,
+            at_least,
+            at_most: at_most.max(at_least),
+            events: events.transpose()?.filter(|events| *events > 0),
+            drain: phases.drain,
+        })
+    }
+
+    /// How long a run may take, in seconds.
+    #[must_use]
+    pub fn estimate_s(&self, http: Option<&Http>, levels: &BTreeMap<String, Level>) -> f64 {
+        let rate = http.and_then(|http| {
+            let rate = http.rate.as_ref().or(http.connection_rate.as_ref())?;
+            let level = crate::spec::setting::level_of(levels);
+            rate.fill(level).ok()?.parse::<f64>().ok()
+        });
+        let window = match (self.events, rate) {
+            (Some(events), Some(rate)) if rate > 0.0 => {
+                let wanted = events as f64 / rate;
+                wanted.clamp(self.at_least.as_secs_f64(), self.at_most.as_secs_f64())
+            }
+            _ => self.at_least.as_secs_f64(),
+        };
+        // A subject that is steady at once is seen to be so after two stretches.
+        let warm_up = match self.until {
+            Until::Steady => (self.warm_up.as_secs_f64() / 2.0).min(1.0),
+            _ => 0.0,
+        };
+        let opened = http.and_then(|http| connections(http, levels)).unwrap_or(0) as f64;
+        START_S + warm_up + window + 2.0 * opened / CONNECTS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_win_over_phases_and_levels_fill_both() {
+        let text = "schema = 'drover.experiment/2'\nid = 'x'\n[subject.a]\nserve = []\n\
+                    [factor.n]\nlevels = [100]\n[load.http]\nrate = '{n}'\n[phases]\n\
+                    measure = { at_least = '2s', events = 1000 }\nwarmup = { until = 'nothing' }\n\
+                    [presets.quick]\nwindow = '500ms'\n";
+        let experiment: Experiment = toml::from_str(text).unwrap();
+        let levels = BTreeMap::from([("n".to_string(), Level::Number(100.0))]);
+        let phases = Phases::of(&experiment, &experiment.presets["quick"], &levels).unwrap();
+        assert_eq!(phases.at_least, Duration::from_millis(500));
+        assert_eq!(phases.at_most, Duration::from_secs(5));
+        assert_eq!((phases.events, phases.until), (Some(1000), Until::Nothing));
+        // A thousand events at 100/s would take ten seconds, and may take five.
+        let estimate = phases.estimate_s(experiment.load.http.as_ref(), &levels);
+        assert!((5.0..6.0).contains(&estimate), "{estimate}");
+    }
+}

@@ -1,0 +1,227 @@
+//! What of a cell this machine cannot do, as far as that is known before it is tried.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crate::failure::Failure;
+use crate::model::{Cell, Level};
+use crate::placement::{Placement, Processor};
+use crate::spec::load::{Http, ResolvedWire};
+use crate::spec::setting::{Count, level_of};
+use crate::spec::subject::Kind;
+use crate::spec::{Experiment, Subject};
+use crate::subject::find;
+
+/// Descriptors that a process needs beside its connections.
+const OTHER_DESCRIPTORS: u64 = 200;
+
+/// The machine's limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The processors that can be used.
+    pub processors: Vec<Processor>,
+    /// Descriptors that a process of this user may have at most.
+    pub descriptors: u64,
+    /// Local ports that a connection may start from.
+    pub ports: u64,
+}
+
+impl Limits {
+    /// Those of this machine.
+    ///
+    /// # Errors
+    /// As [`crate::placement::processors`].
+    pub fn look() -> Result<Limits, Failure> {
+        let hard = mech::process::open_files_limit().hard.unwrap_or(u64::MAX);
+        let system = read_number("/proc/sys/fs/nr_open").unwrap_or(1 << 20);
+        // Root may raise the hard limit up to the system's.
+        let descriptors = if mech::process::is_root() { system } else { hard.min(system) };
+        let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
+        let ports = range.and_then(|text| {
+            let mut ends = text.split_whitespace().map(|end| end.parse::<u64>());
+            let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
+            Some(last.saturating_sub(first) + 1)
+        });
+        Ok(Limits {
+            processors: crate::placement::processors()?,
+            descriptors,
+            ports: ports.unwrap_or(28_232),
+        })
+    }
+
+    /// Why a cell cannot be measured here; `None`: it is worth a try.
+    #[must_use]
+    pub fn obstacle(&self, experiment: &Experiment, cell: &Cell) -> Option<String> {
+        let subject = experiment.subject.get(&cell.subject)?;
+        let checks = [
+            subject.unavailable.clone(),
+            programs(subject),
+            mechanisms(experiment, subject, &cell.levels),
+            self.processors_for(subject, &cell.levels),
+            self.connections_for(experiment, &cell.levels),
+            kind(subject),
+        ];
+        checks.into_iter().flatten().next()
+    }
+
+    fn processors_for(
+        &self,
+        subject: &Subject,
+        levels: &BTreeMap<String, Level>,
+    ) -> Option<String> {
+        let wanted = wanted_processors(subject, levels).ok()?;
+        match Placement::choose(&self.processors, wanted) {
+            Err(Failure::NotTestable(why)) => Some(why),
+            _ => None,
+        }
+    }
+
+    fn connections_for(
+        &self,
+        experiment: &Experiment,
+        levels: &BTreeMap<String, Level>,
+    ) -> Option<String> {
+        let http = experiment.load.http.as_ref()?;
+        let connections = connections(http, levels)?;
+        let needed = connections + OTHER_DESCRIPTORS;
+        if needed > self.descriptors {
+            return Some(format!(
+                "{connections} connections need {needed} descriptors per process, and {} are allowed \
+                 (ulimit -Hn)",
+                self.descriptors
+            ));
+        }
+        let wire = experiment.wire.as_ref().map(|wire| wire.resolve(level_of(levels)));
+        let is_loopback = matches!(wire, None | Some(Ok(ResolvedWire::Loopback)));
+        if is_loopback && http.source.is_none() && connections > self.ports {
+            return Some(format!(
+                "{connections} connections to one address need as many local ports, and there are {} \
+                 (net.ipv4.ip_local_port_range, or a `source` with several addresses)",
+                self.ports
+            ));
+        }
+        None
+    }
+}
+
+/// How many processors a subject wants.
+///
+/// # Errors
+/// What is wrong with the setting.
+pub fn wanted_processors(
+    subject: &Subject,
+    levels: &BTreeMap<String, Level>,
+) -> Result<usize, Failure> {
+    let wanted = match &subject.cpus {
+        Some(cpus) => cpus.resolve(levels).map_err(Failure::failed)?,
+        None => 1,
+    };
+    usize::try_from(wanted.max(1)).map_err(Failure::failed)
+}
+
+/// How many connections a load holds at a time, idle ones included.
+#[must_use]
+pub fn connections(http: &Http, levels: &BTreeMap<String, Level>) -> Option<u64> {
+    let count = |it: &Option<Count>, default| match it {
+        Some(it) => it.resolve(levels).ok(),
+        None => Some(default),
+    };
+    let default = if http.connection_rate.is_some() { 4000 } else { 64 };
+    Some(count(&http.connections, default)? + count(&http.idle, 0)?)
+}
+
+fn programs(subject: &Subject) -> Option<String> {
+    let mut names = subject.find.iter();
+    names.find_map(|(name, candidates)| match find(name, candidates, subject.install.as_deref()) {
+        Err(Failure::NotTestable(why)) => Some(why),
+        _ => None,
+    })
+}
+
+/// A dispatch mechanism, or a file backend, that this kernel lacks.
+fn mechanisms(
+    experiment: &Experiment,
+    subject: &Subject,
+    levels: &BTreeMap<String, Level>,
+) -> Option<String> {
+    let Some(Kind::Serve(own)) = subject.kind() else { return None };
+    let words: Vec<String> = experiment
+        .serve
+        .iter()
+        .chain(own)
+        .filter_map(|word| crate::spec::setting::fill(word, level_of(levels)).ok())
+        .collect();
+    let value = |flag: &str| -> Option<String> {
+        let with_value = format!("{flag}=");
+        let joined = words.iter().rev().find_map(|word| word.strip_prefix(&with_value));
+        let apart = words.iter().rposition(|word| word == flag).and_then(|at| words.get(at + 1));
+        joined.map(str::to_string).or_else(|| apart.cloned())
+    };
+    let dispatch = value("--dispatch").and_then(|name| {
+        let probe = mech::dispatch::by_name(&name)?.probe();
+        probe.err().map(|why| format!("--dispatch {name}: {why}"))
+    });
+    let files = || {
+        let name = value("--files")?;
+        let probe = mech::fileio::by_name(&name)?.probe();
+        probe.err().map(|why| format!("--files {name}: {why}"))
+    };
+    dispatch.or_else(files)
+}
+
+/// A kind of subject that nothing here can run.
+fn kind(subject: &Subject) -> Option<String> {
+    match subject.kind() {
+        Some(Kind::Pipes(_)) => Some(
+            "sets of pipes have no implementation in this build (lab::subject::SelfDriven)"
+                .to_string(),
+        ),
+        _ => None,
+    }
+}
+
+fn read_number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        let processor = |number| Processor { number, siblings: [number].into() };
+        Limits { processors: vec![processor(0), processor(1)], descriptors: 1024, ports: 500 }
+    }
+
+    fn obstacle(subject: &str, load: &str, level: f64) -> Option<String> {
+        let text = format!(
+            "schema = 'drover.experiment/2'\nid = 'x'\n[subject.a]\n{subject}\n[factor.n]\n\
+             levels = [1]\n[load.http]\n{load}\n"
+        );
+        let experiment: Experiment = toml::from_str(&text).unwrap();
+        let levels = BTreeMap::from([("n".to_string(), Level::Number(level))]);
+        limits().obstacle(&experiment, &Cell { subject: "a".to_string(), levels })
+    }
+
+    #[test]
+    fn each_cell_has_its_own_obstacle() {
+        assert_eq!(obstacle("serve = []", "connections = '{n}'", 100.0), None);
+        let why = obstacle("serve = []", "connections = '{n}'", 600.0).unwrap();
+        assert!(why.contains("local ports"), "{why}");
+        let why = obstacle("serve = []", "idle = '{n}'", 6000.0).unwrap();
+        assert!(why.contains("ulimit -Hn"), "{why}");
+        let why = obstacle("serve = []\ncpus = '{n}'", "", 2.0).unwrap();
+        assert!(why.contains("processors"), "{why}");
+    }
+
+    #[test]
+    fn programs_mechanisms_and_kinds_that_are_missing_are_named() {
+        let find = "command = ['{it}']\nfind = { it = ['no-such-server'] }\ninstall = 'apt-get it'";
+        let why = obstacle(find, "", 1.0).unwrap();
+        assert!(why.contains("no-such-server") && why.contains("apt-get it"), "{why}");
+        assert_eq!(obstacle("serve = ['--dispatch', 'epoll']", "", 1.0), None);
+        assert_eq!(obstacle("serve = []\nunavailable = 'gone'", "", 1.0).unwrap(), "gone");
+        let why = obstacle("pipes = { by = 'epoll', count = 3 }", "", 1.0).unwrap();
+        assert!(why.contains("pipes"), "{why}");
+    }
+}

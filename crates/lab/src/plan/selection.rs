@@ -1,0 +1,198 @@
+//! What of an experiment is run: a preset, and what the user says, which wins over it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::model::Level;
+use crate::spec::experiment::QUICK;
+use crate::spec::factor::CASE;
+use crate::spec::setting::{Count, Setting, Time};
+use crate::spec::{Experiment, Preset};
+
+/// What the user says in place of a preset's values; `None`, or empty: nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overrides {
+    /// How many rounds (`--repeats`).
+    pub rounds: Option<u32>,
+    /// The shortest window (`--window`).
+    pub window: Option<Duration>,
+    /// How many events the window has (`--events`).
+    pub events: Option<u64>,
+    /// Only these subjects.
+    pub subjects: Option<Vec<String>>,
+    /// The levels of factors. Those of `case` are the names of cases.
+    pub levels: BTreeMap<String, Vec<Level>>,
+    /// How long all of it may take (`--budget`).
+    pub budget: Option<Duration>,
+}
+
+/// A preset with what the user says in its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Selection {
+    /// The preset's name.
+    pub name: String,
+    /// The preset that runs.
+    pub preset: Preset,
+    /// What a reader has to know: what was said and what no longer counts.
+    pub notes: Vec<String>,
+}
+
+impl Selection {
+    /// Takes the preset of that name and puts what the user says in its place. An experiment without
+    /// presets has one, `quick`, of all cells.
+    ///
+    /// # Errors
+    /// A name that the experiment does not have, with those that it has.
+    pub fn new(
+        experiment: &Experiment,
+        name: &str,
+        overrides: &Overrides,
+    ) -> Result<Selection, String> {
+        let mut preset = match experiment.presets.get(name) {
+            Some(preset) => preset.clone(),
+            None if experiment.presets.is_empty() && name == QUICK => Preset::default(),
+            None => {
+                let names = experiment.presets.keys().map(String::as_str);
+                return Err(unknown("preset", name, names));
+            }
+        };
+        let mut notes = Vec::new();
+        if let Some(rounds) = overrides.rounds {
+            preset.rounds = Some(rounds);
+        }
+        if let Some(window) = overrides.window {
+            preset.window = Some(Time(Setting::Text(format!("{}us", window.as_micros()))));
+            if overrides.events.is_none() {
+                // A window that the user has chosen is not made longer for its events.
+                preset.events = Some(Count(Setting::Number(0.0)));
+            }
+        }
+        if let Some(events) = overrides.events {
+            preset.events = Some(Count(Setting::Number(events as f64)));
+        }
+        if let Some(subjects) = &overrides.subjects {
+            for subject in subjects {
+                if !experiment.subject.contains_key(subject) {
+                    let names = experiment.subject.keys().map(String::as_str);
+                    return Err(unknown("subject", subject, names));
+                }
+            }
+            preset.subjects = Some(subjects.clone());
+        }
+        for (factor, levels) in &overrides.levels {
+            if factor == CASE {
+                preset.cases = Some(cases(experiment, levels)?);
+                continue;
+            }
+            if !experiment.factor.contains_key(factor) {
+                let names = experiment.factor.keys().map(String::as_str);
+                return Err(unknown("factor", factor, names));
+            }
+            if experiment.case_factors().contains(&factor.as_str()) {
+                return Err(format!(
+                    "the levels of {factor} are those of the cases: choose a case"
+                ));
+            }
+            preset.levels.insert(factor.clone(), levels.clone());
+        }
+        let says_how_much = overrides.rounds.is_some()
+            || overrides.window.is_some()
+            || overrides.events.is_some()
+            || !overrides.levels.is_empty();
+        if let Some(budget) = overrides.budget {
+            preset.budget = Some(Time(Setting::Text(format!("{}us", budget.as_micros()))));
+        } else if preset.budget.is_some() && says_how_much {
+            preset.budget = None;
+            notes.push(format!(
+                "The preset {name} has a time limit, which does not count because you have said how \
+                 much to run (--budget sets another one)."
+            ));
+        }
+        Ok(Selection { name: name.to_string(), preset, notes })
+    }
+}
+
+/// The names of cases that levels stand for.
+fn cases(experiment: &Experiment, levels: &[Level]) -> Result<Vec<String>, String> {
+    let name = |level: &Level| {
+        let name = level.to_string();
+        match experiment.case.iter().any(|case| case.name == name) {
+            true => Ok(name),
+            false => {
+                let names = experiment.case.iter().map(|case| case.name.as_str());
+                Err(unknown("case", &name, names))
+            }
+        }
+    };
+    levels.iter().map(name).collect()
+}
+
+fn unknown<'a>(what: &str, name: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    match names.is_empty() {
+        true => format!("there is no {what} named {name}: the experiment has none"),
+        false => format!("there is no {what} named {name}; there are {}", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn experiment() -> Experiment {
+        let text = r#"
+            schema = "drover.experiment/2"
+            id = "example"
+            [subject.a]
+            serve = []
+            [subject.b]
+            serve = []
+            [factor.offered]
+            levels = [1, 2]
+            [load.http]
+            [presets.quick]
+            rounds = 6
+            budget = "20s"
+            events = 500
+        "#;
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn what_the_user_says_wins_and_the_budget_is_said_to_go() {
+        let overrides = Overrides {
+            rounds: Some(12),
+            window: Some(Duration::from_millis(250)),
+            levels: [("offered".to_string(), vec![Level::Number(9.0)])].into(),
+            subjects: Some(vec!["b".to_string()]),
+            ..Overrides::default()
+        };
+        let selection = Selection::new(&experiment(), QUICK, &overrides).unwrap();
+        assert_eq!((selection.preset.rounds(), selection.preset.budget.clone()), (12, None));
+        assert!(selection.notes[0].contains("--budget"), "{:?}", selection.notes);
+        let cells = experiment().cells(&selection.preset);
+        assert_eq!(cells.len(), 1);
+        assert_eq!(cells[0].levels["offered"], Level::Number(9.0));
+        let events = selection.preset.events.unwrap().resolve(&BTreeMap::new());
+        assert_eq!(events, Ok(0));
+        let mut both = overrides.clone();
+        both.budget = Some(Duration::from_secs(5));
+        let preset = Selection::new(&experiment(), QUICK, &both).unwrap().preset;
+        let budget = preset.budget.unwrap().resolve(&BTreeMap::new());
+        assert_eq!(budget, Ok(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn names_that_are_not_there_are_refused_with_those_that_are() {
+        let refusal =
+            |overrides: Overrides| Selection::new(&experiment(), QUICK, &overrides).unwrap_err();
+        let subjects = Some(vec!["c".to_string()]);
+        let error = refusal(Overrides { subjects, ..Overrides::default() });
+        assert_eq!(error, "there is no subject named c; there are a, b");
+        let levels = [("ofered".to_string(), vec![])].into();
+        let error = refusal(Overrides { levels, ..Overrides::default() });
+        assert!(error.contains("offered"), "{error}");
+        let error = Selection::new(&experiment(), "paper", &Overrides::default()).unwrap_err();
+        assert!(error.contains("quick"), "{error}");
+    }
+}

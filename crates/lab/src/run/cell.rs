@@ -1,0 +1,344 @@
+//! One run of one cell: the subject is started, warmed up, driven, measured and stopped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+use super::Session;
+use super::metrics::{Inputs, derive, own};
+use crate::drive::{self, CommandLoad, Driven, HttpLoad, Load, Moment, Target, Warm, Window};
+use crate::failure::Failure;
+use crate::instrument::cpu::Cpu;
+use crate::instrument::disk::Disk;
+use crate::instrument::idle::Idle;
+use crate::instrument::machine::Machine;
+use crate::instrument::stages::Trace;
+use crate::instrument::{self, Instrument, Readings};
+use crate::model::{Cell, Mark};
+use crate::placement::Placement;
+use crate::plan::estimate::Phases;
+use crate::plan::limits::wanted_processors;
+use crate::plan::order::round_seed;
+use crate::site::Site;
+use crate::spec;
+use crate::spec::load::ResolvedWire;
+use crate::spec::metric::Instrument as Kind;
+use crate::spec::phases::Until;
+use crate::spec::pool::Pool;
+use crate::spec::setting::level_of;
+use crate::spec::subject::Kind as SubjectKind;
+use crate::subject::{Crowd, Running, Scene, SelfDriven, WorkFolder};
+use crate::wire::Wire;
+
+/// What a run has measured.
+#[derive(Debug, Default)]
+pub(super) struct Measurement {
+    pub(super) values: BTreeMap<String, f64>,
+    pub(super) marks: BTreeSet<Mark>,
+    pub(super) artefacts: Value,
+}
+
+impl Session<'_> {
+    /// Runs a cell once.
+    ///
+    /// # Errors
+    /// Each [`Failure`].
+    pub(super) fn measure(&mut self, cell: usize, round: u32) -> Result<Measurement, Failure> {
+        self.options.interrupt.check()?;
+        let plan = self.plan;
+        let cell: &Cell = &plan.cells[cell].cell;
+        let subject = self.experiment.subject.get(&cell.subject);
+        let subject = subject.ok_or_else(|| Failure::failed("the subject is gone"))?;
+        let placement =
+            Placement::choose(&self.processors, wanted_processors(subject, &cell.levels)?)?;
+        let wire = match &self.experiment.wire {
+            Some(wire) => match wire.resolve(level_of(&cell.levels)).map_err(Failure::failed)? {
+                ResolvedWire::Loopback => Wire::Loopback,
+                ResolvedWire::BitsPerSecond(rate) => Wire::limited(rate)?,
+            },
+            None => Wire::Loopback,
+        };
+        let work = WorkFolder::create(&self.work())?;
+        let kinds = self.experiment.instruments();
+        let trace = work.path().join("trace");
+        let guard = std::sync::Arc::clone(&self.guard);
+        let mut scene = Scene {
+            drover: &self.options.drover,
+            guard: &guard,
+            interrupt: &self.options.interrupt,
+            wire: &wire,
+            placement: &placement,
+            levels: &cell.levels,
+            seed: round_seed(plan.seed, round),
+            root: None,
+            work: work.path(),
+            trace: kinds.contains(&Kind::Stages).then_some(trace.as_path()),
+            notes_access: false,
+        };
+        let pools = self.pools();
+        scene.notes_access = pools.iter().any(|(_, pool)| pool.access_times == Some(true));
+        let mut site = self.store.open(&pools, &scene)?;
+        let root = site.as_ref().map(|site| site.root.clone());
+        scene.root = root.as_deref();
+        let one = One { session: self, scene: &scene, cell, subject, kinds: &kinds, pools: &pools };
+        match subject.kind() {
+            Some(SubjectKind::Waiters(waiters)) => {
+                let connects = self.experiment.load.connects.as_ref().ok_or_else(|| {
+                    Failure::failed("waiters need a load of connections ([load.connects])")
+                })?;
+                one.drive_itself(&Crowd { subject, waiters, connects })
+            }
+            Some(SubjectKind::Pipes(_)) => {
+                Err(Failure::not_testable("sets of pipes have no implementation in this build"))
+            }
+            _ => one.serve(site.as_mut()),
+        }
+    }
+
+    fn pools(&self) -> Vec<(String, Pool)> {
+        let preset = &self.selection.preset;
+        let names = self.experiment.pool.keys();
+        names
+            .filter_map(|name| Some((name.clone(), self.experiment.pool_in(preset, name)?)))
+            .collect()
+    }
+}
+
+/// A run with its surroundings.
+struct One<'o, 's> {
+    session: &'o Session<'s>,
+    scene: &'o Scene<'o>,
+    cell: &'o Cell,
+    subject: &'o spec::Subject,
+    kinds: &'o [Kind],
+    pools: &'o [(String, Pool)],
+}
+
+impl One<'_, '_> {
+    fn phases(&self) -> Result<Phases, Failure> {
+        Phases::of(self.session.experiment, &self.session.selection.preset, &self.cell.levels)
+    }
+
+    /// A subject that drives and measures itself.
+    fn drive_itself(&self, subject: &dyn SelfDriven) -> Result<Measurement, Failure> {
+        let phases = self.phases()?;
+        let measured = subject.measure(self.scene, phases.at_least)?;
+        let mut values = measured.values;
+        let inputs = Inputs { subject: &measured.result, ..Inputs::default() };
+        values.extend(own(self.session.experiment, &inputs));
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load = load.split(' ').next().and_then(|it| it.parse::<f64>().ok());
+        values.extend(load.map(|load| ("load-average".to_string(), load)));
+        let artefacts = json!({
+            "subject": { "command": measured.command, "result": measured.result },
+            "placement": self.scene.placement,
+        });
+        Ok(Measurement { values, marks: BTreeSet::new(), artefacts })
+    }
+
+    /// A server and its load.
+    fn serve(&self, mut site: Option<&mut Site>) -> Result<Measurement, Failure> {
+        let experiment = self.session.experiment;
+        let phases = self.phases()?;
+        let mut instruments = self.instruments(site.as_deref())?;
+        let lists = site.as_deref().map(|site| site.urls.clone()).unwrap_or_default();
+        let urls = |pool: Option<&String>| {
+            pool.map_or_else(|| lists.values().next(), |pool| lists.get(pool)).map(Path::new)
+        };
+        let is_cold = site.as_deref().is_some_and(|site| site.is_cold);
+        let target_of = |http: Option<&spec::load::Http>| {
+            let pool = http.and_then(|http| http.pool.as_ref());
+            Target { scene: self.scene, urls: urls(pool), is_cold }
+        };
+        let target = target_of(experiment.load.http.as_ref());
+        let load = self.load()?;
+        let mut running = crate::subject::server(experiment, self.subject)?.start(self.scene)?;
+        let background = match (&experiment.background, running.address) {
+            (Some(background), Some(address)) => {
+                drive::background::start(background, address, &target_of(Some(&background.http)))?
+            }
+            _ => None,
+        };
+        let warm = match phases.until {
+            Until::Steady => load.warm_up(&mut running, &target, phases.warm_up)?,
+            Until::Connected | Until::Nothing => None,
+        };
+        let window = Window {
+            at_least: phases.at_least,
+            at_most: phases.at_most,
+            events: phases.events,
+            use_every_connection: phases.until == Until::Steady,
+            drain: phases.drain,
+        };
+        let mut around = Around::default();
+        let mut disk = None;
+        let mut at = |moment, running: &mut Running| {
+            around.at(moment, running, &mut instruments)?;
+            // The first report is of what the disk did before the window.
+            disk = site.as_deref_mut().map_or(Ok(None), Site::report)?;
+            Ok(())
+        };
+        let driven = load.measure(&mut running, &target, &window, warm.as_ref(), &mut at)?;
+        if phases.drain {
+            // The tail is counted on both sides.
+            around.drained_cpu_s = around.cpu_s(&mut running);
+        }
+        drop(background);
+        let subject_command = running.process.command_line().to_vec();
+        // The trace is complete when the server has ended.
+        drop(running);
+        let trace = match self.scene.trace {
+            Some(path) if path.exists() => Some(Trace::read(path, around.began)?),
+            _ => None,
+        };
+        drop(instruments);
+        self.assemble(around, driven, warm, subject_command, disk, trace.as_ref())
+    }
+
+    fn load(&self) -> Result<Box<dyn Load + '_>, Failure> {
+        let load = &self.session.experiment.load;
+        match (&load.http, &load.command) {
+            (Some(http), _) => Ok(Box::new(HttpLoad { http })),
+            (None, Some(command)) => Ok(Box::new(CommandLoad { load: command })),
+            (None, None) => Err(Failure::failed("a server needs a load of HTTP or of a command")),
+        }
+    }
+
+    fn instruments(&self, site: Option<&Site>) -> Result<Vec<Box<dyn Instrument>>, Failure> {
+        let mut all: Vec<Box<dyn Instrument>> =
+            vec![Box::new(Machine::default()), Box::new(Cpu::default())];
+        let every: Vec<usize> = self.session.processors.iter().map(|it| it.number).collect();
+        let subject = match self.scene.placement.subject.is_empty() {
+            true => &every,
+            false => &self.scene.placement.subject,
+        };
+        if self.kinds.contains(&Kind::IdleGuard) {
+            all.push(Box::new(Idle::start(&every, subject)?));
+        } else if self.kinds.contains(&Kind::IdleCounter) {
+            all.push(Box::new(Idle::start(subject, subject)?));
+        }
+        let is_modelled = |(_, pool): &(String, Pool)| {
+            matches!(pool.disk(self.scene.levels), Ok(spec::pool::Disk::Model))
+        };
+        if let Some(site) = site
+            && self.kinds.contains(&Kind::Disk)
+            && !self.pools.iter().any(is_modelled)
+        {
+            all.push(Box::new(Disk::below(&site.device)?));
+        }
+        Ok(all)
+    }
+
+    fn assemble(
+        &self,
+        around: Around,
+        driven: Driven,
+        warm: Option<Warm>,
+        subject_command: Vec<String>,
+        disk: Option<Value>,
+        trace: Option<&Trace>,
+    ) -> Result<Measurement, Failure> {
+        let mut values = driven.values.clone();
+        let mut marks = driven.marks.clone();
+        for (name, value) in &around.readings.values {
+            values.insert(name.clone(), *value);
+        }
+        marks.extend(&around.readings.marks);
+        if warm.is_some_and(|warm| !warm.is_steady) {
+            marks.insert(Mark::Cold);
+        }
+        if instrument::was_preempted(&values, around.seconds) {
+            marks.insert(Mark::Preempted);
+        }
+        if let Some(use_percent) =
+            disk.as_ref().and_then(|disk| disk["utilisation_percent"].as_f64())
+        {
+            values.insert("disk-percent".to_string(), use_percent);
+        }
+        values.extend(derive(&driven, &values, around.drained_cpu_s));
+        values.extend(trace.map(Trace::values).unwrap_or_default());
+        let speed = self.pools.iter().find_map(|(_, pool)| pool.speed).unwrap_or(1.0);
+        let inputs = Inputs {
+            load: &driven.result,
+            trace,
+            speed,
+            levels: Some(self.scene.levels),
+            ..Inputs::default()
+        };
+        values.extend(own(self.session.experiment, &inputs));
+        values.retain(|_, value| value.is_finite());
+        let mut result = driven.result.clone();
+        if let Some(result) = result.as_object_mut() {
+            // The largest part of a result; the histogram of latencies stays.
+            result.remove("histograms");
+        }
+        let artefacts = json!({
+            "subject": { "command": subject_command },
+            "load": { "command": driven.command, "result": result },
+            "wire": self.scene.wire.describe(),
+            "placement": self.scene.placement,
+            "warm_up": warm.map(|warm| json!({
+                "took_s": warm.took_s, "steady": warm.is_steady, "events_per_s": warm.events_per_s,
+            })),
+            "window_s": driven.seconds,
+            "instruments": around.notes,
+            "disk": disk,
+            "notes": driven.notes,
+        });
+        Ok(Measurement { values, marks, artefacts })
+    }
+}
+
+/// What was read around a window.
+#[derive(Debug, Default)]
+struct Around {
+    start: Option<Instant>,
+    /// When the window began, in seconds since 1970.
+    began: f64,
+    /// Its length by the lab's clock.
+    seconds: f64,
+    readings: Readings,
+    notes: Map<String, Value>,
+    cpu_before: Option<Duration>,
+    /// CPU time from the beginning of the window to the end of its last request.
+    drained_cpu_s: Option<f64>,
+}
+
+impl Around {
+    fn at(
+        &mut self,
+        moment: Moment,
+        running: &mut Running,
+        instruments: &mut [Box<dyn Instrument>],
+    ) -> Result<(), Failure> {
+        match moment {
+            Moment::Begin => {
+                // The one that is read last is the closest to the window: CPU time.
+                for instrument in instruments.iter_mut() {
+                    instrument.begin(running)?;
+                }
+                self.cpu_before = running.process.cpu_time().ok().flatten();
+                self.began =
+                    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+                self.start = Some(Instant::now());
+            }
+            Moment::End => {
+                self.seconds = self.start.map_or(0.0, |start| start.elapsed().as_secs_f64());
+                for instrument in instruments.iter_mut().rev() {
+                    let readings = instrument.end(running, self.seconds.max(1e-9))?;
+                    self.readings.values.extend(readings.values);
+                    self.readings.marks.extend(readings.marks);
+                    self.notes.insert(instrument.name().to_string(), readings.notes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn cpu_s(&self, running: &mut Running) -> Option<f64> {
+        let now = running.process.cpu_time().ok().flatten()?;
+        Some(now.saturating_sub(self.cpu_before?).as_secs_f64())
+    }
+}

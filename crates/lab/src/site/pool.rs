@@ -1,0 +1,263 @@
+//! Files of one size in a folder: random bytes, written once and used by every run, made cold or warm.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use mech::held::Held;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{Rng, SeedableRng};
+
+use crate::failure::Failure;
+
+/// The share of the free space that stays free.
+const LEFT_FREE: f64 = 0.1;
+
+/// How many files there are, and how long each is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The number of files.
+    pub files: u32,
+    /// The bytes of each.
+    pub bytes: u64,
+}
+
+impl Shape {
+    /// Files of `bytes` bytes that together have `total`; one in any case.
+    #[must_use]
+    pub fn of(bytes: u64, total: u64) -> Shape {
+        let files = u32::try_from(total / bytes.max(1)).unwrap_or(u32::MAX).max(1);
+        Shape { files, bytes }
+    }
+
+    /// All bytes.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        u64::from(self.files) * self.bytes
+    }
+}
+
+/// Files of one size in a folder that has nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    folder: PathBuf,
+    shape: Shape,
+}
+
+impl Files {
+    /// Writes the files into a folder. Those that are there already and complete are kept.
+    ///
+    /// # Errors
+    /// [`Failure::NotTestable`] if there is too little space; [`Failure::Failed`] with what the file
+    /// system says.
+    pub fn make(folder: &Path, shape: Shape) -> Result<Files, Failure> {
+        let failed = |path: &Path, error: io::Error| {
+            Failure::failed(format!("cannot write {}: {error}", path.display()))
+        };
+        fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+        let folder = folder.canonicalize().map_err(|error| failed(folder, error))?;
+        let files = Files { folder, shape };
+        let missing: Vec<u32> = (0..shape.files).filter(|file| !files.has(*file)).collect();
+        files.look_for_space(missing.len() as u64 * shape.bytes)?;
+        let bytes = usize::try_from(shape.bytes).map_err(Failure::failed)?;
+        let mut content = vec![0; if missing.is_empty() { 0 } else { bytes }];
+        for file in missing {
+            let path = files.path(file);
+            files.write(file, &mut content).map_err(|error| match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    Failure::not_testable(format!("{}: {error}", path.display()))
+                }
+                _ => failed(&path, error),
+            })?;
+        }
+        Ok(files)
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The paths of the files on a server, a line each, where `prefix` is the folder's path there.
+    #[must_use]
+    pub fn urls(&self, prefix: &str) -> String {
+        (0..self.shape.files).map(|file| format!("{prefix}/{}\n", name(file))).collect()
+    }
+
+    /// The paths of at most so many of the files.
+    #[must_use]
+    pub fn some_paths(&self, most: usize) -> Vec<PathBuf> {
+        (0..self.shape.files).take(most).map(|file| self.path(file)).collect()
+    }
+
+    /// Drops every file from the page cache.
+    ///
+    /// # Errors
+    /// When a page stays, or the kernel cannot say whether one does: what would be measured then is not
+    /// the disk.
+    pub fn make_cold(&self) -> Result<(), Failure> {
+        for file in 0..self.shape.files {
+            let path = self.path(file);
+            let failed = |error: io::Error| {
+                Failure::failed(format!("cannot make {} cold: {error}", path.display()))
+            };
+            let opened = File::open(&path).map_err(failed)?;
+            mech::fs::drop_cached_pages(opened.as_fd()).map_err(failed)?;
+            let pages =
+                mech::fs::cached_pages(opened.as_fd(), 0, self.shape.bytes).map_err(failed)?;
+            if pages > 0 {
+                return Err(Failure::not_testable(format!(
+                    "{} keeps {pages} pages in the page cache: it is open elsewhere, or on a file \
+                     system that has no disk",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads every file that is not wholly in the page cache, so that it is.
+    ///
+    /// # Errors
+    /// When a page is missing afterwards, or the kernel cannot say whether one is: what would be measured
+    /// then is the disk.
+    pub fn make_warm(&self) -> Result<(), Failure> {
+        let all = self.shape.bytes.div_ceil(mech::fs::page_size());
+        for file in 0..self.shape.files {
+            let path = self.path(file);
+            let failed = |error: io::Error| {
+                Failure::failed(format!(
+                    "cannot take {} into the page cache: {error}",
+                    path.display()
+                ))
+            };
+            let mut opened = File::open(&path).map_err(failed)?;
+            let pages = |file: &File| mech::fs::cached_pages(file.as_fd(), 0, self.shape.bytes);
+            if pages(&opened).map_err(failed)? < all {
+                io::copy(&mut opened, &mut io::sink()).map_err(failed)?;
+            }
+            let missing = all.saturating_sub(pages(&opened).map_err(failed)?);
+            if missing > 0 {
+                return Err(Failure::failed(format!(
+                    "{} lacks {missing} pages in the page cache: memory is scarce",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes every file into the page cache, where its pages stay for as long as the result exists.
+    ///
+    /// # Errors
+    /// [`Failure::Failed`] with what the kernel says.
+    pub fn hold(&self) -> Result<Vec<Held>, Failure> {
+        let hold = |path: PathBuf| {
+            let failed = |error: io::Error| {
+                Failure::failed(format!("cannot hold {} in memory: {error}", path.display()))
+            };
+            let file = File::open(&path).map_err(failed)?;
+            Held::of(&file, usize::try_from(self.shape.bytes).map_err(Failure::failed)?)
+                .map_err(failed)
+        };
+        (0..self.shape.files).map(|file| hold(self.path(file))).collect()
+    }
+
+    fn path(&self, file: u32) -> PathBuf {
+        self.folder.join(name(file))
+    }
+
+    /// Whether the file is there, as long as it should be and without holes.
+    fn has(&self, file: u32) -> bool {
+        let bytes = self.shape.bytes;
+        fs::metadata(self.path(file))
+            .is_ok_and(|found| found.len() == bytes && found.blocks() * 512 >= bytes)
+    }
+
+    /// Writes a file under another name and renames it when it is on the disk.
+    fn write(&self, file: u32, content: &mut [u8]) -> io::Result<()> {
+        // Other bytes in each file, and no pattern that a file system could compress or share.
+        Xoshiro256PlusPlus::seed_from_u64(u64::from(file)).fill_bytes(content);
+        let unfinished = self.folder.join("unfinished");
+        let mut written = File::create(&unfinished)?;
+        let done = written.write_all(content).and_then(|()| written.sync_all());
+        done.and_then(|()| fs::rename(&unfinished, self.path(file)))
+            .inspect_err(|_| drop(fs::remove_file(&unfinished)))
+    }
+
+    fn look_for_space(&self, needed: u64) -> Result<(), Failure> {
+        let free = mech::fs::free_space(&self.folder).map_err(Failure::failed)?;
+        if needed as f64 <= free as f64 * (1.0 - LEFT_FREE) {
+            return Ok(());
+        }
+        Err(Failure::not_testable(format!(
+            "{} files of {} bytes need {} MB in {}, where {} MB are free (--pools names another folder)",
+            self.shape.files,
+            self.shape.bytes,
+            needed / 1_000_000,
+            self.folder.display(),
+            free / 1_000_000
+        )))
+    }
+}
+
+fn name(file: u32) -> String {
+    format!("{file:06}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_written_once_and_mended() {
+        let folder = tempfile::tempdir().unwrap();
+        let shape = Shape::of(5000, 15_100);
+        assert_eq!((shape.files, shape.total()), (3, 15_000));
+        let files = Files::make(folder.path(), shape).unwrap();
+        assert_eq!(files.urls("/small"), "/small/000000\n/small/000001\n/small/000002\n");
+        let read = |file| fs::read(files.path(file)).unwrap();
+        assert!(read(0) != read(1) && read(2).len() == 5000);
+        let before = fs::metadata(files.path(0)).unwrap().ino();
+        fs::write(files.path(1), "short").unwrap();
+        assert_eq!(Files::make(folder.path(), shape).unwrap(), files);
+        assert_eq!(fs::metadata(files.path(0)).unwrap().ino(), before);
+        assert_eq!(read(1).len(), 5000);
+    }
+
+    #[test]
+    fn files_are_made_cold_and_warm() {
+        // Beside the test binary: a disk, where the folder for temporary files may be memory.
+        let program = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let files = Files::make(folder.path(), Shape { files: 2, bytes: 10_000 }).unwrap();
+        let pages = || {
+            let file = File::open(files.path(1)).unwrap();
+            mech::fs::cached_pages(file.as_fd(), 0, 10_000).unwrap()
+        };
+        if let Err(error) = files.make_cold() {
+            return testing::skip!("{error}");
+        }
+        assert_eq!(pages(), 0);
+        let all = 10_000_u64.div_ceil(mech::fs::page_size());
+        files.make_warm().unwrap();
+        assert_eq!(pages(), all);
+        let held = files.hold().unwrap();
+        assert_eq!(held.len(), 2);
+        assert!(files.make_cold().is_err() && pages() == all);
+    }
+
+    #[test]
+    fn files_that_do_not_fit_are_not_testable_here() {
+        let folder = tempfile::tempdir().unwrap();
+        let shape = Shape { files: 1000, bytes: 1 << 50 };
+        let failure = Files::make(folder.path(), shape).unwrap_err();
+        assert!(
+            matches!(&failure, Failure::NotTestable(why) if why.contains("--pools")),
+            "{failure}"
+        );
+    }
+}

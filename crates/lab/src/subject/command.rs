@@ -1,0 +1,38 @@
+//! Any server, by its command.
+
+use super::{Address, Running, START, Scene, Subject, wait_until_ready};
+use crate::failure::Failure;
+use crate::process::Child;
+use crate::spec;
+use crate::wire::End;
+
+/// A server that the lab knows by its command only. It may have children, or be a daemon.
+#[derive(Debug)]
+pub struct Command<'a> {
+    /// The subject's description.
+    pub subject: &'a spec::Subject,
+    /// The program and its arguments, with placeholders.
+    pub words: &'a [String],
+}
+
+impl Subject for Command<'_> {
+    fn start(&self, scene: &Scene<'_>) -> Result<Running, Failure> {
+        let port = scene.free_port()?;
+        let values = scene.prepare(self.subject, Some(port))?;
+        let words = values.fill_all(self.words)?;
+        let mut launch = scene.launch(self.subject, &words, &values)?;
+        // Known servers are known to give up root's rights, and with them the run's own folder.
+        launch.hides_root = self.subject.peer.is_some();
+        let ready = self.subject.ready.as_ref();
+        let within = match ready.and_then(|ready| ready.within.as_ref()) {
+            Some(within) => within.resolve(scene.levels).map_err(Failure::failed)?,
+            None => START,
+        };
+        let address = Address::new(scene.wire.address(), port);
+        let there = scene.wire.enter(End::Subject)?;
+        let mut process = Child::start(launch)?;
+        wait_until_ready(&mut process, address, ready, within)?;
+        drop(there);
+        Ok(Running { process, address: Some(address) })
+    }
+}

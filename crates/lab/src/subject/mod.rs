@@ -1,0 +1,252 @@
+//! What is measured: how it is started, when it is ready, which processes and which address it has, and
+//! how it is stopped.
+
+mod address;
+mod command;
+mod find;
+mod ready;
+mod serve;
+mod waiters;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use address::Address;
+pub use command::Command;
+pub use find::{find, on_path};
+pub use ready::wait_until_ready;
+pub use serve::Serve;
+pub use waiters::Crowd;
+
+use crate::failure::Failure;
+use crate::model::Level;
+use crate::placement::Placement;
+use crate::process::{Child, Guard, Interrupt, Launch};
+use crate::spec::setting::fill;
+use crate::spec::subject::{Kind, Limits};
+use crate::spec::{self, Experiment};
+use crate::wire::{End, Wire};
+
+/// How long a subject may take to start, unless its experiment says so.
+pub const START: Duration = Duration::from_secs(10);
+
+/// What a run takes place in.
+#[derive(Debug)]
+pub struct Scene<'a> {
+    /// Drover's own binary.
+    pub drover: &'a Path,
+    /// What ends processes if the lab is killed.
+    pub guard: &'a Arc<Guard>,
+    /// The flag that ends every wait.
+    pub interrupt: &'a Interrupt,
+    /// Between subject and load.
+    pub wire: &'a Wire,
+    /// The processors of subject and load.
+    pub placement: &'a Placement,
+    /// The levels of the cell.
+    pub levels: &'a BTreeMap<String, Level>,
+    /// The seed of the round.
+    pub seed: u64,
+    /// The folder of the files to serve, if there are any.
+    pub root: Option<&'a Path>,
+    /// An empty folder of this run.
+    pub work: &'a Path,
+    /// Where the subject is to write its trace, if it is to write one.
+    pub trace: Option<&'a Path>,
+    /// Whether accesses to files are to be noted on the disk.
+    pub notes_access: bool,
+}
+
+/// A kind of subject.
+pub trait Subject: std::fmt::Debug {
+    /// Starts it at its end of the wire and waits until it is ready.
+    ///
+    /// # Errors
+    /// [`Failure::NotTestable`] if this machine lacks what it needs; [`Failure::Failed`] if it does not
+    /// start; [`Failure::Interrupted`].
+    fn start(&self, scene: &Scene<'_>) -> Result<Running, Failure>;
+}
+
+/// A subject that is ready. Dropping it stops it.
+#[derive(Debug)]
+pub struct Running {
+    /// Its processes.
+    pub process: Child,
+    /// Where it listens; `None` for a subject that is no server.
+    pub address: Option<Address>,
+}
+
+/// A crowd of waiters or a set of pipes: a subject that is driven and measured within one process of its
+/// own, because what it measures are system calls of that process.
+///
+/// The process gets the cell's settings as flags, prints one line of JSON with what it has measured, and
+/// ends. Its implementation knows the names of its metrics.
+pub trait SelfDriven: std::fmt::Debug {
+    /// Starts, drives and measures it.
+    ///
+    /// # Errors
+    /// As [`Subject::start`].
+    fn measure(&self, scene: &Scene<'_>, window: Duration) -> Result<Measured, Failure>;
+}
+
+/// What a subject that drives itself has measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// The metrics, by name.
+    pub values: BTreeMap<String, f64>,
+    /// Its own result as a whole.
+    pub result: serde_json::Value,
+    /// Program and arguments.
+    pub command: Vec<String>,
+}
+
+/// The subject of that description that serves HTTP.
+///
+/// # Errors
+/// [`Failure::NotTestable`] for what is described as unavailable; [`Failure::Failed`] for a kind that is
+/// no server.
+pub fn server<'a>(
+    experiment: &'a Experiment,
+    subject: &'a spec::Subject,
+) -> Result<Box<dyn Subject + 'a>, Failure> {
+    if let Some(why) = &subject.unavailable {
+        return Err(Failure::not_testable(why));
+    }
+    match subject.kind() {
+        Some(Kind::Serve(flags)) => Ok(Box::new(Serve { experiment, subject, flags })),
+        Some(Kind::Command(words)) => Ok(Box::new(Command { subject, words })),
+        _ => Err(Failure::failed("the subject is no server")),
+    }
+}
+
+impl<'a> Scene<'a> {
+    /// The value of a placeholder that every text of a subject may have.
+    fn value(&self, name: &str) -> Option<String> {
+        match name {
+            "host" => Some(self.wire.address().to_string()),
+            "root" => Some(self.root.unwrap_or(self.work).display().to_string()),
+            "work" => Some(self.work.display().to_string()),
+            _ => self.levels.get(name).map(Level::to_string),
+        }
+    }
+
+    /// The placeholders of a subject: those of every text, the programs and folders that it looks for,
+    /// and the files that it has, which are written.
+    fn prepare(&self, subject: &spec::Subject, port: Option<u16>) -> Result<Values<'_>, Failure> {
+        let mut own: BTreeMap<String, String> = BTreeMap::new();
+        own.extend(port.map(|port| ("port".to_string(), port.to_string())));
+        for (name, candidates) in &subject.find {
+            let found = find::find(name, candidates, subject.install.as_deref())?;
+            own.insert(name.clone(), found.display().to_string());
+        }
+        let path = |name: &String| self.work.join(name);
+        own.extend(
+            subject.files.keys().map(|name| (name.clone(), path(name).display().to_string())),
+        );
+        let values = Values { scene: self, own };
+        for (name, text) in &subject.files {
+            let failed = |error| Failure::failed(format!("{}: {error}", path(name).display()));
+            if let Some(folder) = path(name).parent() {
+                fs::create_dir_all(folder).map_err(failed)?;
+            }
+            fs::write(path(name), values.fill(text)?).map_err(failed)?;
+        }
+        Ok(values)
+    }
+
+    /// A launch of the subject's process: its environment, limits and processors.
+    fn launch(
+        &self,
+        subject: &spec::Subject,
+        words: &[String],
+        values: &Values<'_>,
+    ) -> Result<Launch<'a>, Failure> {
+        let Some((program, arguments)) = words.split_first() else {
+            return Err(Failure::failed("the command is empty"));
+        };
+        let mut command = std::process::Command::new(program);
+        command.args(arguments);
+        for (name, value) in &subject.env {
+            command.env(name, values.fill(value)?);
+        }
+        let mut launch = Launch::new("server", command, self.guard, self.interrupt);
+        launch.cpus = self.placement.subject.clone();
+        launch.limits = limits(&subject.limits, self.levels)?;
+        launch.billed = true;
+        launch.notes_access = self.root.filter(|_| self.notes_access).map(Path::to_path_buf);
+        Ok(launch)
+    }
+
+    /// A port that nobody listens on at this moment, at the subject's end of the wire.
+    fn free_port(&self) -> Result<u16, Failure> {
+        let _there = self.wire.enter(End::Subject)?;
+        let listener = std::net::TcpListener::bind((self.wire.address(), 0));
+        let address = listener.and_then(|listener| listener.local_addr());
+        Ok(address.map_err(Failure::failed)?.port())
+    }
+}
+
+/// What fills the placeholders of a subject.
+struct Values<'a> {
+    scene: &'a Scene<'a>,
+    own: BTreeMap<String, String>,
+}
+
+impl Values<'_> {
+    fn fill(&self, text: &str) -> Result<String, Failure> {
+        let value = |name: &str| self.own.get(name).cloned().or_else(|| self.scene.value(name));
+        fill(text, value).map_err(Failure::failed)
+    }
+
+    fn fill_all(&self, texts: &[String]) -> Result<Vec<String>, Failure> {
+        texts.iter().map(|text| self.fill(text)).collect()
+    }
+}
+
+fn limits(
+    limits: &Limits,
+    levels: &BTreeMap<String, Level>,
+) -> Result<crate::process::Limits, Failure> {
+    let resolve = |(name, count): (&str, &spec::setting::Count)| {
+        let value = count.resolve(levels).map_err(Failure::failed)?;
+        Ok((name.to_string(), value))
+    };
+    limits.set().into_iter().map(resolve).collect()
+}
+
+/// An empty folder of a run; dropping it removes it with all that is in it.
+#[derive(Debug)]
+pub struct WorkFolder(PathBuf);
+
+impl WorkFolder {
+    /// Creates it.
+    ///
+    /// # Errors
+    /// [`Failure::Failed`] with what the file system says.
+    pub fn create(folder: &Path) -> Result<WorkFolder, Failure> {
+        let made = match fs::remove_dir_all(folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => fs::create_dir_all(folder).and_then(|()| folder.canonicalize()),
+        };
+        made.map(WorkFolder)
+            .map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

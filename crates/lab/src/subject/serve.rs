@@ -1,0 +1,60 @@
+//! Drover's own server with the flags of a subject.
+
+use super::{Address, Running, START, Scene, Subject};
+use crate::failure::Failure;
+use crate::process::Child;
+use crate::spec::{self, Experiment};
+use crate::wire::End;
+
+/// Drover's own server.
+#[derive(Debug)]
+pub struct Serve<'a> {
+    /// The experiment, which may have flags for every subject.
+    pub experiment: &'a Experiment,
+    /// The subject's description.
+    pub subject: &'a spec::Subject,
+    /// The flags that the subject is about.
+    pub flags: &'a [String],
+}
+
+impl Subject for Serve<'_> {
+    fn start(&self, scene: &Scene<'_>) -> Result<Running, Failure> {
+        let values = scene.prepare(self.subject, None)?;
+        let mut words = vec![scene.drover.display().to_string(), "serve".to_string()];
+        words.extend(values.fill_all(&self.experiment.serve)?);
+        words.extend(values.fill_all(self.flags)?);
+        let given = words.clone();
+        let mut unless_given = |flag: &str, value: &str| {
+            let with_value = format!("{flag}=");
+            if !given.iter().any(|word| word == flag || word.starts_with(&with_value)) {
+                words.extend([flag.to_string(), value.to_string()]);
+            }
+        };
+        unless_given("--workers", "1");
+        // A connection may be idle for longer than a web server would allow, and from the start.
+        unless_given("--idle-timeout", "0");
+        unless_given("--defer-accept", "off");
+        unless_given("--listen", &format!("{}:0", scene.wire.address()));
+        if let Some(trace) = scene.trace {
+            unless_given("--trace", &trace.display().to_string());
+        }
+        if let Some(root) = scene.root {
+            words.push(root.display().to_string());
+        }
+        let launch = scene.launch(self.subject, &words, &values)?;
+        let within = match self.subject.ready.as_ref().and_then(|ready| ready.within.as_ref()) {
+            Some(within) => within.resolve(scene.levels).map_err(Failure::failed)?,
+            None => START,
+        };
+        let there = scene.wire.enter(End::Subject)?;
+        let mut process = Child::start(launch)?;
+        let address = process.expect_line("its address", within, |line| {
+            Address::parse(line.strip_prefix("listening on ")?)
+        })?;
+        if let Some(ready) = &self.subject.ready {
+            super::wait_until_ready(&mut process, address, Some(ready), within)?;
+        }
+        drop(there);
+        Ok(Running { process, address: Some(address) })
+    }
+}

@@ -1,0 +1,268 @@
+//! A session as a whole: an experiment of version 2 is planned, run against Drover's own server by its
+//! own generator, killed in the middle, resumed, and read back from its journal.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use lab::journal;
+use lab::model::{Mark, Sample};
+use lab::plan::limits::Limits;
+use lab::plan::{Overrides, Plan, Selection};
+use lab::process::Interrupt;
+use lab::run::{self, End, Event, Options};
+use lab::spec::Experiment;
+
+/// The variables by which a test runs itself as a lab that is to be killed.
+const FOLDER: &str = "LAB_TEST_FOLDER";
+const KIND: &str = "LAB_TEST_KIND";
+
+/// Drover's binary: named by `DROVER`, or built beside the tests.
+fn drover() -> Option<PathBuf> {
+    let named = std::env::var_os("DROVER").map(PathBuf::from);
+    let beside = || {
+        let test = std::env::current_exe().ok()?;
+        Some(test.parent()?.parent()?.join("drover"))
+    };
+    let found = named.or_else(beside).filter(|path| path.is_file());
+    if found.is_none() {
+        testing::skip!(
+            "Drover's binary was not built (cargo build -p drover, or name it by DROVER)"
+        );
+    }
+    found
+}
+
+fn experiment(text: &str) -> Experiment {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("example.toml");
+    std::fs::write(&path, text).unwrap();
+    lab::spec::read(&path).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn two_by_two() -> Experiment {
+    experiment(
+        r#"
+        schema = "drover.experiment/2"
+        id = "example"
+        serve = ["--reply-size", "{body}"]
+
+        [subject.epoll]
+        serve = ["--dispatch", "epoll"]
+        [subject.poll]
+        serve = ["--dispatch", "poll"]
+
+        [factor.body]
+        levels = [92, 4096]
+
+        [load.http]
+        connections = 4
+        idle = 10
+
+        [phases]
+        warmup = { until = "steady", at_most = "400ms" }
+        measure = { at_least = "200ms", events = 50 }
+
+        [presets.quick]
+        rounds = 2
+        "#,
+    )
+}
+
+/// Runs an experiment in a folder; returns how it ended and the events as words.
+fn run_in(
+    experiment: &Experiment,
+    drover: &Path,
+    folder: &Path,
+    resumes: bool,
+) -> (End, Vec<String>) {
+    let selection = Selection::new(experiment, "quick", &Overrides::default()).unwrap();
+    let plan = Plan::new(experiment, &selection, 7, &Limits::look().unwrap()).unwrap();
+    let options = Options {
+        drover: drover.to_owned(),
+        folder: folder.join("session"),
+        pools: folder.join("pools"),
+        resumes,
+        is_forced: false,
+        interrupt: Interrupt::default(),
+    };
+    let mut events = Vec::new();
+    let end = run::run(experiment, &selection, &plan, &options, &mut |event| {
+        events.push(match event {
+            Event::Ended { run, .. } => format!("ended {} {}", run.cell, run.sample.round),
+            Event::Resumed { runs } => format!("resumed {runs}"),
+            other => format!("{other:?}"),
+        });
+    });
+    (end.unwrap(), events)
+}
+
+fn samples(folder: &Path) -> Vec<Sample> {
+    let (_, runs) = journal::read(&folder.join("session")).unwrap();
+    runs.into_iter().map(|run| run.sample).collect()
+}
+
+#[test]
+fn two_subjects_at_two_levels_in_two_rounds_make_eight_samples() {
+    let Some(drover) = drover() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (end, events) = run_in(&two_by_two(), &drover, folder.path(), false);
+    assert_eq!(end, End::Complete);
+    assert_eq!(events.iter().filter(|event| event.starts_with("ended")).count(), 8);
+    let samples = samples(folder.path());
+    let keys: BTreeSet<String> = samples
+        .iter()
+        .map(|it| format!("{} {} {}", it.cell.subject, it.cell.levels["body"], it.round))
+        .collect();
+    assert_eq!(keys.len(), 8, "{keys:?}");
+    for sample in &samples {
+        assert_eq!(sample.failure, None, "{sample:?}");
+        assert!(!sample.validity.contains(&Mark::Errors), "{sample:?}");
+        for metric in ["reply-rate", "cpu-per-reply", "latency-p99", "cpu-percent", "memory"] {
+            assert!(sample.values.get(metric).is_some_and(|it| *it > 0.0), "{metric}: {sample:?}");
+        }
+    }
+    let (_, runs) = journal::read(&folder.path().join("session")).unwrap();
+    let artefacts = &runs[0].artefacts;
+    assert!(artefacts["instruments"]["cpu"]["by"].is_string(), "{artefacts}");
+    assert_eq!(artefacts["load"]["result"]["schema"], "drover.load/1");
+    // Both runs of a round have its seed, and rounds have seeds of their own.
+    let seed = |run: &journal::Run| {
+        let words = run.artefacts["load"]["command"].as_array().unwrap().clone();
+        let at = words.iter().position(|word| word == "--seed").unwrap();
+        (run.sample.round, words[at + 1].as_str().unwrap().to_owned())
+    };
+    assert_eq!(runs.iter().map(seed).collect::<BTreeSet<_>>().len(), 2);
+    assert!(!folder.path().join("session/work").exists());
+}
+
+/// The lab that the next test kills, and that does nothing when it is run as a test.
+#[test]
+fn a_lab_to_be_killed() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+    assert_eq!(std::env::var(KIND).as_deref(), Ok("kill"));
+    let drover = drover().unwrap();
+    run_in(&two_by_two(), &drover, &folder, false);
+}
+
+#[test]
+fn a_lab_that_is_killed_leaves_a_journal_and_nothing_else_and_is_resumed() {
+    let Some(drover) = drover() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut killed = Command::new(std::env::current_exe().unwrap());
+    killed.args(["a_lab_to_be_killed", "--exact", "--nocapture"]);
+    killed.env(FOLDER, folder.path()).env(KIND, "kill").process_group(0);
+    let mut killed = killed.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let lines = || {
+        let runs = std::fs::read(folder.path().join("session").join(journal::RUNS));
+        runs.unwrap_or_default().iter().filter(|byte| **byte == b'\n').count()
+    };
+    // In the middle of a run: its server is there, and so is its load.
+    let mark = format!("DROVER_LAB={}-", killed.id());
+    let is_marked = |variable: &[u8]| variable.starts_with(mark.as_bytes());
+    let marked = || {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let environments = processes.map(|it| std::fs::read(it.path().join("environ")));
+        let environments = environments.filter_map(Result::ok);
+        environments.filter(|it| it.split(|byte| *byte == 0).any(is_marked)).count()
+    };
+    while lines() < 3 || marked() == 0 {
+        std::thread::yield_now();
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    while marked() > 0 {
+        std::thread::yield_now();
+    }
+    let before = samples(folder.path());
+    assert!((3..8).contains(&before.len()), "{}", before.len());
+    // As a power cut would leave it.
+    let path = folder.path().join("session").join(journal::RUNS);
+    let mut text = std::fs::read(&path).unwrap();
+    text.extend(b"{\"cell\": 2, \"sam");
+    std::fs::write(&path, text).unwrap();
+    let (end, events) = run_in(&two_by_two(), &drover, folder.path(), true);
+    assert_eq!(end, End::Complete);
+    assert_eq!(events[0], format!("resumed {}", before.len()));
+    let ended = events.iter().filter(|event| event.starts_with("ended")).count();
+    assert_eq!(ended, 8 - before.len());
+    let after = samples(folder.path());
+    assert_eq!((after.len(), &after[..before.len()]), (8, &before[..]));
+}
+
+#[test]
+fn a_cell_that_fails_or_cannot_be_measured_is_a_result_and_the_others_go_on() {
+    let Some(drover) = drover() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = experiment(
+        r#"
+        schema = "drover.experiment/2"
+        id = "failures"
+        [subject.good]
+        serve = ["--reply-size", "1"]
+        [subject.refuses]
+        serve = ["--no-such-flag"]
+        [subject.missing]
+        command = ["{it}", "{port}"]
+        find = { it = ["no-such-server"] }
+        install = "apt-get install it"
+        [subject.ends]
+        command = ["sh", "-c", "echo no configuration >&2; exit 4"]
+        [subject.not-found]
+        serve = []
+        [load.http]
+        path = "/missing"
+        connections = 1
+        [phases]
+        warmup = { until = "nothing" }
+        measure = { at_least = "100ms" }
+        [presets.quick]
+        rounds = 1
+        "#,
+    );
+    let (end, _) = run_in(&experiment, &drover, folder.path(), false);
+    assert_eq!(end, End::Complete);
+    let (header, _) = journal::read(&folder.path().join("session")).unwrap();
+    let missing = header.plan.cells.iter().find(|it| it.cell.subject == "missing").unwrap();
+    let why = missing.not_testable.as_deref().unwrap();
+    assert!(why.contains("no-such-server") && why.contains("apt-get install it"), "{why}");
+    let samples = samples(folder.path());
+    let of = |subject: &str| samples.iter().find(|it| it.cell.subject == subject).unwrap();
+    assert_eq!(of("good").failure, None);
+    let why = of("refuses").failure.as_deref().unwrap();
+    assert!(why.contains("--no-such-flag"), "{why}");
+    let why = of("ends").failure.as_deref().unwrap();
+    assert!(why.contains("no configuration"), "{why}");
+    // Statuses that were not expected are errors, and no replies.
+    let not_found = of("not-found");
+    assert_eq!(not_found.failure, None);
+    assert_eq!(not_found.values["reply-rate"], 0.0, "{not_found:?}");
+    assert!(not_found.validity.contains(&Mark::Errors));
+    assert_eq!(samples.len(), 4);
+}
+
+#[test]
+fn an_interrupted_session_ends_readably() {
+    let Some(drover) = drover() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = two_by_two();
+    let selection = Selection::new(&experiment, "quick", &Overrides::default()).unwrap();
+    let plan = Plan::new(&experiment, &selection, 7, &Limits::look().unwrap()).unwrap();
+    let interrupt = Interrupt::default();
+    let options = Options {
+        drover,
+        folder: folder.path().join("session"),
+        pools: folder.path().join("pools"),
+        resumes: false,
+        is_forced: false,
+        interrupt: interrupt.clone(),
+    };
+    let end = run::run(&experiment, &selection, &plan, &options, &mut |event| {
+        if let Event::Ended { done: 2, .. } = event {
+            interrupt.set();
+        }
+    });
+    assert_eq!(end.unwrap(), End::Interrupted);
+    assert_eq!(samples(folder.path()).len(), 2);
+}
