@@ -27,15 +27,19 @@ use crate::subject::Running;
 /// How many turns a thread makes between two looks at the clock: about a microsecond or two.
 const TURNS: u32 = 1 << 10;
 
-/// A look that comes later than this many times the usual was interrupted: only the usual time of it was
-/// idle.
-const INTERRUPTED: u64 = 2;
+/// A look that comes later than usual by one part in so many was interrupted: only the usual time of it
+/// was idle.
+const INTERRUPTED: u64 = 4;
+
+/// With every look the usual time rises by one part in so many: it doubles within some 3000 looks, a few
+/// milliseconds.
+const RISE: u64 = 4096;
 
 /// A gap in which nothing else ran counts as a stop from this length on; interrupts are shorter.
 const STOP: Duration = Duration::from_micros(500);
 
 /// The share of the window that may be lost to stops without a mark.
-const STALLED: f64 = 0.01;
+const STALLED: f64 = 0.03;
 
 /// Threads that spin, one on each of some processors. Dropping it ends them.
 #[derive(Debug)]
@@ -139,7 +143,7 @@ fn spin(cpu: usize, over: &AtomicBool, counter: &Counter) -> io::Result<()> {
                 counter.longest.fetch_max(lost, Ordering::Relaxed);
             }
             switches = now_switches;
-        } else if gap > usual.length() * INTERRUPTED as u32 {
+        } else if usual.is_interruption(gap) {
             // Somebody may have had the processor: a stop must be told from that later.
             switches = mech::process::thread_switches()?;
         }
@@ -148,33 +152,29 @@ fn spin(cpu: usize, over: &AtomicBool, counter: &Counter) -> io::Result<()> {
     Ok(())
 }
 
-/// The usual time between two looks at the clock: a slow average of those that were not interrupted,
-/// which follows the processor's frequency.
+/// The usual time between two looks at the clock: the shortest of late, which rises slowly, so that it
+/// follows a processor that becomes slower. An average would not do: it would take in interruptions.
 #[derive(Debug, Default)]
 struct Usual {
-    nanoseconds: u64,
+    /// In 256ths of a nanosecond.
+    fraction: u64,
 }
 
 impl Usual {
-    fn length(&self) -> Duration {
-        Duration::from_nanos(self.nanoseconds)
+    /// Whether a time between two looks was longer than looking takes.
+    fn is_interruption(&self, gap: Duration) -> bool {
+        (gap.as_nanos() as u64) << 8 > self.fraction + self.fraction / INTERRUPTED
     }
 
     /// How much of the time between two looks was spent spinning.
     fn idle_part(&mut self, gap: Duration) -> Duration {
-        let gap = gap.as_nanos() as u64;
-        if self.nanoseconds == 0 || gap < self.nanoseconds {
-            self.nanoseconds =
-                if self.nanoseconds == 0 { gap } else { (self.nanoseconds * 7 + gap) / 8 };
-            return Duration::from_nanos(gap);
+        let fraction = (gap.as_nanos() as u64) << 8;
+        if self.fraction == 0 || fraction < self.fraction {
+            self.fraction = fraction;
+        } else {
+            self.fraction += self.fraction / RISE + 1;
         }
-        if gap > self.nanoseconds * INTERRUPTED {
-            // If every look takes longer, the processor has become slower.
-            self.nanoseconds += self.nanoseconds / 256 + 1;
-            return Duration::from_nanos(self.nanoseconds);
-        }
-        self.nanoseconds = (self.nanoseconds * 63 + gap) / 64;
-        Duration::from_nanos(gap)
+        if self.is_interruption(gap) { Duration::from_nanos(self.fraction >> 8) } else { gap }
     }
 }
 
@@ -255,15 +255,17 @@ mod tests {
             usual.idle_part(Duration::from_nanos(1000));
         }
         assert_eq!(usual.idle_part(Duration::from_nanos(1200)), Duration::from_nanos(1200));
-        let part = usual.idle_part(Duration::from_micros(300));
-        assert!(part < Duration::from_nanos(1100), "{part:?}");
+        for interruption in [Duration::from_nanos(1700), Duration::from_micros(300)] {
+            let part = usual.idle_part(interruption);
+            assert!(part < Duration::from_nanos(1010), "{part:?}");
+        }
     }
 
     #[test]
     fn a_slower_processor_becomes_the_usual() {
         let mut usual = Usual::default();
         usual.idle_part(Duration::from_nanos(1000));
-        for _ in 0..2000 {
+        for _ in 0..20_000 {
             usual.idle_part(Duration::from_nanos(3000));
         }
         assert_eq!(usual.idle_part(Duration::from_nanos(3000)), Duration::from_nanos(3000));

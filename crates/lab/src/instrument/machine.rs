@@ -10,7 +10,7 @@ use crate::model::Mark;
 use crate::subject::Running;
 
 /// The share of the processors' time that may be stolen without a mark.
-const STOLEN: f64 = 0.01;
+const STOLEN: f64 = 0.03;
 
 /// Reads proc_stat(5) around the window.
 #[derive(Debug, Default)]

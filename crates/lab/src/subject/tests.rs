@@ -1,1 +1,149 @@
-//! Tests.
+//! Servers of the tests' own: this test binary, run as a server that answers every request.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+
+use super::*;
+use crate::spec::Subject as Description;
+
+/// Tells the test binary to be a server, and how: `PORT STATUS`.
+const ROLE: &str = "LAB_TEST_SERVER";
+
+/// The server, and nothing when it is run as a test.
+#[test]
+fn a_small_server() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let mut words = role.split(' ');
+    let port: u16 = words.next().unwrap().parse().unwrap();
+    let status = words.next().unwrap();
+    let listener = TcpListener::bind((LOCALHOST, port)).unwrap();
+    for stream in listener.incoming() {
+        let stream = stream.unwrap();
+        let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+        if lines.by_ref().take_while(|line| !line.is_empty()).count() > 0 {
+            let _ = write!(&stream, "HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
+        }
+    }
+}
+
+const LOCALHOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// A description of the small server; `more` are further keys.
+fn description(command: &str, more: &str) -> Description {
+    let program = std::env::current_exe().unwrap();
+    let text = format!(
+        "command = {}\n{more}\n",
+        command.replace(
+            "SERVER",
+            &format!(
+                "'{}', 'subject::tests::a_small_server', '--exact', '--nocapture'",
+                program.display()
+            )
+        )
+    );
+    toml::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// Starts a subject at the level 41 of the factor `n`, and looks at it.
+fn start<T>(
+    description: &Description,
+    look: impl FnOnce(Result<Running, Failure>, &Path) -> T,
+) -> T {
+    let folder = tempfile::tempdir().unwrap();
+    let guard = Arc::new(Guard::start().unwrap());
+    let levels = BTreeMap::from([("n".to_string(), Level::Number(41.0))]);
+    let scene = Scene {
+        drover: Path::new("drover"),
+        guard: &guard,
+        interrupt: &Interrupt::default(),
+        wire: &Wire::Loopback,
+        placement: &Placement::default(),
+        levels: &levels,
+        seed: 1,
+        root: Some(Path::new("/srv")),
+        work: folder.path(),
+        trace: None,
+        notes_access: false,
+    };
+    let words = description.command.as_deref().unwrap();
+    look(Command { subject: description, words }.start(&scene), folder.path())
+}
+
+fn is_alive(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[test]
+fn a_command_is_ready_when_it_accepts_and_gone_when_it_is_dropped() {
+    let server = description("[SERVER]", "env = { LAB_TEST_SERVER = '{port} 200' }");
+    start(&server, |running, _| {
+        let running = running.unwrap();
+        let SocketAddr::V4(address) = running.address.unwrap().0 else { panic!("not IPv4") };
+        assert!(running.process.members().contains(&running.process.id()));
+        std::net::TcpStream::connect(address).unwrap();
+        let pid = running.process.id();
+        drop(running);
+        assert!(!is_alive(pid));
+    });
+}
+
+#[test]
+fn a_status_decides_what_is_ready() {
+    let server = |status: &str, ready: &str| {
+        let env = format!("env = {{ LAB_TEST_SERVER = '{{port}} {status}' }}\nready = {ready}");
+        description("[SERVER]", &env)
+    };
+    start(&server("404", "{ path = '/' }"), |running, _| assert!(running.is_ok()));
+    start(&server("404", "{ path = '/x', status = 404 }"), |running, _| assert!(running.is_ok()));
+    start(&server("503", "{ path = '/health', within = '50ms' }"), |running, _| {
+        let why = running.unwrap_err().to_string();
+        assert!(why.contains("/health") && why.contains("its status is 503"), "{why}");
+    });
+}
+
+#[test]
+fn files_levels_and_limits_are_filled_in() {
+    let more = "env = { LAB_TEST_SERVER = '{port} 200', N = '{n}' }\n\
+                limits = { nofile = '{n}' }\n\
+                files = { conf = 'port {port} root {root} n {n} {{n}}' }";
+    let script = "['sh', '-c', 'ulimit -n >$0; echo $N >>$0; cat {conf} >>$0; exec \"$@\"', \
+                  '{work}/seen', SERVER]";
+    start(&description(script, more), |running, work| {
+        let port = running.unwrap().address.unwrap().0.port();
+        let seen = fs::read_to_string(work.join("seen")).unwrap();
+        assert_eq!(seen, format!("41\n41\nport {port} root /srv n 41 {{n}}"));
+    });
+}
+
+#[test]
+fn a_daemon_is_billed_and_ends_with_its_subject() {
+    let env = "env = { LAB_TEST_SERVER = '{port} 200' }";
+    // The first process ends; what serves is in a session of its own.
+    let script = "['sh', '-c', 'setsid \"$@\" & exit 0', 'sh', SERVER]";
+    start(&description(script, env), |running, _| {
+        let mut running = running.unwrap();
+        let daemons = running.process.members();
+        assert!(!daemons.is_empty());
+        assert!(running.process.cpu_time().unwrap().is_some_and(|time| !time.is_zero()));
+        drop(running);
+        assert!(daemons.iter().all(|pid| !is_alive(*pid)));
+    });
+}
+
+#[test]
+fn what_does_not_start_is_quoted() {
+    start(
+        &description("['sh', '-c', 'echo no such key: colour >&2; exit 2']", ""),
+        |running, _| {
+            let why = running.unwrap_err().to_string();
+            assert!(why.contains("exit status: 2") && why.contains("no such key: colour"), "{why}");
+        },
+    );
+    let missing = description("['{it}']", "find = { it = ['no-such-server'] }");
+    start(&missing, |running, _| {
+        assert!(matches!(running, Err(Failure::NotTestable(_))), "{running:?}");
+    });
+    start(&description("['sh', '{colour}']", ""), |running, _| {
+        assert!(running.unwrap_err().to_string().contains("{colour}"));
+    });
+}
