@@ -46,6 +46,7 @@ pub fn start(
     command.args(["--seed", &scene.seed.to_string(), "--duration", "1h"]);
     let mut launch = Launch::new("load beside", command, scene.guard, scene.interrupt);
     launch.cpus = scene.placement.load.clone();
+    launch.limits = scene.limits();
     // The measured load comes first on their processor.
     launch.stands_back = true;
     let _there = scene.wire.enter(End::Load)?;

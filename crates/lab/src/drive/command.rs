@@ -100,6 +100,7 @@ impl Load for CommandLoad<'_> {
         let _ = fs::remove_file(&result);
         let mut launch = Launch::new("load generator", command, scene.guard, scene.interrupt);
         launch.cpus = scene.placement.load.clone();
+        launch.limits = scene.limits();
         launch.billed = true;
         let command = crate::process::command_line(&launch.command);
         let there = scene.wire.enter(End::Load)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::result::{read, set_latencies, set_rates, timeouts};
-use super::seconds::{Second, latencies_from};
+use super::seconds::{Second, Seconds, latencies_from};
 use super::warmup::Stretch;
 use super::{Driven, Load, Moment, Target, Warm, WarmUp, Window};
 use crate::failure::Failure;
@@ -148,6 +148,7 @@ impl Generator {
         command.arg("--json").arg(&json);
         let mut launch = Launch::new("load generator", command, scene.guard, scene.interrupt);
         launch.cpus = scene.placement.load.clone();
+        launch.limits = scene.limits();
         let _there = scene.wire.enter(End::Load)?;
         Ok(Generator { process: Child::start(launch)?, json })
     }
@@ -157,13 +158,13 @@ impl Generator {
         self.process.expect_line(&what, patience, |line| (line == word).then_some(()))
     }
 
-    /// Waits for its end and reads what it has written. An exit status other than 0 with a result is a
+    /// Waits for its end and reads what it has written, and the lines that nobody has read. An exit status other than 0 with a result is a
     /// result: no reply, or replies of another status.
-    fn finish(mut self, patience: Duration) -> Result<Value, Failure> {
-        let (status, _) = self.process.expect_end(patience)?;
+    fn finish(mut self, patience: Duration) -> Result<(Value, Vec<String>), Failure> {
+        let (status, lines) = self.process.expect_end(patience)?;
         let text = fs::read_to_string(&self.json).unwrap_or_default();
         match serde_json::from_str(&text) {
-            Ok(result) => Ok(result),
+            Ok(result) => Ok((result, lines)),
             Err(_) => Err(self.process.failure(&format!("wrote no result ({status})"))),
         }
     }
@@ -228,7 +229,8 @@ impl Load for HttpLoad<'_> {
             generator.expect("measured", PATIENCE + length)?;
             let cpu_s = cpu_s(subject) - before;
             generator.process.go_on()?;
-            let found = read(&generator.finish(opening(&resolved))?, resolved.timeout_us);
+            let (result, _) = generator.finish(opening(&resolved))?;
+            let found = read(&result, resolved.timeout_us);
             Ok(Stretch { events: found.events, seconds: found.seconds, cpu_s })
         })?;
         Ok(Some(warm))
@@ -264,23 +266,26 @@ impl Load for HttpLoad<'_> {
         }
         generator.process.go_on()?;
         let longest = if resolved.is_counted { LONGEST_COUNT } else { PATIENCE + length };
-        let mut seconds: Vec<Second> = Vec::new();
+        let mut seconds = Seconds::default();
         if lead.seconds > 0 {
             // The line of a second comes as that second ends.
             generator.process.expect_line("its seconds", longest, |line| {
-                seconds.extend(Second::parse(line));
-                (seconds.len() as u64 == lead.seconds).then_some(())
+                seconds.take(line);
+                (seconds.all.len() as u64 == lead.seconds).then_some(())
             })?;
             at(Moment::Begin, subject)?;
         }
         generator.process.expect_line("'measured'", longest, |line| {
-            seconds.extend(Second::parse(line));
+            seconds.take(line);
             (line == "measured").then_some(())
         })?;
         at(Moment::End, subject)?;
         generator.process.go_on()?;
         let patience = opening(&resolved) + Duration::from_secs_f64(resolved.timeout_us / 1e6);
-        let result = generator.finish(patience)?;
+        let (result, lines) = generator.finish(patience)?;
+        // The last second, which may be a part of one, is told after the window.
+        lines.iter().for_each(|line| seconds.take(line));
+        let seconds = seconds.all;
         let mut driven = read(&result, resolved.timeout_us);
         driven.command = command;
         if lead.seconds > 0 {

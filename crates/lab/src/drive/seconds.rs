@@ -12,28 +12,38 @@ use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 pub(super) struct Second {
     pub(super) begin_s: f64,
     pub(super) length_s: f64,
-    pub(super) requests: f64,
     pub(super) replies: f64,
-    pub(super) errors: f64,
-    pub(super) received: f64,
 }
 
-impl Second {
-    /// Reads a line; `None` for the header, comments and other lines.
-    pub(super) fn parse(line: &str) -> Option<Second> {
+/// Reads the lines of a run, whose columns the first of them names.
+#[derive(Debug, Default)]
+pub(super) struct Seconds {
+    columns: Vec<String>,
+    pub(super) all: Vec<Second>,
+}
+
+impl Seconds {
+    /// Takes a line; those of other kinds are passed over.
+    pub(super) fn take(&mut self, line: &str) {
         let fields: Vec<&str> = line.split(',').collect();
-        if fields.len() != 16 {
-            return None;
+        if fields[0] == "begin_s" {
+            self.columns = fields.iter().map(ToString::to_string).collect();
+            return;
         }
-        let number = |at: usize| -> Option<f64> { fields[at].parse().ok() };
-        Some(Second {
-            begin_s: number(0)?,
-            length_s: number(1)?,
-            requests: number(2)?,
-            replies: number(3)?,
-            errors: number(4)?,
-            received: number(7)?,
-        })
+        if fields.len() != self.columns.len() {
+            return;
+        }
+        let number = |name: &str| -> Option<f64> {
+            fields[self.columns.iter().position(|column| column == name)?].parse().ok()
+        };
+        let second = || {
+            Some(Second {
+                begin_s: number("begin_s")?,
+                length_s: number("length_s")?,
+                replies: number("replies")?,
+            })
+        };
+        self.all.extend(second());
     }
 }
 
@@ -63,21 +73,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_read_and_others_are_not() {
-        let line = "1.000,1.000,500,498,2,498.0,45000,71212,0,1.0,2.0,3.0,4.0,5.0,6.0,1.5";
-        let second = Second::parse(line).unwrap();
-        let expected = Second {
-            begin_s: 1.0,
-            length_s: 1.0,
-            requests: 500.0,
-            replies: 498.0,
-            errors: 2.0,
-            received: 71_212.0,
-        };
-        assert_eq!(second, expected);
-        let tail = "2.000,0.000,0,3,0,,0,429,0,1.0,2.0,3.0,4.0,5.0,6.0,1.5";
-        assert_eq!(Second::parse(tail).unwrap().length_s, 0.0);
-        assert_eq!(Second::parse("connected"), None);
-        assert_eq!(Second::parse("# target,http://127.0.0.1/"), None);
+    fn columns_are_found_by_their_names() {
+        let mut seconds = Seconds::default();
+        for line in [
+            "connected",
+            "begin_s,length_s,requests,replies,errors",
+            "0.000,1.000,500,498,2",
+            "measured",
+            "1.000,0.000,0,3,0",
+            "# target,http://127.0.0.1/",
+            "1,2,3",
+        ] {
+            seconds.take(line);
+        }
+        let second = |begin_s, length_s, replies| Second { begin_s, length_s, replies };
+        assert_eq!(seconds.all, [second(0.0, 1.0, 498.0), second(1.0, 0.0, 3.0)]);
     }
 }

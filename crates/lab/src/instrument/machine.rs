@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use super::{Instrument, Readings};
+use super::{Instrument, Readings, reading};
 use crate::failure::Failure;
 use crate::model::Mark;
 use crate::subject::Running;
@@ -13,9 +13,19 @@ use crate::subject::Running;
 const STOLEN: f64 = 0.03;
 
 /// Reads proc_stat(5) around the window.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Machine {
+    subject: Vec<usize>,
     before: Ticks,
+    idle_before: Option<u64>,
+}
+
+impl Machine {
+    /// `subject` are the processors that the subject runs on.
+    #[must_use]
+    pub fn new(subject: &[usize]) -> Machine {
+        Machine { subject: subject.to_vec(), before: Ticks::default(), idle_before: None }
+    }
 }
 
 /// Times of all processors together, in clock ticks.
@@ -47,6 +57,21 @@ impl Ticks {
     }
 }
 
+/// How long some processors have been idle since the machine's start, in clock ticks; waiting for a disk
+/// is idling. A thread of the idle counter is no idling: that counter's own reading replaces this one.
+fn idle_ticks(cpus: &[usize]) -> Option<u64> {
+    idle_of(&fs::read_to_string("/proc/stat").ok()?, cpus)
+}
+
+fn idle_of(text: &str, cpus: &[usize]) -> Option<u64> {
+    let of = |cpu: &usize| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} ")))?;
+        let mut times = line.split_whitespace().skip(3).map(|word| word.parse::<u64>().ok());
+        Some(times.next()?? + times.next()??)
+    };
+    cpus.iter().map(of).sum()
+}
+
 impl Instrument for Machine {
     fn name(&self) -> &'static str {
         "machine"
@@ -54,10 +79,11 @@ impl Instrument for Machine {
 
     fn begin(&mut self, _: &mut Running) -> Result<(), Failure> {
         self.before = Ticks::read();
+        self.idle_before = idle_ticks(&self.subject);
         Ok(())
     }
 
-    fn end(&mut self, _: &mut Running, _: f64) -> Result<Readings, Failure> {
+    fn end(&mut self, _: &mut Running, seconds: f64) -> Result<Readings, Failure> {
         let now = Ticks::read();
         let share = |of: fn(&Ticks) -> u64| {
             let total = now.total.saturating_sub(self.before.total).max(1);
@@ -65,6 +91,15 @@ impl Instrument for Machine {
         };
         let (stolen, interrupts) = (share(|it| it.steal), share(|it| it.interrupts));
         let mut readings = Readings::default();
+        if let (Some(after), Some(before)) = (idle_ticks(&self.subject), self.idle_before) {
+            let idle = after.saturating_sub(before) as f64
+                / rustix::param::clock_ticks_per_second().max(1) as f64;
+            let capacity = seconds * self.subject.len() as f64;
+            // Both ends are told to the tick: what may be idle counts as idle.
+            let idle = idle + 2e-2 * self.subject.len() as f64;
+            readings.set(reading::CAPACITY_S, capacity);
+            readings.set(reading::IDLE_S, idle.min(capacity));
+        }
         if stolen > STOLEN {
             readings.marks.insert(Mark::Stalled);
         }
@@ -87,6 +122,9 @@ mod tests {
         let ticks = Ticks::parse("cpu  10 1 20 900 5 2 3 59 0 0\ncpu0 1 1 1\n").unwrap();
         assert_eq!(ticks, Ticks { total: 1000, interrupts: 5, steal: 59 });
         assert_eq!(Ticks::parse("cpu  10\n"), None);
+        let text = "cpu  9 9 9 9 9\ncpu0 1 1 1 50 5 1\ncpu10 1 1 1 70 7 1\ncpu1 1 1 1 60 6 1\n";
+        assert_eq!(idle_of(text, &[0, 1]), Some(121));
+        assert_eq!(idle_of(text, &[2]), None);
         assert!(Ticks::read().total > 0);
     }
 }

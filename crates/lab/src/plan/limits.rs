@@ -83,7 +83,7 @@ impl Limits {
     ) -> Option<String> {
         let http = experiment.load.http.as_ref()?;
         let connections = connections(http, levels)?;
-        let needed = connections + OTHER_DESCRIPTORS;
+        let needed = descriptors(connections);
         if needed > self.descriptors {
             return Some(format!(
                 "{connections} connections need {needed} descriptors per process, and {} are allowed \
@@ -128,6 +128,12 @@ pub fn connections(http: &Http, levels: &BTreeMap<String, Level>) -> Option<u64>
     };
     let default = if http.connection_rate.is_some() { 4000 } else { 64 };
     Some(count(&http.connections, default)? + count(&http.idle, 0)?)
+}
+
+/// How many descriptors a process with so many connections needs.
+#[must_use]
+pub fn descriptors(connections: u64) -> u64 {
+    connections + OTHER_DESCRIPTORS
 }
 
 fn programs(subject: &Subject) -> Option<String> {
@@ -176,6 +182,9 @@ fn kind(subject: &Subject) -> Option<String> {
             "sets of pipes have no implementation in this build (lab::subject::SelfDriven)"
                 .to_string(),
         ),
+        Some(Kind::Waiters(waiters)) if waiters.busy => {
+            Some("waiters that are busy elsewhere have no implementation in this build".to_string())
+        }
         _ => None,
     }
 }

@@ -16,10 +16,10 @@ use crate::instrument::idle::Idle;
 use crate::instrument::machine::Machine;
 use crate::instrument::stages::Trace;
 use crate::instrument::{self, Instrument, Readings};
-use crate::model::{Cell, Mark};
+use crate::model::{Cell, Level, Mark};
 use crate::placement::Placement;
 use crate::plan::estimate::Phases;
-use crate::plan::limits::wanted_processors;
+use crate::plan::limits::{connections, descriptors, wanted_processors};
 use crate::plan::order::round_seed;
 use crate::site::Site;
 use crate::spec;
@@ -76,6 +76,7 @@ impl Session<'_> {
             work: work.path(),
             trace: kinds.contains(&Kind::Stages).then_some(trace.as_path()),
             notes_access: false,
+            descriptors: self.descriptors(&cell.levels),
         };
         let pools = self.pools();
         scene.notes_access = pools.iter().any(|(_, pool)| pool.access_times == Some(true));
@@ -95,6 +96,13 @@ impl Session<'_> {
             }
             _ => one.serve(site.as_mut()),
         }
+    }
+
+    /// How many descriptors the processes of a run need, if that is more than the lab's own limit.
+    fn descriptors(&self, levels: &BTreeMap<String, Level>) -> Option<u64> {
+        let needed = descriptors(connections(self.experiment.load.http.as_ref()?, levels)?);
+        let hard = mech::process::open_files_limit().hard;
+        hard.is_some_and(|hard| needed > hard).then_some(needed)
     }
 
     fn pools(&self) -> Vec<(String, Pool)> {
@@ -207,13 +215,13 @@ impl One<'_, '_> {
     }
 
     fn instruments(&self, site: Option<&Site>) -> Result<Vec<Box<dyn Instrument>>, Failure> {
-        let mut all: Vec<Box<dyn Instrument>> =
-            vec![Box::new(Machine::default()), Box::new(Cpu::default())];
         let every: Vec<usize> = self.session.processors.iter().map(|it| it.number).collect();
         let subject = match self.scene.placement.subject.is_empty() {
             true => &every,
             false => &self.scene.placement.subject,
         };
+        let mut all: Vec<Box<dyn Instrument>> =
+            vec![Box::new(Machine::new(subject)), Box::new(Cpu::default())];
         if self.kinds.contains(&Kind::IdleGuard) {
             all.push(Box::new(Idle::start(&every, subject)?));
         } else if self.kinds.contains(&Kind::IdleCounter) {
@@ -315,7 +323,6 @@ impl Around {
     ) -> Result<(), Failure> {
         match moment {
             Moment::Begin => {
-                // The one that is read last is the closest to the window: CPU time.
                 for instrument in instruments.iter_mut() {
                     instrument.begin(running)?;
                 }
@@ -328,7 +335,10 @@ impl Around {
                 self.seconds = self.start.map_or(0.0, |start| start.elapsed().as_secs_f64());
                 for instrument in instruments.iter_mut().rev() {
                     let readings = instrument.end(running, self.seconds.max(1e-9))?;
-                    self.readings.values.extend(readings.values);
+                    for (name, value) in readings.values {
+                        // The idle counter comes before the kernel's own times of idling.
+                        self.readings.values.entry(name).or_insert(value);
+                    }
                     self.readings.marks.extend(readings.marks);
                     self.notes.insert(instrument.name().to_string(), readings.notes);
                 }

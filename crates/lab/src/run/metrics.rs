@@ -37,10 +37,11 @@ pub(super) fn derive(
     let bytes_per_event = driven.bytes / driven.events;
     if events > 0.0 {
         set("cpu-per-reply", 1e6 * cpu_s / events);
-        set("cpu-per-megabyte", 1e3 * cpu_s / (bytes_per_event * events / 1e6));
-        if cpu_s > 0.0 {
-            set("replies-per-cpu", events / cpu_s);
-            set("megabytes-per-cpu", bytes_per_event * events / 1e6 / cpu_s);
+        set("replies-per-cpu", events / cpu_s);
+        if driven.bytes > 0.0 {
+            let megabytes = bytes_per_event * events / 1e6;
+            set("cpu-per-megabyte", 1e3 * cpu_s / megabytes);
+            set("megabytes-per-cpu", megabytes / cpu_s);
         }
     }
     derived

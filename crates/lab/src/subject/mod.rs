@@ -58,6 +58,8 @@ pub struct Scene<'a> {
     pub trace: Option<&'a Path>,
     /// Whether accesses to files are to be noted on the disk.
     pub notes_access: bool,
+    /// How many descriptors each process of the run may have, where that is more than the lab's own limit.
+    pub descriptors: Option<u64>,
 }
 
 /// A kind of subject.
@@ -174,10 +176,17 @@ impl<'a> Scene<'a> {
         }
         let mut launch = Launch::new("server", command, self.guard, self.interrupt);
         launch.cpus = self.placement.subject.clone();
-        launch.limits = limits(&subject.limits, self.levels)?;
+        launch.limits = self.limits();
+        launch.limits.extend(limits(&subject.limits, self.levels)?);
         launch.billed = true;
         launch.notes_access = self.root.filter(|_| self.notes_access).map(Path::to_path_buf);
         Ok(launch)
+    }
+
+    /// The limits of every process of the run where they differ from the lab's.
+    #[must_use]
+    pub fn limits(&self) -> crate::process::Limits {
+        self.descriptors.iter().map(|count| ("nofile".to_string(), *count)).collect()
     }
 
     /// A port that nobody listens on at this moment, at the subject's end of the wire.

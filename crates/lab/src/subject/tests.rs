@@ -64,6 +64,7 @@ fn start<T>(
         work: folder.path(),
         trace: None,
         notes_access: false,
+        descriptors: None,
     };
     let words = description.command.as_deref().unwrap();
     look(Command { subject: description, words }.start(&scene), folder.path())
