@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::failure::Failure;
 
 /// How much two stretches may differ beyond what counting alone explains.
-const TOLERANCE: f64 = 0.1;
+const TOLERANCE: f64 = 0.2;
 
 /// What a warm-up has found.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,8 +97,8 @@ mod tests {
     fn drift_of_the_rate_or_of_the_price_is_not_steady() {
         let steady = stretch(10_000.0, 0.4);
         assert!(stretch(10_500.0, 0.41).agrees(&steady));
-        assert!(!stretch(12_500.0, 0.4).agrees(&steady));
-        assert!(!stretch(10_000.0, 0.3).agrees(&steady));
+        assert!(!stretch(14_000.0, 0.4).agrees(&steady));
+        assert!(!stretch(10_000.0, 0.28).agrees(&steady));
         assert!(!stretch(0.0, 0.0).agrees(&steady));
         // Of fifty events nobody can tell whether ten more are a drift.
         assert!(stretch(60.0, 0.0).agrees(&stretch(50.0, 0.0)));
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn it_ends_with_the_first_two_that_agree() {
         let warm_up = WarmUp { at_most: Duration::from_secs(3600) };
-        let mut rates = [100.0, 5000.0, 9000.0, 10_000.0, 10_100.0].into_iter();
+        let mut rates = [100.0, 5000.0, 8000.0, 10_000.0, 10_100.0].into_iter();
         let warm = warm_up.run(|_| Ok(stretch(rates.next().unwrap(), 0.0))).unwrap();
         assert!(warm.is_steady);
         assert_eq!((warm.events_per_s, rates.next()), (20_000.0, Some(10_100.0)));
