@@ -89,7 +89,7 @@ impl Phases {
         };
         // A subject that is steady at once is seen to be so after two stretches.
         let warm_up = match self.until {
-            Until::Steady => (self.warm_up.as_secs_f64() / 2.0).min(1.0),
+            Until::Steady if http.is_some() => (self.warm_up.as_secs_f64() / 2.0).min(1.0),
             _ => 0.0,
         };
         let opened = http.and_then(|http| connections(http, levels)).unwrap_or(0) as f64;
