@@ -50,6 +50,9 @@ pub struct Launch<'a> {
     /// Whether the child sees itself as an ordinary user although the lab is root: a server that root
     /// starts gives up its rights, or refuses to serve, and may then not read what only root may read.
     pub hides_root: bool,
+    /// Whether the child's own children outlive the lab for the moment that they need to put things in
+    /// order, as the one that unmounts the modelled disk. The child itself does not.
+    pub tidies_up: bool,
     /// A folder on which every access is noted (`strictatime`) for the child.
     pub notes_access: Option<std::path::PathBuf>,
     /// What ends the child's processes if the lab is killed.
@@ -74,6 +77,7 @@ impl<'a> Launch<'a> {
             billed: false,
             stands_back: false,
             hides_root: false,
+            tidies_up: false,
             notes_access: None,
             guard: Arc::clone(guard),
             interrupt,
@@ -113,9 +117,11 @@ impl Child {
         let Launch { name, guard, interrupt, .. } = &launch;
         let failed = |error| Failure::failed(format!("cannot start the {name}: {error}"));
         let mut command = gated(&launch.command);
-        command.env(tree::MARK, guard.mark(NUMBER.fetch_add(1, Ordering::Relaxed)));
-        let mark = command.get_envs().find(|(key, _)| *key == tree::MARK);
-        let mark = mark.and_then(|(_, value)| value?.to_str()).unwrap_or_default().to_string();
+        let mark = guard.mark(NUMBER.fetch_add(1, Ordering::Relaxed));
+        match launch.tidies_up {
+            true => command.env_remove(tree::MARK),
+            false => command.env(tree::MARK, &mark),
+        };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0);
         mech::process::pin(&mut command, &launch.cpus).map_err(failed)?;

@@ -4,7 +4,7 @@ mod cell;
 mod metrics;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -153,10 +153,22 @@ pub fn run(
         given_up: BTreeMap::new(),
         told: BTreeSet::new(),
     };
-    let ended = session.rounds(&mut journal, tell);
-    // A work folder of a run that was killed has no owner any more.
-    let _ = std::fs::remove_dir_all(session.work());
-    ended
+    sweep(&options.folder);
+    session.rounds(&mut journal, tell)
+}
+
+/// How the folder of a run's own files begins; the number of the lab's process follows.
+const WORK: &str = "work-";
+
+/// Removes what runs of labs that were killed have left behind.
+fn sweep(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(WORK));
+        if owner.is_some_and(|owner| !Path::new("/proc").join(owner).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// A session at work.
@@ -268,6 +280,6 @@ impl Session<'_> {
 
     /// The folder of a run's own files.
     fn work(&self) -> PathBuf {
-        self.options.folder.join("work")
+        self.options.folder.join(format!("{WORK}{}", std::process::id()))
     }
 }

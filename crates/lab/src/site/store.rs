@@ -208,6 +208,8 @@ fn mount(
     let mut launch = Launch::new("modelled disk", command, scene.guard, scene.interrupt);
     // Beside the load: the disk is no part of the subject.
     launch.cpus = scene.placement.load.clone();
+    // Its shell that unmounts lives until it has done so.
+    launch.tidies_up = true;
     // Those who are measured beside cold files wait for the server, and not for the model's own work.
     launch.stands_back = !is_alone;
     let mut disk = Child::start(launch)?;
