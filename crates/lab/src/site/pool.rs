@@ -62,7 +62,10 @@ impl Files {
         let missing: Vec<u32> = (0..shape.files).filter(|file| !files.has(*file)).collect();
         files.look_for_space(missing.len() as u64 * shape.bytes)?;
         let bytes = usize::try_from(shape.bytes).map_err(Failure::failed)?;
-        let mut content = vec![0; if missing.is_empty() { 0 } else { bytes }];
+        if missing.is_empty() {
+            return Ok(files);
+        }
+        let mut content = vec![0; bytes];
         for file in missing {
             let path = files.path(file);
             files.write(file, &mut content).map_err(|error| match error.kind() {
@@ -72,6 +75,9 @@ impl Files {
                 _ => failed(&path, error),
             })?;
         }
+        // Once for all: a pool may have tens of thousands of files.
+        let synced = File::open(&files.folder).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
+        synced.map_err(|error| failed(&files.folder, error))?;
         Ok(files)
     }
 
@@ -150,6 +156,25 @@ impl Files {
         Ok(())
     }
 
+    /// As [`Files::make_warm`], for files that were warm a moment ago: looks at a thousand of them, and at
+    /// the others only if one of those has lost a page.
+    ///
+    /// # Errors
+    /// As [`Files::make_warm`].
+    pub fn keep_warm(&self) -> Result<(), Failure> {
+        let step = (self.shape.files / 1000).max(1) as usize;
+        let all = self.shape.bytes.div_ceil(mech::fs::page_size());
+        let is_warm = |file: u32| -> io::Result<bool> {
+            let opened = File::open(self.path(file))?;
+            Ok(mech::fs::cached_pages(opened.as_fd(), 0, self.shape.bytes)? == all)
+        };
+        let mut looked_at = (0..self.shape.files).step_by(step);
+        match looked_at.all(|file| is_warm(file).unwrap_or(false)) {
+            true => Ok(()),
+            false => self.make_warm(),
+        }
+    }
+
     /// Takes every file into the page cache, where its pages stay for as long as the result exists.
     ///
     /// # Errors
@@ -177,13 +202,13 @@ impl Files {
             .is_ok_and(|found| found.len() == bytes && found.blocks() * 512 >= bytes)
     }
 
-    /// Writes a file under another name and renames it when it is on the disk.
+    /// Writes a file under another name and renames it when it is whole.
     fn write(&self, file: u32, content: &mut [u8]) -> io::Result<()> {
         // Other bytes in each file, and no pattern that a file system could compress or share.
         Xoshiro256PlusPlus::seed_from_u64(u64::from(file)).fill_bytes(content);
         let unfinished = self.folder.join("unfinished");
         let mut written = File::create(&unfinished)?;
-        let done = written.write_all(content).and_then(|()| written.sync_all());
+        let done = written.write_all(content);
         done.and_then(|()| fs::rename(&unfinished, self.path(file)))
             .inspect_err(|_| drop(fs::remove_file(&unfinished)))
     }

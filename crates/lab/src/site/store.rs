@@ -3,7 +3,7 @@
 //! With one pool the root is the pool's folder, or the modelled disk above it; with several, the root has
 //! a folder for each. Files of the same size are shared by all experiments of a session and of later ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,6 +36,8 @@ const TOTAL: u64 = 16 << 20;
 pub struct Store {
     folder: PathBuf,
     probed: BTreeMap<PathBuf, Gain>,
+    /// The folders whose files this session has taken into the page cache.
+    warmed: BTreeSet<PathBuf>,
     /// What a reader has to know of the disk, each once.
     pub notes: Vec<String>,
 }
@@ -60,7 +62,12 @@ impl Store {
     /// Files are written below `folder`.
     #[must_use]
     pub fn new(folder: &Path) -> Store {
-        Store { folder: folder.to_path_buf(), probed: BTreeMap::new(), notes: Vec::new() }
+        Store {
+            folder: folder.to_path_buf(),
+            probed: BTreeMap::new(),
+            warmed: BTreeSet::new(),
+            notes: Vec::new(),
+        }
     }
 
     /// Writes the files of a cell's pools, and makes them cold or warm. `None` without pools.
@@ -121,7 +128,11 @@ impl Store {
             site.is_cold |= disk != Disk::Memory;
             match disk {
                 Disk::Memory => {
-                    files.make_warm()?;
+                    match self.warmed.contains(files.folder()) {
+                        true => files.keep_warm()?,
+                        false => files.make_warm()?,
+                    }
+                    self.warmed.insert(files.folder().to_path_buf());
                     if !single {
                         site._held.extend(files.hold()?);
                     }
@@ -129,6 +140,7 @@ impl Store {
                 }
                 Disk::Real => {
                     self.look_at(&files);
+                    self.warmed.remove(files.folder());
                     files.make_cold()?;
                     site.root = if single { files.folder().to_path_buf() } else { parent.clone() };
                 }
