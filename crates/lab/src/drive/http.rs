@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::lead::Lead;
 use super::result::{read, set_latencies, set_rates, timeouts};
 use super::seconds::{Second, Seconds, latencies_from};
 use super::warmup::Stretch;
@@ -28,9 +29,8 @@ const SLOWEST_CONNECTS: f64 = 500.0;
 /// How long a run that ends with its last request may take in all.
 const LONGEST_COUNT: Duration = Duration::from_secs(3600);
 
-/// First uses of connections may be so large a share of the window's events without spoiling it: a
-/// first request costs more, by the server's first look at the connection.
-const FEW_FIRST_USES: f64 = 0.1;
+/// The share of the connections that may wait for a response when the window of an open loop begins.
+const BACKLOG: f64 = 0.05;
 
 /// The time-out of `drover load` unless it is told another one, in microseconds.
 const TIMEOUT_US: f64 = 10e6;
@@ -248,8 +248,14 @@ impl Load for HttpLoad<'_> {
         let rate = resolved.rate.or(warm.map(|warm| warm.events_per_s));
         let length = window.length(rate);
         let lead = lead(&resolved, target, window, length, rate);
-        let mut command =
-            self.command(address(subject)?, target, &resolved.flags, resolved.is_counted)?;
+        let length = lead.window;
+        let flags = match &lead.rate {
+            Some(rate) => {
+                with(&resolved.flags, &[("--every", None), ("--rate", Some(rate.clone()))])
+            }
+            None => resolved.flags.clone(),
+        };
+        let mut command = self.command(address(subject)?, target, &flags, resolved.is_counted)?;
         if !resolved.is_counted {
             let whole = length + Duration::from_secs(lead.seconds);
             command.args(["--duration", &format!("{}ms", whole.as_millis())]);
@@ -300,6 +306,15 @@ impl Load for HttpLoad<'_> {
             driven.bytes *= if events > 0.0 { driven.events / events } else { 0.0 };
             let before: f64 =
                 seconds.iter().filter(|it| it.begin_s < from).map(|it| it.replies).sum();
+            let asked: f64 =
+                seconds.iter().filter(|it| it.begin_s < from).map(|it| it.requests).sum();
+            if resolved.rate.is_some() && asked - before > BACKLOG * resolved.connections as f64 {
+                driven.marks.insert(Mark::Cold);
+                driven.notes.push(format!(
+                    "{:.0} first requests had no response yet when the window began.",
+                    asked - before
+                ));
+            }
             driven.events_with_tail = (whole - before).max(0.0);
             driven.seconds = sum(|it| it.length_s);
             set_rates(&mut driven);
@@ -327,13 +342,7 @@ impl Load for HttpLoad<'_> {
     }
 }
 
-/// How many seconds of the load come before the window, so that every connection is used once.
-struct Lead {
-    seconds: u64,
-    /// Whether connections are used for the first time within the window nevertheless.
-    is_too_short: bool,
-}
-
+/// What comes before the window.
 fn lead(
     resolved: &Resolved,
     target: &Target<'_>,
@@ -341,21 +350,19 @@ fn lead(
     length: Duration,
     rate: Option<f64>,
 ) -> Lead {
-    let nothing = Lead { seconds: 0, is_too_short: false };
     // Where connections are opened for their requests, first uses are what is measured; and cold files
     // must not be read before the window.
-    if resolved.opens_anew || resolved.is_counted || target.is_cold || !window.use_every_connection
-    {
-        return nothing;
+    let has_none = resolved.opens_anew
+        || resolved.is_counted
+        || target.is_cold
+        || !window.use_every_connection;
+    match rate.filter(|rate| *rate > 0.0 && !has_none) {
+        None => Lead::none(length),
+        Some(rate) => {
+            let is_open = resolved.rate.is_some();
+            Lead::new(resolved.connections as f64, rate, is_open, length, window.at_most)
+        }
     }
-    let Some(rate) = rate.filter(|rate| *rate > 0.0) else { return nothing };
-    let first_uses = resolved.connections as f64;
-    if first_uses <= FEW_FIRST_USES * rate * length.as_secs_f64() {
-        return nothing;
-    }
-    let needed = (first_uses / rate).ceil();
-    let longest = window.at_most.as_secs_f64().floor().max(1.0);
-    Lead { seconds: needed.min(longest) as u64, is_too_short: needed > longest }
 }
 
 fn cpu_s(subject: &mut Running) -> f64 {

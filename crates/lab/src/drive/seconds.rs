@@ -12,6 +12,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 pub(super) struct Second {
     pub(super) begin_s: f64,
     pub(super) length_s: f64,
+    pub(super) requests: f64,
     pub(super) replies: f64,
 }
 
@@ -40,6 +41,7 @@ impl Seconds {
             Some(Second {
                 begin_s: number("begin_s")?,
                 length_s: number("length_s")?,
+                requests: number("requests")?,
                 replies: number("replies")?,
             })
         };
@@ -86,7 +88,8 @@ mod tests {
         ] {
             seconds.take(line);
         }
-        let second = |begin_s, length_s, replies| Second { begin_s, length_s, replies };
-        assert_eq!(seconds.all, [second(0.0, 1.0, 498.0), second(1.0, 0.0, 3.0)]);
+        let second =
+            |begin_s, length_s, requests, replies| Second { begin_s, length_s, requests, replies };
+        assert_eq!(seconds.all, [second(0.0, 1.0, 500.0, 498.0), second(1.0, 0.0, 0.0, 3.0)]);
     }
 }

@@ -62,7 +62,8 @@ impl WarmUp {
         (self.at_most / 8).clamp(Duration::from_millis(50), Duration::from_millis(500))
     }
 
-    /// Runs stretches until two of them agree or the time is over.
+    /// Runs stretches until two of them agree, or until together they are as long as the time allows. There
+    /// are two in any case: a single one does not tell.
     ///
     /// # Errors
     /// What `run` says.
@@ -71,16 +72,18 @@ impl WarmUp {
         mut run: impl FnMut(Duration) -> Result<Stretch, Failure>,
     ) -> Result<Warm, Failure> {
         let start = Instant::now();
-        let mut before: Option<Stretch> = None;
+        let mut before = run(self.stretch())?;
+        let mut spent = self.stretch();
         loop {
             let stretch = run(self.stretch())?;
-            let is_steady = before.is_some_and(|before| stretch.agrees(&before));
-            let took = start.elapsed();
-            if is_steady || took + self.stretch() > self.at_most {
+            spent += self.stretch();
+            let is_steady = stretch.agrees(&before);
+            if is_steady || spent + self.stretch() > self.at_most {
                 let events_per_s = stretch.events / stretch.seconds.max(1e-9);
-                return Ok(Warm { events_per_s, is_steady, took_s: took.as_secs_f64() });
+                let took_s = start.elapsed().as_secs_f64();
+                return Ok(Warm { events_per_s, is_steady, took_s });
             }
-            before = Some(stretch);
+            before = stretch;
         }
     }
 }
@@ -110,13 +113,15 @@ mod tests {
         let mut rates = [100.0, 5000.0, 8000.0, 10_000.0, 10_100.0].into_iter();
         let warm = warm_up.run(|_| Ok(stretch(rates.next().unwrap(), 0.0))).unwrap();
         assert!(warm.is_steady);
-        assert_eq!((warm.events_per_s, rates.next()), (20_000.0, Some(10_100.0)));
+        assert_eq!((warm.events_per_s, rates.next()), (20_200.0, None));
     }
 
     #[test]
     fn it_ends_when_its_time_is_over() {
         let warm_up = WarmUp { at_most: Duration::ZERO };
-        let warm = warm_up.run(|_| Ok(stretch(100.0, 0.0))).unwrap();
+        let mut rates = [10_000.0, 20_000.0, 40_000.0].into_iter();
+        let warm = warm_up.run(|_| Ok(stretch(rates.next().unwrap(), 0.0))).unwrap();
         assert!(!warm.is_steady);
+        assert_eq!(rates.len(), 1);
     }
 }

@@ -92,8 +92,19 @@ impl Phases {
             Until::Steady if http.is_some() => (self.warm_up.as_secs_f64() / 2.0).min(1.0),
             _ => 0.0,
         };
+        // Before the window every connection is used once, in whole seconds.
+        let lead = match (http, rate) {
+            (Some(http), Some(rate)) if http.rate.is_some() && self.until == Until::Steady => {
+                let connections = http.connections.as_ref();
+                let connections = connections.and_then(|it| it.resolve(levels).ok()).unwrap_or(64);
+                let connections = connections as f64;
+                let is_needed = connections > 0.1 * rate * window;
+                if is_needed { (connections / rate.max(3000.0)).ceil() } else { 0.0 }
+            }
+            _ => 0.0,
+        };
         let opened = http.and_then(|http| connections(http, levels)).unwrap_or(0) as f64;
-        START_S + warm_up + window + 2.0 * opened / CONNECTS
+        START_S + warm_up + lead + window + 2.0 * opened / CONNECTS
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use rustix::thread::CapabilitySet;
+
 use crate::failure::Failure;
 use crate::model::{Cell, Level};
 use crate::placement::{Placement, Processor};
@@ -34,8 +36,10 @@ impl Limits {
     pub fn look() -> Result<Limits, Failure> {
         let hard = mech::process::open_files_limit().hard.unwrap_or(u64::MAX);
         let system = read_number("/proc/sys/fs/nr_open").unwrap_or(1 << 20);
-        // Root may raise the hard limit up to the system's.
-        let descriptors = if mech::process::is_root() { system } else { hard.min(system) };
+        // Who may raise the hard limit may raise it up to the system's.
+        let sets = rustix::thread::capabilities(None);
+        let may_raise = sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE));
+        let descriptors = if may_raise { system } else { hard.min(system) };
         let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
         let ports = range.and_then(|text| {
             let mut ends = text.split_whitespace().map(|end| end.parse::<u64>());

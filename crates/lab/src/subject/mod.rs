@@ -131,6 +131,7 @@ impl<'a> Scene<'a> {
             "host" => Some(self.wire.address().to_string()),
             "root" => Some(self.root.unwrap_or(self.work).display().to_string()),
             "work" => Some(self.work.display().to_string()),
+            "drover" => Some(self.drover.display().to_string()),
             _ => self.levels.get(name).map(Level::to_string),
         }
     }

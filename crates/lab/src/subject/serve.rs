@@ -38,8 +38,12 @@ impl Subject for Serve<'_> {
         if let Some(trace) = scene.trace {
             unless_given("--trace", &trace.display().to_string());
         }
-        if let Some(root) = scene.root {
-            words.push(root.display().to_string());
+        if let Some(root) = scene.root.map(|root| root.display().to_string()) {
+            // A server of bodies without files has no root.
+            let is_told = |word: &String| word.starts_with("--reply-size") || *word == root;
+            if !given.iter().any(is_told) {
+                words.push(root);
+            }
         }
         let launch = scene.launch(self.subject, &words, &values)?;
         let within = match self.subject.ready.as_ref().and_then(|ready| ready.within.as_ref()) {
