@@ -21,8 +21,9 @@ impl Subject for Serve<'_> {
     fn start(&self, scene: &Scene<'_>) -> Result<Running, Failure> {
         let values = scene.prepare(self.subject, None)?;
         let mut words = vec![scene.drover.display().to_string(), "serve".to_string()];
-        words.extend(values.fill_all(&self.experiment.serve)?);
-        words.extend(values.fill_all(self.flags)?);
+        let own = values.fill_all(self.flags)?;
+        words.extend(without(&values.fill_all(&self.experiment.serve)?, &own));
+        words.extend(own);
         let given = words.clone();
         let mut unless_given = |flag: &str, value: &str| {
             let with_value = format!("{flag}=");
@@ -60,5 +61,44 @@ impl Subject for Serve<'_> {
         }
         drop(there);
         Ok(Running { process, address: Some(address) })
+    }
+}
+
+/// The flags of all subjects without those, and their values, that a subject has itself.
+fn without(common: &[String], own: &[String]) -> Vec<String> {
+    let name = |word: &str| -> Option<String> {
+        word.starts_with("--").then(|| word.split('=').next().unwrap_or(word).to_string())
+    };
+    let replaced: Vec<String> = own.iter().filter_map(|word| name(word)).collect();
+    let mut keeps = true;
+    let mut kept = Vec::new();
+    for word in common {
+        if let Some(name) = name(word) {
+            keeps = !replaced.contains(&name);
+        }
+        if keeps {
+            kept.push(word.clone());
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_s_own_flags_replace_those_of_all() {
+        let words = |text: &str| text.split(' ').map(str::to_string).collect::<Vec<_>>();
+        let common = words("--workers 1 --accept-batch 1 --cache=off --quiet");
+        assert_eq!(
+            without(&common, &words("--accept-batch all")),
+            words("--workers 1 --cache=off --quiet")
+        );
+        assert_eq!(
+            without(&common, &words("--cache on")),
+            words("--workers 1 --accept-batch 1 --quiet")
+        );
+        assert_eq!(without(&common, &[]), common);
     }
 }
