@@ -1,0 +1,162 @@
+//! A run of each kind of load, subject, wire and pool.
+
+use lab::model::Sample;
+use lab::process::Interrupt;
+
+use super::{drover, experiment, run_in, samples};
+
+/// Runs an experiment once; its samples, or nothing where Drover's binary is missing.
+fn run(text: &str) -> Option<Vec<Sample>> {
+    let drover = drover()?;
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let text = format!(
+        "schema = 'drover.experiment/2'\nid = 'kinds'\n{text}\n[presets.quick]\nrounds = 1\n"
+    );
+    run_in(&experiment(&text), &drover, folder.path(), false, Interrupt::default());
+    Some(samples(folder.path()))
+}
+
+/// The value of a metric in a sample that must not have failed.
+#[track_caller]
+fn value(sample: &Sample, metric: &str) -> f64 {
+    assert_eq!(sample.failure, None);
+    *sample.values.get(metric).unwrap_or_else(|| panic!("no {metric} in {sample:?}"))
+}
+
+/// Whether a sample says that this machine cannot measure its cell; notes that then.
+fn is_not_testable(sample: &Sample) -> bool {
+    let why = sample.failure.as_deref().and_then(|why| why.strip_prefix("not testable here: "));
+    if let Some(why) = why {
+        testing::skip!("{why}");
+    }
+    why.is_some()
+}
+
+#[test]
+fn waiters_are_woken_all_or_one() {
+    let Some(samples) = run(r#"
+        [subject.select]
+        waiters = { by = "select", count = "{n}" }
+        [subject.exclusive]
+        waiters = { by = "exclusive", count = "{n}", as = "processes" }
+        [factor.n]
+        levels = [8]
+        [load.connects]
+        count = 20
+        [phases]
+        measure = { at_least = "100ms" }
+        "#)
+    else {
+        return;
+    };
+    for sample in &samples {
+        assert!(value(sample, "connect-median") > 0.0);
+        // A waiter that sleeps in select is woken by each connection, whoever takes it.
+        let woken = value(sample, "wake-ups");
+        let bound = if sample.cell.subject == "select" { 2.0..=9.0 } else { 0.5..=2.0 };
+        assert!(bound.contains(&woken), "{}: {woken}", sample.cell.subject);
+    }
+    assert_eq!(samples.len(), 2);
+}
+
+#[test]
+fn a_wire_of_a_rate_carries_no_more() {
+    let Some(samples) = run(r#"
+        wire = "{wire}"
+        [subject.epoll]
+        serve = ["--reply-size", "64K"]
+        [factor.wire]
+        levels = ["10mbit"]
+        [load.http]
+        connections = 4
+        requests = 20
+        [phases]
+        warmup = { until = "nothing" }
+        "#)
+    else {
+        return;
+    };
+    if is_not_testable(&samples[0]) {
+        return;
+    }
+    // 20 bodies are 1.3 MB, of which a burst of 66 kB passes at once.
+    let throughput = value(&samples[0], "throughput");
+    assert!(throughput > 0.0 && throughput < 1.4, "{throughput}");
+}
+
+#[test]
+fn another_generator_is_read_by_pointers_and_words() {
+    let Some(samples) = run(r#"
+        [subject.epoll]
+        serve = ["--reply-size", "10"]
+        [load.command]
+        command = ["{sh}", "-c", "echo 'Requests/sec: 12.5'; echo took 3.5ms; echo asked $0", "{url}"]
+        find = { sh = ["sh"] }
+        metrics.reply-rate = { after = "Requests/sec:" }
+        metrics.latency-mean = { after = "took", times = 2 }
+        [phases]
+        measure = { at_least = "50ms" }
+        "#)
+    else {
+        return;
+    };
+    assert_eq!(value(&samples[0], "reply-rate"), 12.5);
+    assert_eq!(value(&samples[0], "latency-mean"), 7.0);
+}
+
+#[test]
+fn files_of_several_pools_are_read_beside_each_other() {
+    let Some(samples) = run(r#"
+        instruments = ["idle-guard", "stages"]
+        [subject.threads]
+        serve = ["--files", "threads", "--workers", "1"]
+        [pool.small]
+        bytes = 1000
+        total = "100K"
+        [pool.large]
+        bytes = "64K"
+        total = "640K"
+        [load.http]
+        pool = "small"
+        connections = 2
+        requests = 50
+        expect_size = 1000
+        [background.http]
+        pool = "large"
+        connections = 2
+        expect_size = 65536
+        [phases]
+        warmup = { until = "nothing" }
+        drain = true
+        [metric.bodies]
+        from = "load:/bytes/body"
+        "#)
+    else {
+        return;
+    };
+    let sample = &samples[0];
+    assert_eq!(value(sample, "bodies"), 50_000.0);
+    assert_eq!(value(sample, "error-percent"), 0.0);
+    assert!(value(sample, "write-time") >= 0.0 && value(sample, "machine-percent") >= 0.0);
+}
+
+#[test]
+fn every_connection_is_used_before_the_window() {
+    let Some(samples) = run(r#"
+        [subject.epoll]
+        serve = ["--reply-size", "10"]
+        [load.http]
+        connections = 300
+        rate = 400
+        [phases]
+        warmup = { at_most = "200ms" }
+        measure = { at_least = "250ms" }
+        "#)
+    else {
+        return;
+    };
+    // 100 requests are due in the window, and 300 before.
+    let rate = value(&samples[0], "reply-rate");
+    assert!(rate > 0.0, "{rate}");
+    assert!(samples[0].values.contains_key("latency-p99"), "{samples:?}");
+}
