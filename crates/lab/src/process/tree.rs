@@ -5,6 +5,7 @@
 //! (`PR_SET_CHILD_SUBREAPER`, Linux 3.4): processes whose parent has ended become its children, and are
 //! found as such.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
@@ -49,6 +50,8 @@ pub struct Tree {
     started: u64,
     /// What orphans had used that have ended.
     ended: Duration,
+    /// Orphans that were seen while they ran, by process id and start: one that has ended shows no mark.
+    seen: RefCell<BTreeSet<(u32, u64)>>,
 }
 
 /// What the lab reads of a process in proc_pid_stat(5).
@@ -68,7 +71,13 @@ impl Tree {
     /// `NotFound` if there is no such process.
     pub(super) fn of(root: u32, mark: &str) -> io::Result<Tree> {
         let stat = Stat::read(root).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Tree { root, mark: mark.to_string(), started: stat.started, ended: Duration::ZERO })
+        Ok(Tree {
+            root,
+            mark: mark.to_string(),
+            started: stat.started,
+            ended: Duration::ZERO,
+            seen: RefCell::default(),
+        })
     }
 
     /// The processes of the tree that run.
@@ -125,7 +134,10 @@ impl Tree {
             stat.parent == lab
                 && !own.contains(pid)
                 && stat.started >= self.started
-                && mark_of(*pid).is_none_or(|mark| mark == self.mark)
+                && match stat.is_zombie {
+                    true => self.seen.borrow().contains(&(*pid, stat.started)),
+                    false => is_marked(*pid, &self.mark),
+                }
         };
         let mut found: BTreeMap<u32, Stat> = BTreeMap::new();
         let mut fresh: Vec<u32> = all
@@ -133,6 +145,8 @@ impl Tree {
             .filter(|(pid, stat)| **pid == self.root || is_orphan(pid, stat))
             .map(|(pid, _)| *pid)
             .collect();
+        let orphans = fresh.iter().filter(|pid| **pid != self.root);
+        self.seen.borrow_mut().extend(orphans.map(|pid| (*pid, all[pid].started)));
         let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (pid, stat) in &all {
             children.entry(stat.parent).or_default().push(*pid);
@@ -166,15 +180,21 @@ impl Stat {
     }
 }
 
-/// The mark of a process; `None` if it has none, or has overwritten its environment (as nginx does to
-/// show a title).
-fn mark_of(pid: u32) -> Option<String> {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let variables = environment.split(|byte| *byte == 0);
-    let mut marks = variables.filter_map(|variable| {
+/// Whether a process may be of the child with that mark. A process that has overwritten its environment, as
+/// nginx does to show a title, or has cleared it, shows no mark; any other without it is somebody else's.
+fn is_marked(pid: u32, mark: &str) -> bool {
+    std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|it| may_be_of(&it, mark))
+}
+
+fn may_be_of(environment: &[u8], mark: &str) -> bool {
+    let variables = environment.split(|byte| *byte == 0).filter(|it| it.contains(&b'='));
+    let mut marks = variables.clone().filter_map(|variable| {
         std::str::from_utf8(variable).ok()?.strip_prefix(MARK)?.strip_prefix('=')
     });
-    marks.next().map(str::to_string)
+    match marks.next() {
+        Some(found) => found == mark,
+        None => variables.count() == 0,
+    }
 }
 
 fn processes() -> BTreeMap<u32, Stat> {
@@ -211,6 +231,14 @@ mod tests {
         let text = "42 (a) b (c) Z 7 42 42 0 -1 4194304 1 2 3 4 5 6 11 12 20 0 1 0 99 0";
         let stat = Stat::parse(text).unwrap();
         assert_eq!(stat, Stat { parent: 7, is_zombie: true, of_children: 23, started: 99 });
+    }
+
+    #[test]
+    fn a_process_of_somebody_else_is_not_taken_for_an_orphan() {
+        assert!(may_be_of(b"A=b\0DROVER_LAB=x.1\0", "x.1"));
+        assert!(!may_be_of(b"A=b\0DROVER_LAB=x.2\0", "x.1"));
+        assert!(!may_be_of(b"A=b\0", "x.1"));
+        assert!(may_be_of(b"", "x.1") && may_be_of(b"\0\0process\0\0", "x.1"));
     }
 
     #[test]
