@@ -325,6 +325,14 @@ impl Child {
         Err(self.failure(&format!("failed ({status})")))
     }
 
+    /// Asks the child to end and waits a little; kills it, and its descendants, if it does not. Returns the
+    /// end of its stderr.
+    pub fn stop(&mut self) -> String {
+        self.close_stdin();
+        self.end();
+        self.last_lines.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
+    }
+
     /// What happened to the child, and the end of its stderr.
     pub fn failure(&mut self, what: &str) -> Failure {
         // A descendant may hold stderr open.
@@ -391,6 +399,18 @@ impl Child {
         Ok(())
     }
 
+    /// Has the child end in good order, or kills it.
+    fn end(&mut self) {
+        let has_ended = |child: &mut process::Child| !matches!(child.try_wait(), Ok(None));
+        if !has_ended(&mut self.process) && mech::process::ask_to_stop(&self.process).is_ok() {
+            let deadline = Instant::now() + GRACE;
+            while !has_ended(&mut self.process) && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.kill_all();
+    }
+
     /// Kills the child, its group and its descendants.
     fn kill_all(&mut self) {
         let _ = mech::process::kill_group(&self.process);
@@ -406,14 +426,7 @@ impl Drop for Child {
     fn drop(&mut self) {
         // A child that waits for a line reads the end of its stdin.
         self.close_stdin();
-        let has_ended = |child: &mut process::Child| !matches!(child.try_wait(), Ok(None));
-        if !has_ended(&mut self.process) && mech::process::ask_to_stop(&self.process).is_ok() {
-            let deadline = Instant::now() + GRACE;
-            while !has_ended(&mut self.process) && Instant::now() < deadline {
-                thread::sleep(Duration::from_millis(1));
-            }
-        }
-        self.kill_all();
+        self.end();
         let _ = self.process.wait();
         self.guard.tell(&format!("-group {}", self.id()));
         if let Some(cgroup) = self.cgroup.take() {

@@ -195,13 +195,17 @@ impl One<'_, '_> {
         }
         drop(background);
         let subject_command = running.process.command_line().to_vec();
-        // The trace is complete when the server has ended.
+        // The trace is complete when the server has ended, and only then does it sum up.
+        let last_words = running.process.stop();
         drop(running);
         let trace = match self.scene.trace {
             Some(path) if path.exists() => Some(Trace::read(path, around.began)?),
             _ => None,
         };
         drop(instruments);
+        if let Some(imbalance) = imbalance(&last_words) {
+            around.readings.set("imbalance", imbalance);
+        }
         self.assemble(around, driven, warm, subject_command, disk, trace.as_ref())
     }
 
@@ -350,5 +354,24 @@ impl Around {
     fn cpu_s(&self, running: &mut Running) -> Option<f64> {
         let now = running.process.cpu_time().ok().flatten()?;
         Some(now.saturating_sub(self.cpu_before?).as_secs_f64())
+    }
+}
+
+/// How unevenly the workers of Drover's own server have taken connections, by its last words.
+fn imbalance(last_words: &str) -> Option<f64> {
+    let (_, behind) = last_words.rsplit_once("(coefficient of variation ")?;
+    behind.split(')').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imbalance_is_read_off_the_last_words_of_a_server() {
+        let words = "INFO stopped: 9 connections; INFO by worker: connections [9, 3] (coefficient of \
+                     variation 0.50), waits [1, 2], accepts lost [0, 0]";
+        assert_eq!(imbalance(words), Some(0.5));
+        assert_eq!(imbalance("killed"), None);
     }
 }

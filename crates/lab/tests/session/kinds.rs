@@ -109,7 +109,7 @@ fn files_of_several_pools_are_read_beside_each_other() {
     let Some(samples) = run(r#"
         instruments = ["idle-guard", "stages"]
         [subject.threads]
-        serve = ["--files", "threads", "--workers", "1"]
+        serve = ["--files", "threads", "--workers", "2"]
         [pool.small]
         bytes = 1000
         total = "100K"
@@ -137,6 +137,7 @@ fn files_of_several_pools_are_read_beside_each_other() {
     let sample = &samples[0];
     assert_eq!(value(sample, "bodies"), 50_000.0);
     assert_eq!(value(sample, "error-percent"), 0.0);
+    assert!(value(sample, "imbalance") >= 0.0);
     assert!(value(sample, "write-time") >= 0.0 && value(sample, "machine-percent") >= 0.0);
 }
 
