@@ -63,6 +63,14 @@ pub struct Sample {
     pub failure: Option<String>,
 }
 
+impl Sample {
+    /// A sample without values yet.
+    #[must_use]
+    pub fn new(cell: Cell, round: u32) -> Sample {
+        Sample { cell, round, values: BTreeMap::new(), validity: BTreeSet::new(), failure: None }
+    }
+}
+
 /// A reason to doubt a sample, or to read it as a bound only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

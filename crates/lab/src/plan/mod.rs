@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::journal::hash_bytes;
-use crate::model::Cell;
+use crate::model::{Cell, Mark, Sample};
 use crate::spec::Experiment;
 use estimate::Phases;
 use limits::Limits;
@@ -94,6 +94,19 @@ impl Plan {
         order.into_iter().filter(|cell| self.cells[*cell].not_testable.is_none()).collect()
     }
 
+    /// A sample without values for every cell that this machine cannot measure: claims about it are not
+    /// testable here, which is not the same as not measured.
+    #[must_use]
+    pub fn unavailable(&self) -> Vec<Sample> {
+        let unavailable = |planned: &PlannedCell| {
+            let mut sample = Sample::new(planned.cell.clone(), 1);
+            sample.failure = Some(planned.not_testable.clone()?);
+            sample.validity.insert(Mark::Unavailable);
+            Some(sample)
+        };
+        self.cells.iter().filter_map(unavailable).collect()
+    }
+
     /// How many runs there are.
     #[must_use]
     pub fn runs(&self) -> usize {
@@ -130,4 +143,33 @@ fn hash(experiment: &Experiment, selection: &Selection) -> Result<String, Failur
     (preset.rounds, preset.budget) = (None, None);
     let text = serde_json::to_vec(&(experiment, preset, instruments)).map_err(Failure::failed)?;
     Ok(hash_bytes(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_that_cannot_be_measured_here_has_a_sample_that_says_why() {
+        let cell = |subject: &str| Cell { subject: subject.to_owned(), levels: Default::default() };
+        let planned = |subject, why: Option<&str>| PlannedCell {
+            cell: cell(subject),
+            not_testable: why.map(str::to_owned),
+        };
+        let plan = Plan {
+            experiment: "e".to_owned(),
+            experiment_hash: String::new(),
+            preset: "quick".to_owned(),
+            seed: 1,
+            rounds: 6,
+            cells: vec![planned("poll", None), planned("uring", Some("no io_uring here"))],
+            notes: Vec::new(),
+            estimate_s: 0.0,
+        };
+        let [sample] = plan.unavailable().try_into().unwrap();
+        assert_eq!(sample.cell, cell("uring"));
+        assert_eq!(sample.failure.as_deref(), Some("no io_uring here"));
+        assert!(sample.validity.contains(&Mark::Unavailable));
+        assert_eq!((plan.order(1), plan.runs()), (vec![0], 6));
+    }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::journal::{self, Environment, Journal, Run};
-use crate::model::Sample;
+use crate::model::{Mark, Sample};
 use crate::placement::{Processor, processors};
 use crate::plan::{Plan, Selection};
 use crate::process::{Guard, Interrupt};
@@ -240,13 +240,7 @@ impl Session<'_> {
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let start = Instant::now();
         let planned = &self.plan.cells[cell].cell;
-        let mut sample = Sample {
-            cell: planned.clone(),
-            round,
-            values: BTreeMap::new(),
-            validity: BTreeSet::new(),
-            failure: None,
-        };
+        let mut sample = Sample::new(planned.clone(), round);
         let mut artefacts = Value::Null;
         match self.measure(cell, round) {
             Err(Failure::Interrupted) => return None,
@@ -258,6 +252,7 @@ impl Session<'_> {
                 if let Failure::NotTestable(why) = &failure {
                     tell(Event::NotTestable { cell, why });
                     self.given_up.insert(cell, why.clone());
+                    sample.validity.insert(Mark::Unavailable);
                 }
                 sample.failure = Some(failure.to_string());
             }
