@@ -32,8 +32,8 @@ fn count(record: &Value, key: &str) -> u64 {
 
 /// Runs `check` over every kind that works here, as threads and, where that can be, as processes;
 /// traced if that is allowed, and counted.
-fn on_every_crowd(check: impl Fn(&mech::herd::Kind, bool, &Value)) {
-    for kind in mech::herd::ALL {
+fn on_every_crowd(check: impl Fn(&waiters::WaiterKind, bool, &Value)) {
+    for kind in waiters::kind::ALL {
         if let Err(reason) = kind.probe() {
             testing::skip!("{}: {reason}", kind.name);
             continue;
@@ -86,6 +86,7 @@ fn a_herd_is_woken_whole_and_an_exclusive_waiter_alone() {
                 assert!(is(10), "{name}: {switches}");
                 assert!(returns <= 20, "{name}: {returns} returns");
             }
+            "wake-all-3" => assert!((80..=302).contains(&switches), "{name}: {switches}"),
             "lock" => assert!((10..=32).contains(&switches), "{name}: {switches}"),
             "epoll-shared" => assert!((10..=80).contains(&switches), "{name}: {switches}"),
             "select+blocking" | "always-wake" => assert!(is(50), "{name}: {switches}"),
@@ -107,9 +108,49 @@ fn each_that_looks_on_is_woken_and_one_that_accepts() {
     }
 }
 
+/// While all waiters are busy a connection wakes nobody. What has a registration in the kernel is told of
+/// it: each epoll instance, exclusive or not, and of io_uring's accept requests one. Calls that look at
+/// the socket itself see it, too.
+#[test]
+fn busy_waiters_are_not_woken_and_each_epoll_instance_is_told() {
+    for kind in waiters::kind::ALL.iter().filter(|kind| kind.may_be_busy()) {
+        if let Err(reason) = kind.probe() {
+            testing::skip!("{}: {reason}", kind.name);
+            continue;
+        }
+        for more in [&["--busy"][..], &["--busy", "--processes"]] {
+            let (record, name) = (herd(kind.name, more), kind.name);
+            assert_eq!(record["connect_us"].as_array().unwrap().len(), 10, "{name}");
+            assert_eq!(record["busy"], true, "{name}");
+            assert_eq!(record["settle_us"].as_array().unwrap().len(), 0, "{name}");
+            assert_eq!(count(&record, "switches"), 0, "{name}");
+            let returns = count(&record, "returns");
+            let expected = match name {
+                "select" | "poll" | "epoll" | "exclusive" => 80..=80,
+                // A waiter that has looked leaves the event for the next one, which may look later or at
+                // the same time.
+                "epoll-shared" => 10..=80,
+                "select+blocking" => 40..=40,
+                "blocking" | "lock" | "reuseport" => 0..=0,
+                "uring" => 10..=10,
+                other => panic!("what does {other} do?"),
+            };
+            assert!(expected.contains(&returns), "{name}: {returns} of {expected:?}");
+        }
+    }
+}
+
+#[test]
+fn a_model_s_waiters_cannot_be_busy() {
+    let arguments = ["lab", "herd", "--waiter", "wake-all", "--waiters", "2", "--busy"];
+    let output = Command::new(DROVER).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("wake-all cannot be busy"), "{said}");
+}
+
 #[test]
 fn a_socket_may_be_watched_through_many_descriptors() {
-    for kind in mech::herd::ALL.iter().filter(|kind| kind.watches) {
+    for kind in waiters::kind::ALL.iter().filter(|kind| kind.watches) {
         let record = herd(kind.name, &["--processes", "--descriptors", "100"]);
         assert_eq!(record["connect_us"].as_array().unwrap().len(), 10, "{}", kind.name);
     }
@@ -119,7 +160,7 @@ fn a_socket_may_be_watched_through_many_descriptors() {
 /// group: signal(7).
 #[test]
 fn a_process_that_is_stopped_goes_on_waiting() {
-    for kind in mech::herd::ALL.iter().filter(|kind| kind.probe().is_ok()) {
+    for kind in waiters::kind::ALL.iter().filter(|kind| kind.probe().is_ok()) {
         let mut herd = Command::new(DROVER)
             .args(["lab", "herd", "--waiter", kind.name, "--waiters", "8", "--connects", "50"])
             .stdout(Stdio::null())

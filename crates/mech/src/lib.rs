@@ -9,17 +9,16 @@
 //! - [`fs`]: files beneath a root, by the kernel's own rule.
 //! - [`open_pool`]: threads that open such files, for names that a disk must be asked for.
 //! - [`preparation`]: ways to spare work before a file is read, as `drover mechanisms` lists them.
-//! - [`herd`]: crowds that wait for the same connection, each in one way.
 //! - [`inotify`]: hearing of changes in directories.
 //! - [`process`]: CPU clocks, pinning, limits, children.
-//! - [`sched_trace`]: who is woken and who falls asleep, from the scheduler's tracepoints.
 //! - [`shared`]: numbers in memory that processes share.
 //! - [`socket`]: listening and connecting sockets.
 //! - [`wait_queue`]: who of many waiters is woken, by the policies of old kernels.
 //! - [`waker`]: ending a wait from another thread.
 //!
 //! The crate knows no HTTP. It holds every system call and every `unsafe`
-//! block of the project.
+//! block of the project, but for those that only the lab needs: these are in the
+//! crate `waiters`.
 #![cfg(target_os = "linux")]
 
 pub mod accept;
@@ -28,8 +27,6 @@ pub mod dispatch;
 pub mod fileio;
 pub mod fs;
 mod futex;
-pub mod held;
-pub mod herd;
 pub mod inotify;
 pub mod key;
 pub mod net;
@@ -40,7 +37,6 @@ pub mod process;
 mod ring;
 mod ring_parts;
 mod robust_lock;
-pub mod sched_trace;
 pub mod shared;
 pub mod socket;
 mod sys;

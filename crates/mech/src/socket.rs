@@ -89,7 +89,7 @@ pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd
 ///
 /// # Errors
 /// Those of [`listen`].
-pub(crate) fn reserve(address: SocketAddr) -> io::Result<OwnedFd> {
+pub fn reserve(address: SocketAddr) -> io::Result<OwnedFd> {
     let fd = for_bind(address)?;
     sockopt::set_socket_reuseport(&fd, true)?;
     rustix::net::bind(&fd, &address)?;

@@ -4,18 +4,18 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use mech::herd::{self, Kind};
+use waiters::connects::ConnectRun;
+use waiters::kind::{self, WaiterKind};
 
 use super::duration;
 use super::stdout::stdout;
-use crate::lab::herd::Herd;
 
 /// Flags of `drover lab herd`, which the lab calls.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// How they wait
-    #[arg(long, value_name = "KIND", value_parser = kind())]
-    waiter: &'static Kind,
+    #[arg(long, value_name = "KIND", value_parser = waiter_kind())]
+    waiter: &'static WaiterKind,
 
     /// How many wait
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -24,6 +24,10 @@ pub(super) struct Args {
     /// How many descriptors of the socket each watches
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     descriptors: u32,
+
+    /// Every waiter is busy elsewhere, and none in its wait, while connections come
+    #[arg(long)]
+    busy: bool,
 
     /// Processes instead of threads
     #[arg(long)]
@@ -52,22 +56,23 @@ pub(super) struct Args {
 
 /// Runs `drover lab herd`: a line of JSON on stdout.
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
-    let herd = Herd {
+    let run = ConnectRun {
         kind: args.waiter,
         waiters: args.waiters,
         descriptors: args.descriptors,
+        busy: args.busy,
         processes: args.processes,
         connects: args.connects,
         window: args.window,
         counters: args.counters,
         cpus: (args.waiter_cpus, args.client_cpu),
     };
-    let record = herd.measure()?;
+    let record = run.measure()?;
     writeln!(stdout(), "{}", serde_json::to_string(&record)?)?;
     Ok(())
 }
 
-fn kind() -> impl TypedValueParser<Value = &'static Kind> {
-    let names = PossibleValuesParser::new(herd::ALL.iter().map(|kind| kind.name));
-    names.map(|name| herd::by_name(&name).expect("only these are let through"))
+fn waiter_kind() -> impl TypedValueParser<Value = &'static WaiterKind> {
+    let names = PossibleValuesParser::new(kind::ALL.iter().map(|kind| kind.name));
+    names.map(|name| kind::by_name(&name).expect("only these are let through"))
 }

@@ -84,7 +84,7 @@ pub enum Compared {
     Files,
     /// The value of this flag of `serve`: the names of mechanisms are its levels.
     Flag(String),
-    /// No servers, but crowds: how many wait for the same connection ([`mech::herd`]).
+    /// No servers, but crowds: how many wait for the same connection ([`waiters::group`]).
     Waiters,
 }
 

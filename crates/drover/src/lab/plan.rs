@@ -161,7 +161,7 @@ fn gather(wanted: &[u32], crowd: Crowd, asks: &[Ask], notes: &mut Vec<String>) -
 
 /// Whether it is a point of its own: those that wait on the socket itself have one descriptor of it.
 fn tells_something(point: &Point) -> bool {
-    let kind = mech::herd::by_name(&point.mechanism);
+    let kind = waiters::kind::by_name(&point.mechanism);
     match point.ask {
         Ask::Descriptors(count) => count == 1 || kind.is_some_and(|kind| kind.watches),
         Ask::Rate(_) | Ask::Calls(_) | Ask::FileBytes(_) | Ask::ColdReaders(_) => true,

@@ -8,9 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use mech::held::Held;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
+use waiters::pinned_pages::PinnedPages;
 
 use crate::error::UsageError;
 
@@ -118,12 +118,12 @@ impl Pool {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn hold(&self) -> anyhow::Result<Vec<Held>> {
+    pub fn hold(&self) -> anyhow::Result<Vec<PinnedPages>> {
         let hold = |path: PathBuf| {
             let context = || format!("cannot hold {} in memory", path.display());
             let file = File::open(&path).with_context(context)?;
             let len = usize::try_from(self.bytes).context("a file is too big")?;
-            Held::of(&file, len).with_context(context)
+            PinnedPages::of(&file, len).with_context(context)
         };
         (0..self.files).map(|file| hold(self.path(file))).collect()
     }

@@ -181,7 +181,7 @@ fn availability(experiment: &Experiment, name: &str) -> Availability {
         return peer.find().map_or_else(Availability::Unusable, |_| usable);
     }
     match &experiment.compares {
-        Compared::Waiters => match mech::herd::by_name(name) {
+        Compared::Waiters => match waiters::kind::by_name(name) {
             Some(kind) => {
                 let usable = |()| Availability::Usable { model: kind.model };
                 kind.probe().map_or_else(Availability::Unusable, usable)

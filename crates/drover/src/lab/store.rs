@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
-use mech::held::Held;
 use serde_json::Value;
+use waiters::pinned_pages::PinnedPages;
 
 use super::child::Supervised;
 use super::disk::model::Model;
@@ -49,7 +49,7 @@ struct Site {
     small: Pool,
     /// The small files stay in memory, whoever wants it back meanwhile: one that had to be read again
     /// would wait behind the cold ones.
-    _held: Vec<Held>,
+    _held: Vec<PinnedPages>,
     cold_bytes: u64,
 }
 

@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use mech::held::Held;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
+use waiters::pinned_pages::PinnedPages;
 
 use crate::failure::Failure;
 
@@ -179,13 +179,13 @@ impl Files {
     ///
     /// # Errors
     /// [`Failure::Failed`] with what the kernel says.
-    pub fn hold(&self) -> Result<Vec<Held>, Failure> {
+    pub fn hold(&self) -> Result<Vec<PinnedPages>, Failure> {
         let hold = |path: PathBuf| {
             let failed = |error: io::Error| {
                 Failure::failed(format!("cannot hold {} in memory: {error}", path.display()))
             };
             let file = File::open(&path).map_err(failed)?;
-            Held::of(&file, usize::try_from(self.shape.bytes).map_err(Failure::failed)?)
+            PinnedPages::of(&file, usize::try_from(self.shape.bytes).map_err(Failure::failed)?)
                 .map_err(failed)
         };
         (0..self.shape.files).map(|file| hold(self.path(file))).collect()

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use mech::held::Held;
 use serde_json::Value;
+use waiters::pinned_pages::PinnedPages;
 
 use super::pool::{Files, Shape};
 use super::probe::Gain;
@@ -55,7 +55,7 @@ pub struct Site {
     pub device: PathBuf,
     disks: Vec<Child>,
     // Files that are read beside cold ones stay in memory, whoever wants it meanwhile.
-    _held: Vec<Held>,
+    _held: Vec<PinnedPages>,
 }
 
 impl Store {

@@ -1,10 +1,10 @@
-//! Who is woken and who falls asleep, from the kernel's own tracepoints: `sched_waking` and
-//! `sched_switch`, in a tracing instance of our own (Documentation/trace/ftrace.rst).
+//! Which threads are woken and fall asleep, from the kernel's tracepoints `sched_waking` and
+//! `sched_switch`, in a tracing instance of this process (Documentation/trace/ftrace.rst).
 //!
-//! Losers of a herd wake up and fall asleep without ever returning to user space; this is the
-//! instrument that sees them, with times of `CLOCK_MONOTONIC`. It is root's. The events are read in
-//! the kernel's binary pages (`trace_pipe_raw`), since text would cost more
-//! than what is measured. Only threads of one name are traced: the kernel filters by it.
+//! A waiter that loses the race for a connection wakes up and falls asleep without returning to user
+//! space. The tracepoints see it, with times of `CLOCK_MONOTONIC`; only root may use them. Events are
+//! read as the kernel's binary pages (`trace_pipe_raw`), because text would cost more than what is
+//! measured. The kernel filters by the name of the threads.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -19,7 +19,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 /// leave 1.5 MB of events.
 const BUFFER_KIB: u32 = 8192;
 
-/// What our instances are called, before the id of their process.
+/// The names of these tracing instances begin so; the id of their process follows.
 const PREFIX: &str = "drover-";
 
 /// What happened to a thread.
@@ -27,22 +27,22 @@ const PREFIX: &str = "drover-";
 pub struct Event {
     /// When, on `CLOCK_MONOTONIC`.
     pub at: Duration,
-    /// To whom: its thread id.
+    /// The thread's id.
     pub thread: u32,
-    /// What.
-    pub what: What,
+    /// Whether it was woken or fell asleep.
+    pub what: Change,
 }
 
-/// The two ends of being awake.
+/// A change of a thread's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// Somebody made it ready to run.
+pub enum Change {
+    /// It was made ready to run.
     Woken,
-    /// It gave up its processor to wait for something.
+    /// It gave up its processor to wait.
     Asleep,
 }
 
-/// A trace that is going on; dropping it ends it and removes the instance.
+/// A running trace. Dropping it ends it and removes the instance.
 #[derive(Debug)]
 pub struct SchedTrace {
     folder: PathBuf,
@@ -53,7 +53,7 @@ pub struct SchedTrace {
     _mount: Option<OwnedFd>,
 }
 
-/// Where things are in an event and in a page.
+/// The offsets of the fields in an event and in a page.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     page: usize,
@@ -130,7 +130,7 @@ impl Drop for SchedTrace {
     }
 }
 
-/// tracefs: where it is mounted, or mounted for us alone and nowhere to be seen.
+/// The folder of tracefs: where it is mounted, or a mount of this process alone.
 fn root() -> io::Result<(PathBuf, Option<OwnedFd>)> {
     for place in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
         if Path::new(place).join("instances").is_dir() {
@@ -231,18 +231,18 @@ impl Layout {
         Ok(())
     }
 
-    fn event(&self, bytes: &[u8]) -> Option<(u32, What)> {
+    fn event(&self, bytes: &[u8]) -> Option<(u32, Change)> {
         let number = u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?);
         let is = |format: &Format| format.number == number;
         if is(&self.waking) {
-            return Some((word32(bytes, self.waking.thread)?, What::Woken));
+            return Some((word32(bytes, self.waking.thread)?, Change::Woken));
         }
         /// `TASK_REPORT` and `TASK_REPORT_IDLE`: what a thread waits for. The bit above says that it was
         /// preempted, in whatever state.
         const WAITS: u64 = 0xff;
         let format = Some(self.switch).filter(is)?;
         let can_go_on = word64(bytes, format.state?)? & WAITS == 0;
-        (!can_go_on).then_some((word32(bytes, format.thread)?, What::Asleep))
+        (!can_go_on).then_some((word32(bytes, format.thread)?, Change::Asleep))
     }
 }
 
@@ -315,7 +315,7 @@ mod tests {
         page
     }
 
-    fn parsed(page: &[u8]) -> Vec<(u64, u32, What)> {
+    fn parsed(page: &[u8]) -> Vec<(u64, u32, Change)> {
         let mut events = Vec::new();
         layout().parse(page, &mut events).unwrap();
         events.iter().map(|event| (event.at.as_nanos() as u64, event.thread, event.what)).collect()
@@ -348,10 +348,10 @@ mod tests {
         ]);
         let far = 1005 + 1 + (1 << 27) + 2;
         let expected = [
-            (1005, 7, What::Woken),
-            (far, 7, What::Asleep),
-            (far + 3 + 4, 8, What::Asleep),
-            (501, 6, What::Woken),
+            (1005, 7, Change::Woken),
+            (far, 7, Change::Asleep),
+            (far + 3 + 4, 8, Change::Asleep),
+            (501, 6, Change::Woken),
         ];
         assert_eq!(parsed(&page), expected);
     }
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn who_is_preempted_does_not_sleep() {
         assert_eq!(parsed(&page(&[(16, 0, &switch(9, 0x100))])), []);
-        assert_eq!(parsed(&page(&[(16, 0, &switch(9, 2))])), [(1000, 9, What::Asleep)]);
+        assert_eq!(parsed(&page(&[(16, 0, &switch(9, 2))])), [(1000, 9, Change::Asleep)]);
     }
 
     #[test]
@@ -401,22 +401,22 @@ mod tests {
         });
         let id = told.recv().unwrap();
         let mut events = Vec::new();
-        let mut wait_for = |what: What, from: usize| {
+        let mut wait_for = |what: Change, from: usize| {
             while !events[from..].iter().any(|event: &Event| event.what == what) {
                 trace.take(&mut events).unwrap();
             }
             assert!(events.iter().all(|event| event.thread == id), "{events:?}");
             events.len()
         };
-        let before = crate::process::monotonic_time();
-        let slept = wait_for(What::Asleep, 0);
+        let before = mech::process::monotonic_time();
+        let slept = wait_for(Change::Asleep, 0);
         send.send(()).unwrap();
-        wait_for(What::Woken, slept);
-        wait_for(What::Asleep, slept);
+        wait_for(Change::Woken, slept);
+        wait_for(Change::Asleep, slept);
         drop(send);
         sleeper.unwrap().join().unwrap();
         assert!(events[slept].at >= before, "{events:?} {before:?}");
-        assert!(events[slept].at <= crate::process::monotonic_time());
+        assert!(events[slept].at <= mech::process::monotonic_time());
         let folder = trace.folder.clone();
         assert!(folder.is_dir());
         let mount = trace._mount.take();

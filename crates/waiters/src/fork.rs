@@ -1,4 +1,4 @@
-//! Children that run on where fork(2) leaves them, and never outlive their parent.
+//! Child processes that go on where fork(2) leaves them, and never outlive their parent.
 
 use std::ffi::CString;
 use std::fs;
@@ -6,20 +6,18 @@ use std::io;
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use crate::sys::syscall;
-
 /// Forked processes; dropping them kills them.
-pub(super) struct Children {
+pub(crate) struct Children {
     ids: Vec<u32>,
 }
 
 impl Children {
-    /// None yet, of so many.
+    /// An empty list with room for so many children.
     ///
     /// # Errors
     /// `Unsupported` in a process with several threads: a child has a copy of each lock that another
     /// thread holds, and nobody who would release it.
-    pub(super) fn new(count: usize) -> io::Result<Children> {
+    pub(crate) fn new(count: usize) -> io::Result<Children> {
         if fs::read_dir("/proc/self/task")?.count() != 1 {
             let reason = "a process with several threads cannot be forked safely";
             return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
@@ -28,16 +26,17 @@ impl Children {
     }
 
     /// Forks a child called `name` that runs `work`, and ends after it.
-    pub(super) fn fork(&mut self, name: &str, work: impl FnOnce()) -> io::Result<()> {
+    pub(crate) fn fork(&mut self, name: &str, work: impl FnOnce()) -> io::Result<()> {
         let parent = rustix::process::getpid();
         let name = CString::new(name)?;
         // SAFETY: there is no other thread (`Children::new`) whose locks the child would have copies
         // of, so that it may do whatever this process may do.
-        match syscall!(fork())? {
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
             0 => {
                 let _end = End;
                 let dies = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-                // A parent that died before the line above sends no signal any more.
+                // A parent that died before the signal was asked for sends none.
                 if dies.is_ok() && rustix::process::getppid() == Some(parent) {
                     let _ = rustix::thread::set_name(&name);
                     work();
@@ -51,7 +50,8 @@ impl Children {
         }
     }
 
-    pub(super) fn ids(&self) -> &[u32] {
+    /// Their process ids, in the order of their birth.
+    pub(crate) fn ids(&self) -> &[u32] {
         &self.ids
     }
 }
@@ -68,7 +68,7 @@ impl Drop for Children {
     }
 }
 
-/// Ends a child at once, also when it panics: nothing of the parent's is to run in it.
+/// Ends a child at once, also when it panics: no destructor or exit handler of the parent runs in it.
 struct End;
 
 impl Drop for End {

@@ -6,32 +6,33 @@ use std::ptr;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// The first bytes of a file, in memory for as long as this is. The kernel takes pages back that only
-/// read(2) and sendfile(2) see, above all where somebody has it look for them (DAMON): not those that
-/// are mapped and locked.
+/// The first bytes of a file, mapped and locked into memory until this value is dropped.
+///
+/// The kernel reclaims pages of the page cache that only read(2) and sendfile(2) use, above all where
+/// DAMON looks for unused ones. It does not reclaim pages that are mapped and locked.
 #[derive(Debug)]
-pub struct Held {
+pub struct PinnedPages {
     start: *mut std::ffi::c_void,
     len: usize,
 }
 
-impl Held {
-    /// Reads the first `len` bytes of `file`, at least one, and keeps them.
+impl PinnedPages {
+    /// Reads the first `len` bytes of `file`, at least one, and keeps them in memory.
     ///
     /// # Errors
-    /// What mmap(2) says. That they may not be locked (`RLIMIT_MEMLOCK`) is none: that they are mapped
-    /// keeps most who look for unused pages away.
-    pub fn of(file: impl AsFd, len: usize) -> io::Result<Held> {
+    /// What mmap(2) says. Bytes that may not be locked (`RLIMIT_MEMLOCK`) are mapped all the same,
+    /// without an error: most of what looks for unused pages leaves mapped ones alone.
+    pub fn of(file: impl AsFd, len: usize) -> io::Result<PinnedPages> {
         let (reads, shared) = (ProtFlags::READ, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: a new mapping, at a place of the kernel's choice, that nobody reads from.
+        // SAFETY: a new mapping, at an address of the kernel's choice, that nobody reads from.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, reads, shared, file, 0) }?;
         // SAFETY: the range is the mapping's; locking changes nothing in it.
         let _ = unsafe { rustix::mm::mlock(start, len) };
-        Ok(Held { start, len })
+        Ok(PinnedPages { start, len })
     }
 }
 
-impl Drop for Held {
+impl Drop for PinnedPages {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own, and nobody else knows of it.
         let _ = unsafe { rustix::mm::munmap(self.start, self.len) };
@@ -45,20 +46,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn held_bytes_stay_when_the_kernel_is_told_to_drop_them() {
+    fn pinned_bytes_stay_when_the_kernel_is_told_to_drop_them() {
         // Not in /tmp, which may have no disk behind it.
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(&[1; 50_000]).unwrap();
         file.sync_all().unwrap();
-        let cached = |file: &std::fs::File| crate::fs::cached_pages(file.as_fd(), 0, 50_000);
+        let cached = |file: &std::fs::File| mech::fs::cached_pages(file.as_fd(), 0, 50_000);
         let Ok(all) = cached(&file) else {
             return testing::skip!("the kernel cannot say what is in the page cache");
         };
-        let held = Held::of(&file, 50_000).unwrap();
-        crate::fs::drop_cached_pages(file.as_fd()).unwrap();
+        let pinned = PinnedPages::of(&file, 50_000).unwrap();
+        mech::fs::drop_cached_pages(file.as_fd()).unwrap();
         assert_eq!(cached(&file).unwrap(), all);
-        drop(held);
-        crate::fs::drop_cached_pages(file.as_fd()).unwrap();
+        drop(pinned);
+        mech::fs::drop_cached_pages(file.as_fd()).unwrap();
         let left = cached(&file).unwrap();
         if left == all {
             testing::skip!("the file system keeps the file's pages anyway");

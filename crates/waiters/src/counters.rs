@@ -1,0 +1,185 @@
+//! Memory that a group of waiters shares, threads or processes: counters, the gate of busy waiters, and
+//! the lock around accept(2).
+
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::fs::Timespec;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::thread::futex;
+
+/// Words of the whole group, before those of each waiter.
+const COMMON: usize = 7;
+/// Words of each waiter.
+const OWN: usize = 2;
+
+/// The places of the common words.
+const READY: usize = 0;
+const ERRNO: usize = 1;
+const LOCK: usize = 2;
+const TAKEN: usize = 3;
+const ROUND: usize = 4;
+const PARKED: usize = 5;
+const DISTURBED: usize = 6;
+
+/// The values of the word at [`LOCK`].
+const UNLOCKED: u32 = 0;
+const LOCKED: u32 = 1;
+/// Locked, and at least one waiter sleeps until it is unlocked.
+const CONTENDED: u32 = 2;
+
+/// The shared words. They stay mapped until the last process that has the mapping ends.
+pub(crate) struct CounterTable {
+    words: ptr::NonNull<AtomicU32>,
+    waiters: usize,
+}
+
+// SAFETY: the pointer leads to atomic words that are never unmapped.
+unsafe impl Send for CounterTable {}
+// SAFETY: the pointer leads to atomic words that are never unmapped.
+unsafe impl Sync for CounterTable {}
+
+impl CounterTable {
+    /// A table for so many waiters, which children of this process share.
+    pub(crate) fn new(waiters: usize) -> io::Result<CounterTable> {
+        let len = (COMMON + OWN * waiters) * size_of::<AtomicU32>();
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
+        let memory = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, prot, flags)? };
+        let words = ptr::NonNull::new(memory.cast()).expect("mmap(2) does not return null");
+        Ok(CounterTable { words, waiters })
+    }
+
+    fn word(&self, at: usize) -> &AtomicU32 {
+        assert!(at < COMMON + OWN * self.waiters);
+        // SAFETY: the word lies in the mapping, which is aligned to a page, zeroed (a valid AtomicU32) and
+        // never unmapped.
+        unsafe { self.words.add(at).as_ref() }
+    }
+
+    /// How many connections have been taken and closed.
+    pub(crate) fn taken(&self) -> u32 {
+        self.word(TAKEN).load(Ordering::Acquire)
+    }
+
+    fn taken_by(&self, waiter: usize) -> &AtomicU32 {
+        self.word(COMMON + OWN * waiter)
+    }
+
+    fn returns_of(&self, waiter: usize) -> &AtomicU32 {
+        self.word(COMMON + OWN * waiter + 1)
+    }
+
+    /// Called by a waiter that is about to wait for the first time.
+    pub(crate) fn tell_ready(&self) {
+        self.word(READY).fetch_add(1, Ordering::Release);
+        let _ = futex::wake(self.word(READY), futex::Flags::empty(), 1);
+    }
+
+    /// Called by a waiter that cannot continue.
+    pub(crate) fn tell_error(&self, error: &io::Error) {
+        let errno = error.raw_os_error().unwrap_or(libc::EIO).unsigned_abs();
+        self.word(ERRNO).store(errno, Ordering::Release);
+        let _ = futex::wake(self.word(READY), futex::Flags::empty(), 1);
+    }
+
+    /// Called by a waiter whose waiting system call has returned.
+    pub(crate) fn tell_return(&self, waiter: usize) {
+        self.returns_of(waiter).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Called by a waiter that has taken a connection and closed it.
+    pub(crate) fn tell_taken(&self, waiter: usize) {
+        self.taken_by(waiter).fetch_add(1, Ordering::Relaxed);
+        self.word(TAKEN).fetch_add(1, Ordering::Release);
+    }
+
+    /// Fails with the error of a waiter that could not continue.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        match self.word(ERRNO).load(Ordering::Acquire) {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno.cast_signed())),
+        }
+    }
+
+    /// Sleeps until `wanted` waiters are ready, at most 10 ms. Returns whether they are.
+    pub(crate) fn wait_ready(&self, wanted: u32) -> io::Result<bool> {
+        const WHILE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+        let ready = self.word(READY).load(Ordering::Acquire);
+        self.check()?;
+        if ready < wanted {
+            let _ = futex::wait(self.word(READY), futex::Flags::empty(), ready, Some(&WHILE));
+        }
+        Ok(self.word(READY).load(Ordering::Acquire) >= wanted)
+    }
+
+    /// Called by a busy waiter: says that it is out of its wait, and sleeps until the gate is opened
+    /// once more. Returns the number of the new round; `seen` is that of the last one, 0 at first.
+    pub(crate) fn park(&self, seen: u32) -> u32 {
+        self.word(PARKED).fetch_add(1, Ordering::Release);
+        loop {
+            let slept = futex::wait(self.word(ROUND), futex::Flags::empty(), seen, None);
+            let round = self.word(ROUND).load(Ordering::Acquire);
+            if round != seen {
+                return round;
+            }
+            if slept.is_ok() {
+                self.word(DISTURBED).fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// How many waiters are parked.
+    pub(crate) fn parked(&self) -> u32 {
+        self.word(PARKED).load(Ordering::Acquire)
+    }
+
+    /// Opens the gate once for every parked waiter. All waiters have to be parked.
+    pub(crate) fn open_gate(&self) {
+        self.word(PARKED).store(0, Ordering::Relaxed);
+        self.word(ROUND).fetch_add(1, Ordering::Release);
+        let _ = futex::wake(self.word(ROUND), futex::Flags::empty(), i32::MAX.cast_unsigned());
+    }
+
+    /// How often a parked waiter was woken although the gate was closed.
+    pub(crate) fn disturbed(&self) -> u32 {
+        self.word(DISTURBED).load(Ordering::Relaxed)
+    }
+
+    /// How many connections each waiter has taken.
+    pub(crate) fn shares(&self) -> Vec<u32> {
+        (0..self.waiters).map(|waiter| self.taken_by(waiter).load(Ordering::Relaxed)).collect()
+    }
+
+    /// How many waiting system calls have returned, over all waiters.
+    pub(crate) fn returns(&self) -> u64 {
+        (0..self.waiters)
+            .map(|waiter| u64::from(self.returns_of(waiter).load(Ordering::Relaxed)))
+            .sum()
+    }
+
+    /// Takes the lock, which is the second mutex of Drepper, *Futexes are tricky*, and works between
+    /// processes.
+    pub(crate) fn lock(&self) {
+        let word = self.word(LOCK);
+        let free = word.compare_exchange(UNLOCKED, LOCKED, Ordering::Acquire, Ordering::Relaxed);
+        if free.is_ok() {
+            return;
+        }
+        while word.swap(CONTENDED, Ordering::Acquire) != UNLOCKED {
+            let _ = futex::wait(word, futex::Flags::empty(), CONTENDED, None);
+        }
+    }
+
+    /// Releases the lock, and wakes one waiter that sleeps until it is released.
+    pub(crate) fn unlock(&self) {
+        if self.word(LOCK).swap(UNLOCKED, Ordering::Release) == CONTENDED {
+            let _ = futex::wake(self.word(LOCK), futex::Flags::empty(), 1);
+        }
+    }
+}
+
+/// How long a group may take to start, or its waiters to answer, before the caller gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

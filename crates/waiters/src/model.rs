@@ -1,0 +1,115 @@
+//! A model of kernels that are no longer in use: a thread accepts connections and hands them to waiters
+//! through a wait queue in user space.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use mech::wait_queue::{Manner, Policy, WaitQueue, Waiter};
+
+/// What the accepting thread and the waiters share. The thread accepts every connection, queues it and
+/// wakes waiters by the policy. The thread does not count as a waiter.
+pub(crate) struct Acceptor {
+    queue: Arc<WaitQueue>,
+    /// How often the queue is woken for one connection.
+    wakes: u32,
+    accepted: Mutex<VecDeque<OwnedFd>>,
+    /// The length of `accepted`: a waiter that comes too late sees it without the lock.
+    waiting: AtomicUsize,
+    /// How many connections have been accepted.
+    come: AtomicUsize,
+    /// The accepting thread.
+    id: AtomicU32,
+}
+
+impl Acceptor {
+    /// Starts the thread, under that name; it ends with the process.
+    pub(crate) fn open(
+        (policy, wakes): (Policy, u32),
+        listener: Arc<Vec<OwnedFd>>,
+        name: &str,
+    ) -> io::Result<Arc<Acceptor>> {
+        let acceptor = Arc::new(Acceptor {
+            queue: Arc::new(WaitQueue::new(policy)),
+            wakes,
+            accepted: Mutex::new(VecDeque::new()),
+            waiting: AtomicUsize::new(0),
+            come: AtomicUsize::new(0),
+            id: AtomicU32::new(0),
+        });
+        let shared = Arc::clone(&acceptor);
+        let (tell, told) = mpsc::channel();
+        thread::Builder::new().name(name.to_string()).spawn(move || {
+            let _ = tell.send(mech::process::thread_number());
+            loop {
+                match rustix::net::accept_with(&listener[0], SocketFlags::CLOEXEC) {
+                    Ok(connection) => shared.hand_out(connection),
+                    Err(Errno::CONNABORTED | Errno::INTR) => {}
+                    Err(error) => panic!("accept(2) of a listening socket: {error}"),
+                }
+            }
+        })?;
+        acceptor.id.store(told.recv().unwrap_or_default(), Ordering::Relaxed);
+        Ok(acceptor)
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    fn hand_out(&self, connection: OwnedFd) {
+        self.accepted.lock().expect("nothing panics while it is locked").push_back(connection);
+        self.waiting.fetch_add(1, Ordering::Release);
+        self.come.fetch_add(1, Ordering::Release);
+        self.queue.wake();
+        // The callbacks of Linux 2.2 come one after the other, and other processors run what the first
+        // has woken before the next one comes. The waiters may have this thread's processor: it yields.
+        for _ in 1..self.wakes {
+            mech::process::give_way();
+            self.queue.wake();
+        }
+    }
+
+    fn take(&self) -> Option<OwnedFd> {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let connection =
+            self.accepted.lock().expect("nothing panics while it is locked").pop_front()?;
+        self.waiting.fetch_sub(1, Ordering::Release);
+        Some(connection)
+    }
+
+    /// A waiter of the calling thread.
+    pub(crate) fn waiter(&self, manner: Manner) -> ModelWaiter<'_> {
+        ModelWaiter { acceptor: self, waiter: Waiter::new(&self.queue, manner), seen: 0 }
+    }
+}
+
+/// One waiter of the model.
+pub(crate) struct ModelWaiter<'a> {
+    acceptor: &'a Acceptor,
+    waiter: Waiter,
+    seen: usize,
+}
+
+impl ModelWaiter<'_> {
+    /// Waits for a connection, and takes it.
+    pub(crate) fn take(&mut self) -> OwnedFd {
+        let acceptor = self.acceptor;
+        self.waiter.wait_until(None, || acceptor.take()).expect("there is no deadline")
+    }
+
+    /// Waits until a connection has come, and leaves it to the other waiters.
+    pub(crate) fn look_on(&mut self) {
+        let (acceptor, seen) = (self.acceptor, self.seen);
+        let next = || Some(acceptor.come.load(Ordering::Acquire)).filter(|come| *come != seen);
+        self.seen = self.waiter.wait_until(None, next).expect("there is no deadline");
+    }
+}
