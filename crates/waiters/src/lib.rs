@@ -5,6 +5,7 @@
 //! - [`connects`]: what a connection costs such a group (`drover lab herd`).
 //! - [`observer`]: when every waiter of a group sleeps again.
 //! - [`sched_trace`]: which threads are woken and fall asleep, from the scheduler's tracepoints.
+//! - [`pipes`]: what an event costs a thread that waits for many pipes (`drover lab pipes`).
 //! - [`pinned_pages`]: bytes of a file that stay in memory.
 //!
 //! The crate stands beside `mech` and uses its public functions; system calls that only the lab makes,
@@ -20,6 +21,7 @@ pub mod kind;
 mod model;
 pub mod observer;
 pub mod pinned_pages;
+pub mod pipes;
 pub mod sched_trace;
 mod waiter;
 

@@ -14,7 +14,7 @@ use mech::fs::Root;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::stdout::stdout;
-use super::{disk, duration, herd, size, trace};
+use super::{disk, duration, herd, pipes, size, trace};
 use crate::error::UsageError;
 use crate::lab::compare::{self, Load};
 use crate::lab::experiment::Experiment;
@@ -71,6 +71,10 @@ enum Action {
     /// experiment
     #[command(hide = true)]
     Herd(herd::Args),
+    /// Pass tokens through pipes, few of which are active, and say what an event cost: a run of an
+    /// experiment with pipes
+    #[command(hide = true)]
+    Pipes(pipes::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -175,6 +179,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         Some(Action::Disk(args)) => disk::run(&args),
         Some(Action::Trace(args)) => trace::run(args),
         Some(Action::Herd(args)) => herd::run(args),
+        Some(Action::Pipes(args)) => pipes::run(args),
     }
 }
 

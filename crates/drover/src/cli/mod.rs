@@ -13,6 +13,7 @@ mod listen;
 mod load;
 mod mechanisms;
 mod mistake;
+mod pipes;
 mod serve;
 mod size;
 mod stdout;

@@ -1,0 +1,304 @@
+//! What an event costs a thread that waits for many pipes, few of which are active: Libenzi's tester of
+//! event delivery (*Improving (network) I/O performance*, 2001), without sockets and without HTTP.
+//!
+//! Tokens pass through the active pipes: who reads one from a pipe writes it to another active pipe. Each
+//! token has a number of its own, so that a run knows that none was lost and none came twice.
+//! [`PipeRun::measure`] is called in a process of its own (`drover lab pipes`).
+
+mod completions;
+mod readers;
+mod tokens;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use mech::dispatch::{self, Mechanism};
+use mech::process;
+use serde::{Deserialize, Serialize};
+
+use completions::Completions;
+use readers::{Busy, Dispatched};
+use tokens::Tokens;
+
+/// Descriptors that the process needs beside its pipes.
+const OTHER_DESCRIPTORS: u64 = 64;
+
+/// How many batches a window has at most. The time per event is a value of each.
+const BATCHES: u32 = 50;
+
+/// How the thread learns which pipes have tokens.
+#[derive(Clone, Copy, Debug)]
+pub enum Waiting {
+    /// By a dispatch mechanism; by read requests where it reports completions.
+    By(&'static Mechanism),
+    /// It does not wait: it reads from every pipe in turn, without blocking.
+    Busy,
+}
+
+impl Waiting {
+    /// Every way, in the order of [`dispatch::ALL`].
+    pub fn all() -> impl Iterator<Item = Waiting> {
+        dispatch::ALL.iter().copied().map(Waiting::By).chain([Waiting::Busy])
+    }
+
+    /// The way of that name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Waiting> {
+        Waiting::all().find(|waiting| waiting.name() == name)
+    }
+
+    /// The name of its mechanism, or `busy`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Waiting::By(mechanism) => mechanism.name,
+            Waiting::Busy => "busy",
+        }
+    }
+
+    /// Whether it works here.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub fn probe(self) -> Result<(), String> {
+        match self {
+            Waiting::By(mechanism) => mechanism.probe(),
+            Waiting::Busy => Ok(()),
+        }
+    }
+}
+
+/// A set of pipes, and the tokens that pass through them.
+#[derive(Clone, Debug)]
+pub struct PipeRun {
+    /// How the thread waits.
+    pub waiting: Waiting,
+    /// How many pipes are registered.
+    pub pipes: u32,
+    /// How many pipes have tokens at a time.
+    pub active: u32,
+    /// How many tokens each of these has: so many writes are in flight to it.
+    pub writes: u32,
+    /// How long tokens pass before the measurement.
+    pub warm_up: Duration,
+    /// How long is measured.
+    pub window: Duration,
+    /// The processor of the thread; any if there is none.
+    pub cpu: Option<usize>,
+}
+
+/// The result of a [`PipeRun`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Record {
+    /// How the thread waited.
+    pub mechanism: String,
+    /// How many pipes were registered.
+    pub pipes: u32,
+    /// How many pipes had tokens at a time.
+    pub active: u32,
+    /// How many tokens each of these had.
+    pub writes: u32,
+    /// How many tokens were passed on in the window: read once and written once each.
+    pub events: u64,
+    /// How often the thread waited, or went over all pipes.
+    pub waits: u64,
+    /// How many reports were of pipes that had no token when they were read.
+    pub spurious: u64,
+    /// The time per event of each batch, in microseconds.
+    pub event_us: Vec<f64>,
+    /// The smallest of [`Record::event_us`].
+    pub event_min_us: f64,
+    /// The median of [`Record::event_us`].
+    pub event_median_us: f64,
+    /// CPU time of the thread per event, in microseconds.
+    pub cpu_per_event_us: f64,
+    /// CPU seconds of the thread in the window.
+    pub cpu_s: f64,
+    /// The length of the window, in seconds.
+    pub window_s: f64,
+    /// Bytes that the waiting system calls copied between kernel and user space, per event, as computed
+    /// from the calls made; `None` where that is not known.
+    pub copied_per_event: Option<f64>,
+    /// CPU time of registering the pipes, in microseconds per pipe.
+    pub register_us: f64,
+    /// CPU time of deregistering the pipes, in microseconds per pipe.
+    pub deregister_us: f64,
+}
+
+/// What one wait did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    spurious: u64,
+}
+
+/// Reads tokens from pipes. Each implementation is one way to know which pipe has some.
+trait Reader {
+    /// Registers every pipe.
+    fn register(&mut self, tokens: &Tokens) -> anyhow::Result<()>;
+
+    /// Waits once, reads what has come, and passes it on.
+    fn turn(&mut self, tokens: &mut Tokens) -> anyhow::Result<Round>;
+
+    /// Deregisters every pipe. What has been read meanwhile is held back by [`Tokens::hold`].
+    fn deregister(&mut self, tokens: &mut Tokens) -> anyhow::Result<()>;
+}
+
+impl PipeRun {
+    /// Passes tokens, and returns what that cost.
+    ///
+    /// # Errors
+    /// Pipes for which there are not enough descriptors; the kernel's errors; a token that was lost or
+    /// came twice.
+    pub fn measure(&self) -> anyhow::Result<Record> {
+        self.check()?;
+        if let Some(cpu) = self.cpu {
+            process::pin_current_thread(cpu)?;
+        }
+        let blocking = matches!(self.waiting, Waiting::By(by) if is_of_completions(by));
+        let mut tokens = Tokens::open(self.pipes, self.active, self.writes, blocking)?;
+        let mut reader: Box<dyn Reader> = match self.waiting {
+            Waiting::By(by) if blocking => Box::new(Completions::open(by, &tokens)?),
+            Waiting::By(by) => Box::new(Dispatched::open(by, &tokens)?),
+            Waiting::Busy => Box::new(Busy::default()),
+        };
+        let mut record = Record {
+            mechanism: self.waiting.name().to_string(),
+            pipes: self.pipes,
+            active: self.active,
+            writes: self.writes,
+            ..Record::default()
+        };
+        let per_pipe = |since: Duration| {
+            microseconds(process::thread_cpu_time().saturating_sub(since)) / f64::from(self.pipes)
+        };
+        let before = process::thread_cpu_time();
+        reader.register(&tokens)?;
+        record.register_us = per_pipe(before);
+        tokens.put_in()?;
+        self.pass(&mut *reader, &mut tokens, &mut record)?;
+        record.copied_per_event = self.copied(&record, tokens.bound());
+        let before = process::thread_cpu_time();
+        reader.deregister(&mut tokens)?;
+        record.deregister_us = per_pipe(before);
+        tokens.count()?;
+        Ok(record)
+    }
+
+    /// Fails if what is wanted cannot be, with the number that is in the way.
+    fn check(&self) -> anyhow::Result<()> {
+        let (pipes, active, writes) = (self.pipes, self.active, self.writes);
+        if pipes == 0 || active == 0 || writes == 0 {
+            bail!("there has to be a pipe, an active one and a write");
+        }
+        if active > pipes {
+            bail!("{active} of {pipes} pipes cannot be active");
+        }
+        if writes > tokens::MOST_IN_A_PIPE {
+            bail!("{writes} writes do not fit into a pipe: at most {}", tokens::MOST_IN_A_PIPE);
+        }
+        let limit =
+            process::raise_open_files_limit().context("cannot raise the limit on descriptors")?;
+        let needed = 2 * u64::from(pipes) + OTHER_DESCRIPTORS;
+        if let Some(most) = limit.soft.filter(|most| *most < needed) {
+            bail!(
+                "{pipes} pipes need {needed} descriptors, and {most} are allowed: raise 'ulimit -n', or \
+                 take at most {} pipes",
+                most.saturating_sub(OTHER_DESCRIPTORS) / 2
+            );
+        }
+        Ok(())
+    }
+
+    fn pass(
+        &self,
+        reader: &mut dyn Reader,
+        tokens: &mut Tokens,
+        record: &mut Record,
+    ) -> anyhow::Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < self.warm_up {
+            reader.turn(tokens)?;
+        }
+        let (passed_before, cpu_before) = (tokens.passed(), process::thread_cpu_time());
+        let start = Instant::now();
+        let (mut last, mut passed) = (start, passed_before);
+        // A batch has at least one round of all tokens.
+        let fewest = u64::from(self.active) * u64::from(self.writes);
+        loop {
+            let round = reader.turn(tokens)?;
+            record.waits += 1;
+            record.spurious += round.spurious;
+            let (now, events) = (Instant::now(), tokens.passed() - passed);
+            if events >= fewest && now - last >= self.window / BATCHES {
+                record.event_us.push(microseconds(now - last) / events as f64);
+                (last, passed) = (now, tokens.passed());
+                if now - start >= self.window {
+                    break;
+                }
+            }
+        }
+        record.window_s = (last - start).as_secs_f64();
+        record.events = passed - passed_before;
+        let cpu = process::thread_cpu_time().saturating_sub(cpu_before);
+        record.cpu_s = cpu.as_secs_f64();
+        record.cpu_per_event_us = microseconds(cpu) / record.events as f64;
+        let mut sorted = record.event_us.clone();
+        sorted.sort_by(f64::total_cmp);
+        record.event_min_us = sorted[0];
+        record.event_median_us = median(&sorted);
+        Ok(())
+    }
+}
+
+/// The size of an epoll_event: packed on x86-64, as the ABI has it since its first 32-bit programs.
+const EPOLL_EVENT: u64 = size_of::<libc::epoll_event>() as u64;
+/// The sizes of a siginfo and of signalfd(2)'s record of one, which are the same.
+const SIGNAL: u64 = size_of::<libc::siginfo_t>() as u64;
+/// The size of a signal set in the kernel.
+const SIGNAL_SET: u64 = 8;
+
+impl PipeRun {
+    /// The bytes that the waiting system calls have copied per event, time-outs aside. `bound` is one
+    /// more than the highest descriptor.
+    fn copied(&self, record: &Record, bound: u64) -> Option<f64> {
+        let Waiting::By(by) = self.waiting else { return Some(0.0) };
+        let (per_wait, per_report) = match *by.waits_with.first()? {
+            // Two bitmaps in and two out, of whole words.
+            "pselect6" => (4 * 8 * bound.div_ceil(64), 0),
+            // The array in, and the field `revents` of each entry out.
+            "ppoll" => (10 * u64::from(self.pipes), 0),
+            // Registering once more copies an epoll_event in.
+            "epoll_pwait2" if by.features.contains(dispatch::Features::REARM) => {
+                (0, 2 * EPOLL_EVENT)
+            }
+            "epoll_pwait2" => (0, EPOLL_EVENT),
+            "rt_sigtimedwait" if by.features.contains(dispatch::Features::PER_EVENT_SYSCALL) => {
+                (0, SIGNAL_SET + SIGNAL)
+            }
+            "rt_sigtimedwait" => (SIGNAL_SET, SIGNAL),
+            // Requests and completions lie in pages that kernel and process share.
+            "io_uring_enter" => (0, 0),
+            _ => return None,
+        };
+        let reports = record.events / u64::from(self.writes) + record.spurious;
+        let copied = per_wait * record.waits + per_report * reports;
+        Some(copied as f64 / record.events as f64)
+    }
+}
+
+fn is_of_completions(mechanism: &Mechanism) -> bool {
+    mechanism.features.contains(dispatch::Features::COMPLETION)
+}
+
+/// The median of sorted values; there is at least one.
+fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    match sorted.len() % 2 {
+        0 => (sorted[middle - 1] + sorted[middle]) / 2.0,
+        _ => sorted[middle],
+    }
+}
+
+fn microseconds(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
+}

@@ -1,0 +1,111 @@
+//! Reading tokens where a dispatch mechanism reports readiness, and without any: from every pipe in turn.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use mech::Key;
+use mech::dispatch::{Event, Features, Interest, Mechanism, Options, Readiness};
+
+use super::tokens::Tokens;
+use super::{Reader, Round};
+
+/// How long no pipe may become readable before a token counts as lost. There are always tokens in pipes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Readiness of a mechanism.
+pub(super) struct Dispatched {
+    mechanism: Box<dyn Readiness>,
+    features: Features,
+    queues_requests: bool,
+    events: Vec<Event>,
+    buffer: Vec<u8>,
+}
+
+impl Dispatched {
+    pub(super) fn open(by: &Mechanism, tokens: &Tokens) -> anyhow::Result<Dispatched> {
+        let mut options = Options::default();
+        options.events_per_wait = options.events_per_wait.max(tokens.active());
+        let mechanism =
+            by.open(&options).with_context(|| format!("{} cannot be set up", by.name))?;
+        Ok(Dispatched {
+            mechanism,
+            features: by.features,
+            queues_requests: by.waits_with.contains(&"io_uring_enter"),
+            events: Vec::new(),
+            buffer: vec![0; tokens.room()],
+        })
+    }
+}
+
+fn key(pipe: usize) -> Key {
+    Key { slot: pipe as u32, generation: 0 }
+}
+
+impl Reader for Dispatched {
+    fn register(&mut self, tokens: &Tokens) -> anyhow::Result<()> {
+        for pipe in 0..tokens.pipes() {
+            let attached =
+                self.mechanism.attach(tokens.reader(pipe), key(pipe), Interest::READABLE);
+            attached.with_context(|| format!("cannot register pipe {pipe}"))?;
+        }
+        // The requests of a ring lie in its queue until the next call.
+        if self.queues_requests {
+            self.mechanism.wait(Some(Duration::ZERO), &mut self.events)?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, tokens: &mut Tokens) -> anyhow::Result<Round> {
+        self.events.clear();
+        let start = Instant::now();
+        self.mechanism.wait(Some(PATIENCE), &mut self.events)?;
+        if self.events.is_empty() && start.elapsed() >= PATIENCE {
+            bail!("no pipe became readable for {PATIENCE:?}");
+        }
+        let mut round = Round::default();
+        for event in &self.events {
+            let pipe = event.key.slot as usize;
+            // A report that comes late is of a pipe that has been emptied, and perhaps filled again.
+            let had_tokens = tokens.read_and_pass(pipe, &mut self.buffer)?;
+            round.spurious += u64::from(!had_tokens);
+            if self.features.contains(Features::REARM) {
+                self.mechanism.want(tokens.reader(pipe), event.key, Interest::READABLE)?;
+            }
+        }
+        Ok(round)
+    }
+
+    fn deregister(&mut self, tokens: &mut Tokens) -> anyhow::Result<()> {
+        for pipe in 0..tokens.pipes() {
+            let detached = self.mechanism.detach(tokens.reader(pipe), key(pipe));
+            detached.with_context(|| format!("cannot deregister pipe {pipe}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// No readiness: every pipe is read in turn, without blocking.
+#[derive(Default)]
+pub(super) struct Busy {
+    buffer: Vec<u8>,
+}
+
+impl Reader for Busy {
+    fn register(&mut self, tokens: &Tokens) -> anyhow::Result<()> {
+        self.buffer = vec![0; tokens.room()];
+        Ok(())
+    }
+
+    fn turn(&mut self, tokens: &mut Tokens) -> anyhow::Result<Round> {
+        let mut round = Round::default();
+        for pipe in 0..tokens.pipes() {
+            let had_tokens = tokens.read_and_pass(pipe, &mut self.buffer)?;
+            round.spurious += u64::from(!had_tokens);
+        }
+        Ok(round)
+    }
+
+    fn deregister(&mut self, _tokens: &mut Tokens) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
