@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use rustix::thread::CapabilitySet;
+use waiters::pipes::Waiting;
 
 use crate::failure::Failure;
 use crate::model::{Cell, Level};
 use crate::placement::{Placement, Processor};
 use crate::spec::load::{Http, ResolvedWire};
 use crate::spec::setting::{Count, level_of};
-use crate::spec::subject::Kind;
+use crate::spec::subject::{Kind, WaitersAs};
 use crate::spec::{Experiment, Subject};
 use crate::subject::find;
 
@@ -63,7 +64,8 @@ impl Limits {
             mechanisms(experiment, subject, &cell.levels),
             self.processors_for(subject, &cell.levels),
             self.connections_for(experiment, &cell.levels),
-            kind(subject),
+            self.pipes_for(subject, &cell.levels),
+            waiting(subject),
         ];
         checks.into_iter().flatten().next()
     }
@@ -106,6 +108,23 @@ impl Limits {
         }
         None
     }
+
+    fn pipes_for(&self, subject: &Subject, levels: &BTreeMap<String, Level>) -> Option<String> {
+        let needed = pipe_descriptors(subject, levels)?;
+        (needed > self.descriptors).then(|| {
+            format!(
+                "the pipes need {needed} descriptors, and {} are allowed (ulimit -Hn)",
+                self.descriptors
+            )
+        })
+    }
+}
+
+/// How many descriptors the process of a set of pipes needs; `None` for other subjects.
+#[must_use]
+pub fn pipe_descriptors(subject: &Subject, levels: &BTreeMap<String, Level>) -> Option<u64> {
+    let Some(Kind::Pipes(pipes)) = subject.kind() else { return None };
+    Some(2 * pipes.count.resolve(levels).ok()? + OTHER_DESCRIPTORS)
 }
 
 /// How many processors a subject wants.
@@ -179,16 +198,23 @@ fn mechanisms(
     dispatch.or_else(files)
 }
 
-/// A kind of subject that nothing here can run.
-fn kind(subject: &Subject) -> Option<String> {
-    match subject.kind() {
-        Some(Kind::Pipes(_)) => Some(
-            "sets of pipes have no implementation in this build (lab::subject::SelfDriven)"
-                .to_string(),
-        ),
-        Some(Kind::Waiters(waiters)) if waiters.busy => {
-            Some("waiters that are busy elsewhere have no implementation in this build".to_string())
-        }
+/// A way of waiting that this kernel lacks, or that nothing here has.
+fn waiting(subject: &Subject) -> Option<String> {
+    match subject.kind()? {
+        Kind::Pipes(pipes) => match Waiting::by_name(&pipes.by) {
+            Some(waiting) => waiting.probe().err().map(|why| format!("{}: {why}", pipes.by)),
+            None => Some(format!("no mechanism is called {:?} that could watch pipes", pipes.by)),
+        },
+        Kind::Waiters(crowd) => match waiters::kind::by_name(&crowd.by) {
+            Some(kind) if crowd.busy && !kind.may_be_busy() => {
+                Some(format!("{} is a model, whose waiters cannot be busy", kind.name))
+            }
+            Some(kind) if crowd.r#as == WaitersAs::Processes && !kind.may_be_processes() => {
+                Some(format!("{} is a model, whose waiters cannot be processes", kind.name))
+            }
+            Some(kind) => kind.probe().err().map(|why| format!("{}: {why}", kind.name)),
+            None => Some(format!("no kind of waiters is called {:?}", crowd.by)),
+        },
         _ => None,
     }
 }
@@ -234,7 +260,17 @@ mod tests {
         assert!(why.contains("no-such-server") && why.contains("apt-get it"), "{why}");
         assert_eq!(obstacle("serve = ['--dispatch', 'epoll']", "", 1.0), None);
         assert_eq!(obstacle("serve = []\nunavailable = 'gone'", "", 1.0).unwrap(), "gone");
-        let why = obstacle("pipes = { by = 'epoll', count = 3 }", "", 1.0).unwrap();
-        assert!(why.contains("pipes"), "{why}");
+        assert_eq!(obstacle("pipes = { by = 'epoll', count = 3 }", "", 1.0), None);
+        let why = obstacle("pipes = { by = 'epoll', count = '{n}' }", "", 600.0).unwrap();
+        assert!(why.contains("1400 descriptors"), "{why}");
+        let why = obstacle("pipes = { by = 'kqueue', count = 3 }", "", 1.0).unwrap();
+        assert!(why.contains("kqueue"), "{why}");
+        let why =
+            obstacle("waiters = { by = 'wake-one', count = 3, busy = true }", "", 1.0).unwrap();
+        assert!(why.contains("cannot be busy"), "{why}");
+        assert_eq!(
+            obstacle("waiters = { by = 'exclusive', count = 3, busy = true }", "", 1.0),
+            None
+        );
     }
 }

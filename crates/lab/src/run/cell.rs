@@ -19,7 +19,7 @@ use crate::instrument::{self, Instrument, Readings};
 use crate::model::{Cell, Level, Mark};
 use crate::placement::Placement;
 use crate::plan::estimate::Phases;
-use crate::plan::limits::{connections, descriptors, wanted_processors};
+use crate::plan::limits::{connections, descriptors, pipe_descriptors, wanted_processors};
 use crate::plan::order::round_seed;
 use crate::site::Site;
 use crate::spec;
@@ -29,7 +29,7 @@ use crate::spec::phases::Until;
 use crate::spec::pool::Pool;
 use crate::spec::setting::level_of;
 use crate::spec::subject::Kind as SubjectKind;
-use crate::subject::{Crowd, Running, Scene, SelfDriven, WorkFolder};
+use crate::subject::{Crowd, PipeSet, Running, Scene, SelfDriven, WorkFolder};
 use crate::wire::Wire;
 
 /// What a run has measured.
@@ -76,7 +76,7 @@ impl Session<'_> {
             work: work.path(),
             trace: kinds.contains(&Kind::Stages).then_some(trace.as_path()),
             notes_access: false,
-            descriptors: self.descriptors(&cell.levels),
+            descriptors: self.descriptors(subject, &cell.levels),
         };
         let pools = self.pools();
         scene.notes_access = pools.iter().any(|(_, pool)| pool.access_times == Some(true));
@@ -91,16 +91,26 @@ impl Session<'_> {
                 })?;
                 one.drive_itself(&Crowd { subject, waiters, connects })
             }
-            Some(SubjectKind::Pipes(_)) => {
-                Err(Failure::not_testable("sets of pipes have no implementation in this build"))
+            Some(SubjectKind::Pipes(pipes)) => {
+                let tokens = self.experiment.load.tokens.as_ref().ok_or_else(|| {
+                    Failure::failed("pipes need a load of tokens ([load.tokens])")
+                })?;
+                let warm_up = one.phases()?.warm_up;
+                one.drive_itself(&PipeSet { subject, pipes, tokens, warm_up })
             }
             _ => one.serve(site.as_mut()),
         }
     }
 
     /// How many descriptors the processes of a run need, if that is more than the lab's own limit.
-    fn descriptors(&self, levels: &BTreeMap<String, Level>) -> Option<u64> {
-        let needed = descriptors(connections(self.experiment.load.http.as_ref()?, levels)?);
+    fn descriptors(
+        &self,
+        subject: &spec::Subject,
+        levels: &BTreeMap<String, Level>,
+    ) -> Option<u64> {
+        let of_connections =
+            || Some(descriptors(connections(self.experiment.load.http.as_ref()?, levels)?));
+        let needed = pipe_descriptors(subject, levels).or_else(of_connections)?;
         let hard = mech::process::open_files_limit().hard;
         hard.is_some_and(|hard| needed > hard).then_some(needed)
     }

@@ -4,6 +4,7 @@
 mod address;
 mod command;
 mod find;
+mod pipes;
 mod ready;
 mod serve;
 mod waiters;
@@ -17,6 +18,7 @@ use std::time::Duration;
 pub use address::Address;
 pub use command::Command;
 pub use find::{find, on_path};
+pub use pipes::PipeSet;
 pub use ready::wait_until_ready;
 pub use serve::Serve;
 pub use waiters::Crowd;

@@ -34,11 +34,6 @@ pub struct Crowd<'a> {
 
 impl Crowd<'_> {
     fn command(&self, scene: &Scene<'_>, window: Duration) -> Result<Command, Failure> {
-        if self.waiters.busy {
-            return Err(Failure::not_testable(
-                "waiters that are busy elsewhere have no implementation in this build",
-            ));
-        }
         let resolve = |count: &spec::setting::Count| {
             count.resolve(scene.levels).map_err(Failure::failed).map(|count| count.to_string())
         };
@@ -50,6 +45,9 @@ impl Crowd<'_> {
         }
         if self.waiters.r#as == WaitersAs::Processes {
             command.arg("--processes");
+        }
+        if self.waiters.busy {
+            command.arg("--busy");
         }
         let connects = self.connects.count.as_ref().map(resolve).transpose()?;
         command.args(["--connects", &connects.unwrap_or_else(|| CONNECTS.to_string())]);

@@ -60,6 +60,52 @@ fn waiters_are_woken_all_or_one() {
 }
 
 #[test]
+fn busy_waiters_are_told_and_not_woken() {
+    let Some(samples) = run(r#"
+        [subject.busy]
+        waiters = { by = "exclusive", count = 8, as = "processes", busy = true }
+        [load.connects]
+        count = 10
+        [phases]
+        measure = { at_least = "10s" }
+        "#)
+    else {
+        return;
+    };
+    assert!(value(&samples[0], "connect-median") > 0.0);
+    assert_eq!((value(&samples[0], "wake-ups"), value(&samples[0], "returns")), (0.0, 8.0));
+}
+
+#[test]
+fn tokens_pass_through_pipes() {
+    let Some(samples) = run(r#"
+        [subject.epoll]
+        pipes = { by = "epoll-et", count = "{pipes}" }
+        [subject.busy]
+        pipes = { by = "busy", count = "{pipes}" }
+        [factor.pipes]
+        levels = [30]
+        [load.tokens]
+        active = 2
+        writes = 3
+        [phases]
+        warmup = { until = "nothing", at_most = "1ms" }
+        measure = { at_least = "20ms" }
+        "#)
+    else {
+        return;
+    };
+    for sample in &samples {
+        for metric in ["event-time", "event-rate", "cpu-per-event", "register-time"] {
+            assert!(value(sample, metric) > 0.0, "{metric}: {sample:?}");
+        }
+        let copied = value(sample, "copied-per-event");
+        assert_eq!(copied > 0.0, sample.cell.subject == "epoll", "{copied}");
+    }
+    assert_eq!(samples.len(), 2);
+}
+
+#[test]
 fn a_wire_of_a_rate_carries_no_more() {
     let Some(samples) = run(r#"
         wire = "{wire}"
