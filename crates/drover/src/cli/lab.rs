@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use ::lab::model::Level;
 use anyhow::{Context, bail};
 use clap::builder::ValueParser;
 use mech::fs::Root;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::stdout::stdout;
-use super::{disk, duration, herd, pipes, size, trace};
+use super::{disk, duration, experiment_file, herd, pipes, size, trace};
 use crate::error::UsageError;
 use crate::lab::compare::{self, Load};
 use crate::lab::experiment::Experiment;
@@ -172,7 +173,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     match args.action {
         None => run_session(quick_session()),
         Some(Action::List) => list(),
-        Some(Action::Run(args)) => run_session(session_of(args)?),
+        Some(Action::Run(args)) => run_experiments(args),
         Some(Action::Compare(args)) => compare(args),
         Some(Action::Report { folder }) => report(&folder),
         Some(Action::Serve { folder, listen }) => serve(&folder, listen),
@@ -217,6 +218,41 @@ fn quick_session() -> Session {
         pools: Path::new(OUT).join(POOLS),
         command: command_line(),
     }
+}
+
+/// Runs built-in experiments and files of version 1 as one session, or files of version 2 one by one.
+fn run_experiments(args: RunArgs) -> anyhow::Result<()> {
+    let files = args.experiments.iter().filter(|name| experiment_file::is_one(name)).count();
+    if files == 0 {
+        return run_session(session_of(args)?);
+    }
+    if files < args.experiments.len() {
+        let message = "files of version 2 are run by themselves: name the others in another run";
+        return Err(UsageError::new(message).into());
+    }
+    if args.rates.is_some() || args.rate_scale.is_some() || args.keep_awake.is_some() {
+        let message = "--rates, --rate-scale and --keep-awake are not for files of version 2: \
+                       give the preset other levels in the file";
+        return Err(UsageError::new(message).into());
+    }
+    let connections = args.connections.map(|levels| {
+        let levels = levels.into_iter().map(|level| Level::Number(f64::from(level.get())));
+        ("connections".to_owned(), levels.collect())
+    });
+    let how = experiment_file::How {
+        preset: args.preset,
+        overrides: ::lab::plan::Overrides {
+            rounds: args.repeats.map(NonZeroU32::get),
+            window: args.window,
+            subjects: args.mechanisms,
+            levels: connections.into_iter().collect(),
+            ..::lab::plan::Overrides::default()
+        },
+        seed: args.seed.unwrap_or_else(rand::random),
+        pools: args.pools.unwrap_or_else(|| args.out.join(POOLS)),
+        out: args.out,
+    };
+    args.experiments.iter().try_for_each(|file| experiment_file::run(Path::new(file), &how))
 }
 
 fn session_of(args: RunArgs) -> anyhow::Result<Session> {

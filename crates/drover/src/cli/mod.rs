@@ -6,6 +6,7 @@ mod choice;
 pub mod count;
 mod disk;
 pub mod duration;
+mod experiment_file;
 mod herd;
 mod idle;
 mod lab;
