@@ -49,7 +49,8 @@ pub(super) fn run(file: &Path, how: &How) -> anyhow::Result<()> {
     let usage = |message: String| anyhow::Error::from(UsageError::new(message));
     let experiment = lab::spec::read(file).map_err(|faults| {
         // One line each, as a compiler does; the line below is the error.
-        faults.0.iter().for_each(|fault| eprintln!("{fault}"));
+        let mut err = std::io::stderr();
+        faults.0.iter().for_each(|fault| drop(writeln!(err, "{fault}")));
         usage(format!("{}: {} faults, see above", file.display(), faults.0.len()))
     })?;
     let selection = Selection::new(&experiment, &how.preset, &how.overrides).map_err(usage)?;

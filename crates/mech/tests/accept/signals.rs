@@ -115,7 +115,7 @@ fn agents_in(call: libc::c_long) -> Option<Vec<u32>> {
 /// Interrupts each of the agents in `call`.
 fn interrupt_agents(call: libc::c_long) {
     let Some(agents) = agents_in(call) else {
-        return println!("left out: the kernel does not tell the calls that threads are in");
+        return testing::skip!("the kernel does not tell the calls that threads are in");
     };
     for agent in agents {
         let before = SEEN.load(Ordering::SeqCst);
