@@ -108,7 +108,7 @@ fn each_that_looks_on_is_woken_and_one_that_accepts() {
     }
 }
 
-/// While all waiters are busy a connection wakes nobody. What has a registration in the kernel is told of
+/// While all waiters are busy a connection wakes nobody in user space. What has a registration in the kernel is told of
 /// it: each epoll instance, exclusive or not, and of io_uring's accept requests one. Calls that look at
 /// the socket itself see it, too.
 #[test]
@@ -123,7 +123,10 @@ fn busy_waiters_are_not_woken_and_each_epoll_instance_is_told() {
             assert_eq!(record["connect_us"].as_array().unwrap().len(), 10, "{name}");
             assert_eq!(record["busy"], true, "{name}");
             assert_eq!(record["settle_us"].as_array().unwrap().len(), 0, "{name}");
-            assert_eq!(count(&record, "switches"), 0, "{name}");
+            // A ring's accept ends with work that its owner does in the kernel, and that may interrupt
+            // whatever call it sleeps in (io_uring_setup(2), IORING_SETUP_COOP_TASKRUN).
+            let woken = if name == "uring" { 0..=10 } else { 0..=0 };
+            assert!(woken.contains(&count(&record, "switches")), "{name}: {record}");
             let returns = count(&record, "returns");
             let expected = match name {
                 "select" | "poll" | "epoll" | "exclusive" => 80..=80,
