@@ -45,6 +45,14 @@ pub struct Cell {
     pub levels: BTreeMap<String, Level>,
 }
 
+impl fmt::Display for Cell {
+    /// The subject, then each factor with its level: `nginx, body 128`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.subject)?;
+        self.levels.iter().try_for_each(|(factor, level)| write!(f, ", {factor} {level}"))
+    }
+}
+
 /// What one run measured, with every reason to doubt it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {

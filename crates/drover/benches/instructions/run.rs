@@ -92,8 +92,8 @@ fn run(accept: bool) -> anyhow::Result<Vec<String>> {
     Ok(recorded.exceeded_by(&new, tolerance))
 }
 
-/// Measures until a request is `within` the budget, or none is. `None`, and a line that says why, if this process may
-/// not trace another.
+/// Measures until a request is `within` the budget, or none is. `None`, and a line that says why, if this
+/// process may not trace another.
 fn measure(
     root: &Path,
     mechanism: &Mechanism,

@@ -1,16 +1,16 @@
 //! `drover lab run FILE`, for experiment files of version 2 (docs/experiments-2.md): runs them, prints the
 //! medians of what was measured, and judges their claims.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::Context;
+use lab::analysis::summary::median;
 use lab::claims::{self, Judgement};
 use lab::journal;
-use lab::model::{Cell, Sample};
+use lab::model::Sample;
 use lab::plan::limits::Limits;
 use lab::plan::{Overrides, Plan, Selection};
 use lab::process::Interrupt;
@@ -31,7 +31,7 @@ const USUAL_METRICS: [&str; 3] = ["reply-rate", "cpu-per-reply", "latency-p99"];
 const CLAIMS: &str = "claims.json";
 
 /// How experiments are run.
-pub(super) struct How {
+pub(super) struct RunOptions {
     pub(super) preset: String,
     pub(super) overrides: Overrides,
     pub(super) seed: u64,
@@ -40,12 +40,12 @@ pub(super) struct How {
 }
 
 /// Whether that is a file of version 2.
-pub(super) fn is_one(name: &str) -> bool {
+pub(super) fn is_version_2(name: &str) -> bool {
     fs::read_to_string(name).is_ok_and(|text| text.contains(SCHEMA))
 }
 
 /// Runs the experiment of a file, prints what came out, and leaves a folder with every sample.
-pub(super) fn run(file: &Path, how: &How) -> anyhow::Result<()> {
+pub(super) fn run(file: &Path, run: &RunOptions) -> anyhow::Result<()> {
     let usage = |message: String| anyhow::Error::from(UsageError::new(message));
     let experiment = lab::spec::read(file).map_err(|faults| {
         // One line each, as a compiler does; the line below is the error.
@@ -53,13 +53,13 @@ pub(super) fn run(file: &Path, how: &How) -> anyhow::Result<()> {
         faults.0.iter().for_each(|fault| drop(writeln!(err, "{fault}")));
         usage(format!("{}: {} faults, see above", file.display(), faults.0.len()))
     })?;
-    let selection = Selection::new(&experiment, &how.preset, &how.overrides).map_err(usage)?;
-    let plan = Plan::new(&experiment, &selection, how.seed, &Limits::look()?)?;
+    let selection = Selection::new(&experiment, &run.preset, &run.overrides).map_err(usage)?;
+    let plan = Plan::new(&experiment, &selection, run.seed, &Limits::look()?)?;
     let stamp = utc::compact(SystemTime::now());
     let options = Options {
         drover: std::env::current_exe().context("cannot tell where this program lies")?,
-        folder: how.out.join(format!("{}-{stamp}", experiment.id)),
-        pools: how.pools.clone(),
+        folder: run.out.join(format!("{}-{stamp}", experiment.id)),
+        pools: run.pools.clone(),
         resumes: false,
         is_forced: false,
         interrupt: Interrupt::on_signals()?,
@@ -97,11 +97,11 @@ fn tell(plan: &Plan, event: Event<'_>) -> anyhow::Result<()> {
     match event {
         Event::Round { round } => writeln!(out, "round {round} of {}", plan.rounds)?,
         Event::NotTestable { cell, why } => {
-            writeln!(out, "not testable here: {}: {why}", name(&plan.cells[cell].cell))?;
+            writeln!(out, "not testable here: {}: {why}", plan.cells[cell].cell)?;
         }
         Event::Ended { run, .. } => {
             if let Some(why) = &run.sample.failure {
-                writeln!(out, "failed: {}: {why}", name(&run.sample.cell))?;
+                writeln!(out, "failed: {}: {why}", run.sample.cell)?;
             }
         }
         Event::Note(note) => writeln!(out, "{note}")?,
@@ -136,13 +136,13 @@ fn print(
             let mut values: Vec<f64> =
                 of_cell.filter_map(|sample| sample.values.get(metric).copied()).collect();
             values.sort_by(f64::total_cmp);
-            let text = match (values.first(), values.last(), crate::lab::stats::median(&values)) {
+            let text = match (values.first(), values.last(), median(&values)) {
                 (Some(low), Some(high), Some(median)) => {
                     format!("{:>12.4} ({low:.4} … {high:.4}), {} rounds", median, values.len())
                 }
                 _ => "no value".to_owned(),
             };
-            writeln!(out, "  {:<44} {text}", name(&planned.cell))?;
+            writeln!(out, "  {:<44} {text}", planned.cell.to_string())?;
         }
     }
     for (claim, judgement) in experiment.claim.iter().zip(judgements) {
@@ -168,11 +168,4 @@ fn metrics(experiment: &Experiment) -> Vec<&str> {
         }
     }
     if named.is_empty() { USUAL_METRICS.to_vec() } else { named }
-}
-
-/// A cell in words: `nginx, body 128`.
-fn name(cell: &Cell) -> String {
-    let levels: &BTreeMap<_, _> = &cell.levels;
-    let levels = levels.iter().map(|(factor, level)| format!(", {factor} {level}"));
-    levels.fold(cell.subject.clone(), |name, level| name + &level)
 }

@@ -222,7 +222,7 @@ fn quick_session() -> Session {
 
 /// Runs built-in experiments and files of version 1 as one session, or files of version 2 one by one.
 fn run_experiments(args: RunArgs) -> anyhow::Result<()> {
-    let files = args.experiments.iter().filter(|name| experiment_file::is_one(name)).count();
+    let files = args.experiments.iter().filter(|name| experiment_file::is_version_2(name)).count();
     if files == 0 {
         return run_session(session_of(args)?);
     }
@@ -239,7 +239,7 @@ fn run_experiments(args: RunArgs) -> anyhow::Result<()> {
         let levels = levels.into_iter().map(|level| Level::Number(f64::from(level.get())));
         ("connections".to_owned(), levels.collect())
     });
-    let how = experiment_file::How {
+    let options = experiment_file::RunOptions {
         preset: args.preset,
         overrides: ::lab::plan::Overrides {
             rounds: args.repeats.map(NonZeroU32::get),
@@ -252,7 +252,7 @@ fn run_experiments(args: RunArgs) -> anyhow::Result<()> {
         pools: args.pools.unwrap_or_else(|| args.out.join(POOLS)),
         out: args.out,
     };
-    args.experiments.iter().try_for_each(|file| experiment_file::run(Path::new(file), &how))
+    args.experiments.iter().try_for_each(|file| experiment_file::run(Path::new(file), &options))
 }
 
 fn session_of(args: RunArgs) -> anyhow::Result<Session> {

@@ -19,7 +19,7 @@ pub mod metric;
 pub mod peers;
 pub mod plan;
 pub mod pool;
-pub mod probe;
+
 pub mod processes;
 pub mod progress;
 pub mod results;

@@ -15,9 +15,9 @@ use super::child::Supervised;
 use super::disk::model::Model;
 use super::experiment::{Disk, Experiment, Preset};
 use super::pool::Pool;
-use super::probe::Gain;
 use super::results::Ask;
 use super::runner::Failure;
+use ::lab::site::Gain;
 
 /// How long mounting, or an answer of the disk, may take.
 const PATIENCE: Duration = Duration::from_secs(20);
