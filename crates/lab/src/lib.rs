@@ -11,6 +11,7 @@ pub mod model;
 pub mod placement;
 pub mod plan;
 pub mod process;
+pub mod record;
 pub mod run;
 pub mod site;
 pub mod spec;

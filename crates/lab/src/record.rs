@@ -1,0 +1,176 @@
+//! A session's folder: what was asked for, and a folder with the journal of each experiment.
+//!
+//! ```text
+//! SESSION/session.json                what the session was asked for
+//! SESSION/ID/experiment.json          the experiment, with everything that its file includes
+//! SESSION/ID/plan.json, runs.jsonl    its journal
+//! ```
+//!
+//! Reports are made from this folder alone, also while the session runs and after it was killed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::claims::{self, Judgement, family};
+use crate::journal::{self, Error, Header, Run, write_whole};
+use crate::model::Sample;
+use crate::spec::Experiment;
+
+/// The name of the file that has the session.
+pub const SESSION: &str = "session.json";
+
+/// The name of the file that has an experiment.
+pub const EXPERIMENT: &str = "experiment.json";
+
+/// The version of the folder.
+pub const SCHEMA: &str = "drover.session/1";
+
+/// What a session was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The version of Drover.
+    pub version: String,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The preset's name.
+    pub preset: String,
+    /// What all random choices derive from.
+    pub seed: u64,
+    /// When the session began, in seconds since 1970 (UTC).
+    pub began: f64,
+    /// The experiments' ids, in their order.
+    pub experiments: Vec<String>,
+    /// Experiments that could not be planned here, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<(String, String)>,
+}
+
+/// An experiment as far as it was run.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The experiment, with everything that its file includes.
+    pub experiment: Experiment,
+    /// Its plan, and where it ran.
+    pub header: Header,
+    /// The finished runs, in the order of their time.
+    pub runs: Vec<Run>,
+    /// The verdicts of its claims, in their order, each as one of the session's family.
+    pub judgements: Vec<Judgement>,
+}
+
+impl Measured {
+    /// The samples, with one without values for every cell that this machine cannot measure.
+    #[must_use]
+    pub fn samples(&self) -> Vec<Sample> {
+        let measured = self.runs.iter().map(|run| run.sample.clone());
+        measured.chain(self.header.plan.unavailable()).collect()
+    }
+
+    /// Whether every planned run has ended.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.runs.len() >= self.header.plan.runs()
+    }
+}
+
+/// All that a session's folder has.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// The folder.
+    pub folder: PathBuf,
+    /// What was asked for.
+    pub session: Session,
+    /// The experiments that have begun, in the session's order.
+    pub measured: Vec<Measured>,
+}
+
+impl Record {
+    /// Reads a session's folder and judges every claim, all of them as one family. An experiment that has
+    /// not begun is not in it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Invalid`], with the file.
+    pub fn read(folder: &Path) -> Result<Record, Error> {
+        let session: Session = read_json(&folder.join(SESSION))?;
+        if session.schema != SCHEMA {
+            let what = format!("schema is {}, this lab reads {SCHEMA}", session.schema);
+            return Err(Error::Invalid(folder.join(SESSION), what));
+        }
+        let mut measured = Vec::new();
+        for id in &session.experiments {
+            let folder = folder.join(id);
+            if !folder.join(journal::PLAN).exists() {
+                continue;
+            }
+            let experiment: Experiment = read_json(&folder.join(EXPERIMENT))?;
+            let (header, runs) = journal::read(&folder)?;
+            let mut one = Measured { experiment, header, runs, judgements: Vec::new() };
+            one.judgements = judge(&one.experiment, &one.samples());
+            measured.push(one);
+        }
+        family::judge(
+            &mut measured.iter_mut().flat_map(|one| &mut one.judgements).collect::<Vec<_>>(),
+        );
+        Ok(Record { folder: folder.to_owned(), session, measured })
+    }
+}
+
+/// Judges the claims of an experiment, each by itself.
+fn judge(experiment: &Experiment, samples: &[Sample]) -> Vec<Judgement> {
+    let judged = experiment.claim.iter().filter_map(|claim| {
+        let better = experiment.metric(claim.effect.metric())?.better;
+        Some(claims::judge(claim, better, samples))
+    });
+    judged.collect()
+}
+
+/// Writes what the session was asked for.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn write_session(folder: &Path, session: &Session) -> Result<(), Error> {
+    write_json(&folder.join(SESSION), session)
+}
+
+/// Writes an experiment into its own folder, which is created.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn write_experiment(folder: &Path, experiment: &Experiment) -> Result<(), Error> {
+    fs::create_dir_all(folder).map_err(|error| Error::Io(folder.to_owned(), error))?;
+    write_json(&folder.join(EXPERIMENT), experiment)
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
+    let failed = |error| Error::Io(path.to_owned(), error);
+    let text = serde_json::to_vec_pretty(value).map_err(|error| failed(error.into()))?;
+    write_whole(path, &text).map_err(failed)
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    let text = fs::read(path).map_err(|error| Error::Io(path.to_owned(), error))?;
+    let invalid = |error: serde_json::Error| Error::Invalid(path.to_owned(), error.to_string());
+    serde_json::from_slice(&text).map_err(invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::built_in;
+
+    #[test]
+    fn every_built_in_experiment_is_the_same_after_it_was_written_and_read() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in built_in::names() {
+            let experiment = built_in::experiment(name).unwrap().unwrap();
+            let own = folder.path().join(&experiment.id);
+            write_experiment(&own, &experiment).unwrap();
+            assert_eq!(read_json::<Experiment>(&own.join(EXPERIMENT)).unwrap(), experiment);
+        }
+    }
+}
