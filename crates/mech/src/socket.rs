@@ -246,8 +246,19 @@ fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
 
 /// Whether connections come out of this listener with their first bytes
 /// ([`ListenOptions::defer`]).
-pub(crate) fn defers(listener: BorrowedFd<'_>) -> bool {
+#[must_use]
+pub fn defers(listener: BorrowedFd<'_>) -> bool {
     get_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT).is_ok_and(|seconds| seconds > 0)
+}
+
+/// Has a listening socket hand over connections as soon as they are established, where it
+/// [`defers`]. One that the kernel has kept until now comes with its first bytes, or when its
+/// SYN-ACK is repeated: a second after the SYN.
+///
+/// # Errors
+/// `ENOPROTOOPT` or `EOPNOTSUPP` for what is no TCP socket.
+pub fn stop_deferring(listener: impl AsFd) -> io::Result<()> {
+    set_option(&listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 0)
 }
 
 /// What a peer has taken of what was sent to it.

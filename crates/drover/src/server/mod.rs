@@ -16,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail};
 use mech::accept::{Among, Door};
@@ -27,6 +28,7 @@ pub mod cache;
 mod clock;
 mod config;
 mod connection;
+mod deferred;
 mod entry;
 mod files;
 mod limits;
@@ -44,6 +46,7 @@ mod watch;
 mod worker;
 
 pub use config::{Config, Listen, Revalidate, STAT_THREADS, Source};
+use deferred::{Deferred, LOOK_AGAIN};
 use listening::{Bound, bind};
 pub use process::{Chosen, FLAG as WORKER_FLAG, Inheritance, be_worker};
 pub use signals::{Role, StopSignals};
@@ -83,20 +86,34 @@ enum Report {
 
 /// Asks a server to stop, from any thread.
 #[derive(Clone, Default)]
-pub struct Stopper(Vec<Remote>);
+pub struct Stopper {
+    workers: Vec<Remote>,
+    deferred: Arc<Deferred>,
+}
 
 impl Stopper {
     /// Ends accepting and closes idle connections; requests under way may finish within the grace.
     pub fn stop(&self) {
-        for worker in &self.0 {
+        self.deferred.end();
+        for worker in &self.workers {
             // It fails when the worker has ended already.
             let _ = worker.stop();
         }
     }
 
+    /// As [`Stopper::stop`], once the kernel has handed over the connections whose clients have sent nothing
+    /// yet, for which this blocks up to one and a half seconds.
+    fn stop_in_good_order(&self) {
+        let until = self.deferred.end();
+        while self.deferred.keeps_some() && Instant::now() < until {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        self.stop();
+    }
+
     /// Blocks until every worker has looked for events.
     fn until_all_turn(&self) {
-        for worker in &self.0 {
+        for worker in &self.workers {
             // It fails when the worker has ended already.
             let _ = worker.until_it_turns();
         }
@@ -105,7 +122,7 @@ impl Stopper {
 
 impl std::fmt::Debug for Stopper {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Stopper").field(&self.0.len()).finish()
+        f.debug_struct("Stopper").field("workers", &self.workers.len()).finish_non_exhaustive()
     }
 }
 
@@ -121,7 +138,11 @@ impl Server {
         }
         let Bound { addresses, doors, .. } = bind(&config, Among::Threads)?;
         let board = Board::new(doors.len()).context("cannot make the counters")?;
-        Server::of_crew(Arc::new(config), addresses, Crew { first: 0, doors, board })
+        let deferred = deferred(&config, &doors, &addresses)?;
+        let mut server =
+            Server::of_crew(Arc::new(config), addresses, Crew { first: 0, doors, board })?;
+        server.stopper.deferred = Arc::new(deferred);
+        Ok(server)
     }
 
     /// Starts the workers of `crew`, and returns when all of them accept.
@@ -168,9 +189,9 @@ impl Server {
         drop(sender);
         let stopper = Stopper::default();
         let mut server = Server { addresses, board, workers, stopper, reports, trace };
-        while server.stopper.0.len() < server.workers {
+        while server.stopper.workers.len() < server.workers {
             match server.reports.recv() {
-                Ok(Report::Ready(remote)) => server.stopper.0.push(remote),
+                Ok(Report::Ready(remote)) => server.stopper.workers.push(remote),
                 Ok(Report::Ended(Err(reason))) => {
                     server.stopper.stop();
                     // Logs what else goes wrong; what went wrong first is the answer.
@@ -253,6 +274,18 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stopper.stop();
     }
+}
+
+/// What the server has to know at its end of connections that the kernel keeps back.
+fn deferred(
+    config: &Config,
+    doors: &[Vec<Door>],
+    addresses: &[SocketAddr],
+) -> anyhow::Result<Deferred> {
+    if !config.defer_accept {
+        return Ok(Deferred::default());
+    }
+    Deferred::of(doors, addresses).context("too few descriptors; raise 'ulimit -n'")
 }
 
 /// A processor for each worker, of those that this process may use.

@@ -51,6 +51,9 @@ enum Answer {
     Nothing,
 }
 
+/// What the log says when workers have been told to stop.
+pub(super) const STOPPING: &str = "stopping: requests under way may finish";
+
 /// Who is told; `None` while the server starts.
 type Listener = Arc<Mutex<Option<Box<dyn FnMut(Heard) + Send>>>>;
 
@@ -153,9 +156,17 @@ impl Server {
                 }
                 exit_at_once(i32::from(open > 0));
             }
+            let waits = stopper.clone();
             // In this order: whoever asks after the line was written is told of the end.
-            stopper.stop();
-            info!("stopping: requests under way may finish");
+            let stop = move || {
+                waits.stop_in_good_order();
+                info!("{STOPPING}");
+            };
+            // On a thread of its own, so that a second signal is heard.
+            if start_thread("stop", stop).is_err() {
+                stopper.stop();
+                info!("{STOPPING}");
+            }
         });
     }
 }

@@ -18,10 +18,11 @@ use mech::process::{self as mech_process, Change};
 use signal_hook::consts::{SIGKILL, SIGSYS};
 use tracing::{info, warn};
 
+use super::deferred::{Deferred, LOOK_AGAIN};
 use super::process::{ALIVE, Chosen, FLAG, Inheritance, PING};
-use super::signals::Heard;
+use super::signals::{Heard, STOPPING};
 use super::stats::Board;
-use super::{Bound, Config, Statistics, StopSignals, WorkerStatistics, bind, processors};
+use super::{Bound, Config, Statistics, StopSignals, WorkerStatistics, bind, deferred, processors};
 
 /// A worker that lives so long has not died at once.
 const LONG: Duration = Duration::from_secs(1);
@@ -52,6 +53,7 @@ pub struct Supervisor {
     workers: Vec<Worker>,
     board: Board,
     grace: Duration,
+    deferred: Deferred,
     sender: Sender<Message>,
     inbox: Receiver<Message>,
 }
@@ -107,9 +109,18 @@ impl Supervisor {
         let board = Board::new(doors.len()).context("cannot make the counters")?;
         let (sender, inbox) = channel();
         let workers = doors.iter().map(|_| Worker::default()).collect();
-        let (chosen, grace) = ((config.mechanism, config.accept), config.grace);
-        let mut supervisor =
-            Supervisor { addresses, chosen, doors, keepers, workers, board, grace, sender, inbox };
+        let mut supervisor = Supervisor {
+            chosen: (config.mechanism, config.accept),
+            grace: config.grace,
+            deferred: deferred(config, &doors, &addresses)?,
+            addresses,
+            doors,
+            keepers,
+            workers,
+            board,
+            sender,
+            inbox,
+        };
         for keeper in &supervisor.keepers {
             keeper.start()?;
         }
@@ -168,7 +179,11 @@ impl Supervisor {
     /// answered by another worker.
     pub fn run(&mut self) -> anyhow::Result<()> {
         self.keep();
-        info!("stopping: requests under way may finish");
+        let until = self.deferred.end();
+        if self.second_signal_while(until, LOOK_AGAIN, |own| own.deferred.keeps_some()) {
+            return self.kill("by a second signal");
+        }
+        info!("{STOPPING}");
         self.stop()
     }
 
@@ -371,12 +386,8 @@ impl Supervisor {
     fn stop(&mut self) -> anyhow::Result<()> {
         let end = Instant::now() + self.grace + BEYOND_GRACE;
         self.keepers.iter().for_each(Keeper::finish);
-        while !self.keepers.iter().all(Keeper::is_done) && Instant::now() < end {
-            match self.inbox.recv_timeout(LOOK) {
-                Ok(Message::Ended(place)) => self.reap(place),
-                Ok(Message::Signal) => return self.kill("by a second signal"),
-                _ => {}
-            }
+        if self.second_signal_while(end, LOOK, |own| !own.keepers.iter().all(Keeper::is_done)) {
+            return self.kill("by a second signal");
         }
         self.doors.clear();
         for process in self.workers.iter_mut().filter_map(|worker| worker.process.as_mut()) {
@@ -395,6 +406,24 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+
+    /// Waits as long as `lasts` says so, but not beyond `end`; looks every `look`. Returns whether a second
+    /// signal came meanwhile.
+    fn second_signal_while(
+        &mut self,
+        end: Instant,
+        look: Duration,
+        lasts: impl Fn(&Supervisor) -> bool,
+    ) -> bool {
+        while lasts(self) && Instant::now() < end {
+            match self.inbox.recv_timeout(look) {
+                Ok(Message::Ended(place)) => self.reap(place),
+                Ok(Message::Signal) => return true,
+                _ => {}
+            }
+        }
+        false
     }
 
     fn reap(&mut self, place: usize) {

@@ -127,6 +127,21 @@ fn a_request_right_after_the_stop_is_answered_and_told_of_the_end() {
     });
 }
 
+/// The kernel keeps such a connection to itself for up to a second (TCP_DEFER_ACCEPT), and would forget it
+/// when the listening socket is closed, whatever the mechanism.
+#[test]
+fn a_client_that_has_sent_nothing_yet_is_answered_after_the_stop() {
+    let site = site();
+    for workers in [&["--workers", "1"][..], &["--processes", "--workers", "2"]] {
+        let mut server = Server::on(&site, &[&["--grace", "10m"], workers].concat());
+        let mut client = server.connect();
+        server.terminate();
+        server.until_it_refuses();
+        assert_eq!(client.get("/a").is(200).field("Connection"), Some("close"), "{workers:?}");
+        assert!(server.exit_status().success());
+    }
+}
+
 /// Also those of a response that did not come to its end: because the client left, and because the grace was
 /// over.
 #[test]
