@@ -164,8 +164,14 @@ impl Pool {
         Pool { input_capacity, inputs: Vec::new(), large: 0, outputs: Vec::new(), outputs_lent: 0 }
     }
 
+    /// An empty buffer of full size, if there is one.
+    #[inline]
+    pub(crate) fn free_input(&mut self) -> Option<Box<Input>> {
+        self.inputs.pop()
+    }
+
     pub(crate) fn take_input(&mut self) -> Box<Input> {
-        self.inputs.pop().unwrap_or_else(|| {
+        self.free_input().unwrap_or_else(|| {
             self.large += 1;
             Box::new(Input::new(self.input_capacity))
         })
@@ -208,6 +214,7 @@ impl Pool {
     }
 
     /// A buffer with room for more than the small one holds.
+    #[cold]
     pub(crate) fn grow(&mut self, small: &Input) -> Box<Input> {
         let mut input = self.take_input();
         input.append(small.filled());

@@ -101,6 +101,12 @@ impl Slot {
     /// Puts bytes that have come without being asked for behind those that were received, as far as
     /// there is room, and says how many.
     pub(crate) fn put(&mut self, bytes: &[u8], pool: &mut Pool) -> usize {
+        // Nearly always nothing was received before, and a buffer is free.
+        if self.input.is_none()
+            && let Some(free) = pool.free_input()
+        {
+            return self.input.insert(free).append(bytes);
+        }
         if self.input.as_ref().is_none_or(|input| pool.is_small(input))
             && let Some(small) = pool.small_of([self.received(), bytes])
         {
@@ -112,11 +118,10 @@ impl Slot {
     }
 
     /// Makes room behind what was received, if it lies in a buffer of its own size.
+    #[inline]
     pub(crate) fn grow_input(&mut self, pool: &mut Pool) {
-        if let Some(input) = &self.input
-            && pool.is_small(input)
-        {
-            self.input = Some(pool.grow(input));
+        if self.input.as_ref().is_some_and(|input| pool.is_small(input)) {
+            self.input = self.input.take().map(|small| pool.grow(&small));
         }
     }
 
