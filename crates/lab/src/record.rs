@@ -3,6 +3,7 @@
 //! ```text
 //! SESSION/session.json                what the session was asked for
 //! SESSION/ID/experiment.json          the experiment, with everything that its file includes
+//! SESSION/ID/selection.json           what of it is run
 //! SESSION/ID/plan.json, runs.jsonl    its journal
 //! ```
 //!
@@ -96,18 +97,14 @@ impl Record {
     /// # Errors
     /// [`Error::Io`] and [`Error::Invalid`], with the file.
     pub fn read(folder: &Path) -> Result<Record, Error> {
-        let session: Session = read_json(&folder.join(SESSION))?;
-        if session.schema != SCHEMA {
-            let what = format!("schema is {}, this lab reads {SCHEMA}", session.schema);
-            return Err(Error::Invalid(folder.join(SESSION), what));
-        }
+        let session = read_session(folder)?;
         let mut measured = Vec::new();
         for id in &session.experiments {
             let folder = folder.join(id);
             if !folder.join(journal::PLAN).exists() {
                 continue;
             }
-            let experiment: Experiment = read_json(&folder.join(EXPERIMENT))?;
+            let experiment = read_experiment(&folder)?;
             let (header, runs) = journal::read(&folder)?;
             let mut one = Measured { experiment, header, runs, judgements: Vec::new() };
             one.judgements = judge(&one.experiment, &one.samples());
@@ -137,6 +134,27 @@ pub fn write_session(folder: &Path, session: &Session) -> Result<(), Error> {
     write_json(&folder.join(SESSION), session)
 }
 
+/// Reads what a session was asked for from its folder.
+///
+/// # Errors
+/// [`Error::Io`] and [`Error::Invalid`], with the file.
+pub fn read_session(folder: &Path) -> Result<Session, Error> {
+    let session: Session = read_json(&folder.join(SESSION))?;
+    if session.schema != SCHEMA {
+        let what = format!("schema is {}, this lab reads {SCHEMA}", session.schema);
+        return Err(Error::Invalid(folder.join(SESSION), what));
+    }
+    Ok(session)
+}
+
+/// Reads an experiment from its own folder.
+///
+/// # Errors
+/// [`Error::Io`] and [`Error::Invalid`], with the file.
+pub fn read_experiment(folder: &Path) -> Result<Experiment, Error> {
+    read_json(&folder.join(EXPERIMENT))
+}
+
 /// Writes an experiment into its own folder, which is created.
 ///
 /// # Errors
@@ -146,13 +164,13 @@ pub fn write_experiment(folder: &Path, experiment: &Experiment) -> Result<(), Er
     write_json(&folder.join(EXPERIMENT), experiment)
 }
 
-fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
     let failed = |error| Error::Io(path.to_owned(), error);
     let text = serde_json::to_vec_pretty(value).map_err(|error| failed(error.into()))?;
     write_whole(path, &text).map_err(failed)
 }
 
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
     let text = fs::read(path).map_err(|error| Error::Io(path.to_owned(), error))?;
     let invalid = |error: serde_json::Error| Error::Invalid(path.to_owned(), error.to_string());
     serde_json::from_slice(&text).map_err(invalid)

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::Level;
 use crate::spec::experiment::QUICK;
 use crate::spec::factor::CASE;
@@ -22,12 +24,16 @@ pub struct Overrides {
     pub subjects: Option<Vec<String>>,
     /// The levels of factors. Those of `case` are the names of cases.
     pub levels: BTreeMap<String, Vec<Level>>,
+    /// By what the request rates of the load are multiplied, those of `levels` too (`--rate-scale`).
+    pub rate_scale: Option<f64>,
+    /// Whether a thread of the lowest class keeps each processor from going idle (`--keep-awake`).
+    pub keeps_awake: Option<bool>,
     /// How long all of it may take (`--budget`).
     pub budget: Option<Duration>,
 }
 
 /// A preset with what the user says in its place.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Selection {
     /// The preset's name.
     pub name: String,
@@ -99,6 +105,9 @@ impl Selection {
             || overrides.window.is_some()
             || overrides.events.is_some()
             || !overrides.levels.is_empty();
+        if let Some(scale) = overrides.rate_scale {
+            scale_rates(experiment, &mut preset, scale)?;
+        }
         if let Some(budget) = overrides.budget {
             preset.budget = Some(Time(Setting::Text(format!("{}us", budget.as_micros()))));
         } else if preset.budget.is_some() && says_how_much {
@@ -110,6 +119,25 @@ impl Selection {
         }
         Ok(Selection { name: name.to_string(), preset, notes })
     }
+}
+
+/// Multiplies the levels of the factors that set the request rate.
+fn scale_rates(experiment: &Experiment, preset: &mut Preset, scale: f64) -> Result<(), String> {
+    let of_rates = experiment.rate_factors();
+    if of_rates.is_empty() {
+        return Err("no factor of it sets a request rate that could be scaled".to_owned());
+    }
+    for factor in of_rates {
+        let own = || experiment.factor.get(factor).map(|it| it.levels.clone()).unwrap_or_default();
+        let mut levels = preset.levels.get(factor).cloned().unwrap_or_else(own);
+        for level in &mut levels {
+            if let Level::Number(rate) = level {
+                *rate *= scale;
+            }
+        }
+        preset.levels.insert(factor.to_owned(), levels);
+    }
+    Ok(())
 }
 
 /// The names of cases that levels stand for.
@@ -194,5 +222,17 @@ mod tests {
         assert!(error.contains("offered"), "{error}");
         let error = Selection::new(&experiment(), "paper", &Overrides::default()).unwrap_err();
         assert!(error.contains("quick"), "{error}");
+    }
+
+    #[test]
+    fn request_rates_are_scaled_where_a_factor_sets_them() {
+        let scaled = Overrides { rate_scale: Some(2.5), ..Overrides::default() };
+        let refusal = Selection::new(&experiment(), QUICK, &scaled).unwrap_err();
+        assert!(refusal.contains("request rate"), "{refusal}");
+        let mut paced = experiment();
+        let http = paced.load.http.as_mut().unwrap();
+        http.connection_rate = Some(Setting::Text("{offered}".to_owned()));
+        let preset = Selection::new(&paced, QUICK, &scaled).unwrap().preset;
+        assert_eq!(preset.levels["offered"], [Level::Number(2.5), Level::Number(5.0)]);
     }
 }

@@ -14,6 +14,7 @@ use super::metric::{self, Better, Instrument, Metric};
 use super::phases::Phases;
 use super::pool::Pool;
 use super::preset::Preset;
+use super::setting::{Setting, placeholders};
 use super::subject::Subject;
 use crate::model::Level;
 
@@ -172,6 +173,18 @@ impl Experiment {
     pub fn case_factors(&self) -> Vec<&str> {
         let of_first = self.case.first().map(|case| case.levels.keys().map(String::as_str));
         of_first.into_iter().flatten().collect()
+    }
+
+    /// The factors that set the rate of requests, or of connections, and that no case sets.
+    pub fn rate_factors(&self) -> Vec<&str> {
+        let Some(http) = &self.load.http else { return Vec::new() };
+        let rates = [&http.rate, &http.connection_rate].into_iter().flatten();
+        let texts = rates.filter_map(|rate| match rate {
+            Setting::Text(text) => Some(text.as_str()),
+            Setting::Number(_) => None,
+        });
+        let of_cases = self.case_factors();
+        texts.flat_map(placeholders).filter(|factor| !of_cases.contains(factor)).collect()
     }
 
     /// The subjects of a preset, in the order of its list or, without one, of the file.

@@ -102,7 +102,7 @@ pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
 }
 
 /// The words that point from a name that does not exist to those that do: the nearest, or all of a few.
-pub(super) fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+pub(crate) fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     const FEW: usize = 8;
     let known: Vec<&str> = known.into_iter().collect();
     match nearest(name, known.iter().copied()) {

@@ -25,6 +25,7 @@ mod walk;
 
 pub use claim::Claim;
 pub use experiment::Experiment;
+pub(crate) use fault::suggestion;
 pub use fault::{Fault, Faults};
 pub use preset::Preset;
 pub use read::{Disk, Files, read, read_from};

@@ -1,0 +1,104 @@
+//! The folders of sessions: their names, which is the newest, and what a session goes on from.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::FlockOperation;
+
+use crate::journal::Error;
+use crate::plan::Selection;
+use crate::record;
+
+/// The name of the report in a session's folder, and of the newest one in the folder of all sessions.
+pub const REPORT: &str = "report.html";
+
+/// The name of the file that has what of an experiment is run.
+const SELECTION: &str = "selection.json";
+
+/// The time, in seconds since 1970 (UTC).
+pub(super) fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// UTC as it sorts in a file name: `20010625-090000`.
+fn stamp(time: SystemTime) -> String {
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    text.trim_end_matches('Z').replace(['-', ':'], "").replace('T', "-")
+}
+
+/// Makes a folder that no session has had before.
+///
+/// # Errors
+/// What the file system says.
+pub(super) fn create(out: &Path, preset: &str) -> Result<PathBuf, Error> {
+    fs::create_dir_all(out).map_err(|error| Error::Io(out.to_owned(), error))?;
+    let name = format!("{}-{preset}", stamp(SystemTime::now()));
+    let mut path = out.join(&name);
+    for number in 2.. {
+        match fs::create_dir(&path) {
+            Ok(()) => break,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                path = out.join(format!("{name}-{number}"));
+            }
+            Err(error) => return Err(Error::Io(path, error)),
+        }
+    }
+    Ok(path)
+}
+
+/// The sessions' folders in a folder, the oldest first.
+fn sessions(out: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(out).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<(f64, PathBuf)> =
+        entries.filter_map(|path| Some((record::read_session(&path).ok()?.began, path))).collect();
+    found.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+/// The folder itself if it is a session's, otherwise the newest session's folder in it.
+#[must_use]
+pub fn newest(folder: &Path) -> Option<PathBuf> {
+    match folder.join(record::SESSION).is_file() {
+        true => Some(folder.to_owned()),
+        false => sessions(folder).pop(),
+    }
+}
+
+/// Keeps other labs from the session's folder until the lock is dropped, or its owner has ended.
+///
+/// # Errors
+/// [`Error::InUse`] if another lab has it, and what the file system says.
+pub(super) fn lock(folder: &Path) -> Result<File, Error> {
+    let lock = File::open(folder).map_err(|error| Error::Io(folder.to_owned(), error))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse(folder.to_owned())),
+        // A file system without locks has no second lab either.
+        _ => Ok(lock),
+    }
+}
+
+pub(super) fn write_selection(folder: &Path, selection: &Selection) -> Result<(), Error> {
+    record::write_json(&folder.join(SELECTION), selection)
+}
+
+pub(super) fn read_selection(folder: &Path) -> Result<Selection, Error> {
+    record::read_json(&folder.join(SELECTION))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn names_of_folders_sort_by_time_and_are_each_taken_once() {
+        assert_eq!(stamp(UNIX_EPOCH + Duration::from_secs(993_459_600)), "20010625-090000");
+        let out = tempfile::tempdir().unwrap();
+        let folders: Vec<PathBuf> =
+            (0..3).map(|_| create(&out.path().join("new"), "quick").unwrap()).collect();
+        assert!(folders.iter().all(|folder| folder.is_dir()), "{folders:?}");
+        assert!(folders[0] != folders[1] && folders[1] != folders[2], "{folders:?}");
+    }
+}
