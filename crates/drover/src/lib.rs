@@ -6,9 +6,9 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod cli;
+pub mod disk;
 pub mod error;
-pub mod lab;
 pub mod load;
 mod log;
-pub mod report;
 pub mod server;
+pub mod trace_report;

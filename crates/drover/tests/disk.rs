@@ -1,4 +1,4 @@
-//! The modelled disk from outside: mounted, read, and gone whatever happens; and files made cold.
+//! The modelled disk from outside: mounted, read and gone whatever happens.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use drover::lab::pool::Pool;
 use serde_json::Value;
 
 const DROVER: &str = env!("CARGO_BIN_EXE_drover");
@@ -57,7 +56,7 @@ struct Disk {
 impl Disk {
     /// Mounts; `None`, and the cause printed, where this is not possible.
     fn mount(place: &Place, flags: &[&str]) -> Option<Disk> {
-        if let Some(obstacle) = drover::lab::disk::obstacle() {
+        if let Some(obstacle) = drover::disk::obstacle() {
             testing::skip!("{obstacle}");
             return None;
         }
@@ -152,7 +151,7 @@ fn a_disk_that_was_killed_leaves_no_mount_behind() {
 
 #[test]
 fn what_is_no_directory_is_named_with_its_argument() {
-    if let Some(obstacle) = drover::lab::disk::obstacle() {
+    if let Some(obstacle) = drover::disk::obstacle() {
         testing::skip!("{obstacle}");
         return;
     }
@@ -167,23 +166,5 @@ fn what_is_no_directory_is_named_with_its_argument() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(stderr.contains(named) && stderr.lines().count() == 1, "{stderr}");
-    }
-}
-
-#[test]
-fn a_cold_pool_has_no_page_in_the_cache() {
-    // Not in /tmp, which may have no disk behind it.
-    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    let pool = Pool::make(folder.path(), 2, 10_000).unwrap();
-    let path = &pool.some_paths(1)[0];
-    let file = fs::File::open(path).unwrap();
-    fs::read(path).unwrap();
-    match mech::fs::cached_pages(file.as_fd(), 0, 10_000) {
-        Ok(pages) => assert_eq!(pages, 3),
-        Err(error) => return testing::skip!("cachestat(2): {error}"),
-    }
-    match pool.make_cold() {
-        Ok(()) => assert_eq!(mech::fs::cached_pages(file.as_fd(), 0, 10_000).unwrap(), 0),
-        Err(error) => testing::skip!("{error:#}"),
     }
 }

@@ -4,22 +4,17 @@
 
 mod choice;
 pub mod count;
-mod disk;
 pub mod duration;
-mod experiment_file;
-mod herd;
 mod idle;
 mod lab;
 mod listen;
 mod load;
 mod mechanisms;
 mod mistake;
-mod pipes;
 mod serve;
 mod size;
 mod stdout;
 mod teller;
-mod trace;
 mod what;
 
 use std::ffi::OsString;

@@ -13,7 +13,7 @@ use crate::Memory;
 const FAULTY: &str = "<!-- faulty -->\n```\n";
 
 fn page() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiments-2.md")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiments.md")
 }
 
 /// Compares a file with what it should be, or writes it.

@@ -1,0 +1,118 @@
+//! `drover lab`: the laboratory's subcommands, a file each in this folder.
+
+mod disk;
+mod herd;
+mod list;
+mod pipes;
+mod progress;
+mod report;
+mod run;
+mod serve;
+mod trace;
+
+use std::path::Path;
+
+use lab::spec::{Experiment, Faults, built_in};
+use std::io::Write;
+
+use crate::error::UsageError;
+
+/// Where sessions go unless told otherwise.
+const OUT: &str = "drover-lab";
+
+/// Flags of `drover lab`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Without any: run the quick preset of every experiment
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// List experiments and their presets: subjects, factors with their levels, rounds, and the estimate
+    List(list::Args),
+    /// Run experiments as one session: built-in ones by name, your own by file
+    Run(Box<run::Args>),
+    /// Write the report of a session anew
+    Report(report::Args),
+    /// Show a report on a local port, with Drover's own server
+    Serve(serve::Args),
+    /// See a directory through a slow disk, modelled after two disks of 2007. Reports what it did
+    /// for each line on stdin, and unmounts at its end or at SIGINT, SIGTERM and SIGHUP
+    Disk(disk::Args),
+    /// Show where the time of requests went, from what 'drover serve --trace' has written
+    Trace(trace::Args),
+    /// Gather waiters on one socket, connect to it, and say what a connection cost: a run of an
+    /// experiment with waiters
+    #[command(hide = true)]
+    Herd(herd::Args),
+    /// Pass tokens through pipes, few of which are active, and say what an event cost: a run of an
+    /// experiment with pipes
+    #[command(hide = true)]
+    Pipes(pipes::Args),
+}
+
+/// Runs `drover lab`.
+pub(super) fn run(args: Args) -> anyhow::Result<()> {
+    match args.action {
+        None => run::quick(),
+        Some(Action::List(args)) => list::run(&args),
+        Some(Action::Run(args)) => run::run(*args),
+        Some(Action::Report(args)) => report::run(&args),
+        Some(Action::Serve(args)) => serve::run(&args),
+        Some(Action::Disk(args)) => disk::run(&args),
+        Some(Action::Trace(args)) => trace::run(args),
+        Some(Action::Herd(args)) => herd::run(args),
+        Some(Action::Pipes(args)) => pipes::run(args),
+    }
+}
+
+/// The experiments of these names, built-in ones, and files; every built-in one without any name.
+///
+/// The faults of all files go to stderr, a line each, as a compiler writes them.
+///
+/// # Errors
+/// A [`UsageError`]: a name that no experiment and no file has, or faults in a file.
+fn experiments(names: &[String]) -> anyhow::Result<Vec<Experiment>> {
+    let built_in: Vec<String> = built_in::names().into_iter().map(str::to_owned).collect();
+    let names = if names.is_empty() { &built_in } else { names };
+    let mut found = Vec::new();
+    let mut faults = Vec::new();
+    for name in names {
+        match experiment(name)? {
+            Ok(experiment) => found.push(experiment),
+            Err(of_file) => faults.extend(of_file.0),
+        }
+    }
+    if faults.is_empty() {
+        return Ok(found);
+    }
+    let mut err = std::io::stderr();
+    faults.iter().for_each(|fault| drop(writeln!(err, "{fault}")));
+    let many = if faults.len() == 1 { "fault" } else { "faults" };
+    let message =
+        format!("{} {many} in experiment files, see above: nothing was run", faults.len());
+    Err(UsageError::new(message).into())
+}
+
+/// The experiment of that name.
+fn experiment(name: &str) -> Result<Result<Experiment, Faults>, UsageError> {
+    if let Some(experiment) = built_in::experiment(name) {
+        return Ok(experiment);
+    }
+    let path = Path::new(name);
+    if !path.is_file() {
+        let names = built_in::names().join(", ");
+        let message =
+            format!("'{name}' is neither a file nor a built-in experiment; those are {names}");
+        return Err(UsageError::new(message));
+    }
+    Ok(lab::spec::read(path))
+}
+
+/// That a folder has no session.
+fn no_session(folder: &Path) -> anyhow::Error {
+    let folder = folder.display();
+    UsageError::new(format!("there is no session in {folder}: run 'drover lab' first")).into()
+}

@@ -1,0 +1,63 @@
+//! `drover lab pipes`: one run of an experiment with pipes, in a process of its own.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use waiters::pipes::{PipeRun, Waiting};
+
+use crate::cli::duration;
+use crate::cli::stdout::stdout;
+
+/// Flags of `drover lab pipes`, which the lab calls.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A dispatch mechanism, or 'busy': read from every pipe in turn
+    #[arg(long, value_name = "M", value_parser = waiting())]
+    mechanism: Waiting,
+
+    /// How many pipes are registered
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pipes: u32,
+
+    /// How many pipes have tokens at a time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    active: u32,
+
+    /// How many tokens each of these has
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    writes: u32,
+
+    /// How long tokens pass before the measurement
+    #[arg(long, value_name = "T", default_value = "10ms", value_parser = duration::parse)]
+    warmup: Duration,
+
+    /// How long is measured
+    #[arg(long, value_name = "T", default_value = "1s", value_parser = duration::parse)]
+    window: Duration,
+
+    /// The processor of the thread
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+}
+
+/// Runs `drover lab pipes`: a line of JSON on stdout.
+pub(super) fn run(args: Args) -> anyhow::Result<()> {
+    let run = PipeRun {
+        waiting: args.mechanism,
+        pipes: args.pipes,
+        active: args.active,
+        writes: args.writes,
+        warm_up: args.warmup,
+        window: args.window,
+        cpu: args.cpu,
+    };
+    let record = run.measure()?;
+    writeln!(stdout(), "{}", serde_json::to_string(&record)?)?;
+    Ok(())
+}
+
+fn waiting() -> impl TypedValueParser<Value = Waiting> {
+    let names = PossibleValuesParser::new(Waiting::all().map(Waiting::name));
+    names.map(|name| Waiting::by_name(&name).expect("only these are let through"))
+}

@@ -1,0 +1,115 @@
+//! How far a session has come, on stderr: one line with the remaining time on a terminal, and elsewhere a line
+//! per run.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::run::Event as OfRun;
+use lab::session::{Clock, Event, Planned};
+
+/// Tells the progress of a session.
+#[derive(Debug)]
+pub(super) struct Progress {
+    bar: Option<ProgressBar>,
+    experiments: usize,
+}
+
+impl Progress {
+    /// Begins with nothing done of so many experiments with so many runs.
+    pub(super) fn begin(experiments: usize, runs: usize) -> Progress {
+        let bar = io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{bar:20} {wide_msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::new(runs as u64).with_style(style)
+        });
+        Progress { bar, experiments }
+    }
+
+    /// Tells what happens.
+    pub(super) fn tell(&self, event: &Event<'_>) {
+        match event {
+            Event::Folder(folder) => self.line(&format!("Session: {}", folder.display())),
+            Event::Begins { planned, number } => self.begins(planned, *number),
+            Event::Of { planned, event, clock } => self.of_run(planned, event, clock),
+            Event::Refused { id, why } => self.line(&format!("{id} cannot be run here: {why}")),
+            Event::Note(note) => self.line(note),
+        }
+    }
+
+    /// Prints a line above the bar.
+    pub(super) fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            // Nobody is left to tell when stderr is gone.
+            None => drop(writeln!(io::stderr(), "{text}")),
+        }
+    }
+
+    fn begins(&self, planned: &Planned, number: usize) {
+        self.line(&format!(
+            "{} ({} of {}): {} in {}, about {}",
+            planned.experiment.id,
+            number + 1,
+            self.experiments,
+            counted(planned.plan.runs(), "run"),
+            counted(planned.plan.rounds as usize, "round"),
+            in_words(planned.estimate())
+        ));
+    }
+
+    fn of_run(&self, planned: &Planned, event: &OfRun<'_>, clock: &Clock) {
+        let id = &planned.experiment.id;
+        match event {
+            OfRun::Resumed { runs } => {
+                self.line(&format!("{id}: resumed after {}", counted(*runs, "run")));
+            }
+            OfRun::NotTestable { cell, why } => {
+                let cell = &planned.plan.cells[*cell].cell;
+                self.line(&format!("{id}: not testable here: {cell}: {why}"));
+            }
+            OfRun::Note(note) => self.line(&format!("{id}: {note}")),
+            OfRun::Begins { cell, .. } => {
+                if let Some(bar) = &self.bar {
+                    let cell = &planned.plan.cells[*cell].cell;
+                    let left = in_words(clock.remaining());
+                    bar.set_position(clock.runs().0 as u64);
+                    bar.set_message(format!("about {left} left; {id}: {cell}"));
+                }
+            }
+            OfRun::Ended { run, .. } => {
+                let (done, of) = clock.runs();
+                let (cell, round) = (&run.sample.cell, run.sample.round);
+                match (&self.bar, &run.sample.failure) {
+                    (_, Some(why)) => {
+                        self.line(&format!(
+                            "{done}/{of} {id}: {cell}, round {round}: failed: {why}"
+                        ));
+                    }
+                    (None, None) => self.line(&format!("{done}/{of} {id}: {cell}, round {round}")),
+                    (Some(_), None) => {}
+                }
+            }
+            OfRun::Round { .. } => {}
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A length of time for people, in whole seconds.
+pub(super) fn in_words(time: Duration) -> String {
+    let whole = Duration::from_secs(time.as_secs_f64().round() as u64);
+    humantime::format_duration(whole).to_string()
+}
+
+/// So many of what the noun names.
+pub(super) fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,27 @@
+//! `drover lab report`: the page of a session, written anew.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use lab::record::Record;
+
+use crate::cli::stdout::stdout;
+
+/// Flags of `drover lab report`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A session's folder, or the folder of all sessions, of which the newest is taken
+    #[arg(default_value = super::OUT)]
+    folder: PathBuf,
+}
+
+/// Runs `drover lab report`.
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let folder = lab::session::newest(&args.folder);
+    let folder = folder.ok_or_else(|| super::no_session(&args.folder))?;
+    let record = Record::read(&folder)?;
+    let page = lab::report::write(&folder, &record)
+        .with_context(|| format!("cannot write the report into {}", folder.display()))?;
+    Ok(writeln!(stdout(), "Report: {}", page.display())?)
+}

@@ -1,0 +1,344 @@
+//! `drover lab run`, and `drover lab` itself: experiments as one session.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use lab::journal::Error;
+use lab::model::Level;
+use lab::plan::Overrides;
+use lab::plan::limits::Limits;
+use lab::process::Interrupt;
+use lab::report::terminal;
+use lab::session::{Outcome, Request, Session, Settings};
+use lab::spec::experiment::QUICK;
+
+use super::OUT;
+use super::progress::{Progress, counted, in_words};
+use crate::cli::stdout::stdout;
+use crate::cli::{count, duration};
+use crate::error::UsageError;
+
+/// The folder below that of all sessions which keeps the files to be served.
+const POOLS: &str = "pools";
+
+/// How wide the summary is where nobody knows how wide the terminal is.
+const WIDTH: usize = 80;
+
+/// Flags of `drover lab run`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Names of built-in experiments, or TOML files; none: every built-in one
+    #[arg(value_name = "ID|FILE")]
+    experiments: Vec<String>,
+
+    #[command(flatten)]
+    what: WhatArgs,
+
+    /// How often each cell is run; a verdict needs 6
+    #[arg(long, value_name = "N")]
+    repeats: Option<NonZeroU32>,
+
+    /// How long the whole session may take, shared out among its experiments
+    #[arg(long, value_name = "T", value_parser = some_time)]
+    budget: Option<Duration>,
+
+    /// The folder that gets a folder for each session, and the newest report [default: drover-lab]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// The folder that holds the files to be served, which are kept for later sessions [default: pools,
+    /// beside the sessions]
+    #[arg(long, value_name = "DIR")]
+    pools: Option<PathBuf>,
+
+    /// Go on with a session that was interrupted: the one in FOLDER, or the newest [default: the newest]
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1)]
+    #[arg(conflicts_with_all = ["experiments", "WhatArgs"])]
+    resume: Option<Option<PathBuf>>,
+
+    /// Go on although the kernel, the processors or the program are others by now
+    #[arg(long, requires = "resume")]
+    force: bool,
+}
+
+/// The flags that say what of the experiments is run.
+#[derive(Debug, Default, clap::Args)]
+#[group(id = "WhatArgs", multiple = true)]
+struct WhatArgs {
+    /// The scale: quick, standard or paper, or one of a file's own [default: quick]
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+
+    /// Only these subjects
+    #[arg(long, visible_alias = "mechanisms", value_name = "NAME,…", value_delimiter = ',')]
+    subjects: Option<Vec<String>>,
+
+    /// These levels of a factor ('drover lab list' shows them); of 'case': these cases. Repeatable
+    #[arg(long, value_name = "FACTOR=LEVEL,…", value_parser = levels)]
+    levels: Vec<(String, Vec<Level>)>,
+
+    /// Short for --levels connections=N,…
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = number())]
+    connections: Vec<u64>,
+
+    /// Short for --levels waiters=N,…
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = number())]
+    waiters: Vec<u64>,
+
+    /// The length of each measured window, as 2s or 500ms
+    #[arg(long, value_name = "T", value_parser = some_time)]
+    window: Option<Duration>,
+
+    /// Multiply the request rates
+    #[arg(long, value_name = "X", value_parser = positive)]
+    rate_scale: Option<f64>,
+
+    /// Whether a thread of the lowest class spins on each processor, so that none goes idle and is
+    /// woken late [default: as the experiment says]
+    #[arg(long, value_name = "WHETHER", value_parser = ["on", "off"])]
+    keep_awake: Option<String>,
+
+    /// Repeat an earlier session: same order of cells, same loads
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+/// Runs `drover lab`: the quick preset of every built-in experiment.
+pub(super) fn quick() -> anyhow::Result<()> {
+    run(Args {
+        experiments: Vec::new(),
+        what: WhatArgs::default(),
+        repeats: None,
+        budget: None,
+        out: None,
+        pools: None,
+        resume: None,
+        force: false,
+    })
+}
+
+/// Runs `drover lab run`.
+pub(super) fn run(args: Args) -> anyhow::Result<()> {
+    let limits = Limits::look()?;
+    let (session, out) = match &args.resume {
+        Some(folder) => resumed(&args, folder.as_deref(), &limits)?,
+        None => {
+            let out = args.out.clone().unwrap_or_else(|| PathBuf::from(OUT));
+            (planned(&args, &limits)?, out)
+        }
+    };
+    announce(&session)?;
+    let settings = Settings {
+        drover: std::env::current_exe().context("cannot tell where this program lies")?,
+        pools: args.pools.unwrap_or_else(|| out.join(POOLS)),
+        out,
+        is_forced: args.force,
+        interrupt: Interrupt::on_signals()?,
+    };
+    let of = session.planned().len();
+    let progress = Progress::begin(of, session.runs());
+    for note in session.notes() {
+        progress.line(note);
+    }
+    for (id, why) in session.refused() {
+        progress.line(&format!("{id} cannot be run here: {why}"));
+    }
+    let outcome = session.run(&settings, &mut |event| progress.tell(&event));
+    drop(progress);
+    let outcome = outcome.map_err(|error| match error {
+        Error::Differs(_) => anyhow::Error::from(UsageError::new(error.to_string())),
+        error => error.into(),
+    })?;
+    let mut out = stdout();
+    write!(out, "{}", terminal::summary(&outcome.record, WIDTH))?;
+    writeln!(out, "Report: {}", outcome.report.display())?;
+    verdict(&outcome)
+}
+
+/// The session that the flags ask for.
+fn planned(args: &Args, limits: &Limits) -> anyhow::Result<Session> {
+    let what = &args.what;
+    let request = Request {
+        experiments: super::experiments(&args.experiments)?,
+        are_named: !args.experiments.is_empty(),
+        preset: what.preset.clone().unwrap_or_else(|| QUICK.to_owned()),
+        overrides: Overrides {
+            rounds: args.repeats.map(NonZeroU32::get),
+            window: what.window,
+            events: None,
+            subjects: what.subjects.clone(),
+            levels: what.all_levels(),
+            rate_scale: what.rate_scale,
+            keeps_awake: what.keep_awake.as_ref().map(|whether| whether == "on"),
+            budget: args.budget,
+        },
+        seed: what.seed.unwrap_or_else(rand::random),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+    };
+    Session::plan(request, limits).map_err(|why| UsageError::new(why).into())
+}
+
+/// The session that goes on, and the folder of all sessions.
+fn resumed(
+    args: &Args,
+    folder: Option<&Path>,
+    limits: &Limits,
+) -> anyhow::Result<(Session, PathBuf)> {
+    let place = folder.or(args.out.as_deref()).unwrap_or(Path::new(OUT));
+    let folder = lab::session::newest(place).ok_or_else(|| super::no_session(place))?;
+    let rounds = args.repeats.map(NonZeroU32::get);
+    let session = Session::resume(&folder, rounds, args.budget, limits)
+        .map_err(|why| UsageError::new(format!("{}: {why}", folder.display())))?;
+    let out = match (&args.out, folder.parent()) {
+        (Some(out), _) => out.clone(),
+        (None, Some(parent)) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    Ok((session, out))
+}
+
+impl WhatArgs {
+    /// The levels of every flag that sets some, by factor.
+    fn all_levels(&self) -> BTreeMap<String, Vec<Level>> {
+        let numbers =
+            |numbers: &[u64]| numbers.iter().map(|it| Level::Number(*it as f64)).collect();
+        let short = [("connections", &self.connections), ("waiters", &self.waiters)];
+        let short = short.into_iter().filter(|(_, given)| !given.is_empty());
+        let short = short.map(|(factor, given)| (factor.to_owned(), numbers(given)));
+        let mut all: BTreeMap<String, Vec<Level>> = BTreeMap::new();
+        for (factor, levels) in self.levels.iter().cloned().chain(short) {
+            all.entry(factor).or_default().extend(levels);
+        }
+        all
+    }
+}
+
+/// Says what will be run, and how long that may take.
+fn announce(session: &Session) -> anyhow::Result<()> {
+    let mut out = stdout();
+    let estimate = session.estimate();
+    write!(
+        out,
+        "{}, {} ({}): about {}",
+        counted(session.planned().len(), "experiment"),
+        counted(session.runs(), "run"),
+        session.preset(),
+        in_words(estimate)
+    )?;
+    let whole = session.estimate_of_runs();
+    match whole > estimate + Duration::from_secs(1) {
+        true => writeln!(
+            out,
+            "; without time limits about {} (--budget sets another one)",
+            in_words(whole)
+        )?,
+        false => writeln!(out)?,
+    }
+    Ok(out.flush()?)
+}
+
+/// The exit status remembers what the report says in detail.
+fn verdict(outcome: &Outcome) -> anyhow::Result<()> {
+    if outcome.is_interrupted {
+        bail!(
+            "interrupted: the report covers what was measured until then; 'drover lab run --resume {}' \
+             goes on",
+            outcome.folder.display()
+        );
+    }
+    let refused = &outcome.record.session.refused;
+    if !refused.is_empty() {
+        let ids: Vec<&str> = refused.iter().map(|(id, _)| id.as_str()).collect();
+        bail!("{} could not be run: the report says why", ids.join(", "));
+    }
+    match outcome.failures() {
+        (0, _) => Ok(()),
+        (failed, runs) => bail!("{failed} of {runs} runs failed: the report says why"),
+    }
+}
+
+/// Reads `FACTOR=LEVEL,LEVEL…`.
+fn levels(text: &str) -> Result<(String, Vec<Level>), String> {
+    let refused = || "write FACTOR=LEVEL,LEVEL as in connections=250,3000".to_owned();
+    let (factor, levels) = text.split_once('=').ok_or_else(refused)?;
+    let level = |word: &str| match word.parse::<f64>() {
+        Ok(number) if number.is_finite() => Level::Number(number),
+        _ => Level::Name(word.to_owned()),
+    };
+    let words = words(levels).ok_or_else(refused)?;
+    if factor.trim().is_empty() || words.iter().any(|word| word.is_empty()) {
+        return Err(refused());
+    }
+    Ok((factor.trim().to_owned(), words.iter().map(|word| level(word)).collect()))
+}
+
+/// The words between commas. A comma within double quotes, as names of cases have, divides nothing; `None`:
+/// a quote is not closed.
+fn words(text: &str) -> Option<Vec<String>> {
+    let mut words = vec![String::new()];
+    let mut is_quoted = false;
+    for character in text.chars() {
+        match character {
+            '"' => is_quoted = !is_quoted,
+            ',' if !is_quoted => words.push(String::new()),
+            other => words.last_mut()?.push(other),
+        }
+    }
+    let trimmed = words.iter().map(|word| word.trim().to_owned()).collect();
+    (!is_quoted).then_some(trimmed)
+}
+
+/// Reads how many connections, or waiters, there are.
+fn number() -> impl clap::builder::TypedValueParser<Value = u64> {
+    count::within(1..=u64::from(u32::MAX))
+}
+
+/// Reads a length of time that is not nothing.
+fn some_time(text: &str) -> Result<Duration, String> {
+    match duration::parse(text)? {
+        Duration::ZERO => Err("write a length of time above 0".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// Reads a number above zero.
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err("write a number above 0".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_numbers_and_names() {
+        let (factor, read) = levels("wire=loopback, 1e3").unwrap();
+        assert_eq!(factor, "wire");
+        assert_eq!(read, [Level::Name("loopback".to_owned()), Level::Number(1000.0)]);
+        let (_, read) = levels("case=\"6000 idle, 1 B\",128 B").unwrap();
+        assert_eq!(read, ["6000 idle, 1 B", "128 B"].map(|name| Level::Name(name.to_owned())));
+        for wrong in ["", "wire", "wire=", "=1", "wire=1,,2", "case=\"1"] {
+            assert!(levels(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn short_flags_add_levels() {
+        let what = WhatArgs {
+            levels: vec![("connections".to_owned(), vec![Level::Number(1.0)])],
+            connections: vec![2, 3],
+            ..WhatArgs::default()
+        };
+        let levels = what.all_levels();
+        assert_eq!(levels["connections"], [1.0, 2.0, 3.0].map(Level::Number));
+        assert_eq!(levels.len(), 1);
+    }
+}

@@ -1,0 +1,46 @@
+//! `drover lab serve`: reports in a browser, by Drover's own server.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use lab::session::REPORT;
+use mech::fs::Root;
+
+use crate::cli::stdout::stdout;
+use crate::server::{Config, Role, Server, Source, StopSignals};
+
+/// Flags of `drover lab serve`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A session's folder, or the folder of all sessions
+    #[arg(default_value = super::OUT)]
+    folder: PathBuf,
+
+    /// Where to listen, HOST:PORT; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+}
+
+/// Runs `drover lab serve` until it is told to stop.
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let folder = &args.folder;
+    if !folder.join(REPORT).is_file() {
+        return Err(super::no_session(folder));
+    }
+    let root = Root::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
+    let mechanism = mech::dispatch::auto(1).context("no mechanism works here")?;
+    let signals = StopSignals::catch(Role::Server)?;
+    let source = Source::Directory(Arc::new(root));
+    let listen = vec![args.listen.into()];
+    let server = Server::start(Config { listen, ..Config::new(source, mechanism) })?;
+    server.stop_at(&signals);
+    let mut out = stdout();
+    for address in server.addresses() {
+        writeln!(out, "http://{address}/{REPORT}")?;
+    }
+    out.flush()?;
+    server.wait()
+}

@@ -1,0 +1,61 @@
+//! `drover lab trace`: flags of the page about traces.
+
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::cli::duration;
+use crate::cli::stdout::stdout;
+use crate::error::UsageError;
+use crate::trace_report::{self, Trace};
+
+/// Flags of `drover lab trace`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// What 'drover serve --trace' has written; several are shown on one page, with one scale
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// Where the page goes [default: beside the first FILE, with .html for its extension]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// From what time on requests are counted as too late
+    #[arg(long, value_name = "T", default_value = "4s", value_parser = duration::parse)]
+    past: Duration,
+}
+
+/// Runs `drover lab trace`.
+pub(super) fn run(args: Args) -> anyhow::Result<()> {
+    let limit_us = u64::try_from(args.past.as_micros()).unwrap_or(u64::MAX);
+    let mut traces = Vec::new();
+    let mut out = stdout();
+    for path in &args.files {
+        let trace = read(path)?;
+        let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        writeln!(out, "{}", trace_report::text(&name, &trace, limit_us))?;
+        traces.push((name, trace));
+    }
+    let page = args.out.unwrap_or_else(|| args.files[0].with_extension("html"));
+    if args.files.contains(&page) {
+        let message = format!("--out {} would replace a trace; name another", page.display());
+        return Err(UsageError::new(message).into());
+    }
+    std::fs::write(&page, trace_report::render(&traces, limit_us))
+        .with_context(|| format!("cannot write {}", page.display()))?;
+    Ok(writeln!(out, "Report: {}", page.display())?)
+}
+
+fn read(path: &Path) -> anyhow::Result<Trace> {
+    let refused = |reason: String| {
+        UsageError::new(format!(
+            "cannot read {} as a trace: {reason}; give a FILE of 'drover serve --trace FILE'",
+            path.display()
+        ))
+    };
+    let file = File::open(path).map_err(|error| refused(error.to_string()))?;
+    Trace::read(BufReader::new(file)).map_err(|error| refused(format!("{error:#}")).into())
+}

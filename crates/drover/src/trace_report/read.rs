@@ -1,0 +1,291 @@
+//! A server's trace (`serve --trace`), read back and summed up by stage. docs/trace.md describes the
+//! file.
+
+use std::io::BufRead;
+
+use anyhow::{Context, bail};
+
+use crate::server::trace::FORMAT;
+
+/// A part of the time between a request and the end of its reply. The first five follow each other
+/// and sum up to [`Stage::Total`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Waiting for the file to be opened, away from the worker.
+    Stat,
+    /// Reads that waited for a reader.
+    Queue,
+    /// Reads under way.
+    Read,
+    /// Bytes that were read, and waited for the worker.
+    Return,
+    /// The rest: the way to the socket, the client's taking it included.
+    Write,
+    /// From the request to the last byte of the reply.
+    Total,
+    /// The longest single read, from the wish to the bytes in the worker's hands.
+    Longest,
+}
+
+impl Stage {
+    /// Every stage, in the order in which a request passes through.
+    pub const ALL: [Stage; 7] = [
+        Stage::Stat,
+        Stage::Queue,
+        Stage::Read,
+        Stage::Return,
+        Stage::Write,
+        Stage::Total,
+        Stage::Longest,
+    ];
+
+    /// Its column in the file.
+    #[must_use]
+    pub fn column(self) -> &'static str {
+        match self {
+            Stage::Stat => "stat_us",
+            Stage::Queue => "queue_us",
+            Stage::Read => "read_us",
+            Stage::Return => "return_us",
+            Stage::Write => "write_us",
+            Stage::Total => "total_us",
+            Stage::Longest => "longest_us",
+        }
+    }
+
+    /// Its name, for people.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Stage::Stat => "open and stat",
+            Stage::Queue => "queue wait",
+            Stage::Read => "read",
+            Stage::Return => "return to the loop",
+            Stage::Write => "write to the socket",
+            Stage::Total => "total",
+            Stage::Longest => "longest single read",
+        }
+    }
+}
+
+/// One reply. Times in microseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// When the request was there, from the beginning of the trace.
+    pub start_us: u64,
+    /// What each stage took, in the order of [`Stage::ALL`].
+    stages_us: [u64; Stage::ALL.len()],
+    /// How many reads there were.
+    pub reads: u64,
+    /// HTTP's.
+    pub status: u16,
+    /// How long the reply is, head included.
+    pub bytes: u64,
+    /// Whether it has left as a whole.
+    pub sent: bool,
+    /// Who moved the body: its place in [`Trace::backends`].
+    pub backend: usize,
+}
+
+impl Reply {
+    /// What the stage took, in microseconds.
+    #[must_use]
+    pub fn stage_us(&self, stage: Stage) -> u64 {
+        self.stages_us[stage as usize]
+    }
+}
+
+/// What a file tells.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// What the server said of itself.
+    pub about: String,
+    /// The names of the backends, in the order of their first reply.
+    pub backends: Vec<String>,
+    /// The replies, by the time of their end for each worker.
+    pub replies: Vec<Reply>,
+    /// Whether the last line was cut.
+    pub cut: bool,
+}
+
+/// The distribution of one stage, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// At [`Summary::PERCENTILES`], by nearest rank.
+    pub percentiles: [f64; 4],
+    /// The longest.
+    pub max: f64,
+}
+
+impl Summary {
+    /// Which percentiles are told.
+    pub const PERCENTILES: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
+}
+
+impl Trace {
+    /// Reads a trace.
+    ///
+    /// # Errors
+    /// What it is instead, with the line at fault.
+    pub fn read(mut source: impl BufRead) -> anyhow::Result<Trace> {
+        let mut line = String::new();
+        source.read_line(&mut line)?;
+        let about = line.strip_prefix("# ").and_then(|line| line.strip_prefix(FORMAT));
+        let Some(about) = about else { bail!("it does not begin with '# {FORMAT}'") };
+        let mut trace = Trace { about: about.trim().to_owned(), ..Trace::default() };
+        line.clear();
+        source.read_line(&mut line)?;
+        let columns = Columns::find(line.trim_end())?;
+        for number in 3.. {
+            line.clear();
+            if source.read_line(&mut line)? == 0 {
+                break;
+            }
+            let Some(whole) = line.strip_suffix('\n') else {
+                trace.cut = true;
+                break;
+            };
+            let reply = columns.reply(whole, &mut trace.backends);
+            trace.replies.push(reply.with_context(|| format!("line {number}: '{whole}'"))?);
+        }
+        Ok(trace)
+    }
+
+    /// How a stage is distributed over all replies; `None`: there are none.
+    #[must_use]
+    pub fn summary(&self, stage: Stage) -> Option<Summary> {
+        let mut all: Vec<u64> = self.replies.iter().map(|reply| reply.stage_us(stage)).collect();
+        all.sort_unstable();
+        let max = seconds(*all.last()?);
+        let rank = |percent: f64| (percent / 100.0 * all.len() as f64).ceil() as usize;
+        let percentiles =
+            Summary::PERCENTILES.map(|percent| seconds(all[rank(percent).max(1) - 1]));
+        Some(Summary { mean: seconds(all.iter().sum()) / all.len() as f64, percentiles, max })
+    }
+
+    /// How many replies spent more than `limit_us` in the stage.
+    #[must_use]
+    pub fn past(&self, stage: Stage, limit_us: u64) -> usize {
+        self.replies.iter().filter(|reply| reply.stage_us(stage) > limit_us).count()
+    }
+
+    /// How many replies did not leave as a whole.
+    #[must_use]
+    pub fn unsent(&self) -> usize {
+        self.replies.iter().filter(|reply| !reply.sent).count()
+    }
+}
+
+fn seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
+}
+
+/// Where the columns are: a later version may have more of them.
+struct Columns {
+    count: usize,
+    start: usize,
+    stages: [usize; Stage::ALL.len()],
+    reads: usize,
+    status: usize,
+    bytes: usize,
+    end: usize,
+    backend: usize,
+}
+
+impl Columns {
+    fn find(header: &str) -> anyhow::Result<Columns> {
+        let names: Vec<&str> = header.split(',').collect();
+        let place = |name: &str| {
+            let found = names.iter().position(|column| *column == name);
+            found.with_context(|| format!("line 2: there is no column '{name}'"))
+        };
+        let mut stages = [0; Stage::ALL.len()];
+        for (at, stage) in stages.iter_mut().zip(Stage::ALL) {
+            *at = place(stage.column())?;
+        }
+        Ok(Columns {
+            count: names.len(),
+            start: place("start_us")?,
+            stages,
+            reads: place("reads")?,
+            status: place("status")?,
+            bytes: place("bytes")?,
+            end: place("end")?,
+            backend: place("backend")?,
+        })
+    }
+
+    fn reply(&self, line: &str, backends: &mut Vec<String>) -> anyhow::Result<Reply> {
+        let fields: Vec<&str> = line.split(',').collect();
+        if fields.len() != self.count {
+            bail!("{} fields instead of {}", fields.len(), self.count);
+        }
+        let number = |at: usize| fields[at].parse().with_context(|| format!("field {}", at + 1));
+        let mut stages_us = [0; Stage::ALL.len()];
+        for (stage, at) in stages_us.iter_mut().zip(self.stages) {
+            *stage = number(at)?;
+        }
+        let name = fields[self.backend];
+        let backend = backends.iter().position(|known| known == name).unwrap_or_else(|| {
+            backends.push(name.to_owned());
+            backends.len() - 1
+        });
+        Ok(Reply {
+            start_us: number(self.start)?,
+            stages_us,
+            reads: number(self.reads)?,
+            status: u16::try_from(number(self.status)?).context("the status")?,
+            bytes: number(self.bytes)?,
+            sent: fields[self.end] == "sent",
+            backend,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::trace::COLUMNS;
+
+    fn text(lines: &str) -> String {
+        format!("# {FORMAT} started=1.5 files=auto\n{COLUMNS}\n{lines}")
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let lines = "10,1,2,3,4,5,15,9,2,200,1234,sent,0,1,threads\n\
+                     20,0,0,0,0,7,7,0,0,404,50,gone,0,2,memory\n30,0,0";
+        let trace = Trace::read(text(lines).as_bytes()).unwrap();
+        assert_eq!(trace.about, "started=1.5 files=auto");
+        assert_eq!(trace.backends, ["threads", "memory"]);
+        assert!(trace.cut);
+        assert_eq!(trace.replies.len(), 2);
+        let reply = &trace.replies[0];
+        let stages = Stage::ALL.map(|stage| reply.stage_us(stage));
+        assert_eq!((reply.start_us, stages), (10, [1, 2, 3, 4, 5, 15, 9]));
+        assert_eq!((reply.reads, reply.status, reply.bytes, reply.sent), (2, 200, 1234, true));
+        assert_eq!((trace.unsent(), trace.past(Stage::Total, 7)), (1, 1));
+    }
+
+    #[test]
+    fn a_summary_is_by_nearest_rank() {
+        let line = |us: u64| format!("0,0,0,0,0,{us},{us},0,0,200,1,sent,0,1,memory\n");
+        let lines: String = (1..=200).rev().map(|ms| line(ms * 1000)).collect();
+        let summary = Trace::read(text(&lines).as_bytes()).unwrap().summary(Stage::Total).unwrap();
+        assert_eq!(summary.percentiles, [0.1, 0.18, 0.198, 0.2]);
+        assert_eq!((summary.max, (summary.mean * 1e6).round()), (0.2, 100_500.0));
+        assert!(Trace::default().summary(Stage::Read).is_none());
+    }
+
+    #[test]
+    fn other_files_are_refused_with_the_place() {
+        let refused = |text: &str| format!("{:#}", Trace::read(text.as_bytes()).unwrap_err());
+        assert!(refused("a,b\n").contains("drover.trace/1"));
+        assert!(refused(&format!("# {FORMAT}\nstart_us\n")).contains("'stat_us'"));
+        assert!(refused(&text("1,2\n")).contains("line 3"));
+        let wrong = refused(&text("1,2,3,4,5,6,7,8,9,ok,11,sent,0,1,memory\n"));
+        assert!(wrong.contains("line 3") && wrong.contains("field 10"), "{wrong}");
+    }
+}
