@@ -1,22 +1,27 @@
 //! The report of a session: one page with the verdict of every claim.
 
+pub mod model;
 pub mod terminal;
 
 use std::fmt::Write;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::journal::write_whole;
+use crate::journal::{Error, write_whole};
 use crate::record::Record;
+
+/// The name of the page in a session's folder.
+pub const PAGE: &str = "report.html";
 
 /// Writes the report of a session into its folder; returns its path.
 ///
 /// # Errors
-/// What the file system says.
-pub fn write(folder: &Path, record: &Record) -> io::Result<PathBuf> {
-    let path = folder.join("report.html");
-    write_whole(&path, page(record).as_bytes())?;
-    Ok(path)
+/// [`Error::Io`] with the path.
+pub fn write(folder: &Path, record: &Record) -> Result<PathBuf, Error> {
+    let path = folder.join(PAGE);
+    match write_whole(&path, page(record).as_bytes()) {
+        Ok(()) => Ok(path),
+        Err(error) => Err(Error::Io(path, error)),
+    }
 }
 
 fn page(record: &Record) -> String {

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use crate::record::Record;
+use super::model::Report;
 
 /// The verdict of every claim, a line each.
 #[must_use]
-pub fn summary(record: &Record, width: usize) -> String {
+pub fn summary(report: &Report<'_>, width: usize, _is_coloured: bool) -> String {
     let mut text = String::new();
-    for one in &record.measured {
+    for one in &report.record.measured {
         let _ = writeln!(text, "{}", one.experiment.id);
         for judgement in &one.judgements {
             let line = format!("  ({}) {}", judgement.claim, judgement.verdict);

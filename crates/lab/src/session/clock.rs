@@ -67,11 +67,14 @@ impl Clock {
         part.spent_s += took.as_secs_f64();
     }
 
-    /// The number of runs done, and of all runs.
+    /// The number of runs done, and of all runs that there are to be. An experiment that has ended has no
+    /// more than it has made, be it that its time was over or that this machine cannot make the others.
     #[must_use]
     pub fn runs(&self) -> (usize, usize) {
         let done = self.parts.iter().map(|part| part.done).sum();
-        (done, self.parts.iter().map(|part| part.runs).sum())
+        let (ended, others) = self.parts.split_at(self.now);
+        let ended: usize = ended.iter().map(|part| part.done).sum();
+        (done, ended + others.iter().map(|part| part.runs).sum::<usize>())
     }
 
     /// How long the rest may take.
@@ -122,8 +125,9 @@ mod tests {
         let mut clock = Clock::default();
         clock.plan(10, s(10));
         clock.plan(5, s(5));
+        assert_eq!(clock.runs(), (0, 15));
         clock.begin(1);
-        assert_eq!(remaining_s(&clock), 5.0);
+        assert_eq!((remaining_s(&clock), clock.runs()), (5.0, (0, 5)));
         clock.found(4);
         assert_eq!(remaining_s(&clock), 1.0);
         clock.ended(s(1));

@@ -10,9 +10,6 @@ use crate::journal::Error;
 use crate::plan::Selection;
 use crate::record;
 
-/// The name of the report in a session's folder, and of the newest one in the folder of all sessions.
-pub const REPORT: &str = "report.html";
-
 /// The name of the file that has what of an experiment is run.
 const SELECTION: &str = "selection.json";
 

@@ -27,7 +27,7 @@ use crate::spec::Experiment;
 use crate::spec::setting::{Setting, Time};
 
 pub use clock::Clock;
-pub use folder::{REPORT, newest};
+pub use folder::newest;
 pub use run::{Event, Outcome, Settings};
 
 /// What a session is asked for.

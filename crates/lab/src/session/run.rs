@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Clock, Planned, REPORT, Session, folder};
+use super::{Clock, Planned, Session, folder};
 use crate::journal::{self, Error, write_whole};
 use crate::process::Interrupt;
 use crate::record::{self, Record};
@@ -270,10 +270,9 @@ impl Reporter {
         let start = Instant::now();
         let record = Record::read(&self.folder)?;
         let failed = |path: &Path, error| Error::Io(path.to_owned(), error);
-        let path = report::write(&self.folder, &record)
-            .map_err(|error| failed(&self.folder.join(REPORT), error))?;
+        let path = report::write(&self.folder, &record)?;
         let page = std::fs::read(&path).map_err(|error| failed(&path, error))?;
-        let newest = self.out.join(REPORT);
+        let newest = self.out.join(report::PAGE);
         write_whole(&newest, &page).map_err(|error| failed(&newest, error))?;
         self.last = Some((Instant::now(), start.elapsed()));
         Ok((record, newest))

@@ -12,6 +12,7 @@ use lab::model::Level;
 use lab::plan::Overrides;
 use lab::plan::limits::Limits;
 use lab::process::Interrupt;
+use lab::report::model::Report;
 use lab::report::terminal;
 use lab::session::{Outcome, Request, Session, Settings};
 use lab::spec::experiment::QUICK;
@@ -131,7 +132,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
             (planned(&args, &limits)?, out)
         }
     };
-    announce(&session)?;
     let settings = Settings {
         drover: std::env::current_exe().context("cannot tell where this program lies")?,
         pools: args.pools.unwrap_or_else(|| out.join(POOLS)),
@@ -139,24 +139,33 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         is_forced: args.force,
         interrupt: Interrupt::on_signals()?,
     };
-    let of = session.planned().len();
-    let progress = Progress::begin(of, session.runs());
+    verdict(&run_session(session, &settings)?)
+}
+
+/// Runs a session and prints what comes of it: the estimate, the progress, the summary, and where the report
+/// is.
+fn run_session(session: Session, settings: &Settings) -> anyhow::Result<Outcome> {
+    announce(&session)?;
+    let progress = Progress::begin(session.planned().len(), session.runs());
     for note in session.notes() {
         progress.line(note);
     }
     for (id, why) in session.refused() {
         progress.line(&format!("{id} cannot be run here: {why}"));
     }
-    let outcome = session.run(&settings, &mut |event| progress.tell(&event));
+    let outcome = session.run(settings, &mut |event| progress.tell(&event));
     drop(progress);
     let outcome = outcome.map_err(|error| match error {
         Error::Differs(_) => anyhow::Error::from(UsageError::new(error.to_string())),
         error => error.into(),
     })?;
     let mut out = stdout();
-    write!(out, "{}", terminal::summary(&outcome.record, WIDTH))?;
+    let term = console::Term::stdout();
+    let width = term.size_checked().map_or(WIDTH, |(_, columns)| columns.into());
+    let is_coloured = term.is_term() && console::colors_enabled();
+    write!(out, "{}", terminal::summary(&Report::of(&outcome.record), width, is_coloured))?;
     writeln!(out, "Report: {}", outcome.report.display())?;
-    verdict(&outcome)
+    Ok(outcome)
 }
 
 /// The session that the flags ask for.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use lab::session::REPORT;
+use lab::report::PAGE;
 use mech::fs::Root;
 
 use crate::cli::stdout::stdout;
@@ -27,7 +27,7 @@ pub(super) struct Args {
 /// Runs `drover lab serve` until it is told to stop.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let folder = &args.folder;
-    if !folder.join(REPORT).is_file() {
+    if !folder.join(PAGE).is_file() {
         return Err(super::no_session(folder));
     }
     let root = Root::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     server.stop_at(&signals);
     let mut out = stdout();
     for address in server.addresses() {
-        writeln!(out, "http://{address}/{REPORT}")?;
+        writeln!(out, "http://{address}/{PAGE}")?;
     }
     out.flush()?;
     server.wait()
