@@ -24,6 +24,7 @@ const OF_HTTP: [&str; 3] = ["host", "port", "work"];
 /// Every fault of the names in `root`, an experiment with all that it includes.
 pub(super) fn check(root: &Node) -> Vec<Fault> {
     let mut check = Check { root, factors: factors(root), faults: Vec::new() };
+    check.id();
     check.cases();
     check.factors();
     check.subjects();
@@ -358,6 +359,18 @@ impl<'a> Check<'a> {
                 self.fault(&http.place, message);
             }
             None => {}
+        }
+    }
+
+    /// The id is the name of a folder, and part of links.
+    fn id(&mut self) {
+        let Some(id) = self.root.get("id") else { return };
+        let Some(text) = id.text() else { return };
+        let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
+        if !text.starts_with(char::is_alphanumeric) || !text.chars().all(is_part) {
+            let message = "the id is the name of a folder: write letters, digits, '-' and '_', and begin \
+                           with a letter or digit";
+            self.fault(&id.place, message.to_owned());
         }
     }
 

@@ -29,6 +29,20 @@ fn an_unknown_key() {
     );
 }
 
+/// An experiment has a folder of its own below that of its session.
+#[test]
+fn an_id_that_is_no_name_of_a_folder() {
+    for id in ["", "../x", "a/b", ".hidden", "report.html", "two words"] {
+        let text =
+            format!("schema = 'drover.experiment/2'\nid = '{id}'\n[subject.a]\nserve = []\n");
+        let found = faults_of(&text);
+        assert!(
+            found.iter().any(|it| it.starts_with("2:6: the id is the name")),
+            "{id}: {found:?}"
+        );
+    }
+}
+
 #[test]
 fn a_value_of_the_wrong_type() {
     expect(
