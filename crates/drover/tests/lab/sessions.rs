@@ -72,6 +72,7 @@ fn a_complete_session_has_nothing_to_go_on_with(folder: &Path) {
     let before = runs(&session(folder), "mine");
     let output = output(folder, &["run", "--resume"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("it has every run"), "{}", text(&output.stdout));
     assert_eq!(runs(&session(folder), "mine"), before);
 }
 

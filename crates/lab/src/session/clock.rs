@@ -10,8 +10,6 @@ const TRUST: f64 = 3.0;
 struct Part {
     runs: usize,
     done: usize,
-    /// The runs that were measured by this lab, which does not know what those before it took.
-    timed: usize,
     spent_s: f64,
     /// What its plan says of a run.
     planned_s: f64,
@@ -21,7 +19,7 @@ struct Part {
 impl Part {
     /// A run in the mean; `pace` is how much longer runs take here than their plans say.
     fn run_s(&self, pace: f64) -> f64 {
-        (self.planned_s * pace * TRUST + self.spent_s) / (TRUST + self.timed as f64)
+        (self.planned_s * pace * TRUST + self.spent_s) / (TRUST + self.done as f64)
     }
 
     fn remaining_s(&self, pace: f64) -> f64 {
@@ -54,16 +52,10 @@ impl Clock {
         self.now = experiment;
     }
 
-    /// Runs of the present experiment that are there already.
-    pub fn found(&mut self, runs: usize) {
-        self.parts[self.now].done = runs;
-    }
-
     /// A run of the present experiment has ended.
     pub fn ended(&mut self, took: Duration) {
         let part = &mut self.parts[self.now];
         part.done += 1;
-        part.timed += 1;
         part.spent_s += took.as_secs_f64();
     }
 
@@ -80,11 +72,11 @@ impl Clock {
     /// How long the rest may take.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let planned: f64 = self.parts.iter().map(|it| it.timed as f64 * it.planned_s).sum();
+        let planned: f64 = self.parts.iter().map(|it| it.done as f64 * it.planned_s).sum();
         let spent: f64 = self.parts.iter().map(|part| part.spent_s).sum();
-        let timed: usize = self.parts.iter().map(|part| part.timed).sum();
+        let (done, _) = self.runs();
         // A few runs say little of the runs of other experiments.
-        let trust = timed as f64 / (timed as f64 + TRUST);
+        let trust = done as f64 / (done as f64 + TRUST);
         let pace = if planned > 0.0 { 1.0 + trust * (spent / planned - 1.0) } else { 1.0 };
         let left = self.parts[self.now.min(self.parts.len())..].iter();
         super::seconds(left.map(|part| part.remaining_s(pace)).sum())
@@ -128,9 +120,9 @@ mod tests {
         assert_eq!(clock.runs(), (0, 15));
         clock.begin(1);
         assert_eq!((remaining_s(&clock), clock.runs()), (5.0, (0, 5)));
-        clock.found(4);
-        assert_eq!(remaining_s(&clock), 1.0);
-        clock.ended(s(1));
+        for _ in 0..5 {
+            clock.ended(s(1));
+        }
         assert_eq!(remaining_s(&clock), 0.0);
     }
 

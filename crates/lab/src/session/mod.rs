@@ -59,6 +59,8 @@ pub struct Planned {
     pub selection: Selection,
     /// Its runs.
     pub plan: Plan,
+    /// How many of them a session that goes on has made already.
+    pub found: usize,
 }
 
 impl Planned {
@@ -70,13 +72,26 @@ impl Planned {
     ) -> Result<Planned, String> {
         let plan = Plan::new(&experiment, &selection, seed, limits);
         let plan = plan.map_err(|failure| failure.to_string())?;
-        Ok(Planned { experiment, selection, plan })
+        Ok(Planned { experiment, selection, plan, found: 0 })
     }
 
-    /// How long the experiment may take: as long as its runs are estimated to take, or its time limit.
+    /// How many runs are missing.
+    #[must_use]
+    pub fn missing(&self) -> usize {
+        self.plan.runs().saturating_sub(self.found)
+    }
+
+    /// How long the missing runs may take, without any time limit.
+    #[must_use]
+    pub fn estimate_of_runs(&self) -> Duration {
+        let missing = self.missing() as f64 / self.plan.runs().max(1) as f64;
+        seconds(self.plan.estimate_s * missing)
+    }
+
+    /// How long the experiment may take: as long as its missing runs are estimated to take, or its time limit.
     #[must_use]
     pub fn estimate(&self) -> Duration {
-        let whole = seconds(self.plan.estimate_s);
+        let whole = self.estimate_of_runs();
         self.budget().map_or(whole, |budget| budget.min(whole))
     }
 
@@ -175,7 +190,14 @@ impl Session {
                 selection.preset.rounds = Some(rounds);
             }
             selection.notes.clear();
-            planned.push(Planned::new(experiment, selection, record.seed, limits)?);
+            let mut one = Planned::new(experiment, selection, record.seed, limits)?;
+            if own.join(journal::PLAN).exists() {
+                // Runs of rounds that are no longer asked for fill no gap.
+                let (_, runs) = journal::read(&own).map_err(failed)?;
+                let asked = |run: &&journal::Run| run.sample.round <= one.plan.rounds;
+                one.found = runs.iter().filter(asked).count();
+            }
+            planned.push(one);
         }
         // Those that failed are tried again; those that could not be planned have left nothing to go on with.
         record.refused.retain(|(id, _)| !record.experiments.contains(id));
@@ -191,9 +213,10 @@ impl Session {
         let Some(budget) = self.budget else { return };
         let left = budget.saturating_sub(spent);
         let planned = &mut self.planned[first..];
-        let all: f64 = planned.iter().map(|one| one.plan.estimate_s).sum();
+        let all: Duration = planned.iter().map(Planned::estimate_of_runs).sum();
         for one in planned {
-            let share = if all > 0.0 { one.plan.estimate_s / all } else { 0.0 };
+            let own = one.estimate_of_runs();
+            let share = if all.is_zero() { 0.0 } else { own.as_secs_f64() / all.as_secs_f64() };
             one.set_budget(left.mul_f64(share));
         }
     }
@@ -239,10 +262,16 @@ impl Session {
         &self.notes
     }
 
-    /// How many runs there are to be.
+    /// How many runs there are to be; those that a session which goes on has made are not among them.
     #[must_use]
     pub fn runs(&self) -> usize {
-        self.planned.iter().map(|one| one.plan.runs()).sum()
+        self.planned.iter().map(Planned::missing).sum()
+    }
+
+    /// The folder of a session that goes on.
+    #[must_use]
+    pub fn resumed(&self) -> Option<&Path> {
+        self.resumed.as_deref()
     }
 
     /// How long the session may take.
@@ -254,10 +283,10 @@ impl Session {
         }
     }
 
-    /// How long all of its runs may take, without any time limit.
+    /// How long all of these runs may take, without any time limit.
     #[must_use]
     pub fn estimate_of_runs(&self) -> Duration {
-        seconds(self.planned.iter().map(|one| one.plan.estimate_s).sum())
+        self.planned.iter().map(Planned::estimate_of_runs).sum()
     }
 
     /// The preset's name.

@@ -123,7 +123,7 @@ impl Session {
             settings,
         };
         for one in &self.planned {
-            running.clock.plan(one.plan.runs(), super::seconds(one.plan.estimate_s));
+            running.clock.plan(one.missing(), one.estimate_of_runs());
         }
         running.share_out(&mut self, 0);
         running.reporter.write()?;
@@ -198,12 +198,10 @@ impl Running<'_> {
             interrupt: self.settings.interrupt.clone(),
             folder: own,
         };
-        let Planned { experiment, selection, plan } = &planned;
+        let Planned { experiment, selection, plan, .. } = &planned;
         let ended = run::run(experiment, selection, plan, &options, &mut |event| {
-            match event {
-                run::Event::Resumed { runs } => self.clock.found(runs),
-                run::Event::Ended { run, .. } => self.clock.ended(super::seconds(run.took_s)),
-                _ => {}
+            if let run::Event::Ended { run, .. } = event {
+                self.clock.ended(super::seconds(run.took_s));
             }
             tell(Event::Of { planned: &planned, event, clock: &self.clock });
             if let run::Event::Round { .. } = event {

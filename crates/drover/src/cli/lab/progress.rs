@@ -52,7 +52,7 @@ impl Progress {
             planned.experiment.id,
             number + 1,
             self.experiments,
-            counted(planned.plan.runs(), "run"),
+            counted(planned.missing(), "run"),
             counted(planned.plan.rounds as usize, "round"),
             in_words(planned.estimate())
         ));
@@ -73,6 +73,7 @@ impl Progress {
                 if let Some(bar) = &self.bar {
                     let cell = &planned.plan.cells[*cell].cell;
                     let left = in_words(clock.remaining());
+                    bar.set_length(clock.runs().1 as u64);
                     bar.set_position(clock.runs().0 as u64);
                     bar.set_message(format!("about {left} left; {id}: {cell}"));
                 }

@@ -230,6 +230,12 @@ impl WhatArgs {
 /// Says what will be run, and how long that may take.
 fn announce(session: &Session) -> anyhow::Result<()> {
     let mut out = stdout();
+    if let Some(folder) = session.resumed() {
+        write!(out, "Going on with {}: ", folder.display())?;
+        if session.runs() == 0 {
+            return Ok(writeln!(out, "it has every run, and its report is written anew")?);
+        }
+    }
     let estimate = session.estimate();
     write!(
         out,
