@@ -139,12 +139,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         is_forced: args.force,
         interrupt: Interrupt::on_signals()?,
     };
-    verdict(&run_session(session, &settings)?)
+    let outcome = conduct(session, &settings)?;
+    conclude(&outcome)?;
+    verdict(&outcome)
 }
 
-/// Runs a session and prints what comes of it: the estimate, the progress, the summary, and where the report
-/// is.
-fn run_session(session: Session, settings: &Settings) -> anyhow::Result<Outcome> {
+/// Runs a session; prints the estimate first, and tells the progress.
+fn conduct(session: Session, settings: &Settings) -> anyhow::Result<Outcome> {
     announce(&session)?;
     let progress = Progress::begin(session.planned().len(), session.runs());
     for note in session.notes() {
@@ -154,18 +155,20 @@ fn run_session(session: Session, settings: &Settings) -> anyhow::Result<Outcome>
         progress.line(&format!("{id} cannot be run here: {why}"));
     }
     let outcome = session.run(settings, &mut |event| progress.tell(&event));
-    drop(progress);
-    let outcome = outcome.map_err(|error| match error {
-        Error::Differs(_) => anyhow::Error::from(UsageError::new(error.to_string())),
+    outcome.map_err(|error| match error {
+        Error::Differs(_) => UsageError::new(error.to_string()).into(),
         error => error.into(),
-    })?;
+    })
+}
+
+/// Prints what came of a session, and where its report is.
+fn conclude(outcome: &Outcome) -> anyhow::Result<()> {
     let mut out = stdout();
     let term = console::Term::stdout();
     let width = term.size_checked().map_or(WIDTH, |(_, columns)| columns.into());
     let is_coloured = term.is_term() && console::colors_enabled();
     write!(out, "{}", terminal::summary(&Report::of(&outcome.record), width, is_coloured))?;
-    writeln!(out, "Report: {}", outcome.report.display())?;
-    Ok(outcome)
+    Ok(writeln!(out, "Report: {}", outcome.report.display())?)
 }
 
 /// The session that the flags ask for.
