@@ -30,6 +30,17 @@ fn a_wish_that_cannot_be_met_is_answered_in_a_line() {
 }
 
 #[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    write_experiment(folder.path(), "homeless", "");
+    let output = output(folder.path(), &["run", "homeless.toml", "--out", "homeless.toml/runs"]);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let last = stderr.lines().last().unwrap();
+    assert!(last.contains("--out") && last.contains("homeless.toml/runs"), "{stderr}");
+}
+
+#[test]
 fn the_faults_of_all_files_are_told_with_their_places() {
     let folder = tempfile::tempdir().unwrap();
     write_experiment(folder.path(), "good", "");

@@ -1,6 +1,5 @@
 //! The report of a session: one page with the verdict of every claim.
 
-pub mod model;
 pub mod terminal;
 
 use std::fmt::Write;
@@ -21,6 +20,26 @@ pub fn write(folder: &Path, record: &Record) -> Result<PathBuf, Error> {
     match write_whole(&path, page(record).as_bytes()) {
         Ok(()) => Ok(path),
         Err(error) => Err(Error::Io(path, error)),
+    }
+}
+
+/// What a report says of a session.
+pub mod model {
+    use crate::record::Record;
+
+    /// What a report says of a session.
+    #[derive(Clone, Debug)]
+    pub struct Report<'r> {
+        /// The session.
+        pub record: &'r Record,
+    }
+
+    impl Report<'_> {
+        /// The report of a session.
+        #[must_use]
+        pub fn of(record: &Record) -> Report<'_> {
+            Report { record }
+        }
     }
 }
 

@@ -95,19 +95,14 @@ impl Session {
     /// others go on.
     ///
     /// # Errors
-    /// What is to be resumed differs ([`Error::Differs`]) or is written to by another lab
-    /// ([`Error::InUse`]); the session's folder, or the last report, cannot be written.
+    /// What is to be resumed differs ([`Error::Differs`]; [`Session::differences`] says so before) or is
+    /// written to by another lab ([`Error::InUse`]); the session's folder, or the last report, cannot be
+    /// written.
     pub fn run(
         mut self,
         settings: &Settings,
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<Outcome, Error> {
-        if !settings.is_forced {
-            let differences = self.differences(&settings.drover)?;
-            if !differences.is_empty() {
-                return Err(Error::Differs(differences));
-            }
-        }
         let folder = self.prepare(settings)?;
         // Held until the session has ended, however it ends.
         let _lock = folder::lock(&folder)?;

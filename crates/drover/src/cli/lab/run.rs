@@ -146,6 +146,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
 
 /// Runs a session; prints the estimate first, and tells the progress.
 fn conduct(session: Session, settings: &Settings) -> anyhow::Result<Outcome> {
+    if !settings.is_forced {
+        let differences = session.differences(&settings.drover)?;
+        if !differences.is_empty() {
+            return Err(UsageError::new(Error::Differs(differences).to_string()).into());
+        }
+    }
     announce(&session)?;
     let progress = Progress::begin(session.planned().len(), session.runs());
     for note in session.notes() {
@@ -156,7 +162,7 @@ fn conduct(session: Session, settings: &Settings) -> anyhow::Result<Outcome> {
     }
     let outcome = session.run(settings, &mut |event| progress.tell(&event));
     outcome.map_err(|error| match error {
-        Error::Differs(_) => UsageError::new(error.to_string()).into(),
+        Error::Io(..) => anyhow::Error::from(error).context("cannot write the session (--out)"),
         error => error.into(),
     })
 }
