@@ -6,6 +6,7 @@ use std::fs;
 use rustix::thread::CapabilitySet;
 use waiters::pipes::Waiting;
 
+use super::room::Room;
 use crate::failure::Failure;
 use crate::model::{Cell, Level};
 use crate::placement::{Placement, Processor};
@@ -27,6 +28,8 @@ pub struct Limits {
     pub descriptors: u64,
     /// Local ports that a connection may start from.
     pub ports: u64,
+    /// Room for waiters.
+    pub room: Room,
 }
 
 impl Limits {
@@ -51,6 +54,7 @@ impl Limits {
             processors: crate::placement::processors()?,
             descriptors,
             ports: ports.unwrap_or(28_232),
+            room: Room::look(),
         })
     }
 
@@ -66,6 +70,7 @@ impl Limits {
             self.connections_for(experiment, &cell.levels),
             self.pipes_for(subject, &cell.levels),
             waiting(subject),
+            self.waiters_for(subject, &cell.levels),
         ];
         checks.into_iter().flatten().next()
     }
@@ -107,6 +112,14 @@ impl Limits {
             ));
         }
         None
+    }
+
+    fn waiters_for(&self, subject: &Subject, levels: &BTreeMap<String, Level>) -> Option<String> {
+        let Some(Kind::Waiters(crowd)) = subject.kind() else { return None };
+        let count = crowd.count.resolve(levels).ok()?;
+        let descriptors = crowd.descriptors.as_ref().map(|it| it.resolve(levels).ok());
+        let descriptors = descriptors.unwrap_or(Some(1))?;
+        self.room.obstacle(count, crowd.r#as == WaitersAs::Processes, descriptors)
     }
 
     fn pipes_for(&self, subject: &Subject, levels: &BTreeMap<String, Level>) -> Option<String> {
@@ -229,7 +242,12 @@ mod tests {
 
     fn limits() -> Limits {
         let processor = |number| Processor { number, siblings: [number].into() };
-        Limits { processors: vec![processor(0), processor(1)], descriptors: 1024, ports: 500 }
+        Limits {
+            processors: vec![processor(0), processor(1)],
+            descriptors: 1024,
+            ports: 500,
+            room: Room { ids: Some(1000), ..Room::default() },
+        }
     }
 
     fn obstacle(subject: &str, load: &str, level: f64) -> Option<String> {
@@ -272,5 +290,7 @@ mod tests {
             obstacle("waiters = { by = 'exclusive', count = 3, busy = true }", "", 1.0),
             None
         );
+        let why = obstacle("waiters = { by = 'select', count = '{n}' }", "", 16_384.0).unwrap();
+        assert!(why.contains("16384 waiters") && why.contains("there may be 900"), "{why}");
     }
 }

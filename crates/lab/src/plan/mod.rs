@@ -3,6 +3,7 @@
 pub mod estimate;
 pub mod limits;
 pub mod order;
+pub mod room;
 pub mod selection;
 
 use serde::{Deserialize, Serialize};
