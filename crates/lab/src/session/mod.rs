@@ -19,6 +19,7 @@ mod run;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::analysis::FEWEST_ROUNDS;
 use crate::journal::{self, Environment};
 use crate::plan::limits::Limits;
 use crate::plan::{Overrides, Plan, Selection};
@@ -100,6 +101,14 @@ impl Planned {
     pub fn budget(&self) -> Option<Duration> {
         let budget = self.selection.preset.budget.as_ref()?;
         budget.resolve(&Default::default()).ok()
+    }
+
+    /// Whether its time limit ends the experiment before it has as many rounds as a verdict needs.
+    #[must_use]
+    pub fn lacks_time(&self) -> bool {
+        let per_round = self.plan.estimate_s / f64::from(self.plan.rounds);
+        let needed = FEWEST_ROUNDS.min(self.plan.rounds as usize) as f64;
+        self.found == 0 && self.budget().is_some_and(|it| it < seconds(per_round * needed))
     }
 
     fn set_budget(&mut self, budget: Duration) {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use lab::analysis::FEWEST_ROUNDS;
 use lab::journal::Error;
 use lab::model::Level;
 use lab::plan::Overrides;
@@ -254,14 +255,16 @@ fn announce(session: &Session) -> anyhow::Result<()> {
         session.preset(),
         in_words(estimate)
     )?;
-    let whole = session.estimate_of_runs();
-    match whole > estimate + Duration::from_secs(1) {
-        true => writeln!(
+    writeln!(out)?;
+    let whole = in_words(session.estimate_of_runs());
+    let planned = session.planned();
+    let hurried = planned.iter().filter(|one| one.lacks_time()).count();
+    if hurried > 0 {
+        writeln!(
             out,
-            "; without time limits about {} (--budget sets another one)",
-            in_words(whole)
-        )?,
-        false => writeln!(out)?,
+            "{hurried} of them have less time than the {FEWEST_ROUNDS} rounds take without which no claim \
+             is judged: --budget gives more, and all runs take about {whole}"
+        )?;
     }
     Ok(out.flush()?)
 }
