@@ -8,12 +8,13 @@ mod progress;
 mod report;
 mod run;
 mod serve;
+pub(super) mod session;
 mod trace;
 
+use std::io::Write;
 use std::path::Path;
 
 use lab::spec::{Experiment, Faults, built_in};
-use std::io::Write;
 
 use crate::error::UsageError;
 

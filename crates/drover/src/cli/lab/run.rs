@@ -1,34 +1,20 @@
 //! `drover lab run`, and `drover lab` itself: experiments as one session.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use lab::analysis::FEWEST_ROUNDS;
-use lab::journal::Error;
 use lab::model::Level;
 use lab::plan::Overrides;
 use lab::plan::limits::Limits;
-use lab::process::Interrupt;
-use lab::report::model::Report;
-use lab::report::terminal;
-use lab::session::{Outcome, Request, Session, Settings};
+use lab::session::{Request, Session};
 use lab::spec::experiment::QUICK;
 
 use super::OUT;
-use super::progress::{Progress, counted, in_words};
-use crate::cli::stdout::stdout;
+use super::session::{conclude, conduct, settings, verdict};
 use crate::cli::{count, duration};
 use crate::error::UsageError;
-
-/// The folder below that of all sessions which keeps the files to be served.
-const POOLS: &str = "pools";
-
-/// How wide the summary is where nobody knows how wide the terminal is.
-const WIDTH: usize = 80;
 
 /// Flags of `drover lab run`.
 #[derive(Debug, clap::Args)]
@@ -133,49 +119,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
             (planned(&args, &limits)?, out)
         }
     };
-    let settings = Settings {
-        drover: std::env::current_exe().context("cannot tell where this program lies")?,
-        pools: args.pools.unwrap_or_else(|| out.join(POOLS)),
-        out,
-        is_forced: args.force,
-        interrupt: Interrupt::on_signals()?,
-    };
+    let settings = settings(out, args.pools, args.force)?;
     let outcome = conduct(session, &settings)?;
     conclude(&outcome)?;
     verdict(&outcome)
-}
-
-/// Runs a session; prints the estimate first, and tells the progress.
-fn conduct(session: Session, settings: &Settings) -> anyhow::Result<Outcome> {
-    if !settings.is_forced {
-        let differences = session.differences(&settings.drover)?;
-        if !differences.is_empty() {
-            return Err(UsageError::new(Error::Differs(differences).to_string()).into());
-        }
-    }
-    announce(&session)?;
-    let progress = Progress::begin(session.planned().len(), session.runs());
-    for note in session.notes() {
-        progress.line(note);
-    }
-    for (id, why) in session.refused() {
-        progress.line(&format!("{id} cannot be run here: {why}"));
-    }
-    let outcome = session.run(settings, &mut |event| progress.tell(&event));
-    outcome.map_err(|error| match error {
-        Error::Io(..) => anyhow::Error::from(error).context("cannot write the session (--out)"),
-        error => error.into(),
-    })
-}
-
-/// Prints what came of a session, and where its report is.
-fn conclude(outcome: &Outcome) -> anyhow::Result<()> {
-    let mut out = stdout();
-    let term = console::Term::stdout();
-    let width = term.size_checked().map_or(WIDTH, |(_, columns)| columns.into());
-    let is_coloured = term.is_term() && console::colors_enabled();
-    write!(out, "{}", terminal::summary(&Report::of(&outcome.record), width, is_coloured))?;
-    Ok(writeln!(out, "Report: {}", outcome.report.display())?)
 }
 
 /// The session that the flags ask for.
@@ -234,58 +181,6 @@ impl WhatArgs {
             all.entry(factor).or_default().extend(levels);
         }
         all
-    }
-}
-
-/// Says what will be run, and how long that may take.
-fn announce(session: &Session) -> anyhow::Result<()> {
-    let mut out = stdout();
-    if let Some(folder) = session.resumed() {
-        write!(out, "Going on with {}: ", folder.display())?;
-        if session.runs() == 0 {
-            return Ok(writeln!(out, "it has every run, and its report is written anew")?);
-        }
-    }
-    let estimate = session.estimate();
-    write!(
-        out,
-        "{}, {} ({}): about {}",
-        counted(session.planned().len(), "experiment"),
-        counted(session.runs(), "run"),
-        session.preset(),
-        in_words(estimate)
-    )?;
-    writeln!(out)?;
-    let whole = in_words(session.estimate_of_runs());
-    let planned = session.planned();
-    let hurried = planned.iter().filter(|one| one.lacks_time()).count();
-    if hurried > 0 {
-        writeln!(
-            out,
-            "{hurried} of them have less time than the {FEWEST_ROUNDS} rounds take without which no claim \
-             is judged: --budget gives more, and all runs take about {whole}"
-        )?;
-    }
-    Ok(out.flush()?)
-}
-
-/// The exit status remembers what the report says in detail.
-fn verdict(outcome: &Outcome) -> anyhow::Result<()> {
-    if outcome.is_interrupted {
-        bail!(
-            "interrupted: the report covers what was measured until then; 'drover lab run --resume {}' \
-             goes on",
-            outcome.folder.display()
-        );
-    }
-    let refused = &outcome.record.session.refused;
-    if !refused.is_empty() {
-        let ids: Vec<&str> = refused.iter().map(|(id, _)| id.as_str()).collect();
-        bail!("{} could not be run: the report says why", ids.join(", "));
-    }
-    match outcome.failures() {
-        (0, _) => Ok(()),
-        (failed, runs) => bail!("{failed} of {runs} runs failed: the report says why"),
     }
 }
 

@@ -1,0 +1,123 @@
+//! A session in a terminal: the estimate, the progress, the summary, and what the exit status remembers.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use lab::analysis::FEWEST_ROUNDS;
+use lab::journal::Error;
+use lab::process::Interrupt;
+use lab::report::model::Report;
+use lab::report::terminal;
+use lab::session::{Outcome, Session, Settings};
+
+use super::progress::{Progress, counted, in_words};
+use crate::cli::stdout::stdout;
+use crate::error::UsageError;
+
+/// The folder below that of all sessions which keeps the files to be served.
+const POOLS: &str = "pools";
+
+/// How wide the summary is where nobody knows how wide the terminal is.
+const WIDTH: usize = 80;
+
+/// The settings of a session of this program, which SIGINT, SIGTERM and SIGHUP end. `out` is the folder of all
+/// sessions; `pools`, if not given, is a folder in it.
+pub(in crate::cli) fn settings(
+    out: PathBuf,
+    pools: Option<PathBuf>,
+    is_forced: bool,
+) -> anyhow::Result<Settings> {
+    Ok(Settings {
+        drover: std::env::current_exe().context("cannot tell where this program lies")?,
+        pools: pools.unwrap_or_else(|| out.join(POOLS)),
+        out,
+        is_forced,
+        interrupt: Interrupt::on_signals()?,
+    })
+}
+
+/// Runs a session; prints the estimate first, and tells the progress.
+pub(in crate::cli) fn conduct(session: Session, settings: &Settings) -> anyhow::Result<Outcome> {
+    if !settings.is_forced {
+        let differences = session.differences(&settings.drover)?;
+        if !differences.is_empty() {
+            return Err(UsageError::new(Error::Differs(differences).to_string()).into());
+        }
+    }
+    announce(&session)?;
+    let progress = Progress::begin(session.planned().len(), session.runs());
+    for note in session.notes() {
+        progress.line(note);
+    }
+    for (id, why) in session.refused() {
+        progress.line(&format!("{id} cannot be run here: {why}"));
+    }
+    let outcome = session.run(settings, &mut |event| progress.tell(&event));
+    outcome.map_err(|error| match error {
+        Error::Io(..) => anyhow::Error::from(error).context("cannot write the session (--out)"),
+        error => error.into(),
+    })
+}
+
+/// Prints what came of a session, and where its report is.
+pub(in crate::cli) fn conclude(outcome: &Outcome) -> anyhow::Result<()> {
+    let mut out = stdout();
+    let term = console::Term::stdout();
+    let width = term.size_checked().map_or(WIDTH, |(_, columns)| columns.into());
+    let is_coloured = term.is_term() && console::colors_enabled();
+    write!(out, "{}", terminal::summary(&Report::of(&outcome.record), width, is_coloured))?;
+    Ok(writeln!(out, "Report: {}", outcome.report.display())?)
+}
+
+/// Says what will be run, and how long that may take.
+fn announce(session: &Session) -> anyhow::Result<()> {
+    let mut out = stdout();
+    if let Some(folder) = session.resumed() {
+        write!(out, "Going on with {}: ", folder.display())?;
+        if session.runs() == 0 {
+            return Ok(writeln!(out, "it has every run, and its report is written anew")?);
+        }
+    }
+    let estimate = session.estimate();
+    write!(
+        out,
+        "{}, {} ({}): about {}",
+        counted(session.planned().len(), "experiment"),
+        counted(session.runs(), "run"),
+        session.preset(),
+        in_words(estimate)
+    )?;
+    writeln!(out)?;
+    let whole = in_words(session.estimate_of_runs());
+    let planned = session.planned();
+    let hurried = planned.iter().filter(|one| one.lacks_time()).count();
+    if hurried > 0 {
+        writeln!(
+            out,
+            "{hurried} of them have less time than the {FEWEST_ROUNDS} rounds take without which no claim \
+             is judged: --budget gives more, and all runs take about {whole}"
+        )?;
+    }
+    Ok(out.flush()?)
+}
+
+/// The exit status remembers what the report says in detail.
+pub(in crate::cli) fn verdict(outcome: &Outcome) -> anyhow::Result<()> {
+    if outcome.is_interrupted {
+        bail!(
+            "interrupted: the report covers what was measured until then; 'drover lab run --resume {}' \
+             goes on",
+            outcome.folder.display()
+        );
+    }
+    let refused = &outcome.record.session.refused;
+    if !refused.is_empty() {
+        let ids: Vec<&str> = refused.iter().map(|(id, _)| id.as_str()).collect();
+        bail!("{} could not be run: the report says why", ids.join(", "));
+    }
+    match outcome.failures() {
+        (0, _) => Ok(()),
+        (failed, runs) => bail!("{failed} of {runs} runs failed: the report says why"),
+    }
+}
