@@ -1,12 +1,19 @@
 //! The memory that a read goes to, and that the socket is sent from.
 
+use std::ffi::c_void;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::{io, slice};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use super::memory::ReadMemory;
+
+/// Buffers are written by their reader and read by the sender.
+const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// Memory that a reader writes to: a mapping of its own, so that there is an error, and no end of the
 /// process, when there is none. It begins with a page: what `O_DIRECT` may want, and what copies want.
@@ -18,6 +25,8 @@ pub(super) struct Buffer {
     len: usize,
     /// What the length was taken from.
     memory: Arc<ReadMemory>,
+    /// The memory file (memfd_create(2)) that is mapped; `None`: memory without a file.
+    file: Option<OwnedFd>,
 }
 
 impl Buffer {
@@ -27,16 +36,45 @@ impl Buffer {
     /// # Errors
     /// `ENOMEM`.
     pub(super) fn new(len: usize, memory: &Arc<ReadMemory>) -> io::Result<Buffer> {
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new anonymous mapping at an address of the kernel's choice aliases nothing.
-        let map = unsafe { mmap_anonymous(ptr::null_mut(), len, prot, flags) };
-        match map.map(|map| NonNull::new(map.cast())) {
-            Ok(Some(map)) => Ok(Buffer { map, len, memory: Arc::clone(memory) }),
+        let map = unsafe { mmap_anonymous(ptr::null_mut(), len, ACCESS, MapFlags::PRIVATE) };
+        Buffer::of(map.map(|map| (map, None)), len, memory)
+    }
+
+    /// A buffer as that of [`Buffer::new`], whose bytes are those of a memory file of its own: sendfile(2)
+    /// lends its pages to a socket.
+    ///
+    /// # Errors
+    /// `ENOMEM`, `EMFILE`.
+    pub(super) fn in_file(len: usize, memory: &Arc<ReadMemory>) -> io::Result<Buffer> {
+        let map = memfd_create("drover-read", MemfdFlags::CLOEXEC).and_then(|file| {
+            ftruncate(&file, len as u64)?;
+            // SAFETY: a new mapping at an address of the kernel's choice; nobody else has the file, so that
+            // only the reader, through this mapping, changes its bytes.
+            let map = unsafe { mmap(ptr::null_mut(), len, ACCESS, MapFlags::SHARED, &file, 0) }?;
+            Ok((map, Some(file)))
+        });
+        Buffer::of(map, len, memory)
+    }
+
+    fn of(
+        map: Result<(*mut c_void, Option<OwnedFd>), Errno>,
+        len: usize,
+        memory: &Arc<ReadMemory>,
+    ) -> io::Result<Buffer> {
+        match map.map(|(map, file)| (NonNull::new(map.cast()), file)) {
+            Ok((Some(map), file)) => Ok(Buffer { map, len, memory: Arc::clone(memory), file }),
             failed => {
                 memory.give_back(len as u64);
                 Err(failed.err().map_or(io::ErrorKind::OutOfMemory.into(), io::Error::from))
             }
         }
+    }
+
+    /// The memory file of a buffer of [`Buffer::in_file`]. Once any of its bytes were sent by sendfile(2),
+    /// the buffer must not be read into again: its pages may still wait in the socket.
+    pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(OwnedFd::as_fd)
     }
 
     pub(super) fn start(&mut self) -> *mut u8 {

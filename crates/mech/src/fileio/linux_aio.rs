@@ -28,7 +28,7 @@ pub(super) static LINUX_AIO: Backend = Backend {
     summary: "io_submit(2) with O_DIRECT, past the page cache, then one vectored send",
     past_cache: true,
     reads_apart: true,
-    open: |options, waker| Ok(Box::new(open(options, waker)?)),
+    open: |options, waker| Ok(Box::new(open(LINUX_AIO.name, options, waker)?)),
 };
 
 /// Reads of one worker that may be under way; the kernel limits those of all
@@ -38,7 +38,12 @@ const MOST: u32 = 128;
 /// What an event says of a read that cannot be done past the page cache.
 const INVAL: i64 = -(libc::EINVAL as i64);
 
-fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<LinuxAio>> {
+/// Reads of a worker, for the backend of that name.
+pub(super) fn open(
+    name: &'static str,
+    options: &Options,
+    waker: &Arc<Waker>,
+) -> io::Result<Reads<LinuxAio>> {
     let aio = LinuxAio {
         context: Context::new()?,
         bell: Bell::new(waker)?,
@@ -46,10 +51,10 @@ fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<LinuxAio>> {
         done: Vec::new(),
         counts: Arc::clone(&options.counts),
     };
-    Ok(Reads::new(aio, options, LINUX_AIO.name, waker))
+    Ok(Reads::new(aio, options, name, waker))
 }
 
-struct LinuxAio {
+pub(super) struct LinuxAio {
     context: Context,
     bell: Bell,
     /// The reads under way, by their number, and their files opened with `O_DIRECT`.

@@ -25,6 +25,7 @@ mod bell;
 mod buffer;
 mod cached;
 mod linux_aio;
+mod linux_aio_sendfile;
 mod memory;
 mod mmap;
 mod pool;
@@ -244,6 +245,7 @@ pub static ALL: &[&Backend] = &[
     &threads::THREADS,
     &posix_aio::POSIX_AIO,
     &linux_aio::LINUX_AIO,
+    &linux_aio_sendfile::LINUX_AIO_SENDFILE,
     &uring::URING,
 ];
 

@@ -21,7 +21,7 @@ use std::time::Instant;
 use super::buffer::Buffer;
 use super::memory::ReadMemory;
 use super::times::{Span, Times};
-use super::{Counts, FileIo, Options, Sent, Transfer, cached, truncated};
+use super::{Counts, FileIo, Options, Sent, Transfer, cached, sendfile, truncated};
 use crate::key::Key;
 use crate::socket::send_vectored;
 use crate::waker::Waker;
@@ -108,6 +108,8 @@ pub(super) struct Reads<R: Reader> {
     /// Whether what is in the page cache is read at once: here, before the reader is asked, or by it.
     cached_at_once: bool,
     advises: bool,
+    /// Whether buffers are memory files that sendfile(2) lends to the socket.
+    lends: bool,
     counts: Arc<Counts>,
     /// What reads took, by slot; empty if they are not timed.
     times: Vec<Times>,
@@ -177,6 +179,7 @@ impl<R: Reader> Reads<R> {
             timed: options.timed,
             cached_at_once: options.cached_at_once,
             advises: options.advise_next,
+            lends: false,
             counts: Arc::clone(&options.counts),
             times: Vec::new(),
             size,
@@ -192,6 +195,12 @@ impl<R: Reader> Reads<R> {
             ended: Vec::new(),
             ready: Vec::new(),
         }
+    }
+
+    /// The same, with buffers whose pages are lent to the socket (sendfile(2)) instead of copied.
+    pub(super) fn lending(mut self) -> Reads<R> {
+        self.lends = true;
+        self
     }
 
     /// Whether something is being read, or was, for this connection.
@@ -263,7 +272,8 @@ impl<R: Reader> Reads<R> {
         if !self.memory.take(self.capacity as u64, &self.waker) {
             return Ok(None);
         }
-        Buffer::new(self.capacity, &self.memory).map(Some)
+        let make = if self.lends { Buffer::in_file } else { Buffer::new };
+        make(self.capacity, &self.memory).map(Some)
     }
 
     /// Where in the file the bytes end that are held for that connection, if there are any.
@@ -374,6 +384,7 @@ impl<R: Reader> Reads<R> {
         operation.file = None;
         operation.state = State::Free;
         if let Some(buffer) = operation.buffer.take()
+            && !self.lends
             && self.spare.len() < KEPT
             && self.memory.may_keep()
         {
@@ -391,10 +402,15 @@ impl<R: Reader> Reads<R> {
             self.retire(id);
             return Err(truncated());
         }
-        let bytes =
-            operation.buffer.as_ref().map_or(&[][..], |buffer| &buffer.bytes(filled)[from..to]);
-        let sent = send_vectored(transfer.socket, &[transfer.head, bytes]);
-        let all = transfer.head.len() + bytes.len();
+        let sent = match operation.buffer.as_ref().map(|buffer| (buffer, buffer.file())) {
+            Some((_, Some(file))) => sendfile::send(transfer, file, from as u64, to - from),
+            Some((buffer, None)) => {
+                let bytes = &buffer.bytes(filled)[from..to];
+                send_vectored(transfer.socket, &[transfer.head, bytes])
+            }
+            None => unreachable!("what was read has a buffer"),
+        };
+        let all = transfer.head.len() + (to - from);
         if sent.as_ref().is_ok_and(|count| *count == all) || !self.memory.may_keep() {
             self.retire(id);
         }

@@ -4,6 +4,7 @@
 //! on pages that are not in the page cache, and returns 0 at the end of the file.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
@@ -22,16 +23,30 @@ pub(super) struct Sendfile;
 
 impl FileIo for Sendfile {
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
-        let Transfer { socket, head, file, mut offset, len, at_once, .. } = transfer;
-        let sent = send_head(socket, head)?;
-        if sent < head.len() {
-            return Ok(Sent::Bytes(sent));
-        }
-        match rustix::fs::sendfile(socket, file, Some(&mut offset), len.min(at_once) as usize) {
-            Ok(0) => Err(truncated()),
-            Ok(count) => Ok(Sent::Bytes(sent + count)),
-            Err(Errno::AGAIN) if sent > 0 => Ok(Sent::Bytes(sent)),
-            Err(error) => Err(error.into()),
-        }
+        let len = transfer.len.min(transfer.at_once) as usize;
+        send(&transfer, transfer.file.as_fd(), transfer.offset, len).map(Sent::Bytes)
+    }
+}
+
+/// Sends the transfer's head, then up to `len` bytes of `file` from `offset` on.
+///
+/// # Errors
+/// As [`FileIo::send`].
+pub(super) fn send(
+    transfer: &Transfer<'_>,
+    file: BorrowedFd<'_>,
+    mut offset: u64,
+    len: usize,
+) -> io::Result<usize> {
+    let Transfer { socket, head, .. } = *transfer;
+    let sent = send_head(socket, head)?;
+    if sent < head.len() {
+        return Ok(sent);
+    }
+    match rustix::fs::sendfile(socket, file, Some(&mut offset), len) {
+        Ok(0) => Err(truncated()),
+        Ok(count) => Ok(sent + count),
+        Err(Errno::AGAIN) if sent > 0 => Ok(sent),
+        Err(error) => Err(error.into()),
     }
 }

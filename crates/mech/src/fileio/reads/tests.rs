@@ -250,3 +250,19 @@ fn dropping_waits_for_what_is_under_way() {
     drop(case.reads);
     assert!(case.reader.borrow().current.is_none());
 }
+
+/// What was lent to a socket waits there, unread, while the next bytes are read.
+#[test]
+fn memory_that_is_lent_is_not_read_into_again() {
+    let mut case = case();
+    case.reads.lends = true;
+    for letter in *b"abc" {
+        assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
+        end(&case.reader, &[letter; 4]);
+        assert_eq!(case.reap(), [0]);
+        assert_eq!(case.send(0, 0).unwrap(), Sent::Bytes(4));
+    }
+    for letter in *b"abc" {
+        assert_eq!(case.received(), [letter; 4]);
+    }
+}
