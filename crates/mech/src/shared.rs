@@ -37,7 +37,7 @@ pub struct Table<const N: usize> {
 }
 
 /// One row of a table, which it keeps mapped.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Row<const N: usize> {
     numbers: NonNull<Numbers<N>>,
     _table: Arc<Table<N>>,

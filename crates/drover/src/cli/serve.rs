@@ -63,7 +63,9 @@ fn set_up_worker(args: Args, inheritance: &Inheritance) -> anyhow::Result<(Confi
     let signals = StopSignals::catch(Role::Worker)?;
     // Whatever can be had now, the supervisor has opened the doors of what it has chosen.
     allow_many_descriptors(&args)?;
-    Ok((configuration(args, inheritance.chosen()?)?, signals))
+    let config = configuration(args, inheritance.chosen()?)?;
+    // The supervisor writes what all have counted.
+    Ok((Config { counters: None, ..config }, signals))
 }
 
 /// Tells what would be wrong, or what would be served.
@@ -197,6 +199,8 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
         max_connections: args.max_connections,
         grace: args.grace,
         trace: args.trace,
+        send_budget: args.send_budget.0,
+        counters: args.counters,
         ..Config::new(source, mechanism)
     })
 }

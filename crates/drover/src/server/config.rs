@@ -1,7 +1,7 @@
 //! Everything that a server can be told, with the defaults.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,6 +92,11 @@ pub struct Config {
     pub grace: Duration,
     /// Where a line goes for each reply that tells how long its stages took (`trace`).
     pub trace: Option<PathBuf>,
+    /// How many bytes of a body a connection hands to the kernel before it is another's turn; `None`: as
+    /// many as the processor's caches suggest ([`mech::net::NetOptions::send_budget`]).
+    pub send_budget: Option<NonZeroU64>,
+    /// The file that the counters are written to at SIGUSR1 and at the end.
+    pub counters: Option<PathBuf>,
 }
 
 /// Where to listen: at every address of a name.
@@ -156,6 +161,8 @@ impl Config {
             max_connections: None,
             grace: Duration::from_secs(10),
             trace: None,
+            send_budget: None,
+            counters: None,
         }
     }
 }

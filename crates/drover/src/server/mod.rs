@@ -13,7 +13,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
@@ -28,6 +28,7 @@ pub mod cache;
 mod clock;
 mod config;
 mod connection;
+mod counters;
 mod deferred;
 mod entry;
 mod files;
@@ -64,6 +65,8 @@ pub struct Server {
     stopper: Stopper,
     reports: Receiver<Report>,
     trace: Option<Trace>,
+    /// Where the counters are written to.
+    counters: Option<PathBuf>,
 }
 
 /// The workers of one process.
@@ -187,8 +190,9 @@ impl Server {
             }
         }
         drop(sender);
+        let counters = config.counters.clone();
         let stopper = Stopper::default();
-        let mut server = Server { addresses, board, workers, stopper, reports, trace };
+        let mut server = Server { addresses, board, workers, stopper, reports, trace, counters };
         while server.stopper.workers.len() < server.workers {
             match server.reports.recv() {
                 Ok(Report::Ready(remote)) => server.stopper.workers.push(remote),
@@ -266,6 +270,7 @@ impl Server {
         if let Some(trace) = &self.trace {
             trace.finish();
         }
+        counters::finish(self.counters.as_deref(), &self.board);
         failure.map_or(Ok(()), Err)
     }
 }

@@ -3,7 +3,8 @@
 //! | signal | meaning |
 //! |---|---|
 //! | SIGTERM, SIGINT, SIGQUIT | stop: in good order at the first, at once at the second |
-//! | SIGHUP, SIGUSR1, SIGUSR2, SIGALRM | nothing yet: a line in the log |
+//! | SIGUSR1 | write the counters, with `--counters FILE`; otherwise a line in the log |
+//! | SIGHUP, SIGUSR2, SIGALRM | nothing yet: a line in the log |
 //! | SIGXFSZ | nothing: the write past the limit of a file's size fails, as on a full disk |
 //!
 //! A terminal sends SIGINT, SIGQUIT and SIGHUP to all processes of a server; the supervisor answers them, and the workers
@@ -42,6 +43,8 @@ pub(super) enum Heard {
     Stop,
     /// A process that it has started has ended, was stopped, or goes on.
     Child,
+    /// To write its counters.
+    Counters,
 }
 
 /// What is done at a signal.
@@ -113,7 +116,7 @@ impl std::fmt::Debug for StopSignals {
 fn notify(listener: &Listener, heard: Heard) {
     match (&mut *listener.lock().unwrap_or_else(PoisonError::into_inner), heard) {
         (Some(listener), _) => listener(heard),
-        (None, Heard::Child) => {}
+        (None, Heard::Child | Heard::Counters) => {}
         (None, Heard::Stop) => {
             info!("stopped by a signal while starting");
             exit_at_once(0);
@@ -131,12 +134,13 @@ fn answer(signal: i32, role: Role) -> Answer {
     match signal {
         SIGCHLD => Answer::Tell(Heard::Child),
         SIGTERM => Answer::Tell(Heard::Stop),
+        SIGUSR1 if role != Role::Worker => Answer::Tell(Heard::Counters),
         SIGINT | SIGQUIT | SIGHUP if role == Role::Worker => Answer::Nothing,
         SIGINT | SIGQUIT => Answer::Tell(Heard::Stop),
         SIGHUP => {
             Answer::Log("SIGHUP is ignored: flags are read at the start alone, so start again")
         }
-        SIGUSR1 => Answer::Log("SIGUSR1 is ignored: there are no log files to open again"),
+        SIGUSR1 => Answer::Log("SIGUSR1 is ignored by a worker: send it to the server"),
         SIGUSR2 => Answer::Log("SIGUSR2 is ignored: the program is not replaced while it runs"),
         _ => Answer::Log("SIGALRM is ignored: it has no use here"),
     }
@@ -144,11 +148,16 @@ fn answer(signal: i32, role: Role) -> Answer {
 
 impl Server {
     /// Has a signal stop the server. A second one ends the process at once: with status 1 if connections
-    /// are open. To be called before anybody is told that the server has started.
+    /// are open. SIGUSR1 has the counters written to their file, if there is one. To be called before anybody
+    /// is told that the server has started.
     pub fn stop_at(&self, signals: &StopSignals) {
         let (stopper, board) = (self.stopper(), self.board.clone());
+        let counters = self.counters.clone();
         let mut stopping = false;
-        signals.tell(move |_| {
+        signals.tell(move |heard| {
+            if heard == Heard::Counters {
+                return super::counters::answer(counters.as_deref(), &board);
+            }
             if std::mem::replace(&mut stopping, true) {
                 let open = board.sum().open();
                 if open > 0 {

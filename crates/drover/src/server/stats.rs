@@ -37,6 +37,7 @@ pub(super) enum Tally {
     Cut,
     AcceptErrors,
     AcceptsLost,
+    Overflows,
     /// The worker's thread, as long as it runs.
     Thread,
     /// How often its threads that have ended had waited.
@@ -109,13 +110,14 @@ impl Board {
                 cut: sum.cut + get(Tally::Cut),
                 accept_errors: sum.accept_errors + get(Tally::AcceptErrors),
                 accepts_lost: sum.accepts_lost + get(Tally::AcceptsLost),
+                overflows: sum.overflows + get(Tally::Overflows),
             }
         })
     }
 }
 
-/// One worker's counters, which only it writes, so that adding needs no locked instruction.
-#[derive(Debug)]
+/// One worker's counters, which only its thread writes, so that adding needs no locked instruction.
+#[derive(Clone, Debug)]
 pub(super) struct Counters(Row<COUNTS>);
 
 impl Counters {
@@ -160,6 +162,7 @@ impl Counters {
             requests: self.get(Tally::Requests),
             accept_errors: self.get(Tally::AcceptErrors),
             accepts_lost: self.get(Tally::AcceptsLost),
+            overflows: self.get(Tally::Overflows),
             waits: self.get(Tally::Waits) + now.unwrap_or(0),
         }
     }
@@ -176,6 +179,8 @@ pub struct WorkerStatistics {
     pub accept_errors: u64,
     /// Wake-ups for a connection that another worker had taken already.
     pub accepts_lost: u64,
+    /// Overflows of the kernel's queue of events, each of which has lost at least one event.
+    pub overflows: u64,
     /// How often its threads gave the processor up to wait (voluntary context switches). Those of a
     /// process that was killed are not known.
     pub waits: u64,
@@ -233,6 +238,8 @@ pub struct Statistics {
     pub accept_errors: u64,
     /// Wake-ups for a connection that another worker had taken already.
     pub accepts_lost: u64,
+    /// Overflows of the kernel's queue of events, each of which has lost at least one event.
+    pub overflows: u64,
 }
 
 /// The figures in words, separated by commas; those that are 0 are left out.
@@ -256,6 +263,7 @@ impl fmt::Display for Statistics {
             (self.errors, "connection failed", "connections failed"),
             (self.accept_errors, "failure to accept", "failures to accept"),
             (self.accepts_lost, "accept lost", "accepts lost"),
+            (self.overflows, "overflow of the queue of events", "overflows of the queue of events"),
             (
                 self.opened_elsewhere,
                 "file opened by other threads",

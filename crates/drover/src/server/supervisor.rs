@@ -8,6 +8,7 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -52,6 +53,8 @@ pub struct Supervisor {
     keepers: Vec<Keeper>,
     workers: Vec<Worker>,
     board: Board,
+    /// Where the counters are written to.
+    counters: Option<PathBuf>,
     grace: Duration,
     deferred: Deferred,
     sender: Sender<Message>,
@@ -112,6 +115,7 @@ impl Supervisor {
         let mut supervisor = Supervisor {
             chosen: (config.mechanism, config.accept),
             grace: config.grace,
+            counters: config.counters.clone(),
             deferred: deferred(config, &doors, &addresses)?,
             addresses,
             doors,
@@ -160,9 +164,11 @@ impl Supervisor {
     /// Has a signal end [`Supervisor::run`]. To be called before anybody is told that the server has
     /// started.
     pub fn stop_at(&self, signals: &StopSignals) {
-        let sender = self.sender.clone();
+        let (sender, board) = (self.sender.clone(), self.board.clone());
+        let counters = self.counters.clone();
         signals.tell(move |heard| {
             let message = match heard {
+                Heard::Counters => return super::counters::answer(counters.as_deref(), &board),
                 Heard::Stop => Message::Signal,
                 Heard::Child => Message::Changed,
             };
@@ -179,6 +185,13 @@ impl Supervisor {
     /// answered by another worker.
     pub fn run(&mut self) -> anyhow::Result<()> {
         self.keep();
+        let stopped = self.stop_after_deferred();
+        super::counters::finish(self.counters.as_deref(), &self.board);
+        stopped
+    }
+
+    /// Waits for connections that the kernel has not handed over yet, then stops the workers.
+    fn stop_after_deferred(&mut self) -> anyhow::Result<()> {
         let until = self.deferred.end();
         if self.second_signal_while(until, LOOK_AGAIN, |own| own.deferred.keeps_some()) {
             return self.kill("by a second signal");

@@ -63,6 +63,8 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     let options = NetOptions { connections, ..net_options(&config) };
     let net = Net::open(&options)
         .with_context(|| format!("cannot set up --dispatch {}", config.mechanism.name))?;
+    let overflows = counters.clone();
+    net.on_overflow(move || overflows.add(Tally::Overflows, 1));
     let time_outs = TimeOuts {
         header: config.header_time_out,
         idle: config.idle_time_out,
@@ -167,6 +169,7 @@ fn net_options(config: &Config) -> NetOptions {
     options.file_options.timed = config.trace.is_some();
     options.input_capacity = LIMITS.head;
     options.min_rate = config.min_rate;
+    options.send_budget = config.send_budget;
     if let Some(files) = config.files {
         options.files = files;
     }

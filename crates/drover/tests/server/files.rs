@@ -186,3 +186,17 @@ fn a_reply_size_needs_no_file() {
         client.expect_end();
     }
 }
+
+/// However few bytes a turn has, and however many.
+#[test]
+fn a_body_is_whole_whatever_a_turn_may_send() {
+    let site = Site::new();
+    let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 31 % 251) as u8).collect();
+    site.file("large", &content);
+    for backend in ["auto", "sendfile", "splice", "threads"] {
+        for turn in ["auto", "4K", "100000", "8M"] {
+            let server = Server::on(&site, &["--files", backend, "--send-budget", turn]);
+            assert!(server.get("/large").is(200).body == content, "{backend}, {turn}");
+        }
+    }
+}

@@ -7,6 +7,7 @@ mod accepting;
 mod cache;
 mod conditions;
 mod connections;
+mod counters;
 mod disk;
 mod faults;
 mod files;

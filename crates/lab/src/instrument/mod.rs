@@ -1,5 +1,6 @@
 //! What is read around the measured window, beside the load's own result.
 
+pub mod counters;
 pub mod cpu;
 pub mod disk;
 pub mod idle;

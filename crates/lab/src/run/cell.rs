@@ -10,6 +10,7 @@ use super::Session;
 use super::metrics::{Inputs, derive, own};
 use crate::drive::{self, CommandLoad, Driven, HttpLoad, Load, Moment, Target, Warm, Window};
 use crate::failure::Failure;
+use crate::instrument::counters::Counters;
 use crate::instrument::cpu::Cpu;
 use crate::instrument::disk::Disk;
 use crate::instrument::idle::Idle;
@@ -63,6 +64,7 @@ impl Session<'_> {
         let work = WorkFolder::create(&self.work())?;
         let kinds = self.experiment.instruments();
         let trace = work.path().join("trace");
+        let counters = work.path().join("counters");
         let guard = std::sync::Arc::clone(&self.guard);
         let mut scene = Scene {
             drover: &self.options.drover,
@@ -75,6 +77,7 @@ impl Session<'_> {
             root: None,
             work: work.path(),
             trace: kinds.contains(&Kind::Stages).then_some(trace.as_path()),
+            counters: kinds.contains(&Kind::Counters).then_some(counters.as_path()),
             notes_access: false,
             descriptors: self.descriptors(subject, &cell.levels),
         };
@@ -240,6 +243,11 @@ impl One<'_, '_> {
             all.push(Box::new(Idle::start(&every, subject)?));
         } else if self.kinds.contains(&Kind::IdleCounter) {
             all.push(Box::new(Idle::start(subject, subject)?));
+        }
+        if let (Some(file), Some(SubjectKind::Serve(_))) =
+            (self.scene.counters, self.subject.kind())
+        {
+            all.push(Box::new(Counters::of(file.to_path_buf())));
         }
         let is_modelled = |(_, pool): &(String, Pool)| {
             matches!(pool.disk(self.scene.levels), Ok(spec::pool::Disk::Model))

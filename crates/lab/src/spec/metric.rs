@@ -116,6 +116,8 @@ pub enum Instrument {
     IdleGuard,
     /// Drover's own server writes down where the time of each request went.
     Stages,
+    /// Drover's own server tells what it has counted, as overflows of its queue of events (`serve --counters`).
+    Counters,
     /// The scheduler's tracepoints tell who is woken and who falls asleep. Only root may read them; without
     /// them context switches are counted.
     Scheduler,
@@ -185,7 +187,7 @@ pub static BUILT_IN: &[BuiltIn] = &[
     lower("connection-mean", "Mean time to connect", "ms", "How long it took to open each connection that was opened."),
     lower("error-percent", "Errors", "%", "Requests and connections that ended in an error, a time-out or an unexpected status, of all that were tried."),
     lower("hung-percent", "Hung requests", "%", "Requests without a complete response within the time-out, of all that were sent."),
-    lower("overflows", "Queue overflows", "1/s", "Overflows of the kernel's queue of real-time signals that Drover's own server has noticed, per second."),
+    needing(lower("overflows", "Queue overflows", "1/s", "Overflows of the kernel's queue of real-time signals that Drover's own server has noticed in the window, per second."), Instrument::Counters),
 
     lower("cpu-percent", "CPU use", "%", "CPU time of the subject and its children in the window, of one processor."),
     needing(lower("machine-percent", "CPU use by the idle counter", "%", "What a thread of the lowest class on the subject's processors could not have: interrupts and kernel threads included."), Instrument::IdleCounter),

@@ -58,6 +58,8 @@ pub struct Scene<'a> {
     pub work: &'a Path,
     /// Where the subject is to write its trace, if it is to write one.
     pub trace: Option<&'a Path>,
+    /// Where the subject is to write what it has counted, if it is to.
+    pub counters: Option<&'a Path>,
     /// Whether accesses to files are to be noted on the disk.
     pub notes_access: bool,
     /// How many descriptors each process of the run may have, where that is more than the lab's own limit.

@@ -39,6 +39,9 @@ impl Subject for Serve<'_> {
         if let Some(trace) = scene.trace {
             unless_given("--trace", &trace.display().to_string());
         }
+        if let Some(counters) = scene.counters {
+            unless_given("--counters", &counters.display().to_string());
+        }
         if let Some(root) = scene.root.map(|root| root.display().to_string()) {
             // A server of bodies without files has no root.
             let is_told = |word: &String| word.starts_with("--reply-size") || *word == root;

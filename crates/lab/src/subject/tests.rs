@@ -63,6 +63,7 @@ fn start<T>(
         root: Some(Path::new("/srv")),
         work: folder.path(),
         trace: None,
+        counters: None,
         notes_access: false,
         descriptors: None,
     };

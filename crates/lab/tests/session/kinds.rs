@@ -105,6 +105,35 @@ fn tokens_pass_through_pipes() {
     assert_eq!(samples.len(), 2);
 }
 
+/// Where the queue has no room at all, each event is an overflow.
+#[test]
+fn overflows_are_counted_by_the_server() {
+    let Some(samples) = run(r#"
+        [subject.rtsig]
+        serve = ["--dispatch", "rtsig", "--reply-size", "1"]
+        limits = { sigpending = 0 }
+        [subject.poll]
+        serve = ["--dispatch", "poll", "--reply-size", "1"]
+        [load.http]
+        connections = 4
+        requests = 40
+        [phases]
+        warmup = { until = "nothing" }
+        [[figure]]
+        id = "1"
+        title = "Overflows"
+        metric = "overflows"
+        "#)
+    else {
+        return;
+    };
+    for sample in &samples {
+        let overflows = value(sample, "overflows");
+        assert_eq!(overflows > 0.0, sample.cell.subject == "rtsig", "{sample:?}");
+    }
+    assert_eq!(samples.len(), 2);
+}
+
 #[test]
 fn a_wire_of_a_rate_carries_no_more() {
     let Some(samples) = run(r#"

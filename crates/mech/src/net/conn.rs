@@ -318,7 +318,7 @@ impl<'n> Conn<'n> {
             }
             // What is empty may be with the kernel: the driver knows, and has said so
             // when it reports a transfer.
-            let send_budget = inner.send_budget(&mut sending);
+            let send_budget = inner.send_budget.of(&mut sending, inner.pool.outputs_lent());
             let slot = &mut inner.slots[index as usize];
             let polled = inner.driver.poll_flush(self.key, slot, &mut sending);
             if matches!(polled, Poll::Ready(Ok(_))) && sending.is_empty() {

@@ -306,6 +306,10 @@ pub(crate) trait Driver {
     /// What reading files for the connection took since the last call; see [`FileIo::take_times`].
     fn take_file_times(&mut self, key: Key) -> Times;
 
+    /// Has `told` called whenever the kernel's queue of events has overflowed. A mechanism without such a
+    /// queue never calls it.
+    fn on_overflow(&mut self, _told: Box<dyn Fn()>) {}
+
     /// See [`FileIo::forget_cached`].
     fn forget_cached(&mut self);
 

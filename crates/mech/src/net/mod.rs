@@ -9,6 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Poll;
@@ -30,6 +31,7 @@ mod readable;
 mod readiness;
 mod remote;
 mod requests;
+mod send_budget;
 mod source;
 mod timers;
 
@@ -45,6 +47,7 @@ use buffer::{Output, Pool};
 use completion::CompletionDriver;
 use driver::{Driver, Flags, Origin, Slot};
 use readiness::ReadinessDriver;
+use send_budget::SendBudget;
 use timers::{Tick, Wheel};
 
 /// How a worker's network is made.
@@ -71,6 +74,9 @@ pub struct NetOptions {
     pub connections: usize,
     /// How slowly peers may take what [`Conn::flush`] sends; `None`: as slowly as they like.
     pub min_rate: Option<MinRate>,
+    /// How many bytes of a body a coroutine hands to the kernel in its turn; `None`: as many as leave the
+    /// bytes of all connections in the processor's caches until they are received.
+    pub send_budget: Option<NonZeroU64>,
 }
 
 impl NetOptions {
@@ -88,21 +94,10 @@ impl NetOptions {
             budget: 32,
             connections: usize::MAX,
             min_rate: None,
+            send_budget: None,
         }
     }
 }
-
-/// A coroutine that has sent so many bytes, and has more, comes back after the others, however few they
-/// are: sending 1 MiB takes 0.3 ms.
-const SEND_BUDGET_MOST: u64 = 1 << 20;
-
-/// How many second-level caches the bytes fill that all connections of a worker send in one round of
-/// turns: with the processor's share of the third level there is about so much cache.
-const CACHES_HELD: u64 = 4;
-
-/// A coroutine may send so many bytes in its turn, however many others send: with less, the calls cost
-/// more than the caches save.
-const SEND_BUDGET_LEAST: u64 = 256 << 10;
 
 /// How many idle connections make room at once: an eighth of them, and no more than so many (as in
 /// nginx's `ngx_drain_connections`), because finding them takes a look at every slot.
@@ -154,8 +149,7 @@ struct Inner {
     /// Kept between turns for its memory.
     events: Vec<u32>,
     pool: Pool,
-    /// How many bytes all connections together send in one round of turns.
-    sent_in_a_round: u64,
+    send_budget: SendBudget,
     /// What is left of the running coroutine's transfers.
     budget: u32,
     live: usize,
@@ -200,7 +194,7 @@ impl Net {
             unborn: VecDeque::new(),
             events: Vec::new(),
             pool: Pool::new(options.input_capacity),
-            sent_in_a_round: CACHES_HELD * crate::process::second_level_cache(),
+            send_budget: SendBudget::new(options.send_budget),
             budget: 0,
             live: 0,
             services: 0,
@@ -234,6 +228,12 @@ impl Net {
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now.get()
+    }
+
+    /// Has `told` called whenever the kernel's queue of events has overflowed
+    /// ([`dispatch::Features::CAN_OVERFLOW`]), whether what was lost is recovered or not.
+    pub fn on_overflow(&self, told: impl Fn() + 'static) {
+        self.inner.borrow_mut().driver.on_overflow(Box::new(told));
     }
 
     /// Whether [`Remote::stop`] or [`Net::stop`] was called.
@@ -555,7 +555,7 @@ impl Inner {
             return (0, Ok(false));
         }
         let mut sent = if goes_on { self.driver.post(key, slot, &mut output) } else { 0 };
-        let send_budget = self.send_budget(&mut output);
+        let send_budget = self.send_budget.of(&mut output, self.pool.outputs_lent());
         while !output.is_empty() {
             if sent >= send_budget {
                 self.budget = 0;
@@ -578,17 +578,6 @@ impl Inner {
         }
         self.pool.give_output(output);
         (sent, Ok(true))
-    }
-
-    /// How many bytes of `output` may be sent before the others' turn: what all connections have sent in
-    /// a round of turns is to be in the processor's caches still when their peers read it. A short body
-    /// is sent whole.
-    fn send_budget(&self, output: &mut Output) -> u64 {
-        if output.body_left() > SEND_BUDGET_LEAST {
-            let share = self.sent_in_a_round / self.pool.outputs_lent().max(1);
-            output.at_once = share.clamp(SEND_BUDGET_LEAST, SEND_BUDGET_MOST);
-        }
-        output.at_once
     }
 
     fn timeout(&self, now: Instant) -> Option<Duration> {
@@ -669,29 +658,5 @@ mod tests {
             peer.read_to_end(&mut received).unwrap();
             assert_eq!(received, b"sent", "{}", mechanism.name);
         }
-    }
-
-    #[test]
-    fn the_more_connections_send_the_less_each_sends_in_its_turn() {
-        let net = Net::open(&NetOptions::new(dispatch::by_name("poll").unwrap())).unwrap();
-        let inner = &mut *net.inner.borrow_mut();
-        inner.sent_in_a_round = 4 << 20;
-        let mut lent = Vec::new();
-        let mut budget_of_one_in = |senders: usize, len: usize| {
-            while lent.len() < senders {
-                lent.push(inner.pool.take_output());
-            }
-            lent.drain(senders..).for_each(|output| inner.pool.give_output(output));
-            lent[0].reset();
-            lent[0].body = Body::Shared(vec![0; len].into());
-            inner.send_budget(&mut lent[0]) >> 10
-        };
-        let large = 2 << 20;
-        assert_eq!(
-            [1, 4, 16, 64].map(|senders| budget_of_one_in(senders, large)),
-            [1024, 1024, 256, 256]
-        );
-        assert_eq!(budget_of_one_in(8, large), 512);
-        assert!(budget_of_one_in(64, 100 << 10) > 100, "a short body is sent whole");
     }
 }

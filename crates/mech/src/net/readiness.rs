@@ -29,6 +29,8 @@ pub(crate) struct ReadinessDriver {
     skipped: Vec<u8>,
     /// Connections won from exclusive listeners since one was put behind the others.
     won: u32,
+    /// Who hears of overflows of the kernel's queue of events.
+    on_overflow: Option<Box<dyn Fn()>>,
 }
 
 /// How many connections a worker wins before it gives way, as in nginx. At 1,000 connections per second
@@ -47,6 +49,7 @@ impl ReadinessDriver {
             read: Vec::new(),
             skipped: Vec::new(),
             won: 0,
+            on_overflow: None,
         }
     }
 
@@ -380,6 +383,10 @@ impl Driver for ReadinessDriver {
         self.files.take_times(key)
     }
 
+    fn on_overflow(&mut self, told: Box<dyn Fn()>) {
+        self.on_overflow = Some(told);
+    }
+
     fn forget_cached(&mut self) {
         self.files.forget_cached();
     }
@@ -393,7 +400,10 @@ impl Driver for ReadinessDriver {
     ) -> io::Result<()> {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
-        self.dispatcher.wait(timeout, &mut events)?;
+        let batch = self.dispatcher.wait(timeout, &mut events)?;
+        if let (true, Some(told)) = (batch.overflowed, &self.on_overflow) {
+            told();
+        }
         for &event in &events {
             let Some(slot) = slots.get_mut(event.key.slot as usize) else { continue };
             if slot.generation == event.key.generation && slot.fd.is_some() {

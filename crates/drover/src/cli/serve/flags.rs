@@ -1,7 +1,7 @@
 //! The flags of `drover serve`, and how their values are written.
 
 use std::net::ToSocketAddrs;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -201,7 +201,7 @@ pub(in crate::cli) struct Args {
     pub(super) overflow: String,
 
     /// Whether workers read themselves, at once, what is in the page cache (RWF_NOWAIT), or leave it
-    /// to the readers like the rest, for --files threads, posix-aio, linux-aio and uring
+    /// to the readers like the rest, for --files threads, posix-aio, linux-aio, linux-aio-sendfile and uring
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "WHEN", default_value = "at-once", value_parser = ["at-once", "queued"])]
     pub(super) cached_reads: String,
@@ -217,6 +217,19 @@ pub(in crate::cli) struct Args {
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(super) read_memory: Option<usize>,
+
+    /// How many bytes of a response a worker hands to the kernel before it is another connection's turn:
+    /// a size, or 'auto', by the processor's caches and the number of connections that send
+    ///
+    /// For --files sendfile, splice and auto. Other backends read as many bytes as --read-ahead says.
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = send_budget)]
+    pub(super) send_budget: SendBudget,
+
+    /// Write what all workers have counted to FILE, as JSON, at SIGUSR1 and at the end
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "FILE")]
+    pub(super) counters: Option<PathBuf>,
 
     /// Leave the access time of files as it is when they are read, if they are this user's
     /// (O_NOATIME)
@@ -308,6 +321,20 @@ fn workers(text: &str) -> Result<Workers, String> {
             .parse()
             .map(|number| Workers(Some(number)))
             .map_err(|_| "write a number above 0, or auto".to_string()),
+    }
+}
+
+/// How many bytes there are in a turn; `None`: as many as the caches suggest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendBudget(pub(super) Option<NonZeroU64>);
+
+fn send_budget(text: &str) -> Result<SendBudget, String> {
+    match text {
+        "auto" => Ok(SendBudget(None)),
+        size => {
+            let bytes = size::parse(size).map_err(|reason| format!("{reason}; or auto"))?;
+            Ok(SendBudget(NonZeroU64::new(bytes as u64)))
+        }
     }
 }
 

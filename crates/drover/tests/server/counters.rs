@@ -1,0 +1,122 @@
+//! What a server has counted, as `--counters` writes it: asked for while it runs, and at its end.
+
+use std::fs;
+use std::path::Path;
+
+use mech::dispatch::{self, Features};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use serde_json::Value;
+
+#[path = "../schema/mod.rs"]
+mod checker;
+
+use crate::harness::{PATIENCE, Server, drover, signal};
+
+const SCHEMA: &str = include_str!("../../schemas/drover.counters-1.schema.json");
+
+/// More connections than the queue of signals has room for.
+const CONNECTIONS: usize = 64;
+const ROOM: u64 = 16;
+
+/// The counters in the file, once there is one; they conform to their schema.
+fn counters(file: &Path) -> Value {
+    let begin = std::time::Instant::now();
+    let text = loop {
+        match fs::read_to_string(file) {
+            Ok(text) => break text,
+            Err(error) => assert!(begin.elapsed() < PATIENCE, "{}: {error}", file.display()),
+        }
+        std::thread::yield_now();
+    };
+    fs::remove_file(file).unwrap();
+    let counters = serde_json::from_str(&text).unwrap();
+    let schema = serde_json::from_str(SCHEMA).unwrap();
+    checker::check(&counters, &schema, &schema, "").unwrap();
+    counters
+}
+
+/// The counters of a server that runs.
+fn asked_for(server: &Server, file: &Path) -> Value {
+    signal("USR1", server.process());
+    counters(file)
+}
+
+fn stop(process: u32) {
+    signal("STOP", process);
+    let is_stopped = || {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        stat[stat.rfind(')').unwrap()..].starts_with(") T")
+    };
+    while !is_stopped() {
+        std::thread::yield_now();
+    }
+}
+
+fn start(flags: &[&str], file: &Path) -> Server {
+    let mut command = drover();
+    command.args(["serve", "--reply-size", "1", "--defer-accept", "off", "--counters"]);
+    command.arg(file).args(flags);
+    Server::start(command, 1)
+}
+
+/// Requests come while the server is stopped: more of them than its queue has room for.
+#[test]
+fn overflows_of_the_queue_of_signals_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("counters");
+    for mechanism in dispatch::ALL {
+        if !mechanism.features.contains(Features::CAN_OVERFLOW) {
+            continue;
+        }
+        for more in [&[][..], &["--processes"]] {
+            let flags = [&["--dispatch", mechanism.name][..], more].concat();
+            let mut server = start(&flags, &file);
+            let worker = server.children().first().copied().unwrap_or(server.process());
+            let mut connections: Vec<_> = (0..CONNECTIONS).map(|_| server.connect()).collect();
+            for connection in &mut connections {
+                connection.get("/").is(200);
+            }
+            stop(worker);
+            let limit = Rlimit { current: Some(ROOM), maximum: Some(ROOM) };
+            prlimit(Pid::from_raw(worker.cast_signed()), Resource::Sigpending, limit).unwrap();
+            for connection in &mut connections {
+                connection.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            }
+            signal("CONT", worker);
+            for connection in &mut connections {
+                connection.reply().is(200);
+            }
+            let counted = asked_for(&server, &file);
+            let overflows = counted["all"]["overflows"].as_u64().unwrap();
+            assert!(overflows > 0, "{flags:?}: {counted}");
+            assert_eq!(counted["workers"][0]["overflows"], overflows);
+            assert_eq!(counted["all"]["requests"], 2 * CONNECTIONS);
+            drop(connections);
+            server.terminate();
+            assert!(server.exit_status().success());
+            assert!(counters(&file)["all"]["overflows"].as_u64() >= Some(overflows));
+        }
+    }
+}
+
+#[test]
+fn the_counters_are_those_of_all_workers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("counters");
+    for more in [&[][..], &["--processes"]] {
+        let flags = [&["--workers", "2"][..], more].concat();
+        let mut server = start(&flags, &file);
+        for _ in 0..8 {
+            server.get("/").is(200);
+        }
+        for counted in [asked_for(&server, &file), asked_for(&server, &file)] {
+            assert_eq!(counted["all"]["replies_2xx"], 8);
+            assert_eq!(counted["all"]["overflows"], 0);
+            let of_workers = counted["workers"].as_array().unwrap().iter();
+            assert_eq!(of_workers.map(|it| it["requests"].as_u64().unwrap()).sum::<u64>(), 8);
+        }
+        server.terminate();
+        assert!(server.exit_status().success());
+        assert_eq!(counters(&file)["all"]["closed"], 8);
+    }
+}

@@ -1,0 +1,91 @@
+//! What Drover's own server has counted in the window: it writes its counters to a file when it is asked to
+//! (`serve --counters FILE`, SIGUSR1).
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+
+use super::{Instrument, Readings};
+use crate::failure::Failure;
+use crate::subject::Running;
+
+/// How long the server may take to write its counters.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_micros(200);
+
+/// Reads how often the server's queue of events has overflowed.
+#[derive(Debug)]
+pub struct Counters {
+    file: PathBuf,
+    before: u64,
+}
+
+impl Counters {
+    /// The counters of a server that was told to write them to `file`.
+    #[must_use]
+    pub fn of(file: PathBuf) -> Counters {
+        Counters { file, before: 0 }
+    }
+
+    fn read(&self, subject: &mut Running) -> Result<Value, Failure> {
+        let failed = |what: &str, error: &dyn std::fmt::Display| {
+            Failure::failed(format!("the server's counters: {what}: {error}"))
+        };
+        // What was written before is none of the counters that are asked for now.
+        match std::fs::remove_file(&self.file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(failed("cannot remove the last ones", &error));
+            }
+            _ => {}
+        }
+        if let Some(process) = Pid::from_raw(subject.process.id().cast_signed()) {
+            rustix::process::kill_process(process, Signal::USR1)
+                .map_err(|error| failed("cannot ask for them", &error))?;
+        }
+        let begin = Instant::now();
+        loop {
+            match std::fs::read(&self.file) {
+                Ok(text) => {
+                    return serde_json::from_slice(&text)
+                        .map_err(|error| failed("they are not JSON", &error));
+                }
+                Err(error) if begin.elapsed() > PATIENCE => {
+                    return Err(failed("they are not written", &error));
+                }
+                Err(_) => {
+                    subject.process.expect_running()?;
+                    thread::sleep(LOOK);
+                }
+            }
+        }
+    }
+}
+
+impl Instrument for Counters {
+    fn name(&self) -> &'static str {
+        "counters"
+    }
+
+    fn begin(&mut self, subject: &mut Running) -> Result<(), Failure> {
+        self.before = overflows(&self.read(subject)?);
+        Ok(())
+    }
+
+    fn end(&mut self, subject: &mut Running, seconds: f64) -> Result<Readings, Failure> {
+        let counters = self.read(subject)?;
+        let mut readings = Readings::default();
+        let count = overflows(&counters).saturating_sub(self.before);
+        readings.set("overflows", count as f64 / seconds);
+        readings.notes = counters;
+        Ok(readings)
+    }
+}
+
+fn overflows(counters: &Value) -> u64 {
+    counters.pointer("/all/overflows").and_then(Value::as_u64).unwrap_or(0)
+}
