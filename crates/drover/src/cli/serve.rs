@@ -147,6 +147,7 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
         Some(size) => Source::Fixed(size),
         None => Source::Directory(Arc::new(open_root(&args.root)?)),
     };
+    let dispatch = dispatch_options(mechanism, &args)?;
     let file_options = file_options(&args)?;
     if args.accept_by_cpu && !accept.settings.contains(Settings::BY_CPU) {
         bail!(UsageError::new(format!(
@@ -173,7 +174,7 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
     let some = |time: Duration| (!time.is_zero()).then_some(time);
     Ok(Config {
         listen: args.listen,
-        dispatch: dispatch_options(mechanism, &args.overflow)?,
+        dispatch,
         accept,
         by_cpu: args.accept_by_cpu,
         wake: args.accept_wake.unwrap_or(Policy::TaskExclusive),
@@ -221,8 +222,8 @@ fn choose(args: &Args) -> anyhow::Result<(Chosen, Option<String>)> {
     Ok(((mechanism, accept), why_no_rings))
 }
 
-fn dispatch_options(mechanism: &Mechanism, overflow: &str) -> anyhow::Result<dispatch::Options> {
-    let ignore_overflow = overflow == "ignore";
+fn dispatch_options(mechanism: &Mechanism, args: &Args) -> anyhow::Result<dispatch::Options> {
+    let ignore_overflow = args.overflow == "ignore";
     if ignore_overflow && !mechanism.features.contains(Features::CAN_OVERFLOW) {
         let can = dispatch::ALL.iter().filter(|m| m.features.contains(Features::CAN_OVERFLOW));
         bail!(UsageError::new(format!(
@@ -231,7 +232,16 @@ fn dispatch_options(mechanism: &Mechanism, overflow: &str) -> anyhow::Result<dis
             names(can.map(|mechanism| mechanism.name)),
         )));
     }
-    Ok(dispatch::Options { ignore_overflow, ..dispatch::Options::default() })
+    let devpoll = args.devpoll_model;
+    if !devpoll.is_empty() && !mechanism.models_devpoll() {
+        let can = dispatch::ALL.iter().filter(|mechanism| mechanism.models_devpoll());
+        bail!(UsageError::new(format!(
+            "--devpoll-model: {} is no model of /dev/poll; use it with --dispatch {}",
+            mechanism.name,
+            names(can.map(|mechanism| mechanism.name)),
+        )));
+    }
+    Ok(dispatch::Options { ignore_overflow, devpoll, ..dispatch::Options::default() })
 }
 
 fn file_options(args: &Args) -> anyhow::Result<fileio::Options> {

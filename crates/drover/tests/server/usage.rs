@@ -37,6 +37,8 @@ fn an_unknown_mechanism_is_answered_with_the_usable_ones() {
 fn wrong_values_are_answered_with_right_ones() {
     fails(&["--files", "tape"], 2, &["--files", "auto", "sendfile", "writev"]);
     fails(&["--accept-batch", "0"], 2, &["--accept-batch", "all"]);
+    fails(&["--devpoll-model", "magic"], 2, &["--devpoll-model", "hints"]);
+    fails(&["--send-budget", "0"], 2, &["--send-budget", "auto"]);
     fails(&["--accept", "lottery"], 2, &["--accept", "reuseport"]);
     fails(&["--idle-timeout", "5x"], 2, &["--idle-timeout", "10s"]);
     fails(&["--revalidate", "never"], 2, &["--revalidate", "10s", "inotify"]);
@@ -260,5 +262,15 @@ fn a_server_on_every_address_names_those_it_can_be_reached_at() {
         let rest = server.rest_of_stdout();
         let expected = format!("reachable at http://{address}");
         assert!(rest.lines().any(|line| line == expected), "{expected}: {rest}");
+    }
+}
+
+#[test]
+fn only_devpoll_has_parts_of_dev_poll() {
+    let flags = ["--dispatch", "poll", "--devpoll-model", "hints"];
+    fails(&flags, 2, &["--devpoll-model", "--dispatch devpoll"]);
+    for model in ["none", "apart", "hints", "walk,lock", "hints,walk,lock"] {
+        let server = Server::of_size(1, &["--dispatch", "devpoll", "--devpoll-model", model]);
+        server.get("/").is(200);
     }
 }

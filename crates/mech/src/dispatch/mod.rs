@@ -33,7 +33,7 @@ mod signal_reader;
 mod uring;
 mod uring_poll;
 
-pub use devpoll::{DevPoll, POLLREMOVE, PollFd};
+pub use devpoll::{DevPoll, DevPollModel, POLLREMOVE, PollFd};
 pub use dispatcher::Dispatcher;
 
 bitflags! {
@@ -249,6 +249,8 @@ pub struct Options {
     /// may arrive during one turn: a power of two, 2 to 32,768. What arrives when
     /// none is left waits in its socket.
     pub receive_buffers: u16,
+    /// Which parts of the /dev/poll patch `devpoll` models beside the interest set. Only it looks at them.
+    pub devpoll: DevPollModel,
 }
 
 impl Default for Options {
@@ -258,6 +260,7 @@ impl Default for Options {
             ignore_overflow: false,
             completions: 4096,
             receive_buffers: 1024,
+            devpoll: DevPollModel::empty(),
         }
     }
 }
@@ -305,6 +308,12 @@ impl Mechanism {
                 Err(io::Error::new(io::ErrorKind::Unsupported, reason))
             }
         }
+    }
+
+    /// Whether it is the model of /dev/poll, which [`Options::devpoll`] is for.
+    #[must_use]
+    pub fn models_devpoll(&self) -> bool {
+        std::ptr::eq(self, &devpoll::DEVPOLL)
     }
 
     /// Whether this kernel, in this process, can use the mechanism.

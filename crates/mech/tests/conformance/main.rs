@@ -19,9 +19,10 @@ mod syscalls;
 mod waiting;
 mod workers;
 
+use std::cell::Cell;
 use std::time::Duration;
 
-use mech::dispatch::{self, Features, Mechanism, Options};
+use mech::dispatch::{self, DevPollModel, Features, Mechanism, Options};
 
 use subject::Subject;
 
@@ -60,20 +61,37 @@ fn for_mechanisms_with(features: Features, case: impl Fn(&'static Mechanism) + S
             testing::skip!("{}: {reason}", mechanism.name);
             continue;
         }
-        println!("{}", mechanism.name);
-        let outcome = std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().name(mechanism.name.to_owned());
-            thread.spawn_scoped(scope, || case(mechanism)).unwrap().join()
-        });
-        ran += 1;
-        if outcome.is_err() {
-            failed.push(mechanism.name);
+        for model in models(mechanism) {
+            println!("{}, {model:?}", mechanism.name);
+            let run = || {
+                MODEL.set(model);
+                case(mechanism);
+            };
+            let outcome = std::thread::scope(|scope| {
+                let thread = std::thread::Builder::new().name(mechanism.name.to_owned());
+                thread.spawn_scoped(scope, run).unwrap().join()
+            });
+            ran += 1;
+            if outcome.is_err() {
+                failed.push((mechanism.name, model));
+            }
         }
     }
     assert!(failed.is_empty(), "failed under {failed:?}");
     // Only a ring completes, and a kernel or a container may have none.
     let may_be_none = features.contains(Features::COMPLETION) || filter().is_some();
     assert!(ran > 0 || may_be_none, "no mechanism is usable");
+}
+
+thread_local! {
+    /// Which parts of /dev/poll the subjects of this thread's case have, if they are its model.
+    static MODEL: Cell<DevPollModel> = const { Cell::new(DevPollModel::empty()) };
+}
+
+/// Every combination of the parts of /dev/poll for its model, and one for any other mechanism.
+fn models(mechanism: &Mechanism) -> impl Iterator<Item = DevPollModel> {
+    let last = if mechanism.models_devpoll() { DevPollModel::all().bits() } else { 0 };
+    (0..=last).map(DevPollModel::from_bits_truncate)
 }
 
 fn filter() -> Option<String> {

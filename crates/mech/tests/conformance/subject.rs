@@ -55,7 +55,8 @@ pub(crate) fn key(slot: u32) -> Key {
 impl Subject {
     pub(crate) fn open(mechanism: &'static Mechanism, options: &Options) -> Subject {
         block_event_signals();
-        let dispatcher = Dispatcher::open(mechanism, options).unwrap();
+        let options = Options { devpoll: crate::MODEL.get(), ..*options };
+        let dispatcher = Dispatcher::open(mechanism, &options).unwrap();
         Subject { dispatcher, events: Vec::new(), attached: HashMap::new() }
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mech::accept::Strategy;
-use mech::dispatch::Mechanism;
+use mech::dispatch::{DevPollModel, Mechanism};
 use mech::fileio::{self, Backend};
 use mech::net::AcceptBatch;
 use mech::wait_queue::Policy;
@@ -200,6 +200,13 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "O", default_value = "recover", value_parser = ["recover", "ignore"])]
     pub(super) overflow: String,
 
+    /// Which parts of the /dev/poll patch --dispatch devpoll models beside the interest set: 'none', or
+    /// some of 'hints' (a scan asks only what has changed), 'walk' (it walks over a hash table), 'lock'
+    /// (it holds a lock of all workers) and 'apart' (it is apart from the sleep, as the others imply)
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "PARTS", default_value = "none", value_parser = devpoll_model)]
+    pub(super) devpoll_model: DevPollModel,
+
     /// Whether workers read themselves, at once, what is in the page cache (RWF_NOWAIT), or leave it
     /// to the readers like the rest, for --files threads, posix-aio, linux-aio, linux-aio-sendfile and uring
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
@@ -336,6 +343,18 @@ fn send_budget(text: &str) -> Result<SendBudget, String> {
             Ok(SendBudget(NonZeroU64::new(bytes as u64)))
         }
     }
+}
+
+fn devpoll_model(text: &str) -> Result<DevPollModel, String> {
+    let part = |name: &str| match name {
+        "none" => Ok(DevPollModel::empty()),
+        "apart" => Ok(DevPollModel::APART),
+        "hints" => Ok(DevPollModel::HINTS),
+        "walk" => Ok(DevPollModel::WALK),
+        "lock" => Ok(DevPollModel::LOCK),
+        _ => Err("write none, or some of hints,walk,lock,apart".to_string()),
+    };
+    text.split(',').try_fold(DevPollModel::empty(), |model, name| Ok(model | part(name)?))
 }
 
 fn accept_batch(text: &str) -> Result<AcceptBatch, String> {
