@@ -34,6 +34,8 @@ pub(super) use flags::Args;
 const ROOM: u64 = 65_536;
 /// And in each process at least.
 const LEAST_ROOM: u64 = 1024;
+/// How many events a wait takes where they are recorded: more than queues hold.
+const RECORDED_PER_WAIT: usize = 65_536;
 /// Over what time a client's rate is averaged where no time-out says what its patience is.
 const RATE_WINDOW: Duration = Duration::from_secs(60);
 
@@ -148,6 +150,7 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
         None => Source::Directory(Arc::new(open_root(&args.root)?)),
     };
     let dispatch = dispatch_options(mechanism, &args)?;
+    check_recording(mechanism, &args)?;
     let file_options = file_options(&args)?;
     if args.accept_by_cpu && !accept.settings.contains(Settings::BY_CPU) {
         bail!(UsageError::new(format!(
@@ -202,6 +205,7 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
         trace: args.trace,
         send_budget: args.send_budget.0,
         counters: args.counters,
+        record_events: args.record_events,
         ..Config::new(source, mechanism)
     })
 }
@@ -241,7 +245,29 @@ fn dispatch_options(mechanism: &Mechanism, args: &Args) -> anyhow::Result<dispat
             names(can.map(|mechanism| mechanism.name)),
         )));
     }
-    Ok(dispatch::Options { ignore_overflow, devpoll, ..dispatch::Options::default() })
+    let mut options = dispatch::Options { ignore_overflow, devpoll, ..Default::default() };
+    if args.record_events.is_some() {
+        // Each turn is to find all events of the queue.
+        options.events_per_wait = RECORDED_PER_WAIT;
+    }
+    Ok(options)
+}
+
+/// Whether there is one worker whose mechanism reports events, if they are to be recorded.
+fn check_recording(mechanism: &Mechanism, args: &Args) -> anyhow::Result<()> {
+    if args.record_events.is_none() {
+        return Ok(());
+    }
+    if args.workers().get() > 1 || args.processes {
+        bail!(UsageError::new("--record-events: use it with --workers 1, as a thread".to_string()));
+    }
+    if mechanism.features.contains(Features::COMPLETION) {
+        bail!(UsageError::new(format!(
+            "--record-events: {} reports no events; use another --dispatch",
+            mechanism.name,
+        )));
+    }
+    Ok(())
 }
 
 fn file_options(args: &Args) -> anyhow::Result<fileio::Options> {

@@ -97,6 +97,8 @@ pub struct Config {
     pub send_budget: Option<NonZeroU64>,
     /// The file that the counters are written to at SIGUSR1 and at the end.
     pub counters: Option<PathBuf>,
+    /// The file that the events of the only worker are written to.
+    pub record_events: Option<PathBuf>,
 }
 
 /// Where to listen: at every address of a name.
@@ -163,6 +165,7 @@ impl Config {
             trace: None,
             send_budget: None,
             counters: None,
+            record_events: None,
         }
     }
 }

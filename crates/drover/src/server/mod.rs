@@ -31,6 +31,7 @@ mod connection;
 mod counters;
 mod deferred;
 mod entry;
+mod events;
 mod files;
 mod limits;
 mod listening;

@@ -14,6 +14,7 @@ use mech::open_pool::{OpenPool, OpenResults};
 use tracing::warn;
 
 use super::clock::Throttle;
+use super::events::Recorder;
 use super::files::{FileOptions, Files};
 use super::reply::Fixed;
 use super::site::{Content, LIMITS, Site, TimeOuts};
@@ -65,6 +66,11 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
         .with_context(|| format!("cannot set up --dispatch {}", config.mechanism.name))?;
     let overflows = counters.clone();
     net.on_overflow(move || overflows.add(Tally::Overflows, 1));
+    if let Some(path) = &config.record_events {
+        let mut recorder = Recorder::create(path, config.mechanism.name)
+            .with_context(|| format!("cannot begin --record-events {}", path.display()))?;
+        net.on_events(move |events| recorder.turn(events));
+    }
     let time_outs = TimeOuts {
         header: config.header_time_out,
         idle: config.idle_time_out,

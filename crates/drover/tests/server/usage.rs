@@ -274,3 +274,23 @@ fn only_devpoll_has_parts_of_dev_poll() {
         server.get("/").is(200);
     }
 }
+
+#[test]
+fn events_are_recorded_where_there_are_any_of_one_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("events");
+    let record = ["--reply-size", "1", "--record-events", file.to_str().unwrap()];
+    let fails_with = |more: &[&str]| fails(&[&record, more].concat(), 2, &["--record-events"]);
+    fails_with(&["--workers", "2", "--dispatch", "poll"]);
+    fails_with(&["--workers", "1", "--processes", "--dispatch", "poll"]);
+    if dispatch::by_name("uring").unwrap().probe().is_ok() {
+        fails_with(&["--workers", "1", "--dispatch", "uring"]);
+    }
+    let mut server = Server::of_size(1, &[&record[2..], &["--dispatch", "rtsig-batch"]].concat());
+    server.get("/").is(200);
+    server.terminate();
+    assert!(server.exit_status().success());
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("# drover.events/1 started="), "{text}");
+    assert!(text.lines().count() > 1, "{text}");
+}

@@ -3,6 +3,7 @@
 pub mod counters;
 pub mod cpu;
 pub mod disk;
+pub mod events;
 pub mod idle;
 pub mod machine;
 pub mod stages;

@@ -16,7 +16,7 @@ use crate::instrument::disk::Disk;
 use crate::instrument::idle::Idle;
 use crate::instrument::machine::Machine;
 use crate::instrument::stages::Trace;
-use crate::instrument::{self, Instrument, Readings};
+use crate::instrument::{self, Instrument, Readings, events};
 use crate::model::{Cell, Level, Mark};
 use crate::placement::Placement;
 use crate::plan::estimate::Phases;
@@ -215,6 +215,11 @@ impl One<'_, '_> {
             Some(path) if path.exists() => Some(Trace::read(path, around.began)?),
             _ => None,
         };
+        let events = self.scene.work.join("events");
+        if events.exists() {
+            let times = around.began..around.began + around.seconds;
+            around.readings.values.extend(events::read(&events, times)?.values());
+        }
         drop(instruments);
         if let Some(imbalance) = imbalance(&last_words) {
             around.readings.set("imbalance", imbalance);

@@ -188,6 +188,9 @@ pub static BUILT_IN: &[BuiltIn] = &[
     lower("error-percent", "Errors", "%", "Requests and connections that ended in an error, a time-out or an unexpected status, of all that were tried."),
     lower("hung-percent", "Hung requests", "%", "Requests without a complete response within the time-out, of all that were sent."),
     needing(lower("overflows", "Queue overflows", "1/s", "Overflows of the kernel's queue of real-time signals that Drover's own server has noticed in the window, per second."), Instrument::Counters),
+    lower("queue-peak", "Longest queue", "events", "The longest queue of events in the window with an entry for each event: what the server has recorded (`serve --record-events {work}/events`), replayed."),
+    lower("queue-peak-per-fd", "Longest queue, one entry per descriptor", "events", "The same with at most one entry for each descriptor."),
+    lower("queue-peak-ratio", "Longest queue per descriptor ÷ per event", "ratio", "The second over the first, of the same recorded events."),
 
     lower("cpu-percent", "CPU use", "%", "CPU time of the subject and its children in the window, of one processor."),
     needing(lower("machine-percent", "CPU use by the idle counter", "%", "What a thread of the lowest class on the subject's processors could not have: interrupts and kernel threads included."), Instrument::IdleCounter),

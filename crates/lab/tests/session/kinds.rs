@@ -135,6 +135,34 @@ fn overflows_are_counted_by_the_server() {
 }
 
 #[test]
+fn recorded_events_are_replayed() {
+    let Some(samples) = run(r#"
+        [subject.recorded]
+        serve = ["--dispatch", "rtsig-batch", "--reply-size", "1", "--record-events", "{work}/events"]
+        [subject.plain]
+        serve = ["--dispatch", "rtsig-batch", "--reply-size", "1"]
+        [load.http]
+        connections = 4
+        requests = 40
+        [phases]
+        warmup = { until = "nothing" }
+        "#)
+    else {
+        return;
+    };
+    for sample in samples.iter().filter(|sample| sample.cell.subject == "recorded") {
+        let peak = value(sample, "queue-peak");
+        assert!((1.0..=peak).contains(&value(sample, "queue-peak-per-fd")), "{sample:?}");
+        assert!(value(sample, "queue-peak-ratio") <= 1.0);
+    }
+    for sample in samples.iter().filter(|sample| sample.cell.subject == "plain") {
+        assert_eq!(sample.failure, None);
+        assert!(!sample.values.contains_key("queue-peak"));
+    }
+    assert_eq!(samples.len(), 2);
+}
+
+#[test]
 fn a_wire_of_a_rate_carries_no_more() {
     let Some(samples) = run(r#"
         wire = "{wire}"

@@ -87,7 +87,7 @@ fn every_claim_has_a_row() {
         ("dispatch-throughput", "a b1 b2 c d1 d2 d3 e f1 f2 g1 g2 g3 g4 g5 g6 g7 g8"),
         ("signal-queue", "a b c d"),
         ("dead-connections", "a1 a2 b1 b2 c d e"),
-        ("connection-bursts", "a b1 b2 b3 c"),
+        ("connection-bursts", "a b1 b2 b3 c d"),
         ("pipes", "a b c"),
         ("raw-file-io", "a b c d e1 e2 f"),
         ("stat-threads", "a b1 b2"),

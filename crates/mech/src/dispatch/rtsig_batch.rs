@@ -34,7 +34,8 @@ struct RtsigBatch {
 
 impl RtsigBatch {
     fn open(options: &Options) -> io::Result<RtsigBatch> {
-        Ok(RtsigBatch { reader: SignalReader::open()?, queue: SignalQueue::open(options)? })
+        let reader = SignalReader::open(options.events_per_wait)?;
+        Ok(RtsigBatch { reader, queue: SignalQueue::open(options)? })
     }
 }
 

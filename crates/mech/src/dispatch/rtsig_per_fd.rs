@@ -70,7 +70,8 @@ impl Raised {
 
 impl RtsigPerFd {
     fn open(options: &Options) -> io::Result<RtsigPerFd> {
-        let (reader, queue) = (SignalReader::open()?, SignalQueue::open(options)?);
+        let reader = SignalReader::open(options.events_per_wait)?;
+        let queue = SignalQueue::open(options)?;
         let raised = Raised { positions: Descriptors::new(), list: Vec::new() };
         Ok(RtsigPerFd { reader, queue, raised })
     }

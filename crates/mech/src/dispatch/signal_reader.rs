@@ -6,9 +6,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use super::signal_queue::{Signal, poll_bits, signals};
 use crate::sys::syscall;
 
-/// Signals per read(2): 32 KiB of records.
-const SIGNALS_PER_READ: usize = 256;
-
 /// A signalfd(2), and a buffer of records.
 ///
 /// It delivers what is queued for the thread that *reads*. Polling it would be
@@ -20,7 +17,8 @@ pub(super) struct SignalReader {
 }
 
 impl SignalReader {
-    pub(super) fn open() -> io::Result<SignalReader> {
+    /// One that takes so many signals with a read(2), 128 bytes of memory each.
+    pub(super) fn open(signals_per_read: usize) -> io::Result<SignalReader> {
         let flags = libc::SFD_NONBLOCK | libc::SFD_CLOEXEC;
         let set = signals();
         // SAFETY: signalfd reads one signal set, which lives over the call.
@@ -29,7 +27,7 @@ impl SignalReader {
         let signalfd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: the record is plain integers, for which zero is a value.
         let record: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
-        Ok(SignalReader { signalfd, records: vec![record; SIGNALS_PER_READ].into() })
+        Ok(SignalReader { signalfd, records: vec![record; signals_per_read.max(1)].into() })
     }
 
     /// Takes queued signals with one read(2), without waiting.
@@ -43,25 +41,29 @@ impl SignalReader {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error),
         };
-        Ok(Signals(&self.records[..count]))
+        Ok(Signals { read: &self.records[..count], is_full: count == self.records.len() })
     }
 }
 
 /// What one read returned.
-pub(super) struct Signals<'a>(&'a [libc::signalfd_siginfo]);
+pub(super) struct Signals<'a> {
+    read: &'a [libc::signalfd_siginfo],
+    /// The buffer had room for no more.
+    is_full: bool,
+}
 
 impl Signals<'_> {
     /// Whether there was nothing more to take.
     pub(super) fn emptied_the_queue(&self) -> bool {
-        self.0.len() < SIGNALS_PER_READ
+        !self.is_full
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.read.is_empty()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Signal> {
-        self.0.iter().map(|record| Signal {
+        self.read.iter().map(|record| Signal {
             number: record.ssi_signo as libc::c_int,
             fd: record.ssi_fd,
             band: poll_bits(record.ssi_band),

@@ -22,7 +22,7 @@ use rustix::net::SocketAddrAny;
 
 use super::buffer::{Input, Output, Pool};
 use super::timers::Deadline;
-use crate::dispatch::{Interest, Ready};
+use crate::dispatch::{Event, Interest, Ready};
 #[cfg(doc)]
 use crate::fileio::FileIo;
 use crate::fileio::Times;
@@ -226,6 +226,9 @@ pub(crate) enum Origin {
     Foreign,
 }
 
+/// Who hears of the events of each wait.
+pub(crate) type EventListener = Box<dyn FnMut(&[Event])>;
+
 /// The contract; implementations: over any readiness mechanism
 /// (`net/readiness.rs`), and over a completion ring.
 pub(crate) trait Driver {
@@ -309,6 +312,10 @@ pub(crate) trait Driver {
     /// Has `told` called whenever the kernel's queue of events has overflowed. A mechanism without such a
     /// queue never calls it.
     fn on_overflow(&mut self, _told: Box<dyn Fn()>) {}
+
+    /// Has `told` called with the events of each wait, as the mechanism has reported them. A completion
+    /// mechanism never calls it.
+    fn on_events(&mut self, _told: EventListener) {}
 
     /// See [`FileIo::forget_cached`].
     fn forget_cached(&mut self);

@@ -236,6 +236,12 @@ impl Net {
         self.inner.borrow_mut().driver.on_overflow(Box::new(told));
     }
 
+    /// Has `told` called with the events of each wait, as the mechanism has reported them: one for each of
+    /// the kernel's where it does not coalesce. A completion mechanism reports none.
+    pub fn on_events(&self, told: impl FnMut(&[dispatch::Event]) + 'static) {
+        self.inner.borrow_mut().driver.on_events(Box::new(told));
+    }
+
     /// Whether [`Remote::stop`] or [`Net::stop`] was called.
     #[must_use]
     pub fn stopping(&self) -> bool {

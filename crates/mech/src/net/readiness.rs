@@ -13,7 +13,9 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 
 use super::buffer::{Body, Output, Pool};
-use super::driver::{Driver, Fill, Flags, Origin, SKIPPED_AT_ONCE, Slot, Take, resume_owners};
+use super::driver::{
+    Driver, EventListener, Fill, Flags, Origin, SKIPPED_AT_ONCE, Slot, Take, resume_owners,
+};
 use crate::dispatch::{Dispatcher, Event, Features, Interest, Readiness, Ready};
 use crate::fileio::{FileIo, Sent, Times, Transfer};
 use crate::key::Key;
@@ -31,6 +33,8 @@ pub(crate) struct ReadinessDriver {
     won: u32,
     /// Who hears of overflows of the kernel's queue of events.
     on_overflow: Option<Box<dyn Fn()>>,
+    /// Who hears of all events.
+    on_events: Option<EventListener>,
 }
 
 /// How many connections a worker wins before it gives way, as in nginx. At 1,000 connections per second
@@ -50,6 +54,7 @@ impl ReadinessDriver {
             skipped: Vec::new(),
             won: 0,
             on_overflow: None,
+            on_events: None,
         }
     }
 
@@ -387,6 +392,10 @@ impl Driver for ReadinessDriver {
         self.on_overflow = Some(told);
     }
 
+    fn on_events(&mut self, told: EventListener) {
+        self.on_events = Some(told);
+    }
+
     fn forget_cached(&mut self) {
         self.files.forget_cached();
     }
@@ -403,6 +412,9 @@ impl Driver for ReadinessDriver {
         let batch = self.dispatcher.wait(timeout, &mut events)?;
         if let (true, Some(told)) = (batch.overflowed, &self.on_overflow) {
             told();
+        }
+        if let Some(told) = &mut self.on_events {
+            told(&events);
         }
         for &event in &events {
             let Some(slot) = slots.get_mut(event.key.slot as usize) else { continue };

@@ -36,6 +36,7 @@ const CRAMPED: dispatch::Options = dispatch::Options {
     ignore_overflow: false,
     completions: 4,
     receive_buffers: 2,
+    devpoll: dispatch::DevPollModel::empty(),
 };
 
 /// Runs `case` under each usable mechanism; the others are printed with the

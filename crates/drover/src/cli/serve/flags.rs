@@ -238,6 +238,12 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(super) counters: Option<PathBuf>,
 
+    /// Write the events of each turn of the only worker to FILE: when, and of which connections, as its
+    /// --dispatch reports them
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "FILE")]
+    pub(super) record_events: Option<PathBuf>,
+
     /// Leave the access time of files as it is when they are read, if they are this user's
     /// (O_NOATIME)
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
