@@ -2,7 +2,9 @@
 //! statistics that judge each claim.
 
 pub mod analysis;
+pub mod calibrate;
 pub mod claims;
+mod digits;
 pub mod drive;
 pub mod failure;
 pub mod instrument;
@@ -18,4 +20,5 @@ pub mod session;
 pub mod site;
 pub mod spec;
 pub mod subject;
+pub mod versus;
 pub mod wire;

@@ -206,6 +206,7 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
         send_budget: args.send_budget.0,
         counters: args.counters,
         record_events: args.record_events,
+        spin: args.spin_per_request.and_then(some),
         ..Config::new(source, mechanism)
     })
 }
@@ -372,7 +373,9 @@ fn describe(config: &Config, processes: bool, why_no_rings: Option<String>) -> S
     };
     let regret = why_no_rings.map(|reason| format!(" (uring would be better: {reason})"));
     let regret = regret.unwrap_or_default();
-    format!("dispatch {}{regret}, {workers}, {files}", config.mechanism.name)
+    let spin =
+        config.spin.map_or(String::new(), |spin| format!(", slower by {spin:?} per request"));
+    format!("dispatch {}{regret}, {workers}, {files}{spin}", config.mechanism.name)
 }
 
 /// The strategies that can be told it.

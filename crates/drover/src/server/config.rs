@@ -99,6 +99,8 @@ pub struct Config {
     pub counters: Option<PathBuf>,
     /// The file that the events of the only worker are written to.
     pub record_events: Option<PathBuf>,
+    /// How long a worker spins for each response; `None`: not at all.
+    pub spin: Option<Duration>,
 }
 
 /// Where to listen: at every address of a name.
@@ -166,6 +168,7 @@ impl Config {
             send_budget: None,
             counters: None,
             record_events: None,
+            spin: None,
         }
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Outpu
     site.counters.add(Tally::Connections, 1);
     let counted = Counted { conn, site, finished: false };
     async move {
-        if let Some(tracer) = &counted.site.tracer {
+        if let Some(tracer) = counted.site.tracer() {
             tracer.begin(counted.conn.key());
         }
         if let Err(error) = converse(&counted.conn, counted.site).await {
@@ -126,13 +126,13 @@ fn flush(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result<()
 /// Takes down how the sending of a response has ended.
 #[inline]
 fn ended(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Result<()> {
-    if sent.is_err() || site.tracer.is_some() { take_down(conn, site, sent) } else { Ok(()) }
+    if sent.is_err() || site.extras.is_some() { take_down(conn, site, sent) } else { Ok(()) }
 }
 
 /// Has the end of a response traced, and logged where it went wrong.
 #[cold]
 fn take_down(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Result<()> {
-    if let Some(tracer) = &site.tracer {
+    if let Some(tracer) = site.tracer() {
         tracer.done(conn, &sent);
     }
     if let Err(error) = &sent {

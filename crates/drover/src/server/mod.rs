@@ -41,6 +41,7 @@ mod process;
 mod reply;
 mod signals;
 mod site;
+mod spin;
 mod stats;
 mod supervisor;
 pub mod trace;

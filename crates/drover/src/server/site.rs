@@ -20,6 +20,7 @@ use super::files::{Files, Lookup, LookupContext, Requester};
 use super::memo::Memo;
 use super::pending::PendingOpen;
 use super::reply::{self, Fixed, Response, SERVER, Then};
+use super::spin::Spin;
 use super::stats::{Counters, Tally};
 use super::trace::Tracer;
 use super::watch::Watcher;
@@ -73,13 +74,29 @@ struct Asked<'a> {
     persists: bool,
 }
 
+/// What a response may be accompanied by in an experiment.
+pub(super) struct Extras {
+    /// Where the time of replies is written down, if it is.
+    pub(super) tracer: Option<Tracer>,
+    /// The time that each response is to cost beside its own, if any.
+    pub(super) spin: Option<Spin>,
+}
+
+impl Extras {
+    /// `None` if there are none.
+    pub(super) fn new(tracer: Option<Tracer>, spin: Option<Spin>) -> Option<Box<Extras>> {
+        let any = tracer.is_some() || spin.is_some();
+        any.then(|| Box::new(Extras { tracer, spin }))
+    }
+}
+
 /// A worker's site.
 pub(super) struct Site<'w> {
     state: RefCell<State<'w>>,
     pub(super) counters: &'w Counters,
     pub(super) time_outs: TimeOuts,
-    /// Where the time of replies is written down, if it is.
-    pub(super) tracer: Option<Tracer>,
+    /// What experiments want of each response. Whoever has none pays for one test of a pointer.
+    pub(super) extras: Option<Box<Extras>>,
     complaints: RefCell<Throttle>,
 }
 
@@ -96,13 +113,18 @@ impl<'w> Site<'w> {
         time_outs: TimeOuts,
         counters: &'w Counters,
         net: &Net,
-        tracer: Option<Tracer>,
+        extras: Option<Box<Extras>>,
     ) -> Site<'w> {
         let clock = Clock::new(net.now());
         let mut state = State { clock, memo: Memo::default(), content, counters };
         state.prepare();
         let (state, complaints) = (RefCell::new(state), RefCell::default());
-        Site { state, counters, time_outs, tracer, complaints }
+        Site { state, counters, time_outs, extras, complaints }
+    }
+
+    /// Where the time of replies is written down, if it is.
+    pub(super) fn tracer(&self) -> Option<&Tracer> {
+        self.extras.as_ref()?.tracer.as_ref()
     }
 
     /// Writes the responses to the complete requests in the input, as far as one send can carry them.
@@ -145,17 +167,21 @@ impl<'w> Site<'w> {
                 break;
             }
         }
-        if let (Then::Wait(_), Some(tracer)) = (&batch.then, &self.tracer) {
+        if let (Then::Wait(_), Some(tracer)) = (&batch.then, self.tracer()) {
             tracer.opening(key, net.now());
         }
         let goes_on = matches!(batch.then, Then::Receive | Then::Skip(_));
         (Answer { consumed, body, goes_on }, batch)
     }
 
-    /// Counts a response, and has it traced.
+    /// Counts a response, spins for it, and has it traced.
     fn note(&self, key: Key, net: &Net, response: &Response) {
         self.counters.reply(response.status);
-        if let Some(tracer) = &self.tracer {
+        let Some(extras) = &self.extras else { return };
+        if let Some(spin) = &extras.spin {
+            spin.run();
+        }
+        if let Some(tracer) = &extras.tracer {
             tracer.note(key, net.now(), response.status, response.head_len, &response.body);
         }
     }

@@ -17,7 +17,8 @@ use super::clock::Throttle;
 use super::events::Recorder;
 use super::files::{FileOptions, Files};
 use super::reply::Fixed;
-use super::site::{Content, LIMITS, Site, TimeOuts};
+use super::site::{Content, Extras, LIMITS, Site, TimeOuts};
+use super::spin::Spin;
 use super::stats::{Counters, Tally};
 use super::trace::{self, Sink, Tracer};
 use super::{Config, Source, connection};
@@ -77,7 +78,8 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
         open: config.open_time_out,
     };
     let tracer = trace.map(|(sink, worker)| Tracer::new(sink, worker, sender(&config)));
-    let site = Site::new(content(&config, sharers, &net)?, time_outs, &counters, &net, tracer);
+    let extras = Extras::new(tracer, config.spin.map(Spin::new));
+    let site = Site::new(content(&config, sharers, &net)?, time_outs, &counters, &net, extras);
     let failure = RefCell::new(None);
     net.linger(config.grace / LINGER_SHARE);
     let mut executor = Executor::new(&net, config.grace);
@@ -115,7 +117,7 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
             }
         });
     }
-    if let Some(tracer) = &site.tracer {
+    if let Some(tracer) = site.tracer() {
         executor.service(|conn| async move {
             while !conn.net().stopping() {
                 conn.sleep_until(conn.net().now() + trace::KEPT_FOR).await;
@@ -125,7 +127,7 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     }
     ready(net.remote());
     let ran = executor.run(|conn| connection::serve(conn, &site));
-    if let Some(tracer) = &site.tracer {
+    if let Some(tracer) = site.tracer() {
         tracer.finish();
     }
     counters.files(&options.file_options.counts);

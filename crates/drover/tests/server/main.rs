@@ -22,6 +22,7 @@ mod paths;
 mod processes;
 mod ranges;
 mod signals;
+mod spinning;
 mod stopping;
 mod threads;
 mod time_outs;

@@ -57,7 +57,7 @@ impl Noise {
 }
 
 /// A number from the standard normal distribution.
-pub(super) fn normal(random: &mut Xoshiro256PlusPlus) -> f64 {
+pub(crate) fn normal(random: &mut Xoshiro256PlusPlus) -> f64 {
     StandardNormal.sample(random)
 }
 

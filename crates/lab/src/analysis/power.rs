@@ -1,5 +1,9 @@
 //! How many rounds a decision needs, and what a number of rounds can find.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use statrs::distribution::{ContinuousCDF, Normal};
 use statrs::function::gamma::ln_gamma;
 
@@ -22,7 +26,34 @@ pub fn power(distance: f64, rounds: usize, size: f64) -> f64 {
     let freedom = rounds as f64 - 1.0;
     let critical = t_quantile(size / 2.0, freedom);
     let shift = distance.abs() * (rounds as f64).sqrt();
-    let normal = Normal::new(0.0, 1.0).expect("a standard deviation of 1");
+    let normal = standard_normal();
+    let sum: f64 = deviations(rounds)
+        .iter()
+        .map(|(u, weight)| weight * normal.cdf(shift - critical * u))
+        .sum();
+    sum.clamp(0.0, 1.0)
+}
+
+fn standard_normal() -> Normal {
+    Normal::new(0.0, 1.0).expect("a standard deviation of 1")
+}
+
+/// Estimated deviations, each with its weight in an integral.
+type Deviations = Rc<[(f64, f64)]>;
+
+/// The estimated deviations of so many rounds, in true ones, at which the integral is evaluated, each with
+/// the density there times its weight in Simpson's rule.
+fn deviations(rounds: usize) -> Deviations {
+    thread_local! {
+        /// By the number of rounds: a search evaluates the integral for the same ones again and again.
+        static FOUND: RefCell<HashMap<usize, Deviations>> = RefCell::default();
+    }
+    FOUND.with_borrow_mut(|found| {
+        Rc::clone(found.entry(rounds).or_insert_with(|| find_deviations(rounds as f64 - 1.0)))
+    })
+}
+
+fn find_deviations(freedom: f64) -> Deviations {
     // u = √(χ²/ν) has the density 2 (ν/2)^(ν/2) / Γ(ν/2) · u^(ν−1) · exp(−ν u²/2).
     let half = freedom / 2.0;
     let constant = 2f64.ln() + half * half.ln() - ln_gamma(half);
@@ -31,19 +62,17 @@ pub fn power(distance: f64, rounds: usize, size: f64) -> f64 {
     let (low, high) = ((1.0 - reach).max(1e-6), 1.0 + reach);
     let steps = 64;
     let step = (high - low) / f64::from(steps);
-    let sum: f64 = (0..=steps)
-        .map(|at| {
-            let u = low + step * f64::from(at);
-            let weight = match at {
-                0 => 1.0,
-                at if at == steps => 1.0,
-                at if at % 2 == 1 => 4.0,
-                _ => 2.0,
-            };
-            weight * density(u) * normal.cdf(shift - critical * u)
-        })
-        .sum();
-    (sum * step / 3.0).clamp(0.0, 1.0)
+    let at = |at: i32| {
+        let u = low + step * f64::from(at);
+        let weight = match at {
+            0 => 1.0,
+            at if at == steps => 1.0,
+            at if at % 2 == 1 => 4.0,
+            _ => 2.0,
+        };
+        (u, weight * density(u) * step / 3.0)
+    };
+    (0..=steps).map(at).collect()
 }
 
 /// The fewest rounds with which four of five experiments decide; `None`: more than [`MOST_ROUNDS`].
@@ -51,7 +80,7 @@ pub fn rounds_needed(distance: f64, size: f64) -> Option<usize> {
     if distance.is_nan() {
         return None;
     }
-    let normal = Normal::new(0.0, 1.0).expect("a standard deviation of 1");
+    let normal = standard_normal();
     // With a known deviation so many would do; an estimated one takes a few more.
     let sum = normal.inverse_cdf(POWER) - normal.inverse_cdf(size / 2.0);
     let fewest = (sum / distance).powi(2).floor();
@@ -59,7 +88,15 @@ pub fn rounds_needed(distance: f64, size: f64) -> Option<usize> {
         return None;
     }
     let fewest = FEWEST_ROUNDS.max(fewest as usize);
-    (fewest..=MOST_ROUNDS).find(|rounds| power(distance, *rounds, size) >= POWER)
+    let suffices = |rounds: &usize| power(distance, *rounds, size) >= POWER;
+    // An estimated deviation takes about z²/2 more (W. C. Guenther, "Sample size formulas for normal theory
+    // t tests", The American Statistician 35, 1981): the search begins there.
+    let more = normal.inverse_cdf(size / 2.0).powi(2) / 2.0;
+    let guess = (fewest + more as usize).min(MOST_ROUNDS);
+    match suffices(&guess) {
+        true => (fewest..guess).rev().take_while(suffices).last().or(Some(guess)),
+        false => (guess + 1..=MOST_ROUNDS).find(suffices),
+    }
 }
 
 /// The smallest distance, in standard deviations of one round, that four of five experiments with this

@@ -10,7 +10,7 @@ mod combine;
 mod decide;
 mod effects;
 pub mod family;
-mod nature;
+pub(crate) mod nature;
 pub mod published;
 mod rows;
 mod runs;

@@ -61,7 +61,7 @@ fn nature(metric: &str, better: Better) -> Nature {
 }
 
 /// What the value of a sample with these marks says of the metric.
-pub(super) fn bound(metric: &str, better: Better, marks: &BTreeSet<Mark>) -> Bound {
+pub(crate) fn bound(metric: &str, better: Better, marks: &BTreeSet<Mark>) -> Bound {
     let nature = nature(metric, better);
     let limited = marks.contains(&Mark::GeneratorLimited) || marks.contains(&Mark::Late);
     let of_generator = match nature {
@@ -77,10 +77,12 @@ pub(super) fn bound(metric: &str, better: Better, marks: &BTreeSet<Mark>) -> Bou
 }
 
 /// The mark, if there is one, for which the sample is left out whatever its value.
-pub(super) fn unusable(metric: &str, marks: &BTreeSet<Mark>) -> Option<Mark> {
+pub(crate) fn unusable(metric: &str, marks: &BTreeSet<Mark>) -> Option<Mark> {
     let needs_many = NEED_MANY_EVENTS.contains(&metric);
+    // A machine that stands still does not change how much memory a process has.
+    let is_of_time = !matches!(metric, "memory" | "memory-per-idle");
     let leaves_out = |mark: &Mark| match mark {
-        Mark::Cold | Mark::Stalled => true,
+        Mark::Cold | Mark::Stalled => is_of_time,
         Mark::FewEvents => needs_many,
         _ => false,
     };
@@ -117,6 +119,7 @@ mod tests {
     fn a_cold_sample_counts_for_nothing_and_few_events_for_no_percentile() {
         let cold = BTreeSet::from([Mark::Cold, Mark::Warned]);
         assert_eq!(unusable("reply-rate", &cold), Some(Mark::Cold));
+        assert_eq!(unusable("memory", &cold), None);
         let few = BTreeSet::from([Mark::FewEvents]);
         assert_eq!(unusable("latency-p99", &few), Some(Mark::FewEvents));
         assert_eq!(unusable("reply-rate", &few), None);

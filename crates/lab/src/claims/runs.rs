@@ -127,9 +127,9 @@ impl<'a> Runs<'a> {
     pub(super) fn groups(&self, subjects: &[String], over: Option<&str>) -> Vec<Levels> {
         let mut groups: Vec<Levels> = Vec::new();
         for sample in self.samples.iter().filter(|s| subjects.contains(&s.cell.subject)) {
-            let group = without(&sample.cell.levels, over);
-            if !groups.contains(&group) {
-                groups.push(group);
+            let levels = &sample.cell.levels;
+            if !groups.iter().any(|group| is_of_group(levels, group, over)) {
+                groups.push(without(levels, over));
             }
         }
         groups.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
@@ -141,7 +141,7 @@ impl<'a> Runs<'a> {
         let mut cells: Vec<CellRuns> = Vec::new();
         for sample in &self.samples {
             let levels = &sample.cell.levels;
-            if sample.cell.subject != subject || without(levels, over) != *group {
+            if sample.cell.subject != subject || !is_of_group(levels, group, over) {
                 continue;
             }
             let level = over.and_then(|over| levels.get(over));
@@ -155,6 +155,13 @@ impl<'a> Runs<'a> {
         cells.sort_by(|a, b| a.level.partial_cmp(&b.level).unwrap_or(Ordering::Equal));
         cells
     }
+}
+
+/// Whether these are the levels of the group, whatever that of the factor `over` is.
+fn is_of_group(levels: &Levels, group: &Levels, over: Option<&str>) -> bool {
+    let beside = usize::from(over.is_some_and(|over| levels.contains_key(over)));
+    levels.len() == group.len() + beside
+        && group.iter().all(|(factor, level)| levels.get(factor) == Some(level))
 }
 
 fn without(levels: &Levels, over: Option<&str>) -> Levels {

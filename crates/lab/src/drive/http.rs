@@ -69,7 +69,8 @@ impl HttpLoad<'_> {
             None => Ok(default),
         };
         let rate_of = |it: &Option<crate::spec::setting::Setting>| -> Option<f64> {
-            it.as_ref()?.fill(level_of(levels)).ok()?.parse().ok()
+            // At 0 the loop is closed.
+            it.as_ref()?.fill(level_of(levels)).ok()?.parse().ok().filter(|rate| *rate > 0.0)
         };
         let connections = count(&self.http.connections, 64)?;
         let calls = count(&self.http.calls, 0)?;

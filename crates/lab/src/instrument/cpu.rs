@@ -56,7 +56,7 @@ fn read(subject: &mut Running) -> Result<Duration, Failure> {
 }
 
 /// Resident memory of processes in bytes; pages that several of them share count for each.
-fn resident(processes: &[u32]) -> Option<u64> {
+pub(super) fn resident(processes: &[u32]) -> Option<u64> {
     let pages = processes.iter().filter_map(|pid| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
         text.split_whitespace().nth(1)?.parse::<u64>().ok()

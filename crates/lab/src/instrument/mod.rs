@@ -6,6 +6,7 @@ pub mod disk;
 pub mod events;
 pub mod idle;
 pub mod machine;
+pub mod memory;
 pub mod stages;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -78,7 +78,7 @@ impl Phases {
         let rate = http.and_then(|http| {
             let rate = http.rate.as_ref().or(http.connection_rate.as_ref())?;
             let level = crate::spec::setting::level_of(levels);
-            rate.fill(level).ok()?.parse::<f64>().ok()
+            rate.fill(level).ok()?.parse::<f64>().ok().filter(|rate| *rate > 0.0)
         });
         let window = match (self.events, rate) {
             (Some(events), Some(rate)) if rate > 0.0 => {

@@ -15,6 +15,7 @@ use crate::instrument::cpu::Cpu;
 use crate::instrument::disk::Disk;
 use crate::instrument::idle::Idle;
 use crate::instrument::machine::Machine;
+use crate::instrument::memory::IdleMemory;
 use crate::instrument::stages::Trace;
 use crate::instrument::{self, Instrument, Readings, events};
 use crate::model::{Cell, Level, Mark};
@@ -186,6 +187,9 @@ impl One<'_, '_> {
             Until::Steady => load.warm_up(&mut running, &target, phases.warm_up)?,
             Until::Connected | Until::Nothing => None,
         };
+        if let Some(idle) = self.idle_connections() {
+            instruments.push(Box::new(IdleMemory::before(idle, &running)));
+        }
         let window = Window {
             at_least: phases.at_least,
             at_most: phases.at_most,
@@ -225,6 +229,12 @@ impl One<'_, '_> {
             around.readings.set("imbalance", imbalance);
         }
         self.assemble(around, driven, warm, subject_command, disk, trace.as_ref())
+    }
+
+    /// How many idle connections the load holds, if any.
+    fn idle_connections(&self) -> Option<u64> {
+        let idle = self.session.experiment.load.http.as_ref()?.idle.as_ref()?;
+        idle.resolve(self.scene.levels).ok().filter(|idle| *idle > 0)
     }
 
     fn load(&self) -> Result<Box<dyn Load + '_>, Failure> {

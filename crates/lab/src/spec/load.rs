@@ -78,8 +78,8 @@ pub struct Http {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<Count>,
     /// Requests per second, sent whether or not the server keeps up: a number, or `"100..1000"`,
-    /// `"100,200,500"`, `"500~200/10s"`. Without it each connection sends its next request when it has its
-    /// response.
+    /// `"100,200,500"`, `"500~200/10s"`. Without it, or at 0, each connection sends its next request when it
+    /// has its response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Setting>,
     /// Connections per second, written like `rate`; each makes its `calls` and is closed.
@@ -197,7 +197,7 @@ impl Http {
                 // These flags take a number, with no unit behind it.
                 setting = bytes.to_string();
             }
-            let is_unlimited = matches!(flag, "--requests" | "--calls-per-connection");
+            let is_unlimited = matches!(flag, "--rate" | "--requests" | "--calls-per-connection");
             if !(is_unlimited && setting == "0") {
                 words.extend([flag.to_owned(), setting]);
             }
@@ -365,6 +365,8 @@ mod tests {
         let expected: Vec<&str> = expected.chain(["--verify"]).collect();
         assert_eq!(http.flags(value).unwrap(), expected);
         assert_eq!(http.flags(|_| None), Err(Unfilled("n".into())));
+        let closed: Http = toml::from_str("rate = '{rate}'").unwrap();
+        assert_eq!(closed.flags(|_| Some("0".into())).unwrap(), [""; 0]);
     }
 
     #[test]

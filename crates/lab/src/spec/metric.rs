@@ -199,6 +199,7 @@ pub static BUILT_IN: &[BuiltIn] = &[
     higher("replies-per-cpu", "Responses per CPU second", "1/s", "Responses per second of the subject's CPU time."),
     higher("megabytes-per-cpu", "Bytes per CPU second", "MB/s", "10⁶ bytes of bodies per second of the subject's CPU time."),
     lower("memory", "Resident memory", "MB", "Resident memory of the subject and its children at the end of the window, in 10⁶ bytes."),
+    lower("memory-per-idle", "Memory per idle connection", "KB", "Resident memory of the subject and its children with all `idle` connections open, less that before they were opened, per idle connection, in 10³ bytes. The kernel's memory for sockets is not in it."),
     lower("imbalance", "Imbalance", "ratio", "Standard deviation ÷ mean of the connections that each worker, or each waiter, has taken."),
 
     needing(higher("disk-percent", "Disk use", "%", "How busy the disk of the pool was in the window, the mean over its spindles."), Instrument::Disk),

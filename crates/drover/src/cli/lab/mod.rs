@@ -1,8 +1,10 @@
 //! `drover lab`: the laboratory's subcommands, a file each in this folder.
 
+mod calibrate;
 mod disk;
 mod herd;
 mod list;
+mod own_session;
 mod pipes;
 mod progress;
 mod report;
@@ -10,6 +12,7 @@ mod run;
 mod serve;
 pub(super) mod session;
 mod trace;
+mod versus;
 
 use std::io::Write;
 use std::path::Path;
@@ -35,6 +38,13 @@ enum Action {
     List(list::Args),
     /// Run experiments as one session: built-in ones by name, your own by file
     Run(Box<run::Args>),
+    /// Compare servers, yours and others, side by side: at saturation, at fixed rates and idle
+    Versus(versus::Args),
+    /// The earlier name of 'versus'
+    #[command(hide = true)]
+    Compare(versus::Args),
+    /// Tell which differences this machine can find: a server against itself, and against slowed ones
+    Calibrate(calibrate::Args),
     /// Write the report of a session anew
     Report(report::Args),
     /// Show a report on a local port, with Drover's own server
@@ -60,6 +70,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         None => run::quick(),
         Some(Action::List(args)) => list::run(&args),
         Some(Action::Run(args)) => run::run(*args),
+        Some(Action::Versus(args)) => versus::run(&args),
+        Some(Action::Compare(args)) => versus::run_by_its_old_name(&args),
+        Some(Action::Calibrate(args)) => calibrate::run(args),
         Some(Action::Report(args)) => report::run(&args),
         Some(Action::Serve(args)) => serve::run(&args),
         Some(Action::Disk(args)) => disk::run(&args),
@@ -110,6 +123,11 @@ fn experiment(name: &str) -> Result<Result<Experiment, Faults>, UsageError> {
         return Err(UsageError::new(message));
     }
     Ok(lab::spec::read(path))
+}
+
+/// The command line, for the record.
+fn command_line() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// That a folder has no session.

@@ -144,7 +144,7 @@ fn planned(args: &Args, limits: &Limits) -> anyhow::Result<Session> {
         },
         seed: what.seed.unwrap_or_else(rand::random),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+        command: super::command_line(),
     };
     Session::plan(request, limits).map_err(|why| UsageError::new(why).into())
 }

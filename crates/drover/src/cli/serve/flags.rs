@@ -171,6 +171,12 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
 
+    /// Use the processor for that long for each request beside what it takes: a server that is slower
+    /// by a known time, for 'drover lab calibrate'
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, value_name = "T", value_parser = duration::parse)]
+    pub(super) spin_per_request: Option<Duration>,
+
     /// How many connections are accepted per wait: a number, or 'all'
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "N", default_value = "all", value_parser = accept_batch)]

@@ -1,0 +1,193 @@
+//! `drover lab calibrate`: which differences this machine can tell, and how often it sees some that are not
+//! there.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::ensure;
+use lab::analysis::FEWEST_ROUNDS;
+use lab::analysis::power::POWER;
+use lab::calibrate::{self, Calibration};
+use lab::model::{Level, Mark, Sample};
+use lab::plan::Overrides;
+use lab::record::{Measured, Record};
+use lab::spec::Experiment;
+use lab::spec::factor::CASE;
+
+use super::OUT;
+use super::own_session::OwnSession;
+use super::session::settings;
+use crate::cli::duration;
+use crate::cli::stdout::stdout;
+
+/// The longest window of the first look, which only has to tell what a request costs.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Flags of `drover lab calibrate`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// How many rounds there are, at least 6; in each, every server runs once [default: 20]
+    #[arg(long, value_name = "N", visible_alias = "repeats")]
+    #[arg(value_parser = clap::value_parser!(u32).range(FEWEST_ROUNDS as i64..))]
+    rounds: Option<u32>,
+
+    /// The length of each measured window [default: 600ms]
+    #[arg(long, value_name = "T", value_parser = duration::parse)]
+    window: Option<Duration>,
+
+    /// How long the calibration may take: no round is begun that would end later [default: 4m, and 4m more
+    /// with --slowed]
+    #[arg(long, value_name = "T", value_parser = duration::parse)]
+    budget: Option<Duration>,
+
+    /// Also run servers that spin for these shares of their CPU time per request, as 5%,10%,20%, and tell
+    /// how often they are found
+    #[arg(long, value_name = "SHARE,…", value_delimiter = ',', value_parser = share)]
+    slowed: Vec<f64>,
+
+    /// Only these workloads: 'low rate', 'saturation', 'files of 64 KB'
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    workloads: Vec<String>,
+
+    /// Repeat an earlier calibration: same order, same loads, same splits
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// The folder that gets a folder for each run, and calibration.json
+    #[arg(long, value_name = "DIR", default_value = OUT)]
+    out: PathBuf,
+}
+
+/// Reads a share: `5%`, `0.05`.
+fn share(text: &str) -> Result<f64, String> {
+    let value = match text.strip_suffix('%') {
+        Some(number) => number.trim().parse::<f64>().map(|number| number / 100.0),
+        None => text.parse(),
+    };
+    let value = value.ok().filter(|share| (0.001..=1.0).contains(share));
+    value.ok_or_else(|| "write a share from 0.1% to 100%, as in 5% or 0.05".to_owned())
+}
+
+/// The cases that are run: all, if none is named.
+fn workloads(names: &[String]) -> BTreeMap<String, Vec<Level>> {
+    let cases: Vec<Level> = names.iter().cloned().map(Level::Name).collect();
+    let chosen = (!cases.is_empty()).then(|| (CASE.to_owned(), cases));
+    chosen.into_iter().collect()
+}
+
+pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
+    args.slowed.sort_by(f64::total_cmp);
+    args.slowed.dedup();
+    let session = OwnSession {
+        preset: calibrate::PRESET,
+        overrides: Overrides {
+            rounds: args.rounds,
+            window: args.window,
+            budget: args.budget,
+            levels: workloads(&args.workloads),
+            ..Overrides::default()
+        },
+        seed: args.seed.unwrap_or_else(rand::random),
+        settings: settings(args.out.clone(), None, false)?,
+    };
+    let equal = calibrate::equal_servers();
+    let mut experiments = vec![equal];
+    if !args.slowed.is_empty() {
+        let slowed = slowed_servers(&session, &args, &experiments[0])?;
+        experiments.push(slowed);
+    }
+    let ended = session.run(experiments)?;
+    let calibration = calibration(&ended.record, &args.slowed)?;
+    calibration.write(&args.out)?;
+    let mut out = stdout();
+    write!(out, "\n{}", calibration.table())?;
+    let (file, folder) = (args.out.join(calibrate::FILE), &ended.record.folder);
+    writeln!(out, "\nCalibration: {}\nSamples: {}", file.display(), folder.display())?;
+    ensure!(!ended.is_interrupted, "interrupted: what was measured until then is above");
+    ensure!(
+        !calibration.metrics.is_empty(),
+        "no workload has {FEWEST_ROUNDS} rounds that count: {}",
+        what_is_wrong(&ended.record)
+    );
+    Ok(())
+}
+
+/// The slowed servers, by what a request costs in a first look.
+fn slowed_servers(
+    session: &OwnSession,
+    args: &Args,
+    equal: &Experiment,
+) -> anyhow::Result<Experiment> {
+    let overrides = Overrides {
+        rounds: Some(1),
+        window: Some(args.window.map_or(LOOK, |window| window.min(LOOK))),
+        levels: workloads(&args.workloads),
+        ..Overrides::default()
+    };
+    let samples = session.pilot(equal, &overrides)?;
+    let cpu = calibrate::cpu_per_request(&samples);
+    if cpu.is_empty() {
+        let why = samples.iter().find_map(|sample| sample.failure.as_deref());
+        anyhow::bail!("no server could be measured: {}", why.unwrap_or("it has used no CPU time"));
+    }
+    Ok(calibrate::slowed_servers(&args.slowed, &cpu))
+}
+
+/// What the record of a session says of the machine.
+fn calibration(record: &Record, shares: &[f64]) -> anyhow::Result<Calibration> {
+    let [equal, slowed @ ..] = &record.measured[..] else {
+        let why = record.session.refused.first().map_or("nothing was measured", |(_, why)| why);
+        anyhow::bail!("nothing was calibrated: {why}");
+    };
+    let seed = record.session.seed;
+    let samples = |measured: &Measured| -> Vec<Sample> { measured.samples() };
+    let metrics = calibrate::noise(&equal.experiment, &samples(equal), seed);
+    let slowed = slowed.first().map_or(Vec::new(), |slowed| {
+        calibrate::slowed(&slowed.experiment, &samples(slowed), shares, &metrics, seed)
+    });
+    Ok(Calibration {
+        schema: calibrate::SCHEMA.to_owned(),
+        version: record.session.version.clone(),
+        began: record.session.began,
+        seed,
+        size: calibrate::SIZE,
+        power: POWER,
+        environment: equal.header.environment.clone(),
+        metrics,
+        slowed,
+    })
+}
+
+/// Why runs do not count: the first failure, or how many runs have which mark.
+fn what_is_wrong(record: &Record) -> String {
+    let runs: Vec<&Sample> =
+        record.measured.iter().flat_map(|it| &it.runs).map(|run| &run.sample).collect();
+    if let Some(why) = runs.iter().find_map(|sample| sample.failure.as_deref()) {
+        return why.to_owned();
+    }
+    let count = |mark| runs.iter().filter(|sample| sample.validity.contains(&mark)).count();
+    format!(
+        "of {} runs {} began before the server was steady, and in {} the machine stood still (something \
+         else keeps it busy; --window may be longer)",
+        runs.len(),
+        count(Mark::Cold),
+        count(Mark::Stalled),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_read_as_people_write_them() {
+        assert_eq!(share("5%"), Ok(0.05));
+        assert_eq!(share("12.5 %"), Ok(0.125));
+        assert_eq!(share("0.05"), Ok(0.05));
+        for wrong in ["5", "0", "-1%", "x", "0.01%"] {
+            assert!(share(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Sessions of experiments that a command makes itself, as `drover lab calibrate` and `drover lab versus` do.
+
+use std::io::Write;
+
+use lab::model::Sample;
+use lab::plan::limits::Limits;
+use lab::plan::{Overrides, Plan, Selection};
+use lab::run::{End, Event, Options};
+use lab::session::{Outcome, Request, Session, Settings};
+use lab::spec::Experiment;
+
+use super::session::conduct;
+use crate::cli::stdout::stdout;
+use crate::error::UsageError;
+
+/// How a session is run.
+pub(super) struct OwnSession {
+    /// The preset that all of its experiments have, which is in the name of its folder.
+    pub(super) preset: &'static str,
+    /// What the user says in place of the preset's values.
+    pub(super) overrides: Overrides,
+    /// What all random choices derive from.
+    pub(super) seed: u64,
+    /// Where sessions go, and what ends them.
+    pub(super) settings: Settings,
+}
+
+impl OwnSession {
+    /// Runs experiments one after the other, in a folder of their own.
+    pub(super) fn run(&self, experiments: Vec<Experiment>) -> anyhow::Result<Outcome> {
+        let request = Request {
+            experiments,
+            are_named: true,
+            preset: self.preset.to_owned(),
+            overrides: self.overrides.clone(),
+            seed: self.seed,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            command: super::command_line(),
+        };
+        conduct(Session::plan(request, &Limits::look()?).map_err(UsageError::new)?, &self.settings)
+    }
+
+    /// Runs an experiment once, to choose from what is found how the session is run. Nothing of it is kept.
+    pub(super) fn pilot(
+        &self,
+        experiment: &Experiment,
+        overrides: &Overrides,
+    ) -> anyhow::Result<Vec<Sample>> {
+        let selection = Selection::new(experiment, self.preset, overrides);
+        let selection = selection.map_err(UsageError::new)?;
+        let plan = Plan::new(experiment, &selection, self.seed, &Limits::look()?)?;
+        writeln!(stdout(), "A first look, {} runs, about {:.0} s", plan.runs(), plan.estimate_s)?;
+        let folder = self.settings.out.join(format!("first-look-{}", std::process::id()));
+        let options = Options {
+            drover: self.settings.drover.clone(),
+            folder: folder.clone(),
+            pools: self.settings.pools.clone(),
+            resumes: false,
+            is_forced: false,
+            interrupt: self.settings.interrupt.clone(),
+        };
+        let mut samples = plan.unavailable();
+        let end = lab::run::run(experiment, &selection, &plan, &options, &mut |event| {
+            if let Event::Ended { run, .. } = event {
+                samples.push(run.sample.clone());
+            }
+        });
+        let _ = std::fs::remove_dir_all(&folder);
+        anyhow::ensure!(end? != End::Interrupted, "interrupted: nothing was measured");
+        Ok(samples)
+    }
+}

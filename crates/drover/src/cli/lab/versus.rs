@@ -1,0 +1,145 @@
+//! `drover lab versus`: any servers side by side.
+
+use std::io::Write;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+use lab::plan::Overrides;
+use lab::spec::Faults;
+use lab::versus::{self, Comparison, Rates};
+
+use super::OUT;
+use super::own_session::OwnSession;
+use super::session::settings;
+use crate::cli::stdout::stdout;
+use crate::cli::{duration, size};
+use crate::error::UsageError;
+
+/// The longest window of the first look, which only has to tell what the servers can do.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// Flags of `drover lab versus`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// NAME=COMMAND: a shell command that serves in the foreground, with {port} and {root} where it
+    /// takes them; or, if installed, drover, nginx, lighttpd, h2o, apache2 or caddy by name. The others are
+    /// compared with the first
+    #[arg(value_name = "SERVER", required = true)]
+    servers: Vec<String>,
+
+    /// The sizes of the files
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "4K")]
+    #[arg(value_parser = size::parse)]
+    file_bytes: Vec<usize>,
+
+    /// How many megabytes of files there are of each size
+    #[arg(long, value_name = "MB", default_value = "10")]
+    pool_mb: NonZeroU32,
+
+    /// The numbers of connections
+    #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "64")]
+    connections: Vec<NonZeroU32>,
+
+    /// The fixed rates, in requests per second [default: 10 % and 50 % of what the slowest server reaches in a
+    /// first look]
+    #[arg(long, value_name = "R,R…", value_delimiter = ',')]
+    rates: Vec<NonZeroU32>,
+
+    /// How many idle connections memory is measured with; 0: it is not
+    #[arg(long, value_name = "N", default_value = "1000")]
+    idle: u32,
+
+    /// The length of each measured window
+    #[arg(long, value_name = "T", default_value = "1s", value_parser = duration::parse)]
+    window: Duration,
+
+    /// How often each server is run; an interval needs 6
+    #[arg(long, value_name = "N", default_value = "6")]
+    repeats: NonZeroU32,
+
+    /// Repeat an earlier run: same order, same loads
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// The folder that gets a folder for each run
+    #[arg(long, value_name = "DIR", default_value = OUT)]
+    out: PathBuf,
+}
+
+/// Runs `drover lab compare`, as the command was once called.
+pub(super) fn run_by_its_old_name(args: &Args) -> anyhow::Result<()> {
+    writeln!(stdout(), "'drover lab compare' is called 'drover lab versus' now")?;
+    run(args)
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let comparison = comparison(args)?;
+    let session = OwnSession {
+        preset: versus::PRESET,
+        overrides: Overrides::default(),
+        seed: args.seed.unwrap_or_else(rand::random),
+        settings: settings(args.out.clone(), None, false)?,
+    };
+    let rates = rates(args, &comparison, &session)?;
+    let mut experiments = vec![comparison.saturation().map_err(usage)?];
+    if !rates.is_empty() {
+        experiments.push(comparison.fixed_rates(&rates).map_err(usage)?);
+    }
+    if comparison.idle > 0 {
+        experiments.push(comparison.idle_connections().map_err(usage)?);
+    }
+    let ended = session.run(experiments)?;
+    let record = &ended.record;
+    let mut out = stdout();
+    write!(out, "{}", versus::table(record, &comparison.names()))?;
+    writeln!(out, "\nSamples: {}", record.folder.display())?;
+    ensure!(!ended.is_interrupted, "interrupted: what was measured until then is above");
+    let runs = || record.measured.iter().flat_map(|measured| &measured.runs);
+    ensure!(
+        runs().any(|run| run.sample.failure.is_none()),
+        "no server could be measured: what is wrong with each is above"
+    );
+    Ok(())
+}
+
+fn comparison(args: &Args) -> anyhow::Result<Comparison> {
+    let mut file_bytes: Vec<u64> = args.file_bytes.iter().map(|bytes| *bytes as u64).collect();
+    if file_bytes.iter().any(|bytes| NonZeroU64::new(*bytes).is_none()) {
+        bail!(UsageError::new("--file-bytes: an empty file is none to compare by"));
+    }
+    file_bytes.sort_unstable();
+    file_bytes.dedup();
+    let mut connections: Vec<u32> = args.connections.iter().map(|it| it.get()).collect();
+    connections.sort_unstable();
+    connections.dedup();
+    let mut comparison = Comparison::new(&args.servers).map_err(UsageError::new)?;
+    comparison.file_bytes = file_bytes;
+    comparison.pool_mb = args.pool_mb.get();
+    comparison.connections = connections;
+    comparison.idle = args.idle;
+    comparison.rounds = args.repeats.get();
+    comparison.window_s = args.window.as_secs_f64();
+    Ok(comparison)
+}
+
+/// The rates that the user gives, or those that a first look suggests.
+fn rates(args: &Args, comparison: &Comparison, session: &OwnSession) -> anyhow::Result<Rates> {
+    if !args.rates.is_empty() {
+        let mut rates: Vec<u32> = args.rates.iter().map(|rate| rate.get()).collect();
+        rates.sort_unstable();
+        rates.dedup();
+        let rates: Vec<f64> = rates.into_iter().map(f64::from).collect();
+        return Ok(comparison.given_rates(&rates));
+    }
+    let overrides =
+        Overrides { rounds: Some(1), window: Some(args.window.min(LOOK)), ..Overrides::default() };
+    let experiment = comparison.saturation().map_err(usage)?;
+    Ok(versus::rates(&session.pilot(&experiment, &overrides)?))
+}
+
+fn usage(faults: Faults) -> anyhow::Error {
+    let faults: Vec<&str> = faults.0.iter().map(|fault| fault.message.as_str()).collect();
+    UsageError::new(faults.join("; ")).into()
+}

@@ -1,0 +1,32 @@
+//! Numbers as people read them.
+
+/// The number with three significant digits, as far as it has decimals: `12.3`, `0.0123`, `12345`.
+pub(crate) fn three_digits(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    let decimals = (2 - magnitude).clamp(0, 9) as usize;
+    format!("{value:.decimals$}")
+}
+
+/// The number of decimals that a value in percent deserves: `0.82`, `8.2`, `82`.
+pub(crate) fn percent(value: f64) -> String {
+    match value.abs() {
+        small if small < 1.0 => format!("{value:.2}"),
+        small if small < 20.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_digits_that_are_read() {
+        let written = [12345.6, 123.4, 12.34, 1.0, 0.01234, 0.0].map(three_digits);
+        assert_eq!(written, ["12346", "123", "12.3", "1.00", "0.0123", "0"]);
+        assert_eq!([0.123, 8.21, 82.1, -3.0].map(percent), ["0.12", "8.2", "82", "-3.0"]);
+    }
+}

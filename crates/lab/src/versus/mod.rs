@@ -1,0 +1,362 @@
+//! Servers side by side: experiments without claims, made of the names and commands that a user gives.
+//!
+//! Three experiments make a comparison, each with all servers in every round: at saturation, at fixed
+//! rates that all of them can serve, and with idle connections.
+
+mod compare;
+mod table;
+
+use std::fmt::Write;
+use std::io;
+use std::path::Path;
+
+pub use table::table;
+
+use crate::model::{Level, Sample};
+use crate::spec::experiment::SCHEMA;
+use crate::spec::factor::CASE;
+use crate::spec::{self, Experiment, Faults, Files, built_in};
+
+/// The preset of the experiments.
+pub const PRESET: &str = "versus";
+
+/// The id of the experiment at saturation.
+pub const SATURATION: &str = "versus-saturation";
+
+/// The id of the experiment at fixed rates.
+pub const RATES: &str = "versus-rates";
+
+/// The id of the experiment with idle connections.
+pub const IDLE: &str = "versus-idle";
+
+/// Drover's own server, as it comes.
+const OWN: &str = "drover";
+
+/// The rates that are chosen, as shares of the lowest saturation.
+const SHARES: [f64; 2] = [0.1, 0.5];
+
+/// What is asked of the servers.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// The servers as tables of an experiment file, in their order.
+    servers: Vec<(String, String)>,
+    /// The sizes of the files, which are in memory.
+    pub file_bytes: Vec<u64>,
+    /// How many megabytes of files there are of each size.
+    pub pool_mb: u32,
+    /// Numbers of connections.
+    pub connections: Vec<u32>,
+    /// Idle connections; 0: their memory is not measured.
+    pub idle: u32,
+    /// How many rounds there are.
+    pub rounds: u32,
+    /// The length of each window, in seconds.
+    pub window_s: f64,
+}
+
+/// A size of files and a number of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Workload {
+    body: u64,
+    connections: u32,
+}
+
+impl Workload {
+    fn name(self) -> String {
+        format!("files of {} B, {} connections", self.body, self.connections)
+    }
+}
+
+/// The rates of the workloads, by the workload's name.
+pub type Rates = Vec<(String, Vec<f64>)>;
+
+impl Comparison {
+    /// A comparison of servers, each `NAME=COMMAND` or the name of one that the lab knows: files of 4 KB by 64
+    /// connections.
+    ///
+    /// # Errors
+    /// In words, how to write a server.
+    pub fn new(servers: &[String]) -> Result<Comparison, String> {
+        let mut found: Vec<(String, String)> = Vec::new();
+        for server in servers {
+            let (name, table) = server_table(server)?;
+            if found.iter().any(|(other, _)| *other == name) {
+                return Err(format!("'{name}' is there twice: give each its own name"));
+            }
+            found.push((name, table));
+        }
+        Ok(Comparison {
+            servers: found,
+            file_bytes: vec![4096],
+            pool_mb: 10,
+            connections: vec![64],
+            idle: 1000,
+            rounds: 6,
+            window_s: 1.0,
+        })
+    }
+
+    fn workloads(&self) -> Vec<Workload> {
+        let of_size = |body: &u64| {
+            let body = *body;
+            self.connections.iter().map(move |&connections| Workload { body, connections })
+        };
+        self.file_bytes.iter().flat_map(of_size).collect()
+    }
+
+    /// Each connection sends its next request when it has its response.
+    ///
+    /// # Errors
+    /// The faults of a server's command.
+    pub fn saturation(&self) -> Result<Experiment, Faults> {
+        let mut text = self.head(SATURATION, "Servers side by side, at saturation");
+        text.push_str(HTTP);
+        text.push_str(FACTORS);
+        for workload in self.workloads() {
+            text.push_str(&case(&workload.name(), workload, None));
+        }
+        self.finish(
+            text,
+            &["reply-rate", "cpu-per-reply", "latency-median", "latency-p99", "throughput"],
+        )
+    }
+
+    /// Requests at these rates, sent whether or not the server keeps up.
+    ///
+    /// # Errors
+    /// The faults of a server's command.
+    pub fn fixed_rates(&self, rates: &Rates) -> Result<Experiment, Faults> {
+        let mut text = self.head(RATES, "Servers side by side, at fixed rates");
+        text.push_str(HTTP);
+        text.push_str("rate = \"{rate}\"\n[factor.rate]\nunit = \"requests/s\"\n");
+        text.push_str(FACTORS);
+        for workload in self.workloads() {
+            let of_workload = rates.iter().filter(|(name, _)| *name == workload.name());
+            for rate in of_workload.flat_map(|(_, rates)| rates) {
+                let name = format!("{}, {rate} requests/s", workload.name());
+                text.push_str(&case(&name, workload, Some(*rate)));
+            }
+        }
+        self.finish(
+            text,
+            &["cpu-per-reply", "latency-median", "latency-p99", "reply-rate", "cpu-percent"],
+        )
+    }
+
+    /// Idle connections, beside one that asks for something now and then.
+    ///
+    /// # Errors
+    /// The faults of a server's command.
+    pub fn idle_connections(&self) -> Result<Experiment, Faults> {
+        let mut text = self.head(IDLE, "Servers side by side, with idle connections");
+        let _ = write!(
+            text,
+            "[load.http]\nconnections = 1\nrate = 50\nidle = \"{{idle}}\"\ntimeout = \"5s\"\n\
+             [factor.idle]\nunit = \"connections\"\nlevels = [{}]\n[factor.body]\nlevels = [{}]\n",
+            self.idle, self.file_bytes[0],
+        );
+        self.finish(text, &["memory-per-idle", "memory"])
+    }
+
+    /// What all experiments have in common.
+    fn head(&self, id: &str, title: &str) -> String {
+        let mut text = format!(
+            "schema = \"{SCHEMA}\"\nid = \"{id}\"\ntitle = \"{title}\"\n\
+             source = \"a comparison of your own\"\nmethod = \"\"\"{METHOD}\"\"\"\n"
+        );
+        for (name, table) in &self.servers {
+            let _ = writeln!(text, "[subject.{}]\n{table}", quoted(name));
+        }
+        let _ = writeln!(
+            text,
+            "[pool.files]\nbytes = \"{{body}}\"\ntotal = {}\ndisk = \"memory\"",
+            u64::from(self.pool_mb) * 1_000_000
+        );
+        let _ = writeln!(
+            text,
+            "[presets.{PRESET}]\nrounds = {}\nwindow = \"{}us\"",
+            self.rounds,
+            (self.window_s * 1e6).round()
+        );
+        text
+    }
+
+    fn finish(&self, mut text: String, metrics: &[&str]) -> Result<Experiment, Faults> {
+        for (number, metric) in metrics.iter().enumerate() {
+            let title = spec::metric::built_in(metric).map_or(*metric, |metric| metric.title);
+            let _ = writeln!(
+                text,
+                "[[figure]]\nid = \"Table {}\"\ntitle = \"{title}\"\nmetric = \"{metric}\"",
+                number + 1
+            );
+        }
+        spec::read_from(&Text(text), Path::new("the command line"))
+    }
+}
+
+/// How files are asked for.
+const HTTP: &str = "[load.http]\nconnections = \"{connections}\"\nexpect_size = \"{body}\"\n";
+
+/// What varies from workload to workload.
+const FACTORS: &str = "[factor.body]\nunit = \"B\"\n[factor.connections]\nunit = \"connections\"\n";
+
+const METHOD: &str = "Connections ask for random files of a pool that is in memory. All servers are \
+                      measured in each round, in another order each time, on one processor; the load \
+                      generator has the others.";
+
+fn case(name: &str, workload: Workload, rate: Option<f64>) -> String {
+    let Workload { body, connections } = workload;
+    let rate = rate.map_or(String::new(), |rate| format!("rate = {rate}\n"));
+    format!(
+        "[[{CASE}]]\nname = {}\nbody = {body}\nconnections = {connections}\n{rate}",
+        quoted(name)
+    )
+}
+
+/// A server's name and the keys of its table.
+fn server_table(server: &str) -> Result<(String, String), String> {
+    let is_known = |name: &str| built_in::peers().iter().any(|peer| peer == name);
+    match server.split_once('=') {
+        Some((name, command)) if !name.trim().is_empty() => {
+            if !command.contains("{port}") {
+                return Err(format!(
+                    "'{server}': write {{port}} where the command takes the port to listen on"
+                ));
+            }
+            let words = ["sh", "-c", command].map(quoted).join(", ");
+            Ok((name.trim().to_owned(), format!("command = [{words}]")))
+        }
+        None if server == OWN => Ok((OWN.to_owned(), "serve = []".to_owned())),
+        None if is_known(server) => Ok((server.to_owned(), format!("peer = {}", quoted(server)))),
+        _ => Err(format!(
+            "'{server}' is no server: write NAME=COMMAND, with {{port}} and {{root}} where the command \
+             takes them, or one of {OWN}, {}",
+            built_in::peers().join(", ")
+        )),
+    }
+}
+
+/// The rates that follow from a first look at saturation: shares of what the slowest server of each workload
+/// has served. A server that failed has no say; a workload that no server has served has no rate.
+#[must_use]
+pub fn rates(samples: &[Sample]) -> Rates {
+    let mut lowest: Vec<(String, f64)> = Vec::new();
+    for sample in samples {
+        let Some(Level::Name(case)) = sample.cell.levels.get(CASE) else { continue };
+        let rate = sample.values.get("reply-rate").copied().filter(|rate| *rate >= 20.0);
+        let Some(rate) = rate else { continue };
+        match lowest.iter_mut().find(|(name, _)| name == case) {
+            Some((_, least)) => *least = least.min(rate),
+            None => lowest.push((case.clone(), rate)),
+        }
+    }
+    let of_share = |lowest: f64| SHARES.map(|share| two_digits(share * lowest)).to_vec();
+    lowest.into_iter().map(|(name, lowest)| (name, of_share(lowest))).collect()
+}
+
+impl Comparison {
+    /// The same rates for every workload, as a user gives them.
+    #[must_use]
+    pub fn given_rates(&self, rates: &[f64]) -> Rates {
+        self.workloads().into_iter().map(|it| (it.name(), rates.to_vec())).collect()
+    }
+
+    /// The names of the servers, the one that the others are compared with first.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        self.servers.iter().map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+/// A rate that can be said: 1700 for 1683.
+fn two_digits(rate: f64) -> f64 {
+    let unit = 10f64.powf(rate.log10().floor() - 1.0).max(1.0);
+    ((rate / unit).round() * unit).max(1.0)
+}
+
+/// As TOML has it.
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+/// A file that is nowhere.
+struct Text(String);
+
+impl Files for Text {
+    fn text(&self, _: &Path) -> io::Result<String> {
+        Ok(self.0.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Cell;
+
+    fn comparison(servers: &[&str]) -> Result<Comparison, String> {
+        Comparison::new(&servers.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn servers_are_commands_and_known_names() {
+        let made = comparison(&["my \"one\"=serve '{root}' {port}", "drover", "nginx"]).unwrap();
+        assert_eq!(made.names(), ["my \"one\"", "drover", "nginx"]);
+        for experiment in [
+            made.saturation().unwrap(),
+            made.fixed_rates(&made.given_rates(&[100.0])).unwrap(),
+            made.idle_connections().unwrap(),
+        ] {
+            let command = experiment.subject["my \"one\""].command.as_deref().unwrap();
+            assert_eq!(command, ["sh", "-c", "serve '{root}' {port}"]);
+            assert_eq!(experiment.subject["drover"].serve.as_deref(), Some(&[][..]));
+            assert!(experiment.subject["nginx"].command.is_some());
+            let preset = &experiment.presets[PRESET];
+            assert_eq!((preset.rounds(), experiment.cells(preset).len()), (6, 3));
+        }
+    }
+
+    #[test]
+    fn every_size_is_asked_for_by_every_number_of_connections_at_every_rate() {
+        let mut made = comparison(&["drover"]).unwrap();
+        (made.file_bytes, made.connections) = (vec![1, 2], vec![7, 9]);
+        let rates = made.given_rates(&[50.0, 500.0]);
+        let experiment = made.fixed_rates(&rates).unwrap();
+        let cells = experiment.cells(&experiment.presets[PRESET]);
+        assert_eq!(cells.len(), 8);
+        assert_eq!(cells[1].levels["rate"], Level::Number(500.0));
+        assert_eq!(cells[7].levels["body"], Level::Number(2.0));
+    }
+
+    #[test]
+    fn what_is_no_server_is_answered_with_what_is() {
+        for server in ["caddie", "", "=serve {port}"] {
+            let error = comparison(&[server]).unwrap_err();
+            assert!(error.contains("NAME=COMMAND") && error.contains("nginx"), "{error}");
+        }
+        assert!(comparison(&["a=serve"]).unwrap_err().contains("{port}"));
+        assert!(comparison(&["nginx", "nginx=x {port}"]).unwrap_err().contains("twice"));
+        let faults = comparison(&["a=x {port} {rot}"]).unwrap().saturation().unwrap_err();
+        assert!(faults.to_string().contains("{rot}"), "{faults}");
+    }
+
+    #[test]
+    fn rates_are_shares_of_what_the_slowest_server_has_served() {
+        let sample = |case: &str, rate: Option<f64>| {
+            let levels = [(CASE.to_owned(), Level::Name(case.to_owned()))].into();
+            let mut sample = Sample::new(Cell { subject: "s".to_owned(), levels }, 1);
+            sample.values.extend(rate.map(|rate| ("reply-rate".to_owned(), rate)));
+            sample
+        };
+        let found = rates(&[
+            sample("one", Some(34_567.0)),
+            sample("one", Some(16_830.0)),
+            sample("one", None),
+            sample("two", Some(0.0)),
+            sample("three", Some(55.0)),
+        ]);
+        let expected = [("one", [1700.0, 8400.0]), ("three", [6.0, 28.0])];
+        let expected: Rates =
+            expected.map(|(name, rates)| (name.to_owned(), rates.to_vec())).into();
+        assert_eq!(found, expected);
+    }
+}
