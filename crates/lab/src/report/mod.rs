@@ -1,89 +1,78 @@
-//! The report of a session: one page with the verdict of every claim.
+//! Reports: what a session's folder says, as one page that opens from disk, as lines for a terminal and
+//! as tables for other programs.
+//!
+//! [`model::Report`] is made from a [`Record`] once; the page, the terminal's summary and the tables
+//! only show it.
 
+pub mod csv;
+pub mod model;
+pub mod page;
 pub mod terminal;
+#[cfg(test)]
+mod testing;
+pub mod vendor;
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use crate::journal::{Error, write_whole};
 use crate::record::Record;
+use model::Report;
 
 /// The name of the page in a session's folder.
 pub const PAGE: &str = "report.html";
 
-/// Writes the report of a session into its folder; returns its path.
+/// The names of the tables in an experiment's folder.
+pub const SAMPLES: &str = "samples.csv";
+/// See [`SAMPLES`].
+pub const CLAIMS: &str = "claims.csv";
+
+/// Writes the page and each experiment's tables into a folder; returns the path of the page. Every file
+/// is replaced as a whole, so that a reader never sees a part of one.
 ///
 /// # Errors
 /// [`Error::Io`] with the path.
 pub fn write(folder: &Path, record: &Record) -> Result<PathBuf, Error> {
+    let report = Report::of(record);
+    for experiment in report.experiments.iter().filter(|one| one.has_begun()) {
+        let own = folder.join(&experiment.id);
+        std::fs::create_dir_all(&own).map_err(|error| Error::Io(own.clone(), error))?;
+        write_text(&own.join(SAMPLES), &csv::samples(experiment))?;
+        write_text(&own.join(CLAIMS), &csv::claims(experiment))?;
+    }
     let path = folder.join(PAGE);
-    match write_whole(&path, page(record).as_bytes()) {
-        Ok(()) => Ok(path),
-        Err(error) => Err(Error::Io(path, error)),
-    }
+    write_text(&path, &page::render(&report))?;
+    Ok(path)
 }
 
-/// What a report says of a session.
-pub mod model {
-    use crate::record::Record;
-
-    /// What a report says of a session.
-    #[derive(Clone, Debug)]
-    pub struct Report<'r> {
-        /// The session.
-        pub record: &'r Record,
-    }
-
-    impl Report<'_> {
-        /// The report of a session.
-        #[must_use]
-        pub fn of(record: &Record) -> Report<'_> {
-            Report { record }
-        }
-    }
+fn write_text(path: &Path, text: &str) -> Result<(), Error> {
+    write_whole(path, text.as_bytes()).map_err(|error| Error::Io(path.to_owned(), error))
 }
 
-fn page(record: &Record) -> String {
-    let mut page = String::from(
-        "<!doctype html>\n<meta charset=\"utf-8\">\n<title>Drover's lab</title>\n<h1>Drover's lab</h1>\n",
-    );
-    for (id, why) in &record.session.refused {
-        let _ = writeln!(page, "<p>{} was not run: {}</p>", escaped(id), escaped(why));
-    }
-    for one in &record.measured {
-        let title = one.experiment.title.as_ref().unwrap_or(&one.experiment.id);
-        let _ = writeln!(
-            page,
-            "<h2 id=\"{}\">{}</h2>\n<p>{} of {} runs</p>\n<table>",
-            escaped(&one.experiment.id),
-            escaped(title),
-            one.runs.len(),
-            one.header.plan.runs()
-        );
-        for (claim, judgement) in one.experiment.claim.iter().zip(&one.judgements) {
-            let _ = writeln!(
-                page,
-                "<tr><td>{}<td>{}<td>{}",
-                escaped(&claim.id),
-                escaped(&claim.text),
-                escaped(&judgement.verdict.to_string())
-            );
-        }
-        page.push_str("</table>\n");
-        for run in &one.runs {
-            if let Some(why) = &run.sample.failure {
-                let _ = writeln!(
-                    page,
-                    "<p>{}: {}</p>",
-                    escaped(&run.sample.cell.to_string()),
-                    escaped(why)
-                );
-            }
-        }
-    }
-    page
-}
+#[cfg(test)]
+mod tests {
+    use super::testing::{Builder, rates, ratio, text};
+    use super::*;
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
+    #[test]
+    fn a_folder_gets_the_page_and_the_tables_of_what_has_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = text("one", &ratio("x", "{ above = 1.5 }"));
+        let record = Builder::new()
+            .experiment(&text, 6, rates([200.0, 100.0, 100.0], 0.01))
+            .pending("pipes")
+            .judged();
+        for _ in 0..2 {
+            let page = write(folder.path(), &record).unwrap();
+            assert_eq!(page, folder.path().join(PAGE));
+            let text = std::fs::read_to_string(&page).unwrap();
+            assert!(text.starts_with("<!DOCTYPE html>") && text.ends_with("</html>"));
+        }
+        for table in [SAMPLES, CLAIMS] {
+            let text = std::fs::read_to_string(folder.path().join("one").join(table)).unwrap();
+            assert!(text.lines().count() > 1, "{table}");
+        }
+        assert!(!folder.path().join("pipes").exists());
+        let missing = folder.path().join("not").join("there");
+        assert!(matches!(write(&missing.join("\0"), &record), Err(Error::Io(..))));
+    }
 }

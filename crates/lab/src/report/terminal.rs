@@ -1,19 +1,253 @@
-//! The report on a terminal: the verdict of every claim.
+//! A report in a few lines, for the terminal.
 
-use std::fmt::Write;
+use console::Style;
 
-use super::model::Report;
+use super::model::answer::Outcome;
+use super::model::claim::{ClaimReport, Tone};
+use super::model::experiment::{ExperimentReport, State};
+use super::model::{Report, Tally, words};
 
-/// The verdict of every claim, a line each.
+/// The columns below which a claim takes two lines in place of one.
+const NARROW: usize = 64;
+
+/// The answers, the claims with their verdicts, and what is missing, in lines of at most `width` columns
+/// (20 at least), each ended. Colours are the terminal's codes; without them the text is plain.
 #[must_use]
-pub fn summary(report: &Report<'_>, width: usize, _is_coloured: bool) -> String {
-    let mut text = String::new();
-    for one in &report.record.measured {
-        let _ = writeln!(text, "{}", one.experiment.id);
-        for judgement in &one.judgements {
-            let line = format!("  ({}) {}", judgement.claim, judgement.verdict);
-            let _ = writeln!(text, "{}", line.chars().take(width).collect::<String>());
+pub fn summary(report: &Report, width: usize, is_coloured: bool) -> String {
+    let mut lines = Lines { out: String::new(), width: width.max(20), is_coloured };
+    lines.head(report);
+    lines.answers(report);
+    lines.claims(report);
+    lines.missing(report);
+    lines.out
+}
+
+struct Lines {
+    out: String,
+    width: usize,
+    is_coloured: bool,
+}
+
+impl Lines {
+    /// Text in as many lines as it needs, the first with another indentation than the others.
+    fn wrapped(&mut self, first: &str, rest: usize, text: &str) {
+        let mut line = first.to_owned();
+        let mut is_empty = true;
+        for word in text.split_whitespace() {
+            for piece in pieces(word, self.width.saturating_sub(rest + 1)) {
+                let fits = columns(&line) + usize::from(!is_empty) + columns(&piece) <= self.width;
+                if !fits {
+                    self.line(line.trim_end());
+                    line = " ".repeat(rest);
+                    is_empty = true;
+                }
+                if !is_empty {
+                    line.push(' ');
+                }
+                line.push_str(&piece);
+                is_empty = false;
+            }
+        }
+        self.line(line.trim_end());
+    }
+
+    fn line(&mut self, text: &str) {
+        self.out.push_str(text);
+        self.out.push('\n');
+    }
+
+    fn styled(&self, text: &str, style: Style) -> String {
+        match self.is_coloured {
+            true => style.force_styling(true).apply_to(text).to_string(),
+            false => text.to_owned(),
         }
     }
-    text
+
+    fn heading(&mut self, text: &str) {
+        let text = self.styled(text, Style::new().bold());
+        self.line("");
+        self.wrapped("", 0, &text);
+    }
+
+    fn head(&mut self, report: &Report) {
+        let session = &report.session;
+        let end = if session.is_complete { "" } else { ", not complete" };
+        let text = format!(
+            "Drover lab, preset {}: {} of {} runs in {}{end}",
+            session.preset,
+            session.runs,
+            session.planned,
+            words::duration(session.took_s)
+        );
+        self.wrapped("", 2, &text);
+        if let Some(machine) = &report.machine {
+            self.wrapped("", 2, &machine.line);
+        }
+    }
+
+    fn answers(&mut self, report: &Report) {
+        self.heading("What to use here");
+        for answer in &report.answers {
+            self.wrapped("  ", 2, &answer.question);
+            let measured = answer.findings.iter().filter(|it| it.outcome != Outcome::NotMeasured);
+            let mut is_open = true;
+            for finding in measured {
+                is_open = false;
+                let place = if finding.place.is_empty() { "" } else { ", " };
+                let text = format!(
+                    "{}{place}{}: {} [{}]",
+                    finding.when, finding.place, finding.sentence, finding.experiment
+                );
+                self.wrapped("    ", 6, &text);
+            }
+            if is_open {
+                self.wrapped("    ", 6, "not answered by what was measured");
+            }
+        }
+    }
+
+    fn claims(&mut self, report: &Report) {
+        self.heading("Claims: published, here with 95 % interval, verdict");
+        for (whose, tally) in [("of documents", &report.document), ("of ours", &report.ours)] {
+            if tally.claims > 0 {
+                self.wrapped("  ", 4, &tally_words(whose, tally));
+            }
+        }
+        for experiment in &report.experiments {
+            if experiment.claims.is_empty() {
+                continue;
+            }
+            self.wrapped("  ", 4, &experiment.id);
+            experiment.claims.iter().for_each(|claim| self.claim(claim));
+        }
+    }
+
+    fn claim(&mut self, claim: &ClaimReport) {
+        let row = claim.deciding_row();
+        let here = row.map_or("–".to_owned(), |row| row.value_words());
+        let published = claim.published_words();
+        let sign = tone_sign(claim.verdict.tone);
+        let verdict = format!("{sign} {}", claim.verdict.word);
+        let style = match claim.verdict.tone {
+            Tone::For => Style::new().green(),
+            Tone::Against => Style::new().red(),
+            Tone::Open => Style::new().dim(),
+        };
+        let coloured = self.styled(&verdict, style);
+        if self.width < NARROW {
+            self.wrapped("    ", 6, &format!("{} {published} → {here}", claim.id));
+            self.wrapped("      ", 6, &coloured);
+        } else {
+            let line = format!("    {:<4} {published:<14} {here:<27}{coloured}", claim.id);
+            match columns(&line) <= self.width {
+                true => self.line(&line),
+                false => {
+                    self.wrapped("    ", 9, &format!("{:<4} {published} → {here}", claim.id));
+                    self.wrapped("         ", 9, &coloured);
+                }
+            }
+        }
+        if claim.verdict.tone != Tone::For {
+            self.wrapped("         ", 9, &claim.verdict.why);
+        }
+    }
+
+    fn missing(&mut self, report: &Report) {
+        let missing = report.experiments.iter().filter(|one| one.state != State::Complete);
+        let missing: Vec<String> = missing.map(state_words).collect();
+        let notes = report.experiments.iter().flat_map(|one| &one.notes).cloned();
+        let all: Vec<String> = missing.into_iter().chain(notes).collect();
+        if !all.is_empty() {
+            self.heading("Not measured as a whole");
+            all.iter().for_each(|text| self.wrapped("  ", 4, text));
+        }
+    }
+}
+
+/// Who, how many, and how many of each verdict.
+#[must_use]
+pub fn tally_words(whose: &str, tally: &Tally) -> String {
+    let each = tally.verdicts.iter().map(|(word, count)| format!("{count} {word}"));
+    format!("{whose} ({}): {}", tally.claims, each.collect::<Vec<_>>().join(", "))
+}
+
+/// A sign that tells verdicts apart without colour.
+#[must_use]
+pub fn tone_sign(tone: Tone) -> &'static str {
+    match tone {
+        Tone::For => "✓",
+        Tone::Against => "✗",
+        Tone::Open => "?",
+    }
+}
+
+fn state_words(experiment: &ExperimentReport) -> String {
+    match &experiment.state {
+        State::Refused { reason } => format!("{}: {reason}", experiment.id),
+        State::NotBegun => format!("{}: not begun", experiment.id),
+        State::Partial | State::Complete => {
+            format!("{}: {} of {} runs", experiment.id, experiment.runs, experiment.planned)
+        }
+    }
+}
+
+fn columns(text: &str) -> usize {
+    console::measure_text_width(text)
+}
+
+/// A word in pieces that fit a line. Words with colour codes are short.
+fn pieces(word: &str, width: usize) -> Vec<String> {
+    if columns(word) <= width || word.contains('\u{1b}') {
+        return vec![word.to_owned()];
+    }
+    let letters: Vec<char> = word.chars().collect();
+    letters.chunks(width.max(1)).map(|chunk| chunk.iter().collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::{Builder, quick, rates, ratio, text};
+
+    fn fits(report: &Report, width: usize) {
+        for is_coloured in [false, true] {
+            let text = summary(report, width, is_coloured);
+            let widest = text.lines().max_by_key(|line| columns(line)).unwrap();
+            assert!(columns(widest) <= width, "{} columns: {widest}", columns(widest));
+        }
+    }
+
+    #[test]
+    fn it_fits_80_columns_and_40() {
+        let report = Report::of(&quick(&["settle-time", "raw-file-io"], 6));
+        for width in [40, 64, 80, 120] {
+            fits(&report, width);
+        }
+    }
+
+    #[test]
+    fn a_word_longer_than_a_line_is_cut() {
+        let record = Builder::new().refused("x", &"y".repeat(300)).judged();
+        fits(&Report::of(&record), 40);
+        assert!(summary(&Report::of(&record), 40, false).contains(&"y".repeat(30)));
+    }
+
+    #[test]
+    fn there_is_no_colour_unless_asked_for() {
+        let record = Builder::new()
+            .experiment(
+                &text("one", &ratio("x", "{ above = 1.5 }")),
+                8,
+                rates([200.0, 100.0, 100.0], 0.01),
+            )
+            .judged();
+        let report = Report::of(&record);
+        let plain = summary(&report, 80, false);
+        assert!(!plain.contains('\u{1b}'));
+        assert!(plain.contains("✓ holds"), "{plain}");
+        assert!(plain.contains("of documents (1): 1 holds"), "{plain}");
+        let coloured = summary(&report, 80, true);
+        assert!(coloured.contains("\u{1b}[32m"));
+        assert_eq!(console::strip_ansi_codes(&coloured), plain);
+    }
 }

@@ -1,0 +1,16 @@
+//! Makes the report of a session's folder again and prints its summary:
+//! `cargo run -p drover-lab --example report -- FOLDER`.
+
+use std::path::PathBuf;
+
+use lab::record::Record;
+use lab::report;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = PathBuf::from(std::env::args().nth(1).ok_or("usage: FOLDER")?);
+    let record = Record::read(&folder)?;
+    let page = report::write(&folder, &record)?;
+    print!("{}", report::terminal::summary(&report::model::Report::of(&record), 80, false));
+    println!("\n{}", page.display());
+    Ok(())
+}

@@ -1,0 +1,256 @@
+//! Which of several candidates is the best, as far as the samples tell.
+
+use std::collections::BTreeMap;
+
+use super::{Candidate, Outcome, Rule, Standing};
+use crate::analysis::best::best;
+use crate::analysis::equivalence::p_within;
+use crate::analysis::simultaneous::{DRAWS, simultaneous};
+use crate::analysis::{Bound, Curve, Extreme, FEWEST_ROUNDS, Scale};
+use crate::claims::Levels;
+use crate::model::{Mark, Sample};
+use crate::record::Measured;
+use crate::report::model::estimate::{estimate, marks, rounds};
+use crate::report::model::words;
+use crate::spec::metric::Better;
+
+/// Candidates count as equal if their ratio is within this factor of 1, beyond doubt.
+pub const MARGIN: f64 = 1.05;
+
+/// The probability that an answer rules out a candidate that is the best.
+pub const FAMILY: f64 = 0.05;
+
+/// A candidate with the values that count, by round.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    candidate: Candidate,
+    rounds: BTreeMap<u32, (f64, Bound)>,
+}
+
+/// Candidates, compared.
+pub(super) struct Compared {
+    pub(super) outcome: Outcome,
+    /// The reference first, then the others from the best to the worst, then those that are out.
+    pub(super) candidates: Vec<Candidate>,
+    /// The best candidate, where a smaller one is enough and became the reference.
+    pub(super) enough: Option<String>,
+}
+
+/// The candidates of a rule at a place.
+pub(super) fn candidates(
+    rule: &Rule,
+    measured: &Measured,
+    place: &Levels,
+    better: Better,
+) -> Vec<Entry> {
+    let samples = measured.samples();
+    let entry = |(name, cell): (String, crate::model::Cell)| {
+        let own: Vec<&Sample> = samples.iter().filter(|sample| sample.cell == cell).collect();
+        let rounds = rounds(&own, &rule.metric, better);
+        let reason = obstacle(&own, rounds.len());
+        let candidate = Candidate {
+            name,
+            estimate: estimate(&own, &rule.metric, better),
+            ratio: None,
+            is_limited: rounds.values().any(|(_, bound)| *bound != Bound::Exact),
+            standing: if reason.is_some() { Standing::Out } else { Standing::Open },
+            reason,
+        };
+        Entry { candidate, rounds }
+    };
+    rule.candidates(measured, place).into_iter().map(entry).collect()
+}
+
+/// Why a candidate cannot be compared with the others.
+fn obstacle(runs: &[&Sample], rounds: usize) -> Option<String> {
+    let reason = |run: &&&Sample| run.failure.clone();
+    if let Some(run) = runs.iter().find(|run| run.validity.contains(&Mark::Unavailable)) {
+        return Some(reason(&run).unwrap_or_else(|| "not possible here".to_owned()));
+    }
+    let failed: Vec<&&Sample> = runs.iter().filter(|run| run.failure.is_some()).collect();
+    if let Some(first) = failed.first().filter(|_| 2 * failed.len() >= runs.len()) {
+        let why = reason(first).unwrap_or_default();
+        return Some(format!("{} of {} runs failed: {why}", failed.len(), runs.len()));
+    }
+    let marks = marks(runs);
+    let most = [Mark::Stalled, Mark::Cold, Mark::FewEvents];
+    let most = most.into_iter().filter_map(|mark| Some((mark, *marks.get(&mark)?)));
+    let cause = most.max_by_key(|(_, count)| *count).map_or(String::new(), |(mark, count)| {
+        format!(" ({} in {count} of {})", words::mark(mark), runs.len())
+    });
+    (rounds < FEWEST_ROUNDS).then(|| match rounds {
+        0 => format!("no run counts{cause}"),
+        1 => format!("1 round counts{cause}, {FEWEST_ROUNDS} are needed"),
+        _ => format!("{rounds} rounds count{cause}, {FEWEST_ROUNDS} are needed"),
+    })
+}
+
+/// Compares the candidates over the rounds that all of them have.
+///
+/// A candidate is ruled out if it is shown to be worse than the best of the others: multiple comparisons
+/// with the best (J. C. Hsu, "Simultaneous confidence intervals for all distances from the best",
+/// Annals of Statistics 9, 1981), here by max-t bounds for each candidate and Bonferroni over candidates.
+/// Of those that are left, the one with the best mean is the reference.
+pub(super) fn compare(mut entries: Vec<Entry>, better: Better, enough: Option<f64>) -> Compared {
+    let common = common(&entries);
+    for entry in &mut entries {
+        let is_in = entry.candidate.standing != Standing::Out;
+        if is_in && common.len() < FEWEST_ROUNDS {
+            entry.candidate.standing = Standing::Out;
+            entry.candidate.reason = Some(format!("{} rounds in common", common.len()));
+        }
+    }
+    let (mut judged, out): (Vec<Entry>, Vec<Entry>) =
+        entries.into_iter().partition(|entry| entry.candidate.standing != Standing::Out);
+    rule_out(&mut judged, &common, better);
+    let found = reference(&judged, &common, better);
+    let mut chosen = None;
+    if let Some(at) = found {
+        let smaller = enough.and_then(|share| smallest(&judged, at, &common, better, share));
+        chosen = smaller.map(|_| judged[at].candidate.name.clone());
+        stand(&mut judged, smaller.unwrap_or(at), &common);
+    }
+    let outcome = outcome(&judged, chosen.is_some());
+    let rank = |entry: &Entry| {
+        let is_reference = entry.candidate.standing == Standing::Reference;
+        let centre = centre(entry, &common);
+        (!is_reference, if better == Better::Higher { -centre } else { centre })
+    };
+    judged.sort_by(|a, b| rank(a).partial_cmp(&rank(b)).unwrap_or(std::cmp::Ordering::Equal));
+    let candidates = judged.into_iter().chain(out).map(|entry| entry.candidate).collect();
+    Compared { outcome, candidates, enough: chosen }
+}
+
+/// The rounds that every candidate has which can be compared.
+fn common(entries: &[Entry]) -> Vec<u32> {
+    let mut compared = entries.iter().filter(|entry| entry.candidate.standing != Standing::Out);
+    let Some(first) = compared.next() else { return Vec::new() };
+    let others: Vec<&Entry> = compared.collect();
+    let in_all = |round: &&u32| others.iter().all(|entry| entry.rounds.contains_key(round));
+    first.rounds.keys().filter(in_all).copied().collect()
+}
+
+/// One candidate ÷ another, by round, on a logarithmic scale; and what the quotient says.
+fn contrast(of: &Entry, against: &Entry, rounds: &[u32]) -> (Vec<f64>, Bound) {
+    let log = |round: &u32| of.rounds[round].0.ln() - against.rounds[round].0.ln();
+    let bound = |round: &u32| of.rounds[round].1.over(against.rounds[round].1);
+    (rounds.iter().map(log).collect(), rounds.iter().map(bound).collect())
+}
+
+fn centre(entry: &Entry, rounds: &[u32]) -> f64 {
+    rounds.iter().map(|round| entry.rounds[round].0.ln()).sum::<f64>() / rounds.len() as f64
+}
+
+/// Marks every candidate that is worse than the best of the others.
+fn rule_out(judged: &mut [Entry], rounds: &[u32], better: Better) {
+    let worse: Vec<bool> =
+        (0..judged.len()).map(|at| is_worse(judged, at, rounds, better)).collect();
+    for (entry, worse) in std::iter::zip(judged, worse) {
+        if worse {
+            entry.candidate.standing = Standing::Worse;
+        }
+    }
+}
+
+fn is_worse(judged: &[Entry], at: usize, rounds: &[u32], better: Better) -> bool {
+    let others = judged.iter().enumerate().filter(|(other, _)| *other != at);
+    let (contrasts, bounds): (Vec<Vec<f64>>, Vec<Bound>) =
+        others.map(|(_, other)| contrast(&judged[at], other, rounds)).unzip();
+    let Some(curves) = simultaneous(&contrasts, Scale::Log, DRAWS) else { return false };
+    let curves = std::iter::zip(curves, bounds).map(|(curve, bound)| curve.bounded(bound));
+    // The ratio to the best of others that are as low as possible is the greatest ratio.
+    let extreme = match better {
+        Better::Lower => Extreme::Greatest,
+        Better::Higher => Extreme::Least,
+    };
+    let Some(curve) = best(vec![curves.collect()], extreme, extreme) else { return false };
+    let p = match better {
+        Better::Lower => curve.p_above(1.0),
+        Better::Higher => curve.p_below(1.0),
+    };
+    p <= FAMILY / judged.len() as f64
+}
+
+/// The best mean of those that are not ruled out.
+fn reference(judged: &[Entry], rounds: &[u32], better: Better) -> Option<usize> {
+    let left = (0..judged.len()).filter(|at| judged[*at].candidate.standing != Standing::Worse);
+    let key = |at: &usize| match better {
+        Better::Lower => centre(&judged[*at], rounds),
+        Better::Higher => -centre(&judged[*at], rounds),
+    };
+    left.min_by(|a, b| key(a).total_cmp(&key(b)))
+}
+
+/// The lowest level that gives the share of the best, beyond doubt; `None` if that is the best itself.
+fn smallest(
+    judged: &[Entry],
+    best: usize,
+    rounds: &[u32],
+    better: Better,
+    share: f64,
+) -> Option<usize> {
+    let level = |at: usize| judged[at].candidate.name.parse::<f64>().ok();
+    let gives = |at: &usize| {
+        let (logs, bound) = contrast(&judged[*at], &judged[best], rounds);
+        let Some(curve) = Curve::of_rounds(&logs, Scale::Log) else { return false };
+        let curve = curve.bounded(bound);
+        let p = match better {
+            Better::Higher => curve.p_above(share),
+            Better::Lower => curve.p_below(1.0 / share),
+        };
+        p <= FAMILY / judged.len() as f64
+    };
+    let below = (0..judged.len()).filter(|at| level(*at) < level(best) && level(*at).is_some());
+    let enough = below.filter(gives);
+    enough.min_by(|a, b| level(*a).partial_cmp(&level(*b)).unwrap_or(std::cmp::Ordering::Equal))
+}
+
+/// How each candidate stands beside the reference.
+fn stand(judged: &mut [Entry], reference: usize, rounds: &[u32]) {
+    let against = judged[reference].clone();
+    for (at, entry) in judged.iter_mut().enumerate() {
+        if at == reference {
+            entry.candidate.standing = Standing::Reference;
+            continue;
+        }
+        let (logs, bound) = contrast(entry, &against, rounds);
+        let Some(curve) = Curve::of_rounds(&logs, Scale::Log) else { continue };
+        let curve = curve.bounded(bound);
+        entry.candidate.ratio = Some(curve.interval(0.95));
+        let is_equal = p_within(&curve, 1.0 / MARGIN, MARGIN) <= FAMILY;
+        // Also one that is shown to be worse, by less than the margin.
+        if is_equal {
+            entry.candidate.standing = Standing::Equal;
+        }
+    }
+}
+
+fn outcome(judged: &[Entry], is_enough: bool) -> Outcome {
+    let count =
+        |standing| judged.iter().filter(|entry| entry.candidate.standing == standing).count();
+    match (judged.len(), count(Standing::Open), count(Standing::Equal)) {
+        (0 | 1, ..) => Outcome::NotMeasured,
+        _ if is_enough => Outcome::Clear,
+        (_, 0, 0) => Outcome::Clear,
+        (_, 0, _) => Outcome::Tie,
+        _ if count(Standing::Worse) > 0 => Outcome::Narrowed,
+        _ => Outcome::Open,
+    }
+}
+
+#[cfg(test)]
+impl Entry {
+    /// A candidate with these values, one per round.
+    pub(super) fn for_test(name: &str, values: &[f64], bound: Bound) -> Entry {
+        let numbered = (1..).zip(values).map(|(round, value)| (round, (*value, bound)));
+        let candidate = Candidate {
+            name: name.to_owned(),
+            estimate: None,
+            ratio: None,
+            is_limited: bound != Bound::Exact,
+            standing: Standing::Open,
+            reason: None,
+        };
+        Entry { candidate, rounds: numbered.collect() }
+    }
+}

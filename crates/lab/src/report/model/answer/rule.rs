@@ -1,0 +1,185 @@
+//! Rules: which experiment, metric and factor speak to a question.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::claims::Levels;
+use crate::model::{Cell, Level};
+use crate::record::Measured;
+
+/// A question of a user.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    /// Its name in links.
+    pub id: String,
+    /// The question.
+    pub text: String,
+    /// What a reader has to know of the answers.
+    pub note: Option<String>,
+    /// Where the answers come from.
+    pub rule: Vec<Rule>,
+}
+
+/// Where an answer comes from.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// The experiment.
+    pub experiment: String,
+    /// The metric that decides.
+    pub metric: String,
+    /// What is chosen: `subject`, or the name of a factor.
+    pub choose: Choose,
+    /// Under which circumstances, in words.
+    pub when: String,
+    /// Levels of other factors; the highest, or the last name, unless given.
+    #[serde(default)]
+    pub at: BTreeMap<String, Level>,
+    /// The factors with an answer for each level.
+    #[serde(default)]
+    pub each: Vec<String>,
+    /// Subjects that are no candidates. Models are none either.
+    #[serde(default)]
+    pub without: Vec<String>,
+    /// The share of the best value that is enough, for the lowest level that gives it.
+    pub enough: Option<f64>,
+}
+
+/// What is chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
+pub enum Choose {
+    /// A subject.
+    Subject,
+    /// A level of this factor.
+    Factor(String),
+}
+
+impl From<String> for Choose {
+    fn from(name: String) -> Choose {
+        if name == "subject" { Choose::Subject } else { Choose::Factor(name) }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    question: Vec<Question>,
+}
+
+/// The questions, in their order.
+#[must_use]
+pub fn questions() -> &'static [Question] {
+    static QUESTIONS: LazyLock<Vec<Question>> = LazyLock::new(|| {
+        let file: File = toml::from_str(include_str!("questions.toml")).expect("a valid file");
+        file.question
+    });
+    &QUESTIONS
+}
+
+impl Rule {
+    /// The places at which candidates are compared: levels of all factors but the chosen one.
+    #[must_use]
+    pub fn places(&self, measured: &Measured) -> Vec<Levels> {
+        let of_case = measured.experiment.case_factors();
+        let mut places: Vec<Levels> = Vec::new();
+        for cell in self.cells(measured) {
+            let place = self.place(cell);
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        for (factor, level) in &self.at {
+            places.retain(|place| place.get(factor).is_none_or(|it| it == level));
+        }
+        let factors: Vec<String> = places.iter().flat_map(|it| it.keys().cloned()).collect();
+        for factor in factors {
+            let is_fixed = self.each.contains(&factor) || of_case.contains(&factor.as_str());
+            if is_fixed || self.at.contains_key(&factor) {
+                continue;
+            }
+            let last = places.iter().filter_map(|place| place.get(&factor)).max_by(|a, b| {
+                let order = a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal);
+                // Names have no order but that of the plan.
+                if a.number().is_none() { std::cmp::Ordering::Less } else { order }
+            });
+            let last = last.cloned();
+            places.retain(|place| place.get(&factor) == last.as_ref());
+        }
+        places
+    }
+
+    /// The planned cells of candidates.
+    fn cells<'m>(&self, measured: &'m Measured) -> impl Iterator<Item = &'m Cell> {
+        let cells = measured.header.plan.cells.iter().map(|planned| &planned.cell);
+        cells.filter(|cell| {
+            let is_model =
+                measured.experiment.subject.get(&cell.subject).is_some_and(|it| it.model);
+            let has_factor = match &self.choose {
+                Choose::Subject => true,
+                Choose::Factor(factor) => cell.levels.contains_key(factor),
+            };
+            !is_model && has_factor && !self.without.contains(&cell.subject)
+        })
+    }
+
+    fn place(&self, cell: &Cell) -> Levels {
+        let mut place = cell.levels.clone();
+        if let Choose::Factor(factor) = &self.choose {
+            place.remove(factor);
+        }
+        place
+    }
+
+    /// The cells of candidates at a place, each with the candidate's name.
+    #[must_use]
+    pub fn candidates(&self, measured: &Measured, place: &Levels) -> Vec<(String, Cell)> {
+        let here = self.cells(measured).filter(|cell| self.place(cell) == *place);
+        let name = |cell: &Cell| match &self.choose {
+            Choose::Subject => cell.subject.clone(),
+            Choose::Factor(factor) => cell.levels[factor].to_string(),
+        };
+        here.map(|cell| (name(cell), cell.clone())).collect()
+    }
+
+    /// The models that were measured: nobody can use them.
+    #[must_use]
+    pub fn models(&self, measured: &Measured) -> Vec<String> {
+        let planned = &measured.header.plan.cells;
+        let subjects = measured.experiment.subject.iter().filter(|(name, subject)| {
+            subject.model && planned.iter().any(|cell| cell.cell.subject == **name)
+        });
+        subjects.map(|(name, _)| name.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::built_in;
+    use crate::spec::factor::CASE;
+
+    #[test]
+    fn every_rule_speaks_of_something_that_exists() {
+        for rule in questions().iter().flat_map(|question| &question.rule) {
+            let experiment = built_in::experiment(&rule.experiment).unwrap().unwrap();
+            assert!(experiment.metric(&rule.metric).is_some(), "{}", rule.metric);
+            let chosen = match &rule.choose {
+                Choose::Subject => None,
+                Choose::Factor(factor) => Some(factor),
+            };
+            let factors = chosen.into_iter().chain(rule.at.keys()).chain(&rule.each);
+            for factor in factors {
+                let is_known = experiment.factor.contains_key(factor)
+                    || (factor == CASE && !experiment.case.is_empty());
+                assert!(is_known, "{}: {factor}", rule.experiment);
+            }
+            for subject in &rule.without {
+                assert!(experiment.subject.contains_key(subject), "{}: {subject}", rule.experiment);
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! An answer as a sentence: who wins with its figure, what the others cost, and what cannot be told.
+
+use super::{Candidate, Finding, Outcome, Rule, Standing};
+use crate::report::model::words::{list, number, range, sign};
+use crate::spec::metric::Better;
+
+/// How many candidates that are ruled out are named with their ratios.
+const NAMED: usize = 3;
+
+/// The sentence of a finding. `best` is the best level, where a smaller one is enough.
+pub(super) fn of(finding: &Finding, rule: &Rule, better: Better, best: Option<String>) -> String {
+    let mut parts = vec![match finding.outcome {
+        Outcome::NotMeasured => nothing(finding),
+        _ => head(finding, rule, best.as_deref()),
+    }];
+    parts.extend(worse(finding, better));
+    parts.extend(limited(finding));
+    parts.extend(out(finding));
+    parts.join(" ")
+}
+
+fn with(finding: &Finding, standing: Standing) -> Vec<&Candidate> {
+    finding.candidates.iter().filter(|it| it.standing == standing).collect()
+}
+
+fn names(candidates: &[&Candidate]) -> Vec<String> {
+    candidates.iter().map(|candidate| candidate.name.clone()).collect()
+}
+
+/// The reference's median with its interval and the metric.
+fn figure(finding: &Finding, candidate: &Candidate) -> String {
+    let Some(estimate) = candidate.estimate else { return String::new() };
+    let interval = match (estimate.low, estimate.high) {
+        (Some(low), Some(high)) => format!(" ({})", range(low, high)),
+        _ => String::new(),
+    };
+    let unit = match finding.unit.as_str() {
+        "" | "1" => String::new(),
+        unit => format!(" {unit}"),
+    };
+    format!(
+        "{} {}{}{unit}{interval}",
+        lower(&finding.metric),
+        sign(estimate.bound),
+        number(estimate.value)
+    )
+}
+
+/// A title within a sentence. Names that are written in capitals stay so.
+fn lower(title: &str) -> String {
+    let mut letters = title.chars();
+    match (letters.next(), letters.clone().next()) {
+        (Some(first), Some(second)) if !second.is_uppercase() => {
+            first.to_lowercase().chain(letters).collect()
+        }
+        _ => title.to_owned(),
+    }
+}
+
+fn head(finding: &Finding, rule: &Rule, best: Option<&str>) -> String {
+    let Some(reference) = finding.candidates.first() else { return String::new() };
+    let name = &reference.name;
+    let figure = figure(finding, reference);
+    let (open, equal) = (with(finding, Standing::Open), with(finding, Standing::Equal));
+    let what = match &rule.choose {
+        super::Choose::Subject => String::new(),
+        super::Choose::Factor(factor) => format!("{} ", factor.replace('_', " ")),
+    };
+    match finding.outcome {
+        Outcome::Clear if best.is_some() => {
+            let share = rule.enough.unwrap_or_default() * 100.0;
+            format!(
+                "{what}{name} is enough: {figure}, at least {} % of what {} gives.",
+                number(share),
+                best.unwrap_or_default()
+            )
+        }
+        Outcome::Clear => format!("{what}{name}: {figure}."),
+        Outcome::Tie => {
+            let all = [vec![name.clone()], names(&equal)].concat();
+            format!("It does not matter between {what}{}, equal within 5 %: {figure}.", list(&all))
+        }
+        _ => {
+            let all = [vec![name.clone()], names(&equal), names(&open)].concat();
+            let ends = || open.iter().filter_map(|it| it.ratio);
+            let low = ends().map(|it| it.low).fold(f64::INFINITY, f64::min);
+            let high = ends().map(|it| it.high).fold(0.0, f64::max);
+            let others = match low > 0.0 && high.is_finite() {
+                true => format!("the others {} × that", range(low, high)),
+                false => "the others are known as bounds only".to_owned(),
+            };
+            format!(
+                "This machine could not tell {what}{} apart: {name} has {figure}, {others}.",
+                list(&all)
+            )
+        }
+    }
+}
+
+fn worse(finding: &Finding, better: Better) -> Option<String> {
+    let worse: Vec<&Candidate> =
+        with(finding, Standing::Worse).into_iter().filter(|it| it.ratio.is_some()).collect();
+    let described = worse.iter().take(NAMED).filter_map(|it| {
+        let ratio = it.ratio?;
+        Some(format!("{}: {} × ({})", it.name, number(ratio.value), range(ratio.low, ratio.high)))
+    });
+    let described: Vec<String> = described.collect();
+    if described.is_empty() {
+        return None;
+    }
+    let name = &finding.candidates.first()?.name;
+    let word = if better == Better::Higher { "Less" } else { "More" };
+    let more = match worse.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        1 => ", and one more is worse".to_owned(),
+        count => format!(", and {count} more are worse"),
+    };
+    Some(format!("{word} than {name}: {}{more}.", described.join("; ")))
+}
+
+fn limited(finding: &Finding) -> Option<String> {
+    let limited: Vec<&Candidate> = finding
+        .candidates
+        .iter()
+        .filter(|it| it.is_limited && it.standing != Standing::Out)
+        .collect();
+    (!limited.is_empty()).then(|| {
+        format!(
+            "What was measured of {} is a bound: the load generator was at its limit, or requests failed.",
+            list(&names(&limited))
+        )
+    })
+}
+
+/// Candidates that could not be compared, those with the same reason together.
+fn out(finding: &Finding) -> Option<String> {
+    if finding.outcome == Outcome::NotMeasured {
+        return None;
+    }
+    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
+    for candidate in with(finding, Standing::Out) {
+        let reason = candidate.reason.clone().unwrap_or_default();
+        match reasons.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, names)) => names.push(candidate.name.clone()),
+            None => reasons.push((reason, vec![candidate.name.clone()])),
+        }
+    }
+    let said: Vec<String> =
+        reasons.iter().map(|(reason, names)| format!("{}: {reason}", list(names))).collect();
+    (!said.is_empty()).then(|| format!("Not compared: {}.", said.join("; ")))
+}
+
+fn nothing(finding: &Finding) -> String {
+    match finding.candidates.as_slice() {
+        [] => "Not measured: this preset measures none of the candidates.".to_owned(),
+        [only] if only.standing != Standing::Out => {
+            format!("This preset measures only {}: there is nothing to compare it with.", only.name)
+        }
+        candidates => {
+            let first = candidates.iter().find_map(|it| it.reason.clone()).unwrap_or_default();
+            format!("This machine could not tell: {first}.")
+        }
+    }
+}

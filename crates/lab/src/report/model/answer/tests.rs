@@ -1,0 +1,80 @@
+//! Answers from values whose truth is known.
+
+use super::compare::{Entry, compare};
+use super::{Outcome, Standing};
+use crate::analysis::Bound;
+use crate::spec::metric::Better;
+
+/// Values around a centre that have little in common with those of another phase.
+fn around(centre: f64, spread: f64, phase: usize) -> Vec<f64> {
+    let noise = [0.0, 1.0, -0.7, 0.4, -1.0, 0.6, -0.3, 0.9];
+    (0..8).map(|round| centre * (1.0 + spread * noise[(round * 3 + phase * 5) % 8])).collect()
+}
+
+fn judged(
+    candidates: &[(&str, f64, f64)],
+    better: Better,
+    enough: Option<f64>,
+) -> (Outcome, Vec<(String, Standing)>) {
+    let entries = candidates.iter().enumerate().map(|(phase, (name, centre, spread))| {
+        Entry::for_test(name, &around(*centre, *spread, phase), Bound::Exact)
+    });
+    let compared = compare(entries.collect(), better, enough);
+    let standings = compared.candidates.into_iter().map(|it| (it.name, it.standing));
+    (compared.outcome, standings.collect())
+}
+
+#[test]
+fn the_best_wins_where_it_is_told_from_the_others() {
+    let candidates = [("a", 30.0, 0.02), ("b", 10.0, 0.02), ("c", 20.0, 0.02)];
+    let (outcome, standings) = judged(&candidates, Better::Lower, None);
+    assert_eq!(outcome, Outcome::Clear);
+    assert_eq!(standings[0], ("b".to_owned(), Standing::Reference));
+    assert!(standings[1..].iter().all(|(_, standing)| *standing == Standing::Worse));
+    let (_, standings) = judged(&candidates, Better::Higher, None);
+    assert_eq!(standings[0].0, "a");
+}
+
+#[test]
+fn equals_are_a_tie_and_noise_is_open() {
+    let equal = [("a", 10.0, 0.002), ("b", 10.02, 0.002), ("c", 20.0, 0.002)];
+    let (outcome, standings) = judged(&equal, Better::Lower, None);
+    assert_eq!(outcome, Outcome::Tie);
+    assert_eq!(standings[1].1, Standing::Equal);
+    // A difference that is shown, and is smaller than what matters.
+    let close = [("a", 10.0, 0.0005), ("b", 10.1, 0.0005)];
+    assert_eq!(judged(&close, Better::Lower, None).0, Outcome::Tie);
+    let noisy = [("a", 10.0, 0.4), ("b", 10.5, 0.4)];
+    assert_eq!(judged(&noisy, Better::Lower, None).0, Outcome::Open);
+    let some = [("a", 10.0, 0.1), ("b", 10.3, 0.1), ("c", 50.0, 0.1)];
+    assert_eq!(judged(&some, Better::Lower, None).0, Outcome::Narrowed);
+}
+
+#[test]
+fn the_lowest_level_that_is_enough_is_taken() {
+    let levels = [("1", 50.0, 0.01), ("4", 92.0, 0.01), ("64", 100.0, 0.01)];
+    let (outcome, standings) = judged(&levels, Better::Higher, Some(0.85));
+    assert_eq!((outcome, standings[0].0.as_str()), (Outcome::Clear, "4"));
+    let (_, standings) = judged(&levels, Better::Higher, Some(0.99));
+    assert_eq!(standings[0].0, "64");
+}
+
+#[test]
+fn a_limited_candidate_is_not_ruled_out_by_its_bound() {
+    let entries = vec![
+        Entry::for_test("limited", &around(50.0, 0.02, 0), Bound::AtLeast),
+        Entry::for_test("b", &around(100.0, 0.02, 1), Bound::Exact),
+    ];
+    let compared = compare(entries, Better::Higher, None);
+    let limited = compared.candidates.iter().find(|it| it.name == "limited").unwrap();
+    assert_eq!((compared.outcome, limited.standing), (Outcome::Open, Standing::Open));
+}
+
+#[test]
+fn too_few_rounds_answer_nothing() {
+    let entries = vec![
+        Entry::for_test("a", &[1.0, 1.0, 1.0], Bound::Exact),
+        Entry::for_test("b", &[2.0, 2.0, 2.0], Bound::Exact),
+    ];
+    assert_eq!(compare(entries, Better::Lower, None).outcome, Outcome::NotMeasured);
+}

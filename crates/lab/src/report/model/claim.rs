@@ -1,0 +1,369 @@
+//! What became of a claim: what was published, what was found here, the verdict, and why.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::words;
+use crate::analysis::{Bound, Interval};
+use crate::claims::{Judgement, Reason, Row, Size, Verdict, published};
+use crate::model::{Cell, Mark};
+use crate::spec::claim::{By, Claim};
+use crate::spec::experiment::Experiment;
+
+/// A claim.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClaimReport {
+    /// Its letter.
+    pub id: String,
+    /// The part of links that names it on the page.
+    pub anchor: String,
+    /// The statement.
+    pub text: String,
+    /// Who makes it.
+    pub by: By,
+    /// Where it stands.
+    pub source: Option<String>,
+    /// The metric that decides.
+    pub metric: String,
+    /// The effect that decides, in words.
+    pub effect: String,
+    /// Where the effect lies if the claim is true, in words.
+    pub criterion: String,
+    /// The ends of that region.
+    pub above: Option<f64>,
+    /// See `above`.
+    pub below: Option<f64>,
+    /// The effect's value where there is nothing to see.
+    pub null: Option<f64>,
+    /// Whether effects are ratios, or other positive numbers, that vary by factors.
+    pub is_log: bool,
+    /// What the document measured, as the effect; the ends of several values.
+    pub published: Option<[f64; 2]>,
+    /// What has to be said of it.
+    pub published_note: Option<String>,
+    /// What a reader has to know about the verdict.
+    pub note: Option<String>,
+    /// The verdict as one of the report's claims.
+    pub verdict: VerdictReport,
+    /// The verdict as if the claim were the only one, where it is another.
+    pub alone: Option<VerdictReport>,
+    /// The p-value that stands beside the report's other claims.
+    pub adjusted_p: Option<f64>,
+    /// The number of the row that decides.
+    pub deciding: Option<usize>,
+    /// The effects that decide.
+    pub rows: Vec<RowReport>,
+    /// The same effects of further subjects, which do not.
+    pub also: Vec<RowReport>,
+}
+
+/// A verdict.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VerdictReport {
+    /// The verdict in as few words as tell it from the others.
+    pub word: String,
+    /// What it means for the claim.
+    pub tone: Tone,
+    /// Why it is the verdict.
+    pub why: String,
+    /// So many rounds would decide.
+    pub rounds_needed: Option<usize>,
+}
+
+/// What a verdict means for its claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tone {
+    /// The claim was found to be true.
+    For,
+    /// The claim was found not to be true.
+    Against,
+    /// It is open.
+    Open,
+}
+
+/// An effect.
+#[derive(Clone, Debug, Serialize)]
+pub struct RowReport {
+    /// The subjects above the line.
+    pub of: Vec<String>,
+    /// The subjects below the line.
+    pub against: Vec<String>,
+    /// The levels in words.
+    pub place: String,
+    /// The estimate with its interval of 95 %; infinite ends are open.
+    pub interval: Option<Interval>,
+    /// Whether the estimate is the effect, or a bound of it.
+    pub bound: Bound,
+    /// The rounds behind it.
+    pub rounds: usize,
+    /// The document's value of the same effect.
+    pub published: Option<f64>,
+    /// The numbers of the cells behind it.
+    pub cells: Vec<usize>,
+    /// The runs behind it, with those that failed and those with each mark.
+    pub runs: usize,
+    /// See `runs`.
+    pub failed: usize,
+    /// See `runs`.
+    pub marks: BTreeMap<Mark, usize>,
+    /// The verdict on this effect.
+    pub verdict: VerdictReport,
+}
+
+impl VerdictReport {
+    /// The verdict on a claim, or on one of its effects.
+    #[must_use]
+    pub fn of(verdict: &Verdict, claim: &Claim) -> VerdictReport {
+        let tone = match verdict {
+            Verdict::Holds => Tone::For,
+            verdict if verdict.is_decided() => Tone::Against,
+            _ => Tone::Open,
+        };
+        let rounds_needed = match verdict {
+            Verdict::TooNoisy { rounds, .. } => *rounds,
+            _ => None,
+        };
+        let word = verdict.word().to_owned();
+        VerdictReport { word, tone, why: why(verdict, claim), rounds_needed }
+    }
+}
+
+/// The verdict's reason in words, where the effect by itself, without the report's other claims, has
+/// another verdict: the shown interval is that of the effect by itself.
+fn beside(verdict: &Verdict, alone: &Verdict, claim: &Claim) -> VerdictReport {
+    let mut report = VerdictReport::of(verdict, claim);
+    if let (Verdict::TooNoisy { rounds, .. }, true) = (verdict, alone.is_decided()) {
+        report.why = format!(
+            "by itself “{}”; as one of the report's claims it has a wider interval, which reaches across an \
+             end of {}; {}",
+            alone.word(),
+            words::region(claim.holds),
+            needed(*rounds)
+        );
+    }
+    report
+}
+
+fn needed(rounds: Option<usize>) -> String {
+    match rounds {
+        Some(rounds) => format!("about {rounds} rounds would decide"),
+        None => "a thousand rounds would not decide".to_owned(),
+    }
+}
+
+/// The verdict's reason in words.
+fn why(verdict: &Verdict, claim: &Claim) -> String {
+    let region = words::region(claim.holds);
+    let said = match verdict {
+        Verdict::Holds => return format!("the effect is {region} beyond doubt"),
+        Verdict::SameDirection { size: Size::Smaller } => "the effect is there, but smaller than",
+        Verdict::SameDirection { size: Size::Larger } => "the effect is there, and larger than",
+        Verdict::SmallerOrNone => "whether there is an effect is open, but it is not",
+        Verdict::NoEffect => "there is no effect worth the name; the claim says",
+        Verdict::Opposite => "the effect goes the other way; the claim says",
+        Verdict::Differs { size: Size::Smaller } => "the effect is less than",
+        Verdict::Differs { size: Size::Larger } => "the effect is more than",
+        Verdict::Fails { runs, of, reason } => {
+            return format!("the subject failed in {runs} of {of} runs: {reason}");
+        }
+        Verdict::TooNoisy { rounds, direction_shown } => {
+            let needed = needed(*rounds);
+            let direction = match direction_shown {
+                true => "the direction is shown, the size is open: ",
+                false => "",
+            };
+            return format!("{direction}the interval reaches across an end of {region}; {needed}");
+        }
+        Verdict::NotTestable(reason) => return not_testable(reason),
+        Verdict::NotMeasured => {
+            return "this preset does not measure what the claim is about".to_owned();
+        }
+    };
+    format!("{said} {region}")
+}
+
+fn not_testable(reason: &Reason) -> String {
+    match reason {
+        Reason::GeneratorLimited { runs, of } => format!(
+            "the load generator was at its limit in {runs} of {of} runs: the values are bounds on the \
+             side that does not decide"
+        ),
+        other => other.to_string(),
+    }
+}
+
+/// The report of a claim; `cells` are the planned ones.
+#[must_use]
+pub fn claim(
+    experiment: &Experiment,
+    cells: &[Cell],
+    claim: &Claim,
+    judgement: Option<&Judgement>,
+) -> ClaimReport {
+    let of_document = of_document(experiment, claim);
+    let row = |row: &Row| row_report(experiment, cells, claim, row, of_document.as_ref());
+    let verdict = judgement.map_or(&Verdict::NotMeasured, |one| &one.verdict);
+    let alone = judgement.map(|one| &one.alone).filter(|alone| alone.word() != verdict.word());
+    let deciding = judgement.and_then(|one| {
+        let deciding = one.deciding()?;
+        one.rows.iter().position(|row| std::ptr::eq(row, deciding))
+    });
+    let is_linear = |it: &crate::spec::claim::Effect| {
+        use crate::spec::claim::Effect::{Exponent, Offered};
+        matches!(it, Exponent(_) | Offered(_))
+    };
+    ClaimReport {
+        id: claim.id.clone(),
+        anchor: format!("{}--claim-{}", experiment.id, words::slug(&claim.id)),
+        text: claim.text.clone(),
+        by: claim.by,
+        source: claim.source.clone(),
+        metric: claim.effect.metric().to_owned(),
+        effect: words::effect(experiment, claim),
+        criterion: words::region(claim.holds),
+        above: claim.holds.above,
+        below: claim.holds.below,
+        null: claim.null(),
+        is_log: !is_linear(&claim.effect),
+        published: published_effect(claim, of_document.as_ref()),
+        published_note: published_note(claim),
+        note: claim.note.clone(),
+        verdict: judgement.map_or_else(
+            || VerdictReport::of(verdict, claim),
+            |one| beside(verdict, &one.alone, claim),
+        ),
+        alone: alone.map(|alone| VerdictReport::of(alone, claim)),
+        adjusted_p: judgement.and_then(|one| one.adjusted_p),
+        deciding,
+        rows: judgement.map_or(Vec::new(), |one| one.rows.iter().map(row).collect()),
+        also: judgement.map_or(Vec::new(), |one| one.also.iter().map(row).collect()),
+    }
+}
+
+fn published_note(claim: &Claim) -> Option<String> {
+    use crate::spec::claim::Published;
+    match claim.published.as_ref()? {
+        Published::Rows(_) => None,
+        Published::Data(data) => {
+            let figure = data.figure.as_ref().map(|figure| match figure.parse::<u32>() {
+                Ok(number) => format!("figure {number}"),
+                Err(_) => figure.clone(),
+            });
+            let said: Vec<String> = figure.into_iter().chain(data.note.clone()).collect();
+            (!said.is_empty()).then(|| said.join(": "))
+        }
+    }
+}
+
+/// The document's numbers, judged: they have the effects beside which those found here are shown.
+fn of_document(experiment: &Experiment, claim: &Claim) -> Option<Judgement> {
+    let rows = claim.published.as_ref().map_or(&[][..], |published| published.rows());
+    let better = experiment.metric(claim.effect.metric())?.better;
+    (!rows.is_empty()).then(|| published::judge(claim, better, rows))
+}
+
+fn published_effect(claim: &Claim, of_document: Option<&Judgement>) -> Option<[f64; 2]> {
+    if let Some(effect) = claim.published.as_ref().and_then(|published| published.effect()) {
+        return Some(effect.ends());
+    }
+    let rows = of_document?.rows.iter();
+    let values: Vec<f64> = rows.filter_map(|row| Some(row.interval?.value)).collect();
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (!values.is_empty()).then_some([low, high])
+}
+
+fn row_report(
+    experiment: &Experiment,
+    cells: &[Cell],
+    claim: &Claim,
+    row: &Row,
+    of_document: Option<&Judgement>,
+) -> RowReport {
+    let is_same = |other: &&Row| {
+        // A document gives fewer levels than a cell here has.
+        let place = &other.place;
+        other.of == row.of
+            && other.against == row.against
+            && place.iter().all(|(factor, level)| row.place.get(factor) == Some(level))
+    };
+    let is_behind = |cell: &Cell| {
+        (row.of.contains(&cell.subject) || row.against.contains(&cell.subject))
+            && claim.covers(cell)
+            && row.place.iter().all(|(factor, level)| cell.levels.get(factor) == Some(level))
+    };
+    let published = of_document.and_then(|judged| judged.rows.iter().find(is_same)?.interval);
+    RowReport {
+        of: row.of.clone(),
+        against: row.against.clone(),
+        place: words::place(&row.place, experiment),
+        interval: row.interval,
+        bound: row.bound,
+        rounds: row.rounds,
+        published: published.map(|interval| interval.value),
+        cells: (0..cells.len()).filter(|number| is_behind(&cells[*number])).collect(),
+        runs: row.tally.runs,
+        failed: row.tally.failed,
+        marks: row.tally.marks.clone(),
+        verdict: beside(&row.verdict, &row.alone, claim),
+    }
+}
+
+impl ClaimReport {
+    /// The effect that decides.
+    #[must_use]
+    pub fn deciding_row(&self) -> Option<&RowReport> {
+        self.rows.get(self.deciding?)
+    }
+
+    /// The published effect in words; a dash if there is none.
+    #[must_use]
+    pub fn published_words(&self) -> String {
+        match self.published {
+            None => "–".to_owned(),
+            Some([low, high]) if words::number(low) == words::number(high) => words::number(low),
+            Some([low, high]) => format!("{} to {}", words::number(low), words::number(high)),
+        }
+    }
+}
+
+impl RowReport {
+    /// The estimate and its interval in words; a dash if there is none.
+    #[must_use]
+    pub fn value_words(&self) -> String {
+        self.interval.map_or("–".to_owned(), |it| {
+            let sign = words::sign(self.bound);
+            format!("{sign}{} ({})", words::number(it.value), words::range(it.low, it.high))
+        })
+    }
+
+    /// The subjects: `a ÷ b`, `the best of a, b ÷ c`.
+    #[must_use]
+    pub fn subject_words(&self) -> String {
+        let side = |names: &[String]| match names {
+            [one] => one.clone(),
+            several => format!("best of {}", several.join(", ")),
+        };
+        match self.against.is_empty() {
+            true => side(&self.of),
+            false => format!("{} ÷ {}", side(&self.of), side(&self.against)),
+        }
+    }
+
+    /// The marks in words: `generator-limited in 3 of 12 runs`.
+    #[must_use]
+    pub fn mark_words(&self) -> String {
+        marks_words(&self.marks, self.failed, self.runs)
+    }
+}
+
+/// Marks and failures of some runs in words; empty if there are none.
+#[must_use]
+pub fn marks_words(marks: &BTreeMap<Mark, usize>, failed: usize, runs: usize) -> String {
+    let failed = (failed > 0).then(|| format!("{failed} of {runs} runs failed"));
+    let marked = marks.iter().filter(|(mark, _)| **mark != Mark::Unavailable);
+    let marked = marked.map(|(mark, count)| format!("{} in {count} of {runs}", words::mark(*mark)));
+    failed.into_iter().chain(marked).collect::<Vec<_>>().join("; ")
+}

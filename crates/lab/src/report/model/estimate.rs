@@ -1,0 +1,67 @@
+//! What the runs of one cell say of a metric: the median of those that count, with its interval.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::analysis::Bound;
+use crate::analysis::median::median_interval;
+use crate::analysis::summary::median;
+use crate::claims::nature;
+use crate::model::{Mark, Sample};
+use crate::spec::metric::Better;
+
+/// The median over rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The median.
+    pub value: f64,
+    /// The ends of its interval of at least 95 %; `None` of fewer than six rounds.
+    pub low: Option<f64>,
+    /// See `low`.
+    pub high: Option<f64>,
+    /// Whether the median is the quantity, or a bound of it.
+    pub bound: Bound,
+    /// The rounds behind it.
+    pub rounds: usize,
+}
+
+/// The values that count, by round: those of runs that have ended well and whose marks leave the metric
+/// a meaning, each with what it says of the quantity. The rule is that of claims.
+#[must_use]
+pub fn rounds(samples: &[&Sample], metric: &str, better: Better) -> BTreeMap<u32, (f64, Bound)> {
+    let value = |sample: &&Sample| {
+        let is_usable = sample.failure.is_none()
+            && !sample.validity.contains(&Mark::Unavailable)
+            && nature::unusable(metric, &sample.validity).is_none();
+        let value = sample.values.get(metric).filter(|value| value.is_finite() && is_usable)?;
+        Some((sample.round, (*value, nature::bound(metric, better, &sample.validity))))
+    };
+    samples.iter().filter_map(value).collect()
+}
+
+/// The median of a cell's runs; `None` if none counts.
+#[must_use]
+pub fn estimate(samples: &[&Sample], metric: &str, better: Better) -> Option<Estimate> {
+    let rounds = rounds(samples, metric, better);
+    let values: Vec<f64> = rounds.values().map(|(value, _)| *value).collect();
+    let interval = median_interval(&values, 0.95);
+    Some(Estimate {
+        value: median(&values)?,
+        low: interval.map(|interval| interval.low),
+        high: interval.map(|interval| interval.high),
+        bound: rounds.values().map(|(_, bound)| *bound).collect(),
+        rounds: values.len(),
+    })
+}
+
+/// How many runs have each mark.
+#[must_use]
+pub fn marks(samples: &[&Sample]) -> BTreeMap<Mark, usize> {
+    let mut marks = BTreeMap::new();
+    let all: Vec<&BTreeSet<Mark>> = samples.iter().map(|sample| &sample.validity).collect();
+    for mark in all.into_iter().flatten() {
+        *marks.entry(*mark).or_default() += 1;
+    }
+    marks
+}

@@ -1,0 +1,68 @@
+//! The raw samples of an experiment, a column for each metric: names are said once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::model::Mark;
+use crate::record::Measured;
+
+/// The runs of an experiment, in the order of their time. Every column has an entry for each run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Samples {
+    /// The number of the run's cell.
+    pub cell: Vec<usize>,
+    /// The round, from 1.
+    pub round: Vec<u32>,
+    /// When the run began, in seconds since the session did.
+    pub at: Vec<f64>,
+    /// How long the run took as a whole, in seconds.
+    pub took: Vec<f64>,
+    /// The reasons to doubt it.
+    pub marks: Vec<BTreeSet<Mark>>,
+    /// Why there are no values, by the number of the run.
+    pub failures: BTreeMap<usize, String>,
+    /// The values by metric; `None` where a run has none.
+    pub values: BTreeMap<String, Vec<Option<f64>>>,
+}
+
+impl Samples {
+    /// The samples of what was measured; `session` is the second since 1970 at which the session began.
+    #[must_use]
+    pub fn of(measured: &Measured, session: f64) -> Samples {
+        let runs = &measured.runs;
+        let mut samples = Samples::default();
+        let names: BTreeSet<&String> =
+            runs.iter().flat_map(|run| run.sample.values.keys()).collect();
+        let cells = &measured.header.plan.cells;
+        for (number, run) in runs.iter().enumerate() {
+            // A forced resumption may have numbered the cells anew.
+            let by_content = cells.iter().position(|planned| planned.cell == run.sample.cell);
+            samples.cell.push(by_content.unwrap_or(run.cell));
+            samples.round.push(run.sample.round);
+            samples.at.push(run.began - session);
+            samples.took.push(run.took_s);
+            samples.marks.push(run.sample.validity.clone());
+            if let Some(failure) = &run.sample.failure {
+                samples.failures.insert(number, failure.clone());
+            }
+        }
+        for name in names {
+            let column = runs.iter().map(|run| run.sample.values.get(name).copied());
+            samples.values.insert(name.clone(), column.collect());
+        }
+        samples
+    }
+
+    /// The number of runs.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.cell.len()
+    }
+
+    /// Whether there is no run.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cell.is_empty()
+    }
+}

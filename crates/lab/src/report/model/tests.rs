@@ -1,0 +1,145 @@
+//! Tests of the model from synthetic records.
+
+use super::claim::Tone;
+use super::experiment::State;
+use super::*;
+use crate::analysis::Bound;
+use crate::model::Mark;
+use crate::report::testing::{Builder, rates, ratio, text};
+
+#[test]
+fn a_report_has_every_claim_with_what_was_found() {
+    let claims = [ratio("x", "{ above = 1.5 }"), ratio("y", "{ below = 0.5 }")].concat();
+    let record = Builder::new()
+        .experiment(&text("one", &claims), 8, rates([200.0, 100.0, 100.0], 0.01))
+        .pending("pipes")
+        .refused("cold-readers", "no FUSE here")
+        .judged();
+    let report = Report::of(&record);
+    assert_eq!(report.experiments.len(), 3);
+    let [held, opposite] = &report.experiments[0].claims[..] else { panic!("two claims") };
+    assert_eq!((held.verdict.word.as_str(), held.verdict.tone), ("holds", Tone::For));
+    let row = held.deciding_row().unwrap();
+    assert!((row.interval.unwrap().value - 2.0).abs() < 0.05, "{row:?}");
+    assert_eq!(opposite.verdict.word, "opposite");
+    assert!(opposite.verdict.why.contains("≤ 0.5"), "{}", opposite.verdict.why);
+    assert_eq!(
+        report.machine.as_ref().unwrap().line,
+        "Some CPU · 2 processors · 15.6 GiB · Linux 6.1.0"
+    );
+    assert_eq!((report.session.runs, report.session.planned), (48, 48));
+    assert!(!report.session.is_complete);
+}
+
+#[test]
+fn what_was_not_measured_keeps_its_rows() {
+    let record = Builder::new().pending("pipes").refused("cold-readers", "no FUSE here").judged();
+    let report = Report::of(&record);
+    let [pipes, cold] = &report.experiments[..] else { panic!("two experiments") };
+    assert_eq!(pipes.state, State::NotBegun);
+    assert!(!pipes.claims.is_empty());
+    assert!(pipes.claims.iter().all(|claim| claim.verdict.word == "not measured"));
+    assert!(cold.claims.iter().all(|claim| claim.verdict.why == "no FUSE here"));
+    let counted = report.document.claims + report.ours.claims;
+    assert_eq!(counted, pipes.claims.len() + cold.claims.len());
+    assert!(report.machine.is_none());
+}
+
+#[test]
+fn an_unknown_experiment_is_named_all_the_same() {
+    let report = Report::of(&Builder::new().refused("mine", "line 3: no subject").judged());
+    assert_eq!(report.experiments[0].id, "mine");
+}
+
+#[test]
+fn medians_leave_out_what_counts_for_nothing_and_say_what_is_a_bound() {
+    let record = Builder::new()
+        .experiment(&text("one", ""), 8, |cell, round, sample| {
+            rates([200.0, 100.0, 50.0], 0.0)(cell, round, sample);
+            match (cell.subject.as_str(), round) {
+                ("a", _) => drop(sample.validity.insert(Mark::GeneratorLimited)),
+                ("b", 1) => {
+                    sample.validity.insert(Mark::Cold);
+                    sample.values.insert("reply-rate".to_owned(), 9e9);
+                }
+                ("c", _) => {
+                    sample.values.clear();
+                    sample.failure = Some("connection refused".to_owned());
+                }
+                _ => {}
+            }
+        })
+        .judged();
+    let report = Report::of(&record);
+    let cells = &report.experiments[0].cells;
+    let of = |subject: &str| cells.iter().find(|cell| cell.subject == subject).unwrap();
+    assert_eq!(of("a").estimates["reply-rate"].bound, Bound::AtLeast);
+    let b = of("b").estimates["reply-rate"];
+    assert_eq!((b.value, b.rounds), (100.0, 7));
+    assert!(of("c").estimates.is_empty());
+    assert_eq!((of("c").failed, of("c").failures.len()), (8, 1));
+}
+
+#[test]
+fn a_subject_that_cannot_be_measured_says_why() {
+    let text = text("one", &ratio("x", "{ above = 1.5 }"));
+    let text =
+        text.replace("[subject.b]\nserve = []", "[subject.b]\nserve = []\nunavailable = 'gone'");
+    let record = Builder::new().experiment(&text, 8, rates([200.0, 100.0, 100.0], 0.01)).judged();
+    let report = Report::of(&record);
+    let one = &report.experiments[0];
+    assert_eq!(one.state, State::Complete);
+    assert_eq!(one.claims[0].verdict.word, "not testable");
+    assert_eq!(one.claims[0].verdict.why, "gone");
+    let cell = one.cells.iter().find(|cell| cell.subject == "b").unwrap();
+    assert_eq!(cell.not_testable.as_deref(), Some("gone"));
+}
+
+#[test]
+fn a_figure_has_its_cells_and_the_document_s_values() {
+    let record =
+        Builder::new().experiment(&text("one", ""), 6, rates([200.0, 100.0, 100.0], 0.01)).judged();
+    let report = Report::of(&record);
+    let [line, rows] = &report.experiments[0].figures[..] else { panic!("two figures") };
+    assert_eq!(line.cells.len(), 6);
+    assert!(line.x_log && line.panels.iter().all(String::is_empty));
+    assert_eq!(line.published.len(), 1);
+    assert_eq!((line.published[0].x, line.published[0].value), (Some(10.0), 90.0));
+    assert_eq!(rows.panels[0], "n 10");
+}
+
+#[test]
+fn published_values_stand_beside_the_same_effect() {
+    let claim = ratio("x", "{ above = 1.5 }")
+        + "[[claim.published.rows]]\nsubject = 'a'\nvalue = 30\n\
+           [[claim.published.rows]]\nsubject = 'b'\nvalue = 10\n";
+    let record = Builder::new()
+        .experiment(&text("one", &claim), 6, rates([200.0, 100.0, 100.0], 0.01))
+        .judged();
+    let claim = &Report::of(&record).experiments[0].claims[0];
+    assert_eq!(claim.published_words(), "3");
+    assert!((claim.deciding_row().unwrap().published.unwrap() - 3.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_report_is_data() {
+    let record =
+        Builder::new().experiment(&text("one", ""), 6, rates([200.0, 100.0, 100.0], 0.01)).judged();
+    let value = serde_json::to_value(Report::of(&record)).unwrap();
+    assert_eq!(value["schema"], SCHEMA);
+    let columns = &value["experiments"][0]["samples"];
+    assert_eq!(columns["values"]["reply-rate"].as_array().unwrap().len(), 36);
+}
+
+#[test]
+fn a_calibration_is_found_beside_the_session_or_above() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut record = Builder::new().judged();
+    record.folder = folder.path().join("session");
+    fs::create_dir(&record.folder).unwrap();
+    assert!(Report::of(&record).calibration.is_none());
+    fs::write(folder.path().join(CALIBRATION), "{\"false_alarms\": 0.05}").unwrap();
+    assert_eq!(Report::of(&record).calibration.unwrap()["false_alarms"], 0.05);
+    fs::write(record.folder.join(CALIBRATION), "{\"false_alarms\": 0.01}").unwrap();
+    assert_eq!(Report::of(&record).calibration.unwrap()["false_alarms"], 0.01);
+}

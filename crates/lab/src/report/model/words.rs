@@ -1,0 +1,224 @@
+//! Numbers, places and effects in words.
+
+use crate::analysis::Bound;
+use crate::claims::Levels;
+use crate::model::Mark;
+use crate::spec::claim::{Claim, Effect, Region, Side};
+use crate::spec::experiment::Experiment;
+use crate::spec::factor::CASE;
+
+/// Three significant digits, and never an exponent.
+#[must_use]
+pub fn number(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return match value {
+            _ if value == 0.0 => "0",
+            _ if value.is_nan() => "–",
+            _ if value < 0.0 => "−∞",
+            _ => "∞",
+        }
+        .to_owned();
+    }
+    let digits = (2 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{value:.digits$}");
+    let text = match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.'),
+        false => &text,
+    };
+    text.replace('-', "−")
+}
+
+/// A bound's sign in front of a number: `≥ `, `≤ `; nothing for a number that is the quantity.
+#[must_use]
+pub fn sign(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Exact => "",
+        Bound::AtLeast => "≥ ",
+        Bound::AtMost => "≤ ",
+        Bound::Unknown => "? ",
+    }
+}
+
+/// `low … high`; an open end is a dash.
+#[must_use]
+pub fn range(low: f64, high: f64) -> String {
+    let end = |end: f64| if end.is_finite() { number(end) } else { "∞".to_owned() };
+    let low = if low == f64::NEG_INFINITY { "−∞".to_owned() } else { end(low) };
+    format!("{low} … {}", end(high))
+}
+
+/// A duration in at most two units: `4 min 12 s`.
+#[must_use]
+pub fn duration(seconds: f64) -> String {
+    if seconds < 10.0 {
+        return format!("{} s", number(seconds.max(0.0)));
+    }
+    let seconds = seconds.round() as u64;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
+/// `MemTotal` of /proc/meminfo in GiB.
+#[must_use]
+pub fn memory(text: &str) -> String {
+    let kibibytes = text.split(' ').next().and_then(|count| count.parse::<f64>().ok());
+    kibibytes.map_or_else(|| text.to_owned(), |it| format!("{} GiB", number(it / 1_048_576.0)))
+}
+
+/// `connections 3000, rate 500`; the case comes first, by its name alone, and what it sets is left out.
+#[must_use]
+pub fn place(levels: &Levels, experiment: &Experiment) -> String {
+    let of_case = experiment.case_factors();
+    let case = levels.get(CASE).map(ToString::to_string);
+    let others = levels.iter().filter(|(factor, _)| {
+        factor.as_str() != CASE && !(case.is_some() && of_case.contains(&factor.as_str()))
+    });
+    let others = others.map(|(factor, level)| format!("{} {level}", factor.replace('_', " ")));
+    case.iter().cloned().chain(others).collect::<Vec<_>>().join(", ")
+}
+
+/// The names of a side: `a`, `each of a, b`, `the best of a, b`.
+#[must_use]
+pub fn side(side: &Side) -> String {
+    match side {
+        Side::One(subject) => subject.clone(),
+        Side::Every(subjects) if subjects.len() == 1 => subjects[0].clone(),
+        Side::Every(subjects) => format!("each of {}", subjects.join(", ")),
+        Side::Best(best) => format!("the best of {}", best.best.join(", ")),
+    }
+}
+
+/// What the effect is, in words.
+#[must_use]
+pub fn effect(experiment: &Experiment, claim: &Claim) -> String {
+    let effect = &claim.effect;
+    let title = experiment.metric(effect.metric()).map_or(effect.metric(), |metric| metric.title);
+    let of = side(effect.of());
+    let over = effect.over().unwrap_or_default().replace('_', " ");
+    let divided = effect.against().map_or(String::new(), |it| format!(" ÷ that of {}", side(it)));
+    match effect {
+        Effect::Value(_) => format!("{title} of {of}"),
+        Effect::Ratio(_) => format!("{title} of {of}{divided}"),
+        Effect::Change(it) => {
+            format!("{title} of {of} at {over} {} ÷ at {over} {}{divided}", it.to, it.from)
+        }
+        Effect::Profile(_) => format!("{title} of {of} at every {over} ÷ at the lowest"),
+        Effect::Exponent(it) if it.against.is_some() => {
+            format!("exponent of {title} over {over} of {of} − {}", divided.replace(" ÷ ", ""))
+        }
+        Effect::Exponent(_) => format!("exponent of {title} over {over} of {of}"),
+        Effect::Offered(_) => format!("{title} of {of} ÷ {over}"),
+        Effect::Knee(_) => {
+            format!("{over} at which {title} of {of} falls below 0.97 of it{divided}")
+        }
+        Effect::Peak(_) => format!("highest {title} over {over} of {of}{divided}"),
+        Effect::Spread(_) => format!("spread of {title} from round to round of {of}{divided}"),
+    }
+}
+
+/// `≥ 1.2`, `≤ 0.9`, `0.9 to 1.1`.
+#[must_use]
+pub fn region(region: Region) -> String {
+    match (region.above, region.below) {
+        (Some(above), Some(below)) => format!("{} to {}", number(above), number(below)),
+        (Some(above), None) => format!("≥ {}", number(above)),
+        (None, Some(below)) => format!("≤ {}", number(below)),
+        (None, None) => "anything".to_owned(),
+    }
+}
+
+/// A mark as a word or two.
+#[must_use]
+pub fn mark(mark: Mark) -> &'static str {
+    match mark {
+        Mark::GeneratorLimited => "generator-limited",
+        Mark::Late => "sent late",
+        Mark::Errors => "with errors",
+        Mark::Preempted => "preempted",
+        Mark::Cold => "not steady",
+        Mark::FewEvents => "few events",
+        Mark::Stalled => "machine paused",
+        Mark::Unavailable => "not possible here",
+        Mark::Warned => "with a warning",
+    }
+}
+
+/// What a mark means for the values, in a sentence.
+#[must_use]
+pub fn mark_meaning(mark: Mark) -> &'static str {
+    match mark {
+        Mark::GeneratorLimited => {
+            "The load generator used all of its processors: rates are lower bounds of what the subject \
+             can do, times are upper bounds."
+        }
+        Mark::Late => "Requests were sent later than scheduled: read like generator-limited.",
+        Mark::Errors => "Some requests failed or timed out: times are lower bounds.",
+        Mark::Preempted => "Other work kept the subject from its processor.",
+        Mark::Cold => "The window began before the subject was steady: the run counts for nothing.",
+        Mark::FewEvents => "Too few events for percentiles, which are left out.",
+        Mark::Stalled => "The machine paused: the run counts for nothing.",
+        Mark::Unavailable => "This machine cannot make the run.",
+        Mark::Warned => "The load generator warned; its words are in the journal.",
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+#[must_use]
+pub fn list(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// Text as a part of a link: letters, digits and dashes; a quote becomes `-prime`, so that claims `a` and
+/// `a'` differ.
+#[must_use]
+pub fn slug(text: &str) -> String {
+    let mut slug = String::new();
+    for character in text.chars() {
+        match character {
+            '\'' => slug.push_str("-prime"),
+            it if it.is_alphanumeric() => slug.extend(it.to_lowercase()),
+            _ if !slug.ends_with('-') => slug.push('-'),
+            _ => {}
+        }
+    }
+    slug.trim_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_significant_digits() {
+        let written = [0.0, 0.012_345, 6.666, 10.0, 123.45, 12_345.6, -0.5].map(number);
+        assert_eq!(written, ["0", "0.0123", "6.67", "10", "123", "12346", "−0.5"]);
+        assert_eq!(range(0.5, f64::INFINITY), "0.5 … ∞");
+    }
+
+    #[test]
+    fn durations_have_two_units_at_most() {
+        let written = [3.21, 59.6, 252.0, 7260.0].map(duration);
+        assert_eq!(written, ["3.21 s", "1 min 0 s", "4 min 12 s", "2 h 1 min"]);
+    }
+
+    #[test]
+    fn slugs_of_different_claims_differ() {
+        assert_eq!(slug("Figure 6(a), 7"), "figure-6-a-7");
+        assert_ne!(slug("a"), slug("a'"));
+        assert_ne!(slug("a'"), slug("a''"));
+    }
+
+    #[test]
+    fn lists_end_with_and() {
+        let names = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(list(&names), "a, b and c");
+        assert_eq!(list(&names[..1]), "a");
+    }
+}

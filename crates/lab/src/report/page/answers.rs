@@ -1,0 +1,114 @@
+//! What to use here: the answers to users' questions.
+
+use maud::{Markup, html};
+
+use super::heading;
+use crate::report::model::Report;
+use crate::report::model::answer::{Answer, Candidate, Finding, Outcome, Standing};
+use crate::report::model::words;
+
+/// The answers.
+pub(super) fn render(report: &Report) -> Markup {
+    html! {
+        section.answers {
+            (heading(2, "answers", "What to use here"))
+            p.small {
+                "From this session's samples alone. Candidates are ruled out where they are worse than the "
+                "best of the others (error rate 5 % for an answer), equal where both are within 5 % "
+                "of each other, each beyond doubt; models are no candidates."
+            }
+            @for answer in &report.answers { (question(answer)) }
+        }
+    }
+}
+
+fn question(answer: &Answer) -> Markup {
+    let anchor = format!("answer-{}", answer.id);
+    let (measured, others): (Vec<&Finding>, Vec<&Finding>) =
+        answer.findings.iter().partition(|it| it.outcome != Outcome::NotMeasured);
+    html! {
+        section.question {
+            (heading(3, &anchor, &answer.question))
+            @if let Some(note) = &answer.note { p.small { (note) } }
+            @for one in &measured { (finding(one)) }
+            @if measured.is_empty() {
+                p { "This session does not answer it." }
+            }
+            @for one in &others {
+                p.small.dim {
+                    (one.when) @if !one.place.is_empty() { ", " (one.place) } ": " (one.sentence) " "
+                    a href={ "#" (one.experiment) } { (one.experiment) }
+                }
+            }
+        }
+    }
+}
+
+fn finding(finding: &Finding) -> Markup {
+    let (class, word) = match finding.outcome {
+        Outcome::Clear => ("for", "clear"),
+        Outcome::Tie => ("for", "a tie"),
+        Outcome::Narrowed => ("open", "narrowed"),
+        Outcome::Open | Outcome::NotMeasured => ("open", "open"),
+    };
+    html! {
+        details.finding {
+            summary {
+                span class={ "badge " (class) } { (word) } " "
+                b {
+                    (finding.when)
+                    @if !finding.place.is_empty() { ", " (finding.place) }
+                    ": "
+                }
+                (finding.sentence) " "
+                a href={ "#" (finding.experiment) } { (finding.experiment) }
+            }
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th { "Candidate" }
+                            th.n { (finding.metric) @if !finding.unit.is_empty() { " [" (finding.unit) "]" } }
+                            th.n { "÷ reference (95 %)" }
+                            th { "" }
+                        }
+                    }
+                    tbody { @for one in &finding.candidates { (candidate(one)) } }
+                }
+            }
+        }
+    }
+}
+
+fn candidate(one: &Candidate) -> Markup {
+    let standing = match one.standing {
+        Standing::Reference => "reference",
+        Standing::Equal => "equal within 5 %",
+        Standing::Open => "cannot be told apart",
+        Standing::Worse => "worse",
+        Standing::Out => "not compared",
+    };
+    html! {
+        tr {
+            td { code { (one.name) } }
+            td.n {
+                @if let Some(it) = one.estimate {
+                    (words::sign(it.bound)) (words::number(it.value))
+                    @if let (Some(low), Some(high)) = (it.low, it.high) {
+                        " " span.dim { "(" (words::range(low, high)) ")" }
+                    }
+                } @else { "–" }
+            }
+            td.n {
+                @if let Some(it) = one.ratio {
+                    (words::number(it.value)) " " span.dim { "(" (words::range(it.low, it.high)) ")" }
+                } @else { "–" }
+            }
+            td {
+                (standing)
+                @if one.is_limited { "; a bound: the load was at its limit, or requests failed" }
+                @if let Some(reason) = &one.reason { ": " (reason) }
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The page: one file that opens from disk and needs no network.
+//!
+//! Everything but the figures is readable without the script. HTML is written by `maud`, which escapes
+//! every text, so that no name of an experiment can become an element.
+
+mod answers;
+#[cfg(test)]
+mod browser;
+mod calibration;
+mod claims;
+mod data;
+mod effects;
+mod experiment;
+mod machine;
+mod medians;
+mod method;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::model::Report;
+use super::model::claim::{Tone, VerdictReport};
+use super::model::words;
+use super::terminal::tone_sign;
+use super::vendor::LIBRARIES;
+
+const STYLE: &str = include_str!("assets/style.css");
+const SCRIPTS: [&str; 3] = [
+    include_str!("assets/charts.js"),
+    include_str!("assets/figures.js"),
+    include_str!("assets/page.js"),
+];
+
+/// The page of a report.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let title = format!("Drover lab, {}", report.session.preset);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                link rel="icon" href="data:,";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                a.skip href="#main" { "To the content" }
+                (contents(report))
+                main id="main" {
+                    (head(report))
+                    (answers::render(report))
+                    (claims::render(report))
+                    (machine::render(report))
+                    (method::render(report))
+                    @for (at, one) in report.experiments.iter().enumerate() {
+                        (experiment::render(at, one))
+                    }
+                    (method::colophon(report))
+                }
+                script type="application/json" id="report-data" { (PreEscaped(data::embed(report))) }
+                @for library in &LIBRARIES {
+                    script { (PreEscaped(library.script)) }
+                }
+                @for script in SCRIPTS {
+                    script { (PreEscaped(script)) }
+                }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// The table of contents, which stays in view.
+fn contents(report: &Report) -> Markup {
+    html! {
+        nav.contents aria-label="Contents" {
+            details open {
+                summary { "Contents" }
+                ol {
+                    li { a href="#answers" { "What to use here" } }
+                    li { a href="#claims" { "All claims" } }
+                    li { a href="#machine" { "The machine" } }
+                    li { a href="#method" { "Method and calibration" } }
+                    @for one in &report.experiments {
+                        li { a href={ "#" (one.id) } { (one.title) } (tones(one)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How many claims of an experiment were found true, untrue, or left open.
+fn tones(experiment: &super::model::experiment::ExperimentReport) -> Markup {
+    let count = |tone| experiment.claims.iter().filter(|one| one.verdict.tone == tone).count();
+    html! {
+        span.tones {
+            @for tone in [Tone::For, Tone::Against, Tone::Open] {
+                @if count(tone) > 0 {
+                    span class=(tone_class(tone)) { (tone_sign(tone)) (count(tone)) }
+                }
+            }
+        }
+    }
+}
+
+fn head(report: &Report) -> Markup {
+    let session = &report.session;
+    html! {
+        header {
+            h1 { "Drover lab" }
+            @if let Some(machine) = &report.machine {
+                p.machine { (machine.line) }
+            }
+            p.small {
+                "Preset " b { (session.preset) } ", " (session.runs) " of " (session.planned)
+                " runs in " (words::duration(session.took_s)) ", begun " (session.began)
+                ", Drover " (session.version) "."
+            }
+            @if !session.is_complete {
+                p.banner {
+                    "This session is not complete: verdicts rest on the runs that have ended."
+                }
+            }
+        }
+    }
+}
+
+/// A heading with a link to itself.
+fn heading(level: u8, anchor: &str, text: &str) -> Markup {
+    let link = html! { a.anchor href={ "#" (anchor) } aria-label="Link to this heading" { "#" } };
+    html! {
+        @match level {
+            2 => h2 id=(anchor) { (text) " " (link) },
+            3 => h3 id=(anchor) { (text) " " (link) },
+            _ => h4 id=(anchor) { (text) " " (link) },
+        }
+    }
+}
+
+/// A verdict as a badge: a sign, a word and a colour.
+fn badge(verdict: &VerdictReport) -> Markup {
+    html! {
+        span class={ "badge " (tone_class(verdict.tone)) } {
+            (tone_sign(verdict.tone)) " " (verdict.word)
+        }
+    }
+}
+
+fn tone_class(tone: Tone) -> &'static str {
+    match tone {
+        Tone::For => "for",
+        Tone::Against => "against",
+        Tone::Open => "open",
+    }
+}
+
+#[cfg(test)]
+mod tests;
