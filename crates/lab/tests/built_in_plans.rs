@@ -1,8 +1,10 @@
 //! Every built-in experiment can be planned, in each of its presets.
 
+use lab::claims::{self, Verdict};
+use lab::model::{Cell, Sample};
 use lab::plan::limits::Limits;
 use lab::plan::{Overrides, Plan, Selection};
-use lab::spec::built_in;
+use lab::spec::{Claim, built_in};
 
 /// As its document has it: 27,000 connections, which are not open at once.
 #[test]
@@ -37,6 +39,42 @@ fn every_built_in_experiment_has_a_plan_in_each_preset() {
                 plan.cells.len(),
                 plan.estimate_s
             );
+        }
+    }
+}
+
+/// An experiment that decides nothing would be run in vain. The report then says of its claims that the preset
+/// does not measure them.
+#[test]
+fn quick_and_standard_measure_a_claim_of_every_experiment() {
+    let limits = Limits::look().unwrap();
+    for name in built_in::names() {
+        let experiment = built_in::experiment(name).unwrap().unwrap();
+        for preset in ["quick", "standard"] {
+            let selection = Selection::new(&experiment, preset, &Overrides::default()).unwrap();
+            let plan = Plan::new(&experiment, &selection, 1, &limits).unwrap();
+            let sample = |cell: &Cell, round: u32| {
+                let mut sample = Sample::new(cell.clone(), round);
+                for claim in &experiment.claim {
+                    let value = 1.0 + f64::from(round) / 100.0;
+                    sample.values.insert(claim.effect.metric().to_owned(), value);
+                }
+                sample
+            };
+            let samples: Vec<Sample> = (1..=6)
+                .flat_map(|round| plan.cells.iter().map(move |it| sample(&it.cell, round)))
+                .collect();
+            let is_measured = |claim: &&Claim| {
+                let better = experiment.metric(claim.effect.metric()).unwrap().better;
+                claims::judge(claim, better, &samples).verdict != Verdict::NotMeasured
+            };
+            let (measured, others): (Vec<_>, Vec<_>) =
+                experiment.claim.iter().partition(|claim| is_measured(claim));
+            let ids = |claims: &[&Claim]| {
+                claims.iter().map(|it| it.id.as_str()).collect::<Vec<_>>().join(" ")
+            };
+            println!("{name}, {preset}: {}; not {}", ids(&measured), ids(&others));
+            assert!(!measured.is_empty(), "{name}: {preset} decides no claim");
         }
     }
 }

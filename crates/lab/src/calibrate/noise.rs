@@ -11,7 +11,7 @@ use crate::analysis::calibrate::{Calibration, SPLITS};
 use crate::analysis::power::power;
 use crate::analysis::summary::median;
 use crate::analysis::{Bound, Curve, FEWEST_ROUNDS, Scale};
-use crate::claims::nature;
+use crate::claims::nature::{self, Use};
 use crate::model::{Level, Sample};
 use crate::spec::Experiment;
 use crate::spec::factor::CASE;
@@ -96,12 +96,13 @@ fn values(
     let of_subject = samples.iter().filter(|sample| sample.cell.subject == subject);
     for sample in of_subject.filter(is_of_workload) {
         let value = sample.values.get(metric).copied().filter(|value| *value > 0.0);
-        let Some(value) = value.filter(|_| nature::unusable(metric, &sample.validity).is_none())
+        let Some(value) =
+            value.filter(|_| nature::unusable(metric, &sample.validity, Use::Compared).is_none())
         else {
             continue;
         };
         values.of_rounds.insert(sample.round, value);
-        let bound = nature::bound(metric, better, &sample.validity);
+        let bound = nature::bound(metric, better, &sample.validity, Use::Compared);
         values.limited += usize::from(bound != Bound::Exact);
     }
     values

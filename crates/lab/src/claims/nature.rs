@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::analysis::Bound;
 use crate::model::Mark;
+use crate::spec::claim::Effect;
 use crate::spec::metric::Better;
 
 /// What limits a metric where the load generator is at its limit, or requests end in errors.
@@ -16,6 +17,32 @@ enum Nature {
     Time,
     /// Cost per event, counts, times within the subject: the generator's limit does not change them.
     Cost,
+}
+
+/// How an effect uses the values of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Each is compared with another of its round. What disturbs the machine comes to both sides by chance,
+    /// and makes the interval wider.
+    Compared,
+    /// Each stands for itself.
+    Alone,
+    /// How much they vary is the effect.
+    Varied,
+}
+
+impl Use {
+    pub(super) fn by(effect: &Effect) -> Use {
+        match effect {
+            Effect::Ratio(_)
+            | Effect::Change(_)
+            | Effect::Profile(_)
+            | Effect::Exponent(_)
+            | Effect::Peak(_) => Use::Compared,
+            Effect::Value(_) | Effect::Offered(_) | Effect::Knee(_) => Use::Alone,
+            Effect::Spread(_) => Use::Varied,
+        }
+    }
 }
 
 /// Metrics of percentiles and extremes, which few events do not show.
@@ -61,9 +88,12 @@ fn nature(metric: &str, better: Better) -> Nature {
 }
 
 /// What the value of a sample with these marks says of the metric.
-pub(crate) fn bound(metric: &str, better: Better, marks: &BTreeSet<Mark>) -> Bound {
+pub(crate) fn bound(metric: &str, better: Better, marks: &BTreeSet<Mark>, used: Use) -> Bound {
     let nature = nature(metric, better);
-    let limited = marks.contains(&Mark::GeneratorLimited) || marks.contains(&Mark::Late);
+    let limited = marks.contains(&Mark::GeneratorLimited)
+        || marks.contains(&Mark::Late)
+        // A machine that does not pause does as much or more, and lets nobody wait longer.
+        || (used == Use::Alone && marks.contains(&Mark::Stalled));
     let of_generator = match nature {
         Nature::Rate if limited => Bound::AtLeast,
         Nature::Time if limited => Bound::AtMost,
@@ -77,12 +107,13 @@ pub(crate) fn bound(metric: &str, better: Better, marks: &BTreeSet<Mark>) -> Bou
 }
 
 /// The mark, if there is one, for which the sample is left out whatever its value.
-pub(crate) fn unusable(metric: &str, marks: &BTreeSet<Mark>) -> Option<Mark> {
+pub(crate) fn unusable(metric: &str, marks: &BTreeSet<Mark>, used: Use) -> Option<Mark> {
     let needs_many = NEED_MANY_EVENTS.contains(&metric);
     // A machine that stands still does not change how much memory a process has.
     let is_of_time = !matches!(metric, "memory" | "memory-per-idle");
     let leaves_out = |mark: &Mark| match mark {
-        Mark::Cold | Mark::Stalled => is_of_time,
+        Mark::Cold => is_of_time,
+        Mark::Stalled => is_of_time && used == Use::Varied,
         Mark::FewEvents => needs_many,
         _ => false,
     };
@@ -96,7 +127,7 @@ mod tests {
     #[test]
     fn a_limited_generator_bounds_rates_from_below_and_times_from_above() {
         let limited = BTreeSet::from([Mark::GeneratorLimited]);
-        let bound = |metric, better| bound(metric, better, &limited);
+        let bound = |metric, better| bound(metric, better, &limited, Use::Compared);
         assert_eq!(bound("reply-rate", Better::Higher), Bound::AtLeast);
         assert_eq!(bound("cpu-percent", Better::Lower), Bound::AtLeast);
         assert_eq!(bound("latency-p99", Better::Lower), Bound::AtMost);
@@ -108,6 +139,7 @@ mod tests {
     #[test]
     fn errors_cut_times_off_and_leave_rates_as_they_are() {
         let errors = BTreeSet::from([Mark::Errors]);
+        let bound = |metric, better, marks| bound(metric, better, marks, Use::Compared);
         assert_eq!(bound("latency-mean", Better::Lower, &errors), Bound::AtLeast);
         assert_eq!(bound("reply-rate", Better::Higher, &errors), Bound::Exact);
         assert_eq!(bound("error-percent", Better::Lower, &errors), Bound::Exact);
@@ -117,11 +149,26 @@ mod tests {
 
     #[test]
     fn a_cold_sample_counts_for_nothing_and_few_events_for_no_percentile() {
+        let unusable = |metric, marks| unusable(metric, marks, Use::Compared);
         let cold = BTreeSet::from([Mark::Cold, Mark::Warned]);
         assert_eq!(unusable("reply-rate", &cold), Some(Mark::Cold));
         assert_eq!(unusable("memory", &cold), None);
         let few = BTreeSet::from([Mark::FewEvents]);
         assert_eq!(unusable("latency-p99", &few), Some(Mark::FewEvents));
         assert_eq!(unusable("reply-rate", &few), None);
+    }
+
+    #[test]
+    fn a_pause_widens_comparisons_bounds_values_and_spoils_what_is_said_of_variation() {
+        let marks = BTreeSet::from([Mark::Stalled]);
+        let bound = |metric, better, used| bound(metric, better, &marks, used);
+        let latency = "latency-mean";
+        assert_eq!(bound(latency, Better::Lower, Use::Compared), Bound::Exact);
+        assert_eq!(bound(latency, Better::Lower, Use::Alone), Bound::AtMost);
+        assert_eq!(bound("reply-rate", Better::Higher, Use::Alone), Bound::AtLeast);
+        assert_eq!(bound("cpu-per-reply", Better::Lower, Use::Alone), Bound::Exact);
+        assert_eq!(unusable(latency, &marks, Use::Compared), None);
+        assert_eq!(unusable(latency, &marks, Use::Varied), Some(Mark::Stalled));
+        assert_eq!(unusable("memory", &marks, Use::Varied), None);
     }
 }

@@ -96,6 +96,9 @@ fn limit(tally: &Tally) -> Reason {
             Reason::GeneratorLimited { runs: *limited, of: *runs }
         }
         Tally { cut_off, runs, .. } if *cut_off > 0 => Reason::Errors { runs: *cut_off, of: *runs },
+        Tally { paused, runs, .. } if *paused > 0 => {
+            Reason::Unusable { mark: Mark::Stalled, runs: *paused, of: *runs }
+        }
         _ => Reason::KneeNotReached,
     }
 }

@@ -10,7 +10,7 @@ use crate::model::{Level, Mark, Sample};
 use crate::spec::claim::Claim;
 use crate::spec::metric::Better;
 
-use super::nature;
+use super::nature::{self, Use};
 
 /// A level for each of some factors, by the factor's name.
 pub type Levels = BTreeMap<String, Level>;
@@ -23,6 +23,7 @@ pub(super) struct Runs<'a> {
     samples: Vec<&'a Sample>,
     metric: &'a str,
     better: Better,
+    used: Use,
 }
 
 /// The runs of one subject under the same levels.
@@ -51,6 +52,8 @@ pub struct Tally {
     pub limited: usize,
     /// Those whose times were cut off by errors.
     pub cut_off: usize,
+    /// Those whose values pauses of the machine have limited.
+    pub paused: usize,
     /// Those that were left out for a mark, by the mark.
     pub left_out: BTreeMap<Mark, usize>,
     /// The runs with each mark.
@@ -64,6 +67,7 @@ impl Tally {
         self.failed += other.failed;
         self.limited += other.limited;
         self.cut_off += other.cut_off;
+        self.paused += other.paused;
         self.first_failure = self.first_failure.take().or_else(|| other.first_failure.clone());
         self.unavailable = self.unavailable.take().or_else(|| other.unavailable.clone());
         for (mark, runs) in &other.left_out {
@@ -81,7 +85,7 @@ impl Tally {
 }
 
 impl CellRuns {
-    fn add(&mut self, sample: &Sample, metric: &str, better: Better) {
+    fn add(&mut self, sample: &Sample, metric: &str, better: Better, used: Use) {
         let tally = &mut self.tally;
         tally.runs += 1;
         for mark in &sample.validity {
@@ -97,19 +101,22 @@ impl CellRuns {
             tally.first_failure.get_or_insert_with(|| reason.clone());
             return;
         }
-        if let Some(mark) = nature::unusable(metric, &sample.validity) {
+        if let Some(mark) = nature::unusable(metric, &sample.validity, used) {
             *tally.left_out.entry(mark).or_default() += 1;
             return;
         }
         let Some(value) = sample.values.get(metric).filter(|value| value.is_finite()) else {
             return;
         };
-        let bound = nature::bound(metric, better, &sample.validity);
-        let limits = [Mark::GeneratorLimited, Mark::Late];
-        if bound != Bound::Exact && limits.iter().any(|mark| sample.validity.contains(mark)) {
+        let bound = nature::bound(metric, better, &sample.validity, used);
+        let has = |mark| sample.validity.contains(&mark);
+        if bound == Bound::Exact {
+        } else if has(Mark::GeneratorLimited) || has(Mark::Late) {
             tally.limited += 1;
-        } else if bound != Bound::Exact {
+        } else if has(Mark::Errors) {
             tally.cut_off += 1;
+        } else {
+            tally.paused += 1;
         }
         self.rounds.insert(sample.round, (*value, bound));
     }
@@ -119,7 +126,8 @@ impl<'a> Runs<'a> {
     /// The runs that the claim covers.
     pub(super) fn of(claim: &'a Claim, better: Better, samples: &'a [Sample]) -> Runs<'a> {
         let samples = samples.iter().filter(|sample| claim.covers(&sample.cell)).collect();
-        Runs { samples, metric: claim.effect.metric(), better }
+        let (metric, used) = (claim.effect.metric(), Use::by(&claim.effect));
+        Runs { samples, metric, better, used }
     }
 
     /// Every combination of levels that any of the subjects was measured at, without the level of the
@@ -150,7 +158,7 @@ impl<'a> Runs<'a> {
                 cells.push(CellRuns { level: level.cloned(), ..CellRuns::default() });
                 cells.len() - 1
             });
-            cells[at].add(sample, self.metric, self.better);
+            cells[at].add(sample, self.metric, self.better, self.used);
         }
         cells.sort_by(|a, b| a.level.partial_cmp(&b.level).unwrap_or(Ordering::Equal));
         cells

@@ -385,7 +385,8 @@ fn spreads_are_compared_and_need_rounds() {
 fn samples_that_are_not_measurements_are_left_out() {
     let claim = claim("{ ratio = 'latency-p99', of = 'a', against = 'b' }", "{ above = 1.5 }");
     let mut measured = samples("latency-p99", QUIET, 8, 1, &[("a", &[], 2.0), ("b", &[], 1.0)]);
-    change(&mut measured, |sample| sample.round == 2, mark(Mark::Stalled));
+    change(&mut measured, |sample| sample.round == 1, mark(Mark::Stalled));
+    change(&mut measured, |sample| sample.round == 2, mark(Mark::Cold));
     let judgement = judge(&claim, &measured);
     assert_eq!((judgement.verdict, judgement.rows[0].rounds), (Verdict::Holds, 7));
     change(&mut measured, |sample| sample.round < 5, mark(Mark::FewEvents));

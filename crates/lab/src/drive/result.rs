@@ -123,9 +123,31 @@ fn marks(result: &Value) -> BTreeSet<Mark> {
     }
     let warnings = result["warnings"].as_array();
     for warning in warnings.into_iter().flatten().filter_map(Value::as_str) {
-        marks.insert(mark_of(warning));
+        let mark = mark_of(warning);
+        let matters = match mark {
+            Mark::Late => count_of(warning) > OFTEN * number(result, "/requests"),
+            Mark::Stalled => {
+                number(result, "/client/paused_us") > OFTEN * 1e6 * number(result, "/duration_s")
+            }
+            _ => true,
+        };
+        marks.insert(if matters { mark } else { Mark::Warned });
     }
     marks
+}
+
+/// The share of requests that may be late, and of the window that the generator may stand still, without
+/// more than a warning.
+const OFTEN: f64 = 0.01;
+
+/// The number that a warning begins with.
+fn count_of(warning: &str) -> f64 {
+    warning.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(f64::INFINITY)
+}
+
+/// A number of the load's result; 0 where there is none.
+fn number(result: &Value, pointer: &str) -> f64 {
+    result.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
 /// What a warning means, by the words of `drover load`.
@@ -218,5 +240,23 @@ mod tests {
         let mut warned = result();
         warned["warnings"] = json!(["something new"]);
         assert!(read(&warned, 1e6).marks.contains(&Mark::Warned));
+    }
+
+    /// A request in a thousand changes no rate, no mean and hardly a percentile.
+    #[test]
+    fn what_is_rare_is_a_warning_and_no_more() {
+        let late = "7 requests started more than 1 ms late by the generator's own fault";
+        let still = "the generator itself stood still for 0.01 s (stopped, or without a processor)";
+        let marks = |requests: u32, paused_us: f64| {
+            let mut measured = result();
+            measured["requests"] = json!(requests);
+            measured["unexpected_status"] = json!({});
+            measured["errors"] = json!({});
+            measured["client"]["paused_us"] = json!(paused_us);
+            measured["warnings"] = json!([late, still]);
+            super::marks(&measured)
+        };
+        assert_eq!(marks(7000, 1e4), BTreeSet::from([Mark::Warned]));
+        assert_eq!(marks(600, 3e4), BTreeSet::from([Mark::Late, Mark::Stalled]));
     }
 }

@@ -1,4 +1,5 @@
-//! Warm-up: a subject is steady once two neighbouring stretches of the same load agree.
+//! Warm-up: a subject is steady once stretches of the same load agree: two neighbouring ones, or the later half
+//! of them with the earlier half as far as their own variation lets one tell.
 
 use std::time::{Duration, Instant};
 
@@ -38,14 +39,37 @@ impl Stretch {
         }
         // Three standard deviations of the difference of two counts.
         let noise = 3.0 * (1.0 / self.events + 1.0 / before.events).sqrt();
-        let rate = (self.events / self.seconds) / (before.events / before.seconds);
-        let price = match before.cpu_s > 0.0 && self.cpu_s > 0.0 {
-            true => (self.cpu_s / self.events) / (before.cpu_s / before.events),
-            false => 1.0,
-        };
-        let limit = 1.0 + TOLERANCE + noise;
-        [rate, price].iter().all(|ratio| (1.0 / limit..=limit).contains(ratio))
+        let limit = (1.0 + TOLERANCE + noise).ln();
+        self.logs().iter().zip(before.logs()).all(|(now, before)| (now - before).abs() <= limit)
     }
+
+    /// The logarithms of the rate and, where the subject used CPU time, of that time per event.
+    fn logs(&self) -> [f64; 2] {
+        let price = if self.cpu_s > 0.0 { self.cpu_s / self.events } else { 1.0 };
+        [(self.events / self.seconds).ln(), price.ln()]
+    }
+}
+
+/// Whether the later half of some stretches agrees with the earlier half as far as can be told where
+/// stretches differ for other reasons than a drift, as on a machine that others use too: Welch's
+/// two standard errors beside the tolerance.
+fn halves_agree(stretches: &[Stretch]) -> bool {
+    let half = stretches.len() / 2;
+    if half < 2 || stretches.iter().any(|stretch| stretch.events == 0.0) {
+        return false;
+    }
+    let moments = |part: &[Stretch], at: usize| {
+        let logs: Vec<f64> = part.iter().map(|stretch| stretch.logs()[at]).collect();
+        let count = logs.len() as f64;
+        let mean = logs.iter().sum::<f64>() / count;
+        let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+        (mean, squares / (count - 1.0) / count)
+    };
+    (0..2).all(|at| {
+        let (before, now) = (moments(&stretches[..half], at), moments(&stretches[half..], at));
+        let limit = (1.0 + TOLERANCE).ln() + 2.0 * (before.1 + now.1).sqrt();
+        (now.0 - before.0).abs() <= limit
+    })
 }
 
 /// A warm-up in stretches.
@@ -59,7 +83,7 @@ impl WarmUp {
     /// The length of one stretch.
     #[must_use]
     pub fn stretch(&self) -> Duration {
-        (self.at_most / 8).clamp(Duration::from_millis(50), Duration::from_millis(500))
+        (self.at_most / 8).clamp(Duration::from_millis(25), Duration::from_millis(500))
     }
 
     /// Runs stretches until two of them agree, or until together they are as long as the time allows. There
@@ -72,18 +96,19 @@ impl WarmUp {
         mut run: impl FnMut(Duration) -> Result<Stretch, Failure>,
     ) -> Result<Warm, Failure> {
         let start = Instant::now();
-        let mut before = run(self.stretch())?;
-        let mut spent = self.stretch();
+        let mut stretches = vec![run(self.stretch())?];
         loop {
             let stretch = run(self.stretch())?;
-            spent += self.stretch();
-            let is_steady = stretch.agrees(&before);
-            if is_steady || spent + self.stretch() > self.at_most {
-                let events_per_s = stretch.events / stretch.seconds.max(1e-9);
-                let took_s = start.elapsed().as_secs_f64();
-                return Ok(Warm { events_per_s, is_steady, took_s });
+            let agrees = stretches.last().is_some_and(|before| stretch.agrees(before));
+            stretches.push(stretch);
+            let is_over = self.stretch() * (stretches.len() as u32 + 1) > self.at_most;
+            if agrees || is_over {
+                return Ok(Warm {
+                    events_per_s: stretch.events / stretch.seconds.max(1e-9),
+                    is_steady: agrees || halves_agree(&stretches),
+                    took_s: start.elapsed().as_secs_f64(),
+                });
             }
-            before = stretch;
         }
     }
 }
@@ -114,6 +139,16 @@ mod tests {
         let warm = warm_up.run(|_| Ok(stretch(rates.next().unwrap(), 0.0))).unwrap();
         assert!(warm.is_steady);
         assert_eq!((warm.events_per_s, rates.next()), (20_200.0, None));
+    }
+
+    #[test]
+    fn stretches_that_vary_are_told_from_stretches_that_drift() {
+        let of = |rates: &[f64]| -> Vec<Stretch> {
+            rates.iter().map(|rate| stretch(*rate, 0.0)).collect()
+        };
+        assert!(halves_agree(&of(&[10_000.0, 6000.0, 11_000.0, 7000.0, 12_000.0, 6500.0])));
+        assert!(!halves_agree(&of(&[2000.0, 3000.0, 5000.0, 8000.0, 10_000.0, 13_000.0])));
+        assert!(!halves_agree(&of(&[10_000.0, 10_000.0, 10_000.0])), "too few to tell");
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl Machine {
 /// Times of all processors together, in clock ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ticks {
-    total: u64,
+    processors: usize,
     interrupts: u64,
     steal: u64,
 }
@@ -49,8 +49,9 @@ impl Ticks {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let times: Vec<u64> =
             line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let processors = text.lines().filter(|line| line.starts_with("cpu")).count() - 1;
         Some(Ticks {
-            total: times.iter().take(8).sum(),
+            processors,
             interrupts: times.get(5)? + times.get(6)?,
             steal: times.get(7).copied().unwrap_or(0),
         })
@@ -85,15 +86,14 @@ impl Instrument for Machine {
 
     fn end(&mut self, _: &mut Running, seconds: f64) -> Result<Readings, Failure> {
         let now = Ticks::read();
-        let share = |of: fn(&Ticks) -> u64| {
-            let total = now.total.saturating_sub(self.before.total).max(1);
-            of(&now).saturating_sub(of(&self.before)) as f64 / total as f64
-        };
+        let ticks = rustix::param::clock_ticks_per_second().max(1) as f64;
+        // The kernel accounts for an idle processor when it wakes: the ticks do not add up to the window.
+        let all = (seconds * ticks * now.processors as f64).max(1.0);
+        let share = |of: fn(&Ticks) -> u64| of(&now).saturating_sub(of(&self.before)) as f64 / all;
         let (stolen, interrupts) = (share(|it| it.steal), share(|it| it.interrupts));
         let mut readings = Readings::default();
         if let (Some(after), Some(before)) = (idle_ticks(&self.subject), self.idle_before) {
-            let idle = after.saturating_sub(before) as f64
-                / rustix::param::clock_ticks_per_second().max(1) as f64;
+            let idle = after.saturating_sub(before) as f64 / ticks;
             let capacity = seconds * self.subject.len() as f64;
             // Both ends are told to the tick: what may be idle counts as idle.
             let idle = idle + 2e-2 * self.subject.len() as f64;
@@ -120,11 +120,11 @@ mod tests {
     #[test]
     fn stolen_time_and_interrupts_are_read() {
         let ticks = Ticks::parse("cpu  10 1 20 900 5 2 3 59 0 0\ncpu0 1 1 1\n").unwrap();
-        assert_eq!(ticks, Ticks { total: 1000, interrupts: 5, steal: 59 });
+        assert_eq!(ticks, Ticks { processors: 1, interrupts: 5, steal: 59 });
         assert_eq!(Ticks::parse("cpu  10\n"), None);
         let text = "cpu  9 9 9 9 9\ncpu0 1 1 1 50 5 1\ncpu10 1 1 1 70 7 1\ncpu1 1 1 1 60 6 1\n";
         assert_eq!(idle_of(text, &[0, 1]), Some(121));
         assert_eq!(idle_of(text, &[2]), None);
-        assert!(Ticks::read().total > 0);
+        assert!(Ticks::read().processors > 0);
     }
 }

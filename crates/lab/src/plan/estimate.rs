@@ -11,7 +11,7 @@ use crate::spec::phases::Until;
 use crate::spec::{Experiment, Preset};
 
 /// Starting and stopping a server and a generator.
-const START_S: f64 = 0.4;
+const START_S: f64 = 0.15;
 
 /// How many connections are opened and accepted per second, once for the load and once when it closes.
 const CONNECTS: f64 = 8000.0;

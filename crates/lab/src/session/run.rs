@@ -114,6 +114,7 @@ impl Session {
             reporter: Reporter::new(&folder, &settings.out),
             clock: Clock::default(),
             start: Instant::now(),
+            saved: Duration::ZERO,
             folder: folder.clone(),
             settings,
         };
@@ -157,6 +158,8 @@ struct Running<'s> {
     reporter: Reporter,
     clock: Clock,
     start: Instant,
+    /// What is left of the time limits of the experiments so far: the next one may use it.
+    saved: Duration,
 }
 
 impl Running<'_> {
@@ -182,7 +185,16 @@ impl Running<'_> {
             self.refuse(session, number, why, tell)?;
             return Ok(None);
         }
+        let limit = match session.budget {
+            // Shared out already.
+            Some(_) => None,
+            None => session.planned[number].budget().map(|own| own + self.saved),
+        };
+        if let Some(limit) = limit {
+            session.planned[number].set_budget(limit);
+        }
         let planned = session.planned[number].clone();
+        let begun = Instant::now();
         tell(Event::Begins { planned: &planned, number });
         let own = self.folder.join(&planned.experiment.id);
         let options = run::Options {
@@ -206,6 +218,9 @@ impl Running<'_> {
                 }
             }
         });
+        if let Some(limit) = limit {
+            self.saved = limit.saturating_sub(begun.elapsed());
+        }
         match ended {
             Ok(end) => {
                 if let Err(why) = self.reporter.write() {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::analysis::Bound;
 use crate::analysis::median::median_interval;
 use crate::analysis::summary::median;
-use crate::claims::nature;
+use crate::claims::nature::{self, Use};
 use crate::model::{Mark, Sample};
 use crate::spec::metric::Better;
 
@@ -33,9 +33,12 @@ pub fn rounds(samples: &[&Sample], metric: &str, better: Better) -> BTreeMap<u32
     let value = |sample: &&Sample| {
         let is_usable = sample.failure.is_none()
             && !sample.validity.contains(&Mark::Unavailable)
-            && nature::unusable(metric, &sample.validity).is_none();
+            && nature::unusable(metric, &sample.validity, Use::Compared).is_none();
         let value = sample.values.get(metric).filter(|value| value.is_finite() && is_usable)?;
-        Some((sample.round, (*value, nature::bound(metric, better, &sample.validity))))
+        Some((
+            sample.round,
+            (*value, nature::bound(metric, better, &sample.validity, Use::Compared)),
+        ))
     };
     samples.iter().filter_map(value).collect()
 }
