@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::calibrate::{
+    Calibration, Found, MetricNoise, SCHEMA as CALIBRATION, SlowedServer, Smallest,
+};
 use crate::claims::{self, family};
 use crate::journal::{Environment, Header, Run, SCHEMA as JOURNAL};
 use crate::model::{Cell, Level, Sample};
@@ -188,4 +191,42 @@ pub(crate) fn quick(ids: &[&str], rounds: u32) -> Record {
         });
     }
     builder.judged()
+}
+
+/// A calibration with a metric and a slowed server.
+pub(crate) fn calibration() -> Calibration {
+    let (workload, metric) = ("saturation".to_owned(), "cpu-per-reply".to_owned());
+    Calibration {
+        schema: CALIBRATION.to_owned(),
+        version: "0.1.0".to_owned(),
+        began: 1_800_000_000.0,
+        seed: 7,
+        size: 0.05,
+        power: 0.8,
+        environment: Environment::default(),
+        metrics: vec![MetricNoise {
+            workload: workload.clone(),
+            metric: metric.clone(),
+            title: "CPU per response".to_owned(),
+            unit: "µs".to_owned(),
+            median: 12.34,
+            rounds: 20,
+            limited: 0,
+            splits: 400,
+            split_rounds: 10,
+            false_alarms: 0.0475,
+            within_rounds: 0.05,
+            between_rounds: 0.1,
+            smallest: vec![Smallest { rounds: 6, percent: 12.0 }],
+        }],
+        slowed: vec![SlowedServer {
+            workload,
+            metric,
+            percent: 5.0,
+            spin_us: 0.7,
+            measured_percent: 5.5,
+            interval_percent: (4.5, 6.5),
+            found: vec![Found { rounds: 6, subsets: 400, found: 0.7, predicted: 0.6 }],
+        }],
+    }
 }

@@ -9,12 +9,11 @@ pub mod samples;
 pub mod words;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
-use serde_json::Value;
 
+use crate::calibrate::Calibration;
 use crate::record::Record;
 use crate::spec::built_in;
 use crate::spec::claim::By;
@@ -24,9 +23,6 @@ use experiment::{ExperimentReport, State};
 
 /// The version of the data.
 pub const SCHEMA: &str = "drover.report/1";
-
-/// The file that `drover lab calibrate` writes, in the session's folder or the one above.
-pub const CALIBRATION: &str = "calibration.json";
 
 /// A report.
 #[derive(Clone, Debug, Serialize)]
@@ -38,7 +34,9 @@ pub struct Report {
     /// Where it ran; `None` while no experiment has begun.
     pub machine: Option<Machine>,
     /// What `drover lab calibrate` has found on this machine, if it was run.
-    pub calibration: Option<Value>,
+    pub calibration: Option<Calibration>,
+    /// Why the file of a calibration cannot be read, if there is such a file.
+    pub calibration_fault: Option<String>,
     /// The questions that users bring, in order, with what the samples answer.
     pub answers: Vec<Answer>,
     /// How many claims of documents have each verdict.
@@ -113,11 +111,16 @@ impl Report {
             experiments.extend(absent(id, &State::Refused { reason: reason.clone() }));
         }
         let claims = || experiments.iter().flat_map(|one| &one.claims);
+        let (calibration, calibration_fault) = match calibration(record) {
+            Ok(calibration) => (calibration, None),
+            Err(fault) => (None, Some(fault)),
+        };
         Report {
             schema: SCHEMA,
             session: session_report(record),
             machine: machine(record),
-            calibration: calibration(record),
+            calibration,
+            calibration_fault,
             answers: answer::answers(record),
             document: tally(claims().filter(|claim| claim.by == By::Document)),
             ours: tally(claims().filter(|claim| claim.by == By::Ours)),
@@ -188,13 +191,15 @@ fn machine(record: &Record) -> Option<Machine> {
     })
 }
 
-/// The calibration in the session's folder, or in the one above. A file that is no JSON is none.
-fn calibration(record: &Record) -> Option<Value> {
-    let folders = [Some(record.folder.as_path()), record.folder.parent()];
-    let read = |folder: &std::path::Path| {
-        serde_json::from_slice(&fs::read(folder.join(CALIBRATION)).ok()?).ok()
-    };
-    folders.into_iter().flatten().find_map(read)
+/// The calibration in the session's folder, or else in the folder of all sessions above it.
+fn calibration(record: &Record) -> Result<Option<Calibration>, String> {
+    let above = record.folder.parent();
+    for folder in [Some(record.folder.as_path()), above].into_iter().flatten() {
+        if let Some(calibration) = Calibration::read(folder).map_err(|why| why.to_string())? {
+            return Ok(Some(calibration));
+        }
+    }
+    Ok(None)
 }
 
 fn tally<'c>(claims: impl Iterator<Item = &'c ClaimReport>) -> Tally {

@@ -1,11 +1,14 @@
 //! Tests of the model from synthetic records.
 
+use std::fs;
+
 use super::claim::Tone;
 use super::experiment::State;
 use super::*;
 use crate::analysis::Bound;
+use crate::calibrate::FILE;
 use crate::model::Mark;
-use crate::report::testing::{Builder, rates, ratio, text};
+use crate::report::testing::{Builder, calibration, rates, ratio, text};
 
 #[test]
 fn a_report_has_every_claim_with_what_was_found() {
@@ -137,9 +140,23 @@ fn a_calibration_is_found_beside_the_session_or_above() {
     let mut record = Builder::new().judged();
     record.folder = folder.path().join("session");
     fs::create_dir(&record.folder).unwrap();
-    assert!(Report::of(&record).calibration.is_none());
-    fs::write(folder.path().join(CALIBRATION), "{\"false_alarms\": 0.05}").unwrap();
-    assert_eq!(Report::of(&record).calibration.unwrap()["false_alarms"], 0.05);
-    fs::write(record.folder.join(CALIBRATION), "{\"false_alarms\": 0.01}").unwrap();
-    assert_eq!(Report::of(&record).calibration.unwrap()["false_alarms"], 0.01);
+    let report = Report::of(&record);
+    assert!(report.calibration.is_none() && report.calibration_fault.is_none());
+    Calibration { seed: 1, ..calibration() }.write(folder.path()).unwrap();
+    assert_eq!(Report::of(&record).calibration.unwrap().seed, 1);
+    Calibration { seed: 2, ..calibration() }.write(&record.folder).unwrap();
+    assert_eq!(Report::of(&record).calibration.unwrap().seed, 2);
+}
+
+#[test]
+fn a_calibration_that_cannot_be_read_is_a_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut record = Builder::new().judged();
+    record.folder = folder.path().join("session");
+    fs::create_dir(&record.folder).unwrap();
+    calibration().write(folder.path()).unwrap();
+    fs::write(record.folder.join(FILE), "{\"false_alarms\": 0.05}").unwrap();
+    let report = Report::of(&record);
+    assert!(report.calibration.is_none());
+    assert!(report.calibration_fault.unwrap().contains(FILE));
 }

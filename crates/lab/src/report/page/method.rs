@@ -49,7 +49,7 @@ pub(super) fn render(report: &Report) -> Markup {
             (heading(3, "verdicts", "Verdicts"))
             (verdicts())
             (heading(3, "calibration", "Calibration"))
-            (calibration::render(report.calibration.as_ref()))
+            (calibration::render(report))
         }
     }
 }
