@@ -22,7 +22,11 @@ fn one_server_under_two_names_and_a_slowed_one_make_a_calibration() {
     let output = calibrate(folder.path(), &[&flags[..], &["--workloads", "saturation"]].concat());
     let printed = String::from_utf8(output.stdout).unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
-    let text = fs::read_to_string(folder.path().join("runs/calibration.json")).unwrap();
+    let file = folder.path().join("runs/calibration.json");
+    let Ok(text) = fs::read_to_string(&file) else {
+        assert!(told.contains("that count"), "{printed}{told}");
+        return testing::skip!("the machine was too busy for six rounds that count");
+    };
     let found: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(found["schema"], "drover.calibration/1");
     assert_eq!((&found["seed"], &found["size"]), (&7.into(), &0.05.into()));
@@ -59,6 +63,20 @@ fn one_server_under_two_names_and_a_slowed_one_make_a_calibration() {
     };
     assert!(slowed["spin_us"].as_f64() > Some(0.0) && slowed["percent"] == 100.0, "{slowed}");
     assert_eq!(slowed["found"][0]["rounds"], 6);
+}
+
+#[test]
+fn a_calibration_that_found_nothing_leaves_the_one_before() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::create_dir(folder.path().join("runs")).unwrap();
+    let file = folder.path().join("runs/calibration.json");
+    fs::write(&file, "{}").unwrap();
+    let flags = "--rounds 6 --window 200ms --workloads saturation --budget 1ms";
+    let output = calibrate(folder.path(), &flags.split(' ').collect::<Vec<_>>());
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("--budget gives more"), "{told}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "{}");
 }
 
 #[track_caller]

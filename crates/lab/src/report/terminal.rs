@@ -85,7 +85,12 @@ impl Lines {
         }
     }
 
+    /// The questions with their answers; nothing if these experiments answer none of them.
     fn answers(&mut self, report: &Report) {
+        let mut findings = report.answers.iter().flat_map(|answer| &answer.findings);
+        if findings.all(|it| it.outcome == Outcome::NotMeasured) {
+            return;
+        }
         self.heading("What to use here");
         for answer in &report.answers {
             self.wrapped("  ", 2, &answer.question);
@@ -107,6 +112,11 @@ impl Lines {
     }
 
     fn claims(&mut self, report: &Report) {
+        if report.experiments.iter().all(|one| one.claims.is_empty()) {
+            self.line("");
+            self.wrapped("", 2, "No claim to judge: the report has the medians of every cell.");
+            return;
+        }
         self.heading("Claims: published, here with 95 % interval, verdict");
         for (whose, tally) in [("of documents", &report.document), ("of ours", &report.ours)] {
             if tally.claims > 0 {
@@ -223,6 +233,16 @@ mod tests {
         for width in [40, 64, 80, 120] {
             fits(&report, width);
         }
+    }
+
+    #[test]
+    fn an_experiment_without_claims_has_neither_questions_nor_verdicts() {
+        let record = Builder::new()
+            .experiment(&text("one", ""), 6, rates([200.0, 100.0, 100.0], 0.01))
+            .judged();
+        let text = summary(&Report::of(&record), 80, false);
+        assert!(text.contains("No claim to judge"), "{text}");
+        assert!(!text.contains("What to use here") && !text.contains("verdict"), "{text}");
     }
 
     #[test]

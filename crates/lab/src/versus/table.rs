@@ -36,7 +36,7 @@ const AT_SATURATION: Layout = Layout {
 const AT_RATES: Layout = Layout {
     title: "At a fixed rate",
     first: ("CPU µs", "cpu-per-reply"),
-    more: &[("p50 ms", "latency-median"), ("p99 ms", "latency-p99"), ("replies/s", "reply-rate")],
+    more: &[("replies/s", "reply-rate"), ("p50 ms", "latency-median"), ("p99 ms", "latency-p99")],
 };
 
 const WHEN_IDLE: Layout = Layout {

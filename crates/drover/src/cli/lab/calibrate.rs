@@ -100,14 +100,18 @@ pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
     }
     let ended = session.run(experiments)?;
     let calibration = calibration(&ended.record, &args.slowed)?;
-    calibration.write(&args.out)?;
+    let is_empty = calibration.metrics.is_empty();
     let mut out = stdout();
-    write!(out, "\n{}", calibration.table())?;
-    let (file, folder) = (args.out.join(calibrate::FILE), &ended.record.folder);
-    writeln!(out, "\nCalibration: {}\nSamples: {}", file.display(), folder.display())?;
+    writeln!(out, "\n{}", calibration.table())?;
+    // A calibration of before is better than one that says nothing.
+    if !is_empty {
+        calibration.write(&args.out)?;
+        writeln!(out, "Calibration: {}", args.out.join(calibrate::FILE).display())?;
+    }
+    writeln!(out, "Samples: {}", ended.record.folder.display())?;
     ensure!(!ended.is_interrupted, "interrupted: what was measured until then is above");
     ensure!(
-        !calibration.metrics.is_empty(),
+        !is_empty,
         "no workload has {FEWEST_ROUNDS} rounds that count: {}",
         what_is_wrong(&ended.record)
     );
@@ -160,12 +164,16 @@ fn calibration(record: &Record, shares: &[f64]) -> anyhow::Result<Calibration> {
     })
 }
 
-/// Why runs do not count: the first failure, or how many runs have which mark.
+/// Why runs do not count: the first failure, too few rounds, or how many runs have which mark.
 fn what_is_wrong(record: &Record) -> String {
     let runs: Vec<&Sample> =
         record.measured.iter().flat_map(|it| &it.runs).map(|run| &run.sample).collect();
     if let Some(why) = runs.iter().find_map(|sample| sample.failure.as_deref()) {
         return why.to_owned();
+    }
+    let rounds = runs.iter().map(|sample| sample.round).max().unwrap_or(0);
+    if (rounds as usize) < FEWEST_ROUNDS {
+        return format!("there was time for {rounds} rounds, and --budget gives more");
     }
     let count = |mark| runs.iter().filter(|sample| sample.validity.contains(&mark)).count();
     format!(

@@ -95,6 +95,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let mut out = stdout();
     write!(out, "{}", versus::table(record, &comparison.names()))?;
     writeln!(out, "\nSamples: {}", record.folder.display())?;
+    writeln!(out, "Report: {}", ended.report.display())?;
     ensure!(!ended.is_interrupted, "interrupted: what was measured until then is above");
     let runs = || record.measured.iter().flat_map(|measured| &measured.runs);
     ensure!(

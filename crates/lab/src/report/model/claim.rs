@@ -178,7 +178,8 @@ fn why(verdict: &Verdict, claim: &Claim) -> String {
         }
         Verdict::NotTestable(reason) => return not_testable(reason),
         Verdict::NotMeasured => {
-            return "this preset does not measure what the claim is about".to_owned();
+            return "no run has what the claim is about: the preset, --subjects or --levels leave it out"
+                .to_owned();
         }
     };
     format!("{said} {region}")
