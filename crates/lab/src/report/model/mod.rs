@@ -158,7 +158,8 @@ fn session_report(record: &Record) -> SessionReport {
         began: humantime::format_rfc3339_seconds(began).to_string(),
         took_s: if first <= last { last - first } else { 0.0 },
         runs: runs().count(),
-        planned: record.measured.iter().map(|one| one.header.plan.runs()).sum(),
+        // A session that went on with more rounds has more runs than its first plan.
+        planned: record.measured.iter().map(|one| one.header.plan.runs().max(one.runs.len())).sum(),
         is_complete: is_begun && record.measured.iter().all(crate::record::Measured::is_complete),
     }
 }
