@@ -251,14 +251,14 @@ fn pretty(header: &Header) -> Vec<u8> {
     text
 }
 
-/// Writes a file so that a reader sees all of it or nothing, also after a power cut.
+/// Writes a file so that a reader sees all of it or nothing, also after a power cut, and also while others
+/// write it: the last one to finish wins.
 ///
 /// # Errors
 /// What the file system says; the unfinished file is removed.
 pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
-    let unfinished = path.with_extension("unfinished");
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&unfinished)?;
+    let (unfinished, mut file) = create_beside(path)?;
+    let mut write = || -> io::Result<()> {
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&unfinished, path)?;
@@ -267,6 +267,20 @@ pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     };
     write().inspect_err(|_| drop(fs::remove_file(&unfinished)))
+}
+
+/// A new file beside another, with a name that nobody else has: two labs may write one report.
+fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    let mut number = 0;
+    loop {
+        let mut beside = path.to_owned();
+        let end = format!(".{}-{number}.unfinished", std::process::id());
+        beside.as_mut_os_string().push(end);
+        match File::create_new(&beside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            created => return Ok((beside, created?)),
+        }
+    }
 }
 
 #[cfg(test)]

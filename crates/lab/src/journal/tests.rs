@@ -127,3 +127,23 @@ fn a_full_disk_leaves_the_lines_before() {
     assert!(!journal.has(1, 1));
     assert_eq!(read(folder.path()).unwrap().1, [run(0, 1)]);
 }
+
+#[test]
+fn a_file_that_several_write_at_once_is_always_whole_and_nothing_else_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.html");
+    let content = |letter: u8| vec![letter; 100_000];
+    std::thread::scope(|scope| {
+        for letter in [b'a', b'b', b'c'] {
+            let path = &path;
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    write_whole(path, &content(letter)).unwrap();
+                    let found = fs::read(path).unwrap();
+                    assert_eq!(found, content(found[0]));
+                }
+            });
+        }
+    });
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
