@@ -1,11 +1,14 @@
 //! What a server has counted, written to a file of JSON (`--counters FILE`) whenever SIGUSR1 asks for it, and
 //! when the server has stopped. Its schema is `schemas/drover.counters-1.schema.json`.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::fs::OFlags;
 use serde::Serialize;
 use tracing::{info, warn};
 
@@ -22,20 +25,32 @@ struct Contents {
     workers: Vec<WorkerStatistics>,
 }
 
-/// Writes the counters beside the file and renames them to it: whoever finds the file finds all of it.
+/// One file at a time: SIGUSR1 may come while the server writes its last counters.
+static WRITING: Mutex<()> = Mutex::new(());
+
+/// Writes the counters beside the file and renames them to it: whoever finds the file finds all of it. What
+/// is no regular file, as a device or a pipe, is written to instead, as far as that goes without waiting.
 fn write(path: &Path, board: &Board) -> io::Result<()> {
+    // Before they are read: the last file has the last counters.
+    let _only = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let contents = Contents {
         schema: "drover.counters/1",
         at_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
         all: board.sum(),
         workers: board.workers(),
     };
-    let mut beside = path.to_path_buf();
-    beside.as_mut_os_string().push(".new");
     let mut text = serde_json::to_vec_pretty(&contents)?;
     text.push(b'\n');
-    fs::write(&beside, text)?;
-    fs::rename(&beside, path)
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        let mut options = OpenOptions::new();
+        let options = options.write(true).custom_flags(flags.bits().cast_signed());
+        return options.open(path)?.write_all(&text);
+    }
+    let mut beside = path.to_path_buf();
+    beside.as_mut_os_string().push(".new");
+    let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
+    written.inspect_err(|_| drop(fs::remove_file(&beside)))
 }
 
 /// Writes the counters to the file, if there is one. What goes wrong is logged: no request failed by it.
@@ -50,5 +65,28 @@ pub(super) fn answer(path: Option<&Path>, board: &Board) {
     match path {
         Some(_) => finish(path, board),
         None => info!("SIGUSR1 is ignored: there are no log files to open again"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_during_the_last_writing_spoils_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, board) = (folder.path().join("counters"), Board::new(2).unwrap());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        write(&path, &board).unwrap();
+                        let text = fs::read(&path).unwrap();
+                        serde_json::from_slice::<serde_json::Value>(&text).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

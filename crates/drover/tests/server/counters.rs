@@ -1,9 +1,12 @@
 //! What a server has counted, as `--counters` writes it: asked for while it runs, and at its end.
 
 use std::fs;
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use mech::dispatch::{self, Features};
+use rustix::fs::{FileType, Mode};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 
@@ -119,4 +122,30 @@ fn the_counters_are_those_of_all_workers() {
         assert!(server.exit_status().success());
         assert_eq!(counters(&file)["all"]["closed"], 8);
     }
+}
+
+/// What is no regular file is written to and stays what it is: it may be a device of all processes.
+#[test]
+fn a_pipe_is_written_to_and_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &file, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    // Nobody reads: neither the answer to a signal nor the end waits for it.
+    let mut server = start(&[], &file);
+    signal("USR1", server.process());
+    server.get("/").is(200);
+    server.terminate();
+    assert!(server.exit_status().success());
+    // Open for both, so that neither end waits for the other.
+    let mut pipe = fs::OpenOptions::new().read(true).write(true).open(&file).unwrap();
+    let mut server = start(&[], &file);
+    server.get("/").is(200);
+    server.terminate();
+    assert!(server.exit_status().success());
+    assert!(fs::metadata(&file).unwrap().file_type().is_fifo());
+    let mut text = vec![0; 1 << 16];
+    let length = pipe.read(&mut text).unwrap();
+    let counted: Value = serde_json::from_slice(&text[..length]).unwrap();
+    assert_eq!(counted["all"]["requests"], 1);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
