@@ -92,6 +92,7 @@ fn obstacle(runs: &[&Sample], rounds: usize) -> Option<String> {
 /// Annals of Statistics 9, 1981), here by max-t bounds for each candidate and Bonferroni over candidates.
 /// Of those that are left, the one with the best mean is the reference.
 pub(super) fn compare(mut entries: Vec<Entry>, better: Better, enough: Option<f64>) -> Compared {
+    entries.iter_mut().for_each(leave_out_zeros);
     let common = common(&entries);
     for entry in &mut entries {
         let is_in = entry.candidate.standing != Standing::Out;
@@ -119,6 +120,18 @@ pub(super) fn compare(mut entries: Vec<Entry>, better: Better, enough: Option<f6
     judged.sort_by(|a, b| rank(a).partial_cmp(&rank(b)).unwrap_or(std::cmp::Ordering::Equal));
     let candidates = judged.into_iter().chain(out).map(|entry| entry.candidate).collect();
     Compared { outcome, candidates, enough: chosen }
+}
+
+/// Leaves a candidate out that has a value without a ratio to others: one is enough to take every other
+/// comparison its interval.
+fn leave_out_zeros(entry: &mut Entry) {
+    let zeros = entry.rounds.values().filter(|(value, _)| *value <= 0.0).count();
+    if zeros > 0 && entry.candidate.standing != Standing::Out {
+        let rounds = entry.rounds.len();
+        entry.candidate.standing = Standing::Out;
+        entry.candidate.reason =
+            Some(format!("0 in {zeros} of {rounds} rounds, which has no ratio"));
+    }
 }
 
 /// The rounds that every candidate has which can be compared.

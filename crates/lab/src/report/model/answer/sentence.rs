@@ -98,8 +98,15 @@ fn head(finding: &Finding, rule: &Rule, best: Option<&str>) -> String {
 }
 
 fn worse(finding: &Finding, better: Better) -> Option<String> {
+    // Where a smaller level is enough, one that is worse than the best may still be better than that one.
+    let is_worse = |candidate: &&Candidate| {
+        candidate.ratio.is_some_and(|ratio| match better {
+            Better::Higher => ratio.value < 1.0,
+            Better::Lower => ratio.value > 1.0,
+        })
+    };
     let worse: Vec<&Candidate> =
-        with(finding, Standing::Worse).into_iter().filter(|it| it.ratio.is_some()).collect();
+        with(finding, Standing::Worse).into_iter().filter(is_worse).collect();
     let described = worse.iter().take(NAMED).filter_map(|it| {
         let ratio = it.ratio?;
         Some(format!("{}: {} × ({})", it.name, number(ratio.value), range(ratio.low, ratio.high)))

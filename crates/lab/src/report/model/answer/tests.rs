@@ -1,8 +1,9 @@
 //! Answers from values whose truth is known.
 
 use super::compare::{Entry, compare};
-use super::{Outcome, Standing};
+use super::{Outcome, Rule, Standing, finding};
 use crate::analysis::Bound;
+use crate::report::testing::{Builder, noise, text};
 use crate::spec::metric::Better;
 
 /// Values around a centre that have little in common with those of another phase.
@@ -77,4 +78,45 @@ fn too_few_rounds_answer_nothing() {
         Entry::for_test("b", &[2.0, 2.0, 2.0], Bound::Exact),
     ];
     assert_eq!(compare(entries, Better::Lower, None).outcome, Outcome::NotMeasured);
+}
+
+#[test]
+fn a_candidate_with_a_value_of_nothing_spoils_no_answer() {
+    for better in [Better::Lower, Better::Higher] {
+        let mut broken = around(50.0, 0.02, 2);
+        broken[3] = 0.0;
+        let entries = vec![
+            Entry::for_test("a", &around(100.0, 0.02, 0), Bound::Exact),
+            Entry::for_test("b", &around(10.0, 0.02, 1), Bound::Exact),
+            Entry::for_test("broken", &broken, Bound::Exact),
+        ];
+        let compared = compare(entries, better, None);
+        assert_eq!(compared.outcome, Outcome::Clear);
+        let last = compared.candidates.last().unwrap();
+        assert_eq!((last.name.as_str(), last.standing), ("broken", Standing::Out));
+        assert!(last.reason.as_deref().unwrap().contains("0 in 1 of 8"), "{last:?}");
+    }
+}
+
+/// Where 4 is enough and 16 the best, 8 is worse than 16, and not less than 4.
+#[test]
+fn what_is_better_than_what_is_enough_is_not_called_less() {
+    let text = text("one", "").replace("levels = [10, 100]", "levels = [1, 4, 8, 16]");
+    let record = Builder::new()
+        .experiment(&text, 8, |cell, round, sample| {
+            let rates = [(1.0, 50.0), (4.0, 90.0), (8.0, 95.0), (16.0, 100.0)];
+            let level = cell.levels["n"].number().unwrap();
+            let truth = rates.iter().find(|it| it.0 == level).unwrap().1;
+            let value = truth * (1.0 + 0.002 * noise(cell, round));
+            sample.values.insert("reply-rate".to_owned(), value);
+        })
+        .judged();
+    let measured = &record.measured[0];
+    let rule = "experiment = 'one'\nmetric = 'reply-rate'\nchoose = 'n'\nwhen = 'now'\n\
+                enough = 0.85\nwithout = ['b', 'c']";
+    let rule: Rule = toml::from_str(rule).unwrap();
+    let finding = finding(&rule, measured, &rule.places(measured)[0]);
+    assert!(finding.sentence.starts_with("n 4 is enough"), "{}", finding.sentence);
+    assert!(finding.sentence.contains("Less than 4: 1: 0.5"), "{}", finding.sentence);
+    assert!(!finding.sentence.contains("8: "), "{}", finding.sentence);
 }
