@@ -31,6 +31,11 @@ struct Lines {
 impl Lines {
     /// Text in as many lines as it needs, the first with another indentation than the others.
     fn wrapped(&mut self, first: &str, rest: usize, text: &str) {
+        self.wrapped_styled(first, rest, &plain(text));
+    }
+
+    /// The same of text that may have codes for colours, all of them this program's own.
+    fn wrapped_styled(&mut self, first: &str, rest: usize, text: &str) {
         let mut line = first.to_owned();
         let mut is_empty = true;
         for word in text.split_whitespace() {
@@ -66,7 +71,7 @@ impl Lines {
     fn heading(&mut self, text: &str) {
         let text = self.styled(text, Style::new().bold());
         self.line("");
-        self.wrapped("", 0, &text);
+        self.wrapped_styled("", 0, &text);
     }
 
     fn head(&mut self, report: &Report) {
@@ -146,14 +151,14 @@ impl Lines {
         let coloured = self.styled(&verdict, style);
         if self.width < NARROW {
             self.wrapped("    ", 6, &format!("{} {published} → {here}", claim.id));
-            self.wrapped("      ", 6, &coloured);
+            self.wrapped_styled("      ", 6, &coloured);
         } else {
-            let line = format!("    {:<4} {published:<14} {here:<27}{coloured}", claim.id);
+            let line = format!("    {:<4} {published:<14} {here:<27}{coloured}", plain(&claim.id));
             match columns(&line) <= self.width {
                 true => self.line(&line),
                 false => {
                     self.wrapped("    ", 9, &format!("{:<4} {published} → {here}", claim.id));
-                    self.wrapped("         ", 9, &coloured);
+                    self.wrapped_styled("         ", 9, &coloured);
                 }
             }
         }
@@ -199,6 +204,14 @@ fn state_words(experiment: &ExperimentReport) -> String {
             format!("{}: {} of {} runs", experiment.id, experiment.runs, experiment.planned)
         }
     }
+}
+
+/// Text without characters that a terminal takes for commands, each replaced by U+FFFD: servers and loads of
+/// others have a say in it. Line ends and tabs stay.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    let is_command = |letter: char| letter.is_control() && !letter.is_whitespace();
+    text.replace(is_command, "\u{fffd}")
 }
 
 fn columns(text: &str) -> usize {
@@ -269,5 +282,13 @@ mod tests {
         let coloured = summary(&report, 80, true);
         assert!(coloured.contains("\u{1b}[32m"));
         assert_eq!(console::strip_ansi_codes(&coloured), plain);
+    }
+
+    #[test]
+    fn what_servers_say_is_text_and_no_command_to_the_terminal() {
+        let record = Builder::new().refused("x", "red \u{1b}[31mred\u{7} \u{9b}2Jbell").judged();
+        let text = summary(&Report::of(&record), 80, true);
+        assert!(!text.contains(['\u{7}', '\u{9b}']) && !text.contains("\u{1b}[31m"), "{text:?}");
+        assert!(text.contains("red") && text.contains("bell"), "{text:?}");
     }
 }

@@ -8,6 +8,7 @@ use super::{IDLE, RATES, SATURATION};
 use crate::digits::three_digits;
 use crate::model::{Cell, Level, Sample};
 use crate::record::{Measured, Record};
+use crate::report::terminal::plain;
 use crate::spec::factor::CASE;
 
 /// The columns of a terminal.
@@ -118,7 +119,7 @@ fn write_servers(
         writeln!(out)?;
         doubts.extend(side.doubts().iter().map(|doubt| format!("{server}: {doubt}")));
     }
-    doubts.iter().try_for_each(|doubt| write_wrapped(out, doubt))
+    doubts.iter().try_for_each(|doubt| write_wrapped(out, &plain(doubt)))
 }
 
 fn shortened(name: &str) -> String {

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use lab::report::terminal::plain;
 use lab::run::Event as OfRun;
 use lab::session::{Clock, Event, Planned};
 
@@ -39,6 +40,7 @@ impl Progress {
 
     /// Prints a line above the bar.
     pub(super) fn line(&self, text: &str) {
+        let text = plain(text);
         match &self.bar {
             Some(bar) => bar.println(text),
             // Nobody is left to tell when stderr is gone.
