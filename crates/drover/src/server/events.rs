@@ -50,3 +50,11 @@ impl Recorder {
         }
     }
 }
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.file.as_mut().map(BufWriter::flush) {
+            warn!("--record-events: {error}; the last events are missing");
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! Wrong use, and what stands on the two outputs.
 
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::net::TcpListener;
 use std::process::{Output, Stdio};
 
@@ -293,4 +293,21 @@ fn events_are_recorded_where_there_are_any_of_one_worker() {
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(text.starts_with("# drover.events/1 started="), "{text}");
     assert!(text.lines().count() > 1, "{text}");
+}
+
+#[test]
+fn events_that_cannot_be_recorded_are_told_of() {
+    if !std::path::Path::new("/dev/full").exists() {
+        return testing::skip!("there is no /dev/full");
+    }
+    let mut command = drover();
+    command.args(["serve", "--reply-size", "1", "--record-events", "/dev/full"]);
+    command.args(["--dispatch", "poll"]).stderr(std::process::Stdio::piped());
+    let mut server = Server::start(command, 1);
+    server.get("/").is(200);
+    server.terminate();
+    let mut log = String::new();
+    server.stderr().read_to_string(&mut log).unwrap();
+    assert!(server.exit_status().success());
+    assert!(log.contains("--record-events: No space left"), "{log}");
 }
