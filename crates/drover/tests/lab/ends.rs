@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
-use std::process::{Child, ChildStderr, Output, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -148,4 +148,60 @@ fn a_session_that_runs_is_not_resumed_beside() {
     assert_eq!(long.end().0, Some(1));
     let gone = output(folder.path(), &["run", "--resume", "no-such-folder"]);
     assert_usage_error(&gone, &["no-such-folder"]);
+}
+
+/// A small file system in memory, which is unmounted at the end.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// `None`, and a note: it cannot be mounted.
+    fn mount() -> Option<SmallDisk> {
+        let disk = SmallDisk(tempfile::tempdir().unwrap());
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", "size=16M", "tmpfs"]).arg(disk.0.path());
+        let output = command.output();
+        if output.is_ok_and(|output| output.status.success()) {
+            return Some(disk);
+        }
+        testing::skip!("no tmpfs can be mounted, which only root may do");
+        None
+    }
+
+    /// Takes all of its room, until the file is removed.
+    fn fill(&self) -> PathBuf {
+        let path = self.0.path().join("filler");
+        let mut file = fs::File::create(&path).unwrap();
+        while file.write_all(&[1; 4096]).is_ok() {}
+        path
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+    }
+}
+
+#[test]
+fn a_full_disk_ends_a_session_with_its_journal_and_it_goes_on_when_there_is_room() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let folder = disk.0.path();
+    let mut long = LongSession::start(folder);
+    let before = runs(&session(folder), "long");
+    let filler = disk.fill();
+    let (status, _, stderr) = long.end();
+    assert_eq!(status, Some(1), "{stderr}");
+    let last = stderr.lines().last().unwrap();
+    assert!(last.starts_with("drover: ") && last.contains("No space left"), "{stderr}");
+    assert_eq!(long.marked(), 0);
+    let session = session(folder);
+    let left = runs(&session, "long");
+    assert_eq!(left[..before.len()], before);
+    fs::remove_file(filler).unwrap();
+    let rounds = left.iter().filter_map(|run| run["sample"]["round"].as_u64()).max().unwrap() + 1;
+    let resumed = output(folder, &["run", "--resume", "--repeats", &rounds.to_string()]);
+    let after = runs(&session, "long");
+    assert_eq!(after[..left.len()], left, "{}", text(&resumed.stderr));
+    assert_eq!(after.len() as u64, 2 * rounds, "{}", text(&resumed.stderr));
+    assert!(report(folder).contains("The experiment long"));
 }
