@@ -13,6 +13,9 @@ use crate::spec::{self, Experiment, Files, Subject};
 /// The preset of both experiments.
 pub const PRESET: &str = "calibrate";
 
+/// The id of the experiment with slowed servers.
+pub const SLOWED: &str = "calibration-slowed";
+
 /// The subject that all others are compared with.
 pub(super) const SERVER: &str = "server";
 
@@ -43,7 +46,7 @@ pub fn equal_servers() -> Experiment {
 #[must_use]
 pub fn slowed_servers(shares: &[f64], cpu_us: &BTreeMap<String, f64>) -> Experiment {
     let mut experiment = equal_servers();
-    experiment.id = "calibration-slowed".to_owned();
+    experiment.id = SLOWED.to_owned();
     experiment.title = Some("Servers slowed by a known share".to_owned());
     experiment.question =
         Some("Are differences found as often as the calibration says?".to_owned());

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::journal::{Environment, Error, write_whole};
 
-pub use experiment::{PRESET, cpu_per_request, equal_servers, slowed_servers};
+pub use experiment::{PRESET, SLOWED, cpu_per_request, equal_servers, slowed_servers};
 pub use noise::{noise, slowed};
 
 /// The name of the file, in the folder of the sessions.

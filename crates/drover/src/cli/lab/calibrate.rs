@@ -141,14 +141,17 @@ fn slowed_servers(
 
 /// What the record of a session says of the machine.
 fn calibration(record: &Record, shares: &[f64]) -> anyhow::Result<Calibration> {
-    let [equal, slowed @ ..] = &record.measured[..] else {
+    // By their names: one that could not be run is not in the record, and the other is in its place.
+    let measured = |id: &str| record.measured.iter().find(|it| it.experiment.id == id);
+    let Some(equal) = measured(&calibrate::equal_servers().id) else {
         let why = record.session.refused.first().map_or("nothing was measured", |(_, why)| why);
         anyhow::bail!("nothing was calibrated: {why}");
     };
+    let slowed = measured(calibrate::SLOWED);
     let seed = record.session.seed;
     let samples = |measured: &Measured| -> Vec<Sample> { measured.samples() };
     let metrics = calibrate::noise(&equal.experiment, &samples(equal), seed);
-    let slowed = slowed.first().map_or(Vec::new(), |slowed| {
+    let slowed = slowed.map_or(Vec::new(), |slowed| {
         calibrate::slowed(&slowed.experiment, &samples(slowed), shares, &metrics, seed)
     });
     Ok(Calibration {
@@ -187,7 +190,47 @@ fn what_is_wrong(record: &Record) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lab::journal::{Environment, Header};
+    use lab::plan::Plan;
+    use lab::record::Session;
+
     use super::*;
+
+    /// The record of a session whose first experiment could not be run.
+    fn slowed_alone() -> Record {
+        let experiment = calibrate::slowed_servers(&[0.05], &BTreeMap::new());
+        let plan = Plan {
+            experiment: experiment.id.clone(),
+            experiment_hash: String::new(),
+            preset: calibrate::PRESET.to_owned(),
+            seed: 7,
+            rounds: 6,
+            cells: Vec::new(),
+            notes: Vec::new(),
+            estimate_s: 1.0,
+        };
+        let environment = Environment::default();
+        let header = Header { schema: lab::journal::SCHEMA.to_owned(), plan, environment };
+        let session = Session {
+            schema: lab::record::SCHEMA.to_owned(),
+            version: "0.1.0".to_owned(),
+            command: Vec::new(),
+            preset: calibrate::PRESET.to_owned(),
+            seed: 7,
+            began: 1.5,
+            experiments: vec!["calibration".to_owned(), experiment.id.clone()],
+            refused: vec![("calibration".to_owned(), "no port was free".to_owned())],
+        };
+        let (runs, judgements) = (Vec::new(), Vec::new());
+        let measured = vec![Measured { experiment, header, runs, judgements }];
+        Record { folder: PathBuf::new(), session, measured }
+    }
+
+    #[test]
+    fn slowed_servers_are_not_taken_for_equal_ones() {
+        let error = calibration(&slowed_alone(), &[0.05]).unwrap_err().to_string();
+        assert!(error.contains("no port was free"), "{error}");
+    }
 
     #[test]
     fn shares_are_read_as_people_write_them() {
