@@ -51,6 +51,9 @@ impl OwnSession {
         let plan = Plan::new(experiment, &selection, self.seed, &Limits::look()?)?;
         writeln!(stdout(), "A first look, {} runs, about {:.0} s", plan.runs(), plan.estimate_s)?;
         let folder = self.settings.out.join(format!("first-look-{}", std::process::id()));
+        // One that was killed, and whose number this process has now, has left a journal: containers give the
+        // same numbers again.
+        let _ = std::fs::remove_dir_all(&folder);
         let options = Options {
             drover: self.settings.drover.clone(),
             folder: folder.clone(),
