@@ -389,6 +389,7 @@ fn samples_that_are_not_measurements_are_left_out() {
     change(&mut measured, |sample| sample.round == 2, mark(Mark::Cold));
     let judgement = judge(&claim, &measured);
     assert_eq!((judgement.verdict, judgement.rows[0].rounds), (Verdict::Holds, 7));
+    change(&mut measured, |sample| sample.round == 2, |sample| sample.validity.clear());
     change(&mut measured, |sample| sample.round < 5, mark(Mark::FewEvents));
     let reason = Reason::Unusable { mark: Mark::FewEvents, runs: 8, of: 16 };
     assert_eq!(judge(&claim, &measured).verdict, Verdict::NotTestable(reason));

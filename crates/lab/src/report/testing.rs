@@ -1,5 +1,6 @@
 //! Synthetic records for tests: experiments as text, samples as a function of cell and round.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::calibrate::{
@@ -176,17 +177,22 @@ pub(crate) fn quick(ids: &[&str], rounds: u32) -> Record {
     for id in ids {
         let experiment = crate::spec::built_in::experiment(id).unwrap().unwrap();
         let own: Vec<String> = experiment.metric.keys().cloned().collect();
-        // Those of HTTP loads and their servers come first.
+        // Those of HTTP loads and their servers come first. Stages are measured where a figure asks.
         let is_http = experiment.load.http.is_some();
-        let of_load = if is_http { 0..31 } else { 21..BUILT_IN.len() };
+        let of_load = if is_http { &BUILT_IN[..21] } else { &BUILT_IN[21..] };
+        let of_figures = experiment.figure.iter().map(|figure| figure.metric.clone());
+        let named: BTreeSet<String> = of_load
+            .iter()
+            .map(|metric| metric.name.to_owned())
+            .chain(of_figures)
+            .chain(own)
+            .collect();
         builder = builder.measured(experiment, rounds, |cell, round, sample| {
             let letters: usize = cell.subject.bytes().map(usize::from).sum();
             let truth = 10.0 + (letters % 17) as f64;
-            let built_in = BUILT_IN[of_load.clone()].iter().map(|metric| metric.name.to_owned());
-            let names = built_in.chain(own.iter().cloned());
-            for (place, name) in names.enumerate() {
+            for (place, name) in named.iter().enumerate() {
                 let value = truth * (1.0 + place as f64) * (1.0 + 0.03 * noise(cell, round));
-                sample.values.insert(name, value);
+                sample.values.insert(name.clone(), value);
             }
         });
     }
