@@ -86,7 +86,7 @@ pub enum Mark {
     /// The load generator used all of its processors: rates are lower bounds of what the subject can do,
     /// and latencies are upper bounds.
     GeneratorLimited,
-    /// Requests were sent later than scheduled.
+    /// Requests were sent later than scheduled, or responses read late: latencies are upper bounds.
     Late,
     /// Some requests ended in an error or an unexpected status.
     Errors,

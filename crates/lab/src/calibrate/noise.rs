@@ -210,7 +210,7 @@ mod tests {
         let mut samples = simulated(&experiment, 30, |_| 20.0);
         samples[0].validity.insert(Mark::Cold);
         for sample in samples.iter_mut().skip(6).step_by(6) {
-            sample.validity.insert(Mark::Late);
+            sample.validity.insert(Mark::GeneratorLimited);
         }
         let noise = noise(&experiment, &samples, 1);
         // No sample has a 99th percentile; under the low rate the reply rate says nothing.

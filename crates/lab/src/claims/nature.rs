@@ -91,12 +91,13 @@ fn nature(metric: &str, better: Better) -> Nature {
 pub(crate) fn bound(metric: &str, better: Better, marks: &BTreeSet<Mark>, used: Use) -> Bound {
     let nature = nature(metric, better);
     let limited = marks.contains(&Mark::GeneratorLimited)
-        || marks.contains(&Mark::Late)
         // A machine that does not pause does as much or more, and lets nobody wait longer.
         || (used == Use::Alone && marks.contains(&Mark::Stalled));
     let of_generator = match nature {
         Nature::Rate if limited => Bound::AtLeast,
-        Nature::Time if limited => Bound::AtMost,
+        // A request that is sent late is sent all the same: it changes how long its client waits, not how
+        // many there are.
+        Nature::Time if limited || marks.contains(&Mark::Late) => Bound::AtMost,
         _ => Bound::Exact,
     };
     // A request that timed out took at least its time-out; one that failed is not among the times.
@@ -134,6 +135,15 @@ mod tests {
         assert_eq!(bound("cpu-per-reply", Better::Lower), Bound::Exact);
         assert_eq!(bound("my-rate", Better::Higher), Bound::AtLeast);
         assert_eq!(bound("my-time", Better::Lower), Bound::AtMost);
+    }
+
+    #[test]
+    fn late_requests_bound_times_alone() {
+        let late = BTreeSet::from([Mark::Late]);
+        let bound = |metric, better| bound(metric, better, &late, Use::Compared);
+        assert_eq!(bound("reply-rate", Better::Higher), Bound::Exact);
+        assert_eq!(bound("cpu-percent", Better::Lower), Bound::Exact);
+        assert_eq!(bound("latency-p99", Better::Lower), Bound::AtMost);
     }
 
     #[test]

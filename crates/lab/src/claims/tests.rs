@@ -47,7 +47,7 @@ fn a_limited_subject_may_be_fast_enough_all_the_same() {
     let claim = claim("{ ratio = 'reply-rate', of = 'new', against = 'old' }", "{ above = 1.4 }");
     let mut measured =
         samples("reply-rate", QUIET, 6, 1, &[("new", &[], 8000.0), ("old", &[], 4000.0)]);
-    change(&mut measured, |sample| sample.cell.subject == "new", mark(Mark::Late));
+    change(&mut measured, |sample| sample.cell.subject == "new", mark(Mark::GeneratorLimited));
     let judgement = judge(&claim, &measured);
     assert_eq!(judgement.verdict, Verdict::Holds);
     let interval = judgement.rows[0].interval.unwrap();

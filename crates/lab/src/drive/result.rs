@@ -126,6 +126,9 @@ fn marks(result: &Value) -> BTreeSet<Mark> {
         let mark = mark_of(warning);
         let matters = match mark {
             Mark::Late => count_of(warning) > OFTEN * number(result, "/requests"),
+            Mark::GeneratorLimited if warning.contains(NOT_SENT) => {
+                count_of(warning) > OFTEN * number(result, "/requests")
+            }
             Mark::Stalled => {
                 number(result, "/client/paused_us") > OFTEN * 1e6 * number(result, "/duration_s")
             }
@@ -136,7 +139,10 @@ fn marks(result: &Value) -> BTreeSet<Mark> {
     marks
 }
 
-/// The share of requests that may be late, and of the window that the generator may stand still, without
+/// How `drover load` says that it has left out requests itself.
+const NOT_SENT: &str = "the generator did not come to them";
+
+/// The share of requests that may be late or not sent, and of the window that the generator may stand still, without
 /// more than a warning.
 const OFTEN: f64 = 0.01;
 
@@ -154,7 +160,7 @@ fn number(result: &Value, pointer: &str) -> f64 {
 fn mark_of(warning: &str) -> Mark {
     let known = [
         ("the generator was the bottleneck", Mark::GeneratorLimited),
-        ("the generator did not come to them", Mark::GeneratorLimited),
+        (NOT_SENT, Mark::GeneratorLimited),
         ("stood still for", Mark::Stalled),
         ("started more than 1 ms late", Mark::Late),
         ("were read more than 1 ms late", Mark::Late),
@@ -247,16 +253,21 @@ mod tests {
     fn what_is_rare_is_a_warning_and_no_more() {
         let late = "7 requests started more than 1 ms late by the generator's own fault";
         let still = "the generator itself stood still for 0.01 s (stopped, or without a processor)";
+        let not_sent =
+            "8 of 7008 scheduled requests were not sent: the generator did not come to them";
         let marks = |requests: u32, paused_us: f64| {
             let mut measured = result();
             measured["requests"] = json!(requests);
             measured["unexpected_status"] = json!({});
             measured["errors"] = json!({});
             measured["client"]["paused_us"] = json!(paused_us);
-            measured["warnings"] = json!([late, still]);
+            measured["warnings"] = json!([late, still, not_sent]);
             super::marks(&measured)
         };
         assert_eq!(marks(7000, 1e4), BTreeSet::from([Mark::Warned]));
-        assert_eq!(marks(600, 3e4), BTreeSet::from([Mark::Late, Mark::Stalled]));
+        assert_eq!(
+            marks(600, 3e4),
+            BTreeSet::from([Mark::GeneratorLimited, Mark::Late, Mark::Stalled])
+        );
     }
 }
