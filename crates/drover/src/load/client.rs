@@ -272,6 +272,9 @@ impl<'c, 'n> Client<'c, 'n> {
                 return ticket;
             }
             if self.connect().await {
+                // All that open early had a connection at the beginning.
+                let again = u64::from(worker.plan.opens_early());
+                worker.account.borrow_mut().connections.reopened += again;
                 self.backoff.reset();
                 return ticket;
             }
