@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::analysis::summary::{deviation, logs, mean};
 use crate::failure::Failure;
 
 /// How much two stretches may differ beyond what counting alone explains.
@@ -40,36 +41,40 @@ impl Stretch {
         // Three standard deviations of the difference of two counts.
         let noise = 3.0 * (1.0 / self.events + 1.0 / before.events).sqrt();
         let limit = (1.0 + TOLERANCE + noise).ln();
-        self.logs().iter().zip(before.logs()).all(|(now, before)| (now - before).abs() <= limit)
+        let drift = |now: f64, before: f64| (now / before).ln().abs();
+        let prices = self.price().zip(before.price());
+        drift(self.rate(), before.rate()) <= limit
+            && prices.is_none_or(|(now, before)| drift(now, before) <= limit)
     }
 
-    /// The logarithms of the rate and, where the subject used CPU time, of that time per event.
-    fn logs(&self) -> [f64; 2] {
-        let price = if self.cpu_s > 0.0 { self.cpu_s / self.events } else { 1.0 };
-        [(self.events / self.seconds).ln(), price.ln()]
+    /// Events per second.
+    fn rate(&self) -> f64 {
+        self.events / self.seconds
+    }
+
+    /// CPU time per event, in seconds; `None` if the clock saw none.
+    fn price(&self) -> Option<f64> {
+        (self.cpu_s > 0.0).then(|| self.cpu_s / self.events)
     }
 }
 
 /// Whether the later half of some stretches agrees with the earlier half as far as can be told where
 /// stretches differ for other reasons than a drift, as on a machine that others use too: Welch's
-/// two standard errors beside the tolerance.
+/// two standard errors beside the tolerance. Prices are compared where every stretch has one.
 fn halves_agree(stretches: &[Stretch]) -> bool {
     let half = stretches.len() / 2;
-    if half < 2 || stretches.iter().any(|stretch| stretch.events == 0.0) {
+    if half < 2 {
         return false;
     }
-    let moments = |part: &[Stretch], at: usize| {
-        let logs: Vec<f64> = part.iter().map(|stretch| stretch.logs()[at]).collect();
-        let count = logs.len() as f64;
-        let mean = logs.iter().sum::<f64>() / count;
-        let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
-        (mean, squares / (count - 1.0) / count)
+    let agree = |values: Vec<f64>| {
+        let Some(logs) = logs(&values) else { return false };
+        let (before, now) = logs.split_at(half);
+        let squared_error = |part: &[f64]| deviation(part).powi(2) / part.len() as f64;
+        let error = (squared_error(before) + squared_error(now)).sqrt();
+        (mean(now) - mean(before)).abs() <= (1.0 + TOLERANCE).ln() + 2.0 * error
     };
-    (0..2).all(|at| {
-        let (before, now) = (moments(&stretches[..half], at), moments(&stretches[half..], at));
-        let limit = (1.0 + TOLERANCE).ln() + 2.0 * (before.1 + now.1).sqrt();
-        (now.0 - before.0).abs() <= limit
-    })
+    let prices: Option<Vec<f64>> = stretches.iter().map(Stretch::price).collect();
+    agree(stretches.iter().map(Stretch::rate).collect()) && prices.is_none_or(agree)
 }
 
 /// A warm-up in stretches.
@@ -128,6 +133,8 @@ mod tests {
         assert!(!stretch(14_000.0, 0.4).agrees(&steady));
         assert!(!stretch(10_000.0, 0.28).agrees(&steady));
         assert!(!stretch(0.0, 0.0).agrees(&steady));
+        // A clock that saw no CPU time in one of them says nothing of the price.
+        assert!(stretch(10_500.0, 0.0).agrees(&steady) && steady.agrees(&stretch(10_500.0, 0.0)));
         // Of fifty events nobody can tell whether ten more are a drift.
         assert!(stretch(60.0, 0.0).agrees(&stretch(50.0, 0.0)));
     }
@@ -149,6 +156,10 @@ mod tests {
         assert!(halves_agree(&of(&[10_000.0, 6000.0, 11_000.0, 7000.0, 12_000.0, 6500.0])));
         assert!(!halves_agree(&of(&[2000.0, 3000.0, 5000.0, 8000.0, 10_000.0, 13_000.0])));
         assert!(!halves_agree(&of(&[10_000.0, 10_000.0, 10_000.0])), "too few to tell");
+        assert!(!halves_agree(&of(&[10_000.0, 0.0, 10_000.0, 10_000.0])), "without an event");
+        let prices = |cpu_s: [f64; 4]| cpu_s.map(|cpu_s| stretch(10_000.0, cpu_s));
+        assert!(!halves_agree(&prices([0.8, 0.7, 0.4, 0.4])));
+        assert!(halves_agree(&prices([0.8, 0.7, 0.0, 0.4])), "one has no price");
     }
 
     #[test]
