@@ -109,14 +109,14 @@ impl CellRuns {
             return;
         };
         let bound = nature::bound(metric, better, &sample.validity, used);
-        let has = |mark| sample.validity.contains(&mark);
-        if bound == Bound::Exact {
-        } else if has(Mark::GeneratorLimited) || has(Mark::Late) {
-            tally.limited += 1;
-        } else if has(Mark::Errors) {
-            tally.cut_off += 1;
-        } else {
-            tally.paused += 1;
+        if bound != Bound::Exact {
+            let has = |mark| sample.validity.contains(&mark);
+            let cause = match has(Mark::GeneratorLimited) || has(Mark::Late) {
+                true => &mut tally.limited,
+                false if has(Mark::Errors) => &mut tally.cut_off,
+                false => &mut tally.paused,
+            };
+            *cause += 1;
         }
         self.rounds.insert(sample.round, (*value, bound));
     }

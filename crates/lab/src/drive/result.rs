@@ -62,7 +62,7 @@ pub(super) fn timeouts(result: &Value) -> u64 {
 }
 
 fn set_errors(driven: &mut Driven, result: &Value) {
-    let number = |pointer: &str| result.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
+    let number = |pointer| number(result, pointer);
     let requests = number("/requests");
     let errors = sum(&result["errors"]) + sum(&result["unexpected_status"]);
     let tried = requests + number("/connections/failed");
@@ -125,8 +125,7 @@ fn marks(result: &Value) -> BTreeSet<Mark> {
     for warning in warnings.into_iter().flatten().filter_map(Value::as_str) {
         let mark = mark_of(warning);
         let matters = match mark {
-            Mark::Late => count_of(warning) > OFTEN * number(result, "/requests"),
-            Mark::GeneratorLimited if warning.contains(NOT_SENT) => {
+            Mark::Late | Mark::GeneratorLimited => {
                 count_of(warning) > OFTEN * number(result, "/requests")
             }
             Mark::Stalled => {
@@ -139,14 +138,11 @@ fn marks(result: &Value) -> BTreeSet<Mark> {
     marks
 }
 
-/// How `drover load` says that it has left out requests itself.
-const NOT_SENT: &str = "the generator did not come to them";
-
-/// The share of requests that may be late or not sent, and of the window that the generator may stand still, without
-/// more than a warning.
+/// The share of requests that may be late or not sent, and of the window that the generator may stand
+/// still, without more than a warning.
 const OFTEN: f64 = 0.01;
 
-/// The number that a warning begins with.
+/// The number of requests that a warning begins with; one without a number is of them all.
 fn count_of(warning: &str) -> f64 {
     warning.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(f64::INFINITY)
 }
@@ -160,7 +156,7 @@ fn number(result: &Value, pointer: &str) -> f64 {
 fn mark_of(warning: &str) -> Mark {
     let known = [
         ("the generator was the bottleneck", Mark::GeneratorLimited),
-        (NOT_SENT, Mark::GeneratorLimited),
+        ("the generator did not come to them", Mark::GeneratorLimited),
         ("stood still for", Mark::Stalled),
         ("started more than 1 ms late", Mark::Late),
         ("were read more than 1 ms late", Mark::Late),

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -237,12 +238,25 @@ fn open_runs(folder: &Path) -> Result<File, Error> {
     let mut options = OpenOptions::new();
     let runs = options.create(true).truncate(false).read(true).write(true).open(&path);
     let runs = runs.map_err(failed)?;
-    // The lock ends with the process.
-    match rustix::fs::flock(&runs, FlockOperation::NonBlockingLockExclusive) {
+    lock(&runs, folder)?;
+    Ok(runs)
+}
+
+/// Keeps other labs from what is in a folder, by a file or the folder itself, until that is closed.
+///
+/// # Errors
+/// [`Error::InUse`] if another lab has it.
+pub(crate) fn lock(file: &File, folder: &Path) -> Result<(), Error> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse(folder.to_owned())),
         // A file system without locks has no second lab either.
-        _ => Ok(runs),
+        _ => Ok(()),
     }
+}
+
+/// The time, in seconds since 1970 (UTC).
+pub(crate) fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 fn pretty(header: &Header) -> Vec<u8> {

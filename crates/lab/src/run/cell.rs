@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
@@ -18,6 +18,7 @@ use crate::instrument::machine::Machine;
 use crate::instrument::memory::IdleMemory;
 use crate::instrument::stages::Trace;
 use crate::instrument::{self, Instrument, Readings, events};
+use crate::journal;
 use crate::model::{Cell, Level, Mark};
 use crate::placement::Placement;
 use crate::plan::estimate::Phases;
@@ -364,8 +365,7 @@ impl Around {
                     instrument.begin(running)?;
                 }
                 self.cpu_before = running.process.cpu_time().ok().flatten();
-                self.began =
-                    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+                self.began = journal::now_s();
                 self.start = Some(Instant::now());
             }
             Moment::End => {

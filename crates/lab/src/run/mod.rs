@@ -6,7 +6,7 @@ mod metrics;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -237,7 +237,7 @@ impl Session<'_> {
 
     /// Runs a cell once; `None` if the session is to end.
     fn run_one(&mut self, cell: usize, round: u32, tell: &mut dyn FnMut(Event<'_>)) -> Option<Run> {
-        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let began = journal::now_s();
         let start = Instant::now();
         let planned = &self.plan.cells[cell].cell;
         let mut sample = Sample::new(planned.clone(), round);

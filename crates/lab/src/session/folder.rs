@@ -2,21 +2,14 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use rustix::fs::FlockOperation;
-
-use crate::journal::Error;
+use crate::journal::{self, Error};
 use crate::plan::Selection;
 use crate::record;
 
 /// The name of the file that has what of an experiment is run.
 const SELECTION: &str = "selection.json";
-
-/// The time, in seconds since 1970 (UTC).
-pub(super) fn now_s() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
-}
 
 /// UTC as it sorts in a file name: `20010625-090000`.
 fn stamp(time: SystemTime) -> String {
@@ -67,12 +60,9 @@ pub fn newest(folder: &Path) -> Option<PathBuf> {
 /// # Errors
 /// [`Error::InUse`] if another lab has it, and what the file system says.
 pub(super) fn lock(folder: &Path) -> Result<File, Error> {
-    let lock = File::open(folder).map_err(|error| Error::Io(folder.to_owned(), error))?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse(folder.to_owned())),
-        // A file system without locks has no second lab either.
-        _ => Ok(lock),
-    }
+    let opened = File::open(folder).map_err(|error| Error::Io(folder.to_owned(), error))?;
+    journal::lock(&opened, folder)?;
+    Ok(opened)
 }
 
 pub(super) fn write_selection(folder: &Path, selection: &Selection) -> Result<(), Error> {
@@ -85,7 +75,7 @@ pub(super) fn read_selection(folder: &Path) -> Result<Selection, Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
 

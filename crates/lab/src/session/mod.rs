@@ -150,7 +150,7 @@ impl Session {
             command,
             preset,
             seed,
-            began: folder::now_s(),
+            began: journal::now_s(),
             experiments: Vec::new(),
             refused: Vec::new(),
         };
