@@ -10,10 +10,11 @@ mod scatter;
 
 use std::fmt::Write;
 
+use lab::spec::metric::Stage;
 use page::{escape, page};
 use scatter::{Points, Scatter};
 
-pub use read::{Reply, Stage, Summary, Trace};
+pub use read::{Reply, Summary, Trace};
 
 /// What logarithmic axes begin with: a microsecond is what a trace can tell.
 const LEAST_MS: f64 = 0.001;

@@ -4,69 +4,9 @@
 use std::io::BufRead;
 
 use anyhow::{Context, bail};
+use lab::spec::metric::Stage;
 
 use crate::server::trace::FORMAT;
-
-/// A part of the time between a request and the end of its reply. The first five follow each other
-/// and sum up to [`Stage::Total`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Waiting for the file to be opened, away from the worker.
-    Stat,
-    /// Reads that waited for a reader.
-    Queue,
-    /// Reads under way.
-    Read,
-    /// Bytes that were read, and waited for the worker.
-    Return,
-    /// The rest: the way to the socket, the client's taking it included.
-    Write,
-    /// From the request to the last byte of the reply.
-    Total,
-    /// The longest single read, from the wish to the bytes in the worker's hands.
-    Longest,
-}
-
-impl Stage {
-    /// Every stage, in the order in which a request passes through.
-    pub const ALL: [Stage; 7] = [
-        Stage::Stat,
-        Stage::Queue,
-        Stage::Read,
-        Stage::Return,
-        Stage::Write,
-        Stage::Total,
-        Stage::Longest,
-    ];
-
-    /// Its column in the file.
-    #[must_use]
-    pub fn column(self) -> &'static str {
-        match self {
-            Stage::Stat => "stat_us",
-            Stage::Queue => "queue_us",
-            Stage::Read => "read_us",
-            Stage::Return => "return_us",
-            Stage::Write => "write_us",
-            Stage::Total => "total_us",
-            Stage::Longest => "longest_us",
-        }
-    }
-
-    /// Its name, for people.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        match self {
-            Stage::Stat => "open and stat",
-            Stage::Queue => "queue wait",
-            Stage::Read => "read",
-            Stage::Return => "return to the loop",
-            Stage::Write => "write to the socket",
-            Stage::Total => "total",
-            Stage::Longest => "longest single read",
-        }
-    }
-}
 
 /// One reply. Times in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,19 +8,6 @@ use std::path::Path;
 use crate::failure::Failure;
 use crate::spec::metric::Stage;
 
-/// The column of a stage.
-fn column(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Stat => "stat_us",
-        Stage::Queue => "queue_us",
-        Stage::Read => "read_us",
-        Stage::Return => "return_us",
-        Stage::Write => "write_us",
-        Stage::Total => "total_us",
-        Stage::Longest => "longest_us",
-    }
-}
-
 /// A trace: for each request that began in the window its times in microseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
@@ -55,18 +42,9 @@ impl Trace {
         };
         let start = at("start_us")?;
         let mut trace = Trace::default();
-        let wanted = [
-            "stat_us",
-            "queue_us",
-            "read_us",
-            "return_us",
-            "write_us",
-            "total_us",
-            "longest_us",
-            "reads",
-        ];
+        let wanted = Stage::ALL.map(Stage::column).into_iter().chain(["reads"]);
         let wanted: Vec<(&str, usize)> =
-            wanted.iter().map(|name| Ok((*name, at(name)?))).collect::<Result<_, String>>()?;
+            wanted.map(|name| Ok((name, at(name)?))).collect::<Result<_, String>>()?;
         for line in lines {
             let fields: Vec<&str> = line.split(',').collect();
             let number = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
@@ -117,7 +95,7 @@ impl Trace {
     /// requests.
     #[must_use]
     pub fn share(&self, stage: Stage, above: f64) -> Option<f64> {
-        let times = self.of(column(stage));
+        let times = self.of(stage.column());
         let late = times.iter().filter(|us| **us > 1e6 * above).count();
         (!times.is_empty()).then(|| 100.0 * late as f64 / times.len() as f64)
     }

@@ -59,6 +59,47 @@ pub enum Stage {
     Longest,
 }
 
+impl Stage {
+    /// Every stage, in the order in which a request passes through.
+    pub const ALL: [Stage; 7] = [
+        Stage::Stat,
+        Stage::Queue,
+        Stage::Read,
+        Stage::Return,
+        Stage::Write,
+        Stage::Total,
+        Stage::Longest,
+    ];
+
+    /// Its column in the server's trace (docs/trace.md).
+    #[must_use]
+    pub fn column(self) -> &'static str {
+        match self {
+            Stage::Stat => "stat_us",
+            Stage::Queue => "queue_us",
+            Stage::Read => "read_us",
+            Stage::Return => "return_us",
+            Stage::Write => "write_us",
+            Stage::Total => "total_us",
+            Stage::Longest => "longest_us",
+        }
+    }
+
+    /// Its name, for people.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Stage::Stat => "open and stat",
+            Stage::Queue => "queue wait",
+            Stage::Read => "read",
+            Stage::Return => "return to the loop",
+            Stage::Write => "write to the socket",
+            Stage::Total => "total",
+            Stage::Longest => "longest single read",
+        }
+    }
+}
+
 /// Which values of a metric are the better ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
