@@ -11,4 +11,5 @@ pub mod error;
 pub mod load;
 mod log;
 pub mod server;
+mod tcp_table;
 pub mod trace_report;

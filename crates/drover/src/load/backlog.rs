@@ -7,11 +7,11 @@
 //! receive queue of the listening socket in `/proc/net/tcp` (proc_pid_net(5)), where listening
 //! sockets come first.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use mech::socket::Address;
+
+use crate::tcp_table::{IPV4, IPV6, Row, State, rows};
 
 /// Connections to `target` that wait to be accepted; `None` if its listener cannot be seen here.
 pub(super) fn waiting(target: &Address) -> Option<u32> {
@@ -19,74 +19,25 @@ pub(super) fn waiting(target: &Address) -> Option<u32> {
     if !target.ip().is_loopback() {
         return None;
     }
-    let read = |table| waiting_in(BufReader::new(File::open(table).ok()?), target);
     // A listener on [::] takes IPv4 connections too.
-    let of_ipv4 = if target.is_ipv4() { read("/proc/net/tcp") } else { None };
-    of_ipv4.or_else(|| read("/proc/net/tcp6"))
+    let of_ipv4 = if target.is_ipv4() { waiting_in(rows(IPV4), target) } else { None };
+    of_ipv4.or_else(|| waiting_in(rows(IPV6), target))
 }
 
-fn waiting_in(table: impl BufRead, target: SocketAddr) -> Option<u32> {
-    let mut total = None;
-    for line in table.lines().skip(1) {
-        match Listener::parse(&line) {
-            // With SO_REUSEPORT there are several.
-            Some(listener) if listener.takes(target) => {
-                *total.get_or_insert(0) += listener.waiting;
-            }
-            Some(_) => {}
-            None => break,
-        }
-    }
-    total
-}
-
-struct Listener {
-    address: IpAddr,
-    port: u16,
-    waiting: u32,
-}
-
-impl Listener {
-    /// Reads a line; `None` if it is not that of a listening socket.
-    fn parse(line: &io::Result<String>) -> Option<Listener> {
-        const LISTEN: &str = "0A";
-        let mut words = line.as_ref().ok()?.split_ascii_whitespace().skip(1);
-        let (local, _remote, state, queues) =
-            (words.next()?, words.next()?, words.next()?, words.next()?);
-        let (address, port) = local.split_once(':')?;
-        let (_, received) = queues.split_once(':')?;
-        (state == LISTEN).then_some(Listener {
-            address: parse_address(address)?,
-            port: u16::from_str_radix(port, 16).ok()?,
-            waiting: u32::from_str_radix(received, 16).ok()?,
-        })
-    }
-
-    fn takes(&self, target: SocketAddr) -> bool {
-        self.port == target.port() && (self.address == target.ip() || self.address.is_unspecified())
-    }
-}
-
-/// An address as the kernel prints it: words of 32 bits in the machine's byte order.
-fn parse_address(text: &str) -> Option<IpAddr> {
-    let word = |at: usize| -> Option<[u8; 4]> {
-        Some(u32::from_str_radix(text.get(at * 8..at * 8 + 8)?, 16).ok()?.to_ne_bytes())
+/// With SO_REUSEPORT there are several listeners.
+fn waiting_in(rows: impl Iterator<Item = Row>, target: SocketAddr) -> Option<u32> {
+    let listening = rows.take_while(|row| row.state == State::Listening);
+    let takes = |row: &Row| {
+        row.port == target.port() && (row.address == target.ip() || row.address.is_unspecified())
     };
-    match text.len() {
-        8 => Some(Ipv4Addr::from(word(0)?).into()),
-        32 => {
-            let words = [word(0)?, word(1)?, word(2)?, word(3)?];
-            let bytes: [u8; 16] = words.concat().try_into().ok()?;
-            Some(Ipv6Addr::from(bytes).into())
-        }
-        _ => None,
-    }
+    listening.filter(takes).map(|row| row.received).reduce(|sum, more| sum + more)
 }
 
 #[cfg(test)]
 #[cfg(target_endian = "little")]
 mod tests {
     use super::*;
+    use crate::tcp_table::rows_of;
 
     const TABLE: &str = "\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -98,7 +49,7 @@ mod tests {
 ";
 
     fn of(table: &str, target: &str) -> Option<u32> {
-        waiting_in(table.as_bytes(), target.parse().unwrap())
+        waiting_in(rows_of(table.as_bytes()), target.parse().unwrap())
     }
 
     #[test]

@@ -7,15 +7,17 @@
 //! option back and waits until the kernel has handed over what it keeps: the client is then answered, or
 //! sees the end of the stream before it sends.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use mech::accept::Door;
 use mech::socket;
+
+use super::Config;
+use crate::tcp_table::{IPV4, IPV6, State, rows};
 
 /// How long the kernel may take to repeat a SYN-ACK: a second (RFC 6298, section 2.1), and some more for
 /// the client's answer.
@@ -29,22 +31,28 @@ pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub(super) struct Deferred {
     /// The listening sockets that defer: copies of the descriptors, which keep the sockets open.
     listeners: Mutex<Vec<OwnedFd>>,
-    /// The ports in the kernel's notation; none if the server does not defer.
-    ports: Vec<String>,
+    /// The ports; none if the server does not defer.
+    ports: Vec<u16>,
 }
 
 impl Deferred {
-    /// Of a server that defers at `addresses`. It keeps copies of the descriptors in `doors`.
+    /// Of a server of that configuration at `addresses`. It keeps copies of the descriptors in `doors`.
     ///
     /// # Errors
-    /// `EMFILE`.
-    pub(super) fn of(doors: &[Vec<Door>], addresses: &[SocketAddr]) -> io::Result<Deferred> {
+    /// `EMFILE`, with the remedy.
+    pub(super) fn of(
+        config: &Config,
+        doors: &[Vec<Door>],
+        addresses: &[SocketAddr],
+    ) -> anyhow::Result<Deferred> {
+        if !config.defer_accept {
+            return Ok(Deferred::default());
+        }
         let descriptors = doors.iter().flatten().flat_map(Door::descriptors);
-        let listeners: Vec<OwnedFd> = descriptors
-            .filter(|fd| socket::defers(*fd))
-            .map(|fd| fd.try_clone_to_owned())
-            .collect::<Result<_, _>>()?;
-        let ports = addresses.iter().map(|address| format!("{:04X}", address.port())).collect();
+        let copies = descriptors.filter(|fd| socket::defers(*fd)).map(|fd| fd.try_clone_to_owned());
+        let listeners: Result<Vec<OwnedFd>, _> = copies.collect();
+        let listeners = listeners.context("too few descriptors; raise 'ulimit -n'")?;
+        let ports = addresses.iter().map(SocketAddr::port).collect();
         Ok(Deferred { listeners: Mutex::new(listeners), ports })
     }
 
@@ -63,21 +71,7 @@ impl Deferred {
         if self.ports.is_empty() {
             return false;
         }
-        let keeps = |table| {
-            let table = File::open(table).map(BufReader::new);
-            let mut lines = table.into_iter().flat_map(|table| table.lines().map_while(Result::ok));
-            lines.any(|line| self.is_kept(&line))
-        };
-        keeps("/proc/net/tcp") || keeps("/proc/net/tcp6")
-    }
-
-    /// Whether a line of the kernel's table (proc_pid_net(5)) is of a connection to this server that is not
-    /// established for the kernel.
-    fn is_kept(&self, line: &str) -> bool {
-        const SYN_RECV: &str = "03";
-        let mut words = line.split_ascii_whitespace().skip(1);
-        let (local, state) = (words.next(), words.nth(1));
-        let port = local.and_then(|local| Some(local.rsplit_once(':')?.1));
-        state == Some(SYN_RECV) && self.ports.iter().any(|own| Some(own.as_str()) == port)
+        let mut all = rows(IPV4).chain(rows(IPV6));
+        all.any(|row| row.state == State::SynReceived && self.ports.contains(&row.port))
     }
 }

@@ -143,7 +143,7 @@ impl Server {
         }
         let Bound { addresses, doors, .. } = bind(&config, Among::Threads)?;
         let board = Board::new(doors.len()).context("cannot make the counters")?;
-        let deferred = deferred(&config, &doors, &addresses)?;
+        let deferred = Deferred::of(&config, &doors, &addresses)?;
         let mut server =
             Server::of_crew(Arc::new(config), addresses, Crew { first: 0, doors, board })?;
         server.stopper.deferred = Arc::new(deferred);
@@ -281,18 +281,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stopper.stop();
     }
-}
-
-/// What the server has to know at its end of connections that the kernel keeps back.
-fn deferred(
-    config: &Config,
-    doors: &[Vec<Door>],
-    addresses: &[SocketAddr],
-) -> anyhow::Result<Deferred> {
-    if !config.defer_accept {
-        return Ok(Deferred::default());
-    }
-    Deferred::of(doors, addresses).context("too few descriptors; raise 'ulimit -n'")
 }
 
 /// A processor for each worker, of those that this process may use.

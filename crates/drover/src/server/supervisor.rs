@@ -23,7 +23,7 @@ use super::deferred::{Deferred, LOOK_AGAIN};
 use super::process::{ALIVE, Chosen, FLAG, Inheritance, PING};
 use super::signals::{Heard, STOPPING};
 use super::stats::Board;
-use super::{Bound, Config, Statistics, StopSignals, WorkerStatistics, bind, deferred, processors};
+use super::{Bound, Config, Statistics, StopSignals, WorkerStatistics, bind, processors};
 
 /// A worker that lives so long has not died at once.
 const LONG: Duration = Duration::from_secs(1);
@@ -116,7 +116,7 @@ impl Supervisor {
             chosen: (config.mechanism, config.accept),
             grace: config.grace,
             counters: config.counters.clone(),
-            deferred: deferred(config, &doors, &addresses)?,
+            deferred: Deferred::of(config, &doors, &addresses)?,
             addresses,
             doors,
             keepers,

@@ -1,0 +1,101 @@
+//! The kernel's tables of TCP sockets, `/proc/net/tcp` and `/proc/net/tcp6` (proc_pid_net(5)).
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The table of sockets of IPv4.
+pub(crate) const IPV4: &str = "/proc/net/tcp";
+
+/// The table of sockets of IPv6; those on `[::]` may take IPv4 connections too.
+pub(crate) const IPV6: &str = "/proc/net/tcp6";
+
+/// What a socket does, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The kernel has answered a SYN, and has not handed over a connection.
+    SynReceived,
+    /// It waits for connections.
+    Listening,
+    Other,
+}
+
+/// A line of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// The socket's own address.
+    pub(crate) address: IpAddr,
+    /// Its own port.
+    pub(crate) port: u16,
+    pub(crate) state: State,
+    /// The length of its receive queue: of a listening socket the connections that were not accepted.
+    pub(crate) received: u32,
+}
+
+/// The rows of a table, listening sockets first; none of a table that there is not here.
+pub(crate) fn rows(table: &str) -> impl Iterator<Item = Row> {
+    File::open(table).into_iter().flat_map(|table| rows_of(BufReader::new(table)))
+}
+
+/// The rows of a table, up to the first line that is none.
+pub(crate) fn rows_of(table: impl BufRead) -> impl Iterator<Item = Row> {
+    table.lines().skip(1).map_while(|line| Row::parse(&line.ok()?))
+}
+
+impl Row {
+    fn parse(line: &str) -> Option<Row> {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (local, _remote, state, queues) =
+            (words.next()?, words.next()?, words.next()?, words.next()?);
+        let (address, port) = local.split_once(':')?;
+        let (_, received) = queues.split_once(':')?;
+        Some(Row {
+            address: parse_address(address)?,
+            port: u16::from_str_radix(port, 16).ok()?,
+            state: match state {
+                "03" => State::SynReceived,
+                "0A" => State::Listening,
+                _ => State::Other,
+            },
+            received: u32::from_str_radix(received, 16).ok()?,
+        })
+    }
+}
+
+/// An address as the kernel prints it: words of 32 bits in the machine's byte order.
+fn parse_address(text: &str) -> Option<IpAddr> {
+    let word = |at: usize| -> Option<[u8; 4]> {
+        Some(u32::from_str_radix(text.get(at * 8..at * 8 + 8)?, 16).ok()?.to_ne_bytes())
+    };
+    match text.len() {
+        8 => Some(Ipv4Addr::from(word(0)?).into()),
+        32 => {
+            let words = [word(0)?, word(1)?, word(2)?, word(3)?];
+            let bytes: [u8; 16] = words.concat().try_into().ok()?;
+            Some(Ipv6Addr::from(bytes).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_endian = "little")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_tell_address_state_and_queue() {
+        let table = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:0000001C 00:00000000 00000000     0        0 1 1
+   1: 0100007F:1F90 0100007F:91AB 03 00000000:00000000 01:00000CCC 00000000     0        0 0 1
+   2: 0100007F:1F90 0100007F:91AC 01 00000000:000000FF 03:00000CCC 00000000     0        0 1 1
+";
+        let rows: Vec<Row> = rows_of(table.as_bytes()).collect();
+        let states = [State::Listening, State::SynReceived, State::Other];
+        assert_eq!(rows.iter().map(|row| row.state).collect::<Vec<_>>(), states);
+        assert_eq!((rows[0].address, rows[0].port), (IpAddr::from([127, 0, 0, 1]), 8080));
+        assert_eq!((rows[0].received, rows[2].received), (28, 255));
+        assert_eq!(rows_of("head\nno row\n".as_bytes()).count(), 0);
+    }
+}
