@@ -63,7 +63,7 @@ impl Hints {
 
     /// An entry was taken out.
     pub(super) fn removed(&self, fd: RawFd) {
-        // SAFETY: as in `written`.
+        // SAFETY: the number is that of an open descriptor or of none; none is an error of the call.
         let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
         // It fails where the descriptor was closed, or never could be added.
         let _ = epoll::delete(&self.instance, borrowed);
