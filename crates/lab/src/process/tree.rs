@@ -50,7 +50,7 @@ pub struct Tree {
     started: u64,
     /// What orphans had used that have ended.
     ended: Duration,
-    /// Orphans that were seen while they ran, by process id and start: one that has ended shows no mark.
+    /// What was found so far, by process id and start: a process that ends shows no mark.
     seen: RefCell<BTreeSet<(u32, u64)>>,
 }
 
@@ -134,10 +134,10 @@ impl Tree {
             stat.parent == lab
                 && !own.contains(pid)
                 && stat.started >= self.started
-                && match stat.is_zombie {
-                    true => self.seen.borrow().contains(&(*pid, stat.started)),
-                    false => is_marked(*pid, &self.mark),
-                }
+                // A process that is ending gives its memory, and with it its environment, back before it is
+                // a zombie: who was seen once belongs to the tree until it is gone.
+                && (self.seen.borrow().contains(&(*pid, stat.started))
+                    || (!stat.is_zombie && is_marked(*pid, &self.mark)))
         };
         let mut found: BTreeMap<u32, Stat> = BTreeMap::new();
         let mut fresh: Vec<u32> = all
@@ -145,8 +145,6 @@ impl Tree {
             .filter(|(pid, stat)| **pid == self.root || is_orphan(pid, stat))
             .map(|(pid, _)| *pid)
             .collect();
-        let orphans = fresh.iter().filter(|pid| **pid != self.root);
-        self.seen.borrow_mut().extend(orphans.map(|pid| (*pid, all[pid].started)));
         let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (pid, stat) in &all {
             children.entry(stat.parent).or_default().push(*pid);
@@ -158,6 +156,7 @@ impl Tree {
                 fresh.extend(children.get(&pid).into_iter().flatten());
             }
         }
+        self.seen.borrow_mut().extend(found.iter().map(|(pid, stat)| (*pid, stat.started)));
         found
     }
 }
