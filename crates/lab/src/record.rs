@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::claims::{self, Judgement, family};
 use crate::journal::{self, Error, Header, Run, write_whole};
 use crate::model::Sample;
-use crate::spec::Experiment;
+use crate::spec::{self, Experiment};
 
 /// The name of the file that has the session.
 pub const SESSION: &str = "session.json";
@@ -144,6 +144,10 @@ pub fn read_session(folder: &Path) -> Result<Session, Error> {
         let what = format!("schema is {}, this lab reads {SCHEMA}", session.schema);
         return Err(Error::Invalid(folder.join(SESSION), what));
     }
+    if let Some(id) = session.experiments.iter().find(|id| !spec::is_id(id)) {
+        // It is joined to the folder: one with '..' would lead out of it.
+        return Err(Error::Invalid(folder.join(SESSION), format!("{id:?} is no experiment's id")));
+    }
     Ok(session)
 }
 
@@ -180,6 +184,27 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
 mod tests {
     use super::*;
     use crate::spec::built_in;
+
+    #[test]
+    fn a_session_that_names_another_folder_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = |id: &str| Session {
+            schema: SCHEMA.to_owned(),
+            version: String::new(),
+            command: Vec::new(),
+            preset: String::new(),
+            seed: 0,
+            began: 0.0,
+            experiments: vec![id.to_owned()],
+            refused: Vec::new(),
+        };
+        for (id, is_fine) in [("long-1", true), ("../x", false), ("/etc", false), ("", false)] {
+            write_session(folder.path(), &session(id)).unwrap();
+            let read = read_session(folder.path());
+            assert_eq!(read.is_ok(), is_fine, "{id}");
+            assert!(read.is_ok() || matches!(read, Err(Error::Invalid(..))));
+        }
+    }
 
     #[test]
     fn every_built_in_experiment_is_the_same_after_it_was_written_and_read() {

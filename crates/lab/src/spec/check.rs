@@ -36,6 +36,12 @@ pub(super) fn check(root: &Node) -> Vec<Fault> {
     check.faults
 }
 
+/// Whether a text can be the id of an experiment, which is the name of a folder.
+pub(crate) fn is_id(text: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
+    text.starts_with(char::is_alphanumeric) && text.chars().all(is_part)
+}
+
 struct Check<'a> {
     root: &'a Node,
     /// Every factor with the levels that it has anywhere: its own, those of presets and of cases.
@@ -366,8 +372,7 @@ impl<'a> Check<'a> {
     fn id(&mut self) {
         let Some(id) = self.root.get("id") else { return };
         let Some(text) = id.text() else { return };
-        let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
-        if !text.starts_with(char::is_alphanumeric) || !text.chars().all(is_part) {
+        if !is_id(text) {
             let message = "the id is the name of a folder: write letters, digits, '-' and '_', and begin \
                            with a letter or digit";
             self.fault(&id.place, message.to_owned());

@@ -23,6 +23,7 @@ pub mod setting;
 pub mod subject;
 mod walk;
 
+pub(crate) use check::is_id;
 pub use claim::Claim;
 pub use experiment::Experiment;
 pub(crate) use fault::suggestion;
