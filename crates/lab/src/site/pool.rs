@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
+use rustix::fs::FlockOperation;
 use waiters::pinned_pages::PinnedPages;
 
 use crate::failure::Failure;
@@ -59,6 +60,10 @@ impl Files {
         fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
         let folder = folder.canonicalize().map_err(|error| failed(folder, error))?;
         let files = Files { folder, shape };
+        let locked = File::open(&files.folder).map_err(|error| failed(&files.folder, error))?;
+        // Another lab that makes the same files has them complete when it lets go. A file system without
+        // locks has no second lab either.
+        let _ = rustix::fs::flock(&locked, FlockOperation::LockExclusive);
         let missing: Vec<u32> = (0..shape.files).filter(|file| !files.has(*file)).collect();
         files.look_for_space(missing.len() as u64 * shape.bytes)?;
         let bytes = usize::try_from(shape.bytes).map_err(Failure::failed)?;
@@ -76,8 +81,7 @@ impl Files {
             })?;
         }
         // Once for all: a pool may have tens of thousands of files.
-        let synced = File::open(&files.folder).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
-        synced.map_err(|error| failed(&files.folder, error))?;
+        rustix::fs::syncfs(&locked).map_err(|error| failed(&files.folder, error.into()))?;
         Ok(files)
     }
 
