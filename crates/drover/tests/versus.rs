@@ -97,6 +97,7 @@ fn what_is_no_server_is_refused_with_what_is() {
         (&["versus", "caddie"][..], "NAME=COMMAND"),
         (&["versus", "mine=serve"], "{port}"),
         (&["versus", "drover", "--file-bytes", "0"], "--file-bytes"),
+        (&["versus", "drover", "--window", "0s"], "--window"),
         (&["versus"], "SERVER"),
     ] {
         let output = lab(folder.path(), arguments);

@@ -29,6 +29,17 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// As [`parse`], for a length of time that is not nothing.
+///
+/// # Errors
+/// As [`parse`], and for 0.
+pub fn parse_above_zero(text: &str) -> Result<Duration, String> {
+    match parse(text)? {
+        Duration::ZERO => Err("write a length of time above 0".to_owned()),
+        time => Ok(time),
+    }
+}
+
 fn too_long(text: &str) -> String {
     format!("'{text}' is too long, or finer than a nanosecond: write it as 10s or 500ms")
 }
@@ -59,6 +70,12 @@ mod tests {
         gives("10", Duration::from_secs(10));
         gives("0.5", Duration::from_millis(500));
         gives("1m30", Duration::from_secs(90));
+    }
+
+    #[test]
+    fn nothing_is_refused_where_there_has_to_be_some_time() {
+        assert_eq!(parse_above_zero("1ns"), Ok(Duration::from_nanos(1)));
+        assert!(["0", "0s", "0ms"].iter().all(|text| parse_above_zero(text).is_err()));
     }
 
     #[test]

@@ -34,12 +34,12 @@ pub(super) struct Args {
     rounds: Option<u32>,
 
     /// The length of each measured window [default: 600ms]
-    #[arg(long, value_name = "T", value_parser = duration::parse)]
+    #[arg(long, value_name = "T", value_parser = duration::parse_above_zero)]
     window: Option<Duration>,
 
     /// How long the calibration may take: no round is begun that would end later [default: 4m, and 4m more
     /// with --slowed]
-    #[arg(long, value_name = "T", value_parser = duration::parse)]
+    #[arg(long, value_name = "T", value_parser = duration::parse_above_zero)]
     budget: Option<Duration>,
 
     /// Also run servers that spin for these shares of their CPU time per request, as 5%,10%,20%, and tell

@@ -31,7 +31,7 @@ pub(super) struct Args {
     repeats: Option<NonZeroU32>,
 
     /// How long the whole session may take, shared out among its experiments
-    #[arg(long, value_name = "T", value_parser = some_time)]
+    #[arg(long, value_name = "T", value_parser = duration::parse_above_zero)]
     budget: Option<Duration>,
 
     /// The folder that gets a folder for each session, and the newest report [default: drover-lab]
@@ -78,7 +78,7 @@ struct WhatArgs {
     waiters: Vec<u64>,
 
     /// The length of each measured window, as 2s or 500ms
-    #[arg(long, value_name = "T", value_parser = some_time)]
+    #[arg(long, value_name = "T", value_parser = duration::parse_above_zero)]
     window: Option<Duration>,
 
     /// Multiply the request rates
@@ -218,14 +218,6 @@ fn words(text: &str) -> Option<Vec<String>> {
 /// Reads how many connections, or waiters, there are.
 fn number() -> impl clap::builder::TypedValueParser<Value = u64> {
     count::within(1..=u64::from(u32::MAX))
-}
-
-/// Reads a length of time that is not nothing.
-fn some_time(text: &str) -> Result<Duration, String> {
-    match duration::parse(text)? {
-        Duration::ZERO => Err("write a length of time above 0".to_owned()),
-        time => Ok(time),
-    }
 }
 
 /// Reads a number above zero.

@@ -52,7 +52,7 @@ pub(super) struct Args {
     idle: u32,
 
     /// The length of each measured window
-    #[arg(long, value_name = "T", default_value = "1s", value_parser = duration::parse)]
+    #[arg(long, value_name = "T", default_value = "1s", value_parser = duration::parse_above_zero)]
     window: Duration,
 
     /// How often each server is run; an interval needs 6
