@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::failure::Failure;
 
@@ -14,7 +14,8 @@ pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// A flag that SIGINT, SIGTERM and SIGHUP set. A second signal of the same kind ends the process at
-    /// once, as without the lab.
+    /// once, as without the lab. SIGXFSZ is caught for nothing: the write past the limit of a file's size
+    /// then fails and ends the session in words, instead of the process.
     ///
     /// # Errors
     /// What sigaction(2) says.
@@ -26,6 +27,7 @@ impl Interrupt {
             signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, flag())?;
             signal_hook::flag::register(signal, flag())?;
         }
+        signal_hook::flag::register(SIGXFSZ, Arc::default())?;
         Ok(interrupt)
     }
 
