@@ -203,5 +203,7 @@ fn a_full_disk_ends_a_session_with_its_journal_and_it_goes_on_when_there_is_room
     let after = runs(&session, "long");
     assert_eq!(after[..left.len()], left, "{}", text(&resumed.stderr));
     assert_eq!(after.len() as u64, 2 * rounds, "{}", text(&resumed.stderr));
+    // What failed by the lab's own disk is not on the servers' bill.
+    assert!(after.iter().all(|run| run["sample"]["failure"].is_null()), "{after:?}");
     assert!(report(folder).contains("The experiment long"));
 }

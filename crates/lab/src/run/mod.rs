@@ -225,6 +225,9 @@ impl Session<'_> {
                 let Some(run) = self.run_one(cell, round, tell) else {
                     return Ok(End::Interrupted);
                 };
+                if run.sample.failure.is_some() {
+                    self.try_to_write().map_err(Error::Journal)?;
+                }
                 journal.append(&run).map_err(Error::Journal)?;
                 let done = journal.runs();
                 tell(Event::Ended { run: &run, done, of: self.plan.runs() });
@@ -263,6 +266,15 @@ impl Session<'_> {
             }
         }
         Some(Run { cell, sample, artefacts, began, took_s: start.elapsed().as_secs_f64() })
+    }
+
+    /// Writes about as much as the files of a run have. A run that has failed where that fails too may have
+    /// failed by the lab's own full disk: it says nothing of the cell, and a resumed session runs it again.
+    fn try_to_write(&self) -> Result<(), journal::Error> {
+        let path = self.options.folder.join("trial");
+        let written = std::fs::write(&path, vec![0; 1 << 20]);
+        let _ = std::fs::remove_file(&path);
+        written.map_err(|error| journal::Error::Io(self.options.folder.clone(), error))
     }
 
     fn tell_notes(&mut self, tell: &mut dyn FnMut(Event<'_>)) {
