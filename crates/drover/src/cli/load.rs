@@ -74,6 +74,14 @@ pub(super) struct Args {
     #[arg(long, value_name = "HOW")]
     arrivals: Option<Arrivals>,
 
+    /// Requests that each connection makes before the measured time, which are not counted
+    ///
+    /// The first use of a connection costs a server more than the next. One that fails is counted
+    #[arg(help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(conflicts_with_all = ["calls_per_connection", "connection_rate"])]
+    warm_up: u32,
+
     /// How long to measure [default: 10s, or until --requests are done]
     #[arg(help_heading = LOAD)]
     #[arg(short, long, value_name = "T", value_parser = duration::parse)]
@@ -333,6 +341,7 @@ impl Args {
             idle: self.idle,
             schedule,
             manner,
+            warm_up: self.warm_up,
             duration,
             requests: self.requests,
             reopen: true,

@@ -201,6 +201,19 @@ impl Account {
         }
     }
 
+    /// Forgets the requests of a warm-up, and keeps what is known of connections. One that has failed, or
+    /// whose reply is not here, stays a request of the run, so that no error is lost.
+    pub(super) fn forget_warm_up(&mut self, open_loop: bool) {
+        let left = self.requests - self.replies;
+        let warm_up = std::mem::replace(self, Account::new());
+        self.requests = left;
+        self.scheduled = if open_loop { left } else { 0 };
+        self.errors = warm_up.errors;
+        self.connect_error = warm_up.connect_error;
+        self.connections = Connections { reused: 0, ..warm_up.connections };
+        self.connect = warm_up.connect;
+    }
+
     /// Counts a reply that ended `at` (from the beginning of the window) if that was before `end`.
     pub(super) fn reply_in_window(&mut self, at: Duration) {
         self.replies_in_window += 1;
@@ -316,6 +329,30 @@ fn add_each(sums: &mut [u64], more: &[u64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warm_up_leaves_its_errors_and_what_is_known_of_connections() {
+        let mut account = Account::new();
+        account.requests = 10;
+        account.replies = 7;
+        account.errors.add(Failure::Reset);
+        account.errors.add(Failure::Refused);
+        account.statuses[200] = 7;
+        account.sent_bytes = 1000;
+        account.connections = Connections { opened: 5, failed: 1, reused: 4, ..Default::default() };
+        record(&mut account.connect, Duration::from_millis(1));
+        account.served(Duration::from_millis(2), Duration::from_millis(2));
+        account.reply_in_window(Duration::from_secs(3));
+        account.forget_warm_up(true);
+        assert_eq!((account.requests, account.scheduled, account.replies), (3, 3, 0));
+        assert_eq!(account.errors.total(), 2);
+        assert_eq!((account.connections.opened, account.connections.reused), (5, 0));
+        assert_eq!((account.connect.len(), account.service_so_far().len()), (1, 0));
+        assert_eq!(
+            (account.sent_bytes, account.per_second.len(), account.statuses[200]),
+            (0, 0, 0)
+        );
+    }
 
     #[test]
     fn merged_accounts_have_the_sums() {

@@ -222,6 +222,7 @@ impl<'c, 'n> Client<'c, 'n> {
             if !opened {
                 worker.leave();
             }
+            self.warm_up().await;
             worker.opened();
             if !opened {
                 return;
@@ -248,6 +249,17 @@ impl<'c, 'n> Client<'c, 'n> {
                 self.let_others_receive().await;
             }
         }
+    }
+
+    /// Makes the requests that come before the window, as long as the server keeps the connection.
+    async fn warm_up(&mut self) {
+        for _ in 0..self.link.worker.plan.warm_up {
+            if !self.link.open {
+                return;
+            }
+            self.exchange(Ticket { due: None, waited: false, calls: 1 }).await;
+        }
+        self.now = None;
     }
 
     /// Lets the connections whose replies are here receive them first. Requests then leave one

@@ -102,6 +102,9 @@ async fn control(conn: Conn<'_>, worker: &Worker<'_>, desk: &Desk<'_>, window: &
     let phases = Phases { conn, worker, desk };
     phases.until(None, || desk.all_are_equipped()).await;
     phases.open().await;
+    if worker.plan.warm_up > 0 {
+        worker.account.borrow_mut().forget_warm_up(worker.open_loop);
+    }
     desk.tell(Report::Ready { opened: worker.open_at_start() });
     if let Some(start) = phases.started().await {
         let cpu = process::thread_cpu_time();
@@ -155,8 +158,8 @@ impl Phases<'_, '_> {
         .await;
     }
 
-    /// Opens the connections: the idle ones, then those that are measured; and lets the server
-    /// accept them.
+    /// Opens the connections: the idle ones, then those that are measured, which make the requests of
+    /// the warm-up, if there is one; and lets the server accept them.
     async fn open(&self) {
         let worker = self.worker;
         self.spawn(worker.idle, true).await;

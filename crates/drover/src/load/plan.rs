@@ -41,6 +41,9 @@ pub struct Options {
     /// when a request needs them; otherwise before the window, and used as long as the server lets
     /// them be.
     pub manner: Manner,
+    /// How many requests each connection makes before the window; they are not counted. Only of
+    /// connections that are opened before it.
+    pub warm_up: u32,
     /// The length of the measured window; `None`: until `requests` are done, or for ever.
     pub duration: Option<Duration>,
     /// How many requests are sent at most.
@@ -90,6 +93,7 @@ impl Options {
             idle: 0,
             schedule: None,
             manner: Manner::default(),
+            warm_up: 0,
             duration: None,
             requests: None,
             reopen: true,

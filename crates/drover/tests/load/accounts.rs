@@ -110,6 +110,50 @@ fn a_server_that_closes_after_each_reply_is_connected_to_again() {
     }
 }
 
+/// Half of the requests that the server has seen are counted, and no connection is new to any of them.
+#[test]
+fn a_warm_up_uses_every_connection_and_is_not_counted() {
+    for mechanism in mech::dispatch::ALL {
+        if let Err(reason) = mechanism.probe() {
+            testing::skip!("{}: {reason}", mechanism.name);
+            continue;
+        }
+        for pace in [&[][..], &["--rate", "2000"]] {
+            let server = Server::always(Action::Reply(reply("200 OK", 5)));
+            let url = server.url();
+            let own = [&url, "-c", "6", "-t", "2", "-n", "12", "--warm-up", "2"];
+            let run = load(&[&own[..], &["--dispatch", mechanism.name], pace].concat());
+            assert_eq!(run.status, Some(0), "{}: {}", mechanism.name, run.stderr);
+            assert_eq!(server.requests(), 24, "{}", mechanism.name);
+            assert_eq!(2 * run.number("/bytes/sent"), server.request_bytes());
+            assert_eq!(run.number("/requests"), 12);
+            assert_eq!(run.number("/replies"), 12);
+            assert_eq!(run.number("/status/200"), 12);
+            assert_eq!(run.number("/connections/reused"), 12);
+            assert_eq!(run.number("/connections/opened"), 6);
+            assert_eq!(run.errors(), 0);
+        }
+    }
+}
+
+/// Each connection is good for one request: one of its own before the window, where it is opened again.
+#[test]
+fn a_warm_up_survives_a_server_that_closes_and_keeps_its_errors() {
+    let close = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+    let server = Server::always(Action::ReplyAndEnd(close.to_string()));
+    let run = load(&[&server.url(), "-c", "3", "-n", "9", "--warm-up", "1"]);
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    assert_eq!((run.number("/requests"), run.number("/replies")), (9, 9));
+    assert_eq!(server.requests(), 12);
+    let server = Server::start(|n| match n {
+        0 => Action::Reply("nonsense\r\n\r\n".to_string()),
+        _ => Action::Reply(reply("200 OK", 2)),
+    });
+    let run = load(&[&server.url(), "-c", "2", "-n", "4", "--warm-up", "1"]);
+    assert_eq!(run.number("/errors/protocol"), 1, "{}", run.stderr);
+    assert_eq!((run.number("/requests"), run.number("/replies")), (5, 4));
+}
+
 #[test]
 fn calls_per_connection_are_exact_in_both_loops() {
     for pace in [&[][..], &["--rate", "500"]] {
