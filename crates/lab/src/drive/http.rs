@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::lead::Lead;
-use super::result::{read, set_latencies, set_rates, timeouts};
-use super::seconds::{Second, Seconds, latencies_from};
+use super::result::read;
 use super::warmup::Stretch;
 use super::{Driven, Load, Moment, Target, Warm, WarmUp, Window};
 use crate::failure::Failure;
@@ -29,8 +27,8 @@ const SLOWEST_CONNECTS: f64 = 500.0;
 /// How long a run that ends with its last request may take in all.
 const LONGEST_COUNT: Duration = Duration::from_secs(3600);
 
-/// The share of the connections that may wait for a response when the window of an open loop begins.
-const BACKLOG: f64 = 0.05;
+/// First uses of connections may be so large a share of the window's events without spoiling it.
+const FEW_FIRST_USES: f64 = 0.1;
 
 /// The time-out of `drover load` unless it is told another one, in microseconds.
 const TIMEOUT_US: f64 = 10e6;
@@ -159,15 +157,35 @@ impl Generator {
         self.process.expect_line(&what, patience, |line| (line == word).then_some(()))
     }
 
-    /// Waits for its end and reads what it has written, and the lines that nobody has read. An exit status other than 0 with a result is a
+    /// Waits for its end and reads what it has written. An exit status other than 0 with a result is a
     /// result: no reply, or replies of another status.
-    fn finish(mut self, patience: Duration) -> Result<(Value, Vec<String>), Failure> {
-        let (status, lines) = self.process.expect_end(patience)?;
+    fn finish(mut self, patience: Duration) -> Result<Value, Failure> {
+        let (status, _) = self.process.expect_end(patience)?;
         let text = fs::read_to_string(&self.json).unwrap_or_default();
         match serde_json::from_str(&text) {
-            Ok(result) => Ok((result, lines)),
+            Ok(result) => Ok(result),
             Err(_) => Err(self.process.failure(&format!("wrote no result ({status})"))),
         }
+    }
+}
+
+impl Resolved {
+    /// Whether connections are used for the first time in the window, which costs a server more, and so
+    /// often that it would be seen.
+    fn has_first_uses(
+        &self,
+        target: &Target<'_>,
+        window: &Window,
+        length: Duration,
+        rate: Option<f64>,
+    ) -> bool {
+        // Where connections are opened for their requests, first uses are what is measured; and cold files
+        // must not be read before the window.
+        let are_wanted =
+            self.opens_anew || self.is_counted || target.is_cold || !window.use_every_connection;
+        let events = rate.map(|rate| rate * length.as_secs_f64());
+        !are_wanted
+            && events.is_some_and(|events| self.connections as f64 > FEW_FIRST_USES * events)
     }
 }
 
@@ -230,7 +248,7 @@ impl Load for HttpLoad<'_> {
             generator.expect("measured", PATIENCE + length)?;
             let cpu_s = cpu_s(subject) - before;
             generator.process.go_on()?;
-            let (result, _) = generator.finish(opening(&resolved))?;
+            let result = generator.finish(opening(&resolved))?;
             let found = read(&result, resolved.timeout_us);
             Ok(Stretch { events: found.events, seconds: found.seconds, cpu_s })
         })?;
@@ -248,121 +266,32 @@ impl Load for HttpLoad<'_> {
         let resolved = self.resolve(target)?;
         let rate = resolved.rate.or(warm.map(|warm| warm.events_per_s));
         let length = window.length(rate);
-        let lead = lead(&resolved, target, window, length, rate);
-        let length = lead.window;
-        let flags = match &lead.rate {
-            Some(rate) => {
-                with(&resolved.flags, &[("--every", None), ("--rate", Some(rate.clone()))])
-            }
-            None => resolved.flags.clone(),
-        };
-        let mut command = self.command(address(subject)?, target, &flags, resolved.is_counted)?;
+        let mut command =
+            self.command(address(subject)?, target, &resolved.flags, resolved.is_counted)?;
         if !resolved.is_counted {
-            let whole = length + Duration::from_secs(lead.seconds);
-            command.args(["--duration", &format!("{}ms", whole.as_millis())]);
+            command.args(["--duration", &format!("{}ms", length.as_millis())]);
         }
-        let log = target.scene.work.join("load.hdr");
-        if lead.seconds > 0 {
-            command.args(["--csv", "/dev/stdout"]).arg("--hdr").arg(&log);
+        if resolved.has_first_uses(target, window, length, rate) {
+            command.args(["--warm-up", "1"]);
         }
         let mut generator = Generator::start(command, target)?;
         let command = generator.process.command_line().to_vec();
         generator.expect("connected", opening(&resolved))?;
-        if lead.seconds == 0 {
-            at(Moment::Begin, subject)?;
-        }
+        at(Moment::Begin, subject)?;
         generator.process.go_on()?;
         let longest = if resolved.is_counted { LONGEST_COUNT } else { PATIENCE + length };
-        let mut seconds = Seconds::default();
-        if lead.seconds > 0 {
-            // The line of a second comes as that second ends.
-            generator.process.expect_line("its seconds", longest, |line| {
-                seconds.take(line);
-                (seconds.all.len() as u64 == lead.seconds).then_some(())
-            })?;
-            at(Moment::Begin, subject)?;
-        }
-        generator.process.expect_line("'measured'", longest, |line| {
-            seconds.take(line);
-            (line == "measured").then_some(())
-        })?;
+        generator.expect("measured", longest)?;
         at(Moment::End, subject)?;
         generator.process.go_on()?;
         let patience = opening(&resolved) + Duration::from_secs_f64(resolved.timeout_us / 1e6);
-        let (result, lines) = generator.finish(patience)?;
-        // The last second, which may be a part of one, is told after the window.
-        lines.iter().for_each(|line| seconds.take(line));
-        let seconds = seconds.all;
+        let result = generator.finish(patience)?;
         let mut driven = read(&result, resolved.timeout_us);
         driven.command = command;
-        if lead.seconds > 0 {
-            let from = lead.seconds as f64 - 0.001;
-            let of_window: Vec<&Second> =
-                seconds.iter().filter(|it| it.begin_s >= from && it.length_s > 0.0).collect();
-            let sum = |of: fn(&Second) -> f64| of_window.iter().map(|it| of(it)).sum::<f64>();
-            let (events, whole) = (driven.events, driven.events_with_tail.max(1.0));
-            let replies = result["replies"].as_f64().unwrap_or(0.0).max(1.0);
-            // Statuses are not told second by second: their shares are those of the whole run.
-            driven.events = sum(|it| it.replies) * whole / replies;
-            driven.bytes *= if events > 0.0 { driven.events / events } else { 0.0 };
-            let before: f64 =
-                seconds.iter().filter(|it| it.begin_s < from).map(|it| it.replies).sum();
-            let asked: f64 =
-                seconds.iter().filter(|it| it.begin_s < from).map(|it| it.requests).sum();
-            if resolved.rate.is_some() && asked - before > BACKLOG * resolved.connections as f64 {
-                driven.marks.insert(Mark::Cold);
-                driven.notes.push(format!(
-                    "{:.0} first requests had no response yet when the window began.",
-                    asked - before
-                ));
-            }
-            driven.events_with_tail = (whole - before).max(0.0);
-            driven.seconds = sum(|it| it.length_s);
-            set_rates(&mut driven);
-            let log = fs::read(&log).unwrap_or_default();
-            let latencies = latencies_from(&log, Duration::from_secs(lead.seconds));
-            if let Some(latencies) = latencies {
-                set_latencies(&mut driven, latencies, timeouts(&result), resolved.timeout_us);
-            }
-            driven.notes.push(format!(
-                "The window began {} s after the first request, when every connection had been used.",
-                lead.seconds
-            ));
-        }
-        if lead.is_too_short {
-            driven.marks.insert(Mark::Cold);
-            driven
-                .notes
-                .push("Connections were used for the first time within the window.".to_string());
-        }
         if window.events.is_some_and(|events| driven.events < events as f64) && !resolved.is_counted
         {
             driven.marks.insert(Mark::FewEvents);
         }
         Ok(driven)
-    }
-}
-
-/// What comes before the window.
-fn lead(
-    resolved: &Resolved,
-    target: &Target<'_>,
-    window: &Window,
-    length: Duration,
-    rate: Option<f64>,
-) -> Lead {
-    // Where connections are opened for their requests, first uses are what is measured; and cold files
-    // must not be read before the window.
-    let has_none = resolved.opens_anew
-        || resolved.is_counted
-        || target.is_cold
-        || !window.use_every_connection;
-    match rate.filter(|rate| *rate > 0.0 && !has_none) {
-        None => Lead::none(length),
-        Some(rate) => {
-            let is_open = resolved.rate.is_some();
-            Lead::new(resolved.connections as f64, rate, is_open, length, window.at_most)
-        }
     }
 }
 

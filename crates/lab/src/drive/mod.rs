@@ -3,9 +3,7 @@
 pub mod background;
 mod command;
 mod http;
-mod lead;
 mod result;
-mod seconds;
 mod warmup;
 
 use std::collections::{BTreeMap, BTreeSet};

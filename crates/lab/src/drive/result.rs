@@ -48,7 +48,7 @@ pub(super) fn read(result: &Value, timeout_us: f64) -> Driven {
 }
 
 /// Sets what follows from the window's length and its events.
-pub(super) fn set_rates(driven: &mut Driven) {
+fn set_rates(driven: &mut Driven) {
     if driven.seconds > 0.0 {
         let (events, bytes) = (driven.events / driven.seconds, driven.bytes / driven.seconds);
         driven.values.insert("reply-rate".to_string(), events);
@@ -57,7 +57,7 @@ pub(super) fn set_rates(driven: &mut Driven) {
 }
 
 /// How many requests have timed out.
-pub(super) fn timeouts(result: &Value) -> u64 {
+fn timeouts(result: &Value) -> u64 {
     result.pointer("/errors/client_timeout").and_then(Value::as_u64).unwrap_or(0)
 }
 
@@ -77,7 +77,7 @@ fn set_errors(driven: &mut Driven, result: &Value) {
 
 /// Sets the latencies, in milliseconds, from a histogram of nanoseconds. Requests that timed out count
 /// with the time-out: they took at least that long.
-pub(super) fn set_latencies(
+fn set_latencies(
     driven: &mut Driven,
     mut histogram: Histogram<u64>,
     timeouts: u64,

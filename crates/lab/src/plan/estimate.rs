@@ -13,7 +13,7 @@ use crate::spec::{Experiment, Preset};
 /// Starting and stopping a server and a generator.
 const START_S: f64 = 0.15;
 
-/// How many connections are opened and accepted per second, once for the load and once when it closes.
+/// How many connections are opened, accepted, used once and closed per second.
 const CONNECTS: f64 = 8000.0;
 
 /// The warm-up unless the experiment says otherwise.
@@ -92,19 +92,12 @@ impl Phases {
             Until::Steady if http.is_some() => (self.warm_up.as_secs_f64() / 2.0).min(1.0),
             _ => 0.0,
         };
-        // Before the window every connection is used once, in whole seconds.
-        let lead = match (http, rate) {
-            (Some(http), Some(rate)) if http.rate.is_some() && self.until == Until::Steady => {
-                let connections = http.connections.as_ref();
-                let connections = connections.and_then(|it| it.resolve(levels).ok()).unwrap_or(64);
-                let connections = connections as f64;
-                let is_needed = connections > 0.1 * rate * window;
-                if is_needed { (connections / rate.max(3000.0)).ceil() } else { 0.0 }
-            }
-            _ => 0.0,
-        };
-        let opened = http.and_then(|http| connections(http, levels)).unwrap_or(0) as f64;
-        START_S + warm_up + lead + window + 2.0 * opened / CONNECTS
+        // Connections that are opened for their requests are opened in the window.
+        let opened = http.map_or(0, |http| match http.connection_rate.is_some() {
+            true => http.idle.as_ref().and_then(|it| it.resolve(levels).ok()).unwrap_or(0),
+            false => connections(http, levels).unwrap_or(0),
+        });
+        START_S + warm_up + window + opened as f64 / CONNECTS
     }
 }
 
