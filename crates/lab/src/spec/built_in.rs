@@ -41,6 +41,7 @@ static EXPERIMENTS: &[(&str, &str)] = files![
     "cold-readers.toml",
     "in-flight.toml",
     "completion-or-readiness.toml",
+    "threads-or-processes.toml",
 ];
 
 /// What they include, the known servers first.
