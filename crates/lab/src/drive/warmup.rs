@@ -9,6 +9,10 @@ use crate::failure::Failure;
 /// How much two stretches may differ beyond what counting alone explains.
 const TOLERANCE: f64 = 0.2;
 
+/// How much longer a warm-up may take than its stretches together: generators are started for them, and where
+/// requests time out each of them waits for these.
+const OVERTIME: Duration = Duration::from_secs(2);
+
 /// What a warm-up has found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Warm {
@@ -106,9 +110,8 @@ impl WarmUp {
             let stretch = run(self.stretch())?;
             let agrees = stretches.last().is_some_and(|before| stretch.agrees(before));
             stretches.push(stretch);
-            // A stretch takes longer than it should where requests time out.
-            let spent = start.elapsed().max(self.stretch() * stretches.len() as u32);
-            let is_over = spent + self.stretch() > self.at_most;
+            let is_over = self.stretch() * (stretches.len() as u32 + 1) > self.at_most
+                || start.elapsed() > self.at_most + OVERTIME;
             if agrees || is_over {
                 return Ok(Warm {
                     events_per_s: stretch.events / stretch.seconds.max(1e-9),
