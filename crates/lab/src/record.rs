@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claims::{self, Judgement, family};
 use crate::journal::{self, Error, Header, Run, write_whole};
-use crate::model::Sample;
+use crate::model::{Cell, Mark, Sample};
 use crate::spec::{self, Experiment};
 
 /// The name of the file that has the session.
@@ -72,10 +72,24 @@ impl Measured {
         measured.chain(self.header.plan.unavailable()).collect()
     }
 
-    /// Whether every planned run has ended.
+    /// The rounds that were planned, or those to which a resumed session has gone on.
+    #[must_use]
+    pub fn rounds(&self) -> u32 {
+        let run = self.runs.iter().map(|run| run.sample.round).max();
+        run.unwrap_or_default().max(self.header.plan.rounds)
+    }
+
+    /// Whether every planned run has ended. A cell that has turned out not to be possible here is run no more.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.runs.len() >= self.header.plan.runs()
+        let rounds = self.rounds() as usize;
+        let is_run = |cell: &Cell| {
+            let own: Vec<&Sample> =
+                self.runs.iter().map(|run| &run.sample).filter(|it| it.cell == *cell).collect();
+            own.len() >= rounds || own.iter().any(|it| it.validity.contains(&Mark::Unavailable))
+        };
+        let planned = self.header.plan.cells.iter().filter(|it| it.not_testable.is_none());
+        planned.map(|planned| &planned.cell).all(is_run)
     }
 }
 

@@ -31,7 +31,7 @@ pub use rows::Row;
 pub use runs::{Levels, Tally};
 pub use verdict::{Reason, Size, Verdict};
 
-use rows::{Rows, which};
+use rows::Rows;
 use runs::Runs;
 
 /// The sizes of a claim's tests by itself: its intervals have 95 %.
@@ -72,7 +72,7 @@ fn judge_with(claim: &Claim, better: Better, samples: &[Sample], is_exact: bool)
     let rows = source.of(&claim.effect);
     let also = claim.also.iter().flat_map(|subject| source.of(&claim.effect.of_subject(subject)));
     let also = also.collect();
-    let which = which(&claim.effect);
+    let which = claim.effect.which();
     let alone = combine::verdict(&rows, which, OWN);
     Judgement {
         claim: claim.id.clone(),
@@ -107,9 +107,15 @@ impl Judgement {
     /// The row that decides: of a claim about every effect the one that speaks most against it, of a claim
     /// about some effect the one that speaks most for it.
     pub fn deciding(&self) -> Option<&Row> {
-        self.rows
-            .iter()
-            .find(|row| row.verdict == self.verdict)
-            .or_else(|| self.rows.iter().find(|row| row.alone == self.alone))
+        // The p-value of the claim being false minus that of its being true.
+        let against = |row: &Row| row.p().map_or(0.0, |(outside, inside)| outside - inside);
+        let most = |is_wanted: &dyn Fn(&&Row) -> bool| {
+            let wanted = self.rows.iter().rev().filter(is_wanted);
+            match self.which {
+                Which::Some => wanted.min_by(|a, b| against(a).total_cmp(&against(b))),
+                _ => wanted.max_by(|a, b| against(a).total_cmp(&against(b))),
+            }
+        };
+        most(&|row| row.verdict == self.verdict).or_else(|| most(&|row| row.alone == self.alone))
     }
 }

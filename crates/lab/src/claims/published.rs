@@ -27,12 +27,12 @@ pub fn verdict(claim: &Claim, better: Better, rows: &[Row]) -> Option<Verdict> {
         let criterion = Criterion { region: claim.holds, null: claim.null(), scale };
         let decide = |end| criterion.decide(&Curve::exact(end, scale), Sizes::all(0.05));
         let verdicts = effect.ends().map(|end| decide(end).unwrap_or(Verdict::NotMeasured));
-        return Some(super::combine::of(verdicts.to_vec(), super::rows::which(&claim.effect)));
+        return Some(super::combine::of(verdicts.to_vec(), claim.effect.which()));
     }
     let judgement = judge(claim, better, rows);
     let seen = judgement.rows.iter().map(|row| row.alone.clone());
     let seen: Vec<Verdict> = seen.filter(|verdict| *verdict != Verdict::NotMeasured).collect();
-    (!seen.is_empty()).then(|| super::combine::of(seen, super::rows::which(&claim.effect)))
+    (!seen.is_empty()).then(|| super::combine::of(seen, claim.effect.which()))
 }
 
 /// The same with the effects behind it.

@@ -91,15 +91,9 @@ fn failed(tally: &Tally) -> Reason {
 
 /// Why a value is a bound.
 fn limit(tally: &Tally) -> Reason {
-    match tally {
-        Tally { limited, runs, .. } if *limited > 0 => {
-            Reason::GeneratorLimited { runs: *limited, of: *runs }
-        }
-        Tally { cut_off, runs, .. } if *cut_off > 0 => Reason::Errors { runs: *cut_off, of: *runs },
-        Tally { paused, runs, .. } if *paused > 0 => {
-            Reason::Unusable { mark: Mark::Stalled, runs: *paused, of: *runs }
-        }
-        _ => Reason::KneeNotReached,
+    match tally.bounded.is_empty() {
+        true => Reason::KneeNotReached,
+        false => Reason::Bounded { marks: tally.bounded.clone(), of: tally.runs },
     }
 }
 
@@ -115,7 +109,7 @@ fn too_few(tally: &Tally, rounds: usize) -> Verdict {
     let most: Option<(&Mark, &usize)> = tally.left_out.iter().max_by_key(|(_, runs)| **runs);
     Verdict::NotTestable(match most {
         _ if tally.failed > 0 => failed(tally),
-        Some((mark, runs)) => Reason::Unusable { mark: *mark, runs: *runs, of: tally.runs },
+        Some((mark, runs)) => Reason::Unusable { mark: *mark, runs: *runs, of: tally.runs, rounds },
         None => Reason::TooFewRounds { rounds },
     })
 }
@@ -152,7 +146,7 @@ impl Rows<'_> {
                 let mut drafts = Vec::new();
                 for group in self.groups(&of, against, effect) {
                     let (scale, joined, more) = self.drafts(effect, &of, against, &group);
-                    match which(effect) {
+                    match effect.which() {
                         Which::Mean => drafts.extend(more.into_iter().map(|draft| (scale, draft))),
                         _ if joined == Joined::Together && of.len() == 1 => {
                             rows.extend(self.together(more, scale));
@@ -268,7 +262,7 @@ impl Rows<'_> {
         let flat: Vec<Rounds> = draft.pairs.iter().flatten().cloned().collect();
         let rounds = common(&flat);
         if draft.lacks_subject {
-            return finish(draft, Basis::Nothing(Verdict::NotMeasured), None);
+            return finish(draft, Basis::Nothing(Verdict::NotMeasured), None, 0);
         }
         let is_bounded =
             rounds.iter().any(|round| flat.iter().any(|one| one[round].1 != Bound::Exact));
@@ -357,7 +351,8 @@ impl Rows<'_> {
             true => Basis::Nothing(fails(&draft.tally)),
             false => basis,
         };
-        finish(draft, basis, Some(&curve))
+        let rounds = curve.rounds();
+        finish(draft, basis, Some(&curve), rounds)
     }
 
     fn without(&self, draft: Draft, rounds: usize) -> Row {
@@ -367,7 +362,7 @@ impl Rows<'_> {
             false if is_complete => Verdict::NotTestable(Reason::NoNumber),
             false => too_few(&draft.tally, rounds),
         };
-        finish(draft, Basis::Nothing(verdict), None)
+        finish(draft, Basis::Nothing(verdict), None, rounds)
     }
 }
 
@@ -376,14 +371,14 @@ fn fails(tally: &Tally) -> Verdict {
     Verdict::Fails { runs: tally.failed, of: tally.runs, reason }
 }
 
-fn finish(draft: Draft, basis: Basis, curve: Option<&Curve>) -> Row {
+fn finish(draft: Draft, basis: Basis, curve: Option<&Curve>, rounds: usize) -> Row {
     let mut row = Row {
         of: draft.of,
         against: draft.against,
         place: draft.place,
         interval: curve.map(|curve| curve.interval(0.95)),
         bound: curve.map_or(Bound::Exact, Curve::bound),
-        rounds: curve.map_or(0, Curve::rounds),
+        rounds,
         tally: draft.tally,
         alone: Verdict::NotMeasured,
         verdict: Verdict::NotMeasured,
@@ -392,17 +387,6 @@ fn finish(draft: Draft, basis: Basis, curve: Option<&Curve>) -> Row {
     row.alone = row.at(super::OWN);
     row.verdict = row.alone.clone();
     row
-}
-
-/// Whether every effect has to agree, or some, or their mean.
-pub(super) fn which(effect: &Effect) -> Which {
-    match effect {
-        Effect::Value(it) => it.which,
-        Effect::Ratio(it) => it.which,
-        Effect::Profile(it) => it.which,
-        Effect::Offered(it) => it.which,
-        _ => Which::Every,
-    }
 }
 
 /// The alternatives of a side: each subject by itself, or all of those of which the best counts. Spreads

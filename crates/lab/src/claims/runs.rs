@@ -48,12 +48,8 @@ pub struct Tally {
     pub first_failure: Option<String>,
     /// Why the first run that was not possible here was not.
     pub unavailable: Option<String>,
-    /// Those whose values the load generator limited.
-    pub limited: usize,
-    /// Those whose times were cut off by errors.
-    pub cut_off: usize,
-    /// Those whose values pauses of the machine have limited.
-    pub paused: usize,
+    /// Those whose values are bounds because of a mark, by the mark.
+    pub bounded: BTreeMap<Mark, usize>,
     /// Those that were left out for a mark, by the mark.
     pub left_out: BTreeMap<Mark, usize>,
     /// The runs with each mark.
@@ -65,16 +61,16 @@ impl Tally {
     pub(super) fn add(&mut self, other: &Tally) {
         self.runs += other.runs;
         self.failed += other.failed;
-        self.limited += other.limited;
-        self.cut_off += other.cut_off;
-        self.paused += other.paused;
         self.first_failure = self.first_failure.take().or_else(|| other.first_failure.clone());
         self.unavailable = self.unavailable.take().or_else(|| other.unavailable.clone());
-        for (mark, runs) in &other.left_out {
-            *self.left_out.entry(*mark).or_default() += runs;
-        }
-        for (mark, runs) in &other.marks {
-            *self.marks.entry(*mark).or_default() += runs;
+        for (counts, others) in [
+            (&mut self.bounded, &other.bounded),
+            (&mut self.left_out, &other.left_out),
+            (&mut self.marks, &other.marks),
+        ] {
+            for (mark, runs) in others {
+                *counts.entry(*mark).or_default() += runs;
+            }
         }
     }
 
@@ -109,15 +105,11 @@ impl CellRuns {
             return;
         };
         let bound = nature::bound(metric, better, &sample.validity, used);
-        if bound != Bound::Exact {
-            let has = |mark| sample.validity.contains(&mark);
-            let cause = match has(Mark::GeneratorLimited) || has(Mark::Late) {
-                true => &mut tally.limited,
-                false if has(Mark::Errors) => &mut tally.cut_off,
-                false => &mut tally.paused,
-            };
-            *cause += 1;
+        for mark in &sample.validity {
+            let by_itself = nature::bound(metric, better, &[*mark].into(), used);
+            *tally.bounded.entry(*mark).or_default() += usize::from(by_itself != Bound::Exact);
         }
+        tally.bounded.retain(|_, runs| *runs > 0);
         self.rounds.insert(sample.round, (*value, bound));
     }
 }

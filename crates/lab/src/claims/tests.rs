@@ -24,7 +24,10 @@ fn what_the_generator_limits_is_not_held_against_the_subject() {
 
     let mut both = clean.clone();
     change(&mut both, |_| true, mark(Mark::GeneratorLimited));
-    let limited = |runs| Verdict::NotTestable(Reason::GeneratorLimited { runs, of: 12 });
+    let limited = |runs| {
+        let marks = [(Mark::GeneratorLimited, runs)].into();
+        Verdict::NotTestable(Reason::Bounded { marks, of: 12 })
+    };
     assert_eq!(judge(&claim, &both).verdict, limited(12));
     // The subject above the line alone: it may be faster, by how much is unknown.
     let mut above = clean;
@@ -391,7 +394,7 @@ fn samples_that_are_not_measurements_are_left_out() {
     assert_eq!((judgement.verdict, judgement.rows[0].rounds), (Verdict::Holds, 7));
     change(&mut measured, |sample| sample.round == 2, |sample| sample.validity.clear());
     change(&mut measured, |sample| sample.round < 5, mark(Mark::FewEvents));
-    let reason = Reason::Unusable { mark: Mark::FewEvents, runs: 8, of: 16 };
+    let reason = Reason::Unusable { mark: Mark::FewEvents, runs: 8, of: 16, rounds: 4 };
     assert_eq!(judge(&claim, &measured).verdict, Verdict::NotTestable(reason));
     // A value of zero has no logarithm.
     change(

@@ -1,9 +1,11 @@
 //! What became of a claim on this machine: each verdict has one cause.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
+use crate::analysis::FEWEST_ROUNDS;
 use crate::model::Mark;
 
 /// What became of a claim.
@@ -65,17 +67,10 @@ pub enum Size {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// The load generator was at its limit, so that values are bounds, and not on the side that decides.
-    GeneratorLimited {
-        /// The runs that it limited.
-        runs: usize,
-        /// The runs that were made.
-        of: usize,
-    },
-    /// Requests that timed out or failed cut times off, so that these are lower bounds.
-    Errors {
-        /// The runs with errors.
-        runs: usize,
+    /// Values are bounds, and not on the side that decides.
+    Bounded {
+        /// The runs whose values are bounds because of a mark, by the mark.
+        marks: BTreeMap<Mark, usize>,
         /// The runs that were made.
         of: usize,
     },
@@ -105,6 +100,8 @@ pub enum Reason {
         runs: usize,
         /// The runs that were made.
         of: usize,
+        /// The rounds that are complete without them.
+        rounds: usize,
     },
     /// A value has no logarithm, or there is no variation where the effect is one.
     NoNumber,
@@ -161,11 +158,11 @@ impl fmt::Display for Verdict {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::GeneratorLimited { runs, of } => {
-                write!(f, "generator-limited in {runs} of {of} runs")
-            }
-            Reason::Errors { runs, of } => {
-                write!(f, "errors cut times off in {runs} of {of} runs")
+            Reason::Bounded { marks, of } => {
+                for (mark, runs) in marks {
+                    write!(f, "{} in {runs} of {of} runs, ", mark_words(*mark))?;
+                }
+                f.write_str("so that values are bounds, and not on the side that decides")
             }
             Reason::KneeNotReached => f.write_str("the levels do not reach the knee"),
             Reason::Failed { runs, of, reason } => {
@@ -173,11 +170,11 @@ impl fmt::Display for Reason {
             }
             Reason::Unavailable(reason) => f.write_str(reason),
             Reason::TooFewRounds { rounds } => {
-                let fewest = crate::analysis::FEWEST_ROUNDS;
-                write!(f, "{rounds} complete rounds, {fewest} are needed")
+                write!(f, "{rounds} complete rounds, {FEWEST_ROUNDS} are needed")
             }
-            Reason::Unusable { mark, runs, of } => {
-                write!(f, "{} in {runs} of {of} runs", mark_words(*mark))
+            Reason::Unusable { mark, runs, of, rounds } => {
+                write!(f, "{} in {runs} of {of} runs, which do not count: ", mark_words(*mark))?;
+                write!(f, "{rounds} complete rounds are left, {FEWEST_ROUNDS} are needed")
             }
             Reason::NoNumber => f.write_str("the values have no logarithm, or do not vary"),
         }
@@ -232,8 +229,12 @@ mod tests {
                 "too noisy for its size; about 14 rounds would decide",
             ),
             (
-                Verdict::NotTestable(Reason::GeneratorLimited { runs: 5, of: 6 }),
-                "not testable: generator-limited in 5 of 6 runs",
+                Verdict::NotTestable(Reason::Bounded {
+                    marks: [(Mark::GeneratorLimited, 5), (Mark::Stalled, 1)].into(),
+                    of: 6,
+                }),
+                "not testable: the load generator was at its limit in 5 of 6 runs, the machine paused in 1 \
+                 of 6 runs, so that values are bounds, and not on the side that decides",
             ),
             (
                 Verdict::NotTestable(Reason::TooFewRounds { rounds: 3 }),

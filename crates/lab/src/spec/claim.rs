@@ -225,6 +225,17 @@ impl Effect {
         }
     }
 
+    /// Whether every one of several effects has to agree, or some, or their mean.
+    pub fn which(&self) -> Which {
+        match self {
+            Effect::Value(it) => it.which,
+            Effect::Ratio(it) => it.which,
+            Effect::Profile(it) => it.which,
+            Effect::Offered(it) => it.which,
+            _ => Which::Every,
+        }
+    }
+
     /// The same effect of another subject.
     pub fn of_subject(&self, subject: &str) -> Effect {
         let mut effect = self.clone();

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::words;
 use crate::analysis::{Bound, Interval};
-use crate::claims::{Judgement, Reason, Row, Size, Verdict, published};
-use crate::model::{Cell, Mark};
-use crate::spec::claim::{By, Claim};
+use crate::claims::{Judgement, Row, Size, Verdict, published};
+use crate::model::{Cell, Level, Mark};
+use crate::spec::claim::{By, Claim, Effect};
 use crate::spec::experiment::Experiment;
 
 /// A claim.
@@ -157,12 +157,12 @@ fn needed(rounds: Option<usize>) -> String {
 fn why(verdict: &Verdict, claim: &Claim) -> String {
     let region = words::region(claim.holds);
     let said = match verdict {
-        Verdict::Holds => return format!("the effect is {region} beyond doubt"),
+        Verdict::Holds => return format!("the whole interval is {region}"),
         Verdict::SameDirection { size: Size::Smaller } => "the effect is there, but smaller than",
         Verdict::SameDirection { size: Size::Larger } => "the effect is there, and larger than",
         Verdict::SmallerOrNone => "whether there is an effect is open, but it is not",
-        Verdict::NoEffect => "there is no effect worth the name; the claim says",
-        Verdict::Opposite => "the effect goes the other way; the claim says",
+        Verdict::NoEffect => "there is no effect worth the name; the claim needs",
+        Verdict::Opposite => "the effect goes the other way; the claim needs",
         Verdict::Differs { size: Size::Smaller } => "the effect is less than",
         Verdict::Differs { size: Size::Larger } => "the effect is more than",
         Verdict::Fails { runs, of, reason } => {
@@ -176,23 +176,13 @@ fn why(verdict: &Verdict, claim: &Claim) -> String {
             };
             return format!("{direction}the interval reaches across an end of {region}; {needed}");
         }
-        Verdict::NotTestable(reason) => return not_testable(reason),
+        Verdict::NotTestable(reason) => return reason.to_string(),
         Verdict::NotMeasured => {
             return "no run has what the claim is about: the preset, --subjects or --levels leave it out"
                 .to_owned();
         }
     };
     format!("{said} {region}")
-}
-
-fn not_testable(reason: &Reason) -> String {
-    match reason {
-        Reason::GeneratorLimited { runs, of } => format!(
-            "the load generator was at its limit in {runs} of {of} runs: the values are bounds on the \
-             side that does not decide"
-        ),
-        other => other.to_string(),
-    }
 }
 
 /// The report of a claim; `cells` are the planned ones.
@@ -205,16 +195,24 @@ pub fn claim(
 ) -> ClaimReport {
     let of_document = of_document(experiment, claim);
     let row = |row: &Row| row_report(experiment, cells, claim, row, of_document.as_ref());
-    let verdict = judgement.map_or(&Verdict::NotMeasured, |one| &one.verdict);
-    let alone = judgement.map(|one| &one.alone).filter(|alone| alone.word() != verdict.word());
+    let alone = judgement.filter(|one| one.alone.word() != one.verdict.word());
     let deciding = judgement.and_then(|one| {
         let deciding = one.deciding()?;
         one.rows.iter().position(|row| std::ptr::eq(row, deciding))
     });
-    let is_linear = |it: &crate::spec::claim::Effect| {
-        use crate::spec::claim::Effect::{Exponent, Offered};
-        matches!(it, Exponent(_) | Offered(_))
-    };
+    let is_linear = |it: &Effect| matches!(it, Effect::Exponent(_) | Effect::Offered(_));
+    let mut verdict = judgement.map_or_else(
+        || VerdictReport::of(&Verdict::NotMeasured, claim),
+        |one| beside(&one.verdict, &one.alone, claim),
+    );
+    let is_measured = |row: &Row| row.verdict != Verdict::NotMeasured;
+    if judgement
+        .is_some_and(|one| one.verdict == Verdict::NotMeasured && one.rows.iter().any(is_measured))
+    {
+        verdict.why = "a part of what the claim is about has no run: the preset, --subjects or --levels leave \
+                       it out"
+            .to_owned();
+    }
     ClaimReport {
         id: claim.id.clone(),
         anchor: format!("{}--claim-{}", experiment.id, words::slug(&claim.id)),
@@ -231,11 +229,8 @@ pub fn claim(
         published: published_effect(claim, of_document.as_ref()),
         published_note: published_note(claim),
         note: claim.note.clone(),
-        verdict: judgement.map_or_else(
-            || VerdictReport::of(verdict, claim),
-            |one| beside(verdict, &one.alone, claim),
-        ),
-        alone: alone.map(|alone| VerdictReport::of(alone, claim)),
+        verdict,
+        alone: alone.map(|one| VerdictReport::of(&one.alone, claim)),
         adjusted_p: judgement.and_then(|one| one.adjusted_p),
         deciding,
         rows: judgement.map_or(Vec::new(), |one| one.rows.iter().map(row).collect()),
@@ -293,7 +288,10 @@ fn row_report(
     let is_behind = |cell: &Cell| {
         (row.of.contains(&cell.subject) || row.against.contains(&cell.subject))
             && claim.covers(cell)
-            && row.place.iter().all(|(factor, level)| cell.levels.get(factor) == Some(level))
+            && row.place.iter().all(|(factor, level)| {
+                cell.levels.get(factor) == Some(level) || is_base(claim, factor, cell, cells)
+            })
+            && is_end(claim, cell)
     };
     let published = of_document.and_then(|judged| judged.rows.iter().find(is_same)?.interval);
     RowReport {
@@ -310,6 +308,24 @@ fn row_report(
         marks: row.tally.marks.clone(),
         verdict: beside(&row.verdict, &row.alone, claim),
     }
+}
+
+/// Whether the cell is at the lowest level of the factor along which a profile compares every level with the
+/// lowest.
+fn is_base(claim: &Claim, factor: &str, cell: &Cell, cells: &[Cell]) -> bool {
+    let Effect::Profile(profile) = &claim.effect else { return false };
+    let covered = cells.iter().filter(|other| claim.covers(other));
+    let levels = covered.filter_map(|other| other.levels.get(factor)?.number());
+    let lowest = levels.fold(f64::INFINITY, f64::min);
+    profile.over == factor
+        && cell.levels.get(factor).and_then(Level::number).is_some_and(|own| own == lowest)
+}
+
+/// Whether the cell is at one of the two levels between which a change is looked at; so is every cell of
+/// another effect.
+fn is_end(claim: &Claim, cell: &Cell) -> bool {
+    let Effect::Change(change) = &claim.effect else { return true };
+    cell.levels.get(&change.over).is_none_or(|own| *own == change.from || *own == change.to)
 }
 
 impl ClaimReport {

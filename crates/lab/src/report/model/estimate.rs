@@ -49,11 +49,12 @@ pub fn estimate(samples: &[&Sample], metric: &str, better: Better) -> Option<Est
     let rounds = rounds(samples, metric, better);
     let values: Vec<f64> = rounds.values().map(|(value, _)| *value).collect();
     let interval = median_interval(&values, 0.95);
+    let bound: Bound = rounds.values().map(|(_, bound)| *bound).collect();
     Some(Estimate {
         value: median(&values)?,
-        low: interval.map(|interval| interval.low),
-        high: interval.map(|interval| interval.high),
-        bound: rounds.values().map(|(_, bound)| *bound).collect(),
+        low: interval.map(|it| if bound.bounds_below() { it.low } else { 0.0 }),
+        high: interval.map(|it| if bound.bounds_above() { it.high } else { f64::INFINITY }),
+        bound,
         rounds: values.len(),
     })
 }

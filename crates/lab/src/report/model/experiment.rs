@@ -149,7 +149,7 @@ impl ExperimentReport {
             state,
             runs: measured.runs.len(),
             planned: plan.runs(),
-            rounds: plan.rounds,
+            rounds: measured.rounds(),
             notes: plan.notes.clone(),
             subjects: subjects(experiment, |name| used.contains(name)),
             cells: plan

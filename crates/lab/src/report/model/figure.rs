@@ -110,11 +110,20 @@ fn panel_factors(
     let of_case = experiment.case_factors();
     let first = shown.first().map(|number| &cells[*number]);
     let Some(first) = first else { return Vec::new() };
+    let rows = figure.published.as_ref().map_or(&[][..], |published| published.rows());
+    // The document may have measured at one other level, which is a panel too; a case varies with what it sets.
+    let is_elsewhere = |factor: &str| {
+        rows.iter().any(|row| {
+            row.levels.get(factor).is_some_and(|level| first.levels.get(factor) != Some(level))
+        })
+    };
     let varies = |factor: &&String| {
         let is_of_case = first.levels.contains_key(CASE) && of_case.contains(&factor.as_str());
         figure.x.as_ref() != Some(*factor)
             && !is_of_case
-            && shown.iter().any(|at| cells[*at].levels.get(*factor) != first.levels.get(*factor))
+            && (shown.iter().any(|at| cells[*at].levels.get(*factor) != first.levels.get(*factor))
+                || is_elsewhere(factor)
+                || (*factor == CASE && of_case.iter().any(|it| is_elsewhere(it))))
     };
     first.levels.keys().filter(varies).cloned().collect()
 }

@@ -14,9 +14,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Serialize;
 
 use crate::calibrate::Calibration;
-use crate::record::Record;
-use crate::spec::built_in;
+use crate::record::{self, Record};
 use crate::spec::claim::By;
+use crate::spec::{built_in, is_id};
 use answer::Answer;
 use claim::ClaimReport;
 use experiment::{ExperimentReport, State};
@@ -29,6 +29,8 @@ pub const SCHEMA: &str = "drover.report/1";
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: &'static str,
+    /// The way from the page to the session's folder, with a slash at the end; `None`: it is in it.
+    pub folder: Option<String>,
     /// What was asked for, and how far it came.
     pub session: SessionReport,
     /// Where it ran; `None` while no experiment has begun.
@@ -104,11 +106,17 @@ impl Report {
             match record.measured.iter().find(|one| one.experiment.id == *id) {
                 Some(measured) => experiments.push(ExperimentReport::of(measured, session.began)),
                 None if is_refused(record, id) => {}
-                None => experiments.extend(absent(id, &State::NotBegun)),
+                None => experiments.push(absent(record, id, &State::NotBegun)),
             }
         }
         for (id, reason) in &session.refused {
-            experiments.extend(absent(id, &State::Refused { reason: reason.clone() }));
+            // One that failed in the middle has runs all the same.
+            match experiments.iter_mut().find(|one: &&mut ExperimentReport| one.id == *id) {
+                Some(begun) => begun.notes.push(format!("It ended before its time: {reason}.")),
+                None => {
+                    experiments.push(absent(record, id, &State::Refused { reason: reason.clone() }))
+                }
+            }
         }
         let claims = || experiments.iter().flat_map(|one| &one.claims);
         let (calibration, calibration_fault) = match calibration(record) {
@@ -117,6 +125,7 @@ impl Report {
         };
         Report {
             schema: SCHEMA,
+            folder: None,
             session: session_report(record),
             machine: machine(record),
             calibration,
@@ -135,10 +144,11 @@ fn is_refused(record: &Record, id: &str) -> bool {
 
 /// An experiment of which nothing was measured. What the session's folder does not have is taken from the
 /// built-in experiments: their claims stay in the table.
-fn absent(id: &str, state: &State) -> Option<ExperimentReport> {
-    match built_in::experiment(id) {
-        Some(Ok(experiment)) => Some(ExperimentReport::without_runs(&experiment, state)),
-        _ => Some(ExperimentReport::unknown(id, state)),
+fn absent(record: &Record, id: &str, state: &State) -> ExperimentReport {
+    let own = is_id(id).then(|| record::read_experiment(&record.folder.join(id)).ok()).flatten();
+    match own.map(Ok).or_else(|| built_in::experiment(id)) {
+        Some(Ok(experiment)) => ExperimentReport::without_runs(&experiment, state),
+        _ => ExperimentReport::unknown(id, state),
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use crate::claims::nature::{Use, unusable};
+use crate::journal::Run;
 use crate::model::Mark;
 use crate::record::Measured;
 
@@ -20,6 +22,8 @@ pub struct Samples {
     pub took: Vec<f64>,
     /// The reasons to doubt it.
     pub marks: Vec<BTreeSet<Mark>>,
+    /// The runs that medians and comparisons leave out for a mark, by metric.
+    pub left_out: BTreeMap<String, Vec<usize>>,
     /// Why there are no values, by the number of the run.
     pub failures: BTreeMap<usize, String>,
     /// The values by metric; `None` where a run has none.
@@ -30,15 +34,16 @@ impl Samples {
     /// The samples of what was measured; `session` is the second since 1970 at which the session began.
     #[must_use]
     pub fn of(measured: &Measured, session: f64) -> Samples {
-        let runs = &measured.runs;
-        let mut samples = Samples::default();
-        let names: BTreeSet<&String> =
-            runs.iter().flat_map(|run| run.sample.values.keys()).collect();
         let cells = &measured.header.plan.cells;
-        for (number, run) in runs.iter().enumerate() {
-            // A forced resumption may have numbered the cells anew.
-            let by_content = cells.iter().position(|planned| planned.cell == run.sample.cell);
-            samples.cell.push(by_content.unwrap_or(run.cell));
+        // A forced resumption may have numbered the cells anew, and left some out.
+        let number = |run: &Run| cells.iter().position(|it| it.cell == run.sample.cell);
+        let runs: Vec<(usize, &Run)> =
+            measured.runs.iter().filter_map(|run| Some((number(run)?, run))).collect();
+        let names: BTreeSet<&String> =
+            runs.iter().flat_map(|(_, run)| run.sample.values.keys()).collect();
+        let mut samples = Samples::default();
+        for (number, (cell, run)) in runs.iter().enumerate() {
+            samples.cell.push(*cell);
             samples.round.push(run.sample.round);
             samples.at.push(run.began - session);
             samples.took.push(run.took_s);
@@ -48,8 +53,15 @@ impl Samples {
             }
         }
         for name in names {
-            let column = runs.iter().map(|run| run.sample.values.get(name).copied());
+            let column = runs.iter().map(|(_, run)| run.sample.values.get(name).copied());
             samples.values.insert(name.clone(), column.collect());
+            let is_left_out =
+                |run: &Run| unusable(name, &run.sample.validity, Use::Compared).is_some();
+            let left_out: Vec<usize> =
+                (0..runs.len()).filter(|number| is_left_out(runs[*number].1)).collect();
+            if !left_out.is_empty() {
+                samples.left_out.insert(name.clone(), left_out);
+            }
         }
         samples
     }

@@ -7,7 +7,7 @@ use super::experiment::State;
 use super::*;
 use crate::analysis::Bound;
 use crate::calibrate::FILE;
-use crate::model::Mark;
+use crate::model::{Cell, Mark, Sample};
 use crate::report::testing::{Builder, calibration, rates, ratio, text};
 
 #[test]
@@ -48,6 +48,104 @@ fn what_was_not_measured_keeps_its_rows() {
     assert!(report.machine.is_none());
 }
 
+/// As an experiment whose disk filled up after some rounds is.
+#[test]
+fn an_experiment_that_failed_in_the_middle_is_there_once_and_says_so() {
+    let text = text("one", &ratio("x", "{ above = 1.5 }"));
+    let record = Builder::new()
+        .experiment(&text, 8, rates([200.0, 100.0, 100.0], 0.01))
+        .refused("one", "No space left")
+        .judged();
+    let report = Report::of(&record);
+    let [one] = &report.experiments[..] else { panic!("{:?}", report.experiments.len()) };
+    assert_eq!(one.claims[0].verdict.word, "holds");
+    assert!(one.notes.iter().any(|note| note.contains("No space left")), "{:?}", one.notes);
+}
+
+/// A cell that has turned out not to be possible here is run no more.
+#[test]
+fn a_session_is_complete_without_the_runs_that_are_not_possible_here() {
+    let gives_up = |cell: &Cell, round: u32, sample: &mut Sample| {
+        rates([200.0, 100.0, 100.0], 0.01)(cell, round, sample);
+        if cell.subject == "c" {
+            sample.values.clear();
+            sample.failure = Some("no io_uring".to_owned());
+            sample.validity.insert(Mark::Unavailable);
+        }
+    };
+    let mut record = Builder::new().experiment(&text("one", ""), 6, gives_up).judged();
+    let runs = &mut record.measured[0].runs;
+    runs.retain(|run| run.sample.cell.subject != "c" || run.sample.round == 1);
+    assert_eq!(Report::of(&record).experiments[0].state, State::Complete);
+    // One that was resumed with more rounds, and was interrupted in the seventh.
+    let runs = &mut record.measured[0].runs;
+    let mut more = runs.iter().find(|run| run.sample.cell.subject == "a").unwrap().clone();
+    more.sample.round = 7;
+    runs.push(more);
+    let report = Report::of(&record);
+    assert_eq!(report.experiments[0].state, State::Partial);
+    assert_eq!(report.experiments[0].rounds, 7);
+}
+
+#[test]
+fn what_medians_leave_out_is_told_apart_by_metric() {
+    let record = Builder::new()
+        .experiment(&text("one", ""), 6, |cell, round, sample| {
+            rates([200.0, 100.0, 100.0], 0.01)(cell, round, sample);
+            sample.values.extend([("memory".to_owned(), 5.0), ("latency-p99".to_owned(), 1.0)]);
+            let mark = [Mark::Cold, Mark::Stalled, Mark::FewEvents, Mark::Late];
+            sample.validity.extend(mark.get(round as usize - 1));
+        })
+        .judged();
+    let samples = &Report::of(&record).experiments[0].samples;
+    let rounds = |metric: &str| -> std::collections::BTreeSet<u32> {
+        let runs = samples.left_out.get(metric).into_iter().flatten();
+        runs.map(|run| samples.round[*run]).collect()
+    };
+    assert_eq!(rounds("reply-rate"), [1].into());
+    assert_eq!(rounds("latency-p99"), [1, 3].into());
+    assert_eq!(rounds("memory"), [].into());
+}
+
+/// The weakest of the effects that a claim rests on stands for it.
+#[test]
+fn a_claim_shows_the_effect_that_speaks_most_against_it() {
+    let claim = ratio("x", "{ above = 1.1 }").replace("of = 'a'", "of = ['a', 'c']");
+    let record = Builder::new()
+        .experiment(&text("one", &claim), 8, rates([300.0, 100.0, 150.0], 0.01))
+        .judged();
+    let claim = &Report::of(&record).experiments[0].claims[0];
+    assert_eq!(claim.verdict.word, "holds");
+    assert_eq!(claim.deciding_row().unwrap().of, ["c"]);
+}
+
+/// The reason is that of the mark: an operator who reads of the generator looks there.
+#[test]
+fn bounds_are_put_down_to_what_made_them() {
+    for (mark, reason) in [
+        (Mark::GeneratorLimited, "the load generator was at its limit in 8 of 16 runs"),
+        (Mark::Stalled, "the machine paused in 8 of 8 runs"),
+    ] {
+        let claim = match mark {
+            Mark::Stalled => "[[claim]]\nid = 'v'\ntext = 'It is slow.'\n\
+                              effect = { value = 'reply-rate', of = 'a' }\nholds = { below = 300 }\n"
+                .to_owned(),
+            _ => ratio("x", "{ below = 3 }"),
+        };
+        let record = Builder::new()
+            .experiment(&text("one", &claim), 8, |cell, round, sample| {
+                rates([200.0, 100.0, 100.0], 0.01)(cell, round, sample);
+                if cell.subject == "a" {
+                    sample.validity.insert(mark);
+                }
+            })
+            .judged();
+        let claim = &Report::of(&record).experiments[0].claims[0];
+        assert_eq!(claim.verdict.word, "not testable", "{mark:?}");
+        assert!(claim.verdict.why.contains(reason), "{mark:?}: {}", claim.verdict.why);
+    }
+}
+
 #[test]
 fn an_unknown_experiment_is_named_all_the_same() {
     let report = Report::of(&Builder::new().refused("mine", "line 3: no subject").judged());
@@ -77,6 +175,7 @@ fn medians_leave_out_what_counts_for_nothing_and_say_what_is_a_bound() {
     let cells = &report.experiments[0].cells;
     let of = |subject: &str| cells.iter().find(|cell| cell.subject == subject).unwrap();
     assert_eq!(of("a").estimates["reply-rate"].bound, Bound::AtLeast);
+    assert_eq!(of("a").estimates["reply-rate"].high, Some(f64::INFINITY));
     let b = of("b").estimates["reply-rate"];
     assert_eq!((b.value, b.rounds), (100.0, 7));
     assert!(of("c").estimates.is_empty());

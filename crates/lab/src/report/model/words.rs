@@ -3,7 +3,7 @@
 use crate::analysis::Bound;
 use crate::claims::Levels;
 use crate::model::Mark;
-use crate::spec::claim::{Claim, Effect, Region, Side};
+use crate::spec::claim::{Claim, Effect, Region, Side, Which};
 use crate::spec::experiment::Experiment;
 use crate::spec::factor::CASE;
 
@@ -91,6 +91,15 @@ pub fn side(side: &Side) -> String {
     }
 }
 
+/// How many of several effects have to agree; nothing where every one has to.
+fn which(effect: &Effect) -> &'static str {
+    match effect.which() {
+        Which::Every => "",
+        Which::Some => ", somewhere",
+        Which::Mean => ", on average",
+    }
+}
+
 /// What the effect is, in words.
 #[must_use]
 pub fn effect(experiment: &Experiment, claim: &Claim) -> String {
@@ -99,7 +108,7 @@ pub fn effect(experiment: &Experiment, claim: &Claim) -> String {
     let of = side(effect.of());
     let over = effect.over().unwrap_or_default().replace('_', " ");
     let divided = effect.against().map_or(String::new(), |it| format!(" ÷ that of {}", side(it)));
-    match effect {
+    let text = match effect {
         Effect::Value(_) => format!("{title} of {of}"),
         Effect::Ratio(_) => format!("{title} of {of}{divided}"),
         Effect::Change(it) => {
@@ -116,7 +125,8 @@ pub fn effect(experiment: &Experiment, claim: &Claim) -> String {
         }
         Effect::Peak(_) => format!("highest {title} over {over} of {of}{divided}"),
         Effect::Spread(_) => format!("spread of {title} from round to round of {of}{divided}"),
-    }
+    };
+    text + which(effect)
 }
 
 /// `≥ 1.2`, `≤ 0.9`, `0.9 to 1.1`.
@@ -129,6 +139,19 @@ pub fn region(region: Region) -> String {
         (None, None) => "anything".to_owned(),
     }
 }
+
+/// Every mark, in the order in which they are explained.
+pub const MARKS: [Mark; 9] = [
+    Mark::GeneratorLimited,
+    Mark::Late,
+    Mark::Errors,
+    Mark::Preempted,
+    Mark::Cold,
+    Mark::FewEvents,
+    Mark::Stalled,
+    Mark::Unavailable,
+    Mark::Warned,
+];
 
 /// A mark as a word or two.
 #[must_use]
@@ -154,12 +177,20 @@ pub fn mark_meaning(mark: Mark) -> &'static str {
             "The load generator used all of its processors: rates are lower bounds of what the subject \
              can do, times are upper bounds."
         }
-        Mark::Late => "Requests were sent later than scheduled: read like generator-limited.",
+        Mark::Late => {
+            "More than 1 % of the requests were sent, or of the responses read, more than 1 ms late: times are \
+             upper bounds; rates and CPU time are as good as ever."
+        }
         Mark::Errors => "Some requests failed or timed out: times are lower bounds.",
         Mark::Preempted => "Other work kept the subject from its processor.",
-        Mark::Cold => "The window began before the subject was steady: the run counts for nothing.",
+        Mark::Cold => {
+            "The window began before the subject was steady: the run counts for memory, and for nothing else."
+        }
         Mark::FewEvents => "Too few events for percentiles, which are left out.",
-        Mark::Stalled => "The machine paused: the run counts for nothing.",
+        Mark::Stalled => {
+            "The machine, or its host, took the processor away: comparisons count the run, which makes their \
+             intervals wider; a value that stands for itself is a bound; what is said of variation leaves it out."
+        }
         Mark::Unavailable => "This machine cannot make the run.",
         Mark::Warned => "The load generator warned; its words are in the journal.",
     }
