@@ -9,7 +9,7 @@ use lab::report;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = PathBuf::from(std::env::args().nth(1).ok_or("usage: FOLDER")?);
     let record = Record::read(&folder)?;
-    let page = report::write(&folder, &record)?;
+    let page = report::write(&folder, None, &record)?;
     print!("{}", report::terminal::summary(&report::model::Report::of(&record), 80, false));
     println!("\n{}", page.display());
     Ok(())

@@ -6,7 +6,7 @@
 
 mod experiment;
 mod noise;
-mod table;
+pub(crate) mod table;
 
 use std::fs;
 use std::path::Path;

@@ -5,6 +5,10 @@ use std::fmt::Write;
 use super::{Calibration, SlowedServer};
 use crate::digits::{percent, three_digits};
 
+/// What a star says.
+pub(crate) const BOUNDS: &str =
+    "* a bound in some runs: the load was at its limit, or requests failed.";
+
 impl Calibration {
     /// What this machine can tell, in tables of at most 80 columns.
     #[must_use]
@@ -41,14 +45,13 @@ impl Calibration {
             let median = format!("{} {}", three_digits(row.median), row.unit);
             let smallest: String =
                 row.smallest.iter().map(|it| format!("{:>6} %", percent(it.percent))).collect();
-            // A value that the generator limits is a bound.
-            let limit = if row.limited > 0 { "≥" } else { "" };
-            let median = format!("{limit}{median}");
+            let mark = if row.limited > 0 { " *" } else { "" };
+            let median = format!("{median}{mark}");
             let alarms = percent(100.0 * row.false_alarms);
             writeln!(out, "  {:<24}{median:>14}{smallest}{alarms:>6} %", row.title)?;
         }
         if self.metrics.iter().any(|row| row.limited > 0) {
-            writeln!(out, "≥: some of these values the load generator limited.")?;
+            writeln!(out, "{BOUNDS}")?;
         }
         if !self.slowed.is_empty() {
             self.write_slowed(out)?;
@@ -155,7 +158,7 @@ mod tests {
             assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
         }
         for expected in
-            ["  16.7 %", "   5.2 %", "≥123457 µs", "  100 ( 88) %", "12.9 (-10.2 … 115)"]
+            ["  16.7 %", "   5.2 %", "123457 µs *", "  100 ( 88) %", "12.9 (-10.2 … 115)"]
         {
             assert!(text.contains(expected), "no {expected:?} in\n{text}");
         }

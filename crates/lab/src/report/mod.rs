@@ -26,13 +26,14 @@ pub const SAMPLES: &str = "samples.csv";
 /// See [`SAMPLES`].
 pub const CLAIMS: &str = "claims.csv";
 
-/// Writes the page and each experiment's tables into a folder; returns the path of the page. Every file
-/// is replaced as a whole, so that a reader never sees a part of one.
+/// Writes the page and each experiment's tables into a session's folder, and the page once more into the
+/// folder `above` it, if there is one; returns the path of the last page. Every file is replaced as a whole, so
+/// that a reader never sees a part of one.
 ///
 /// # Errors
 /// [`Error::Io`] with the path.
-pub fn write(folder: &Path, record: &Record) -> Result<PathBuf, Error> {
-    let report = Report::of(record);
+pub fn write(folder: &Path, above: Option<&Path>, record: &Record) -> Result<PathBuf, Error> {
+    let mut report = Report::of(record);
     for experiment in report.experiments.iter().filter(|one| one.has_begun()) {
         let own = folder.join(&experiment.id);
         std::fs::create_dir_all(&own).map_err(|error| Error::Io(own.clone(), error))?;
@@ -40,6 +41,10 @@ pub fn write(folder: &Path, record: &Record) -> Result<PathBuf, Error> {
         write_text(&own.join(CLAIMS), &csv::claims(experiment))?;
     }
     let path = folder.join(PAGE);
+    write_text(&path, &page::render(&report))?;
+    let Some(above) = above else { return Ok(path) };
+    report.folder = folder.file_name().map(|name| format!("{}/", name.to_string_lossy()));
+    let path = above.join(PAGE);
     write_text(&path, &page::render(&report))?;
     Ok(path)
 }
@@ -62,7 +67,7 @@ mod tests {
             .pending("pipes")
             .judged();
         for _ in 0..2 {
-            let page = write(folder.path(), &record).unwrap();
+            let page = write(folder.path(), None, &record).unwrap();
             assert_eq!(page, folder.path().join(PAGE));
             let text = std::fs::read_to_string(&page).unwrap();
             assert!(text.starts_with("<!DOCTYPE html>") && text.ends_with("</html>"));
@@ -73,6 +78,16 @@ mod tests {
         }
         assert!(!folder.path().join("pipes").exists());
         let missing = folder.path().join("not").join("there");
-        assert!(matches!(write(&missing.join("\0"), &record), Err(Error::Io(..))));
+        assert!(matches!(write(&missing.join("\0"), None, &record), Err(Error::Io(..))));
+        // The page above the folder leads into it.
+        let above = tempfile::tempdir().unwrap();
+        let own = above.path().join("session");
+        let page = write(&own, Some(above.path()), &record).unwrap();
+        assert_eq!(page, above.path().join(PAGE));
+        for (page, link) in [(page, "session/one/samples.csv"), (own.join(PAGE), "one/samples.csv")]
+        {
+            let text = std::fs::read_to_string(page).unwrap();
+            assert!(text.contains(&format!("href=\"{link}\"")), "{link}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::{Clock, Planned, Session, folder};
-use crate::journal::{self, Error, write_whole};
+use crate::journal::{self, Error};
 use crate::process::Interrupt;
 use crate::record::{self, Record};
 use crate::report;
@@ -277,11 +277,7 @@ impl Reporter {
     fn write(&mut self) -> Result<(Record, PathBuf), Error> {
         let start = Instant::now();
         let record = Record::read(&self.folder)?;
-        let failed = |path: &Path, error| Error::Io(path.to_owned(), error);
-        let path = report::write(&self.folder, &record)?;
-        let page = std::fs::read(&path).map_err(|error| failed(&path, error))?;
-        let newest = self.out.join(report::PAGE);
-        write_whole(&newest, &page).map_err(|error| failed(&newest, error))?;
+        let newest = report::write(&self.folder, Some(&self.out), &record)?;
         self.last = Some((Instant::now(), start.elapsed()));
         Ok((record, newest))
     }

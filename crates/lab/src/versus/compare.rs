@@ -106,7 +106,7 @@ fn words(mark: Mark) -> Option<&'static str> {
         Mark::Errors => "requests failed",
         Mark::Preempted => "something else used the server's processor",
         Mark::Cold => "not steady when the window began (left out)",
-        Mark::Stalled => "the machine stood still (left out)",
+        Mark::Stalled => "the machine paused",
         Mark::FewEvents => "too few responses for percentiles",
         Mark::Unavailable | Mark::Warned => return None,
     })

@@ -21,6 +21,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let folder = lab::session::newest(&args.folder);
     let folder = folder.ok_or_else(|| super::no_session(&args.folder))?;
     let record = Record::read(&folder)?;
-    let page = lab::report::write(&folder, &record).context("cannot write the report")?;
+    let page = lab::report::write(&folder, None, &record).context("cannot write the report")?;
     Ok(writeln!(stdout(), "Report: {}", page.display())?)
 }

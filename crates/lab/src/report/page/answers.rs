@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::heading;
+use super::{heading, section_id};
 use crate::report::model::Report;
 use crate::report::model::answer::{Answer, Candidate, Finding, Outcome, Standing};
 use crate::report::model::words;
@@ -37,7 +37,7 @@ fn question(answer: &Answer) -> Markup {
             @for one in &others {
                 p.small.dim {
                     (one.when) @if !one.place.is_empty() { ", " (one.place) } ": " (one.sentence) " "
-                    a href={ "#" (one.experiment) } { (one.experiment) }
+                    a href={ "#" (section_id(&one.experiment)) } { (one.experiment) }
                 }
             }
         }
@@ -61,7 +61,7 @@ fn finding(finding: &Finding) -> Markup {
                     ": "
                 }
                 (finding.sentence) " "
-                a href={ "#" (finding.experiment) } { (finding.experiment) }
+                a href={ "#" (section_id(&finding.experiment)) } { (finding.experiment) }
             }
             div.scroll {
                 table {

@@ -3,6 +3,7 @@
 
 use maud::{Markup, html};
 
+use crate::calibrate::table::BOUNDS;
 use crate::calibrate::{Calibration, FILE, MetricNoise, SlowedServer};
 use crate::report::model::Report;
 use crate::report::model::words::number;
@@ -38,6 +39,7 @@ fn of(found: &Calibration) -> Markup {
                 " of experiments with so many rounds find. From " code { (FILE) } "."
             }
             div.scroll { (noise(&found.metrics)) }
+            @if found.metrics.iter().any(|it| it.limited > 0) { p.small { (BOUNDS) } }
         }
         @if !found.slowed.is_empty() {
             p.small {
@@ -65,8 +67,8 @@ fn noise(metrics: &[MetricNoise]) -> Markup {
                         td { (row.workload) }
                         td { (row.title) }
                         td.n {
-                            @if row.limited > 0 { "≥ " }
                             (number(row.median)) " " (row.unit)
+                            @if row.limited > 0 { " *" }
                         }
                         td.n { (percent(row.false_alarms)) }
                         td.n { (percent(row.within_rounds)) }
@@ -80,12 +82,13 @@ fn noise(metrics: &[MetricNoise]) -> Markup {
 }
 
 fn slowed_servers(slowed: &[SlowedServer]) -> Markup {
+    let longest = slowed.iter().max_by_key(|it| it.found.len());
     html! {
         table {
             thead {
                 tr {
                     th { "Load" } th { "Metric" } th.n { "Slower by" } th.n { "Measured (95 %)" }
-                    @for it in &slowed[0].found { th.n { (it.rounds) " rounds" } }
+                    @for it in longest.into_iter().flat_map(|it| &it.found) { th.n { (it.rounds) " rounds" } }
                 }
             }
             tbody {

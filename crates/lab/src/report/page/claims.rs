@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{badge, heading};
+use super::{badge, heading, section_id};
 use crate::report::model::claim::ClaimReport;
 use crate::report::model::experiment::ExperimentReport;
 use crate::report::model::{Report, Tally};
@@ -50,7 +50,7 @@ fn experiment(experiment: &ExperimentReport) -> Markup {
             @if !experiment.claims.is_empty() {
                 tr.group {
                     th colspan="5" scope="rowgroup" {
-                        a href={ "#" (experiment.id) } { (experiment.title) }
+                        a href={ "#" (section_id(&experiment.id)) } { (experiment.title) }
                         @if let Some(source) = &experiment.source { " " span.dim { (source) } }
                     }
                 }
@@ -74,7 +74,7 @@ fn row(claim: &ClaimReport) -> Markup {
             td.n data-label="Here" {
                 @if let Some(row) = deciding { (row.value_words()) } @else { "–" }
             }
-            td data-label="Verdict" { (badge(&claim.verdict)) }
+            td data-label="Verdict" { a.verdict href={ "#" (claim.anchor) } { (badge(&claim.verdict)) } }
             td.why data-label="Why" {
                 (claim.verdict.why)
                 @if let Some(marks) = marks { span.dim { "; " (marks) } }

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::report::model::Report;
 use crate::report::model::claim::{ClaimReport, RowReport};
+use crate::report::model::words;
 
 /// Significant digits of raw values on the page; the tables beside it have all.
 const DIGITS: i32 = 6;
@@ -29,6 +30,11 @@ pub(super) fn embed(report: &Report) -> String {
     });
     let mut data = Map::new();
     data.insert("schema".to_owned(), report.schema.into());
+    let marks = words::MARKS.iter().filter_map(|mark| {
+        let name = serde_json::to_value(mark).ok()?;
+        Some((name.as_str()?.to_owned(), words::mark(*mark).into()))
+    });
+    data.insert("marks".to_owned(), Value::Object(marks.collect()));
     data.insert("experiments".to_owned(), experiments.collect());
     harmless(&Value::Object(data).to_string())
 }
@@ -43,7 +49,7 @@ fn effects(claim: &ClaimReport) -> Value {
         json!({
             "label": label.join(", "),
             "value": row.interval.map(|it| it.value),
-            "low": row.interval.map(|it| it.low),
+            "low": row.interval.map(|it| it.low).filter(|_| row.bound.bounds_below()),
             "high": row.interval.map(|it| it.high),
             "published": row.published,
             "tone": row.verdict.tone,

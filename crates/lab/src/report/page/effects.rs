@@ -31,7 +31,7 @@ pub(super) fn render(experiment: usize, at: usize, claim: &ClaimReport) -> Marku
                 }
             }
             p.small {
-                "Judged: " (claim.effect) "; the claim says " b { (claim.criterion) }
+                "Judged: " (claim.effect) "; it counts as true at " b { (claim.criterion) }
                 @if claim.published.is_some() {
                     "; the document measured " b { (claim.published_words()) }
                     @if let Some(note) = &claim.published_note { " (" (note) ")" }

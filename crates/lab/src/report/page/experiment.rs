@@ -2,17 +2,18 @@
 
 use maud::{Markup, html};
 
-use super::{effects, heading, medians};
+use super::{effects, heading, medians, section_id};
+use crate::journal::RUNS;
 use crate::report::model::experiment::{ExperimentReport, State};
 use crate::report::model::figure::FigureReport;
 use crate::report::{CLAIMS, SAMPLES};
 
-/// The section. `at` is the experiment's place in the embedded data.
-pub(super) fn render(at: usize, one: &ExperimentReport) -> Markup {
+/// The section. `at` is the experiment's place in the embedded data, `folder` the way to the session's folder.
+pub(super) fn render(at: usize, one: &ExperimentReport, folder: &str) -> Markup {
     let anchor = |part: &str| format!("{}--{part}", one.id);
     html! {
         section.experiment {
-            (heading(2, &one.id, &one.title))
+            (heading(2, &section_id(&one.id), &one.title))
             @if let Some(source) = &one.source { p.source { (source) } }
             @if let Some(question) = &one.question { p.lead { (question) } }
             (state(one))
@@ -42,7 +43,7 @@ pub(super) fn render(at: usize, one: &ExperimentReport) -> Markup {
                 (heading(3, &anchor("method"), "How it is done"))
                 (method(one))
             }
-            @if one.runs > 0 { (downloads(at, one, &anchor("data"))) }
+            @if one.runs > 0 { (downloads(at, one, &anchor("data"), folder)) }
         }
     }
 }
@@ -113,15 +114,14 @@ fn method(one: &ExperimentReport) -> Markup {
     }
 }
 
-fn downloads(at: usize, one: &ExperimentReport, anchor: &str) -> Markup {
+fn downloads(at: usize, one: &ExperimentReport, anchor: &str, folder: &str) -> Markup {
+    let link = |name: &str| html! { a href={ (folder) (one.id) "/" (name) } { (name) } };
     html! {
         (heading(3, anchor, "Data"))
         p.downloads {
             button type="button" data-download=(at) hidden { "Download the samples as CSV" }
             " In the session's folder: "
-            a href={ (one.id) "/" (SAMPLES) } { (SAMPLES) } ", "
-            a href={ (one.id) "/" (CLAIMS) } { (CLAIMS) } ", and the journal "
-            a href={ (one.id) "/runs.jsonl" } { "runs.jsonl" }
+            (link(SAMPLES)) ", " (link(CLAIMS)) ", and the journal " (link(RUNS))
             " with command lines and the load's own results."
         }
     }

@@ -6,15 +6,8 @@ use super::{calibration, heading};
 use crate::analysis::FEWEST_ROUNDS;
 use crate::claims::family::FALSE_ALARMS;
 use crate::report::model::Report;
-use crate::report::model::words::{mark, mark_meaning, number};
+use crate::report::model::words::{MARKS, mark, mark_meaning, number};
 use crate::report::vendor::LIBRARIES;
-
-const MARKS: [crate::model::Mark; 9] = {
-    use crate::model::Mark::{
-        Cold, Errors, FewEvents, GeneratorLimited, Late, Preempted, Stalled, Unavailable, Warned,
-    };
-    [GeneratorLimited, Late, Errors, Preempted, Cold, FewEvents, Stalled, Unavailable, Warned]
-};
 
 /// The method and the calibration.
 pub(super) fn render(report: &Report) -> Markup {

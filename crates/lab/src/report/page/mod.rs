@@ -55,7 +55,7 @@ pub fn render(report: &Report) -> String {
                     (machine::render(report))
                     (method::render(report))
                     @for (at, one) in report.experiments.iter().enumerate() {
-                        (experiment::render(at, one))
+                        (experiment::render(at, one, report.folder.as_deref().unwrap_or_default()))
                     }
                     (method::colophon(report))
                 }
@@ -84,7 +84,7 @@ fn contents(report: &Report) -> Markup {
                     li { a href="#machine" { "The machine" } }
                     li { a href="#method" { "Method and calibration" } }
                     @for one in &report.experiments {
-                        li { a href={ "#" (one.id) } { (one.title) } (tones(one)) }
+                        li { a href={ "#" (section_id(&one.id)) } { (one.title) } (tones(one)) }
                     }
                 }
             }
@@ -126,6 +126,15 @@ fn head(report: &Report) -> Markup {
             }
         }
     }
+}
+
+/// The id of the section of an experiment, which no other part of the page has.
+fn section_id(id: &str) -> String {
+    let own =
+        ["about", "answers", "calibration", "claim-filters", "claims", "machine", "main", "method"];
+    let is_own = own.contains(&id)
+        || ["answer-", "report-data", "verdicts"].iter().any(|it| id.starts_with(it));
+    if is_own { format!("experiment-{id}") } else { id.to_owned() }
 }
 
 /// A heading with a link to itself.

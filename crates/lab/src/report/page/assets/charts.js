@@ -70,13 +70,21 @@ window.drover = (() => {
     tickFormat: tick,
   });
 
+  /** The ends of a point's interval within a domain: an end that is open, or not to be shown, is the domain's. */
+  const ends = (point, [low, high]) => ({
+    low: Math.max(low, point.low),
+    high: point.high === null ? high : Math.min(high, point.high),
+  });
+
   const style = { background: "transparent", fontSize: "12px", fontFamily: "inherit", color: "inherit" };
 
   /** The words of a point, for pointing at it and for reading it aloud. */
   function words(point, unit) {
     const sign = { "at-least": "≥ ", "at-most": "≤ ", unknown: "bound " }[point.bound] ?? "";
     const interval =
-      point.low === null || point.low === undefined ? "" : ` (${number(point.low)} … ${number(point.high)})`;
+      point.low === null || point.low === undefined
+        ? ""
+        : ` (${number(point.low)} … ${point.high === null ? "∞" : number(point.high)})`;
     const lines = [point.published ? `${point.subject}, published` : point.subject];
     if (point.place) lines.push(point.place);
     lines.push(`${sign}${number(point.value)}${unit ? ` ${unit}` : ""}${interval}`);
@@ -174,7 +182,13 @@ window.drover = (() => {
         ),
         Plot.ruleX(
           one.points.filter((it) => Number.isFinite(it.low)),
-          { x: "x", y1: "low", y2: "high", stroke: colour, strokeOpacity: 0.8 },
+          {
+            x: "x",
+            y1: (it) => ends(it, yDomain).low,
+            y2: (it) => ends(it, yDomain).high,
+            stroke: colour,
+            strokeOpacity: 0.8,
+          },
         ),
         Plot.line(one.points, { ...own, strokeDasharray: dash, strokeWidth: 1.6 }),
         Plot.dot(one.points, { ...own, symbol, r: 3.6, fill: colour }),
@@ -234,7 +248,13 @@ window.drover = (() => {
         ),
         Plot.ruleY(
           one.points.filter((it) => Number.isFinite(it.low)),
-          { x1: "low", x2: "high", y: () => one.name, stroke: colour, strokeWidth: 2 },
+          {
+            x1: (it) => ends(it, yDomain).low,
+            x2: (it) => ends(it, yDomain).high,
+            y: () => one.name,
+            stroke: colour,
+            strokeWidth: 2,
+          },
         ),
         Plot.dot(one.points, { x: "value", y: () => one.name, symbol, r: 4.2, fill: colour, stroke: colour }),
         Plot.dot(one.published, {
@@ -288,10 +308,10 @@ window.drover = (() => {
       claim.is_log &&
       values.every((it) => it === null || it === undefined || it > 0) &&
       [claim.above, claim.below].every((it) => it === null || it > 0);
-    const ends = [...values, claim.above, claim.below, claim.null].filter(
+    const all = [...values, claim.above, claim.below, claim.null].filter(
       (it) => it !== null && it !== undefined,
     );
-    const range = isLog ? domain(ends, true) : padded(ends);
+    const range = isLog ? domain(all, true) : padded(all);
     const clip = (it, end) =>
       it === null || it === undefined ? end : Math.max(range[0], Math.min(range[1], it));
     const shown = claim.rows.filter((row) => row.value !== null).map((row, at) => ({ ...row, at }));
@@ -316,7 +336,7 @@ window.drover = (() => {
           fill: css("--for"),
           fillOpacity: 0.12,
         }),
-        claim.null === null
+        claim.null === null || claim.null < range[0]
           ? null
           : Plot.ruleX([claim.null], { stroke: css("--dim"), strokeDasharray: "2,3" }),
         Plot.ruleY(shown, {

@@ -20,13 +20,14 @@ drover.figures = (() => {
   function points(experiment, figure) {
     const { samples } = experiment;
     const column = samples.values[figure.metric] ?? [];
+    const isVoid = new Set(samples.left_out[figure.metric] ?? []);
     const place = new Map(figure.cells.map((cell, at) => [cell, figure.panels[at]]));
     const x = (cell) => (figure.x === null ? null : experiment.cells[cell].levels[figure.x]);
     const all = [];
     for (const [cell, panel] of place) {
       const { subject, estimates, place: levels, marks, runs } = experiment.cells[cell];
       const marked = Object.entries(marks)
-        .map(([mark, count]) => `${mark} ${count} of ${runs}`)
+        .map(([mark, count]) => `${drover.mark(mark)} ${count} of ${runs}`)
         .join(", ");
       const estimate = estimates[figure.metric];
       if (estimate)
@@ -35,8 +36,8 @@ drover.figures = (() => {
     column.forEach((value, run) => {
       const cell = samples.cell[run];
       if (value === null || !place.has(cell) || run in samples.failures) return;
-      // Runs that count for nothing are shown as such, as claims and medians leave them out.
-      const kind = samples.marks[run].some((mark) => mark === "cold" || mark === "stalled") ? "void" : "raw";
+      // What medians and comparisons leave out is shown as such.
+      const kind = isVoid.has(run) ? "void" : "raw";
       all.push({ kind, subject: experiment.cells[cell].subject, panel: place.get(cell), x: x(cell), value });
     });
     for (const it of figure.published)
@@ -70,10 +71,12 @@ drover.figures = (() => {
       this.xLog = this.canLogX && figure.x_log;
       this.hasPublished = figure.published.length > 0;
       this.showsPublished = this.hasPublished;
-      this.names = experiment.subjects
+      // A subject has one look in all figures of its experiment.
+      this.known = experiment.subjects
         .map((it) => it.name)
-        .concat(figure.published.map((it) => it.subject))
-        .filter((name, at, all) => all.indexOf(name) === at && this.points.some((it) => it.subject === name));
+        .concat(experiment.figures.flatMap((it) => it.published.map((point) => point.subject)))
+        .filter((name, at, all) => all.indexOf(name) === at);
+      this.names = this.known.filter((name) => this.points.some((it) => it.subject === name));
       this.isSplit = this.isLines && this.names.length > MOST_LINES;
       this.tools();
     }
@@ -155,7 +158,7 @@ drover.figures = (() => {
     }
 
     look(name) {
-      return look(this.names.indexOf(name));
+      return look(this.known.indexOf(name));
     }
 
     series(panel, names) {
@@ -173,7 +176,7 @@ drover.figures = (() => {
           void: own(name, "void"),
           published: own(name, "published"),
         }))
-        .filter((one) => one.points.length + one.published.length > 0);
+        .filter((one) => one.points.length + one.published.length + one.void.length > 0);
     }
 
     /** The panels that are drawn: a title, the series, and those behind in grey. */
@@ -205,6 +208,8 @@ drover.figures = (() => {
     }
 
     draw() {
+      for (const entry of this.legendNode?.children ?? [])
+        entry.firstElementChild.replaceWith(this.key(entry.dataset.subject));
       const panels = this.panels().filter((panel) => panel.series.length > 0);
       this.canvas.style.minHeight = "0";
       if (panels.length === 0) {
@@ -226,6 +231,7 @@ drover.figures = (() => {
       this.canvas.replaceChildren(grid);
       const title = this.metric?.title ?? this.figure.metric;
       const unit = ["", "1"].includes(this.metric?.unit ?? "") ? "" : this.metric.unit;
+      this.unit = unit;
       const factor = this.experiment.factors.find((it) => it.name === this.figure.x);
       let group;
       const cells = panels.map((panel) => {
@@ -294,7 +300,7 @@ drover.figures = (() => {
             bubbles: true,
           }),
         );
-        this.readout.textContent = words(point, this.metric?.unit ?? "").replaceAll("\n", ", ");
+        this.readout.textContent = words(point, this.unit).replaceAll("\n", ", ");
       });
       svg.addEventListener("blur", () => {
         svg.dispatchEvent(new PointerEvent("pointerleave", { pointerType: "mouse" }));
@@ -304,6 +310,7 @@ drover.figures = (() => {
 
     save(kind) {
       const name = `${this.figure.anchor}.${kind}`;
+      if (kind !== "csv" && this.drawn.length === 0) return undefined;
       if (kind === "csv") return drover.save(new Blob([this.csv()], { type: "text/csv" }), name);
       const text = this.svg();
       if (kind === "svg") return drover.save(new Blob([text], { type: "image/svg+xml" }), name);

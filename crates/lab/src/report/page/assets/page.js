@@ -1,7 +1,8 @@
 // The page at work: figures are drawn when they come into view, claims are filtered, data is saved.
 "use strict";
 (() => {
-  const data = JSON.parse(document.getElementById("report-data").textContent);
+  const data = JSON.parse(document.querySelector("script#report-data").textContent);
+  drover.mark = (mark) => data.marks[mark] ?? mark;
   const { Figure, element } = drover.figures;
 
   drover.csv = (rows) => {
@@ -87,7 +88,10 @@
     const value = (round, cell) => {
       const run = byRound.get(round).find((it) => samples.cell[it] === cell);
       if (run === undefined) return element("td", { class: "n" }, "–");
-      const marks = [...samples.marks[run], ...(run in samples.failures ? ["failed"] : [])].join(", ");
+      const marks = [
+        ...samples.marks[run].map(drover.mark),
+        ...(run in samples.failures ? ["failed"] : []),
+      ].join(", ");
       return element(
         "td",
         { class: "n", title: samples.failures[run] ?? marks },
@@ -172,7 +176,7 @@
               cell.place,
               `round ${samples.round[run]}`,
               `${drover.number(value)}`,
-              marks.join(", "),
+              marks.map(drover.mark).join(", "),
             ]
               .filter(Boolean)
               .join("\n"),
@@ -185,7 +189,7 @@
     watch(node, draw);
   }
 
-  // Every run with all of its values, as the file beside the page has them.
+  // Every run with all of its values; the file in the session's folder has all of their digits.
   function samplesCsv({ samples, cells }) {
     const factors = Object.keys(cells[0].levels);
     const metrics = Object.keys(samples.values);
@@ -195,7 +199,7 @@
       samples.round[run],
       samples.at[run],
       samples.took[run],
-      samples.marks[run].join(";"),
+      samples.marks[run].map(drover.mark).join(";"),
       samples.failures[run] ?? "",
       ...metrics.map((it) => samples.values[it][run] ?? ""),
     ]);
@@ -264,8 +268,17 @@
 
   // A link into a folded part unfolds it; the contents say where the reader is.
   const unfold = () => {
-    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    let name = location.hash.slice(1);
+    try {
+      name = decodeURIComponent(name);
+    } catch {
+      // A hash with a % that escapes nothing is the name as it stands.
+    }
+    const target = name && document.getElementById(name);
     for (let node = target; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
+    // Whoever follows a verdict to its claim wants to see what it rests on.
+    const effects = target?.matches?.("article.claim") && target.querySelector("details.rows");
+    if (effects) effects.open = true;
     if (target) target.scrollIntoView();
   };
   window.addEventListener("hashchange", unfold);
