@@ -230,7 +230,14 @@ impl Rows<'_> {
     }
 
     fn criterion(&self, scale: Scale) -> Criterion {
-        Criterion { region: self.claim.holds, null: self.claim.null(), scale }
+        let mut region = self.claim.holds;
+        let is_offered = matches!(self.claim.effect, Effect::Offered(_));
+        // No server answers more than it is asked: what is known to be at least so much is at most that, and
+        // the upper end of a region around it is never crossed.
+        if is_offered && region.above.is_some() && region.below.is_some_and(|below| below >= 1.0) {
+            region.below = None;
+        }
+        Criterion { region, null: self.claim.null(), scale }
     }
 
     /// Effects whose bounds hold together. Those that have too little to say do not take the others'
