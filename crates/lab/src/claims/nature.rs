@@ -10,12 +10,13 @@ use crate::spec::metric::Better;
 /// What limits a metric where the load generator is at its limit, or requests end in errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nature {
-    /// Work done per second, and what is used up for it: a faster generator would have seen as much or
-    /// more.
+    /// Work done per second, and what is used up for it in a second, as the share of a processor: a faster
+    /// generator would have seen as much or more.
     Rate,
     /// Time that a client waits: a faster generator would have seen as little or less.
     Time,
-    /// Cost per event, counts, times within the subject: the generator's limit does not change them.
+    /// Cost per event, as CPU time per response; counts; times within the subject: the generator's limit does
+    /// not change them.
     Cost,
 }
 
@@ -74,14 +75,19 @@ fn nature(metric: &str, better: Better) -> Nature {
         "overflows",
     ]
     .contains(&metric);
+    // A generator at its limit may let requests fail that another would not: as with times, a faster one would
+    // have seen as little or less.
+    if is_time || matches!(metric, "error-percent" | "hung-percent") {
+        return Nature::Time;
+    }
+    if is_rate {
+        return Nature::Rate;
+    }
+    if crate::spec::metric::built_in(metric).is_some() {
+        return Nature::Cost;
+    }
+    // A metric of the experiment's own: the subject is at least as good as it was seen to be.
     match better {
-        _ if is_time => Nature::Time,
-        _ if is_rate => Nature::Rate,
-        _ if crate::spec::metric::built_in(metric).is_some() => match metric {
-            "error-percent" | "hung-percent" => Nature::Time,
-            _ => Nature::Cost,
-        },
-        // A metric of the experiment's own: the subject is at least as good as it was seen to be.
         Better::Higher => Nature::Rate,
         Better::Lower => Nature::Time,
     }

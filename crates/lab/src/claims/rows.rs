@@ -229,11 +229,11 @@ impl Rows<'_> {
         (scale, joined, drafts)
     }
 
-    fn criterion(&self, scale: Scale) -> Criterion {
+    fn criterion(&self, scale: Scale, bound: Bound) -> Criterion {
         let mut region = self.claim.holds;
-        let is_offered = matches!(self.claim.effect, Effect::Offered(_));
-        // No server answers more than it is asked: what is known to be at least so much is at most that, and
-        // the upper end of a region around it is never crossed.
+        let is_offered = matches!(self.claim.effect, Effect::Offered(_)) && bound == Bound::AtLeast;
+        // No server answers more than it is asked: what is known to be at least so much of that is at most all
+        // of it, and does not cross the upper end of a region around it.
         if is_offered && region.above.is_some() && region.below.is_some_and(|below| below >= 1.0) {
             region.below = None;
         }
@@ -352,7 +352,7 @@ impl Rows<'_> {
     }
 
     fn with(&self, draft: Draft, curve: Curve, scale: Scale, is_bounded: bool) -> Row {
-        let criterion = self.criterion(scale);
+        let criterion = self.criterion(scale, curve.bound());
         let basis = Basis::Effect { curve: curve.clone(), criterion, is_bounded };
         let basis = match draft.fails {
             true => Basis::Nothing(fails(&draft.tally)),

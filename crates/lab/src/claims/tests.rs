@@ -131,6 +131,26 @@ fn a_subject_that_fails_does_not_serve_what_is_offered() {
     assert_eq!(judge(&claim, &once).verdict, Verdict::NotTestable(failed));
 }
 
+/// A host that pauses makes a rate a lower bound, and a reply rate has an upper one: what is offered.
+#[test]
+fn a_server_that_answers_all_that_is_offered_does_so_whatever_the_machine_does() {
+    let around = claim(
+        "{ offered = 'reply-rate', of = 'epoll', over = 'offered' }",
+        "{ above = 0.98, below = 1.02 }",
+    );
+    let mut measured = served(500.0);
+    change(&mut measured, |_| true, mark(Mark::Stalled));
+    let judgement = judge(&around, &measured);
+    assert_eq!((judgement.rows[0].bound, judgement.verdict), (Bound::AtLeast, Verdict::Holds));
+    // A server that answers less may have been kept from more, and one that is said to fall short may not.
+    let fewer = |sample: &mut Sample| *sample.values.get_mut("reply-rate").unwrap() *= 0.9;
+    change(&mut measured, |_| true, fewer);
+    assert_eq!(judge(&around, &measured).verdict.word(), "not testable");
+    let short =
+        claim("{ offered = 'reply-rate', of = 'epoll', over = 'offered' }", "{ below = 0.97 }");
+    assert_eq!(judge(&short, &measured).verdict.word(), "not testable");
+}
+
 /// The same for a profile over levels, where the failed level has no ratio at all.
 #[test]
 fn a_level_that_fails_is_not_flat() {
