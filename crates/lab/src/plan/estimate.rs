@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::limits::connections;
 use crate::failure::Failure;
 use crate::model::Level;
-use crate::spec::load::Http;
+use crate::spec::load::Load;
 use crate::spec::phases::Until;
 use crate::spec::{Experiment, Preset};
 
@@ -74,7 +74,8 @@ impl Phases {
 
     /// How long a run may take, in seconds.
     #[must_use]
-    pub fn estimate_s(&self, http: Option<&Http>, levels: &BTreeMap<String, Level>) -> f64 {
+    pub fn estimate_s(&self, load: &Load, levels: &BTreeMap<String, Level>) -> f64 {
+        let http = load.http.as_ref();
         let rate = http.and_then(|http| {
             let rate = http.rate.as_ref().or(http.connection_rate.as_ref())?;
             let level = crate::spec::setting::level_of(levels);
@@ -90,6 +91,8 @@ impl Phases {
         // A subject that is steady at once is seen to be so after two stretches.
         let warm_up = match self.until {
             Until::Steady if http.is_some() => (self.warm_up.as_secs_f64() / 2.0).min(1.0),
+            // A set of pipes knows nothing of being steady.
+            _ if load.tokens.is_some() => self.warm_up.as_secs_f64(),
             _ => 0.0,
         };
         // Connections that are opened for their requests are opened in the window.
@@ -118,7 +121,7 @@ mod tests {
         assert_eq!(phases.at_most, Duration::from_secs(5));
         assert_eq!((phases.events, phases.until), (Some(1000), Until::Nothing));
         // A thousand events at 100/s would take ten seconds, and may take five.
-        let estimate = phases.estimate_s(experiment.load.http.as_ref(), &levels);
+        let estimate = phases.estimate_s(&experiment.load, &levels);
         assert!((5.0..6.0).contains(&estimate), "{estimate}");
     }
 }

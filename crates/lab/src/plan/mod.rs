@@ -73,7 +73,7 @@ impl Plan {
         let mut per_round = 0.0;
         for cell in cells.iter().filter(|cell| cell.not_testable.is_none()) {
             let phases = Phases::of(experiment, preset, &cell.cell.levels)?;
-            per_round += phases.estimate_s(experiment.load.http.as_ref(), &cell.cell.levels);
+            per_round += phases.estimate_s(&experiment.load, &cell.cell.levels);
         }
         let rounds = preset.rounds().max(1);
         Ok(Plan {
