@@ -4,8 +4,8 @@
 //! or until it repeats its SYN-ACK, a second after the SYN. When the listening socket is closed meanwhile,
 //! the kernel forgets the connection and does not tell the client, which takes it for open and loses the
 //! request that it sends at last. Before its listening sockets are closed, a server therefore takes the
-//! option back and waits until the kernel has handed over what it keeps: the client is then answered, or
-//! sees the end of the stream before it sends.
+//! option back ([`Deferred::end`]) and waits (`Stopper::stop_in_good_order`) until the kernel has handed over
+//! what it keeps: the client is then answered, or sees the end of the stream before it sends.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -56,8 +56,8 @@ impl Deferred {
         Ok(Deferred { listeners: Mutex::new(listeners), ports })
     }
 
-    /// Has the kernel hand over every connection that is new from now on, and gives up the copies. Returns
-    /// until when there may be connections that it has kept before.
+    /// Has the kernel hand over every connection that is new from now on, and closes the copies of the
+    /// descriptors. Returns until when the kernel may keep connections that came before, if it keeps any.
     pub(super) fn end(&self) -> Instant {
         for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // A socket that keeps the option hands over a second late.
