@@ -70,6 +70,14 @@ impl Node {
     pub(super) fn parse(source: &Rc<Source>) -> Result<Node, Vec<Fault>> {
         let (table, errors) = DeTable::parse_recoverable(&source.text);
         let place = |span| Place { source: Rc::clone(source), span };
+        let first = errors.iter().filter_map(|error| error.span()).map(|span| span.start).min();
+        // What follows a list without an end is read as its values: dozens of faults that are none.
+        if errors.iter().any(|error| error.message().contains("unclosed array"))
+            && let Some(open) = first.and_then(|first| source.text.get(..first)?.rfind('['))
+        {
+            let message = "this list has no end: write ']' behind its last value";
+            return Err(vec![place(open..open + 1).fault(message)]);
+        }
         let mut faults: Vec<Fault> = errors
             .iter()
             .map(|error| place(error.span().unwrap_or(0..0)).fault(error.message()))
@@ -227,6 +235,18 @@ mod tests {
         assert_eq!(item.place.fault("m").to_string(), "f.toml:3:11: m");
         assert_eq!(root.entry("b").unwrap().key.fault("m").line, 2);
         assert_eq!(root.plain()["b"]["c"][0].as_str(), Some("x"));
+    }
+
+    #[test]
+    fn a_list_without_an_end_is_one_fault_at_its_beginning() {
+        for rest in ["b = 1\n[c]\nd = 'x'\n", "\n[[c]]\nd = [1]\ne = 2\n"] {
+            let faults = parse(&format!("z = [1]\na = [4, 32\n{rest}")).unwrap_err();
+            assert_eq!(faults.len(), 1, "{faults:?}");
+            assert!(
+                faults[0].starts_with("f.toml:2:5: ") && faults[0].contains("']'"),
+                "{faults:?}"
+            );
+        }
     }
 
     #[test]
