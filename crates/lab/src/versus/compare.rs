@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::analysis::summary::median;
 use crate::analysis::{Bound, Curve, Interval, Scale};
 use crate::claims::nature::{self, Use};
+use crate::digits::percent;
 use crate::model::{Cell, Mark, Sample};
 use crate::spec::Experiment;
 
@@ -77,6 +78,17 @@ impl<'a> Side<'a> {
         }
     }
 
+    /// The share of requests that failed, in the best run and in the worst; nothing if it is not known.
+    fn error_share(&self) -> String {
+        let shares = self.samples.iter().filter_map(|sample| sample.values.get("error-percent"));
+        let (low, high) =
+            shares.fold((f64::INFINITY, 0.0_f64), |(low, high), it| (low.min(*it), high.max(*it)));
+        match low <= high {
+            true => format!(" ({} to {} % of them)", percent(low), percent(high)),
+            false => String::new(),
+        }
+    }
+
     /// In words, what a reader has to know of these samples.
     pub(super) fn doubts(&self) -> Vec<String> {
         let of = self.samples.len();
@@ -91,7 +103,8 @@ impl<'a> Side<'a> {
         for mark in marks {
             let runs = self.samples.iter().filter(|sample| sample.validity.contains(&mark)).count();
             if let Some(words) = words(mark) {
-                doubts.push(format!("{words} in {runs} of {of} runs"));
+                let share = if mark == Mark::Errors { self.error_share() } else { String::new() };
+                doubts.push(format!("{words} in {runs} of {of} runs{share}"));
             }
         }
         doubts

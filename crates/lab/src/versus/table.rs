@@ -118,8 +118,23 @@ fn write_servers(
         layout.more.iter().try_for_each(|(_, metric)| write!(out, "{:>9}", value(metric)))?;
         writeln!(out)?;
         doubts.extend(side.doubts().iter().map(|doubt| format!("{server}: {doubt}")));
+        if measured.experiment.id != IDLE
+            && closes(measured, &Cell { subject: (*server).to_owned(), levels: levels.clone() })
+        {
+            doubts.push(format!("{server}: closes each connection after its response"));
+        }
     }
     doubts.iter().try_for_each(|doubt| write_wrapped(out, &plain(doubt)))
+}
+
+/// Whether the server has closed every connection after one response: what opening them costs is in its figures,
+/// and not in those of servers that keep them.
+fn closes(measured: &Measured, cell: &Cell) -> bool {
+    let results = measured.runs.iter().filter(|run| run.sample.cell == *cell);
+    let mut reused = results
+        .filter_map(|run| run.artefacts.pointer("/load/result/connections/reused")?.as_f64())
+        .peekable();
+    reused.peek().is_some() && reused.all(|count| count == 0.0)
 }
 
 fn shortened(name: &str) -> String {
@@ -256,6 +271,22 @@ mod tests {
         ] {
             assert!(text.contains(expected), "no {expected:?} in\n{text}");
         }
+    }
+
+    #[test]
+    fn who_closes_connections_is_told_apart() {
+        let servers = ["drover", "keeps=x {port}", "closes=x {port}"].map(str::to_owned);
+        let comparison = Comparison::new(&servers).unwrap();
+        let mut record = record(&comparison, |_| Some(100.0));
+        for run in record.measured.iter_mut().flat_map(|one| &mut one.runs) {
+            let reused = if run.sample.cell.subject == "closes" { 0 } else { 7 };
+            run.artefacts = serde_json::json!({ "load": { "result": { "connections": { "reused": reused } } } });
+            run.sample.values.insert("error-percent".to_owned(), 0.5 * f64::from(run.sample.round));
+        }
+        let text = table(&record, &comparison.names());
+        assert!(text.contains("! closes: closes each connection after its response\n"), "{text}");
+        assert!(!text.contains("keeps: closes") && !text.contains("drover: closes"), "{text}");
+        assert!(text.contains("requests failed in 6 of 6 runs (0.50 to 3.0 % of them)"), "{text}");
     }
 
     #[test]
