@@ -1,6 +1,7 @@
 //! The laboratory from outside: whole sessions with real servers and loads, made tiny.
 
 mod ends;
+mod live;
 mod mistakes;
 mod sessions;
 

@@ -21,6 +21,9 @@ use model::Report;
 /// The name of the page in a session's folder.
 pub const PAGE: &str = "report.html";
 
+/// The name of the file beside the page that tells how far a session is that shows its report live.
+pub const PROGRESS: &str = "progress.json";
+
 /// The names of the tables in an experiment's folder.
 pub const SAMPLES: &str = "samples.csv";
 /// See [`SAMPLES`].

@@ -6,10 +6,11 @@ use std::time::Duration;
 use lab::model::Level;
 use lab::plan::limits::Limits;
 use lab::plan::{Overrides, Plan, Selection};
+use lab::report::model::words::counted;
 use lab::spec::factor::CASE;
 use lab::spec::{Experiment, Preset};
 
-use super::progress::{counted, in_words};
+use super::progress::in_words;
 use crate::cli::stdout::stdout;
 
 /// Flags of `drover lab list`.

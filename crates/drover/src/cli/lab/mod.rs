@@ -4,6 +4,7 @@ mod calibrate;
 mod disk;
 mod herd;
 mod list;
+mod live;
 mod own_session;
 mod pipes;
 mod progress;

@@ -37,7 +37,8 @@ impl OwnSession {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             command: super::command_line(),
         };
-        conduct(Session::plan(request, &Limits::look()?).map_err(UsageError::new)?, &self.settings)
+        let session = Session::plan(request, &Limits::look()?).map_err(UsageError::new)?;
+        conduct(session, &self.settings, None)
     }
 
     /// Runs an experiment once, to choose from what is found how the session is run. Nothing of it is kept.

@@ -5,26 +5,31 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use lab::model::Cell;
+use lab::report::model::words::{counted, place};
 use lab::report::terminal::plain;
 use lab::run::Event as OfRun;
 use lab::session::{Clock, Event, Planned};
 
+use super::live::Live;
+
 /// Tells the progress of a session.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct Progress<'l> {
     bar: Option<ProgressBar>,
     experiments: usize,
+    live: Option<&'l Live>,
 }
 
-impl Progress {
+impl Progress<'_> {
     /// Begins with nothing done of so many experiments with so many runs.
-    pub(super) fn begin(experiments: usize, runs: usize) -> Progress {
+    pub(super) fn begin(experiments: usize, runs: usize, live: Option<&Live>) -> Progress<'_> {
         let bar = io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:20} {wide_msg}")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
             ProgressBar::new(runs as u64).with_style(style)
         });
-        Progress { bar, experiments }
+        Progress { bar, experiments, live }
     }
 
     /// Tells what happens.
@@ -67,13 +72,18 @@ impl Progress {
                 self.line(&format!("{id}: resumed after {}", counted(*runs, "run")));
             }
             OfRun::NotTestable { cell, why } => {
-                let cell = &planned.plan.cells[*cell].cell;
+                let cell = in_place(planned, &planned.plan.cells[*cell].cell);
                 self.line(&format!("{id}: not testable here: {cell}: {why}"));
             }
             OfRun::Note(note) => self.line(&format!("{id}: {note}")),
             OfRun::Begins { cell, .. } => {
+                let cell = in_place(planned, &planned.plan.cells[*cell].cell);
+                if let Some(Err(error)) =
+                    self.live.map(|live| live.begins(&format!("{id}: {cell}"), clock))
+                {
+                    self.line(&format!("--live: {error}"));
+                }
                 if let Some(bar) = &self.bar {
-                    let cell = &planned.plan.cells[*cell].cell;
                     let left = in_words(clock.remaining());
                     bar.set_length(clock.runs().1 as u64);
                     bar.set_position(clock.runs().0 as u64);
@@ -82,7 +92,7 @@ impl Progress {
             }
             OfRun::Ended { run, .. } => {
                 let (done, of) = clock.runs();
-                let (cell, round) = (&run.sample.cell, run.sample.round);
+                let (cell, round) = (in_place(planned, &run.sample.cell), run.sample.round);
                 match (&self.bar, &run.sample.failure) {
                     (_, Some(why)) => {
                         self.line(&format!(
@@ -98,7 +108,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for Progress<'_> {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -106,13 +116,14 @@ impl Drop for Progress {
     }
 }
 
+/// A cell in words: the subject, and where it is measured.
+fn in_place(planned: &Planned, cell: &Cell) -> String {
+    let place = place(&cell.levels, &planned.experiment);
+    if place.is_empty() { cell.subject.clone() } else { format!("{}, {place}", cell.subject) }
+}
+
 /// A length of time for people, in whole seconds.
 pub(super) fn in_words(time: Duration) -> String {
     let whole = Duration::from_secs(time.as_secs_f64().round() as u64);
     humantime::format_duration(whole).to_string()
-}
-
-/// So many of what the noun names.
-pub(super) fn counted(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

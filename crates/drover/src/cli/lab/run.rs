@@ -1,6 +1,7 @@
 //! `drover lab run`, and `drover lab` itself: experiments as one session.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use lab::session::{Request, Session};
 use lab::spec::experiment::QUICK;
 
 use super::OUT;
+use super::live::Live;
 use super::session::{conclude, conduct, settings, verdict};
 use crate::cli::{count, duration};
 use crate::error::UsageError;
@@ -42,6 +44,12 @@ pub(super) struct Args {
     /// beside the sessions]
     #[arg(long, value_name = "DIR")]
     pools: Option<PathBuf>,
+
+    /// Show the report in a browser while it grows, by Drover's own server at this address; a browser on this
+    /// machine takes time from what is measured [default if given alone: 127.0.0.1:0, a free port]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "127.0.0.1:0")]
+    live: Option<SocketAddr>,
 
     /// Go on with a session that was interrupted: the one in FOLDER, or the newest [default: the newest]
     #[arg(long, value_name = "FOLDER", num_args = 0..=1)]
@@ -104,6 +112,7 @@ pub(super) fn quick() -> anyhow::Result<()> {
         budget: None,
         out: None,
         pools: None,
+        live: None,
         resume: None,
         force: false,
     })
@@ -119,9 +128,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
             (planned(&args, &limits)?, out)
         }
     };
+    let live = args.live.map(|listen| Live::start(&out, listen)).transpose()?;
     let settings = settings(out, args.pools, args.force)?;
-    let outcome = conduct(session, &settings)?;
+    let outcome = conduct(session, &settings, live.as_ref())?;
     conclude(&outcome)?;
+    if let Some(live) = live {
+        live.end(&settings.interrupt)?;
+    }
     verdict(&outcome)
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -30,12 +30,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     if !folder.join(PAGE).is_file() {
         return Err(super::no_session(folder));
     }
-    let root = Root::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
-    let mechanism = mech::dispatch::auto(1).context("no mechanism works here")?;
     let signals = StopSignals::catch(Role::Server)?;
-    let source = Source::Directory(Arc::new(root));
-    let listen = vec![args.listen.into()];
-    let server = Server::start(Config { listen, ..Config::new(source, mechanism) })?;
+    let server = start(folder, args.listen)?;
     server.stop_at(&signals);
     let mut out = stdout();
     for address in server.addresses() {
@@ -43,4 +39,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
     out.flush()?;
     server.wait()
+}
+
+/// Begins to serve a folder of reports by one worker.
+///
+/// # Errors
+/// What the kernel says of the folder, the address and the mechanism.
+pub(super) fn start(folder: &Path, listen: SocketAddr) -> anyhow::Result<Server> {
+    let root = Root::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
+    let mechanism = mech::dispatch::auto(1).context("no mechanism works here")?;
+    let source = Source::Directory(Arc::new(root));
+    Server::start(Config { listen: vec![listen.into()], ..Config::new(source, mechanism) })
 }

@@ -8,10 +8,12 @@ use lab::analysis::FEWEST_ROUNDS;
 use lab::journal::Error;
 use lab::process::Interrupt;
 use lab::report::model::Report;
+use lab::report::model::words::counted;
 use lab::report::terminal;
 use lab::session::{Outcome, Session, Settings};
 
-use super::progress::{Progress, counted, in_words};
+use super::live::Live;
+use super::progress::{Progress, in_words};
 use crate::cli::stdout::stdout;
 use crate::error::UsageError;
 
@@ -37,8 +39,12 @@ pub(in crate::cli) fn settings(
     })
 }
 
-/// Runs a session; prints the estimate first, and tells the progress.
-pub(in crate::cli) fn conduct(session: Session, settings: &Settings) -> anyhow::Result<Outcome> {
+/// Runs a session; prints the estimate first, and tells the progress, to a page that shows it live, too.
+pub(super) fn conduct(
+    session: Session,
+    settings: &Settings,
+    live: Option<&Live>,
+) -> anyhow::Result<Outcome> {
     if !settings.is_forced {
         let differences = session.differences(&settings.drover)?;
         if !differences.is_empty() {
@@ -46,7 +52,7 @@ pub(in crate::cli) fn conduct(session: Session, settings: &Settings) -> anyhow::
         }
     }
     announce(&session)?;
-    let progress = Progress::begin(session.planned().len(), session.runs());
+    let progress = Progress::begin(session.planned().len(), session.runs(), live);
     for note in session.notes() {
         progress.line(note);
     }
@@ -95,8 +101,8 @@ fn announce(session: &Session) -> anyhow::Result<()> {
     if hurried > 0 {
         writeln!(
             out,
-            "{hurried} of them have less time than the {FEWEST_ROUNDS} rounds take without which no claim \
-             is judged: --budget gives more, and all runs take about {whole}"
+            "{hurried} of them have less time than the {FEWEST_ROUNDS} rounds of a verdict take, unless others \
+             leave them some: --budget gives more, and all runs take about {whole}"
         )?;
     }
     Ok(out.flush()?)

@@ -35,6 +35,7 @@ pub(super) fn embed(report: &Report) -> String {
         Some((name.as_str()?.to_owned(), words::mark(*mark).into()))
     });
     data.insert("marks".to_owned(), Value::Object(marks.collect()));
+    data.insert("is_complete".to_owned(), report.session.is_complete.into());
     data.insert("experiments".to_owned(), experiments.collect());
     harmless(&Value::Object(data).to_string())
 }

@@ -310,5 +310,51 @@
     if (node) where.observe(node);
   }
   unfold();
+
+  // A session that shows its report live tells its progress beside the page. Whoever reads along gets each newer
+  // report, at the place where they were.
+  const PLACE = "drover-reader";
+  const keyOf = (node) =>
+    `${node.parentElement.closest("[id]")?.id}/${node.parentElement.querySelectorAll("details").length}`;
+  const reload = () => {
+    const open = [...document.querySelectorAll("main details[open]")].map(keyOf);
+    sessionStorage.setItem(PLACE, JSON.stringify({ y: window.scrollY, open }));
+    location.reload();
+  };
+  const isServed = location.protocol.startsWith("http");
+  const kept = isServed ? sessionStorage.getItem(PLACE) : null;
+  if (kept !== null) {
+    sessionStorage.removeItem(PLACE);
+    const { y, open } = JSON.parse(kept);
+    for (const node of document.querySelectorAll("main details")) node.open ||= open.includes(keyOf(node));
+    window.scrollTo(0, y);
+  }
+  const version = async () =>
+    (await fetch(location.pathname, { method: "HEAD", cache: "no-store" })).headers.get("etag");
+  const follow = async () => {
+    const line = document.getElementById("progress");
+    const first = await version();
+    for (let isLive = false; ; isLive = true) {
+      const found = await fetch("progress.json", { cache: "no-store" });
+      if (!found.ok) {
+        // The session is over, and the last report of it complete.
+        if (isLive) reload();
+        return;
+      }
+      const { done, of, left, running } = await found.json();
+      line.hidden = false;
+      line.textContent = `The session runs: ${done} of ${of} runs, about ${left} left; ${running}.`;
+      if ((await version()) !== first) {
+        reload();
+        return;
+      }
+      await new Promise((then) => setTimeout(then, 2000));
+    }
+  };
+  if (isServed && !data.is_complete)
+    follow().catch(() => {
+      const line = document.getElementById("progress");
+      if (!line.hidden) line.textContent = "The lab has ended: this is the report as it was last.";
+    });
   document.documentElement.dataset.ready = "true";
 })();
