@@ -22,6 +22,9 @@ pub fn summary(report: &Report, width: usize, is_coloured: bool) -> String {
     lines.out
 }
 
+/// The word of a verdict without runs.
+const NOT_MEASURED: &str = "not measured";
+
 struct Lines {
     out: String,
     width: usize,
@@ -133,7 +136,17 @@ impl Lines {
                 continue;
             }
             self.wrapped("  ", 4, &experiment.id);
-            experiment.claims.iter().for_each(|claim| self.claim(claim));
+            let is_missing = |claim: &&ClaimReport| claim.verdict.word == NOT_MEASURED;
+            experiment.claims.iter().filter(|it| !is_missing(it)).for_each(|it| self.claim(it));
+            let missing: Vec<String> =
+                experiment.claims.iter().filter(is_missing).map(|it| it.id.clone()).collect();
+            if !missing.is_empty() {
+                let text = format!(
+                    "{} not measured: the preset, or flags, leave it out",
+                    words::list(&missing)
+                );
+                self.wrapped("    ", 9, &text);
+            }
         }
     }
 
@@ -161,6 +174,11 @@ impl Lines {
                     self.wrapped_styled("         ", 9, &coloured);
                 }
             }
+        }
+        // Of several effects one stands for the claim.
+        if let Some(row) = row.filter(|_| claim.rows.len() > 1) {
+            let place = if row.place.is_empty() { "" } else { ", " };
+            self.wrapped("         ", 9, &format!("{}{place}{}", row.subject_words(), row.place));
         }
         if claim.verdict.tone != Tone::For {
             self.wrapped("         ", 9, &claim.verdict.why);
@@ -256,6 +274,25 @@ mod tests {
         let text = summary(&Report::of(&record), 80, false);
         assert!(text.contains("No claim to judge"), "{text}");
         assert!(!text.contains("What to use here") && !text.contains("verdict"), "{text}");
+    }
+
+    #[test]
+    fn what_was_not_measured_takes_a_line_of_each_experiment() {
+        let claims = ["x", "y", "z"].map(|id| ratio(id, "{ above = 1.5 }")).concat();
+        let claims = claims.replacen("of = 'a', against = 'b'", "of = 'none', against = 'b'", 2);
+        let text =
+            text("one", &claims).replace("[subject.c]", "[subject.none]\nserve = []\n[subject.c]");
+        let text = text + "[presets.quick]\nsubjects = ['a', 'b', 'c']\n";
+        let record =
+            Builder::new().experiment(&text, 6, rates([200.0, 100.0, 100.0], 0.01)).judged();
+        let text = summary(&Report::of(&record), 80, false);
+        assert!(
+            text.contains("\n    x and y not measured: the preset, or flags, leave it out\n"),
+            "{text}"
+        );
+        assert!(text.contains("✓ holds"), "{text}");
+        // The claim is about two levels: which of them stands for it is told.
+        assert!(text.contains("\n         a ÷ b, n 1"), "{text}");
     }
 
     #[test]

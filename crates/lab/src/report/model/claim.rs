@@ -86,6 +86,10 @@ pub enum Tone {
 /// An effect.
 #[derive(Clone, Debug, Serialize)]
 pub struct RowReport {
+    /// Whether the effect is a difference, as of exponents, and not a ratio.
+    pub is_difference: bool,
+    /// The unit of the effect; empty for a ratio.
+    pub unit: String,
     /// The subjects above the line.
     pub of: Vec<String>,
     /// The subjects below the line.
@@ -221,7 +225,7 @@ pub fn claim(
         source: claim.source.clone(),
         metric: claim.effect.metric().to_owned(),
         effect: words::effect(experiment, claim),
-        criterion: words::region(claim.holds),
+        criterion: words::quantity(&words::region(claim.holds), &unit(experiment, claim)),
         above: claim.holds.above,
         below: claim.holds.below,
         null: claim.null(),
@@ -236,6 +240,12 @@ pub fn claim(
         rows: judgement.map_or(Vec::new(), |one| one.rows.iter().map(row).collect()),
         also: judgement.map_or(Vec::new(), |one| one.also.iter().map(row).collect()),
     }
+}
+
+/// The unit of the claim's effect; empty for ratios and other pure numbers.
+fn unit(experiment: &Experiment, claim: &Claim) -> String {
+    let Effect::Value(_) = &claim.effect else { return String::new() };
+    experiment.metric(claim.effect.metric()).map_or(String::new(), |it| it.unit.to_owned())
 }
 
 fn published_note(claim: &Claim) -> Option<String> {
@@ -295,6 +305,8 @@ fn row_report(
     };
     let published = of_document.and_then(|judged| judged.rows.iter().find(is_same)?.interval);
     RowReport {
+        is_difference: matches!(claim.effect, Effect::Exponent(_)),
+        unit: unit(experiment, claim),
         of: row.of.clone(),
         against: row.against.clone(),
         place: words::place(&row.place, experiment),
@@ -352,7 +364,8 @@ impl RowReport {
     pub fn value_words(&self) -> String {
         self.interval.map_or("–".to_owned(), |it| {
             let sign = words::sign(self.bound);
-            format!("{sign}{} ({})", words::number(it.value), words::range(it.low, it.high))
+            let range = words::range(it.low, it.high);
+            format!("{sign}{} ({range})", words::quantity(&words::number(it.value), &self.unit))
         })
     }
 
@@ -365,7 +378,10 @@ impl RowReport {
         };
         match self.against.is_empty() {
             true => side(&self.of),
-            false => format!("{} ÷ {}", side(&self.of), side(&self.against)),
+            false => {
+                let sign = if self.is_difference { "−" } else { "÷" };
+                format!("{} {sign} {}", side(&self.of), side(&self.against))
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use crate::model::{Cell, Mark, Sample};
 use crate::record::Measured;
 use crate::spec::experiment::Experiment;
 use crate::spec::metric::Better;
+use crate::spec::subject::{Kind, Subject};
 
 /// How far an experiment has come.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -82,6 +83,10 @@ pub struct SubjectReport {
     pub title: Option<String>,
     /// Whether it is a model of something that this kernel does not have.
     pub model: bool,
+    /// The command line of a server, its environment and its files, with placeholders; empty for other
+    /// subjects. It is text for people, and no part of the page's data.
+    #[serde(skip)]
+    pub setup: String,
 }
 
 /// An axis.
@@ -245,8 +250,27 @@ fn subjects(experiment: &Experiment, is_used: impl Fn(&str) -> bool) -> Vec<Subj
         name: name.clone(),
         title: subject.title.clone(),
         model: subject.model,
+        setup: setup(experiment, subject),
     });
     subject.collect()
+}
+
+/// How a server is started.
+fn setup(experiment: &Experiment, subject: &Subject) -> String {
+    // Words with a NUL byte, which no command line has, cannot be joined.
+    let join =
+        |words: &[String]| shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
+    let command = match subject.kind() {
+        Some(Kind::Serve(flags)) => {
+            let own = ["drover", "serve"].map(str::to_owned);
+            join(&[&own[..], &experiment.serve, flags].concat())
+        }
+        Some(Kind::Command(words)) => join(words),
+        _ => return String::new(),
+    };
+    let environment = subject.env.iter().map(|(name, value)| format!("{name}={value} "));
+    let files = subject.files.iter().map(|(name, text)| format!("\n\n# {name}\n{}", text.trim()));
+    environment.chain([command]).chain(files).collect()
 }
 
 fn factors(experiment: &Experiment) -> Vec<FactorReport> {

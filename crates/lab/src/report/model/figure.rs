@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::words;
 use crate::claims::Levels;
-use crate::model::Cell;
+use crate::model::{Cell, Level};
 use crate::spec::experiment::Experiment;
 use crate::spec::factor::{CASE, Scale};
 use crate::spec::figure::Figure;
@@ -43,8 +43,8 @@ pub struct FigureReport {
 pub struct PublishedPoint {
     /// The subject.
     pub subject: String,
-    /// The level along the horizontal axis, where it is a number.
-    pub x: Option<f64>,
+    /// The level along the horizontal axis.
+    pub x: Option<Level>,
     /// The panel that it belongs to.
     pub panel: String,
     /// The value.
@@ -149,7 +149,7 @@ fn published(
             Some(at) => panels[at].clone(),
             None => words::place(&others, experiment),
         };
-        let x = figure.x.as_ref().and_then(|x| row.levels.get(x)?.number());
+        let x = figure.x.as_ref().and_then(|x| row.levels.get(x).cloned());
         PublishedPoint { subject: row.subject.clone(), x, panel, value: row.value }
     };
     rows.iter().map(point).collect()

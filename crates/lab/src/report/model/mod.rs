@@ -37,6 +37,8 @@ pub struct Report {
     pub machine: Option<Machine>,
     /// What `drover lab calibrate` has found on this machine, if it was run.
     pub calibration: Option<Calibration>,
+    /// What differs between where the calibration was made and where the session ran.
+    pub calibration_differences: Vec<String>,
     /// Why the file of a calibration cannot be read, if there is such a file.
     pub calibration_fault: Option<String>,
     /// The questions that users bring, in order, with what the samples answer.
@@ -123,11 +125,16 @@ impl Report {
             Ok(calibration) => (calibration, None),
             Err(fault) => (None, Some(fault)),
         };
+        let here = record.measured.first().map(|one| &one.header.environment);
+        let differences = calibration.as_ref().zip(here);
         Report {
             schema: SCHEMA,
             folder: None,
             session: session_report(record),
             machine: machine(record),
+            calibration_differences: differences.map_or(Vec::new(), |(calibration, here)| {
+                calibration.environment.differences(here)
+            }),
             calibration,
             calibration_fault,
             answers: answer::answers(record),

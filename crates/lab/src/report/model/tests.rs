@@ -119,6 +119,15 @@ fn a_claim_shows_the_effect_that_speaks_most_against_it() {
     assert_eq!(claim.deciding_row().unwrap().of, ["c"]);
 }
 
+#[test]
+fn an_answer_names_who_was_not_asked() {
+    let report = Report::of(&crate::report::testing::quick(&["completion-or-readiness"], 6));
+    let findings = report.answers.iter().flat_map(|answer| &answer.findings);
+    let mut sentences = findings.map(|it| &it.sentence).filter(|it| it.contains("Not run here"));
+    let sentence = sentences.next().unwrap();
+    assert!(sentence.ends_with("Not run here: epoll-copy and uring-copy."), "{sentence}");
+}
+
 /// The reason is that of the mark: an operator who reads of the generator looks there.
 #[test]
 fn bounds_are_put_down_to_what_made_them() {
@@ -206,8 +215,11 @@ fn a_figure_has_its_cells_and_the_document_s_values() {
     assert_eq!(line.cells.len(), 6);
     assert!(line.x_log && line.panels.iter().all(String::is_empty));
     assert_eq!(line.published.len(), 1);
-    assert_eq!((line.published[0].x, line.published[0].value), (Some(10.0), 90.0));
-    assert_eq!(rows.panels[0], "n 10");
+    assert_eq!(
+        (line.published[0].x.clone(), line.published[0].value),
+        (Some(crate::model::Level::Number(10.0)), 90.0)
+    );
+    assert_eq!(rows.panels[0], "n 10 things");
 }
 
 #[test]

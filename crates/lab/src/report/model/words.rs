@@ -68,7 +68,8 @@ pub fn memory(text: &str) -> String {
     kibibytes.map_or_else(|| text.to_owned(), |it| format!("{} GiB", number(it / 1_048_576.0)))
 }
 
-/// `connections 3000, rate 500`; the case comes first, by its name alone, and what it sets is left out.
+/// `connections 3000, rate 500 requests/s`; the case comes first, by its name alone, and what it sets is left
+/// out.
 #[must_use]
 pub fn place(levels: &Levels, experiment: &Experiment) -> String {
     let of_case = experiment.case_factors();
@@ -76,7 +77,15 @@ pub fn place(levels: &Levels, experiment: &Experiment) -> String {
     let others = levels.iter().filter(|(factor, _)| {
         factor.as_str() != CASE && !(case.is_some() && of_case.contains(&factor.as_str()))
     });
-    let others = others.map(|(factor, level)| format!("{} {level}", factor.replace('_', " ")));
+    let others = others.map(|(factor, level)| {
+        let name = factor.replace('_', " ");
+        let unit = experiment.factor.get(factor).and_then(|factor| factor.unit.as_ref());
+        // `writes 1 writes in flight` would say it twice.
+        match unit.filter(|unit| !unit.starts_with(&name) && level.number().is_some()) {
+            Some(unit) => format!("{name} {level} {unit}"),
+            None => format!("{name} {level}"),
+        }
+    });
     case.iter().cloned().chain(others).collect::<Vec<_>>().join(", ")
 }
 
@@ -138,6 +147,24 @@ pub fn region(region: Region) -> String {
         (None, Some(below)) => format!("≤ {}", number(below)),
         (None, None) => "anything".to_owned(),
     }
+}
+
+/// A quantity: `12.3 µs`, and `12.3/s` of events per second.
+#[must_use]
+pub fn quantity(text: &str, unit: &str) -> String {
+    match unit {
+        "" | "1" => text.to_owned(),
+        unit => match unit.strip_prefix("1/") {
+            Some(per) => format!("{text}/{per}"),
+            None => format!("{text} {unit}"),
+        },
+    }
+}
+
+/// So many of what the noun names.
+#[must_use]
+pub fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Every mark, in the order in which they are explained.
@@ -231,6 +258,12 @@ mod tests {
         let written = [0.0, 0.012_345, 6.666, 10.0, 123.45, 12_345.6, -0.5].map(number);
         assert_eq!(written, ["0", "0.0123", "6.67", "10", "123", "12346", "−0.5"]);
         assert_eq!(range(0.5, f64::INFINITY), "0.5 … ∞");
+    }
+
+    #[test]
+    fn quantities_have_their_unit() {
+        let of = |unit| quantity("12.3", unit);
+        assert_eq!(["", "1", "µs", "1/s"].map(of), ["12.3", "12.3", "12.3 µs", "12.3/s"]);
     }
 
     #[test]

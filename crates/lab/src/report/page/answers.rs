@@ -7,15 +7,26 @@ use crate::report::model::Report;
 use crate::report::model::answer::{Answer, Candidate, Finding, Outcome, Standing};
 use crate::report::model::words;
 
-/// The answers.
+/// Whether the session's experiments answer any question.
+pub(super) fn are_there(report: &Report) -> bool {
+    let mut findings = report.answers.iter().flat_map(|answer| &answer.findings);
+    findings.any(|it| it.outcome != Outcome::NotMeasured)
+}
+
+/// The answers; nothing if there are none, as of a user's own experiment.
 pub(super) fn render(report: &Report) -> Markup {
+    if !are_there(report) {
+        return html! {};
+    }
     html! {
         section.answers {
             (heading(2, "answers", "What to use here"))
             p.small {
                 "From this session's samples alone. Candidates are ruled out where they are worse than the "
-                "best of the others (error rate 5 % for an answer), equal where both are within 5 % "
-                "of each other, each beyond doubt; models are no candidates."
+                "best of the others, and equal where both are shown to be within 5 % of each other (error rate "
+                "5 % for an answer); models are no candidates. " b { "Clear" } ": one is the best. " b { "A tie" }
+                ": several are equal and better than the rest. " b { "Narrowed" } ": some are ruled out, several "
+                "remain. " b { "Open" } ": this machine could not tell."
             }
             @for answer in &report.answers { (question(answer)) }
         }
@@ -106,7 +117,7 @@ fn candidate(one: &Candidate) -> Markup {
             }
             td {
                 (standing)
-                @if one.is_limited { "; a bound: the load was at its limit, or requests failed" }
+                @if one.is_limited { "; a bound: the load was at its limit or late, or requests failed" }
                 @if let Some(reason) = &one.reason { ": " (reason) }
             }
         }

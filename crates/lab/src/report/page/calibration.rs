@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use crate::calibrate::table::BOUNDS;
 use crate::calibrate::{Calibration, FILE, MetricNoise, SlowedServer};
 use crate::report::model::Report;
-use crate::report::model::words::number;
+use crate::report::model::words::{list, number};
 
 /// The section's text.
 pub(super) fn render(report: &Report) -> Markup {
@@ -15,6 +15,11 @@ pub(super) fn render(report: &Report) -> Markup {
             p { strong { "The calibration cannot be read. " } (fault) }
             p { code { "drover lab calibrate" } " writes it anew." }
         } @else if let Some(found) = &report.calibration {
+            @if !report.calibration_differences.is_empty() {
+                p.banner {
+                    "The calibration was made under other circumstances: " (list(&report.calibration_differences)) "."
+                }
+            }
             (of(found))
         } @else {
             p {

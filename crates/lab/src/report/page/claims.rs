@@ -2,17 +2,28 @@
 
 use maud::{Markup, html};
 
+use super::effects::NOT_MEASURED;
 use super::{badge, heading, section_id};
-use crate::report::model::claim::ClaimReport;
+use crate::report::model::claim::{ClaimReport, Tone};
 use crate::report::model::experiment::ExperimentReport;
 use crate::report::model::{Report, Tally};
 use crate::spec::claim::By;
+use crate::spec::experiment::QUICK;
 
-/// The tallies and the table.
+/// Whether there is a claim.
+pub(super) fn are_there(report: &Report) -> bool {
+    report.experiments.iter().any(|one| !one.claims.is_empty())
+}
+
+/// The tallies and the table; nothing if there is no claim.
 pub(super) fn render(report: &Report) -> Markup {
+    if !are_there(report) {
+        return html! {};
+    }
     html! {
         section.all-claims {
             (heading(2, "claims", "All claims"))
+            (decided(report))
             (tally("Claims of documents", &report.document))
             (tally("Claims of ours", &report.ours))
             div.filters id="claim-filters" hidden {}
@@ -24,6 +35,24 @@ pub(super) fn render(report: &Report) -> Markup {
                     }
                 }
                 @for one in &report.experiments { (experiment(one)) }
+            }
+        }
+    }
+}
+
+/// How many claims are decided, and why others are not even measured.
+fn decided(report: &Report) -> Markup {
+    let claims = || report.experiments.iter().flat_map(|one| &one.claims);
+    let decided = claims().filter(|claim| claim.verdict.tone != Tone::Open).count();
+    let missing = claims().filter(|claim| claim.verdict.word == NOT_MEASURED).count();
+    html! {
+        p {
+            b { (decided) " of " (claims().count()) " claims are decided" } "."
+            @if missing > 0 {
+                " " (missing) " are not measured: the preset " b { (report.session.preset) }
+                ", or flags, leave out what they are about"
+                @if report.session.preset == QUICK { " ("  code { "--preset standard" } " has most of it)" }
+                "."
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::report::model::words::number;
 use crate::spec::claim::By;
 
 /// The word of a verdict without runs.
-const NOT_MEASURED: &str = "not measured";
+pub(super) const NOT_MEASURED: &str = "not measured";
 
 /// The claim. `experiment` and `claim` are its place in the embedded data.
 pub(super) fn render(experiment: usize, at: usize, claim: &ClaimReport) -> Markup {

@@ -6,6 +6,7 @@ use super::{effects, heading, medians, section_id};
 use crate::journal::RUNS;
 use crate::report::model::experiment::{ExperimentReport, State};
 use crate::report::model::figure::FigureReport;
+use crate::report::model::words::counted;
 use crate::report::{CLAIMS, SAMPLES};
 
 /// The section. `at` is the experiment's place in the embedded data, `folder` the way to the session's folder.
@@ -39,7 +40,8 @@ pub(super) fn render(at: usize, one: &ExperimentReport, folder: &str) -> Markup 
                 div.order data-experiment=(at) {}
             }
             (medians::failures(one, &anchor("failures")))
-            @if one.method.is_some() || !one.differences.is_empty() || !one.notes.is_empty() {
+            @let has_setup = one.subjects.iter().any(|subject| !subject.setup.is_empty());
+            @if one.method.is_some() || !one.differences.is_empty() || !one.notes.is_empty() || has_setup {
                 (heading(3, &anchor("method"), "How it is done"))
                 (method(one))
             }
@@ -52,7 +54,8 @@ fn state(one: &ExperimentReport) -> Markup {
     html! {
         @match &one.state {
             State::Complete => p.small {
-                (one.runs) " runs: " (one.rounds) " rounds of " (one.cells.len()) " cells."
+                (counted(one.runs, "run")) ": " (counted(one.rounds as usize, "round")) " of "
+                (counted(one.cells.len(), "cell")) "."
             },
             State::Partial => p.banner {
                 (one.runs) " of " (one.planned) " planned runs have ended (" (one.rounds) " rounds of "
@@ -108,6 +111,24 @@ fn method(one: &ExperimentReport) -> Markup {
                         (subject.title.as_deref().unwrap_or_default())
                         @if subject.model { " (a model)" }
                     }
+                }
+            }
+        }
+        (setups(one))
+    }
+}
+
+/// How each server was started, folded.
+fn setups(one: &ExperimentReport) -> Markup {
+    let servers = || one.subjects.iter().filter(|subject| !subject.setup.is_empty());
+    html! {
+        @if servers().next().is_some() {
+            details {
+                summary { "How each server is started" }
+                p.small { "A run fills in what stands in braces: its port, its folders and the levels." }
+                @for subject in servers() {
+                    p.small { code { (subject.name) } }
+                    pre.small { (subject.setup) }
                 }
             }
         }

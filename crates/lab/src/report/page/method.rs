@@ -69,13 +69,19 @@ fn verdicts() -> Markup {
     html! { dl.marks { @for (word, meaning) in words { dt { (word) } dd { (meaning) } } } }
 }
 
+/// A command as a shell takes it.
+fn shell(command: &[String]) -> String {
+    // A word with a NUL byte, which no command line has, cannot be quoted.
+    shlex::try_join(command.iter().map(String::as_str)).unwrap_or_default()
+}
+
 /// What the page is made of, and how the session is repeated.
 pub(super) fn colophon(report: &Report) -> Markup {
     html! {
         footer {
             (heading(2, "about", "About this page"))
             p { "Repeat the session:" }
-            pre { (report.session.command.join(" ")) }
+            pre { (shell(&report.session.command)) }
             p.small {
                 "One file without a network. Figures are drawn by "
                 @for (at, library) in LIBRARIES.iter().enumerate() {

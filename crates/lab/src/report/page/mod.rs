@@ -79,8 +79,10 @@ fn contents(report: &Report) -> Markup {
             details open {
                 summary { "Contents" }
                 ol {
-                    li { a href="#answers" { "What to use here" } }
-                    li { a href="#claims" { "All claims" } }
+                    @if answers::are_there(report) {
+                        li { a href="#answers" { "What to use here" } }
+                    }
+                    @if claims::are_there(report) { li { a href="#claims" { "All claims" } } }
                     li { a href="#machine" { "The machine" } }
                     li { a href="#method" { "Method and calibration" } }
                     @for one in &report.experiments {
@@ -119,6 +121,7 @@ fn head(report: &Report) -> Markup {
                 " runs in " (words::duration(session.took_s)) ", begun " (session.began)
                 ", Drover " (session.version) "."
             }
+            p.banner id="progress" role="status" hidden {}
             @if !session.is_complete {
                 p.banner {
                     "This session is not complete: verdicts rest on the runs that have ended."
@@ -130,8 +133,17 @@ fn head(report: &Report) -> Markup {
 
 /// The id of the section of an experiment, which no other part of the page has.
 fn section_id(id: &str) -> String {
-    let own =
-        ["about", "answers", "calibration", "claim-filters", "claims", "machine", "main", "method"];
+    let own = [
+        "about",
+        "answers",
+        "calibration",
+        "claim-filters",
+        "claims",
+        "machine",
+        "main",
+        "method",
+        "progress",
+    ];
     let is_own = own.contains(&id)
         || ["answer-", "report-data", "verdicts"].iter().any(|it| id.starts_with(it));
     if is_own { format!("experiment-{id}") } else { id.to_owned() }

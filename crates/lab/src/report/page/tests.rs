@@ -16,6 +16,45 @@ fn body(record: &Record) -> String {
     page[..end].to_owned()
 }
 
+/// Nobody who measures two servers of their own asks which dispatch mechanism to take.
+#[test]
+fn questions_and_claims_are_on_the_page_where_there_are_some() {
+    let without =
+        Builder::new().experiment(&text("one", ""), 6, rates([200.0, 100.0, 100.0], 0.01)).judged();
+    let page = body(&without);
+    assert!(!page.contains("What to use here") && !page.contains("All claims"));
+    let page = body(&quick(&["completion-or-readiness"], 6));
+    assert!(page.contains("What to use here") && page.contains("All claims"));
+    assert!(page.contains("claims are decided") && page.contains("are not measured: the preset"));
+}
+
+#[test]
+fn the_page_says_how_each_server_was_started() {
+    let text = text("one", "").replace(
+        "[subject.b]\nserve = []",
+        "[subject.b]\ncommand = ['srv', '-c', 'a b', '{conf}']\nenv = { LOG = 'off' }\n\
+         files.conf = '<port {port}>'",
+    );
+    let text =
+        text.replace("[subject.a]\nserve = []", "[subject.a]\nserve = ['--dispatch', 'poll']");
+    let record = Builder::new().experiment(&text, 6, rates([200.0, 100.0, 100.0], 0.01)).judged();
+    let page = body(&record);
+    assert!(page.contains("drover serve --dispatch poll</pre>"), "{page}");
+    assert!(
+        page.contains("LOG=off srv -c 'a b' '{conf}'\n\n# conf\n&lt;port {port}&gt;</pre>"),
+        "{page}"
+    );
+}
+
+#[test]
+fn commands_are_told_as_a_shell_takes_them() {
+    let mut record = Builder::new().judged();
+    record.session.command =
+        ["drover", "lab", "versus", "mine=./srv -p {port}"].map(str::to_owned).to_vec();
+    let page = body(&record);
+    assert!(page.contains("drover lab versus 'mine=./srv -p {port}'"), "{page}");
+}
+
 #[test]
 fn hostile_names_stay_text() {
     let hostile = "<script>alert(1)</script>\\\"' onload=x";

@@ -73,7 +73,7 @@ fn obstacle(runs: &[&Sample], rounds: usize) -> Option<String> {
         return Some(format!("{} of {} runs failed: {why}", failed.len(), runs.len()));
     }
     let marks = marks(runs);
-    let most = [Mark::Stalled, Mark::Cold, Mark::FewEvents];
+    let most = [Mark::Cold, Mark::FewEvents];
     let most = most.into_iter().filter_map(|mark| Some((mark, *marks.get(&mark)?)));
     let cause = most.max_by_key(|(_, count)| *count).map_or(String::new(), |(mark, count)| {
         format!(" ({} in {count} of {})", words::mark(mark), runs.len())

@@ -165,7 +165,11 @@ fn finding(rule: &Rule, measured: &Measured, place: &crate::claims::Levels) -> F
         sentence: String::new(),
         candidates: compared.candidates,
     };
-    let sentence = sentence::of(&finding, rule, metric.better, compared.enough);
+    let mut sentence = sentence::of(&finding, rule, metric.better, compared.enough);
+    let left_out = rule.left_out(measured);
+    if !left_out.is_empty() {
+        sentence += &format!(" Not run here: {}.", words::list(&left_out));
+    }
     Finding { sentence, ..finding }
 }
 

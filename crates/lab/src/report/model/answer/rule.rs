@@ -145,6 +145,22 @@ impl Rule {
         here.map(|cell| (name(cell), cell.clone())).collect()
     }
 
+    /// The subjects that could be chosen, too, and were not run.
+    #[must_use]
+    pub fn left_out(&self, measured: &Measured) -> Vec<String> {
+        if self.choose != Choose::Subject {
+            return Vec::new();
+        }
+        let planned = &measured.header.plan.cells;
+        let others = measured.experiment.subject.iter().filter(|(name, subject)| {
+            !subject.model
+                && subject.unavailable.is_none()
+                && !self.without.contains(name)
+                && !planned.iter().any(|cell| cell.cell.subject == **name)
+        });
+        others.map(|(name, _)| name.clone()).collect()
+    }
+
     /// The models that were measured: nobody can use them.
     #[must_use]
     pub fn models(&self, measured: &Measured) -> Vec<String> {

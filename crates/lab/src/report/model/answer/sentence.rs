@@ -1,7 +1,7 @@
 //! An answer as a sentence: who wins with its figure, what the others cost, and what cannot be told.
 
 use super::{Candidate, Finding, Outcome, Rule, Standing};
-use crate::report::model::words::{list, number, range, sign};
+use crate::report::model::words::{list, number, quantity, range, sign};
 use crate::spec::metric::Better;
 
 /// How many candidates that are ruled out are named with their ratios.
@@ -34,16 +34,8 @@ fn figure(finding: &Finding, candidate: &Candidate) -> String {
         (Some(low), Some(high)) => format!(" ({})", range(low, high)),
         _ => String::new(),
     };
-    let unit = match finding.unit.as_str() {
-        "" | "1" => String::new(),
-        unit => format!(" {unit}"),
-    };
-    format!(
-        "{} {}{}{unit}{interval}",
-        lower(&finding.metric),
-        sign(estimate.bound),
-        number(estimate.value)
-    )
+    let value = quantity(&number(estimate.value), &finding.unit);
+    format!("{} {}{value}{interval}", lower(&finding.metric), sign(estimate.bound))
 }
 
 /// A title within a sentence. Names that are written in capitals stay so.
@@ -133,7 +125,8 @@ fn limited(finding: &Finding) -> Option<String> {
         .collect();
     (!limited.is_empty()).then(|| {
         format!(
-            "What was measured of {} is a bound: the load generator was at its limit, or requests failed.",
+            "What was measured of {} is a bound: the load generator was at its limit or late, or requests \
+             failed.",
             list(&names(&limited))
         )
     })
