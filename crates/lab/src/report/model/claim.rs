@@ -162,13 +162,13 @@ fn why(verdict: &Verdict, claim: &Claim) -> String {
     let region = words::region(claim.holds);
     let said = match verdict {
         Verdict::Holds => return format!("the whole interval is {region}"),
-        Verdict::SameDirection { size: Size::Smaller } => "the effect is there, but smaller than",
-        Verdict::SameDirection { size: Size::Larger } => "the effect is there, and larger than",
+        Verdict::SameDirection { size: Size::Smaller } => "the effect is there, but smaller: not",
+        Verdict::SameDirection { size: Size::Larger } => "the effect is there, and larger: not",
         Verdict::SmallerOrNone => "whether there is an effect is open, but it is not",
         Verdict::NoEffect => "there is no effect worth the name; the claim needs",
         Verdict::Opposite => "the effect goes the other way; the claim needs",
-        Verdict::Differs { size: Size::Smaller } => "the effect is less than",
-        Verdict::Differs { size: Size::Larger } => "the effect is more than",
+        Verdict::Differs { size: Size::Smaller } => "the effect is less: not",
+        Verdict::Differs { size: Size::Larger } => "the effect is more: not",
         Verdict::Fails { runs, of, reason } => {
             return format!("the subject failed in {runs} of {of} runs: {reason}");
         }

@@ -125,11 +125,11 @@ fn every_kind_of_verdict_is_shown_with_its_reason() {
     let body = body(&record);
     for (word, reason) in [
         ("holds", "the whole interval is ≥ 1.5"),
-        ("same direction, smaller", "the effect is there, but smaller than ≥ 3"),
-        ("same direction, larger", "the effect is there, and larger than 1.2 to 1.4"),
+        ("same direction, smaller", "the effect is there, but smaller: not ≥ 3"),
+        ("same direction, larger", "the effect is there, and larger: not 1.2 to 1.4"),
         ("opposite", "the effect goes the other way; the claim needs ≤ 0.9"),
         ("no effect", "there is no effect worth the name; the claim needs ≥ 1.5"),
-        ("differs: more", "the effect is more than 0.9 to 1.1"),
+        ("differs: more", "the effect is more: not 0.9 to 1.1"),
         ("too noisy", "the interval reaches across an end of ≥ 1.9"),
         ("not testable", "the load generator was at its limit in 10 of 20 runs"),
         ("not testable", "3 complete rounds, 6 are needed"),
