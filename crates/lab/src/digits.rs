@@ -1,5 +1,7 @@
 //! Numbers as people read them.
 
+use crate::analysis::Interval;
+
 /// The number with three significant digits, as far as it has decimals: `12.3`, `0.0123`, `12345`.
 pub(crate) fn three_digits(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
@@ -8,6 +10,17 @@ pub(crate) fn three_digits(value: f64) -> String {
     let magnitude = value.abs().log10().floor() as i32;
     let decimals = (2 - magnitude).clamp(0, 9) as usize;
     format!("{value:.decimals$}")
+}
+
+/// A ratio with its interval, whose ends may be open: `0.891 (0.870 … 0.912)`, `at least 1.20`.
+pub(crate) fn ratio_words(interval: &Interval) -> String {
+    let (low, high) = (three_digits(interval.low), three_digits(interval.high));
+    match (interval.low > 0.0, interval.high.is_finite()) {
+        (true, true) => format!("{} ({low} … {high})", three_digits(interval.value)),
+        (true, false) => format!("at least {low}"),
+        (false, true) => format!("at most {high}"),
+        (false, false) => "not comparable".to_owned(),
+    }
 }
 
 /// The number of decimals that a value in percent deserves: `0.82`, `8.2`, `82`.

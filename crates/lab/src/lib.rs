@@ -4,6 +4,7 @@
 pub mod analysis;
 pub mod calibrate;
 pub mod claims;
+pub mod compare;
 mod digits;
 pub mod drive;
 pub mod failure;

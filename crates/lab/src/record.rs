@@ -111,6 +111,20 @@ impl Record {
     /// # Errors
     /// [`Error::Io`] and [`Error::Invalid`], with the file.
     pub fn read(folder: &Path) -> Result<Record, Error> {
+        let mut record = Record::unjudged(folder)?;
+        for one in &mut record.measured {
+            one.judgements = judge(&one.experiment, &one.samples());
+        }
+        let all = record.measured.iter_mut().flat_map(|one| &mut one.judgements);
+        family::judge(&mut all.collect::<Vec<_>>());
+        Ok(record)
+    }
+
+    /// Reads a session's folder for its samples alone: no claim is judged.
+    ///
+    /// # Errors
+    /// As of [`Record::read`].
+    pub fn unjudged(folder: &Path) -> Result<Record, Error> {
         let session = read_session(folder)?;
         let mut measured = Vec::new();
         for id in &session.experiments {
@@ -120,13 +134,8 @@ impl Record {
             }
             let experiment = read_experiment(&folder)?;
             let (header, runs) = journal::read(&folder)?;
-            let mut one = Measured { experiment, header, runs, judgements: Vec::new() };
-            one.judgements = judge(&one.experiment, &one.samples());
-            measured.push(one);
+            measured.push(Measured { experiment, header, runs, judgements: Vec::new() });
         }
-        family::judge(
-            &mut measured.iter_mut().flat_map(|one| &mut one.judgements).collect::<Vec<_>>(),
-        );
         Ok(Record { folder: folder.to_owned(), session, measured })
     }
 }

@@ -206,8 +206,8 @@ mod tests {
         );
         says(
             "drover serve --json x",
-            "unexpected argument '--json' found; it is a flag of 'drover load' and \
-             'drover mechanisms'; see 'drover serve --help'",
+            "unexpected argument '--json' found; it is a flag of 'drover lab compare' and \
+             'drover load' and 'drover mechanisms'; see 'drover serve --help'",
         );
         says(
             "drover lab --preset quick",

@@ -123,6 +123,31 @@ impl Curve {
         Some(Curve { scale, centre: mean(scaled), rounds, form, bound: Bound::Exact })
     }
 
+    /// Welch's t over two samples that have no round in common, each value on this scale already: the mean of
+    /// the first minus that of the second. Of its rounds the smaller number counts.
+    ///
+    /// `None` of fewer than [`FEWEST_ROUNDS`] on a side, or if a value is not finite.
+    pub(super) fn of_samples(above: &[f64], below: &[f64], scale: Scale) -> Option<Curve> {
+        let rounds = above.len().min(below.len());
+        if rounds < FEWEST_ROUNDS || !above.iter().chain(below).all(|value| value.is_finite()) {
+            return None;
+        }
+        let of_mean = |sample: &[f64]| deviation(sample).powi(2) / sample.len() as f64;
+        let (one, other) = (of_mean(above), of_mean(below));
+        let beside = |sample: &[f64]| sample.len() as f64 - 1.0;
+        let error = (one + other).sqrt();
+        let freedom = match error > 0.0 {
+            true => {
+                (one + other).powi(2)
+                    / (one.powi(2) / beside(above) + other.powi(2) / beside(below))
+            }
+            false => beside(above) + beside(below),
+        };
+        let form = Form::T { error, freedom, joint: None };
+        let centre = mean(above) - mean(below);
+        Some(Curve { scale, centre, rounds, form, bound: Bound::Exact })
+    }
+
     /// A number without noise: what a document states.
     pub fn exact(effect: f64, scale: Scale) -> Curve {
         Curve::exact_scaled(scale.to(effect), scale)

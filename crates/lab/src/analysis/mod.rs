@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | where is the median of some rounds? | order statistics | [`median`] |
 //! | by what factor do two subjects differ? | t on paired logarithms | [`paired`] |
+//! | by what factor do two sessions differ? | Welch's t on logarithms | [`independent`] |
 //! | is every level like the lowest? | simultaneous max-t bounds | [`simultaneous`] |
 //! | how does a metric grow? | t on one log–log slope per round | [`exponent`] |
 //! | where does a subject stop keeping up? | interpolation per round | [`knee`] |
@@ -28,6 +29,7 @@ pub mod curve;
 pub mod equivalence;
 pub mod exponent;
 pub mod holm;
+pub mod independent;
 pub mod knee;
 pub mod median;
 pub mod noise;

@@ -9,7 +9,7 @@ use crate::spec::claim::Region;
 use super::verdict::{Size, Verdict};
 
 /// The factor around nothing within which a ratio counts as none.
-const RATIO_MARGIN: f64 = 1.05;
+pub const RATIO_MARGIN: f64 = 1.05;
 
 /// The distance from nothing within which an exponent counts as none.
 const LINEAR_MARGIN: f64 = 0.1;

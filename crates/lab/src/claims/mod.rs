@@ -26,8 +26,10 @@ use crate::model::Sample;
 use crate::spec::claim::{Claim, Which};
 use crate::spec::metric::Better;
 
-pub use decide::Sizes;
+pub use decide::{RATIO_MARGIN, Sizes};
 pub use rows::Row;
+pub(crate) use rows::too_few;
+pub(crate) use runs::CellRuns;
 pub use runs::{Levels, Tally};
 pub use verdict::{Reason, Size, Verdict};
 

@@ -98,7 +98,7 @@ fn limit(tally: &Tally) -> Reason {
 }
 
 /// Why there are too few rounds.
-fn too_few(tally: &Tally, rounds: usize) -> Verdict {
+pub(crate) fn too_few(tally: &Tally, rounds: usize) -> Verdict {
     if let Some(reason) = &tally.unavailable {
         return Verdict::NotTestable(Reason::Unavailable(reason.clone()));
     }

@@ -16,7 +16,7 @@ use super::nature::{self, Use};
 pub type Levels = BTreeMap<String, Level>;
 
 /// What each round says: a number, and whether it is the quantity or a bound of it.
-pub(super) type Rounds = BTreeMap<u32, (f64, Bound)>;
+pub(crate) type Rounds = BTreeMap<u32, (f64, Bound)>;
 
 /// The samples of the cells that a claim covers, read as one metric.
 pub(super) struct Runs<'a> {
@@ -28,13 +28,13 @@ pub(super) struct Runs<'a> {
 
 /// The runs of one subject under the same levels.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CellRuns {
+pub(crate) struct CellRuns {
     /// The level of the factor along which an effect looks.
     pub(super) level: Option<Level>,
     /// The usable values.
-    pub(super) rounds: Rounds,
+    pub(crate) rounds: Rounds,
     /// What became of all runs.
-    pub(super) tally: Tally,
+    pub(crate) tally: Tally,
 }
 
 /// What became of some runs.
@@ -58,7 +58,7 @@ pub struct Tally {
 
 impl Tally {
     /// Adds the runs of another cell.
-    pub(super) fn add(&mut self, other: &Tally) {
+    pub(crate) fn add(&mut self, other: &Tally) {
         self.runs += other.runs;
         self.failed += other.failed;
         self.first_failure = self.first_failure.take().or_else(|| other.first_failure.clone());
@@ -75,12 +75,19 @@ impl Tally {
     }
 
     /// Whether most of the runs failed: a result, not an accident.
-    pub(super) fn fails(&self) -> bool {
+    pub(crate) fn fails(&self) -> bool {
         self.failed > 0 && 2 * self.failed >= self.runs
     }
 }
 
 impl CellRuns {
+    /// The runs of one cell, read as a metric whose values are compared.
+    pub(crate) fn compared(samples: &[&Sample], metric: &str, better: Better) -> CellRuns {
+        let mut runs = CellRuns::default();
+        samples.iter().for_each(|sample| runs.add(sample, metric, better, Use::Compared));
+        runs
+    }
+
     fn add(&mut self, sample: &Sample, metric: &str, better: Better, used: Use) {
         let tally = &mut self.tally;
         tally.runs += 1;

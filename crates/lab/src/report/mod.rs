@@ -9,7 +9,7 @@ pub mod model;
 pub mod page;
 pub mod terminal;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod vendor;
 
 use std::path::{Path, PathBuf};

@@ -25,15 +25,26 @@ pub fn summary(report: &Report, width: usize, is_coloured: bool) -> String {
 /// The word of a verdict without runs.
 const NOT_MEASURED: &str = "not measured";
 
-struct Lines {
+/// Lines of a terminal, each ended.
+pub(crate) struct Lines {
     out: String,
     width: usize,
     is_coloured: bool,
 }
 
 impl Lines {
+    /// Lines of at most `width` columns (20 at least), without colours.
+    pub(crate) fn plain(width: usize) -> Lines {
+        Lines { out: String::new(), width: width.max(20), is_coloured: false }
+    }
+
+    /// All of them.
+    pub(crate) fn text(self) -> String {
+        self.out
+    }
+
     /// Text in as many lines as it needs, the first with another indentation than the others.
-    fn wrapped(&mut self, first: &str, rest: usize, text: &str) {
+    pub(crate) fn wrapped(&mut self, first: &str, rest: usize, text: &str) {
         self.wrapped_styled(first, rest, &plain(text));
     }
 
@@ -59,7 +70,8 @@ impl Lines {
         self.line(line.trim_end());
     }
 
-    fn line(&mut self, text: &str) {
+    /// One line as it is.
+    pub(crate) fn line(&mut self, text: &str) {
         self.out.push_str(text);
         self.out.push('\n');
     }
@@ -232,7 +244,8 @@ pub fn plain(text: &str) -> String {
     text.replace(is_command, "\u{fffd}")
 }
 
-fn columns(text: &str) -> usize {
+/// How many columns the text takes.
+pub(crate) fn columns(text: &str) -> usize {
     console::measure_text_width(text)
 }
 

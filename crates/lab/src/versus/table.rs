@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::compare::{Ratio, Side};
 use super::{IDLE, RATES, SATURATION};
-use crate::digits::three_digits;
+use crate::digits::{ratio_words, three_digits};
 use crate::model::{Cell, Level, Sample};
 use crate::record::{Measured, Record};
 use crate::report::terminal::plain;
@@ -148,15 +148,7 @@ fn shown(ratio: &Ratio) -> String {
     match ratio {
         Ratio::Unknown => "not comparable".to_owned(),
         Ratio::OfMedians(ratio) => format!("{} (< 6 rounds)", three_digits(*ratio)),
-        Ratio::Of(interval) => {
-            let (low, high) = (three_digits(interval.low), three_digits(interval.high));
-            match (interval.low > 0.0, interval.high.is_finite()) {
-                (true, true) => format!("{} ({low} … {high})", three_digits(interval.value)),
-                (true, false) => format!("at least {low}"),
-                (false, true) => format!("at most {high}"),
-                (false, false) => "not comparable".to_owned(),
-            }
-        }
+        Ratio::Of(interval) => ratio_words(interval),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `drover lab`: the laboratory's subcommands, a file each in this folder.
 
 mod calibrate;
+mod compare;
 mod disk;
 mod herd;
 mod list;
@@ -41,9 +42,8 @@ enum Action {
     Run(Box<run::Args>),
     /// Compare servers, yours and others, side by side: at saturation, at fixed rates and idle
     Versus(versus::Args),
-    /// The earlier name of 'versus'
-    #[command(hide = true)]
-    Compare(versus::Args),
+    /// Compare saved sessions, cell by cell: of two kernels, machines or versions of a program
+    Compare(compare::Args),
     /// Tell which differences this machine can find: a server against itself, and against slowed ones
     Calibrate(calibrate::Args),
     /// Write the report of a session anew
@@ -72,7 +72,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         Some(Action::List(args)) => list::run(&args),
         Some(Action::Run(args)) => run::run(*args),
         Some(Action::Versus(args)) => versus::run(&args),
-        Some(Action::Compare(args)) => versus::run_by_its_old_name(&args),
+        Some(Action::Compare(args)) => compare::run(&args),
         Some(Action::Calibrate(args)) => calibrate::run(args),
         Some(Action::Report(args)) => report::run(&args),
         Some(Action::Serve(args)) => serve::run(&args),

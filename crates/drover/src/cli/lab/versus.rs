@@ -68,12 +68,7 @@ pub(super) struct Args {
     out: PathBuf,
 }
 
-/// Runs `drover lab compare`, as the command was once called.
-pub(super) fn run_by_its_old_name(args: &Args) -> anyhow::Result<()> {
-    writeln!(stdout(), "'drover lab compare' is called 'drover lab versus' now")?;
-    run(args)
-}
-
+/// Runs `drover lab versus`.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let comparison = comparison(args)?;
     let session = OwnSession {

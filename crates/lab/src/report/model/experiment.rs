@@ -283,7 +283,7 @@ fn factors(experiment: &Experiment) -> Vec<FactorReport> {
 }
 
 /// The metrics of figures and claims.
-fn metrics(experiment: &Experiment) -> Vec<MetricReport> {
+pub(crate) fn metrics(experiment: &Experiment) -> Vec<MetricReport> {
     let figures = experiment.figure.iter().map(|figure| figure.metric.as_str());
     let claims = experiment.claim.iter().map(|claim| claim.effect.metric());
     let mut metrics: Vec<MetricReport> = Vec::new();

@@ -9,7 +9,6 @@ pub mod samples;
 pub mod words;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
@@ -164,7 +163,6 @@ fn session_report(record: &Record) -> SessionReport {
     let runs = || record.measured.iter().flat_map(|one| &one.runs);
     let first = runs().map(|run| run.began).fold(f64::INFINITY, f64::min);
     let last = runs().map(|run| run.began + run.took_s).fold(f64::NEG_INFINITY, f64::max);
-    let began = UNIX_EPOCH + Duration::from_secs_f64(session.began.clamp(0.0, 1e11));
     let has_begun = |id: &String| record.measured.iter().any(|one| one.experiment.id == *id);
     let is_begun = session.experiments.iter().filter(|id| !is_refused(record, id)).all(has_begun);
     SessionReport {
@@ -172,7 +170,7 @@ fn session_report(record: &Record) -> SessionReport {
         command: session.command.clone(),
         preset: session.preset.clone(),
         seed: session.seed,
-        began: humantime::format_rfc3339_seconds(began).to_string(),
+        began: words::utc(session.began),
         took_s: if first <= last { last - first } else { 0.0 },
         runs: runs().count(),
         // A session that went on with more rounds has more runs than its first plan.

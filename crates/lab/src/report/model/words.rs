@@ -1,5 +1,7 @@
 //! Numbers, places and effects in words.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use crate::analysis::Bound;
 use crate::claims::Levels;
 use crate::model::Mark;
@@ -59,6 +61,13 @@ pub fn duration(seconds: f64) -> String {
         (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
         (hours, minutes, _) => format!("{hours} h {minutes} min"),
     }
+}
+
+/// A time in seconds since 1970 (UTC) as RFC 3339 has it.
+#[must_use]
+pub fn utc(seconds: f64) -> String {
+    let time = UNIX_EPOCH + Duration::from_secs_f64(seconds.clamp(0.0, 1e11));
+    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 /// `MemTotal` of /proc/meminfo in GiB.

@@ -1,0 +1,132 @@
+//! `drover lab compare`: saved sessions side by side.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use lab::compare::{self, Condition, SessionComparison};
+use lab::record::Record;
+
+use crate::cli::stdout::stdout;
+use crate::error::UsageError;
+
+/// How many cells the message of a condition names.
+const NAMED: usize = 5;
+
+/// Flags of `drover lab compare`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The session that others are compared with: its folder, or the folder of several sessions, of which the
+    /// newest is taken
+    #[arg(value_name = "BASE")]
+    base: PathBuf,
+
+    /// The sessions that are compared with it, of another kernel, machine or version of a program
+    #[arg(value_name = "OTHER", required = true)]
+    others: Vec<PathBuf>,
+
+    /// Compare by these metrics only [default: those of the experiments' claims and figures]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    metric: Vec<String>,
+
+    /// Show every ratio, also of what is equal, open or not comparable
+    #[arg(long)]
+    all: bool,
+
+    /// Exit with 1 if, in any cell, OTHER ÷ BASE of a metric is on that side with its whole interval, as in
+    /// 'reply-rate < 0.95'; repeatable
+    #[arg(long, value_name = "CONDITION")]
+    fail_if: Vec<Condition>,
+
+    /// Write all of it to FILE as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs `drover lab compare`.
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let base = read(&args.base)?;
+    let others: Vec<Record> =
+        args.others.iter().map(|folder| read(folder)).collect::<anyhow::Result<_>>()?;
+    let comparison = SessionComparison::of(&base, &others, &args.metric);
+    check_experiments(&comparison)?;
+    check_metrics(&compare::metrics(&base, &others), &args.metric)?;
+    write!(stdout(), "{}", compare::table(&comparison, args.all))?;
+    if let Some(file) = &args.json {
+        let mut text = serde_json::to_vec_pretty(&comparison)?;
+        text.push(b'\n');
+        std::fs::write(file, text).with_context(|| format!("--json {}", file.display()))?;
+    }
+    judge(&args.fail_if, &comparison)
+}
+
+/// Reads the session of a folder.
+fn read(folder: &Path) -> anyhow::Result<Record> {
+    let session = lab::session::newest(folder).ok_or_else(|| {
+        UsageError::new(format!(
+            "there is no session in '{}': sessions are folders that 'drover lab' has written; servers are \
+             compared by 'drover lab versus'",
+            folder.display()
+        ))
+    })?;
+    Ok(Record::unjudged(&session)?)
+}
+
+fn check_metrics(known: &BTreeSet<String>, chosen: &[String]) -> Result<(), UsageError> {
+    match chosen.iter().find(|name| !known.contains(*name)) {
+        None => Ok(()),
+        Some(name) => {
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            let message = format!(
+                "--metric: no experiment of these sessions has the metric '{name}'; those that there \
+                 are: {}",
+                listed(&known)
+            );
+            Err(UsageError::new(message))
+        }
+    }
+}
+
+fn check_experiments(comparison: &SessionComparison) -> Result<(), UsageError> {
+    match comparison.others.iter().find(|other| other.experiments.is_empty()) {
+        None => Ok(()),
+        Some(other) => Err(UsageError::new(format!(
+            "{} and {} have no experiment in common: run the same ones",
+            comparison.base.folder, other.session.folder
+        ))),
+    }
+}
+
+/// Fails if a condition is met in any cell.
+fn judge(conditions: &[Condition], comparison: &SessionComparison) -> anyhow::Result<()> {
+    let compared: Vec<&str> = comparison.compared_metrics().into_iter().collect();
+    for condition in conditions {
+        if !compared.contains(&condition.metric()) {
+            bail!(UsageError::new(format!(
+                "--fail-if: no compared cell has the metric '{}'; those that there are: {}",
+                condition.metric(),
+                listed(&compared)
+            )));
+        }
+    }
+    let met: Vec<String> = conditions.iter().filter_map(|it| told(it, comparison)).collect();
+    ensure!(met.is_empty(), "{}", met.join("; "));
+    Ok(())
+}
+
+/// The cells in which a condition is met, in words; `None`: it is met in no cell.
+fn told(condition: &Condition, comparison: &SessionComparison) -> Option<String> {
+    let cells = condition.met_by(comparison);
+    let more = match cells.len().checked_sub(NAMED) {
+        None | Some(0) => String::new(),
+        Some(more) => format!(", and {more} more"),
+    };
+    let named = cells.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    (!cells.is_empty()).then(|| format!("--fail-if '{condition}': {named}{more}"))
+}
+
+/// The names, or that there is none.
+fn listed(names: &[&str]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
