@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::summary::median;
 use crate::analysis::{Bound, Curve, Interval, Scale};
-use crate::claims::nature::{self, Use};
+use crate::claims::CellRuns;
 use crate::digits::percent;
 use crate::model::{Cell, Mark, Sample};
 use crate::spec::Experiment;
@@ -36,15 +36,7 @@ impl<'a> Side<'a> {
     /// The usable values of a metric, by round, each with what it says.
     fn rounds(&self, metric: &str) -> BTreeMap<u32, (f64, Bound)> {
         let Some(info) = self.experiment.metric(metric) else { return BTreeMap::new() };
-        let usable = self.samples.iter().filter(|sample| {
-            sample.failure.is_none()
-                && nature::unusable(metric, &sample.validity, Use::Compared).is_none()
-        });
-        let value = |sample: &&'a Sample| {
-            let bound = nature::bound(metric, info.better, &sample.validity, Use::Compared);
-            Some((sample.round, (*sample.values.get(metric)?, bound)))
-        };
-        usable.filter_map(value).collect()
+        CellRuns::compared(&self.samples, metric, info.better).rounds
     }
 
     /// The median over the rounds.

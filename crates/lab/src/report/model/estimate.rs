@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::analysis::Bound;
 use crate::analysis::median::median_interval;
 use crate::analysis::summary::median;
-use crate::claims::nature::{self, Use};
+use crate::claims::CellRuns;
 use crate::model::{Mark, Sample};
 use crate::spec::metric::Better;
 
@@ -30,17 +30,7 @@ pub struct Estimate {
 /// a meaning, each with what it says of the quantity. The rule is that of claims.
 #[must_use]
 pub fn rounds(samples: &[&Sample], metric: &str, better: Better) -> BTreeMap<u32, (f64, Bound)> {
-    let value = |sample: &&Sample| {
-        let is_usable = sample.failure.is_none()
-            && !sample.validity.contains(&Mark::Unavailable)
-            && nature::unusable(metric, &sample.validity, Use::Compared).is_none();
-        let value = sample.values.get(metric).filter(|value| value.is_finite() && is_usable)?;
-        Some((
-            sample.round,
-            (*value, nature::bound(metric, better, &sample.validity, Use::Compared)),
-        ))
-    };
-    samples.iter().filter_map(value).collect()
+    CellRuns::compared(samples, metric, better).rounds
 }
 
 /// The median of a cell's runs; `None` if none counts.
