@@ -266,11 +266,7 @@ impl<'r> Pair<'r> {
             samples.iter().filter(|sample| sample.cell == *cell).collect()
         };
         let shared = both.map(|cell| {
-            let place = words::place(&cell.levels, &self.base.experiment);
-            let name = match place.is_empty() {
-                true => cell.subject.clone(),
-                false => format!("{}, {place}", cell.subject),
-            };
+            let name = words::cell(cell, &self.base.experiment);
             SharedCell { cell, name, base: of_cell(base, cell), other: of_cell(other, cell) }
         });
         shared.collect()

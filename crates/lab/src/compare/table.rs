@@ -2,6 +2,7 @@
 
 use super::{CellRatio, Obstacle, OtherSession, SessionComparison, SessionIdentity, Standing};
 use crate::digits::{ratio_words, three_digits};
+use crate::report::model::words::counted;
 use crate::report::terminal::{Lines, columns, plain};
 use crate::spec::metric::Better;
 
@@ -106,11 +107,7 @@ fn counts(lines: &mut Lines, other: &OtherSession, margin: f64) {
         (is_told || count > 0).then(|| format!("{count} {}{of_margin}", standing.word()))
     };
     let kinds: Vec<String> = Standing::ALL.iter().filter_map(told).collect();
-    let all = match other.ratios.len() {
-        1 => "1 comparison".to_owned(),
-        all => format!("{all} comparisons"),
-    };
-    let cells = if cells == 1 { "1 cell".to_owned() } else { format!("{cells} cells") };
+    let (all, cells) = (counted(other.ratios.len(), "comparison"), counted(cells, "cell"));
     lines.line("");
     lines.wrapped("", 2, &format!("{all} in {cells}: {}", kinds.join(", ")));
     for (count, why, first) in obstacles(other) {

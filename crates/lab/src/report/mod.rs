@@ -36,7 +36,7 @@ pub const CLAIMS: &str = "claims.csv";
 /// # Errors
 /// [`Error::Io`] with the path.
 pub fn write(folder: &Path, above: Option<&Path>, record: &Record) -> Result<PathBuf, Error> {
-    let mut report = Report::of(record);
+    let report = Report::of(record);
     for experiment in report.experiments.iter().filter(|one| one.has_begun()) {
         let own = folder.join(&experiment.id);
         std::fs::create_dir_all(&own).map_err(|error| Error::Io(own.clone(), error))?;
@@ -44,11 +44,14 @@ pub fn write(folder: &Path, above: Option<&Path>, record: &Record) -> Result<Pat
         write_text(&own.join(CLAIMS), &csv::claims(experiment))?;
     }
     let path = folder.join(PAGE);
-    write_text(&path, &page::render(&report))?;
-    let Some(above) = above else { return Ok(path) };
-    report.folder = folder.file_name().map(|name| format!("{}/", name.to_string_lossy()));
+    let (Some(above), Some(name)) = (above, folder.file_name()) else {
+        write_text(&path, &page::render(&report))?;
+        return Ok(path);
+    };
+    let [own, newest] = page::render_both(&report, &name.to_string_lossy());
+    write_text(&path, &own)?;
     let path = above.join(PAGE);
-    write_text(&path, &page::render(&report))?;
+    write_text(&path, &newest)?;
     Ok(path)
 }
 

@@ -22,9 +22,6 @@ pub fn summary(report: &Report, width: usize, is_coloured: bool) -> String {
     lines.out
 }
 
-/// The word of a verdict without runs.
-const NOT_MEASURED: &str = "not measured";
-
 /// Lines of a terminal, each ended.
 pub(crate) struct Lines {
     out: String,
@@ -107,8 +104,7 @@ impl Lines {
 
     /// The questions with their answers; nothing if these experiments answer none of them.
     fn answers(&mut self, report: &Report) {
-        let mut findings = report.answers.iter().flat_map(|answer| &answer.findings);
-        if findings.all(|it| it.outcome == Outcome::NotMeasured) {
+        if !report.has_answers() {
             return;
         }
         self.heading("What to use here");
@@ -148,7 +144,7 @@ impl Lines {
                 continue;
             }
             self.wrapped("  ", 4, &experiment.id);
-            let is_missing = |claim: &&ClaimReport| claim.verdict.word == NOT_MEASURED;
+            let is_missing = |claim: &&ClaimReport| claim.verdict.is_not_measured();
             experiment.claims.iter().filter(|it| !is_missing(it)).for_each(|it| self.claim(it));
             let missing: Vec<String> =
                 experiment.claims.iter().filter(is_missing).map(|it| it.id.clone()).collect();

@@ -5,8 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::model::Cell;
-use lab::report::model::words::{counted, place};
+use lab::report::model::words::{self, counted};
 use lab::report::terminal::plain;
 use lab::run::Event as OfRun;
 use lab::session::{Clock, Event, Planned};
@@ -72,12 +71,12 @@ impl Progress<'_> {
                 self.line(&format!("{id}: resumed after {}", counted(*runs, "run")));
             }
             OfRun::NotTestable { cell, why } => {
-                let cell = in_place(planned, &planned.plan.cells[*cell].cell);
+                let cell = words::cell(&planned.plan.cells[*cell].cell, &planned.experiment);
                 self.line(&format!("{id}: not testable here: {cell}: {why}"));
             }
             OfRun::Note(note) => self.line(&format!("{id}: {note}")),
             OfRun::Begins { cell, .. } => {
-                let cell = in_place(planned, &planned.plan.cells[*cell].cell);
+                let cell = words::cell(&planned.plan.cells[*cell].cell, &planned.experiment);
                 if let Some(Err(error)) =
                     self.live.map(|live| live.begins(&format!("{id}: {cell}"), clock))
                 {
@@ -92,7 +91,8 @@ impl Progress<'_> {
             }
             OfRun::Ended { run, .. } => {
                 let (done, of) = clock.runs();
-                let (cell, round) = (in_place(planned, &run.sample.cell), run.sample.round);
+                let (cell, round) =
+                    (words::cell(&run.sample.cell, &planned.experiment), run.sample.round);
                 match (&self.bar, &run.sample.failure) {
                     (_, Some(why)) => {
                         self.line(&format!(
@@ -114,12 +114,6 @@ impl Drop for Progress<'_> {
             bar.finish_and_clear();
         }
     }
-}
-
-/// A cell in words: the subject, and where it is measured.
-fn in_place(planned: &Planned, cell: &Cell) -> String {
-    let place = place(&cell.levels, &planned.experiment);
-    if place.is_empty() { cell.subject.clone() } else { format!("{}, {place}", cell.subject) }
 }
 
 /// A length of time for people, in whole seconds.

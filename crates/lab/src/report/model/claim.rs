@@ -117,6 +117,12 @@ pub struct RowReport {
 }
 
 impl VerdictReport {
+    /// Whether nothing was measured that the claim is about.
+    #[must_use]
+    pub fn is_not_measured(&self) -> bool {
+        self.word == Verdict::NotMeasured.word()
+    }
+
     /// The verdict on a claim, or on one of its effects.
     #[must_use]
     pub fn of(verdict: &Verdict, claim: &Claim) -> VerdictReport {

@@ -28,8 +28,6 @@ pub const SCHEMA: &str = "drover.report/1";
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// The way from the page to the session's folder, with a slash at the end; `None`: it is in it.
-    pub folder: Option<String>,
     /// What was asked for, and how far it came.
     pub session: SessionReport,
     /// Where it ran; `None` while no experiment has begun.
@@ -128,7 +126,6 @@ impl Report {
         let differences = calibration.as_ref().zip(here);
         Report {
             schema: SCHEMA,
-            folder: None,
             session: session_report(record),
             machine: machine(record),
             calibration_differences: differences.map_or(Vec::new(), |(calibration, here)| {
@@ -141,6 +138,15 @@ impl Report {
             ours: tally(claims().filter(|claim| claim.by == By::Ours)),
             experiments,
         }
+    }
+}
+
+impl Report {
+    /// Whether any question is answered, as far as the samples tell.
+    #[must_use]
+    pub fn has_answers(&self) -> bool {
+        let mut findings = self.answers.iter().flat_map(|answer| &answer.findings);
+        findings.any(|it| it.outcome != answer::Outcome::NotMeasured)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::analysis::Bound;
 use crate::claims::Levels;
-use crate::model::Mark;
+use crate::model::{Cell, Mark};
 use crate::spec::claim::{Claim, Effect, Region, Side, Which};
 use crate::spec::experiment::Experiment;
 use crate::spec::factor::CASE;
@@ -96,6 +96,13 @@ pub fn place(levels: &Levels, experiment: &Experiment) -> String {
         }
     });
     case.iter().cloned().chain(others).collect::<Vec<_>>().join(", ")
+}
+
+/// A cell in words: the subject, and where it is measured.
+#[must_use]
+pub fn cell(cell: &Cell, experiment: &Experiment) -> String {
+    let place = place(&cell.levels, experiment);
+    if place.is_empty() { cell.subject.clone() } else { format!("{}, {place}", cell.subject) }
 }
 
 /// The names of a side: `a`, `each of a, b`, `the best of a, b`.

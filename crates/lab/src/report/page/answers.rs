@@ -7,15 +7,9 @@ use crate::report::model::Report;
 use crate::report::model::answer::{Answer, Candidate, Finding, Outcome, Standing};
 use crate::report::model::words;
 
-/// Whether the session's experiments answer any question.
-pub(super) fn are_there(report: &Report) -> bool {
-    let mut findings = report.answers.iter().flat_map(|answer| &answer.findings);
-    findings.any(|it| it.outcome != Outcome::NotMeasured)
-}
-
 /// The answers; nothing if there are none, as of a user's own experiment.
 pub(super) fn render(report: &Report) -> Markup {
-    if !are_there(report) {
+    if !report.has_answers() {
         return html! {};
     }
     html! {

@@ -2,7 +2,6 @@
 
 use maud::{Markup, html};
 
-use super::effects::NOT_MEASURED;
 use super::{badge, heading, section_id};
 use crate::report::model::claim::{ClaimReport, Tone};
 use crate::report::model::experiment::ExperimentReport;
@@ -44,7 +43,7 @@ pub(super) fn render(report: &Report) -> Markup {
 fn decided(report: &Report) -> Markup {
     let claims = || report.experiments.iter().flat_map(|one| &one.claims);
     let decided = claims().filter(|claim| claim.verdict.tone != Tone::Open).count();
-    let missing = claims().filter(|claim| claim.verdict.word == NOT_MEASURED).count();
+    let missing = claims().filter(|claim| claim.verdict.is_not_measured()).count();
     html! {
         p {
             b { (decided) " of " (claims().count()) " claims are decided" } "."

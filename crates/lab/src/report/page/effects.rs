@@ -7,9 +7,6 @@ use crate::report::model::claim::{ClaimReport, RowReport};
 use crate::report::model::words::number;
 use crate::spec::claim::By;
 
-/// The word of a verdict without runs.
-pub(super) const NOT_MEASURED: &str = "not measured";
-
 /// The claim. `experiment` and `claim` are its place in the embedded data.
 pub(super) fn render(experiment: usize, at: usize, claim: &ClaimReport) -> Markup {
     html! {
@@ -61,7 +58,7 @@ fn p_words(p: f64) -> String {
 }
 
 fn table(claim: &ClaimReport) -> Markup {
-    let is_measured = |row: &&RowReport| row.verdict.word != NOT_MEASURED;
+    let is_measured = |row: &&RowReport| !row.verdict.is_not_measured();
     let (further, missing): (Vec<&RowReport>, Vec<&RowReport>) =
         claim.also.iter().partition(is_measured);
     let missing: std::collections::BTreeSet<String> =

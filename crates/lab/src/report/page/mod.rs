@@ -30,9 +30,15 @@ const SCRIPTS: [&str; 3] = [
     include_str!("assets/page.js"),
 ];
 
-/// The page of a report.
+/// The page of a report, as it lies in the session's folder.
 #[must_use]
 pub fn render(report: &Report) -> String {
+    render_at("", report, &data::embed(report))
+}
+
+/// The page with its embedded `data`, from which `folder`, empty or with a slash at its end, leads to the
+/// session's folder.
+fn render_at(folder: &str, report: &Report, data: &str) -> String {
     let title = format!("Drover lab, {}", report.session.preset);
     let page = html! {
         (DOCTYPE)
@@ -55,11 +61,11 @@ pub fn render(report: &Report) -> String {
                     (machine::render(report))
                     (method::render(report))
                     @for (at, one) in report.experiments.iter().enumerate() {
-                        (experiment::render(at, one, report.folder.as_deref().unwrap_or_default()))
+                        (experiment::render(at, one, folder))
                     }
                     (method::colophon(report))
                 }
-                script type="application/json" id="report-data" { (PreEscaped(data::embed(report))) }
+                script type="application/json" id="report-data" { (PreEscaped(data)) }
                 @for library in &LIBRARIES {
                     script { (PreEscaped(library.script)) }
                 }
@@ -72,6 +78,12 @@ pub fn render(report: &Report) -> String {
     page.into_string()
 }
 
+/// The page as it lies in the session's folder, and as it lies above that folder, whose name is `folder`.
+pub(super) fn render_both(report: &Report, folder: &str) -> [String; 2] {
+    let data = data::embed(report);
+    ["", &format!("{folder}/")].map(|way| render_at(way, report, &data))
+}
+
 /// The table of contents, which stays in view.
 fn contents(report: &Report) -> Markup {
     html! {
@@ -79,7 +91,7 @@ fn contents(report: &Report) -> Markup {
             details open {
                 summary { "Contents" }
                 ol {
-                    @if answers::are_there(report) {
+                    @if report.has_answers() {
                         li { a href="#answers" { "What to use here" } }
                     }
                     @if claims::are_there(report) { li { a href="#claims" { "All claims" } } }
