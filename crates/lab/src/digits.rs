@@ -12,6 +12,12 @@ pub(crate) fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// A rate that can be said: 1700 for 1683; at least 1.
+pub(crate) fn two_digits(rate: f64) -> f64 {
+    let unit = 10f64.powf(rate.log10().floor() - 1.0).max(1.0);
+    ((rate / unit).round() * unit).max(1.0)
+}
+
 /// A ratio with its interval, whose ends may be open: `0.891 (0.870 … 0.912)`, `at least 1.20`.
 pub(crate) fn ratio_words(interval: &Interval) -> String {
     let (low, high) = (three_digits(interval.low), three_digits(interval.high));
@@ -40,6 +46,7 @@ mod tests {
     fn numbers_have_the_digits_that_are_read() {
         let written = [12345.6, 123.4, 12.34, 1.0, 0.01234, 0.0].map(three_digits);
         assert_eq!(written, ["12346", "123", "12.3", "1.00", "0.0123", "0"]);
+        assert_eq!([1683.0, 28.4, 0.2].map(two_digits), [1700.0, 28.0, 1.0]);
         assert_eq!([0.123, 8.21, 82.1, -3.0].map(percent), ["0.12", "8.2", "82", "-3.0"]);
     }
 }

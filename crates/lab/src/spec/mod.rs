@@ -11,6 +11,7 @@ pub mod factor;
 mod fault;
 pub mod figure;
 pub mod load;
+pub(crate) mod made;
 pub mod metric;
 mod node;
 pub mod phases;

@@ -7,15 +7,15 @@ mod compare;
 mod table;
 
 use std::fmt::Write;
-use std::io;
-use std::path::Path;
 
 pub use table::table;
 
+use crate::digits::two_digits;
 use crate::model::{Level, Sample};
 use crate::spec::experiment::SCHEMA;
 use crate::spec::factor::CASE;
-use crate::spec::{self, Experiment, Faults, Files, built_in};
+use crate::spec::made::{array, quoted, read_made};
+use crate::spec::{self, Experiment, Faults, built_in};
 
 /// The preset of the experiments.
 pub const PRESET: &str = "versus";
@@ -190,7 +190,7 @@ impl Comparison {
                 number + 1
             );
         }
-        spec::read_from(&Text(text), Path::new("the command line"))
+        read_made(&text)
     }
 }
 
@@ -223,8 +223,8 @@ fn server_table(server: &str) -> Result<(String, String), String> {
                     "'{server}': write {{port}} where the command takes the port to listen on"
                 ));
             }
-            let words = ["sh", "-c", command].map(quoted).join(", ");
-            Ok((name.trim().to_owned(), format!("command = [{words}]")))
+            let words = array(&["sh", "-c", command]);
+            Ok((name.trim().to_owned(), format!("command = {words}")))
         }
         None if server == OWN => Ok((OWN.to_owned(), "serve = []".to_owned())),
         None if is_known(server) => Ok((server.to_owned(), format!("peer = {}", quoted(server)))),
@@ -265,26 +265,6 @@ impl Comparison {
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         self.servers.iter().map(|(name, _)| name.as_str()).collect()
-    }
-}
-
-/// A rate that can be said: 1700 for 1683.
-fn two_digits(rate: f64) -> f64 {
-    let unit = 10f64.powf(rate.log10().floor() - 1.0).max(1.0);
-    ((rate / unit).round() * unit).max(1.0)
-}
-
-/// As TOML has it.
-fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
-}
-
-/// A file that is nowhere.
-struct Text(String);
-
-impl Files for Text {
-    fn text(&self, _: &Path) -> io::Result<String> {
-        Ok(self.0.clone())
     }
 }
 

@@ -1,0 +1,39 @@
+//! Experiments that the program makes: texts that are in no file, and how values are written in them.
+
+use std::io;
+use std::path::Path;
+
+use super::experiment::Experiment;
+use super::fault::Faults;
+use super::read::{Files, read_from};
+
+/// What faults name in place of a file: commands make experiments of their flags.
+const SOURCE: &str = "the command line";
+
+/// A file that is nowhere.
+struct Text<'t>(&'t str);
+
+impl Files for Text<'_> {
+    fn text(&self, _: &Path) -> io::Result<String> {
+        Ok(self.0.to_owned())
+    }
+}
+
+/// Reads an experiment that is in no file. It includes none.
+///
+/// # Errors
+/// As of [`read_from`].
+pub(crate) fn read_made(text: &str) -> Result<Experiment, Faults> {
+    read_from(&Text(text), Path::new(SOURCE))
+}
+
+/// A text as TOML has it.
+pub(crate) fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+/// Texts as a TOML array.
+pub(crate) fn array<T: AsRef<str>>(texts: &[T]) -> String {
+    let quoted: Vec<String> = texts.iter().map(|text| quoted(text.as_ref())).collect();
+    format!("[{}]", quoted.join(", "))
+}
