@@ -12,6 +12,7 @@ mod load;
 mod mechanisms;
 mod mistake;
 mod serve;
+mod share;
 mod size;
 mod stdout;
 mod teller;

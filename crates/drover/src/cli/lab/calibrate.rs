@@ -19,8 +19,8 @@ use lab::spec::factor::CASE;
 use super::OUT;
 use super::own_session::OwnSession;
 use super::session::settings;
-use crate::cli::duration;
 use crate::cli::stdout::stdout;
+use crate::cli::{duration, share};
 
 /// The longest window of the first look, which only has to tell what a request costs.
 const LOOK: Duration = Duration::from_millis(500);
@@ -44,7 +44,7 @@ pub(super) struct Args {
 
     /// Also run servers that spin for these shares of their CPU time per request, as 5%,10%,20%, and tell
     /// how often they are found
-    #[arg(long, value_name = "SHARE,…", value_delimiter = ',', value_parser = share)]
+    #[arg(long, value_name = "SHARE,…", value_delimiter = ',', value_parser = share::parse)]
     slowed: Vec<f64>,
 
     /// Only these workloads: 'low rate', 'saturation', 'files of 64 KB'
@@ -58,16 +58,6 @@ pub(super) struct Args {
     /// The folder that gets a folder for each run, and calibration.json
     #[arg(long, value_name = "DIR", default_value = OUT)]
     out: PathBuf,
-}
-
-/// Reads a share: `5%`, `0.05`.
-fn share(text: &str) -> Result<f64, String> {
-    let value = match text.strip_suffix('%') {
-        Some(number) => number.trim().parse::<f64>().map(|number| number / 100.0),
-        None => text.parse(),
-    };
-    let value = value.ok().filter(|share| (0.001..=1.0).contains(share));
-    value.ok_or_else(|| "write a share from 0.1% to 100%, as in 5% or 0.05".to_owned())
 }
 
 /// The cases that are run: all, if none is named.
@@ -230,15 +220,5 @@ mod tests {
     fn slowed_servers_are_not_taken_for_equal_ones() {
         let error = calibration(&slowed_alone(), &[0.05]).unwrap_err().to_string();
         assert!(error.contains("no port was free"), "{error}");
-    }
-
-    #[test]
-    fn shares_are_read_as_people_write_them() {
-        assert_eq!(share("5%"), Ok(0.05));
-        assert_eq!(share("12.5 %"), Ok(0.125));
-        assert_eq!(share("0.05"), Ok(0.05));
-        for wrong in ["5", "0", "-1%", "x", "0.01%"] {
-            assert!(share(wrong).is_err(), "{wrong}");
-        }
     }
 }
