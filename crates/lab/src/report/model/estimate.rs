@@ -28,8 +28,7 @@ pub struct Estimate {
 
 /// The values that count, by round: those of runs that have ended well and whose marks leave the metric
 /// a meaning, each with what it says of the quantity. The rule is that of claims.
-#[must_use]
-pub fn rounds(samples: &[&Sample], metric: &str, better: Better) -> BTreeMap<u32, (f64, Bound)> {
+fn rounds(samples: &[&Sample], metric: &str, better: Better) -> BTreeMap<u32, (f64, Bound)> {
     CellRuns::compared(samples, metric, better).rounds
 }
 

@@ -7,10 +7,10 @@ use crate::analysis::best::best;
 use crate::analysis::equivalence::p_within;
 use crate::analysis::simultaneous::{DRAWS, simultaneous};
 use crate::analysis::{Bound, Curve, Extreme, FEWEST_ROUNDS, Scale};
-use crate::claims::Levels;
+use crate::claims::{CellRuns, Levels};
 use crate::model::{Mark, Sample};
 use crate::record::Measured;
-use crate::report::model::estimate::{estimate, marks, rounds};
+use crate::report::model::estimate::estimate;
 use crate::report::model::words;
 use crate::spec::metric::Better;
 
@@ -46,8 +46,9 @@ pub(super) fn candidates(
     let samples = measured.samples();
     let entry = |(name, cell): (String, crate::model::Cell)| {
         let own: Vec<&Sample> = samples.iter().filter(|sample| sample.cell == cell).collect();
-        let rounds = rounds(&own, &rule.metric, better);
-        let reason = obstacle(&own, rounds.len());
+        let counted = CellRuns::compared(&own, &rule.metric, better);
+        let reason = obstacle(&own, &counted);
+        let rounds = counted.rounds;
         let candidate = Candidate {
             name,
             estimate: estimate(&own, &rule.metric, better),
@@ -62,7 +63,8 @@ pub(super) fn candidates(
 }
 
 /// Why a candidate cannot be compared with the others.
-fn obstacle(runs: &[&Sample], rounds: usize) -> Option<String> {
+fn obstacle(runs: &[&Sample], counted: &CellRuns) -> Option<String> {
+    let rounds = counted.rounds.len();
     let reason = |run: &&&Sample| run.failure.clone();
     if let Some(run) = runs.iter().find(|run| run.validity.contains(&Mark::Unavailable)) {
         return Some(reason(&run).unwrap_or_else(|| "not possible here".to_owned()));
@@ -72,11 +74,9 @@ fn obstacle(runs: &[&Sample], rounds: usize) -> Option<String> {
         let why = reason(first).unwrap_or_default();
         return Some(format!("{} of {} runs failed: {why}", failed.len(), runs.len()));
     }
-    let marks = marks(runs);
-    let most = [Mark::Cold, Mark::FewEvents];
-    let most = most.into_iter().filter_map(|mark| Some((mark, *marks.get(&mark)?)));
-    let cause = most.max_by_key(|(_, count)| *count).map_or(String::new(), |(mark, count)| {
-        format!(" ({} in {count} of {})", words::mark(mark), runs.len())
+    let left_out = counted.tally.left_out.iter().max_by_key(|(_, count)| **count);
+    let cause = left_out.map_or(String::new(), |(mark, count)| {
+        format!(" ({} in {count} of {})", words::mark(*mark), runs.len())
     });
     (rounds < FEWEST_ROUNDS).then(|| match rounds {
         0 => format!("no run counts{cause}"),

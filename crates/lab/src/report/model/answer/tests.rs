@@ -3,6 +3,7 @@
 use super::compare::{Entry, compare};
 use super::{Outcome, Rule, Standing, finding};
 use crate::analysis::Bound;
+use crate::model::Mark;
 use crate::report::testing::{Builder, noise, text};
 use crate::spec::metric::Better;
 
@@ -119,4 +120,25 @@ fn what_is_better_than_what_is_enough_is_not_called_less() {
     assert!(finding.sentence.starts_with("n 4 is enough"), "{}", finding.sentence);
     assert!(finding.sentence.contains("Less than 4: 1: 0.5"), "{}", finding.sentence);
     assert!(!finding.sentence.contains("8: "), "{}", finding.sentence);
+}
+
+/// Few events leave percentiles out, and a window that was not steady leaves out everything.
+#[test]
+fn only_a_mark_that_leaves_runs_out_is_blamed() {
+    for (mark, expected) in [
+        (Mark::FewEvents, "3 rounds count, 6 are needed"),
+        (Mark::Cold, "no run counts (not steady in 3 of 3)"),
+    ] {
+        let record = Builder::new()
+            .experiment(&text("one", ""), 3, |_, _, sample| {
+                sample.values.insert("reply-rate".to_owned(), 10.0);
+                sample.validity.insert(mark);
+            })
+            .judged();
+        let measured = &record.measured[0];
+        let rule = "experiment = 'one'\nmetric = 'reply-rate'\nchoose = 'subject'\nwhen = 'now'";
+        let rule: Rule = toml::from_str(rule).unwrap();
+        let finding = finding(&rule, measured, &rule.places(measured)[0]);
+        assert!(finding.sentence.contains(expected), "{}", finding.sentence);
+    }
 }
