@@ -5,6 +5,7 @@ pub mod analysis;
 pub mod calibrate;
 pub mod claims;
 pub mod compare;
+pub mod decide;
 mod digits;
 pub mod drive;
 pub mod failure;

@@ -110,6 +110,9 @@ impl Lines {
         self.heading("What to use here");
         for answer in &report.answers {
             self.wrapped("  ", 2, &answer.question);
+            if let Some(verdict) = &answer.verdict {
+                self.wrapped("    ", 6, verdict);
+            }
             let measured = answer.findings.iter().filter(|it| it.outcome != Outcome::NotMeasured);
             let mut is_open = true;
             for finding in measured {
@@ -203,6 +206,14 @@ impl Lines {
             all.iter().for_each(|text| self.wrapped("  ", 4, text));
         }
     }
+}
+
+/// Text in lines of at most `width` columns, the first with another indentation than the others.
+#[must_use]
+pub fn wrapped(first: &str, rest: usize, text: &str, width: usize) -> String {
+    let mut lines = Lines::plain(width);
+    lines.wrapped(first, rest, text);
+    lines.text()
 }
 
 /// Who, how many, and how many of each verdict.

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use indexmap::IndexMap;
+
 use super::experiment::{Experiment, Fragment};
 use super::fault::Faults;
 use super::read::{self, Files};
@@ -44,7 +46,7 @@ static EXPERIMENTS: &[(&str, &str)] = files![
     "threads-or-processes.toml",
 ];
 
-/// What they include, the known servers first.
+/// What they include, the known servers and the dispatch mechanisms first.
 static SHARED: &[(&str, &str)] = files![
     "subjects/peers.toml",
     "subjects/dispatch.toml",
@@ -89,6 +91,13 @@ pub fn experiment(name: &str) -> Option<Result<Experiment, Faults>> {
 fn known() -> Fragment {
     let (name, text) = SHARED[0];
     read::fragment(name, text).expect("a test reads the known servers")
+}
+
+/// Drover's own server under each dispatch mechanism, by its name, and under `auto`.
+#[must_use]
+pub fn dispatch_mechanisms() -> IndexMap<String, Subject> {
+    let (name, text) = SHARED[1];
+    read::fragment(name, text).expect("experiments include it, and a test reads those").subject
 }
 
 /// The server of that name, as a command.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::analysis::Bound;
+use crate::analysis::{Bound, Interval};
 use crate::claims::Levels;
 use crate::model::{Cell, Mark};
 use crate::spec::claim::{Claim, Effect, Region, Side, Which};
@@ -47,6 +47,24 @@ pub fn range(low: f64, high: f64) -> String {
     let end = |end: f64| if end.is_finite() { number(end) } else { "∞".to_owned() };
     let low = if low == f64::NEG_INFINITY { "−∞".to_owned() } else { end(low) };
     format!("{low} … {}", end(high))
+}
+
+/// A ratio with its interval: `1.3 × (1.1 … 1.5)`.
+#[must_use]
+pub fn ratio(interval: &Interval) -> String {
+    format!("{} × ({})", number(interval.value), range(interval.low, interval.high))
+}
+
+/// A title within a sentence. Names that are written in capitals stay so.
+#[must_use]
+pub fn lower(title: &str) -> String {
+    let mut letters = title.chars();
+    match (letters.next(), letters.clone().next()) {
+        (Some(first), Some(second)) if !second.is_uppercase() => {
+            first.to_lowercase().chain(letters).collect()
+        }
+        _ => title.to_owned(),
+    }
 }
 
 /// A duration in at most two units: `4 min 12 s`.

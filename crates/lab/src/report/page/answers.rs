@@ -34,6 +34,7 @@ fn question(answer: &Answer) -> Markup {
     html! {
         section.question {
             (heading(3, &anchor, &answer.question))
+            @if let Some(verdict) = &answer.verdict { p { (verdict) } }
             @if let Some(note) = &answer.note { p.small { (note) } }
             @for one in &measured { (finding(one)) }
             @if measured.is_empty() {

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::estimate::Estimate;
 use super::words;
 use crate::analysis::Interval;
+use crate::decide::Decision;
 use crate::record::{Measured, Record};
 
 pub use compare::{FAMILY, MARGIN};
@@ -24,6 +25,8 @@ pub struct Answer {
     pub id: String,
     /// The question.
     pub question: String,
+    /// What to take by all of the answers together, in sentences.
+    pub verdict: Option<String>,
     /// What a reader has to know of the answers.
     pub note: Option<String>,
     /// The answers: one for each rule and place.
@@ -100,14 +103,18 @@ pub enum Standing {
     Out,
 }
 
-/// The answers of a session.
+/// The answers of a session: of one that asks a question of its own (`drover lab decide`), to that alone.
 #[must_use]
 pub fn answers(record: &Record) -> Vec<Answer> {
+    if let Some(decision) = Decision::of(record) {
+        return decision.answers;
+    }
     let answer = |question: &Question| {
         let findings = question.rule.iter().flat_map(|rule| findings(rule, record));
         Answer {
             id: question.id.clone(),
             question: question.text.clone(),
+            verdict: None,
             note: question.note.clone(),
             findings: findings.collect(),
         }
@@ -115,7 +122,8 @@ pub fn answers(record: &Record) -> Vec<Answer> {
     questions().iter().map(answer).collect()
 }
 
-fn findings(rule: &Rule, record: &Record) -> Vec<Finding> {
+/// What a session says by a rule: one finding at least.
+pub(crate) fn findings(rule: &Rule, record: &Record) -> Vec<Finding> {
     let measured = record.measured.iter().find(|one| one.experiment.id == rule.experiment);
     let Some(measured) = measured else {
         return vec![nothing(rule, "it is not part of this session")];

@@ -1,7 +1,7 @@
 //! An answer as a sentence: who wins with its figure, what the others cost, and what cannot be told.
 
 use super::{Candidate, Finding, Outcome, Rule, Standing};
-use crate::report::model::words::{list, number, quantity, range, sign};
+use crate::report::model::words::{list, lower, number, quantity, range, ratio, sign};
 use crate::spec::metric::Better;
 
 /// How many candidates that are ruled out are named with their ratios.
@@ -38,17 +38,6 @@ fn figure(finding: &Finding, candidate: &Candidate) -> String {
     format!("{} {}{value}{interval}", lower(&finding.metric), sign(estimate.bound))
 }
 
-/// A title within a sentence. Names that are written in capitals stay so.
-fn lower(title: &str) -> String {
-    let mut letters = title.chars();
-    match (letters.next(), letters.clone().next()) {
-        (Some(first), Some(second)) if !second.is_uppercase() => {
-            first.to_lowercase().chain(letters).collect()
-        }
-        _ => title.to_owned(),
-    }
-}
-
 fn head(finding: &Finding, rule: &Rule, best: Option<&str>) -> String {
     let Some(reference) = finding.candidates.first() else { return String::new() };
     let name = &reference.name;
@@ -67,7 +56,7 @@ fn head(finding: &Finding, rule: &Rule, best: Option<&str>) -> String {
                 best.unwrap_or_default()
             )
         }
-        Outcome::Clear => format!("{what}{name}: {figure}."),
+        Outcome::Clear => format!("{what}{name} is the best: {figure}."),
         Outcome::Tie => {
             let all = [vec![name.clone()], names(&equal)].concat();
             format!("It does not matter between {what}{}, equal within 5 %: {figure}.", list(&all))
@@ -99,10 +88,10 @@ fn worse(finding: &Finding, better: Better) -> Option<String> {
     };
     let worse: Vec<&Candidate> =
         with(finding, Standing::Worse).into_iter().filter(is_worse).collect();
-    let described = worse.iter().take(NAMED).filter_map(|it| {
-        let ratio = it.ratio?;
-        Some(format!("{}: {} × ({})", it.name, number(ratio.value), range(ratio.low, ratio.high)))
-    });
+    let described = worse
+        .iter()
+        .take(NAMED)
+        .filter_map(|it| Some(format!("{}: {}", it.name, ratio(&it.ratio?))));
     let described: Vec<String> = described.collect();
     if described.is_empty() {
         return None;

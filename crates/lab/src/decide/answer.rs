@@ -1,0 +1,167 @@
+//! What the samples answer: for each axis a verdict, what each load says, and what this machine cannot tell.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::candidates::Axis;
+use super::verdict::verdict;
+use super::{AUTO, LOW_RATE, SATURATION};
+use crate::model::{Level, Sample};
+use crate::record::{Measured, Record};
+use crate::report::model::answer::{Answer, Choose, Finding, Outcome, Rule, findings};
+use crate::report::model::estimate::estimate;
+use crate::report::model::words::{number, quantity, range, sign};
+use crate::report::terminal::Lines;
+use crate::spec::factor::CASE;
+
+/// The version of the data.
+pub const SCHEMA: &str = "drover.decide/1";
+
+/// The share of idle connections that a run may lack without being told of.
+const FEW: f64 = 0.01;
+
+/// What to take, and how sure that is.
+#[derive(Clone, Debug, Serialize)]
+pub struct Decision {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// The answer in paragraphs, the last one of what this machine cannot tell.
+    pub paragraphs: Vec<String>,
+    /// What it is made of: an answer for each axis.
+    pub answers: Vec<Answer>,
+}
+
+impl Decision {
+    /// The answer of a session; `None` of one that asked another question.
+    #[must_use]
+    pub fn of(record: &Record) -> Option<Decision> {
+        let measured =
+            |axis: Axis| record.measured.iter().find(|one| one.experiment.id == axis.id());
+        let of_axes = Axis::ALL.into_iter().filter_map(|axis| Some((axis, measured(axis)?)));
+        let answers: Vec<Answer> = of_axes.map(|(axis, one)| answer(axis, one, record)).collect();
+        let mut gaps: Vec<&str> = Vec::new();
+        for gap in
+            Axis::ALL.into_iter().filter_map(measured).flat_map(|one| &one.experiment.differences)
+        {
+            if !gaps.contains(&gap.as_str()) {
+                gaps.push(gap);
+            }
+        }
+        let mut paragraphs: Vec<String> = answers.iter().map(paragraph).collect();
+        if !gaps.is_empty() {
+            paragraphs.push(format!("What this machine cannot tell: {}", gaps.join(" ")));
+        }
+        (!answers.is_empty()).then_some(Decision { schema: SCHEMA, paragraphs, answers })
+    }
+
+    /// The paragraphs in lines of at most `width` columns, an empty line between them.
+    #[must_use]
+    pub fn text(&self, width: usize) -> String {
+        let mut lines = Lines::plain(width);
+        for (number, paragraph) in self.paragraphs.iter().enumerate() {
+            if number > 0 {
+                lines.line("");
+            }
+            lines.wrapped("", 0, paragraph);
+        }
+        lines.text()
+    }
+}
+
+/// The verdict with what each load says; of two findings at saturation the one that decides.
+fn paragraph(answer: &Answer) -> String {
+    let (first, last) = (answer.findings.first(), answer.findings.last());
+    let each = first.into_iter().chain(last).map(|it| format!(" {}: {}", it.when, it.sentence));
+    answer.verdict.clone().unwrap_or_default() + &each.collect::<String>()
+}
+
+fn answer(axis: Axis, measured: &Measured, record: &Record) -> Answer {
+    let low = at(axis, LOW_RATE, "cpu-per-reply", &low_rate_words(measured), record);
+    let mut at_saturation = vec![at(axis, SATURATION, "reply-rate", "At saturation", record)];
+    let is_limited = |finding: &Finding| finding.candidates.iter().any(|it| it.is_limited);
+    let is_told = |finding: &Finding| matches!(finding.outcome, Outcome::Clear | Outcome::Tie);
+    if is_limited(&at_saturation[0]) && !is_told(&at_saturation[0]) {
+        // A server that the load cannot bring to its limit still shows what a response costs it.
+        let when = "At saturation, where the load was the limit, by cost";
+        at_saturation.push(at(axis, SATURATION, "cpu-per-reply", when, record));
+    }
+    let auto = measured.experiment.subject.iter();
+    let mut auto = auto.filter(|(_, subject)| subject.title.as_deref() == Some(AUTO));
+    let auto = auto.next().map(|(name, _)| name.as_str());
+    let last = at_saturation.last().expect("there is one");
+    let found = verdict(axis, &low, last, auto);
+    let mut text = found.text;
+    if let Some(taken) = &found.taken {
+        text += &percentile(measured, taken).unwrap_or_default();
+    }
+    text += &closed(measured).unwrap_or_default();
+    let gaps = measured.experiment.differences.join(" ");
+    Answer {
+        id: axis.id().to_owned(),
+        question: measured.experiment.question.clone().unwrap_or_default(),
+        verdict: Some(text),
+        note: (!gaps.is_empty()).then(|| format!("What this machine cannot tell: {gaps}")),
+        findings: [vec![low], at_saturation].concat(),
+    }
+}
+
+/// What a load says of a metric.
+fn at(axis: Axis, case: &str, metric: &str, when: &str, record: &Record) -> Finding {
+    let rule = Rule {
+        experiment: axis.id().to_owned(),
+        metric: metric.to_owned(),
+        choose: Choose::Subject,
+        when: when.to_owned(),
+        at: BTreeMap::from([(CASE.to_owned(), Level::Name(case.to_owned()))]),
+        each: Vec::new(),
+        without: Vec::new(),
+        enough: None,
+    };
+    findings(&rule, record).swap_remove(0)
+}
+
+fn low_rate_words(measured: &Measured) -> String {
+    let low = measured.experiment.case.iter().find(|case| case.name == LOW_RATE);
+    let rate = low.and_then(|case| case.levels.get("rate"));
+    rate.map_or("At a low rate".to_owned(), |rate| format!("At {rate} requests/s"))
+}
+
+/// How long responses of the chosen candidate took at the low rate; `None` if there were too few.
+fn percentile(measured: &Measured, name: &str) -> Option<String> {
+    let case = Level::Name(LOW_RATE.to_owned());
+    let metric = measured.experiment.metric("latency-p99")?;
+    let of_candidate = |sample: &&Sample| {
+        sample.cell.subject == name && sample.cell.levels.get(CASE) == Some(&case)
+    };
+    let samples = measured.samples();
+    let own: Vec<&Sample> = samples.iter().filter(of_candidate).collect();
+    let found = estimate(&own, "latency-p99", metric.better)?;
+    let interval = match (found.low, found.high) {
+        (Some(low), Some(high)) => format!(" ({})", range(low, high)),
+        _ => String::new(),
+    };
+    Some(format!(
+        " At the low rate 99 % of its responses came within {}{}{interval}.",
+        sign(found.bound),
+        quantity(&number(found.value), metric.unit)
+    ))
+}
+
+/// That servers have closed idle connections: what was measured then is less than what was asked.
+fn closed(measured: &Measured) -> Option<String> {
+    let idle = measured.experiment.load.http.as_ref()?.idle.as_ref()?;
+    let idle = idle.resolve(&BTreeMap::new()).ok().filter(|idle| *idle > 0)? as f64;
+    let held = |run: &crate::journal::Run| {
+        run.artefacts.pointer("/load/result/connections/idle_held")?.as_f64()
+    };
+    let held: Vec<f64> = measured.runs.iter().filter_map(held).collect();
+    let short = held.iter().filter(|held| **held < (1.0 - FEW) * idle).count();
+    let least = held.iter().copied().fold(f64::INFINITY, f64::min);
+    (short > 0).then(|| {
+        format!(
+            " In {short} of {} runs fewer than the {idle} idle connections stayed open, {least} at least.",
+            held.len()
+        )
+    })
+}

@@ -1,0 +1,214 @@
+//! A user's files: those of a folder that a server would serve, sampled, and taken into memory.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
+
+use crate::digits::three_digits;
+
+/// How many files are asked for at most.
+const MOST_FILES: usize = 4000;
+
+/// How many bytes they have at most, together. One file is taken in any case.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// How many entries of a folder are looked at.
+const MOST_ENTRIES: usize = 1_000_000;
+
+/// Files of a folder, chosen at random: those that are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampledFiles {
+    /// The folder, as an absolute path.
+    pub root: PathBuf,
+    /// The paths of the files on a server, each with its size in bytes; never empty.
+    pub files: Vec<(String, u64)>,
+}
+
+impl SampledFiles {
+    /// Chooses from the regular files below `root` whose names do not begin with a dot: others would not be
+    /// served. Names that are not UTF-8 and links are left out.
+    ///
+    /// # Errors
+    /// In words: the folder cannot be read, or has no file that could be served.
+    pub fn of(root: &Path, seed: u64) -> Result<SampledFiles, String> {
+        let told = root.display();
+        let canonical = root.canonicalize().map_err(|error| format!("{told}: {error}"))?;
+        let mut found = Vec::new();
+        walk(&canonical, &mut found).map_err(|error| format!("{told}: {error}"))?;
+        // Folders list their entries in any order.
+        found.sort();
+        found.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
+        let mut bytes = 0;
+        let mut files = Vec::new();
+        for (path, size) in found.into_iter().take(MOST_FILES) {
+            if bytes + size > MOST_BYTES && !files.is_empty() {
+                continue;
+            }
+            bytes += size;
+            files.push((path, size));
+        }
+        match files.is_empty() {
+            true => Err(format!(
+                "{told} has no file that could be served: name a folder with files (names that begin with a \
+                 dot and empty files do not count)"
+            )),
+            false => Ok(SampledFiles { root: canonical, files }),
+        }
+    }
+
+    /// The size that a share of the files does not exceed.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> u64 {
+        let mut sizes: Vec<u64> = self.files.iter().map(|(_, size)| *size).collect();
+        sizes.sort_unstable();
+        let at = (sizes.len() as f64 * share).ceil() as usize;
+        sizes[at.clamp(1, sizes.len()) - 1]
+    }
+
+    /// How many there are, and how large.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let size = |share| match self.quantile(share) {
+            bytes if bytes < 1000 => format!("{bytes} B"),
+            bytes if bytes < 1_000_000 => format!("{} KB", three_digits(bytes as f64 / 1e3)),
+            bytes => format!("{} MB", three_digits(bytes as f64 / 1e6)),
+        };
+        format!(
+            "{} files of {} (half of them up to {}, 90 % up to {})",
+            self.files.len(),
+            self.root.display(),
+            size(0.5),
+            size(0.9)
+        )
+    }
+
+    /// A line for each file: its path on a server.
+    #[must_use]
+    pub fn urls(&self) -> String {
+        self.files.iter().map(|(path, _)| format!("{path}\n")).collect()
+    }
+
+    /// Reads every file once, so that it is in the page cache.
+    ///
+    /// # Errors
+    /// In words: a file cannot be read.
+    pub fn take_into_memory(&self) -> Result<(), String> {
+        for (path, _) in &self.files {
+            let path = self.root.join(decoded(path.trim_start_matches('/')));
+            let read = File::open(&path).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
+            read.map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds the files below a folder, each by its path on a server.
+fn walk(root: &Path, found: &mut Vec<(String, u64)>) -> io::Result<()> {
+    let mut folders = vec![(root.to_owned(), String::new())];
+    let mut entries = 0;
+    while let Some((folder, prefix)) = folders.pop() {
+        let listed = match fs::read_dir(&folder) {
+            // A folder within that nobody may read is not served either.
+            Err(_) if !prefix.is_empty() => continue,
+            listed => listed?,
+        };
+        for entry in listed.flatten() {
+            entries += 1;
+            let name = entry.file_name();
+            let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
+            let Ok(kind) = entry.file_type() else { continue };
+            let path = format!("{prefix}/{}", encoded(name));
+            if kind.is_dir() {
+                folders.push((entry.path(), path));
+            } else if kind.is_file()
+                && let Ok(about) = entry.metadata()
+                && about.len() > 0
+            {
+                found.push((path, about.len()));
+            }
+        }
+        if entries > MOST_ENTRIES {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A name as a part of a path in a URL: all but the unreserved characters of RFC 3986 is encoded.
+fn encoded(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                text.push(char::from(byte));
+            }
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+/// What [`encoded`] has made of a path, undone.
+fn decoded(path: &str) -> String {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((first, others)) = rest.split_first() {
+        let code = others.get(..2).and_then(|code| std::str::from_utf8(code).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) if *first == b'%' => {
+                bytes.push(byte);
+                rest = &others[2..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = others;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_a_folder_are_those_that_a_server_would_serve() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, bytes: usize| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, vec![b'x'; bytes]).unwrap();
+        };
+        write("a b/über.html", 500);
+        write("c.css", 3000);
+        write("big", 2_000_000);
+        write(".hidden/d", 7);
+        write(".e", 7);
+        write("empty", 0);
+        let sampled = SampledFiles::of(folder.path(), 1).unwrap();
+        let mut files = sampled.files.clone();
+        files.sort();
+        let expected = [("/a%20b/%C3%BCber.html", 500), ("/big", 2_000_000), ("/c.css", 3000)];
+        assert_eq!(files, expected.map(|(path, size)| (path.to_owned(), size)));
+        assert_eq!((sampled.quantile(0.5), sampled.quantile(0.9)), (3000, 2_000_000));
+        let words = sampled.in_words();
+        assert!(words.contains("half of them up to 3.00 KB, 90 % up to 2.00 MB"), "{words}");
+        assert_eq!(sampled.urls().lines().count(), 3);
+        sampled.take_into_memory().unwrap();
+        fs::remove_file(folder.path().join("c.css")).unwrap();
+        assert!(sampled.take_into_memory().unwrap_err().contains("c.css"));
+    }
+
+    #[test]
+    fn a_folder_without_files_is_refused_with_the_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let why = SampledFiles::of(folder.path(), 1).unwrap_err();
+        assert!(why.contains("name a folder with files"), "{why}");
+        assert!(SampledFiles::of(&folder.path().join("none"), 1).is_err());
+    }
+}

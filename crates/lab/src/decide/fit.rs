@@ -1,0 +1,222 @@
+//! How much of a question fits into its time: rounds and windows, and who is left out where not all fit.
+
+use std::collections::BTreeMap;
+
+use super::candidates::Axis;
+use crate::analysis::FEWEST_ROUNDS;
+use crate::digits::two_digits;
+use crate::model::Sample;
+use crate::report::model::words::{list, number};
+use crate::spec::metric::Better;
+
+/// The share of the time that is planned with: runs take longer than others, and some are made twice.
+const PLANNED: f64 = 0.85;
+
+/// More rounds than these are not made by themselves.
+const MOST_ROUNDS: u32 = 20;
+
+/// The length of a window where there is time, in seconds.
+const WINDOW_S: f64 = 0.5;
+
+/// The shortest window, in seconds.
+pub const SHORTEST_S: f64 = 0.2;
+
+/// The low rate, as a share of what the slowest candidate has served at saturation.
+const LOW: f64 = 0.1;
+
+/// How much is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Extent {
+    /// How many rounds.
+    pub rounds: u32,
+    /// The length of each window, in seconds.
+    pub window_s: f64,
+}
+
+/// What the user says of it; `None`: as time allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Wanted {
+    /// How many rounds.
+    pub rounds: Option<u32>,
+    /// The length of each window, in seconds.
+    pub window_s: Option<f64>,
+}
+
+/// What time there is, and what a run takes of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Time {
+    /// How long all runs together may take, in seconds.
+    pub left_s: f64,
+    /// How long a run takes beside its window, in seconds: starting, warming up, opening its connections.
+    pub beside_s: f64,
+}
+
+impl Time {
+    /// How much of so many cells can be run; `None`: not as many rounds as an answer needs, or as are wanted.
+    #[must_use]
+    pub fn extent(&self, cells: usize, wanted: Wanted) -> Option<Extent> {
+        let planned_s = PLANNED * self.left_s;
+        let run_s = |window_s: f64| cells as f64 * (self.beside_s + window_s);
+        let window_s = wanted.window_s.unwrap_or(WINDOW_S);
+        let rounds = wanted.rounds.unwrap_or_else(|| {
+            ((planned_s / run_s(window_s)) as u32).clamp(FEWEST_ROUNDS as u32, MOST_ROUNDS)
+        });
+        if f64::from(rounds) * run_s(window_s) <= planned_s {
+            return Some(Extent { rounds, window_s });
+        }
+        let window_s = planned_s / (f64::from(rounds) * cells as f64) - self.beside_s;
+        let may_be_short = wanted.window_s.is_none() && window_s >= SHORTEST_S;
+        may_be_short.then_some(Extent { rounds, window_s })
+    }
+
+    /// How long so many cells take at least, in seconds.
+    #[must_use]
+    pub fn needed_s(&self, cells: usize, wanted: Wanted) -> f64 {
+        let rounds = wanted.rounds.unwrap_or(FEWEST_ROUNDS as u32);
+        let window_s = wanted.window_s.unwrap_or(SHORTEST_S);
+        f64::from(rounds) * cells as f64 * (self.beside_s + window_s) / PLANNED
+    }
+}
+
+/// A candidate in a first look.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Look {
+    /// What it is a candidate for.
+    pub axis: Axis,
+    /// Its name.
+    pub name: String,
+    /// The share of what the best of its axis gives that it gives too, at the load where this share is the
+    /// greater one; 0 if it failed.
+    pub share: f64,
+}
+
+/// The candidates of an axis as two looks have seen them, at saturation and at a low rate.
+#[must_use]
+pub fn looks(axis: Axis, names: &[String], saturation: &[Sample], low: &[Sample]) -> Vec<Look> {
+    let of_each = [
+        shares(saturation, "reply-rate", Better::Higher),
+        shares(low, "cpu-per-reply", Better::Lower),
+    ];
+    let share = |name: &String| {
+        of_each.iter().filter_map(|shares| shares.get(name)).copied().fold(0.0, f64::max)
+    };
+    let look = |name: &String| Look { axis, name: name.clone(), share: share(name) };
+    names.iter().map(look).collect()
+}
+
+/// Of each subject the share of what the best one gives.
+fn shares(samples: &[Sample], metric: &str, better: Better) -> BTreeMap<String, f64> {
+    let value = |sample: &Sample| {
+        let value = sample.values.get(metric).copied().filter(|value| *value > 0.0)?;
+        Some((
+            sample.cell.subject.clone(),
+            if better == Better::Higher { value } else { value.recip() },
+        ))
+    };
+    let mut values: BTreeMap<String, f64> = samples.iter().filter_map(value).collect();
+    let best = values.values().copied().fold(0.0, f64::max);
+    values.values_mut().for_each(|value| *value /= best);
+    values
+}
+
+/// Takes out the candidate with the least share until the number of those that are left fits; two of each axis
+/// stay in any case. Returns who was taken out, the worst first.
+#[must_use]
+pub fn cut(looks: &[Look], fits: impl Fn(usize) -> bool) -> Vec<Look> {
+    let mut left: Vec<&Look> = looks.iter().collect();
+    let mut out = Vec::new();
+    while !fits(left.len()) {
+        let of_axis = |axis: Axis| left.iter().filter(|look| look.axis == axis).count();
+        let may_go = (0..left.len()).filter(|at| of_axis(left[*at].axis) > 2);
+        let worst = may_go.min_by(|a, b| left[*a].share.total_cmp(&left[*b].share));
+        let Some(worst) = worst else { break };
+        out.push(left.remove(worst).clone());
+    }
+    out
+}
+
+/// Who was left out, and which flag brings them back, in a sentence; `budget` measures all of them.
+#[must_use]
+pub fn left_out_words(out: &[Look], budget: &str) -> String {
+    let each = out.iter().map(|look| match look.share > 0.0 {
+        true => format!("{} ({} of the best)", look.name, number(look.share)),
+        false => format!("{} (failed)", look.name),
+    });
+    format!(
+        "Left out after a first look, to save time: {}. --budget {budget} measures them too.",
+        list(&each.collect::<Vec<_>>())
+    )
+}
+
+/// A low rate, of which all candidates are capable: a share of what the slowest one has served at saturation.
+/// `None`: no candidate has served anything worth the name.
+#[must_use]
+pub fn low_rate<'s>(saturation: impl IntoIterator<Item = &'s Sample>) -> Option<f64> {
+    let rates = saturation.into_iter().filter_map(|sample| sample.values.get("reply-rate"));
+    let lowest = rates.copied().filter(|rate| *rate >= 20.0).fold(f64::INFINITY, f64::min);
+    lowest.is_finite().then(|| two_digits(LOW * lowest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Cell;
+
+    const TIME: Time = Time { left_s: 300.0, beside_s: 0.5 };
+
+    #[test]
+    fn time_goes_into_rounds_then_into_windows() {
+        // 255 s are planned with, a round of 10 cells takes 10 s.
+        assert_eq!(
+            TIME.extent(10, Wanted::default()),
+            Some(Extent { rounds: 20, window_s: WINDOW_S })
+        );
+        assert_eq!(TIME.extent(30, Wanted::default()).unwrap().rounds, 8);
+        let short = TIME.extent(50, Wanted::default()).unwrap();
+        assert_eq!(short.rounds, 6);
+        assert!((short.window_s - 0.35).abs() < 1e-9, "{short:?}");
+        assert_eq!(TIME.extent(70, Wanted::default()), None);
+        assert!(TIME.needed_s(70, Wanted::default()) > TIME.left_s);
+        assert!(TIME.needed_s(50, Wanted::default()) < TIME.left_s);
+    }
+
+    #[test]
+    fn what_the_user_says_is_not_changed() {
+        let wanted = Wanted { rounds: Some(1), window_s: Some(2.0) };
+        assert_eq!(TIME.extent(70, wanted), Some(Extent { rounds: 1, window_s: 2.0 }));
+        assert_eq!(TIME.extent(70, Wanted { rounds: Some(2), ..wanted }), None);
+        let rounds = Wanted { rounds: Some(30), window_s: None };
+        let extent = TIME.extent(10, rounds).unwrap();
+        assert!(extent.rounds == 30 && extent.window_s < WINDOW_S, "{extent:?}");
+    }
+
+    fn sample(subject: &str, metric: &str, value: f64) -> Sample {
+        let cell = Cell { subject: subject.to_owned(), levels: BTreeMap::new() };
+        let mut sample = Sample::new(cell, 1);
+        sample.values.insert(metric.to_owned(), value);
+        sample
+    }
+
+    #[test]
+    fn the_slowest_at_both_loads_is_left_out_first() {
+        let rates = [("a", 1000.0), ("b", 200.0), ("c", 100.0), ("d", 900.0)];
+        let saturation = rates.map(|(name, rate)| sample(name, "reply-rate", rate));
+        // At a low rate b is the best.
+        let costs = [("a", 12.0), ("b", 10.0), ("c", 40.0), ("d", 20.0)];
+        let low = costs.map(|(name, cost)| sample(name, "cpu-per-reply", cost));
+        let names = ["a", "b", "c", "d", "e"].map(str::to_owned);
+        let looks = looks(Axis::Dispatch, &names, &saturation, &low);
+        let shares: Vec<f64> = looks.iter().map(|look| look.share).collect();
+        assert_eq!(shares, [1.0, 1.0, 0.25, 0.9, 0.0]);
+        assert_eq!(cut(&looks, |_| true), []);
+        let names = |out: &[Look]| out.iter().map(|look| look.name.clone()).collect::<Vec<_>>();
+        let out = cut(&looks, |left| left <= 3);
+        assert_eq!(names(&out), ["e", "c"]);
+        let words = left_out_words(&out, "12m");
+        assert!(words.contains("e (failed) and c (0.25 of the best). --budget 12m"), "{words}");
+        // Two stay, whether they fit or not.
+        assert_eq!(names(&cut(&looks, |_| false)), ["e", "c", "d"]);
+        assert_eq!(low_rate(&saturation), Some(10.0));
+        assert_eq!(low_rate(&[sample("a", "reply-rate", 3.0)]), None);
+    }
+}

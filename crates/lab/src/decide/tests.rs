@@ -1,0 +1,275 @@
+//! Decisions from samples whose truth is known.
+
+use super::fit::Extent;
+use super::*;
+use crate::model::{Cell, Level, Sample};
+use crate::record::Record;
+use crate::report::model::Report;
+use crate::report::terminal::columns;
+use crate::report::testing::{Builder, noise};
+use crate::spec::factor::CASE;
+
+/// A candidate with its CPU time per response, in microseconds, at the low rate and at saturation, where it
+/// uses a whole processor.
+type Truth = (&'static str, f64, f64);
+
+fn question(workers: u64) -> Question {
+    Question {
+        connections: 20_000,
+        active: 0.05,
+        response: Response::Bytes(4096),
+        workers,
+        lifetime: Lifetime::Long,
+    }
+}
+
+fn scene(gaps: &[&str]) -> Scene {
+    Scene {
+        active: 1000,
+        idle: 19_000,
+        processors: 1,
+        load_threads: 1,
+        source: None,
+        gaps: gaps.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// A session that has asked about these candidates, with noise of this share.
+fn record(
+    axis: Axis,
+    truths: &[Truth],
+    auto: Option<&str>,
+    gaps: &[&str],
+    measure: impl Fn(&Cell, u32, &mut Sample),
+) -> Record {
+    add(Builder::new(), axis, truths, auto, gaps, measure).judged()
+}
+
+fn add(
+    builder: Builder,
+    axis: Axis,
+    truths: &[Truth],
+    auto: Option<&str>,
+    gaps: &[&str],
+    measure: impl Fn(&Cell, u32, &mut Sample),
+) -> Builder {
+    let (question, scene) = (question(1), scene(gaps));
+    let request = Request {
+        question: &question,
+        scene: &scene,
+        urls: None,
+        rates: &[1700.0, 0.0],
+        extent: Extent { rounds: 8, window_s: 0.5 },
+    };
+    let candidates = Candidates {
+        axis,
+        flags: Vec::new(),
+        names: truths.iter().map(|(name, ..)| (*name).to_owned()).collect(),
+        auto: auto.map(str::to_owned),
+    };
+    builder.measured(request.experiment(&candidates).unwrap(), 8, measure)
+}
+
+/// What a run of a candidate yields.
+fn yields(truths: &'static [Truth], share: f64) -> impl Fn(&Cell, u32, &mut Sample) {
+    move |cell, round, sample| {
+        let (_, low, saturation) = truths.iter().find(|it| it.0 == cell.subject).unwrap();
+        let is_low = cell.levels[CASE] == Level::Name(LOW_RATE.to_owned());
+        let cost = if is_low { low } else { saturation } * (1.0 + share * noise(cell, round));
+        let rate = if is_low { 1700.0 } else { 1e6 / cost };
+        for (metric, value) in [("cpu-per-reply", cost), ("reply-rate", rate), ("latency-p99", 0.9)]
+        {
+            sample.values.insert(metric.to_owned(), value);
+        }
+    }
+}
+
+/// The verdict on a dispatch mechanism, and all that is printed.
+fn decided(truths: &'static [Truth], share: f64, auto: Option<&str>) -> (String, String) {
+    let record = record(Axis::Dispatch, truths, auto, &[], yields(truths, share));
+    let decision = Decision::of(&record).unwrap();
+    (decision.answers[0].verdict.clone().unwrap(), decision.paragraphs.join("\n"))
+}
+
+#[test]
+fn the_best_at_both_loads_is_taken_with_ratio_and_interval() {
+    let truths = &[("poll", 90.0, 40.0), ("epoll", 45.0, 20.0), ("uring", 30.0, 15.0)];
+    let (verdict, text) = decided(truths, 0.01, Some("uring"));
+    assert!(
+        verdict.starts_with(
+            "Take --dispatch uring: it is the best at both loads. It is what auto takes here, so that no \
+             flag is needed. At the low rate 99 % of its responses came within 0.9 ms"
+        ),
+        "{verdict}"
+    );
+    for expected in [
+        "At 1700 requests/s: uring is the best: CPU per response 30",
+        "More than uring: epoll: 1.5 × (1.4",
+        "At saturation: uring is the best: reply rate 66",
+        "Less than uring: epoll: 0.7",
+    ] {
+        assert!(text.contains(expected), "no {expected:?} in {text}");
+    }
+}
+
+#[test]
+fn an_order_that_differs_is_told_for_both_loads() {
+    let truths = &[("epoll", 30.0, 20.0), ("uring", 45.0, 15.0)];
+    let (verdict, _) = decided(truths, 0.01, Some("uring"));
+    for expected in [
+        "The order differs with the load: take --dispatch epoll where the server has time to spare, and \
+         --dispatch uring where it is at its limit.",
+        "At the low rate the CPU per response of uring is 1.5 × (1.4",
+        "that of epoll.",
+        "At saturation the reply rate of epoll is 0.7",
+        "auto takes uring here.",
+    ] {
+        assert!(verdict.contains(expected), "no {expected:?} in {verdict}");
+    }
+}
+
+#[test]
+fn of_ties_the_simplest_is_named() {
+    let truths = &[("uring", 30.0, 15.0), ("poll", 30.0, 15.0), ("epoll", 30.0, 15.0)];
+    let (verdict, text) = decided(truths, 0.002, Some("uring"));
+    assert!(verdict.starts_with("Take --dispatch epoll: it does not matter between "), "{verdict}");
+    assert!(
+        verdict.contains("equal within 5 % at both loads, and epoll is the simplest"),
+        "{verdict}"
+    );
+    assert!(verdict.contains(" uring, which auto takes here, is equal."), "{verdict}");
+    assert!(text.contains("At saturation: It does not matter between"), "{text}");
+    // One of them is the best at one of the loads.
+    let truths = &[("epoll", 30.0, 15.0), ("uring", 30.0, 12.0)];
+    let (verdict, _) = decided(truths, 0.002, None);
+    assert!(
+        verdict.starts_with(
+            "Take --dispatch uring: the best at saturation, and equal to the best at the low rate."
+        ),
+        "{verdict}"
+    );
+}
+
+#[test]
+fn noise_is_no_answer_and_no_tie() {
+    let truths = &[("epoll", 30.0, 15.0), ("uring", 31.0, 15.5), ("select", 300.0, 90.0)];
+    let (verdict, text) = decided(truths, 0.3, None);
+    assert!(
+        verdict.contains("nothing was shown to be better at either load; whether "),
+        "{verdict}"
+    );
+    assert!(verdict.contains(" is as good, this machine could not tell."), "{verdict}");
+    assert!(!verdict.contains("select"), "{verdict}");
+    assert!(text.contains("This machine could not tell"), "{text}");
+}
+
+#[test]
+fn where_nothing_can_be_measured_nothing_is_taken() {
+    let truths = &[("epoll", 1.0, 1.0), ("uring", 1.0, 1.0)];
+    let record = record(Axis::Dispatch, truths, None, &[], |_, _, sample| {
+        sample.failure = Some("it did not start".to_owned());
+    });
+    let decision = Decision::of(&record).unwrap();
+    let verdict = decision.answers[0].verdict.as_deref().unwrap();
+    assert_eq!(verdict, "Which dispatch mechanism? This machine could not tell.");
+    assert!(
+        decision.paragraphs[0].contains("8 of 8 runs failed: it did not start"),
+        "{decision:?}"
+    );
+    assert!(!Report::of(&record).has_answers());
+}
+
+#[test]
+fn one_load_alone_is_said_to_be_alone() {
+    let truths: &'static [Truth] = &[("epoll", 45.0, 20.0), ("uring", 30.0, 15.0)];
+    let record = record(Axis::Dispatch, truths, None, &[], |cell, round, sample| {
+        yields(truths, 0.01)(cell, round, sample);
+        if cell.levels[CASE] == Level::Name(LOW_RATE.to_owned()) {
+            sample.failure = Some("too slow".to_owned());
+        }
+    });
+    let decision = Decision::of(&record).unwrap();
+    let verdict = decision.answers[0].verdict.as_deref().unwrap();
+    let expected =
+        "Take --dispatch uring, as far as it was measured, at saturation: it is the best.";
+    assert_eq!(verdict, expected);
+}
+
+/// Where the load is the limit the rates are bounds, and what a response costs decides.
+#[test]
+fn a_load_that_is_the_limit_leaves_the_cost() {
+    let truths: &'static [Truth] = &[("epoll", 45.0, 20.0), ("uring", 30.0, 15.0)];
+    let record = record(Axis::Dispatch, truths, None, &[], |cell, round, sample| {
+        yields(truths, 0.01)(cell, round, sample);
+        if cell.levels[CASE] == Level::Name(SATURATION.to_owned()) {
+            sample.values.insert("reply-rate".to_owned(), 30_000.0);
+            sample.validity.insert(crate::model::Mark::GeneratorLimited);
+        }
+    });
+    let decision = Decision::of(&record).unwrap();
+    let text = &decision.paragraphs[0];
+    assert!(text.starts_with("Take --dispatch uring: it is the best at both loads."), "{text}");
+    let expected = "At saturation, where the load was the limit, by cost: uring is the best: CPU per response 1";
+    assert!(text.contains(expected), "{text}");
+    assert!(!text.contains("reply rate"), "{text}");
+}
+
+#[test]
+fn what_the_machine_cannot_tell_ends_the_answer_and_stands_on_the_page() {
+    let truths: &'static [Truth] = &[("epoll", 45.0, 20.0), ("uring", 30.0, 15.0)];
+    let strategies: &'static [Truth] = &[("exclusive", 30.0, 15.0), ("reuseport", 40.0, 20.0)];
+    let question = question(16);
+    let limits = crate::plan::limits::Limits {
+        processors: [0, 1]
+            .map(|number| crate::placement::Processor { number, siblings: [number].into() })
+            .to_vec(),
+        descriptors: 10_000,
+        ports: 28_232,
+        room: Default::default(),
+    };
+    let gaps = question.here(&limits).unwrap().gaps;
+    let gaps: Vec<&str> = gaps.iter().map(String::as_str).collect();
+    let builder =
+        add(Builder::new(), Axis::Dispatch, truths, Some("uring"), &gaps, yields(truths, 0.01));
+    let record =
+        add(builder, Axis::Accept, strategies, None, &gaps, yields(strategies, 0.01)).judged();
+    let decision = Decision::of(&record).unwrap();
+    let [dispatch, accept, gaps] = decision.paragraphs.as_slice() else { panic!("{decision:?}") };
+    assert!(dispatch.starts_with("Take --dispatch uring: "), "{dispatch}");
+    assert!(accept.starts_with("Take --accept exclusive: "), "{accept}");
+    for expected in [
+        "What this machine cannot tell: Measured with 7840 of 20000 connections because the limit of open \
+         files is 10000",
+        "16 workers have 1 processor (the load has 1) here: what is measured is workers that share processors.",
+        "run the same command on a machine of 32 processors",
+    ] {
+        assert_eq!(gaps.matches(expected).count(), 1, "no {expected:?}, or twice, in {gaps}");
+    }
+    let text = decision.text(80);
+    let widest = text.lines().map(columns).max().unwrap();
+    assert!(widest <= 80, "{widest} columns in {text}");
+    let report = Report::of(&record);
+    assert!(report.has_answers() && report.answers.len() == 2);
+    let page = crate::report::page::render(&report);
+    for expected in ["Take --dispatch uring: ", "Take --accept exclusive: ", "share processors"] {
+        assert!(page.contains(expected), "no {expected:?} on the page");
+    }
+}
+
+#[test]
+fn idle_connections_that_were_closed_are_told() {
+    let truths: &'static [Truth] = &[("epoll", 45.0, 20.0), ("uring", 30.0, 15.0)];
+    let mut record = record(Axis::Dispatch, truths, None, &[], yields(truths, 0.01));
+    let runs = record.measured[0].runs.len();
+    for (number, run) in record.measured[0].runs.iter_mut().enumerate() {
+        let held = if number == 3 { 15_000 } else { 19_000 };
+        run.artefacts =
+            serde_json::json!({ "load": { "result": { "connections": { "idle_held": held } } } });
+    }
+    let decision = Decision::of(&record).unwrap();
+    let verdict = decision.answers[0].verdict.as_deref().unwrap();
+    let expected = format!(
+        " In 1 of {runs} runs fewer than the 19000 idle connections stayed open, 15000 at least."
+    );
+    assert!(verdict.ends_with(&expected), "{verdict}");
+}
