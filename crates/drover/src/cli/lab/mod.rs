@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod compare;
+mod decide;
 mod disk;
 mod herd;
 mod list;
@@ -40,6 +41,8 @@ enum Action {
     List(list::Args),
     /// Run experiments as one session: built-in ones by name, your own by file
     Run(Box<run::Args>),
+    /// Ask which mechanism to use for so many connections that live so long, and get an answer in minutes
+    Decide(decide::Args),
     /// Compare servers, yours and others, side by side: at saturation, at fixed rates and idle
     Versus(versus::Args),
     /// Compare saved sessions, cell by cell: of two kernels, machines or versions of a program
@@ -71,6 +74,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         None => run::quick(),
         Some(Action::List(args)) => list::run(&args),
         Some(Action::Run(args)) => run::run(*args),
+        Some(Action::Decide(args)) => decide::run(&args),
         Some(Action::Versus(args)) => versus::run(&args),
         Some(Action::Compare(args)) => compare::run(&args),
         Some(Action::Calibrate(args)) => calibrate::run(args),

@@ -1,4 +1,4 @@
-//! Sessions of experiments that a command makes itself, as `drover lab calibrate` and `drover lab versus` do.
+//! Sessions of experiments that a command makes itself, as `drover lab calibrate`, `decide` and `versus` do.
 
 use std::io::Write;
 
@@ -41,16 +41,27 @@ impl OwnSession {
         conduct(session, &self.settings, None)
     }
 
+    /// What a run of an experiment once would be.
+    pub(super) fn plan(
+        &self,
+        experiment: &Experiment,
+        overrides: &Overrides,
+    ) -> anyhow::Result<(Selection, Plan)> {
+        let selection = Selection::new(experiment, self.preset, overrides);
+        let selection = selection.map_err(UsageError::new)?;
+        let plan = Plan::new(experiment, &selection, self.seed, &Limits::look()?)?;
+        Ok((selection, plan))
+    }
+
     /// Runs an experiment once, to choose from what is found how the session is run. Nothing of it is kept.
     pub(super) fn pilot(
         &self,
         experiment: &Experiment,
         overrides: &Overrides,
     ) -> anyhow::Result<Vec<Sample>> {
-        let selection = Selection::new(experiment, self.preset, overrides);
-        let selection = selection.map_err(UsageError::new)?;
-        let plan = Plan::new(experiment, &selection, self.seed, &Limits::look()?)?;
-        writeln!(stdout(), "A first look, {} runs, about {:.0} s", plan.runs(), plan.estimate_s)?;
+        let (selection, plan) = self.plan(experiment, overrides)?;
+        let (id, runs, seconds) = (&experiment.id, plan.runs(), plan.estimate_s);
+        writeln!(stdout(), "A first look ({id}), {runs} runs, about {seconds:.0} s")?;
         let folder = self.settings.out.join(format!("first-look-{}", std::process::id()));
         // One that was killed, and whose number this process has now, has left a journal: containers give the
         // same numbers again.

@@ -1,0 +1,416 @@
+//! `drover lab decide`: which mechanism for so many connections of which so many are active, asked of this machine.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use lab::analysis::FEWEST_ROUNDS;
+use lab::decide::fit::{self, Extent, Look, Time, Wanted};
+use lab::decide::{
+    self, Candidates, Decision, Lifetime, Question, Request, Response, SampledFiles, Scene,
+};
+use lab::journal::hash_bytes;
+use lab::model::Sample;
+use lab::plan::Overrides;
+use lab::plan::limits::Limits;
+use lab::report::terminal;
+use lab::spec::{Experiment, Faults};
+
+use super::OUT;
+use super::own_session::OwnSession;
+use super::session::settings;
+use crate::cli::stdout::stdout;
+use crate::cli::{count, duration, share, size};
+use crate::error::UsageError;
+
+/// The columns of the answer.
+const WIDTH: usize = 80;
+
+/// The loads of each candidate.
+const LOADS: usize = 2;
+
+/// A low rate in a look that only tells who is out of the question, where none could be told from a first one.
+const ANY_RATE: f64 = 100.0;
+
+/// Flags of `drover lab decide`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// How many connections are open
+    #[arg(long, value_name = "N", default_value = "1000")]
+    #[arg(value_parser = count::within(1..=10_000_000_u64))]
+    connections: u64,
+
+    /// The share of them that asks for something; the others are idle
+    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = share::parse)]
+    active: f64,
+
+    /// The size of each response
+    #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = size::parse)]
+    response: usize,
+
+    /// Ask for files of DIR, and which file backend to use for them
+    #[arg(long, value_name = "DIR", conflicts_with = "response")]
+    root: Option<PathBuf>,
+
+    /// How many workers serve
+    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(value_parser = count::within(1..=1024_u64))]
+    workers: u64,
+
+    /// Whether a connection carries one request (short) or is kept (long)
+    #[arg(long, value_name = "HOW", default_value = "long")]
+    lifetime: Life,
+
+    /// How long it may take; the slowest in a first look are left out where not all fit
+    #[arg(long, value_name = "T", default_value = "5m", value_parser = duration::parse_above_zero)]
+    budget: Duration,
+
+    /// Only these mechanisms, strategies or backends
+    #[arg(long, visible_alias = "mechanisms", value_name = "NAME,…", value_delimiter = ',')]
+    subjects: Vec<String>,
+
+    /// The length of each measured window [default: as time allows, 500ms at most]
+    #[arg(long, value_name = "T", value_parser = duration::parse_above_zero)]
+    window: Option<Duration>,
+
+    /// How often each cell is run; an answer needs 6 [default: as time allows, 20 at most]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: Option<u32>,
+
+    /// Repeat an earlier run: same order, same loads
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// The folder that gets a folder for each run
+    #[arg(long, value_name = "DIR", default_value = OUT)]
+    out: PathBuf,
+
+    /// Write the answer to FILE as JSON, of schema drover.decide/1
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// What becomes of a connection that has its response.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Life {
+    /// A connection for each request
+    Short,
+    /// Connections are kept
+    Long,
+}
+
+/// Runs `drover lab decide`.
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let mut asked = Asked::new(args, begun)?;
+    asked.announce()?;
+    let experiments = asked.fitted()?;
+    let outcome = asked.session.run(experiments)?;
+    let mut out = stdout();
+    let decision = Decision::of(&outcome.record);
+    if let Some(decision) = &decision {
+        write!(out, "\n{}", decision.text(WIDTH))?;
+    }
+    writeln!(out, "\nSamples: {}", outcome.folder.display())?;
+    writeln!(out, "Report: {}", outcome.report.display())?;
+    if let (Some(file), Some(decision)) = (&args.json, &decision) {
+        let mut text = serde_json::to_vec_pretty(decision)?;
+        text.push(b'\n');
+        fs::write(file, text).with_context(|| format!("--json {}", file.display()))?;
+    }
+    ensure!(!outcome.is_interrupted, "interrupted: the answer is of what was measured until then");
+    let mut runs = outcome.record.measured.iter().flat_map(|measured| &measured.runs);
+    ensure!(
+        runs.any(|run| run.sample.failure.is_none()),
+        "nothing could be measured: what is wrong with each candidate is above"
+    );
+    Ok(())
+}
+
+/// A question with all that is needed to ask it.
+struct Asked {
+    begun: Instant,
+    budget: Duration,
+    question: Question,
+    scene: Scene,
+    axes: Vec<Candidates>,
+    urls: Option<String>,
+    wanted: Wanted,
+    session: OwnSession,
+}
+
+impl Asked {
+    fn new(args: &Args, begun: Instant) -> anyhow::Result<Asked> {
+        let seed = args.seed.unwrap_or_else(rand::random);
+        let question = question(args, seed)?;
+        let scene = question.here(&Limits::look()?).map_err(UsageError::new)?;
+        let axes = decide::candidates(&question).map_err(anyhow::Error::msg)?;
+        let axes = narrowed(axes, &args.subjects)?;
+        let settings = settings(args.out.clone(), None, false)?;
+        let urls = match &question.response {
+            Response::Bytes(_) => None,
+            Response::Files(files) => Some(write_urls(files, &settings.pools)?),
+        };
+        let wanted =
+            Wanted { rounds: args.repeats, window_s: args.window.map(|it| it.as_secs_f64()) };
+        let session =
+            OwnSession { preset: decide::PRESET, overrides: Overrides::default(), seed, settings };
+        Ok(Asked { begun, budget: args.budget, question, scene, axes, urls, wanted, session })
+    }
+
+    /// Says what is asked, of what, and what this machine cannot ask.
+    fn announce(&self) -> anyhow::Result<()> {
+        let mut text = terminal::wrapped("", 2, &self.question.in_words(), WIDTH);
+        for axis in &self.axes {
+            text += &terminal::wrapped("  ", 4, &axis.in_words(), WIDTH);
+        }
+        for gap in &self.scene.gaps {
+            text += &terminal::wrapped("  ! ", 4, gap, WIDTH);
+        }
+        Ok(write!(stdout(), "{text}")?)
+    }
+
+    /// The experiments, as many and as long as time allows. Looks at the candidates first.
+    fn fitted(&mut self) -> anyhow::Result<Vec<Experiment>> {
+        self.check_budget()?;
+        let (saturation, run_s) = self.look(0.0)?;
+        let mut time = self.time(run_s);
+        let mut extent = time.extent(LOADS * self.count(), self.wanted);
+        if extent.is_none() {
+            let rate = fit::low_rate(saturation.iter().flatten()).unwrap_or(ANY_RATE);
+            let (low, run_s) = self.look(rate)?;
+            time = self.time(run_s);
+            self.cut(&saturation, &low, time)?;
+            extent = time.extent(LOADS * self.count(), self.wanted);
+        }
+        let extent = match extent {
+            Some(extent) => extent,
+            None => bail!(
+                "{} left of --budget {} are too little: {}; --budget {} is enough, or ask for fewer \
+                 --connections or --subjects",
+                in_words(self.left()),
+                in_words(self.budget),
+                self.needs(),
+                self.needed(time, self.count())
+            ),
+        };
+        let is_left = |sample: &&Sample| {
+            self.axes.iter().any(|axis| axis.names.contains(&sample.cell.subject))
+        };
+        let Some(rate) = fit::low_rate(saturation.iter().flatten().filter(is_left)) else {
+            let why = saturation.iter().flatten().find_map(|sample| sample.failure.clone());
+            bail!(
+                "in a first look no candidate has answered 20 requests per second: {}",
+                why.unwrap_or_else(|| "there were no responses".to_owned())
+            );
+        };
+        if extent.rounds as usize > FEWEST_ROUNDS {
+            // The rounds that an answer needs are run in any time.
+            self.session.overrides.budget = Some(self.left());
+        }
+        self.experiments(&[rate, 0.0], extent)
+    }
+
+    /// Refuses a budget that is too small for two candidates, as far as that is known before anything is run.
+    fn check_budget(&self) -> anyhow::Result<()> {
+        let (mut look_s, mut runs) = (0.0, 0);
+        for experiment in self.experiments(&[0.0], self.look_extent())? {
+            let (_, plan) = self.session.plan(&experiment, &Overrides::default())?;
+            look_s += plan.estimate_s;
+            runs += plan.runs();
+        }
+        let run_s = look_s / runs.max(1) as f64;
+        let time = Time {
+            left_s: self.budget.as_secs_f64() - LOADS as f64 * look_s,
+            beside_s: run_s - self.look_extent().window_s,
+        };
+        let fewest = LOADS * 2 * self.axes.len();
+        if time.needed_s(fewest, self.wanted) > time.left_s {
+            let message = format!(
+                "--budget {}: {} and a first look take longer; --budget {} is enough, or ask for fewer \
+                 --connections or --subjects",
+                in_words(self.budget),
+                self.needs(),
+                self.needed(time, 2 * self.axes.len())
+            );
+            return Err(UsageError::new(message).into());
+        }
+        Ok(())
+    }
+
+    /// What an answer needs at least.
+    fn needs(&self) -> String {
+        let rounds = self.wanted.rounds.unwrap_or(FEWEST_ROUNDS as u32);
+        format!("{rounds} rounds of {} candidates at {LOADS} loads", 2 * self.axes.len())
+    }
+
+    /// A budget that so many candidates fit into, in whole minutes.
+    fn needed(&self, time: Time, candidates: usize) -> String {
+        let beside_s = self.budget.as_secs_f64() - time.left_s;
+        let all_s = beside_s + time.needed_s(LOADS * candidates, self.wanted);
+        format!("{}m", (all_s / 60.0).ceil().max(1.0))
+    }
+
+    /// Runs every candidate once at a rate; 0 is saturation. Returns the samples of each axis, and how long a
+    /// run took, in seconds.
+    fn look(&self, rate: f64) -> anyhow::Result<(Vec<Vec<Sample>>, f64)> {
+        let begun = Instant::now();
+        let experiments = self.experiments(&[rate], self.look_extent())?;
+        let look = |experiment: &Experiment| self.session.pilot(experiment, &Overrides::default());
+        let samples: Vec<Vec<Sample>> =
+            experiments.iter().map(look).collect::<anyhow::Result<_>>()?;
+        let runs = samples.iter().map(Vec::len).sum::<usize>().max(1);
+        Ok((samples, begun.elapsed().as_secs_f64() / runs as f64))
+    }
+
+    /// Takes out the slowest candidates until the others fit, and says so.
+    fn cut(
+        &mut self,
+        saturation: &[Vec<Sample>],
+        low: &[Vec<Sample>],
+        time: Time,
+    ) -> anyhow::Result<()> {
+        let samples = std::iter::zip(saturation, low);
+        let looks = std::iter::zip(&self.axes, samples).flat_map(|(axis, (saturation, low))| {
+            fit::looks(axis.axis, &axis.names, saturation, low)
+        });
+        let looks: Vec<Look> = looks.collect();
+        let fits = |candidates: usize| time.extent(LOADS * candidates, self.wanted).is_some();
+        let out = fit::cut(&looks, fits);
+        if out.is_empty() {
+            return Ok(());
+        }
+        let words = fit::left_out_words(&out, &self.needed(time, looks.len()));
+        for axis in &mut self.axes {
+            axis.names.retain(|name| {
+                !out.iter().any(|look| look.axis == axis.axis && look.name == *name)
+            });
+        }
+        write!(stdout(), "{}", terminal::wrapped("  ! ", 4, &words, WIDTH))?;
+        self.scene.gaps.push(words);
+        Ok(())
+    }
+
+    fn experiments(&self, rates: &[f64], extent: Extent) -> anyhow::Result<Vec<Experiment>> {
+        let request = Request {
+            question: &self.question,
+            scene: &self.scene,
+            urls: self.urls.as_deref(),
+            rates,
+            extent,
+        };
+        let all = self.axes.iter().map(|axis| request.experiment(axis).map_err(fault));
+        all.collect()
+    }
+
+    fn look_extent(&self) -> Extent {
+        let window_s = self.wanted.window_s.unwrap_or(fit::SHORTEST_S).min(fit::SHORTEST_S);
+        Extent { rounds: 1, window_s }
+    }
+
+    /// How many candidates there are.
+    fn count(&self) -> usize {
+        self.axes.iter().map(|axis| axis.names.len()).sum()
+    }
+
+    fn time(&self, run_s: f64) -> Time {
+        let beside_s = (run_s - self.look_extent().window_s).max(0.05);
+        Time { left_s: self.left().as_secs_f64(), beside_s }
+    }
+
+    fn left(&self) -> Duration {
+        self.budget.saturating_sub(self.begun.elapsed())
+    }
+}
+
+fn question(args: &Args, seed: u64) -> anyhow::Result<Question> {
+    let response = match &args.root {
+        None => Response::Bytes(args.response as u64),
+        Some(root) => {
+            let refused = |why| UsageError::new(format!("--root {why}"));
+            let files = SampledFiles::of(root, seed).map_err(refused)?;
+            files.take_into_memory().map_err(refused)?;
+            Response::Files(files)
+        }
+    };
+    let lifetime = match args.lifetime {
+        Life::Short => Lifetime::Short,
+        Life::Long => Lifetime::Long,
+    };
+    let (connections, active, workers) = (args.connections, args.active, args.workers);
+    Ok(Question { connections, active, response, workers, lifetime })
+}
+
+/// The axes with the candidates that are named; those with nothing to choose are left out.
+fn narrowed(axes: Vec<Candidates>, names: &[String]) -> anyhow::Result<Vec<Candidates>> {
+    let there: Vec<&str> = axes.iter().flat_map(|axis| &axis.names).map(String::as_str).collect();
+    if let Some(unknown) = names.iter().find(|name| !there.contains(&name.as_str())) {
+        let message = format!("--subjects {unknown}: there are {} here", there.join(", "));
+        return Err(UsageError::new(message).into());
+    }
+    let mut narrowed = axes.clone();
+    for axis in &mut narrowed {
+        axis.names.retain(|name| names.is_empty() || names.contains(name));
+    }
+    narrowed.retain(Candidates::is_choice);
+    if narrowed.is_empty() {
+        let lines: Vec<String> = axes.iter().map(Candidates::in_words).collect();
+        let message = format!("--subjects: name two or more of one line: {}", lines.join("; "));
+        return Err(UsageError::new(message).into());
+    }
+    Ok(narrowed)
+}
+
+/// Writes the paths of files where those of sessions are kept; returns the file, as an absolute path.
+fn write_urls(files: &SampledFiles, pools: &Path) -> anyhow::Result<String> {
+    let text = files.urls();
+    let file = pools.join(format!("urls-{}", hash_bytes(text.as_bytes())));
+    let written = fs::create_dir_all(pools).and_then(|()| fs::write(&file, text));
+    let path = written.and_then(|()| file.canonicalize());
+    let path = path.with_context(|| format!("cannot write {} (--out)", file.display()))?;
+    Ok(path.display().to_string())
+}
+
+/// A length of time in whole seconds.
+fn in_words(time: Duration) -> String {
+    super::progress::in_words(time)
+}
+
+/// Faults of an experiment that this program has written.
+fn fault(faults: Faults) -> anyhow::Error {
+    anyhow::anyhow!("{faults}")
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::decide::Axis;
+
+    use super::*;
+
+    #[test]
+    fn an_axis_needs_two_candidates() {
+        let axes = || {
+            [(Axis::Dispatch, ["epoll", "poll", "uring"]), (Axis::Accept, ["shared", "lock", "x"])]
+                .map(|(axis, names)| Candidates {
+                    axis,
+                    flags: Vec::new(),
+                    names: names.map(str::to_owned).to_vec(),
+                    auto: None,
+                })
+                .to_vec()
+        };
+        let narrowed = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            let left = super::narrowed(axes(), &names)?;
+            anyhow::Ok(left.iter().map(|axis| axis.names.join(" ")).collect::<Vec<_>>())
+        };
+        assert_eq!(narrowed(&[]).unwrap(), ["epoll poll uring", "shared lock x"]);
+        assert_eq!(narrowed(&["uring", "poll", "lock"]).unwrap(), ["poll uring"]);
+        let error = narrowed(&["kqueue"]).unwrap_err().to_string();
+        assert!(error.contains("there are epoll, poll"), "{error}");
+        let error = narrowed(&["epoll", "lock"]).unwrap_err().to_string();
+        assert!(error.contains("two or more of one line: --dispatch: epoll"), "{error}");
+    }
+}
