@@ -11,5 +11,4 @@ pub mod error;
 pub mod load;
 mod log;
 pub mod server;
-mod tcp_table;
 pub mod trace_report;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use divan::Bencher;
 use mech::Key;
 use mech::dispatch::{self, Event, Features, Interest, Kind, Options, Ready};
-use mech::process::raise_open_files_limit;
+use sys::process::raise_open_files_limit;
 
 fn main() {
     divan::main();

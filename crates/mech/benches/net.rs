@@ -16,7 +16,7 @@ use divan::counter::ItemsCount;
 use mech::Key;
 use mech::dispatch::{self, Mechanism};
 use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
-use mech::socket::{ListenOptions, listen, local_address};
+use sys::socket::{ListenOptions, listen, local_address};
 
 fn main() {
     divan::main();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mech::dispatch;
 use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
-use mech::socket::{ListenOptions, listen};
+use sys::socket::{ListenOptions, listen};
 
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n";
 

@@ -366,7 +366,7 @@ pub fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<u
     // cached, dirty, under write-back, evicted, recently evicted
     let mut pages = [0u64; 5];
     // SAFETY: both arrays have the layout of the call's structures, and outlive it.
-    crate::sys::syscall!(syscall(
+    sys::syscall!(syscall(
         SYS_CACHESTAT,
         file.as_raw_fd(),
         range.as_ptr(),

@@ -10,19 +10,13 @@
 //! - [`open_pool`]: threads that open such files, for names that a disk must be asked for.
 //! - [`preparation`]: ways to spare work before a file is read, as `drover mechanisms` lists them.
 //! - [`inotify`]: hearing of changes in directories.
-//! - [`process`]: CPU clocks, pinning, limits, children.
-//! - [`shared`]: numbers in memory that processes share.
-//! - [`socket`]: listening and connecting sockets.
 //! - [`wait_queue`]: who of many waiters is woken, by the policies of old kernels.
-//! - [`waker`]: ending a wait from another thread.
 //!
-//! The crate knows no HTTP. It holds every system call and every `unsafe`
-//! block of the project, but for those that only the lab needs: these are in the
-//! crate `waiters`.
+//! The crate knows no HTTP. What it takes from the kernel without a decision of its own is in the crate
+//! [`sys`].
 #![cfg(target_os = "linux")]
 
 pub mod accept;
-mod buffer_ring;
 pub mod dispatch;
 pub mod fileio;
 pub mod fs;
@@ -33,14 +27,7 @@ pub mod net;
 pub mod open_pool;
 mod pool;
 pub mod preparation;
-pub mod process;
-mod ring;
-mod ring_parts;
 mod robust_lock;
-pub mod shared;
-pub mod socket;
-mod sys;
 pub mod wait_queue;
-pub mod waker;
 
 pub use key::Key;

@@ -17,7 +17,7 @@ use crate::fs::{How, OpenFile, Root};
 use crate::key::Key;
 use crate::net::Remote;
 use crate::pool::lock;
-use crate::process;
+use sys::process;
 
 /// A thread that has been busy with one job for so long counts as hung: its disk or its network file
 /// system does not answer. Another thread then works in its place.

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::process::start_thread;
+use sys::process::start_thread;
 
 /// Threads, and the queue in front of them. Its users bound it: each has a limited number of jobs in
 /// it.

@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use rustix::thread::futex;
 
-use crate::process;
-use crate::shared::{Kind, Row, Table};
-use crate::sys::syscall;
+use sys::process;
+use sys::shared_counters::{Kind, Row, Table};
+use sys::syscall;
 
 /// The bits of the word that are the holder's number. `FUTEX_OWNER_DIED` is the kernel's to set.
 const HOLDER: u32 = libc::FUTEX_TID_MASK;

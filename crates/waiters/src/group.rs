@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mech::process;
-use mech::socket::{self, ListenOptions};
+use sys::process;
+use sys::socket::{self, ListenOptions};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt;
 

@@ -46,7 +46,7 @@ impl Acceptor {
         let shared = Arc::clone(&acceptor);
         let (tell, told) = mpsc::channel();
         thread::Builder::new().name(name.to_string()).spawn(move || {
-            let _ = tell.send(mech::process::thread_number());
+            let _ = tell.send(sys::process::thread_number());
             loop {
                 match rustix::net::accept_with(&listener[0], SocketFlags::CLOEXEC) {
                     Ok(connection) => shared.hand_out(connection),
@@ -71,7 +71,7 @@ impl Acceptor {
         // The callbacks of Linux 2.2 come one after the other, and other processors run what the first
         // has woken before the next one comes. The waiters may have this thread's processor: it yields.
         for _ in 1..self.wakes {
-            mech::process::give_way();
+            sys::process::give_way();
             self.queue.wake();
         }
     }

@@ -124,15 +124,15 @@ impl SleepObserver {
                         // The trace lacks a sleep, as happens once in some hundred thousand.
                         return Ok(None);
                     }
-                    mech::process::give_way();
+                    sys::process::give_way();
                 }
             }
             SleepObserver::Counters { of_threads: true, .. } => {
                 let (mut count, mut last) = (0, Duration::ZERO);
                 loop {
                     let is_taken = is_taken(group, taken, deadline)?;
-                    let now = mech::process::monotonic_time();
-                    let counted = mech::process::voluntary_switches();
+                    let now = sys::process::monotonic_time();
+                    let counted = sys::process::voluntary_switches();
                     if counted != count {
                         (count, last) = (counted, now);
                     }
@@ -143,7 +143,7 @@ impl SleepObserver {
             }
             SleepObserver::Counters { of_threads: false, .. } => {
                 while !is_taken(group, taken, deadline)? || !group.is_asleep()? {
-                    mech::process::give_way();
+                    sys::process::give_way();
                 }
                 Ok(None)
             }

@@ -408,7 +408,7 @@ mod tests {
             assert!(events.iter().all(|event| event.thread == id), "{events:?}");
             events.len()
         };
-        let before = mech::process::monotonic_time();
+        let before = sys::process::monotonic_time();
         let slept = wait_for(Change::Asleep, 0);
         send.send(()).unwrap();
         wait_for(Change::Woken, slept);
@@ -416,7 +416,7 @@ mod tests {
         drop(send);
         sleeper.unwrap().join().unwrap();
         assert!(events[slept].at >= before, "{events:?} {before:?}");
-        assert!(events[slept].at <= mech::process::monotonic_time());
+        assert!(events[slept].at <= sys::process::monotonic_time());
         let folder = trace.folder.clone();
         assert!(folder.is_dir());
         let mount = trace._mount.take();

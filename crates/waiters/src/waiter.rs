@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use mech::process;
-use mech::socket;
+use sys::process;
+use sys::socket;
 use mech::wait_queue::Manner;
 use rustix::event::{
     FdSetElement, PollFd, PollFlags, Timespec, epoll, fd_set_insert, fd_set_num_elements,

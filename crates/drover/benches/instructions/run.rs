@@ -59,8 +59,8 @@ pub(crate) fn main() -> ExitCode {
 fn run(accept: bool) -> anyhow::Result<Vec<String>> {
     // The two take turns, thousands of times per request: on one processor neither has to wake
     // another up, and a request is over before the next second begins.
-    if let Some(cpu) = mech::process::usable_cpus()?.first() {
-        mech::process::pin_current_thread(*cpu)?;
+    if let Some(cpu) = sys::process::usable_cpus()?.first() {
+        sys::process::pin_current_thread(*cpu)?;
     }
     let root = tempfile::tempdir()?;
     for case in &CASES {

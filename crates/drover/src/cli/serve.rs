@@ -119,8 +119,8 @@ fn serve(args: Args, signals: &StopSignals) -> anyhow::Result<()> {
 /// As many descriptors as possible, with room for this process' share of them in the kernel's table.
 fn allow_many_descriptors(args: &Args) -> anyhow::Result<()> {
     let sharers = if args.processes { args.workers().get() as u64 } else { 1 };
-    mech::process::raise_open_files_limit().context("cannot raise the limit of open files")?;
-    if let Err(error) = mech::process::make_room_for_descriptors((ROOM / sharers).max(LEAST_ROOM)) {
+    sys::process::raise_open_files_limit().context("cannot raise the limit of open files")?;
+    if let Err(error) = sys::process::make_room_for_descriptors((ROOM / sharers).max(LEAST_ROOM)) {
         warn!(
             "descriptors get their room as they come, which may stop a worker for 10 ms: {error}"
         );
@@ -330,7 +330,7 @@ fn reachable(listening: &SocketAddr) -> Vec<SocketAddr> {
     if !listening.ip().is_unspecified() {
         return Vec::new();
     }
-    let interfaces = mech::socket::interface_addresses().unwrap_or_else(|error| {
+    let interfaces = sys::socket::interface_addresses().unwrap_or_else(|error| {
         warn!("cannot list the addresses of the interfaces: {error}");
         Vec::new()
     });

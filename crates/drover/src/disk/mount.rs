@@ -50,8 +50,8 @@ pub fn obstacle() -> Option<String> {
         ),
         Err(error) => Some(format!("/dev/fuse cannot be opened ({error}): run as root")),
         // Root by system calls, others with fuse3's program.
-        Ok(_) if mech::process::may_mount() => None,
-        Ok(_) if !mech::process::may_be_helped_to_mount() => Some(
+        Ok(_) if sys::process::may_mount() => None,
+        Ok(_) if !sys::process::may_be_helped_to_mount() => Some(
             "this process may not mount: give the container the right to (--cap-add SYS_ADMIN)"
                 .to_string(),
         ),

@@ -9,9 +9,9 @@
 
 use std::net::SocketAddr;
 
-use mech::socket::Address;
+use sys::socket::Address;
 
-use crate::tcp_table::{IPV4, IPV6, Row, State, rows};
+use sys::tcp_table::{IPV4, IPV6, Row, State, rows};
 
 /// Connections to `target` that wait to be accepted; `None` if its listener cannot be seen here.
 pub(super) fn waiting(target: &Address) -> Option<u32> {
@@ -37,7 +37,7 @@ fn waiting_in(rows: impl Iterator<Item = Row>, target: SocketAddr) -> Option<u32
 #[cfg(target_endian = "little")]
 mod tests {
     use super::*;
-    use crate::tcp_table::rows_of;
+    use sys::tcp_table::rows_of;
 
     const TABLE: &str = "\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode

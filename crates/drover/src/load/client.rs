@@ -141,11 +141,11 @@ impl<'c, 'n> Link<'c, 'n> {
         let patience = Instant::now() + plan.timeout;
         loop {
             let source = origin.sources.of(self.number);
-            let socket = mech::socket::for_connect(origin.address.clone(), source)?;
+            let socket = sys::socket::for_connect(origin.address.clone(), source)?;
             plan.sources.limit_ports(&socket)?;
             if let Some(bytes) = plan.read_at_once() {
                 // A server would not notice a reader whose socket takes the whole reply at once.
-                mech::socket::set_receive_buffer(&socket, bytes)?;
+                sys::socket::set_receive_buffer(&socket, bytes)?;
             }
             self.conn.set_deadline(Some(plan.timeout));
             match self.conn.connect(socket, origin.address.clone()).await {

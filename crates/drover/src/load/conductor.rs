@@ -453,7 +453,7 @@ mod tests {
     fn a_thread_that_cannot_be_pinned_ends_the_run() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut plan = Plan::new(options(&server)).unwrap();
-        let usable = mech::process::usable_cpus().unwrap()[0];
+        let usable = sys::process::usable_cpus().unwrap()[0];
         plan.processors = vec![usable, usize::MAX];
         let failure = failure(&plan);
         assert!(failure.contains("--pin") && failure.contains("processor"), "{failure}");

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Context;
-use mech::socket::Address;
+use sys::socket::Address;
 
 use super::backlog;
 use super::order::{Chooser, Order, Table};

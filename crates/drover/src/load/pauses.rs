@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use mech::process;
+use sys::process;
 
 use super::account::{record, times};
 

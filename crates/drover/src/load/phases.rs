@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use mech::net::{Conn, Executor, Net, NetOptions};
-use mech::process;
+use sys::process;
 
 use super::account::Account;
 use super::backlog;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use mech::dispatch::Mechanism;
-use mech::process;
-use mech::socket::Address;
+use sys::process;
+use sys::socket::Address;
 
 use super::order::Order;
 use super::origin::Origins;

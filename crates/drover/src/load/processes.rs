@@ -30,7 +30,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail};
-use mech::process;
+use sys::process;
 use serde::{Deserialize, Serialize};
 
 use super::histograms;

@@ -113,7 +113,7 @@ impl SourceList {
     pub(super) fn limit_ports(&self, socket: &OwnedFd) -> io::Result<()> {
         match &self.ports {
             None => Ok(()),
-            Some(LocalPorts(ports)) => mech::socket::limit_local_ports(socket, ports),
+            Some(LocalPorts(ports)) => sys::socket::limit_local_ports(socket, ports),
         }
     }
 }
@@ -140,9 +140,9 @@ impl std::str::FromStr for LocalPorts {
                  choose from those, or widen the range"
             ));
         }
-        let probe = mech::socket::for_connect(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)), None);
+        let probe = sys::socket::for_connect(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)), None);
         probe
-            .and_then(|probe| mech::socket::limit_local_ports(&probe, &ports))
+            .and_then(|probe| sys::socket::limit_local_ports(&probe, &ports))
             .map_err(|error| format!("it needs Linux 6.3 or later ({error}); go without it"))?;
         Ok(LocalPorts(ports))
     }

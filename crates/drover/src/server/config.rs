@@ -13,7 +13,7 @@ use mech::fs::Root;
 use mech::net::{AcceptBatch, MinRate};
 use mech::open_pool::OpenPool;
 #[cfg(doc)]
-use mech::socket::ListenOptions;
+use sys::socket::ListenOptions;
 use mech::wait_queue::Policy;
 
 #[cfg(doc)]

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use mech::accept::Door;
-use mech::socket;
+use sys::socket;
 
 use super::Config;
-use crate::tcp_table::{IPV4, IPV6, State, rows};
+use sys::tcp_table::{IPV4, IPV6, State, rows};
 
 /// How long the kernel may take to repeat a SYN-ACK: a second (RFC 6298, section 2.1), and some more for
 /// the client's answer.

@@ -30,9 +30,9 @@ impl Connections {
     /// # Errors
     /// If not one descriptor is left.
     pub(super) fn new(config: &Config, sharers: usize) -> anyhow::Result<Connections> {
-        let open = mech::process::lowest_free_descriptor()
+        let open = sys::process::lowest_free_descriptor()
             .context("cannot open another descriptor; raise the limit of open files (ulimit -n)")?;
-        let limit = mech::process::open_files_limit().soft.unwrap_or(u64::MAX);
+        let limit = sys::process::open_files_limit().soft.unwrap_or(u64::MAX);
         let sharers = sharers as u64;
         let free = limit.saturating_sub(open + OF_A_WORKER * sharers);
         let for_files = match config.source {

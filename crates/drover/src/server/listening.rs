@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use anyhow::anyhow;
 use mech::accept::{self, Among, Door, Keeper};
-use mech::socket::ListenOptions;
+use sys::socket::ListenOptions;
 use tracing::info;
 
 use super::{Config, Listen};
@@ -65,7 +65,7 @@ fn bind_name(
                 bound.doors.iter_mut().zip(made.doors).for_each(|(worker, door)| worker.push(door));
                 bound.keepers.extend(made.keeper);
             }
-            Err(error) if mech::socket::is_absent(&error) => {
+            Err(error) if sys::socket::is_absent(&error) => {
                 absent.push((address, error));
             }
             Err(error) => return Err(cannot_listen(address, error)),

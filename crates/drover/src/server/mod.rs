@@ -21,7 +21,7 @@ use std::time::Instant;
 use anyhow::{Context, anyhow, bail};
 use mech::accept::{Among, Door};
 use mech::net::Remote;
-use mech::process::start_thread;
+use sys::process::start_thread;
 use tracing::error;
 
 pub mod cache;
@@ -285,7 +285,7 @@ impl Drop for Server {
 
 /// A processor for each worker, of those that this process may use.
 fn processors(workers: NonZeroUsize) -> anyhow::Result<Vec<usize>> {
-    let mut cpus = mech::process::usable_cpus().context("cannot learn the processors (--pin)")?;
+    let mut cpus = sys::process::usable_cpus().context("cannot learn the processors (--pin)")?;
     if cpus.len() < workers.get() {
         bail!(crate::error::UsageError::new(format!(
             "--pin: {workers} workers need as many processors, and there are {}; use --workers {}",

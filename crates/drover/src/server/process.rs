@@ -19,7 +19,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use mech::accept::{self, Door, Strategy};
 use mech::dispatch::{self, Mechanism};
-use mech::process;
+use sys::process;
 use serde::{Deserialize, Serialize};
 
 use super::stats::Board;

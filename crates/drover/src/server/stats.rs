@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 
 use http1::Status;
 use mech::fileio;
-use mech::process;
-use mech::shared::{Row, Table};
+use sys::process;
+use sys::shared_counters::{Row, Table};
 use serde::Serialize;
 
 /// What is counted.

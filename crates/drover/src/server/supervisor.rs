@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use mech::accept::{Among, Door, Keeper};
-use mech::process::{self as mech_process, Change};
+use sys::process::{self as mech_process, Change};
 use signal_hook::consts::{SIGKILL, SIGSYS};
 use tracing::{info, warn};
 

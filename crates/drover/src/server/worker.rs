@@ -59,7 +59,7 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     let Plan { config, doors, cpu, counters, sharers, connections, trace } = plan;
     counters.begin();
     if let Some(cpu) = cpu {
-        mech::process::pin_current_thread(cpu)
+        sys::process::pin_current_thread(cpu)
             .with_context(|| format!("cannot stay on processor {cpu} (--pin)"))?;
     }
     let options = NetOptions { connections, ..net_options(&config) };
@@ -196,7 +196,7 @@ fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content
             // A backend that is asked for by name moves every body itself.
             let unless_named = |most| if config.files.is_none() { most } else { 0 };
             // Half of all descriptors are left to connections.
-            let descriptors = mech::process::open_files_limit().soft.unwrap_or(u64::MAX) / 2;
+            let descriptors = sys::process::open_files_limit().soft.unwrap_or(u64::MAX) / 2;
             let options = FileOptions {
                 cache: config.cache,
                 descriptors: descriptors / sharers as u64,

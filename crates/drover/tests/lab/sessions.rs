@@ -67,7 +67,7 @@ fn a_report_is_served(folder: &Path, page: &str) {
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();
     assert!(response.starts_with("HTTP/1.1 200 ") && response.ends_with(page));
-    mech::process::ask_to_stop(&server).unwrap();
+    sys::process::ask_to_stop(&server).unwrap();
     assert!(server.wait().unwrap().success());
 }
 

@@ -298,7 +298,7 @@ fn an_interruption_still_reports_and_its_sums_add_up() {
     while server.requests() < 23 {
         std::thread::yield_now();
     }
-    mech::process::ask_to_stop(&child).unwrap();
+    sys::process::ask_to_stop(&child).unwrap();
     let mut rest = Vec::new();
     stdout.read_to_end(&mut rest).unwrap();
     let mut output = child.wait_with_output().unwrap();

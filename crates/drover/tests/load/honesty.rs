@@ -149,19 +149,19 @@ fn what_the_connections_cannot_carry_is_a_shortfall_that_is_counted() {
 /// has work all the time.
 #[test]
 fn a_generator_that_waits_for_its_processor_is_the_bottleneck() {
-    let cpu = mech::process::usable_cpus().unwrap()[0];
+    let cpu = sys::process::usable_cpus().unwrap()[0];
     let server = Server::always(Action::Reply(reply("200 OK", 1)));
     let url = server.url();
     let run = |pace: &[&str]| {
         let mut command = drover(&["load", "--json", "-", &url, "-c", "32"]);
-        mech::process::pin(command.args(pace), &[cpu]).unwrap();
+        sys::process::pin(command.args(pace), &[cpu]).unwrap();
         finish(command.output().unwrap())
     };
     let over = AtomicBool::new(false);
     let (closed, open) = std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                mech::process::pin_current_thread(cpu).unwrap();
+                sys::process::pin_current_thread(cpu).unwrap();
                 while !over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
@@ -180,7 +180,7 @@ fn a_generator_that_waits_for_its_processor_is_the_bottleneck() {
         over.store(true, Ordering::Relaxed);
         runs.unwrap()
     });
-    if mech::process::thread_run_delay().is_none() {
+    if sys::process::thread_run_delay().is_none() {
         testing::skip!("the kernel does not count how long threads wait for a processor");
         return;
     }

@@ -121,7 +121,7 @@ impl Server {
     }
 
     pub(crate) fn terminate(&self) {
-        mech::process::ask_to_stop(&self.child).unwrap();
+        sys::process::ask_to_stop(&self.child).unwrap();
     }
 
     pub(crate) fn interrupt(&self) {
@@ -420,6 +420,6 @@ pub(crate) fn usable_backends() -> Vec<&'static str> {
 /// Held by tests with hundreds of connections, which together could run out of descriptors.
 pub(crate) fn many_connections() -> std::sync::MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    mech::process::raise_open_files_limit().unwrap();
+    sys::process::raise_open_files_limit().unwrap();
     ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -4,7 +4,7 @@ use std::io::BufRead;
 use std::process::{Command, Stdio};
 
 use mech::dispatch::Mechanism;
-use mech::process::{open_files_limit, room_for_descriptors};
+use sys::process::{open_files_limit, room_for_descriptors};
 use rustix::process::{Pid, Resource, Rlimit};
 
 use crate::harness::{Client, Server, Site, many_connections, on_every_mechanism, request};

@@ -58,7 +58,7 @@ fn serves_or_says_why(site: &Site, flags: &[&str]) {
 
 #[test]
 fn a_server_without_the_threads_that_it_needs_says_so_and_does_not_start() {
-    if !mech::process::is_root() {
+    if !sys::process::is_root() {
         return testing::skip!("only root can be a user without other processes");
     }
     let site = Site::new();

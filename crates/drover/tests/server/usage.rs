@@ -171,12 +171,12 @@ fn check_finds_faults_and_serves_nothing() {
 /// As many as the processors that the process may use: one, if it is confined to one.
 #[test]
 fn there_is_a_worker_for_each_processor() {
-    let cpus = mech::process::usable_cpus().unwrap();
+    let cpus = sys::process::usable_cpus().unwrap();
     for cpus in [&cpus[..1], &cpus[..]] {
         for flags in [&[][..], &["--workers", "auto"]] {
             let mut command = drover();
             command.args(["serve", "--check", "--reply-size", "1", "--listen", "0"]).args(flags);
-            mech::process::pin(&mut command, cpus).unwrap();
+            sys::process::pin(&mut command, cpus).unwrap();
             let output = command.output().unwrap();
             let stdout = String::from_utf8(output.stdout).unwrap();
             let plural = if cpus.len() == 1 { "," } else { "s," };

@@ -95,11 +95,11 @@ fn machine() -> BTreeMap<String, String> {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
         Some(line.trim().to_string())
     });
-    let limit = |limit: mech::process::Limit| {
+    let limit = |limit: sys::process::Limit| {
         let end = |end: Option<u64>| end.map_or("unlimited".to_string(), |end| end.to_string());
         format!("{} (hard limit {})", end(limit.soft), end(limit.hard))
     };
-    let cpus = mech::process::usable_cpus().ok();
+    let cpus = sys::process::usable_cpus().ok();
     let told = [
         ("processor", of_cpu("model name")),
         ("processors", cpus.map(|cpus| cpus.len().to_string())),
@@ -108,8 +108,8 @@ fn machine() -> BTreeMap<String, String> {
         ("governor", read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         ("threads per core", read("/sys/devices/system/cpu/smt/active").map(smt)),
         ("clock", read("/sys/devices/system/clocksource/clocksource0/current_clocksource")),
-        ("open files", Some(limit(mech::process::open_files_limit()))),
-        ("queued signals", Some(limit(mech::process::pending_signals_limit()))),
+        ("open files", Some(limit(sys::process::open_files_limit()))),
+        ("queued signals", Some(limit(sys::process::pending_signals_limit()))),
         ("local ports", read("/proc/sys/net/ipv4/ip_local_port_range")),
         ("accept queue", read("/proc/sys/net/core/somaxconn")),
         ("TIME_WAIT", read("/proc/sys/net/ipv4/tcp_max_tw_buckets")),

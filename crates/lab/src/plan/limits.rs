@@ -38,7 +38,7 @@ impl Limits {
     /// # Errors
     /// As [`crate::placement::processors`].
     pub fn look() -> Result<Limits, Failure> {
-        let hard = mech::process::open_files_limit().hard.unwrap_or(u64::MAX);
+        let hard = sys::process::open_files_limit().hard.unwrap_or(u64::MAX);
         let system = read_number("/proc/sys/fs/nr_open").unwrap_or(1 << 20);
         // Who may raise the hard limit may raise it up to the system's.
         let sets = rustix::thread::capabilities(None);

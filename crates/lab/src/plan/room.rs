@@ -46,13 +46,13 @@ impl Room {
             memory: memory.map(|kibibytes| kibibytes << 10),
             ids: most.map(|most| most.saturating_sub(threads)),
             // Root is not bound by it (setrlimit(2)).
-            of_user: match mech::process::is_root() {
+            of_user: match sys::process::is_root() {
                 true => None,
-                false => mech::process::processes_limit().soft.map(|n| n.saturating_sub(threads)),
+                false => sys::process::processes_limit().soft.map(|n| n.saturating_sub(threads)),
             },
             of_group: left_to_group("pids", &PIDS),
             memory_of_group: left_to_group("memory", &MEMORY),
-            descriptors: mech::process::open_files_limit().hard,
+            descriptors: sys::process::open_files_limit().hard,
         }
     }
 

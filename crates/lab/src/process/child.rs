@@ -124,17 +124,17 @@ impl Child {
         };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0);
-        mech::process::pin(&mut command, &launch.cpus).map_err(failed)?;
+        sys::process::pin(&mut command, &launch.cpus).map_err(failed)?;
         if launch.stands_back {
-            mech::process::stand_back(&mut command);
+            sys::process::stand_back(&mut command);
         }
         if let Some(folder) = &launch.notes_access {
-            mech::process::note_access_times(&mut command, folder).map_err(failed)?;
+            sys::process::note_access_times(&mut command, folder).map_err(failed)?;
         }
-        if launch.hides_root && mech::process::is_root() {
-            mech::process::hide_root(&mut command);
+        if launch.hides_root && sys::process::is_root() {
+            sys::process::hide_root(&mut command);
         }
-        mech::process::die_with_parent(&mut command);
+        sys::process::die_with_parent(&mut command);
         let mut process = command.spawn().map_err(failed)?;
         tree::note_own(process.id());
         guard.tell(&format!("+group {}", process.id()));
@@ -402,7 +402,7 @@ impl Child {
     /// Has the child end in good order, or kills it.
     fn end(&mut self) {
         let has_ended = |child: &mut process::Child| !matches!(child.try_wait(), Ok(None));
-        if !has_ended(&mut self.process) && mech::process::ask_to_stop(&self.process).is_ok() {
+        if !has_ended(&mut self.process) && sys::process::ask_to_stop(&self.process).is_ok() {
             let deadline = Instant::now() + GRACE;
             while !has_ended(&mut self.process) && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(1));
@@ -413,7 +413,7 @@ impl Child {
 
     /// Kills the child, its group and its descendants.
     fn kill_all(&mut self) {
-        let _ = mech::process::kill_group(&self.process);
+        let _ = sys::process::kill_group(&self.process);
         match (&self.cgroup, &mut self.tree) {
             (Some(cgroup), _) => cgroup.kill(),
             (None, Some(tree)) => tree.kill_descendants(),

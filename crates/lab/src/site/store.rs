@@ -155,7 +155,7 @@ impl Store {
             }
         }
         if first.access_times == Some(true)
-            && let Some(why) = mech::process::cannot_note_access_times()
+            && let Some(why) = sys::process::cannot_note_access_times()
         {
             return Err(Failure::not_testable(why));
         }

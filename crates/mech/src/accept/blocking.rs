@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use super::feeder::{accept, let_block};
 use super::{Door, Settings, Strategy, Way, one_socket};
 use crate::dispatch::Features;
-use crate::socket::defers;
+use sys::socket::defers;
 
 /// accept(2), in a thread per worker.
 pub(super) static BLOCKING: Strategy = Strategy {

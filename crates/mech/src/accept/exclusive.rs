@@ -13,8 +13,8 @@ use std::os::fd::AsFd;
 use super::{Door, Settings, Strategy, Way, one_socket};
 use crate::dispatch::{self, Features, Kind};
 use crate::key::Key;
-use crate::process::on_own_thread;
-use crate::socket::{ListenOptions, listen};
+use sys::process::on_own_thread;
+use sys::socket::{ListenOptions, listen};
 
 /// One socket, of whose waiters a connection wakes one.
 pub(super) static EXCLUSIVE: Strategy = Strategy {

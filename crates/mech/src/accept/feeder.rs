@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
 
 use super::interrupt;
-use crate::process;
+use sys::process;
 
 /// Takes one connection. When it is told that it is to stop, it no longer waits, and `None` means
 /// that there is none.

@@ -27,7 +27,7 @@ use rustix::net::{
 use super::feeder::{Feeder, Next, accept, let_block};
 use super::{Among, Door, Doors, Keeper, Plan, Settings, Strategy, Way};
 use crate::dispatch::Features;
-use crate::socket::{ListenOptions, defers, listen, local_address};
+use sys::socket::{ListenOptions, defers, listen, local_address};
 use crate::wait_queue::{Manner, Policy, WaitQueue, Waiter};
 
 /// One acceptor.
@@ -186,7 +186,7 @@ impl Keeper {
         for (worker, agent) in self.agents.iter().enumerate() {
             let (hall, agent) = (Arc::clone(&self.hall), agent.try_clone()?);
             let serve = move || serve(&hall, worker, agent.as_fd());
-            crate::process::start_thread(format!("agent {worker}"), serve)?;
+            sys::process::start_thread(format!("agent {worker}"), serve)?;
         }
         Ok(())
     }

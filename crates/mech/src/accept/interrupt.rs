@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::sys::syscall;
+use sys::syscall;
 
 const SIGNAL: libc::c_int = libc::SIGURG;
 

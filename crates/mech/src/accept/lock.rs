@@ -11,7 +11,7 @@ use super::feeder::{accept, let_block};
 use super::{Door, Doors, Plan, Settings, Strategy, Way, one_socket};
 use crate::dispatch::Features;
 use crate::robust_lock::RobustLock;
-use crate::socket::defers;
+use sys::socket::defers;
 
 /// accept(2) under a lock.
 pub(super) static LOCK: Strategy = Strategy {

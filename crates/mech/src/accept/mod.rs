@@ -24,7 +24,7 @@ use std::sync::Arc;
 use bitflags::bitflags;
 
 use crate::dispatch::{Features, Mechanism};
-use crate::socket::{self, ListenOptions};
+use sys::socket::{self, ListenOptions};
 use crate::wait_queue::Policy;
 
 mod blocking;

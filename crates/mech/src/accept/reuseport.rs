@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 
 use super::{Door, Doors, Plan, Settings, Strategy, Way};
 use crate::dispatch::Features;
-use crate::socket::{ListenOptions, check_free, choose_by_cpu, listen, local_address};
+use sys::socket::{ListenOptions, check_free, choose_by_cpu, listen, local_address};
 
 /// A socket per worker.
 pub(super) static REUSEPORT: Strategy = Strategy {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Batch, Event, Features, Interest, Mechanism, Options, Readiness};
 use crate::key::Key;
-use crate::waker::Waker;
+use sys::waker::Waker;
 
 /// One mechanism in use, and the [`Waker`] by which other threads end its wait.
 ///

@@ -78,7 +78,7 @@ impl Readiness for Epoll {
     }
 
     /// `EPOLLEXCLUSIVE` can only be added, and goes with few other flags (epoll_ctl(2)). A listening
-    /// socket is never writable: `EPOLLOUT` stands here so that [`crate::socket::wake_waiter`] is
+    /// socket is never writable: `EPOLLOUT` stands here so that [`sys::socket::wake_waiter`] is
     /// heard.
     fn attach_exclusive(&mut self, fd: BorrowedFd<'_>, key: Key) -> io::Result<()> {
         if self.mode.contains(epoll::EventFlags::ONESHOT) {

@@ -15,8 +15,8 @@ use bitflags::bitflags;
 use rustix::event::Timespec;
 
 use crate::key::Key;
-use crate::process::on_own_thread;
-use crate::waker::Waker;
+use sys::process::on_own_thread;
+use sys::waker::Waker;
 
 mod descriptors;
 mod devpoll;

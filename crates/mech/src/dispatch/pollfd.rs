@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::{Interest, Ready};
-use crate::sys::{self, syscall};
+use sys::syscall;
 
 /// `POLLRDHUP` is asked for only together with reading, because a half-close
 /// would otherwise be reported at each wait without end.
@@ -51,7 +51,7 @@ pub(super) fn ready(bits: i16) -> Ready {
 /// `EINVAL` if there are more entries than `RLIMIT_NOFILE`, `ENOMEM`. `EINTR` is
 /// no error but "none".
 pub(super) fn wait(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
-    let timeout = timeout.map(sys::timespec);
+    let timeout = timeout.map(syscall::timespec);
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the array and its length are one live slice; the time-out is null
     // or outlives the call; a null mask leaves the mask alone.

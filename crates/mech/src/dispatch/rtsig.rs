@@ -18,7 +18,7 @@ use std::time::Duration;
 use super::signal_queue::{Meaning, SignalQueue};
 use super::{Batch, Event, Features, Interest, Kind, Mechanism, Options, Readiness};
 use crate::key::Key;
-use crate::waker::Waker;
+use sys::waker::Waker;
 
 /// Real-time signals.
 pub(super) static RTSIG: Mechanism = Mechanism {

@@ -16,7 +16,7 @@ use super::signal_queue::{Meaning, SignalQueue};
 use super::signal_reader::SignalReader;
 use super::{Batch, Event, Features, Interest, Kind, Mechanism, Options, Readiness};
 use crate::key::Key;
-use crate::waker::Waker;
+use sys::waker::Waker;
 
 /// Real-time signals in batches.
 pub(super) static RTSIG_BATCH: Mechanism = Mechanism {

@@ -19,7 +19,7 @@ use super::signal_queue::{Meaning, Signal, SignalQueue};
 use super::signal_reader::SignalReader;
 use super::{Batch, Event, Features, Interest, Kind, Mechanism, Options, Readiness};
 use crate::key::Key;
-use crate::waker::Waker;
+use sys::waker::Waker;
 
 /// The signal-per-fd model.
 pub(super) static RTSIG_PER_FD: Mechanism = Mechanism {

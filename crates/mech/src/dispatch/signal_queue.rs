@@ -34,8 +34,8 @@ use rustix::thread::gettid;
 use super::descriptors::Descriptors;
 use super::{Batch, Event, Interest, Options, pollfd};
 use crate::key::Key;
-use crate::sys::{self, syscall};
-use crate::waker::Waker;
+use sys::syscall;
+use sys::waker::Waker;
 
 /// The signal of a wake: a standard one, because the kernel never refuses to
 /// send those, however full the queue is, and folds several into one. Its
@@ -439,7 +439,7 @@ struct PollDetails {
 
 /// sigtimedwait(2).
 fn take(set: &libc::sigset_t, timeout: Option<Duration>) -> io::Result<Taken> {
-    let timeout = timeout.map(sys::timespec);
+    let timeout = timeout.map(syscall::timespec);
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: the set and the time-out (or null) live over the call, which

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::signal_queue::{Signal, poll_bits, signals};
-use crate::sys::syscall;
+use sys::syscall;
 
 /// A signalfd(2), and a buffer of records.
 ///

@@ -8,7 +8,7 @@ use std::io;
 
 use super::{Features, Kind, Mechanism, Options};
 use crate::net::completion;
-use crate::ring::patiently;
+use sys::ring::retry_on_enomem;
 
 /// io_uring, completions.
 pub(super) static URING: Mechanism = Mechanism {
@@ -26,7 +26,7 @@ pub(super) static URING: Mechanism = Mechanism {
 /// Sets up what the driver needs, as large as it is by default: memory may be short where it counts
 /// as locked.
 fn probe() -> io::Result<()> {
-    patiently(|| completion::ring(&Options::default())).map(drop)
+    retry_on_enomem(|| completion::ring(&Options::default())).map(drop)
 }
 
 /// Who may have so many has no narrow limit.
@@ -37,7 +37,7 @@ const MOST_TRIED: usize = 256;
 pub(super) fn try_out(workers: usize) -> io::Result<()> {
     let make = |_| completion::ring(&Options::default());
     let rings =
-        patiently(|| (0..workers.min(MOST_TRIED)).map(make).collect::<io::Result<Vec<_>>>())?;
+        retry_on_enomem(|| (0..workers.min(MOST_TRIED)).map(make).collect::<io::Result<Vec<_>>>())?;
     if rings.iter().all(|made| made.ring.defers()) {
         return Ok(());
     }

@@ -26,8 +26,8 @@ use io_uring::{cqueue, opcode, types};
 use super::descriptors::Descriptors;
 use super::{Batch, Event, Features, Interest, Kind, Mechanism, Options, Readiness, Ready, pollfd};
 use crate::key::Key;
-use crate::ring::{Ring, patiently};
-use crate::ring_parts::Parts;
+use sys::ring::{Ring, retry_on_enomem};
+use sys::ring::features::Parts;
 
 /// io_uring, multishot poll.
 pub(super) static URING_POLL: Mechanism = Mechanism {
@@ -64,7 +64,7 @@ impl UringPoll {
     fn open(options: &Options) -> io::Result<UringPoll> {
         let submissions = u32::try_from(options.events_per_wait).unwrap_or(u32::MAX).max(1);
         let ring = || Ring::open(submissions, options.completions, Parts::empty());
-        let ring = patiently(ring)?;
+        let ring = retry_on_enomem(ring)?;
         Ok(UringPoll { ring, attached: Descriptors::new(), next: 0 })
     }
 

@@ -23,7 +23,7 @@ use super::splice::{PIPE_SIZE, SPLICE, Splice};
 use super::threads::{self, Threads};
 use super::{Backend, FileIo, Options, Sent, Times, Transfer};
 use crate::key::Key;
-use crate::waker::Waker;
+use sys::waker::Waker;
 
 /// The backend behind `auto`.
 pub(super) static AUTO: Backend = Backend {

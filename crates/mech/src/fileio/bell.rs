@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 
-use crate::process::start_thread;
-use crate::waker::Waker;
+use sys::process::start_thread;
+use sys::waker::Waker;
 
 pub(super) struct Bell(Means);
 

@@ -108,7 +108,7 @@ impl Drop for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::waker::Waker;
+    use sys::waker::Waker;
 
     #[test]
     fn memory_that_is_not_to_be_had_is_an_error_and_given_back() {

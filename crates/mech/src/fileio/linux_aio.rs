@@ -19,8 +19,8 @@ use rustix::io::Errno;
 use super::bell::Bell;
 use super::reads::{Ended, Read, Reader, Reads};
 use super::{Backend, Counts, Options};
-use crate::sys::syscall;
-use crate::waker::Waker;
+use sys::syscall;
+use sys::waker::Waker;
 
 /// The `linux-aio` backend.
 pub(super) static LINUX_AIO: Backend = Backend {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::pool::lock;
-use crate::waker::Waker;
+use sys::waker::Waker;
 
 /// The memory that reads share; see [`super::Options::read_memory`].
 #[derive(Debug)]
@@ -43,11 +43,11 @@ impl ReadMemory {
         })
     }
 
-    /// An eighth of what the process may have ([`crate::process::memory_limit`]), at most 256 MiB,
+    /// An eighth of what the process may have ([`sys::process::memory_limit`]), at most 256 MiB,
     /// divided among so many processes.
     #[must_use]
     pub fn of_process(processes: usize) -> Arc<ReadMemory> {
-        let all = crate::process::memory_limit().map_or(MOST, |limit| (limit / 8).min(MOST));
+        let all = sys::process::memory_limit().map_or(MOST, |limit| (limit / 8).min(MOST));
         ReadMemory::of(all / processes.max(1) as u64)
     }
 

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::{Backend, FileIo, Sent, Transfer, advise, truncated};
-use crate::socket::send_behind;
+use sys::socket::send_behind;
 
 /// The `mmap` backend.
 pub(super) static MMAP: Backend = Backend {

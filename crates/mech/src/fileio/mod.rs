@@ -16,8 +16,8 @@ use std::sync::{Arc, OnceLock};
 use rustix::io::Errno;
 
 use crate::key::Key;
-use crate::process::on_own_thread;
-use crate::waker::Waker;
+use sys::process::on_own_thread;
+use sys::waker::Waker;
 
 mod advise;
 mod auto;

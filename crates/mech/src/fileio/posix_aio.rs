@@ -17,8 +17,8 @@ use super::reads::{Ended, Read, Reader, Reads};
 use super::results::Results;
 use super::times::Span;
 use super::{Backend, Counts, Options};
-use crate::sys::syscall;
-use crate::waker::Waker;
+use sys::syscall;
+use sys::waker::Waker;
 
 /// The `posix-aio` backend.
 pub(super) static POSIX_AIO: Backend = Backend {

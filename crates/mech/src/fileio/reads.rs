@@ -23,8 +23,8 @@ use super::memory::ReadMemory;
 use super::times::{Span, Times};
 use super::{Counts, FileIo, Options, Sent, Transfer, cached, sendfile, truncated};
 use crate::key::Key;
-use crate::socket::send_vectored;
-use crate::waker::Waker;
+use sys::socket::send_vectored;
+use sys::waker::Waker;
 
 /// Who reads.
 pub(super) trait Reader {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::reads::Ended;
 use crate::pool::lock;
-use crate::waker::Waker;
+use sys::waker::Waker;
 
 /// Where the results of one user's reads arrive.
 pub(super) struct Results {

@@ -11,7 +11,7 @@ use super::pool::ReadPool;
 use super::reads::{Ended, Read, Reader, Reads};
 use super::results::Results;
 use super::{Backend, Counts, Options};
-use crate::waker::Waker;
+use sys::waker::Waker;
 
 /// The `threads` backend.
 pub(super) static THREADS: Backend = Backend {

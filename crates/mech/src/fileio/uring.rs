@@ -19,9 +19,9 @@ use io_uring::{opcode, squeue, types};
 use super::bell::Bell;
 use super::reads::{Ended, Read, Reader, Reads};
 use super::{Backend, Counts, Options};
-use crate::ring::{Ring, patiently};
-use crate::ring_parts::Parts;
-use crate::waker::Waker;
+use sys::ring::{Ring, retry_on_enomem};
+use sys::ring::features::Parts;
+use sys::waker::Waker;
 
 /// The `uring` backend.
 pub(super) static URING: Backend = Backend {
@@ -57,7 +57,7 @@ pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Ur
     let bell = Bell::new(waker)?;
     let counts = Arc::clone(&options.counts);
     let (most, parts) = (MOST as u32, Parts::READS);
-    let ring = patiently(|| Ring::open_with_bell(most, 2 * most, parts, bell.fd()))?;
+    let ring = retry_on_enomem(|| Ring::open_with_eventfd(most, 2 * most, parts, bell.fd()))?;
     let at_once = squeue::Flags::empty();
     let flags = if options.cached_at_once { at_once } else { squeue::Flags::ASYNC };
     let uring = Uring { ring, under_way: 0, reads: Vec::new(), flags, counts, bell };
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use crate::fileio::{FileIo, Sent, Transfer};
     use crate::key::Key;
-    use crate::sys::syscall;
+    use sys::syscall;
 
     /// Pipes stand for files on a slow disk: all their reads end at once.
     #[test]

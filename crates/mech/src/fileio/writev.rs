@@ -8,7 +8,7 @@
 use std::io;
 
 use super::{Backend, FileIo, Sent, Transfer, advise, truncated};
-use crate::socket::send_vectored;
+use sys::socket::send_vectored;
 
 /// The `writev` backend.
 pub(super) static WRITEV: Backend = Backend {

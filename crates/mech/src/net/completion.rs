@@ -48,12 +48,12 @@ use super::NetOptions;
 use super::buffer::{Body, Output, Pool};
 use super::driver::{Driver, Fill, Origin, Slot, Take, resume_owners};
 use super::requests::{Extent, NONE, Receive, RequestId, Requests, Sending, Whose, Work};
-use crate::buffer_ring::RingWithBuffers;
+use sys::ring::buffers::RingWithBuffers;
 use crate::dispatch::Options;
 use crate::fileio::{FileIo, Sent, Times, Transfer};
 use crate::key::Key;
-use crate::ring::patiently;
-use crate::waker::Waker;
+use sys::ring::retry_on_enomem;
+use sys::waker::Waker;
 
 mod listening;
 mod posting;
@@ -183,7 +183,7 @@ pub(crate) fn ring(options: &Options) -> io::Result<RingWithBuffers> {
 impl CompletionDriver {
     /// A driver for the calling thread.
     pub(crate) fn new(options: &NetOptions) -> io::Result<CompletionDriver> {
-        let ring = patiently(|| ring(&options.dispatch))?;
+        let ring = retry_on_enomem(|| ring(&options.dispatch))?;
         let waker = Arc::new(Waker::eventfd()?);
         let files = options.files.open(&options.file_options, &waker)?;
         let mut driver = CompletionDriver {

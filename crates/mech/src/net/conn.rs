@@ -15,7 +15,7 @@ use super::min_rate::Pace;
 use super::{Body, Inner, Net};
 use crate::fileio::Times;
 use crate::key::Key;
-use crate::socket::Address;
+use sys::socket::Address;
 
 /// The right to one slot of a worker: a socket (or none yet), its buffers and
 /// its deadline. Dropping it closes the socket.
@@ -360,7 +360,7 @@ impl<'n> Conn<'n> {
         })
     }
 
-    /// Connects `socket` (see [`crate::socket::for_connect`]) and makes it the
+    /// Connects `socket` (see [`sys::socket::for_connect`]) and makes it the
     /// connection's, in place of any it had.
     ///
     /// # Errors

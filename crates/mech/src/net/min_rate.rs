@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::{Conn, Inner};
-use crate::socket::{Delivered, delivered};
+use sys::socket::{Delivered, delivered};
 
 /// How slowly a peer may take what it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

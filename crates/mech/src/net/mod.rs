@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use crate::dispatch::{self, Dispatcher, Kind, Mechanism};
 use crate::fileio::{self, Backend};
 use crate::key::Key;
-use crate::socket::Delivered;
+use sys::socket::Delivered;
 
 mod buffer;
 pub(crate) mod completion;

@@ -261,7 +261,7 @@ impl Driver for ReadinessDriver {
             // Should either fail, the next connection wakes somebody.
             let _ = self.detach(key, slot);
             if let Some(fd) = &slot.fd {
-                let _ = crate::socket::wake_waiter(fd.as_fd());
+                let _ = sys::socket::wake_waiter(fd.as_fd());
             }
         }
     }
@@ -445,7 +445,7 @@ fn send(
             if head.is_empty() {
                 rustix::net::send(socket, body, SendFlags::NOSIGNAL)?
             } else {
-                crate::socket::send_vectored(socket, &[head, body])?
+                sys::socket::send_vectored(socket, &[head, body])?
             }
         }
         Body::File { file, offset, .. } => {

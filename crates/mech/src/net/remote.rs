@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::key::Key;
-use crate::waker::Waker;
+use sys::waker::Waker;
 
 /// What a worker shares with other threads; written only when it is asked for
 /// something.

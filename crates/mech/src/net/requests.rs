@@ -13,7 +13,7 @@ use io_uring::{cqueue, opcode, squeue, types};
 use rustix::net::SocketAddrAny;
 
 use super::buffer::{Body, Output};
-use crate::buffer_ring::{BufferRing, GROUP, RingWithBuffers};
+use sys::ring::buffers::{BufferRing, GROUP, RingWithBuffers};
 use crate::key::Key;
 
 /// Index of a request.
@@ -54,7 +54,7 @@ pub(super) enum Work {
     Writable,
     Readable,
     /// A worker that shares the listening socket could not take a connection
-    /// ([`crate::socket::wake_waiter`]): one of the others hears it.
+    /// ([`sys::socket::wake_waiter`]): one of the others hears it.
     Sign,
     Wake,
     Connect(Box<SocketAddrAny>),

@@ -46,7 +46,7 @@ impl Source {
         let wake = move || drop(remote.wake(key));
         Ok(match door.open()? {
             Way::Socket { socket, exclusive } => {
-                let defers = crate::socket::defers(socket.as_fd());
+                let defers = sys::socket::defers(socket.as_fd());
                 let origin = if exclusive { Origin::ListeningExclusive } else { Origin::Listening };
                 open(socket, origin)?;
                 (Source::Socket, defers)

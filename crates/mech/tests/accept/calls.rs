@@ -83,7 +83,7 @@ fn obey(role: &str) {
     let workers = Arc::new(Mutex::new(Vec::new()));
     let tell = Arc::clone(&workers);
     let first = move |_| {
-        tell.lock().unwrap().push(mech::process::thread_number());
+        tell.lock().unwrap().push(sys::process::thread_number());
         seccomp::forbid(&calls).unwrap();
     };
     let crew = Crew::with(strategy, mechanism, &plan(), first);
@@ -109,7 +109,7 @@ fn all_but(own: &[libc::c_long], mechanism: &Mechanism) -> Vec<libc::c_long> {
 /// [`helpers`] says.
 fn until_all_sleep_in_their_calls(strategy: &Strategy, mechanism: &Mechanism, workers: &[u32]) {
     let waits = waits(mechanism);
-    let Some(_) = call_of(mech::process::thread_number()) else {
+    let Some(_) = call_of(sys::process::thread_number()) else {
         testing::skip!("the kernel does not tell the calls that threads are in");
         return;
     };

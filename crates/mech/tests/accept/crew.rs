@@ -9,7 +9,7 @@ use std::thread;
 use mech::accept::{Among, Door, Plan, Strategy};
 use mech::dispatch::Mechanism;
 use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions, Remote};
-use mech::socket::ListenOptions;
+use sys::socket::ListenOptions;
 use mech::wait_queue::Policy;
 
 use crate::PATIENCE;

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 
 use mech::accept::{self, Settings};
 use mech::dispatch::{self, Features, Kind, Mechanism};
-use mech::socket::{ListenOptions, listen};
+use sys::socket::{ListenOptions, listen};
 
 use crate::crew::{Crew, WORKERS, plan};
 use crate::seccomp;

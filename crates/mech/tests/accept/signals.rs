@@ -97,7 +97,7 @@ fn helpers_stop_though_their_worker_has_blocked_all_signals() {
 
 /// Waits until each of the agents sleeps in `call`.
 fn agents_in(call: libc::c_long) -> Option<Vec<u32>> {
-    let _told = call_of(mech::process::thread_number())?;
+    let _told = call_of(sys::process::thread_number())?;
     let start = Instant::now();
     loop {
         let agents: Vec<_> =

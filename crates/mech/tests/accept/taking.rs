@@ -60,10 +60,10 @@ fn the_processor_chooses_the_worker() {
         let mut plan = plan();
         plan.by_cpu = true;
         let crew = Crew::with(strategy, mechanism, &plan, |_| {});
-        for cpu in mech::process::usable_cpus().unwrap().into_iter().filter(|&cpu| cpu < WORKERS) {
+        for cpu in sys::process::usable_cpus().unwrap().into_iter().filter(|&cpu| cpu < WORKERS) {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    mech::process::pin_current_thread(cpu).unwrap();
+                    sys::process::pin_current_thread(cpu).unwrap();
                     for _ in 0..20 {
                         let mut client = crew.connect();
                         client.send("?");

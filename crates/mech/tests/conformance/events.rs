@@ -85,7 +85,7 @@ fn the_end_of_a_connect_makes_writable() {
     on_every_mechanism(|subject| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let socket = mech::socket::for_connect(address, None).unwrap();
+        let socket = sys::socket::for_connect(address, None).unwrap();
         subject.attach(&socket, key(1), Interest::WRITABLE);
         match rustix::net::connect(&socket, &address) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}

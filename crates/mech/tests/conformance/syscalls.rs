@@ -98,7 +98,7 @@ fn exchange_over(mechanism: &'static Mechanism) {
     net.spawn();
     executor
         .run(|conn| async move {
-            let socket = mech::socket::for_connect(address, None).unwrap();
+            let socket = sys::socket::for_connect(address, None).unwrap();
             conn.connect(socket, address).await.unwrap();
             conn.io(|io| (0, io.output.push(b'x')));
             conn.send(Body::None, None).await.unwrap();

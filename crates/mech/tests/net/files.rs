@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use mech::fileio::{self, Backend};
 use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions, Remote};
-use mech::socket::{ListenOptions, listen, local_address};
+use sys::socket::{ListenOptions, listen, local_address};
 
 use crate::{PATIENCE, on_every_mechanism, seccomp};
 
@@ -144,7 +144,7 @@ fn receive(stream: &mut TcpStream, len: usize) -> Vec<u8> {
 fn on_each(case: impl Fn(&Worker, &str)) {
     let file = file(&content());
     // Rings and pools for a hundred pairs at a time need more than the usual limit.
-    mech::process::raise_open_files_limit().unwrap();
+    sys::process::raise_open_files_limit().unwrap();
     on_every_mechanism(|mechanism| {
         let backends = fileio::ALL.iter().copied().chain([fileio::auto()]);
         for backend in backends.filter(|backend| is_usable(backend)) {

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use mech::dispatch::{self, Mechanism};
 use mech::net::{AcceptBatch, Conn, Executor, Listener, Net, NetOptions, Remote};
-use mech::socket::{ListenOptions, listen, local_address};
+use sys::socket::{ListenOptions, listen, local_address};
 
 /// Long enough that only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use mech::dispatch::Kind;
 use mech::fileio;
 use mech::net::{AcceptBatch, Body, Conn, Net, NetOptions};
-use mech::socket::{ListenOptions, local_address};
+use sys::socket::{ListenOptions, local_address};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 use crate::files::is_usable;
@@ -207,7 +207,7 @@ fn connects_and_reconnects_from_a_coroutine() {
         executor
             .run(|conn| async move {
                 for _ in 0..3 {
-                    let socket = mech::socket::for_connect(address, None).unwrap();
+                    let socket = sys::socket::for_connect(address, None).unwrap();
                     conn.connect(socket, address).await.unwrap();
                     conn.io(|io| (0, io.output.extend_from_slice(b"ping")));
                     conn.send(Body::None, None).await.unwrap();
@@ -234,7 +234,7 @@ fn a_refused_connect_says_so() {
         net.spawn();
         executor
             .run(|conn| async move {
-                let socket = mech::socket::for_connect(closed, None).unwrap();
+                let socket = sys::socket::for_connect(closed, None).unwrap();
                 let error = conn.connect(socket, closed).await.unwrap_err();
                 assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
             })

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use mech::dispatch::{self, Mechanism};
-use mech::process;
+use sys::process;
 use serde::{Deserialize, Serialize};
 
 use completions::Completions;

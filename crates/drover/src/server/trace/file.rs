@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use mech::process::start_thread;
+use sys::process::start_thread;
 use tracing::{error, warn};
 
 use super::line::{Line, MOST};

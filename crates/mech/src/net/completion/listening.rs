@@ -75,7 +75,7 @@ impl CompletionDriver {
         let Some(fd) = &slot.fd else { return };
         if gives {
             // Should it fail, the next connection wakes somebody.
-            let _ = crate::socket::wake_waiter(fd.as_fd());
+            let _ = sys::socket::wake_waiter(fd.as_fd());
         } else if result >= 0 {
             // An accept that is made anew looks first.
             self.hold(key.slot);

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags};
 
 use super::{Armed, CompletionDriver, descriptor};
-use crate::buffer_ring::Received;
+use sys::ring::buffers::Received;
 use crate::net::buffer::Pool;
 use crate::net::driver::Slot;
 use crate::net::requests::{Extent, Receive};

@@ -18,7 +18,7 @@ use rustix::mount::{
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use rustix::thread::{CapabilitySet, CpuSet};
 
-use crate::sys::syscall;
+use crate::syscall;
 
 mod caches;
 mod limits;
@@ -52,7 +52,7 @@ pub fn start_thread<R: Send + 'static>(
 ///
 /// # Errors
 /// As [`start_thread`].
-pub(crate) fn on_own_thread<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
+pub fn on_own_thread<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, work).map_err(no_thread)?;
         thread.join().map_err(|_| io::Error::other("the thread panicked"))
@@ -181,7 +181,7 @@ pub fn hide_root(command: &mut Command) {
     // SAFETY: one system call without arguments that point anywhere; no allocation, no lock.
     unsafe {
         command.pre_exec(|| {
-            crate::sys::syscall!(unshare(libc::CLONE_NEWUSER))?;
+            crate::syscall!(unshare(libc::CLONE_NEWUSER))?;
             Ok(())
         });
     }

@@ -19,10 +19,10 @@ pub struct Numbers<const N: usize>([AtomicU64; N]);
 /// the same size: each kind has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Numbers of 64 bits.
     Counters = u64::from_be_bytes(*b"drovercn"),
-    /// A word of 32 bits ([`crate::robust_lock`]).
+    /// A word of 32 bits that is a lock.
     Lock = u64::from_be_bytes(*b"droverlk"),
 }
 
@@ -69,7 +69,11 @@ impl<const N: usize> Table<N> {
         Table::open(Kind::Counters, file)
     }
 
-    pub(crate) fn create(kind: Kind, count: usize) -> io::Result<Arc<Table<N>>> {
+    /// A new table of `count` rows (at least one) that only [`Table::open`] with the same kind attaches to.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM`.
+    pub fn create(kind: Kind, count: usize) -> io::Result<Arc<Table<N>>> {
         let file = rustix::fs::memfd_create(
             "drover-counters",
             MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
@@ -81,7 +85,11 @@ impl<const N: usize> Table<N> {
         Table::open(kind, file)
     }
 
-    pub(crate) fn open(kind: Kind, file: OwnedFd) -> io::Result<Arc<Table<N>>> {
+    /// The table of that kind behind a descriptor, in another process.
+    ///
+    /// # Errors
+    /// `InvalidData` if it is no table of that kind and of such rows; `ENOMEM`.
+    pub fn open(kind: Kind, file: OwnedFd) -> io::Result<Arc<Table<N>>> {
         let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
         let sealed = seals.contains(SealFlags::SHRINK);
         let len = usize::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
@@ -181,17 +189,13 @@ mod tests {
         // Of the right length, and sealed, but nobody's numbers.
         let sealed = file();
         rustix::fs::fcntl_add_seals(&sealed, SealFlags::SHRINK | SealFlags::SEAL).unwrap();
-        let lock = crate::robust_lock::RobustLock::file().unwrap();
+        let lock = Table::<1>::create(Kind::Lock, 1).unwrap().file().try_clone_to_owned().unwrap();
         let pipe = rustix::pipe::pipe().unwrap().0;
         for file in [file(), sealed, lock, pipe] {
             let kind = Table::<1>::attach(file).unwrap_err().kind();
             assert!(matches!(kind, io::ErrorKind::InvalidData | io::ErrorKind::NotSeekable));
         }
-        assert!(
-            crate::robust_lock::RobustLock::attach(
-                Table::<1>::new(1).unwrap().file().try_clone_to_owned().unwrap()
-            )
-            .is_err()
-        );
+        let counters = Table::<1>::new(1).unwrap().file().try_clone_to_owned().unwrap();
+        assert!(Table::<1>::open(Kind::Lock, counters).is_err());
     }
 }

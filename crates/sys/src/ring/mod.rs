@@ -16,11 +16,14 @@ use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{Builder, EnterFlags, IoUring, cqueue, squeue};
 use rustix::io::Errno;
 
-use crate::ring_parts::{Parts, explain, is};
+pub mod buffers;
+pub mod features;
+
+use features::{Parts, explain, is};
 
 /// Makes rings, and tries again where there is no memory for them, after pauses of 0.6 s in all. Since
 /// Linux 6.14 it counts as its user's locked memory, until some time after a ring has been dropped.
-pub(crate) fn patiently<T>(make: impl Fn() -> io::Result<T>) -> io::Result<T> {
+pub fn retry_on_enomem<T>(make: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let pauses = [10, 20, 40, 80, 160, 320].map(Duration::from_millis);
     for pause in pauses {
         match make() {
@@ -32,7 +35,7 @@ pub(crate) fn patiently<T>(make: impl Fn() -> io::Result<T>) -> io::Result<T> {
 }
 
 /// A submission and a completion queue shared with the kernel.
-pub(crate) struct Ring {
+pub struct Ring {
     ring: IoUring,
     /// What did not fit into the submission queue, in order.
     waiting: VecDeque<squeue::Entry>,
@@ -49,7 +52,7 @@ impl Ring {
     /// the kernel, a sysctl or a seccomp profile forbids it, `EMFILE`, `ENOMEM`;
     /// `Unsupported` if it lacks a part that every user needs, or one that is
     /// `needed` as well.
-    pub(crate) fn open(submissions: u32, completions: u32, needed: Parts) -> io::Result<Ring> {
+    pub fn open(submissions: u32, completions: u32, needed: Parts) -> io::Result<Ring> {
         Ring::build(submissions, completions, needed, true)
     }
 
@@ -58,7 +61,7 @@ impl Ring {
     ///
     /// # Errors
     /// As [`Ring::open`].
-    pub(crate) fn open_with_bell(
+    pub fn open_with_eventfd(
         submissions: u32,
         completions: u32,
         needed: Parts,
@@ -90,13 +93,13 @@ impl Ring {
             made => (made, defers),
         };
         let ring = ring.map_err(|error| explain("io_uring_setup", error))?;
-        let always = Parts::KEEPS_COMPLETIONS | Parts::TIMEOUT | Parts::POLL_MULTISHOT;
+        let always = Parts::NODROP | Parts::TIMEOUT | Parts::POLL_MULTISHOT;
         Parts::check(&ring, always | needed)?;
         Ok(Ring { ring, waiting: VecDeque::new(), defers })
     }
 
     /// Whether completions wait until they are asked for, and interrupt nothing.
-    pub(crate) fn defers(&self) -> bool {
+    pub fn defers(&self) -> bool {
         self.defers
     }
 
@@ -105,7 +108,7 @@ impl Ring {
     /// # Safety
     /// What the entry points to must live until its last completion has been
     /// taken, or the ring is dropped.
-    pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) {
+    pub unsafe fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: the caller keeps what the entry points to alive.
         if !self.waiting.is_empty() || unsafe { self.ring.submission().push(entry) }.is_err() {
             self.waiting.push_back(entry.clone());
@@ -118,7 +121,7 @@ impl Ring {
     ///
     /// # Errors
     /// What io_uring_enter(2) says of the call itself.
-    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         while !self.waiting.is_empty() {
             if !self.enter(Some(Duration::ZERO))? {
                 return Ok(());
@@ -173,7 +176,7 @@ impl Ring {
     /// # Safety
     /// `address` is page-aligned memory for `entries` entries that lives until
     /// the ring is dropped, as the buffers do that the entries name.
-    pub(crate) unsafe fn register_buffers(
+    pub unsafe fn register_buffers(
         &self,
         address: u64,
         entries: u16,
@@ -185,23 +188,22 @@ impl Ring {
 
     /// Whether the kernel has been given all requests, and has reported what it has to: a request
     /// that ends while it is submitted has, after this, either shown its completion or has none.
-    pub(crate) fn is_settled(&mut self) -> bool {
+    pub fn is_settled(&mut self) -> bool {
         let queue = self.ring.submission();
         self.waiting.is_empty() && queue.is_empty() && !queue.cq_overflow()
     }
 
     /// Whether requests are queued that the kernel was not given yet.
-    pub(crate) fn has_queued(&mut self) -> bool {
+    pub fn has_queued(&mut self) -> bool {
         !self.waiting.is_empty() || !self.ring.submission().is_empty()
     }
 
     /// Takes the next completion that the kernel has posted.
-    pub(crate) fn completion(&mut self) -> Option<cqueue::Entry> {
+    pub fn completion(&mut self) -> Option<cqueue::Entry> {
         self.ring.completion().next()
     }
 }
 
-#[cfg(test)]
 impl std::os::fd::AsFd for Ring {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring's descriptor is open for as long as the ring is.
@@ -219,10 +221,10 @@ mod tests {
     #[test]
     fn full_queues_lose_nothing() {
         const REQUESTS: u64 = 500;
-        if let Err(reason) = crate::dispatch::by_name("uring-poll").unwrap().probe() {
-            return testing::skip!("{reason}");
-        }
-        let mut ring = Ring::open(2, 4, Parts::empty()).unwrap();
+        let mut ring = match Ring::open(2, 4, Parts::empty()) {
+            Ok(ring) => ring,
+            Err(reason) => return testing::skip!("{reason}"),
+        };
         for number in 0..REQUESTS {
             // SAFETY: a request to do nothing points to no memory.
             unsafe { ring.push(&opcode::Nop::new().build().user_data(number)) };

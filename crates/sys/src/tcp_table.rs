@@ -5,40 +5,42 @@ use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The table of sockets of IPv4.
-pub(crate) const IPV4: &str = "/proc/net/tcp";
+pub const IPV4: &str = "/proc/net/tcp";
 
 /// The table of sockets of IPv6; those on `[::]` may take IPv4 connections too.
-pub(crate) const IPV6: &str = "/proc/net/tcp6";
+pub const IPV6: &str = "/proc/net/tcp6";
 
 /// What a socket does, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub enum State {
     /// The kernel has answered a SYN, and has not handed over a connection.
     SynReceived,
     /// It waits for connections.
     Listening,
+    /// Anything else.
     Other,
 }
 
 /// A line of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
+pub struct Row {
     /// The socket's own address.
-    pub(crate) address: IpAddr,
+    pub address: IpAddr,
     /// Its own port.
-    pub(crate) port: u16,
-    pub(crate) state: State,
+    pub port: u16,
+    /// What the socket does.
+    pub state: State,
     /// The length of its receive queue: of a listening socket the connections that were not accepted.
-    pub(crate) received: u32,
+    pub received: u32,
 }
 
 /// The rows of a table, listening sockets first; none of a table that there is not here.
-pub(crate) fn rows(table: &str) -> impl Iterator<Item = Row> {
+pub fn rows(table: &str) -> impl Iterator<Item = Row> {
     File::open(table).into_iter().flat_map(|table| rows_of(BufReader::new(table)))
 }
 
 /// The rows of a table, up to the first line that is none.
-pub(crate) fn rows_of(table: impl BufRead) -> impl Iterator<Item = Row> {
+pub fn rows_of(table: impl BufRead) -> impl Iterator<Item = Row> {
     table.lines().skip(1).map_while(|line| Row::parse(&line.ok()?))
 }
 

@@ -17,21 +17,22 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::ring::Ring;
-use crate::ring_parts::{Parts, explain, is};
+use crate::ring::features::{Parts, explain, is};
 
 /// The one group that a worker's ring has.
-pub(crate) const GROUP: u16 = 0;
+pub const GROUP: u16 = 0;
 
 /// A ring, and the buffers that it receives into.
-pub(crate) struct RingWithBuffers {
+pub struct RingWithBuffers {
     /// Before `buffers`, and so dropped before: closing it ends what its requests do with them.
-    pub(crate) ring: Ring,
-    pub(crate) buffers: BufferRing,
+    pub ring: Ring,
+    /// What it receives into.
+    pub buffers: BufferRing,
 }
 
 /// A registered group of equal buffers, and the ring in which free ones are
 /// offered to the kernel. It is part of a [`RingWithBuffers`].
-pub(crate) struct BufferRing {
+pub struct BufferRing {
     /// The entries, then (from the next page on) the buffers: one mapping, so
     /// that the whole is few pages of the TLB.
     map: NonNull<u8>,
@@ -47,14 +48,14 @@ pub(crate) struct BufferRing {
 /// A buffer that the kernel has handed out and that was not given back: it writes to it no more. One
 /// that is lost is out of circulation.
 #[must_use]
-pub(crate) struct Received(u16);
+pub struct Received(u16);
 
 impl Received {
     /// The buffer of a completion, if it has one.
     ///
     /// # Safety
     /// The completion is one of the ring's receives, and this is asked once.
-    pub(crate) unsafe fn of(completion: &cqueue::Entry) -> Option<Received> {
+    pub unsafe fn of(completion: &cqueue::Entry) -> Option<Received> {
         cqueue::buffer_select(completion.flags()).map(Received)
     }
 }
@@ -74,13 +75,13 @@ impl RingWithBuffers {
     ///
     /// # Errors
     /// Those of [`Ring::open`]; `Unsupported` before Linux 6.0.
-    pub(crate) fn open(
+    pub fn open(
         submissions: u32,
         completions: u32,
         entries: u16,
         size: usize,
     ) -> io::Result<RingWithBuffers> {
-        let ring = Ring::open(submissions, completions, Parts::SOCKETS | Parts::SILENCE)?;
+        let ring = Ring::open(submissions, completions, Parts::SOCKETS | Parts::CQE_SKIP)?;
         let buffers = BufferRing::map(entries, size)?;
         let mut made = RingWithBuffers { ring, buffers };
         made.register()?;
@@ -150,7 +151,7 @@ impl BufferRing {
     }
 
     /// A receive found no buffer: one more goes into circulation, if there is one.
-    pub(crate) fn lend_more(&mut self) {
+    pub fn lend_more(&mut self) {
         if self.lent < self.entries {
             self.lent += 1;
             self.offer(self.lent - 1);
@@ -164,7 +165,7 @@ impl BufferRing {
     }
 
     /// The first `len` bytes of a buffer.
-    pub(crate) fn bytes(&self, buffer: &Received, len: usize) -> &[u8] {
+    pub fn bytes(&self, buffer: &Received, len: usize) -> &[u8] {
         assert!(len <= self.size, "a buffer's bytes lie in it");
         let start = self.offset(buffer.0);
         // SAFETY: within the mapping by both assertions; anonymous memory is
@@ -174,12 +175,12 @@ impl BufferRing {
     }
 
     /// Offers a buffer to the kernel again.
-    pub(crate) fn give_back(&mut self, buffer: Received) {
+    pub fn give_back(&mut self, buffer: Received) {
         self.offer(buffer.0);
     }
 
     /// Leaves the buffers to the kernel for ever: it may not be done with them.
-    pub(crate) fn leak(&mut self) {
+    pub fn leak(&mut self) {
         self.map_len = 0;
     }
 

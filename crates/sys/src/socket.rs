@@ -29,7 +29,7 @@ impl Address {
     ///
     /// # Errors
     /// `ENAMETOOLONG` for a path of more than 107 bytes, `EINVAL` for one with a NUL.
-    pub(crate) fn to_kernel(&self) -> io::Result<SocketAddrAny> {
+    pub fn to_kernel(&self) -> io::Result<SocketAddrAny> {
         match self {
             Address::Ip(address) => Ok(SocketAddrAny::from(*address)),
             Address::Unix(path) => Ok(SocketAddrAny::from(SocketAddrUnix::new(path)?)),
@@ -169,7 +169,7 @@ pub fn set_receive_buffer(fd: &OwnedFd, bytes: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// Those of setsockopt(2).
-pub(crate) fn choose_by_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
+pub fn choose_by_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
     // linux/filter.h: ancillary data has negative offsets.
     let cpu = (libc::SKF_AD_OFF + libc::SKF_AD_CPU).cast_unsigned();
     let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -179,7 +179,7 @@ pub(crate) fn choose_by_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     let len = size_of_val(&program) as libc::socklen_t;
     // SAFETY: the kernel copies the program, which lives over the call, and the length is its own.
-    crate::sys::syscall!(setsockopt(
+    crate::syscall!(setsockopt(
         listener.as_raw_fd(),
         libc::SOL_SOCKET,
         libc::SO_ATTACH_REUSEPORT_CBPF,
@@ -196,7 +196,7 @@ pub(crate) fn choose_by_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
 /// Setting `TCP_NOTSENT_LOWAT`, to what it is, makes the kernel wake who waits for room to send
 /// (`do_tcp_setsockopt`). Of those that wait for connections, only they hear it who asked for
 /// writability as well, or who look again however they are woken.
-pub(crate) fn wake_waiter(listener: BorrowedFd<'_>) -> io::Result<()> {
+pub fn wake_waiter(listener: BorrowedFd<'_>) -> io::Result<()> {
     let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
     set_option(listener, level, name, get_option(listener, level, name)?)
 }
@@ -211,7 +211,7 @@ pub fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
 }
 
 /// Sends `parts` one behind the other in one call (sendmsg(2), `MSG_NOSIGNAL`).
-pub(crate) fn send_vectored(fd: BorrowedFd<'_>, parts: &[&[u8]; 2]) -> io::Result<usize> {
+pub fn send_vectored(fd: BorrowedFd<'_>, parts: &[&[u8]; 2]) -> io::Result<usize> {
     let parts = [IoSlice::new(parts[0]), IoSlice::new(parts[1])];
     let mut control = SendAncillaryBuffer::default();
     Ok(rustix::net::sendmsg(fd, &parts, &mut control, SendFlags::NOSIGNAL)?)
@@ -221,7 +221,7 @@ pub(crate) fn send_vectored(fd: BorrowedFd<'_>, parts: &[&[u8]; 2]) -> io::Resul
 ///
 /// # Safety
 /// `bytes` are mapped until the call is over.
-pub(crate) unsafe fn send_behind(
+pub unsafe fn send_behind(
     fd: BorrowedFd<'_>,
     head: &[u8],
     bytes: *const [u8],
@@ -234,7 +234,7 @@ pub(crate) unsafe fn send_behind(
     (header.msg_iov, header.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
     // SAFETY: the header and the parts outlive the call, which only reads them and the bytes.
     let sent =
-        crate::sys::syscall!(sendmsg(fd.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL))?;
+        crate::syscall!(sendmsg(fd.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL))?;
     Ok(sent as usize)
 }
 
@@ -263,15 +263,15 @@ pub fn stop_deferring(listener: impl AsFd) -> io::Result<()> {
 
 /// What a peer has taken of what was sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Delivered {
+pub struct Delivered {
     /// Bytes that it has acknowledged.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// For how long there were bytes that it had not.
-    pub(crate) busy: Duration,
+    pub busy: Duration,
 }
 
 /// What the peer of a TCP socket has taken since it connected; `None` where the kernel does not tell.
-pub(crate) fn delivered(fd: BorrowedFd<'_>) -> Option<Delivered> {
+pub fn delivered(fd: BorrowedFd<'_>) -> Option<Delivered> {
     // `struct tcp_info` of linux/tcp.h, of which libc has the beginning only: its 64-bit words, two
     // of which are `tcpi_bytes_acked` (Linux 4.1) and `tcpi_busy_time` in microseconds (4.10).
     const BYTES_ACKED: usize = 120 / 8;
@@ -281,7 +281,7 @@ pub(crate) fn delivered(fd: BorrowedFd<'_>) -> Option<Delivered> {
     let (place, len_place) = ((&raw mut words).cast(), &raw mut len);
     let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
     // SAFETY: both pointers are to variables that outlive the call, and `len` is the first one's.
-    crate::sys::syscall!(getsockopt(fd.as_raw_fd(), level, name, place, len_place)).ok()?;
+    crate::syscall!(getsockopt(fd.as_raw_fd(), level, name, place, len_place)).ok()?;
     (len as usize == size_of_val(&words)).then(|| Delivered {
         bytes: words[BYTES_ACKED],
         busy: Duration::from_micros(words[BUSY_TIME]),
@@ -297,7 +297,7 @@ fn get_option(
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     let (place, len) = ((&raw mut value).cast(), &raw mut len);
     // SAFETY: both pointers are to variables that outlive the call, and `len` is the first one's.
-    crate::sys::syscall!(getsockopt(fd.as_raw_fd(), level, name, place, len))?;
+    crate::syscall!(getsockopt(fd.as_raw_fd(), level, name, place, len))?;
     Ok(value)
 }
 
@@ -309,7 +309,7 @@ fn set_option(
 ) -> io::Result<()> {
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the pointer is to a c_int that outlives the call, and the length says so.
-    crate::sys::syscall!(setsockopt(
+    crate::syscall!(setsockopt(
         fd.as_fd().as_raw_fd(),
         level,
         name,

@@ -10,9 +10,9 @@ bitflags! {
     /// Parts of io_uring that somebody here cannot do without. What only makes it
     /// faster is not among them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(crate) struct Parts: u8 {
+    pub struct Parts: u8 {
         /// A full completion queue loses nothing (`IORING_FEAT_NODROP`).
-        const KEEPS_COMPLETIONS = 1;
+        const NODROP = 1;
         /// io_uring_enter(2) takes a time-out (`IORING_FEAT_EXT_ARG`).
         const TIMEOUT = 2;
         /// Multishot poll has no flag; `IORING_FEAT_RSRC_TAGS` came with it.
@@ -20,7 +20,7 @@ bitflags! {
         /// The requests for sockets; a kernel may be built without.
         const SOCKETS = 8;
         /// Successful requests can be silent (`IORING_FEAT_CQE_SKIP`).
-        const SILENCE = 16;
+        const CQE_SKIP = 16;
         /// Provided buffer rings. Multishot accept came with them, and neither
         /// has a flag: they are tried.
         const BUFFER_RINGS = 32;
@@ -33,12 +33,12 @@ bitflags! {
 
 /// Each part as people call it, and the Linux that brought it.
 const NAMES: &[(Parts, &str, &str)] = &[
-    (Parts::KEEPS_COMPLETIONS, "completions that outlast a full queue", "5.5"),
+    (Parts::NODROP, "completions that outlast a full queue", "5.5"),
     (Parts::SOCKETS, "accept, connect, send and receive", "5.6"),
     (Parts::READS, "reads", "5.6"),
     (Parts::TIMEOUT, "waits with a time-out", "5.11"),
     (Parts::POLL_MULTISHOT, "multishot poll", "5.13"),
-    (Parts::SILENCE, "requests without a completion", "5.17"),
+    (Parts::CQE_SKIP, "requests without a completion", "5.17"),
     (Parts::BUFFER_RINGS, "provided buffer rings and multishot accept", "5.19"),
     (Parts::RECEIVE_MULTISHOT, "multishot receive", "6.0"),
 ];
@@ -60,13 +60,13 @@ impl Parts {
     ///
     /// # Errors
     /// As [`Parts::require`]; what io_uring_register(2) says.
-    pub(crate) fn check(ring: &IoUring, needed: Parts) -> io::Result<()> {
+    pub fn check(ring: &IoUring, needed: Parts) -> io::Result<()> {
         let params = ring.params();
         let mut offered = Parts::all();
-        offered.set(Parts::KEEPS_COMPLETIONS, params.is_feature_nodrop());
+        offered.set(Parts::NODROP, params.is_feature_nodrop());
         offered.set(Parts::TIMEOUT, params.is_feature_ext_arg());
         offered.set(Parts::POLL_MULTISHOT, params.is_feature_resource_tagging());
-        offered.set(Parts::SILENCE, params.is_feature_skip_cqe_on_success());
+        offered.set(Parts::CQE_SKIP, params.is_feature_skip_cqe_on_success());
         if needed.intersects(Parts::SOCKETS | Parts::READS) {
             let mut probe = Probe::new();
             match ring.submitter().register_probe(&mut probe) {
@@ -87,7 +87,7 @@ impl Parts {
     ///
     /// # Errors
     /// `Unsupported`, with what is missing and the Linux that has it.
-    pub(crate) fn require(self, needed: Parts) -> io::Result<()> {
+    pub fn require(self, needed: Parts) -> io::Result<()> {
         let missing: Vec<_> = NAMES
             .iter()
             .filter(|(part, ..)| (needed - self).contains(*part))
@@ -102,7 +102,7 @@ impl Parts {
 }
 
 /// Whether `error` is what the kernel calls `errno`.
-pub(crate) fn is(error: &io::Error, errno: Errno) -> bool {
+pub fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }
 
@@ -111,7 +111,7 @@ const SYSCTL: &str = "/proc/sys/kernel/io_uring_disabled";
 
 /// Says who forbids `call` and what helps: the error number alone sends people
 /// searching.
-pub(crate) fn explain(call: &str, error: io::Error) -> io::Error {
+pub fn explain(call: &str, error: io::Error) -> io::Error {
     let sysctl = std::fs::read_to_string(SYSCTL).ok();
     match cause(&error, sysctl.as_deref().map(str::trim)) {
         Some(cause) => io::Error::new(error.kind(), format!("{call}: {error}: {cause}")),

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use super::status_of;
-use crate::sys::syscall;
+use crate::syscall;
 
 /// The CPU time that process `pid` has used, user and system, in the kernel's
 /// nanosecond accounting: all its threads, those that have ended and
