@@ -42,7 +42,7 @@ fn the_json_conforms_to_its_schema() {
 #[test]
 fn all_axes_are_listed_in_their_order() {
     let json = json();
-    let dispatch: Vec<_> = mech::dispatch::ALL.iter().map(|mechanism| mechanism.name).collect();
+    let dispatch: Vec<_> = mech::mechanisms::ALL.iter().map(|mechanism| mechanism.name).collect();
     let files: Vec<_> = mech::fileio::ALL.iter().map(|backend| backend.name).collect();
     assert_eq!(names(&json["dispatch"]), dispatch);
     assert_eq!(names(&json["files"]), files);

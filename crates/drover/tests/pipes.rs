@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use mech::dispatch::Features;
+use mech::mechanisms::Features;
 use serde_json::Value;
 use waiters::pipes::Waiting;
 

@@ -84,7 +84,7 @@ fn unsafe_stays_in_mech_and_waiters_and_gives_its_reason() {
 #[test]
 fn server_and_load_ask_for_features_and_never_for_names() {
     let names: Vec<String> =
-        mech::dispatch::ALL.iter().map(|mechanism| format!("\"{}\"", mechanism.name)).collect();
+        mech::mechanisms::ALL.iter().map(|mechanism| format!("\"{}\"", mechanism.name)).collect();
     forbid(
         "no mechanism's name in server/ or load/",
         |path| {

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use divan::Bencher;
 use mech::Key;
-use mech::dispatch::{self, Event, Features, Interest, Kind, Options, Ready};
+use mech::mechanisms::{self, Features, Kind, Options};
+use mech::readiness::{Event, Interest, Ready};
 use sys::process::raise_open_files_limit;
 
 fn main() {
@@ -19,7 +20,7 @@ fn main() {
 
 /// The names of the readiness mechanisms that work here.
 fn mechanisms() -> impl Iterator<Item = &'static str> {
-    dispatch::ALL
+    mechanisms::ALL
         .iter()
         .filter(|mechanism| matches!(mechanism.kind, Kind::Readiness { .. }))
         .filter(|mechanism| match mechanism.probe() {
@@ -39,7 +40,7 @@ fn one_ready_among<const N: usize>(bencher: Bencher<'_, '_>, name: &str) {
         eprintln!("skipped {name} among {N}: {most} open files are too few (ulimit -Hn)");
         return;
     }
-    let mechanism = dispatch::by_name(name).expect("a name from the table");
+    let mechanism = mechanisms::by_name(name).expect("a name from the table");
     let mut readiness = mechanism.open(&Options::default()).expect("it was probed");
     let mut pairs: Vec<(UnixStream, UnixStream)> = Vec::new();
     for slot in 0..N as u32 {

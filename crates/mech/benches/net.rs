@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use mech::Key;
-use mech::dispatch::{self, Mechanism};
+use mech::mechanisms::{self, Mechanism};
 use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
 use sys::socket::{ListenOptions, listen, local_address};
 
@@ -24,7 +24,7 @@ fn main() {
 
 /// What `auto` takes: the benches below wait without blocking, once per turn.
 fn net() -> Net {
-    let mechanism = dispatch::auto(1).expect("a mechanism works here");
+    let mechanism = mechanisms::auto(1).expect("a mechanism works here");
     Net::open(&NetOptions::new(mechanism)).expect("it was probed")
 }
 
@@ -126,13 +126,13 @@ fn mechanisms() -> impl Iterator<Item = &'static str> {
             false
         }
     };
-    dispatch::ALL.iter().filter(works).map(|mechanism| mechanism.name)
+    mechanisms::ALL.iter().filter(works).map(|mechanism| mechanism.name)
 }
 
 /// 64 bytes to a worker and back.
 #[divan::bench(args = mechanisms())]
 fn echo(bencher: Bencher<'_, '_>, name: &str) {
-    let mechanism = dispatch::by_name(name).expect("a name from the table");
+    let mechanism = mechanisms::by_name(name).expect("a name from the table");
     let socket = listen(([127, 0, 0, 1], 0).into(), ListenOptions::default()).expect("a port");
     let address = local_address(socket.as_fd()).expect("a socket has an address");
     let (tell, told) = mpsc::channel();

@@ -13,14 +13,15 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
 use mech::Key;
-use mech::dispatch::{self, Dispatcher, Features, Interest, Options, Readiness, Ready};
+use mech::mechanisms::{self, Features, Options};
+use mech::readiness::{Dispatcher, Interest, Readiness, Ready};
 
 const LISTENER: Key = Key { slot: 0, generation: 0 };
 
 fn main() -> std::io::Result<()> {
     let name = std::env::args().nth(1).unwrap_or_else(|| "epoll-et".to_owned());
-    let Some(mechanism) = dispatch::by_name(&name) else {
-        let names: Vec<_> = dispatch::ALL.iter().map(|mechanism| mechanism.name).collect();
+    let Some(mechanism) = mechanisms::by_name(&name) else {
+        let names: Vec<_> = mechanisms::ALL.iter().map(|mechanism| mechanism.name).collect();
         return Err(std::io::Error::other(format!("{name}? There are {}", names.join(", "))));
     };
     let mut dispatcher = Dispatcher::open(mechanism, &Options::default())?;

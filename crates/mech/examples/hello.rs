@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mech::dispatch;
+use mech::mechanisms;
 use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
 use sys::socket::{ListenOptions, listen};
 
@@ -17,8 +17,8 @@ fn main() -> std::io::Result<()> {
     let name = arguments.next().unwrap_or_else(|| "epoll".to_owned());
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:8080".to_owned());
     let address: SocketAddr = address.parse().map_err(std::io::Error::other)?;
-    let mechanism = dispatch::by_name(&name).ok_or_else(|| {
-        let names: Vec<_> = dispatch::ALL.iter().map(|mechanism| mechanism.name).collect();
+    let mechanism = mechanisms::by_name(&name).ok_or_else(|| {
+        let names: Vec<_> = mechanisms::ALL.iter().map(|mechanism| mechanism.name).collect();
         std::io::Error::other(format!("no mechanism `{name}`; there are {}", names.join(", ")))
     })?;
 

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use mech::wait_queue::{Manner, Policy, WaitQueue, Waiter};
+use mech::accept::wait_queue::{Policy, WaitFlag, WaitQueue, Waiter};
 
 /// A queue with waiters on it, who stood in line in this order.
-fn line(policy: Policy, manners: &[Manner]) -> (Arc<WaitQueue>, Vec<Waiter>) {
+fn line(policy: Policy, manners: &[WaitFlag]) -> (Arc<WaitQueue>, Vec<Waiter>) {
     let queue = Arc::new(WaitQueue::new(policy));
-    let join = |manner: &Manner| {
-        let mut waiter = Waiter::new(&queue, *manner);
+    let join = |mode: &WaitFlag| {
+        let mut waiter = Waiter::new(&queue, *mode);
         waiter.prepare();
         waiter
     };
@@ -24,9 +24,9 @@ fn woken(waiters: &[Waiter]) -> Vec<usize> {
     (0..waiters.len()).filter(|place| waiters[*place].is_woken()).collect()
 }
 
-use Manner::{Always, Exclusive};
+use WaitFlag::{Always, Exclusive};
 
-const MIXED: [Manner; 5] = [Exclusive, Always, Exclusive, Always, Exclusive];
+const MIXED: [WaitFlag; 5] = [Exclusive, Always, Exclusive, Always, Exclusive];
 
 #[track_caller]
 fn wakes(policy: Policy, expected: &[usize]) {
@@ -133,7 +133,7 @@ fn a_waiter_that_sleeps_elsewhere_is_woken_by_its_bell() {
     let ring = move || {
         counter.fetch_add(1, Ordering::Relaxed);
     };
-    let mut waiter = Waiter::with_bell(&queue, Exclusive, ring);
+    let mut waiter = Waiter::with_notifier(&queue, Exclusive, ring);
     assert_eq!((queue.wake(), rung.load(Ordering::Relaxed)), (0, 0));
     waiter.prepare();
     assert_eq!((queue.wake(), rung.load(Ordering::Relaxed)), (1, 1));

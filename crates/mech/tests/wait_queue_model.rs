@@ -8,13 +8,13 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use wait_queue::{Manner, Policy, WaitQueue, Waiter};
+use wait_queue::{Policy, WaitFlag, WaitQueue, Waiter};
 
 #[allow(dead_code, unreachable_pub)]
-#[path = "../src/wait_queue.rs"]
+#[path = "../src/accept/support/wait_queue.rs"]
 mod wait_queue;
 
-/// In the place of `src/futex.rs`.
+/// In the place of `src/accept/support/futex.rs`.
 mod futex {
     pub(crate) use loom::sync::{Arc, Mutex};
 
@@ -96,8 +96,8 @@ impl World {
 
     /// Accepts one connection; a lost wake-up would leave the thread asleep for ever, which loom
     /// reports as a deadlock.
-    fn accept(&self, manner: Manner) {
-        let mut waiter = Waiter::new(&self.queue, manner);
+    fn accept(&self, mode: WaitFlag) {
+        let mut waiter = Waiter::new(&self.queue, mode);
         waiter.wait_until(None, || self.backlog.take()).unwrap();
     }
 }
@@ -116,7 +116,7 @@ fn no_wake_up_is_lost() {
     check(|policy| {
         let world = World::new(policy);
         let threads = [world.share(), world.share()]
-            .map(|world| thread::spawn(move || world.accept(Manner::Exclusive)));
+            .map(|world| thread::spawn(move || world.accept(WaitFlag::Exclusive)));
         world.connect();
         world.connect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -133,8 +133,8 @@ fn wake_ups_from_two_threads_are_two() {
         let connector = thread::spawn(move || other.connect());
         let other = world.share();
         let acceptor = thread::spawn(move || {
-            other.accept(Manner::Exclusive);
-            other.accept(Manner::Exclusive);
+            other.accept(WaitFlag::Exclusive);
+            other.accept(WaitFlag::Exclusive);
         });
         world.connect();
         connector.join().unwrap();
@@ -148,10 +148,10 @@ fn a_waiter_that_gives_up_passes_its_wake_up_on() {
     check(|policy| {
         let world = World::new(policy);
         let patient = world.share();
-        let patient = thread::spawn(move || patient.accept(Manner::Exclusive));
+        let patient = thread::spawn(move || patient.accept(WaitFlag::Exclusive));
         let hasty = world.share();
         let hasty = thread::spawn(move || {
-            let mut waiter = Waiter::new(&hasty.queue, Manner::Exclusive);
+            let mut waiter = Waiter::new(&hasty.queue, WaitFlag::Exclusive);
             // Its time being up counts for more than what it could still find.
             waiter.prepare();
             let is_woken = waiter.sleep(Some(futex::Instant));
@@ -173,7 +173,7 @@ fn a_waiter_that_has_found_work_by_itself_passes_its_wake_up_on() {
         let world = World::new(policy);
         world.backlog.put();
         let threads = [world.share(), world.share()]
-            .map(|world| thread::spawn(move || world.accept(Manner::Exclusive)));
+            .map(|world| thread::spawn(move || world.accept(WaitFlag::Exclusive)));
         world.connect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
@@ -184,9 +184,9 @@ fn a_waiter_that_has_found_work_by_itself_passes_its_wake_up_on() {
 fn one_wake_up_wakes_each_that_always_wants_it_and_one_that_takes_turns() {
     check(|policy| {
         let world = World::new(policy);
-        let mut always = Waiter::new(&world.queue, Manner::Always);
+        let mut always = Waiter::new(&world.queue, WaitFlag::Always);
         let [mut first, mut second] =
-            [(); 2].map(|()| Waiter::new(&world.queue, Manner::Exclusive));
+            [(); 2].map(|()| Waiter::new(&world.queue, WaitFlag::Exclusive));
         first.prepare();
         second.prepare();
         always.prepare();

@@ -233,8 +233,7 @@ pub unsafe fn send_behind(
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     (header.msg_iov, header.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
     // SAFETY: the header and the parts outlive the call, which only reads them and the bytes.
-    let sent =
-        crate::syscall!(sendmsg(fd.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL))?;
+    let sent = crate::syscall!(sendmsg(fd.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL))?;
     Ok(sent as usize)
 }
 
@@ -309,14 +308,8 @@ fn set_option(
 ) -> io::Result<()> {
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the pointer is to a c_int that outlives the call, and the length says so.
-    crate::syscall!(setsockopt(
-        fd.as_fd().as_raw_fd(),
-        level,
-        name,
-        (&raw const value).cast(),
-        len
-    ))
-    .map(drop)
+    crate::syscall!(setsockopt(fd.as_fd().as_raw_fd(), level, name, (&raw const value).cast(), len))
+        .map(drop)
 }
 
 /// The addresses of the interfaces that are up, without those that only a link knows (`fe80::`): what

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sys::process;
-use sys::socket::{self, ListenOptions};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt;
+use sys::process;
+use sys::socket::{self, ListenOptions};
 
 use crate::counters::{CounterTable, PATIENCE};
 use crate::fork;

@@ -1,6 +1,6 @@
 //! The ways in which a thread or a process waits for connections: a record for each, in [`ALL`].
 
-use mech::wait_queue::Policy;
+use mech::accept::wait_queue::Policy;
 
 use crate::accept_ring::AcceptRing;
 

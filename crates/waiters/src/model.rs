@@ -11,7 +11,7 @@ use std::thread;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use mech::wait_queue::{Manner, Policy, WaitQueue, Waiter};
+use mech::accept::wait_queue::{Policy, WaitFlag, WaitQueue, Waiter};
 
 /// What the accepting thread and the waiters share. The thread accepts every connection, queues it and
 /// wakes waiters by the policy. The thread does not count as a waiter.
@@ -87,8 +87,8 @@ impl Acceptor {
     }
 
     /// A waiter of the calling thread.
-    pub(crate) fn waiter(&self, manner: Manner) -> ModelWaiter<'_> {
-        ModelWaiter { acceptor: self, waiter: Waiter::new(&self.queue, manner), seen: 0 }
+    pub(crate) fn waiter(&self, flag: WaitFlag) -> ModelWaiter<'_> {
+        ModelWaiter { acceptor: self, waiter: Waiter::new(&self.queue, flag), seen: 0 }
     }
 }
 

@@ -6,14 +6,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use sys::process;
-use sys::socket;
-use mech::wait_queue::Manner;
+use mech::accept::wait_queue::WaitFlag;
 use rustix::event::{
     FdSetElement, PollFd, PollFlags, Timespec, epoll, fd_set_insert, fd_set_num_elements,
 };
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
+use sys::process;
+use sys::socket;
 
 use crate::accept_ring::AcceptRing;
 use crate::counters::CounterTable;
@@ -267,8 +267,8 @@ impl Waiter {
 
     fn wait_in_model(&self) -> io::Result<Infallible> {
         let Shared::Acceptor(acceptor) = &*self.shared else { return Err(Errno::INVAL.into()) };
-        let manner = if self.looks_on { Manner::Always } else { Manner::Exclusive };
-        let mut waiter = acceptor.waiter(manner);
+        let flag = if self.looks_on { WaitFlag::Always } else { WaitFlag::Exclusive };
+        let mut waiter = acceptor.waiter(flag);
         self.counters.tell_ready();
         loop {
             if self.looks_on {

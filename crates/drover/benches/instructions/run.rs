@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
-use mech::dispatch::{self, Mechanism};
+use mech::mechanisms::{self, Mechanism};
 
 use crate::budget::{Budget, Cost};
 use crate::exchange::{Case, Client, Server};
@@ -69,7 +69,7 @@ fn run(accept: bool) -> anyhow::Result<Vec<String>> {
     let (recorded, mut new) = (Budget::recorded()?, Budget::here()?);
     let tolerance = recorded.tolerance(&new);
     println!("{:<14} {:<16} {:>12}  system calls", "mechanism", "case", "instructions");
-    for mechanism in dispatch::ALL {
+    for mechanism in mechanisms::ALL {
         if let Err(reason) = mechanism.probe() {
             println!("{:<14} skipped: {reason}", mechanism.name);
             continue;

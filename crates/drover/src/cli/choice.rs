@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 
 use anyhow::{Context, bail};
 use mech::accept::{self, Strategy};
-use mech::dispatch::{self, Mechanism};
 use mech::fileio::Backend;
+use mech::mechanisms::{self, Mechanism};
 
 use crate::error::UsageError;
 
@@ -24,7 +24,7 @@ pub(super) fn mechanism(text: &str) -> Result<Choice<Mechanism>, String> {
     if text == "auto" {
         return Ok(Choice(None));
     }
-    let found = dispatch::by_name(text).ok_or_else(|| {
+    let found = mechanisms::by_name(text).ok_or_else(|| {
         let usable = names(usable().map(|mechanism| mechanism.name));
         format!("usable here are auto, {usable}; see 'drover mechanisms'")
     })?;
@@ -33,7 +33,7 @@ pub(super) fn mechanism(text: &str) -> Result<Choice<Mechanism>, String> {
 
 /// The names that [`mechanism`] reads, for help texts.
 pub(super) fn mechanism_names() -> String {
-    format!("auto, {}", names(dispatch::ALL.iter().map(|mechanism| mechanism.name)))
+    format!("auto, {}", names(mechanisms::ALL.iter().map(|mechanism| mechanism.name)))
 }
 
 /// Reads the name of an accept strategy.
@@ -114,7 +114,7 @@ impl Choice<Backend> {
 }
 
 fn usable() -> impl Iterator<Item = &'static Mechanism> {
-    dispatch::ALL.iter().copied().filter(|mechanism| mechanism.probe().is_ok())
+    mechanisms::ALL.iter().copied().filter(|mechanism| mechanism.probe().is_ok())
 }
 
 /// `names` with commas between them.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use mech::dispatch::{self, Mechanism};
+use mech::mechanisms::{self, Mechanism};
 
 use super::choice::{Choice, mechanism, mechanism_names};
 use super::load::{MOST_CONNECTIONS, say};
@@ -91,7 +91,7 @@ impl Args {
             Some(period) => (self.connections, 0, Some(Schedule::every(period, self.connections))),
         };
         let asked = vec![Request { url: self.url, content: Arc::default() }];
-        let mechanism = self.dispatch.usable(dispatch::auto_of_readiness)?;
+        let mechanism = self.dispatch.usable(mechanisms::auto_of_readiness)?;
         Ok(Options {
             connections,
             idle,

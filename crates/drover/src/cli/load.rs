@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use mech::dispatch::{self, Mechanism};
+use mech::mechanisms::{self, Mechanism};
 
 use super::choice::{Choice, mechanism, mechanism_names};
 use super::stdout::stdout;
@@ -323,8 +323,8 @@ impl Args {
         // Each of several processes chooses for its own threads, after their parent for all.
         let processes = if self.process.is_some() { 1 } else { self.processes };
         let auto = || match looks {
-            true => dispatch::auto_of_readiness(),
-            false => dispatch::auto(self.threads.saturating_mul(processes) as usize),
+            true => mechanisms::auto_of_readiness(),
+            false => mechanisms::auto(self.threads.saturating_mul(processes) as usize),
         };
         let manner = Manner {
             calls: self.calls_per_connection,

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::num::NonZeroUsize;
 
 use mech::accept;
-use mech::dispatch::{self, Features};
 use mech::fileio;
-use mech::preparation::{PREPARATIONS, Preparation};
+use mech::files::preparation::{PREPARATIONS, Preparation};
+use mech::mechanisms::{self, Features};
 use serde::Serialize;
 
 use super::stdout::stdout;
@@ -64,8 +64,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
 
 impl List {
     fn new() -> List {
-        let best = dispatch::auto(1);
-        let mechanism = |mechanism: &&'static dispatch::Mechanism| {
+        let best = mechanisms::auto(1);
+        let mechanism = |mechanism: &&'static mechanisms::Mechanism| {
             let reason = mechanism.probe().err();
             let auto = best.is_some_and(|best| best.name == mechanism.name);
             let features = mechanism.features;
@@ -94,7 +94,7 @@ impl List {
         };
         List {
             schema: "drover.mechanisms/1",
-            dispatch: dispatch::ALL.iter().map(mechanism).collect(),
+            dispatch: mechanisms::ALL.iter().map(mechanism).collect(),
             accept: accept::ALL.iter().map(strategy).collect(),
             files: fileio::ALL.iter().map(backend).collect(),
             before_reads: PREPARATIONS.iter().map(preparation).collect(),

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use mech::accept::wait_queue::Policy;
 use mech::accept::{self, Settings};
-use mech::dispatch::{self, Features, Mechanism};
 use mech::fileio::{self, ReadMemory};
-use mech::fs::Root;
+use mech::files::open_pool::OpenPool;
+use mech::files::root::Root;
+use mech::mechanisms::{self, Features, Mechanism};
 use mech::net::MinRate;
-use mech::open_pool::OpenPool;
-use mech::wait_queue::Policy;
 use tracing::{info, warn};
 
 use super::choice::names;
@@ -63,7 +63,7 @@ pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
 fn set_up_worker(args: Args, inheritance: &Inheritance) -> anyhow::Result<(Config, StopSignals)> {
     log::start()?;
     let signals = StopSignals::catch(Role::Worker)?;
-    // Whatever can be had now, the supervisor has opened the doors of what it has chosen.
+    // Whatever can be had now, the supervisor has opened the listener handles of what it has chosen.
     allow_many_descriptors(&args)?;
     let config = configuration(args, inheritance.chosen()?)?;
     // The supervisor writes what all have counted.
@@ -215,11 +215,11 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
 /// be better.
 fn choose(args: &Args) -> anyhow::Result<(Chosen, Option<String>)> {
     let mut why_no_rings = None;
-    let auto = || match dispatch::rings(args.workers().get()) {
+    let auto = || match mechanisms::rings(args.workers().get()) {
         Ok(mechanism) => Some(mechanism),
         Err(reason) => {
             why_no_rings = Some(reason);
-            dispatch::auto_of_readiness()
+            mechanisms::auto_of_readiness()
         }
     };
     let mechanism = args.dispatch.clone().usable(auto)?;
@@ -227,10 +227,10 @@ fn choose(args: &Args) -> anyhow::Result<(Chosen, Option<String>)> {
     Ok(((mechanism, accept), why_no_rings))
 }
 
-fn dispatch_options(mechanism: &Mechanism, args: &Args) -> anyhow::Result<dispatch::Options> {
+fn dispatch_options(mechanism: &Mechanism, args: &Args) -> anyhow::Result<mechanisms::Options> {
     let ignore_overflow = args.overflow == "ignore";
     if ignore_overflow && !mechanism.features.contains(Features::CAN_OVERFLOW) {
-        let can = dispatch::ALL.iter().filter(|m| m.features.contains(Features::CAN_OVERFLOW));
+        let can = mechanisms::ALL.iter().filter(|m| m.features.contains(Features::CAN_OVERFLOW));
         bail!(UsageError::new(format!(
             "--overflow ignore: {} has no queue that could overflow; use it with --dispatch {}",
             mechanism.name,
@@ -238,15 +238,15 @@ fn dispatch_options(mechanism: &Mechanism, args: &Args) -> anyhow::Result<dispat
         )));
     }
     let devpoll = args.devpoll_model;
-    if !devpoll.is_empty() && !mechanism.models_devpoll() {
-        let can = dispatch::ALL.iter().filter(|mechanism| mechanism.models_devpoll());
+    if !devpoll.is_empty() && !mechanisms::models_devpoll(mechanism) {
+        let can = mechanisms::ALL.iter().filter(|mechanism| mechanisms::models_devpoll(mechanism));
         bail!(UsageError::new(format!(
             "--devpoll-model: {} is no model of /dev/poll; use it with --dispatch {}",
             mechanism.name,
             names(can.map(|mechanism| mechanism.name)),
         )));
     }
-    let mut options = dispatch::Options { ignore_overflow, devpoll, ..Default::default() };
+    let mut options = mechanisms::Options { ignore_overflow, devpoll, ..Default::default() };
     if args.record_events.is_some() {
         // Each turn is to find all events of the queue.
         options.events_per_wait = RECORDED_PER_WAIT;

@@ -439,7 +439,7 @@ mod tests {
             connections: 2,
             timeout: Duration::from_millis(100),
             threads: 2,
-            ..Options::new(asked, mech::dispatch::auto_of_readiness().unwrap())
+            ..Options::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
         }
     }
 

@@ -304,7 +304,7 @@ mod tests {
             duration: Some(WINDOW),
             processes: if process.is_some() { 4 } else { 1 },
             process,
-            ..Options::new(asked, mech::dispatch::auto_of_readiness().unwrap())
+            ..Options::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
         })
         .unwrap()
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use mech::dispatch::Mechanism;
+use mech::mechanisms::Mechanism;
 use sys::process;
 use sys::socket::Address;
 

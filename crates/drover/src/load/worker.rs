@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use mech::Key;
-use mech::dispatch::Features;
+use mech::mechanisms::Features;
 use mech::net::Net;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
@@ -483,7 +483,7 @@ mod tests {
             }),
             duration: Some(Duration::from_secs(1)),
             timeout: Duration::from_secs(1),
-            ..Options::new(asked, mech::dispatch::auto_of_readiness().unwrap())
+            ..Options::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
         }
     }
 

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mech::accept::wait_queue::Policy;
 use mech::accept::{self, Strategy};
-use mech::dispatch::{self, Mechanism};
 use mech::fileio::{self, Backend};
-use mech::fs::Root;
+use mech::files::open_pool::OpenPool;
+use mech::files::root::Root;
+use mech::mechanisms::{self, Mechanism};
 use mech::net::{AcceptBatch, MinRate};
-use mech::open_pool::OpenPool;
 #[cfg(doc)]
 use sys::socket::ListenOptions;
-use mech::wait_queue::Policy;
 
 #[cfg(doc)]
 use super::Supervisor;
@@ -41,7 +41,7 @@ pub struct Config {
     /// How each worker waits.
     pub mechanism: &'static Mechanism,
     /// What the mechanism is told.
-    pub dispatch: dispatch::Options,
+    pub dispatch: mechanisms::Options,
     /// Whether connections are taken over only when their first bytes are here
     /// ([`ListenOptions::defer`]).
     pub defer_accept: bool,
@@ -50,7 +50,7 @@ pub struct Config {
     /// How connections come to the workers.
     pub accept: &'static Strategy,
     /// Whether the worker of the processor that a connection comes in on takes it
-    /// ([`accept::Plan::by_cpu`]).
+    /// ([`accept::ListenPlan::by_cpu`]).
     pub by_cpu: bool,
     /// Whom a connection wakes, where that is a wait queue's matter.
     pub wake: Policy,
@@ -142,7 +142,7 @@ impl Config {
             source,
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
             mechanism,
-            dispatch: dispatch::Options::default(),
+            dispatch: mechanisms::Options::default(),
             defer_accept: true,
             hidden: false,
             accept: accept::auto(NonZeroUsize::MIN, mechanism),

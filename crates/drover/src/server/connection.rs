@@ -186,7 +186,7 @@ fn refuse(
         conn.set_deadline(Some(LINGER));
         let ((), progress) = conn.respond(|io| {
             site.refuse(conn.key(), *refusal, io.output, conn.net());
-            (Answer { consumed: io.input.len(), body: Body::None, goes_on: false }, ())
+            (Answer { consumed: io.input.len(), body: Body::None, expects_input: false }, ())
         });
         if over(conn, site, progress)?.is_none() {
             let sent = flush(conn, site).await;

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use mech::accept::Door;
+use mech::accept::ListenerHandle;
 use sys::socket;
 
 use super::Config;
@@ -36,19 +36,19 @@ pub(super) struct Deferred {
 }
 
 impl Deferred {
-    /// Of a server of that configuration at `addresses`. It keeps copies of the descriptors in `doors`.
+    /// Of a server of that configuration at `addresses`. It keeps copies of the descriptors in `handles`.
     ///
     /// # Errors
     /// `EMFILE`, with the remedy.
     pub(super) fn of(
         config: &Config,
-        doors: &[Vec<Door>],
+        handles: &[Vec<ListenerHandle>],
         addresses: &[SocketAddr],
     ) -> anyhow::Result<Deferred> {
         if !config.defer_accept {
             return Ok(Deferred::default());
         }
-        let descriptors = doors.iter().flatten().flat_map(Door::descriptors);
+        let descriptors = handles.iter().flatten().flat_map(ListenerHandle::descriptors);
         let copies = descriptors.filter(|fd| socket::defers(*fd)).map(|fd| fd.try_clone_to_owned());
         let listeners: Result<Vec<OwnedFd>, _> = copies.collect();
         let listeners = listeners.context("too few descriptors; raise 'ulimit -n'")?;

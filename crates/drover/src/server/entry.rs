@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use http1::conditional::Validators;
 use http1::mime;
-use mech::fs::{OpenFile, Stamp};
+use mech::files::root::{OpenFile, Stamp};
 
 use super::clock::Clock;
 use super::reply::{self, UsualHead};

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use http1::path::{self, Resolved};
 use http1::{Refusal, Status};
 use mech::Key;
-use mech::fs::{Cause, FileKind, How, OpenFile, Root};
+use mech::files::open_pool::{OpenPool, OpenResults, Opened};
+use mech::files::root::{Cause, FileKind, OpenFile, OpenOptions, Root};
 use mech::net::Net;
-use mech::open_pool::{OpenPool, OpenResults, Opened};
 use tracing::{info, warn};
 
 use super::Revalidate;
@@ -61,7 +61,7 @@ pub(super) struct FileOptions {
     /// path.
     pub(super) revalidate: Revalidate,
     /// How files are opened.
-    pub(super) how: How,
+    pub(super) how: OpenOptions,
     /// Whether names that begin with a dot are served ([`path::Resolved::hidden`]).
     pub(super) hidden: bool,
 }
@@ -233,7 +233,7 @@ impl Files {
         };
         let name_as_it_was = || {
             let stamp = match &self.pending {
-                Some(_) => self.root.stamp_at_once(&entry.name),
+                Some(_) => self.root.try_stamp_cached(&entry.name),
                 None => self.root.stamp(&entry.name),
             };
             stamp.is_ok_and(|stamp| stamp == entry.stamp)
@@ -335,7 +335,7 @@ impl Files {
     /// a disk: `WouldBlock` then.
     fn open_here(&self, name: &[u8]) -> io::Result<OpenFile> {
         match &self.pending {
-            Some(_) => self.root.open_at_once(name, self.options.how),
+            Some(_) => self.root.try_open_cached(name, self.options.how),
             None => self.root.open_as(name, self.options.how),
         }
     }
@@ -343,7 +343,7 @@ impl Files {
     /// Closes the kept descriptors if `error` says that descriptors or memory have run out. Returns
     /// whether some were closed: then another attempt may succeed.
     fn makes_room_after(&mut self, error: &io::Error) -> bool {
-        // `WouldBlock` says that a disk is needed ([`Root::open_at_once`]).
+        // `WouldBlock` says that a disk is needed ([`Root::try_open_cached`]).
         error.kind() != io::ErrorKind::WouldBlock
             && Cause::of(error) == Cause::Exhausted
             && self.give_back_descriptors()
@@ -419,7 +419,7 @@ impl Files {
         }
         self.root_checked = Some(now);
         let replaced = match &self.pending {
-            Some(_) => self.root.replaced_at_once(),
+            Some(_) => self.root.try_replaced_cached(),
             None => self.root.replaced(),
         };
         match (replaced, &mut self.pending) {
@@ -490,13 +490,13 @@ mod tests {
 
     /// What `work` makes of the files beneath that directory, which one thread opens.
     fn with_files(work: impl FnOnce(&mut Files, &OpenResults, &LookupContext<'_>)) {
-        let mechanism = mech::dispatch::auto_of_readiness().unwrap();
+        let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
         let net = Net::open(&NetOptions::new(mechanism)).unwrap();
         let options = FileOptions {
             cache: 1 << 20,
             descriptors: 10,
             revalidate: Revalidate { after: Duration::ZERO, watched_after: None },
-            how: How::default(),
+            how: OpenOptions::default(),
             hidden: false,
         };
         let root = Arc::new(Root::open(NEVER_AT_HAND.as_ref()).unwrap());

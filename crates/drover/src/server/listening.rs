@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use anyhow::anyhow;
-use mech::accept::{self, Among, Door, Keeper};
+use mech::accept::{self, Acceptor, Among, ListenerHandle};
 use sys::socket::ListenOptions;
 use tracing::info;
 
@@ -14,14 +14,14 @@ use super::{Config, Listen};
 pub(super) struct Bound {
     pub(super) addresses: Vec<SocketAddr>,
     /// Each worker's, by address.
-    pub(super) doors: Vec<Vec<Door>>,
-    pub(super) keepers: Vec<Keeper>,
+    pub(super) handles: Vec<Vec<ListenerHandle>>,
+    pub(super) acceptors: Vec<Acceptor>,
 }
 
 /// Binds every address, before any worker accepts.
 pub(super) fn bind(config: &Config, among: Among) -> anyhow::Result<Bound> {
-    let doors = (0..config.workers.get()).map(|_| Vec::new()).collect();
-    let mut bound = Bound { addresses: Vec::new(), doors, keepers: Vec::new() };
+    let handles = (0..config.workers.get()).map(|_| Vec::new()).collect();
+    let mut bound = Bound { addresses: Vec::new(), handles, acceptors: Vec::new() };
     for listen in &config.listen {
         bind_name(config, among, listen, &mut bound)?;
     }
@@ -36,7 +36,7 @@ fn bind_name(
     bound: &mut Bound,
 ) -> anyhow::Result<()> {
     let open = |address| {
-        let plan = accept::Plan {
+        let plan = accept::ListenPlan {
             address,
             workers: config.workers,
             among,
@@ -62,8 +62,12 @@ fn bind_name(
             Ok(made) => {
                 port = made.address.port();
                 bound.addresses.push(made.address);
-                bound.doors.iter_mut().zip(made.doors).for_each(|(worker, door)| worker.push(door));
-                bound.keepers.extend(made.keeper);
+                bound
+                    .handles
+                    .iter_mut()
+                    .zip(made.handles)
+                    .for_each(|(worker, handle)| worker.push(handle));
+                bound.acceptors.extend(made.acceptor);
             }
             Err(error) if sys::socket::is_absent(&error) => {
                 absent.push((address, error));
@@ -105,7 +109,7 @@ mod tests {
     fn bound(addresses: &[&str]) -> anyhow::Result<Vec<SocketAddr>> {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
         let listen = vec![Listen { name: "name".to_owned(), addresses }];
-        let mechanism = mech::dispatch::auto_of_readiness().unwrap();
+        let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
         let config = Config { listen, ..Config::new(Source::Fixed(1), mechanism) };
         Ok(bind(&config, Among::Threads)?.addresses)
     }

@@ -19,7 +19,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail};
-use mech::accept::{Among, Door};
+use mech::accept::{Among, ListenerHandle};
 use mech::net::Remote;
 use sys::process::start_thread;
 use tracing::error;
@@ -76,7 +76,7 @@ struct Crew {
     /// The number of the first, among all workers of the server.
     first: usize,
     /// Each one's, by address.
-    doors: Vec<Vec<Door>>,
+    handles: Vec<Vec<ListenerHandle>>,
     /// Counters for all workers of the server.
     board: Board,
 }
@@ -141,11 +141,11 @@ impl Server {
         if config.pin {
             processors(config.workers)?;
         }
-        let Bound { addresses, doors, .. } = bind(&config, Among::Threads)?;
-        let board = Board::new(doors.len()).context("cannot make the counters")?;
-        let deferred = Deferred::of(&config, &doors, &addresses)?;
+        let Bound { addresses, handles, .. } = bind(&config, Among::Threads)?;
+        let board = Board::new(handles.len()).context("cannot make the counters")?;
+        let deferred = Deferred::of(&config, &handles, &addresses)?;
         let mut server =
-            Server::of_crew(Arc::new(config), addresses, Crew { first: 0, doors, board })?;
+            Server::of_crew(Arc::new(config), addresses, Crew { first: 0, handles, board })?;
         server.stopper.deferred = Arc::new(deferred);
         Ok(server)
     }
@@ -160,15 +160,15 @@ impl Server {
         if let Some(pool) = &config.openers {
             pool.start().context("too many --stat-threads")?;
         }
-        let connections = limits::Connections::new(&config, crew.doors.len())?;
-        let Crew { first, doors, board } = crew;
+        let connections = limits::Connections::new(&config, crew.handles.len())?;
+        let Crew { first, handles, board } = crew;
         let cpus = if config.pin { processors(config.workers)? } else { Vec::new() };
         let (sender, reports) = channel();
-        let workers = doors.len();
-        for (index, doors) in doors.into_iter().enumerate() {
+        let workers = handles.len();
+        for (index, handles) in handles.into_iter().enumerate() {
             let plan = worker::Plan {
                 config: Arc::clone(&config),
-                doors,
+                handles,
                 cpu: cpus.get(first + index).copied(),
                 counters: board.of(first + index),
                 sharers: workers,
@@ -301,7 +301,7 @@ fn processors(workers: NonZeroUsize) -> anyhow::Result<Vec<usize>> {
 fn open_trace(config: &Config, crew: &Crew) -> anyhow::Result<Option<Trace>> {
     let Some(path) = &config.trace else { return Ok(None) };
     let mut path = path.clone();
-    if crew.doors.len() < config.workers.get() {
+    if crew.handles.len() < config.workers.get() {
         path.as_mut_os_string().push(format!(".{}", crew.first));
     }
     let Config { mechanism, workers, files, file_options, openers, .. } = config;
@@ -328,7 +328,8 @@ mod tests {
     use std::time::Duration;
 
     use mech::Key;
-    use mech::dispatch::{self, Batch, Event, Features, Interest, Kind, Mechanism, Readiness};
+    use mech::mechanisms::{self, Features, Kind, Mechanism};
+    use mech::readiness::{Batch, Event, Interest, Readiness};
 
     use super::*;
 
@@ -359,7 +360,7 @@ mod tests {
         }
     }
 
-    fn mechanism(open: fn(&dispatch::Options) -> io::Result<Box<dyn Readiness>>) -> Mechanism {
+    fn mechanism(open: fn(&mechanisms::Options) -> io::Result<Box<dyn Readiness>>) -> Mechanism {
         let features = Features::empty();
         let kind = Kind::Readiness { open };
         Mechanism { name: "breaks", summary: "for this test", features, waits_with: &[], kind }
@@ -375,7 +376,7 @@ mod tests {
     fn a_worker_that_cannot_start_keeps_the_server_from_starting() {
         static OPENED: AtomicU32 = AtomicU32::new(0);
         let second_fails = mechanism(|options| match OPENED.fetch_add(1, Ordering::Relaxed) {
-            0 => dispatch::ALL
+            0 => mechanisms::ALL
                 .iter()
                 .find_map(|any| any.open(options).ok())
                 .ok_or_else(|| io::Error::other("nothing works")),

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use http1::Refusal;
 use mech::Key;
-use mech::fs::{How, Root};
+use mech::files::open_pool::{OpenPool, OpenResults};
+use mech::files::root::{OpenOptions, Root};
 use mech::net::Net;
-use mech::open_pool::{OpenPool, OpenResults};
 
 use super::entry::Entry;
 
@@ -97,7 +97,7 @@ impl PendingOpens {
         &mut self,
         root: &Arc<Root>,
         name: &[u8],
-        how: How,
+        how: OpenOptions,
         key: Key,
     ) -> io::Result<Rc<PendingOpen>> {
         self.begin_again(root, name, how)?;
@@ -112,7 +112,12 @@ impl PendingOpens {
     ///
     /// # Errors
     /// As [`OpenPool::open`].
-    pub(super) fn begin_again(&self, root: &Arc<Root>, name: &[u8], how: How) -> io::Result<()> {
+    pub(super) fn begin_again(
+        &self,
+        root: &Arc<Root>,
+        name: &[u8],
+        how: OpenOptions,
+    ) -> io::Result<()> {
         self.pool.open(root, name, how, &self.results)
     }
 
@@ -156,13 +161,13 @@ mod tests {
 
     #[test]
     fn who_waits_no_longer_leaves_nothing_behind() {
-        let mechanism = mech::dispatch::auto_of_readiness().unwrap();
+        let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
         let net = Net::open(&NetOptions::new(mechanism)).unwrap();
         let key = |generation| Key { slot: 3, generation };
         let results = OpenResults::new(net.remote(), key(0));
         let mut pending = PendingOpens::new(Arc::new(OpenPool::new(1)), results);
         let root = Arc::new(Root::open(NEVER_AT_HAND.as_ref()).unwrap());
-        let open = pending.begin(&root, b"ostype", How::default(), key(1)).unwrap();
+        let open = pending.begin(&root, b"ostype", OpenOptions::default(), key(1)).unwrap();
         for generation in 2..100 {
             let joined = pending.join(b"ostype", key(generation)).unwrap();
             assert!(Rc::ptr_eq(&joined, &open));

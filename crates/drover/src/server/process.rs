@@ -1,7 +1,7 @@
 //! One worker as a process: what it is given by its supervisor, and what they say to each other.
 //!
 //! The supervisor starts its own command line again with a flag ([`FLAG`]) that says which worker
-//! this is, and which of the descriptors that it has are its doors. They talk in lines:
+//! this is, and which of the descriptors that it has are its listener handles. They talk in lines:
 //!
 //! | | |
 //! |---|---|
@@ -17,10 +17,10 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use anyhow::Context;
-use mech::accept::{self, Door, Strategy};
-use mech::dispatch::{self, Mechanism};
-use sys::process;
+use mech::accept::{self, ListenerHandle, Strategy};
+use mech::mechanisms::{self, Mechanism};
 use serde::{Deserialize, Serialize};
+use sys::process;
 
 use super::stats::Board;
 use super::{Config, Crew, Server, StopSignals};
@@ -42,10 +42,10 @@ pub struct Inheritance {
     pub(super) worker: usize,
     /// The name of the dispatch mechanism of all workers.
     dispatch: Cow<'static, str>,
-    /// The name of the accept strategy that has made the doors.
+    /// The name of the accept strategy that has made the listener handles.
     accept: Cow<'static, str>,
-    /// The descriptors of its doors: a list for each address.
-    pub(super) doors: Vec<Vec<RawFd>>,
+    /// The descriptors of its listener handles: a list for each address.
+    pub(super) handles: Vec<Vec<RawFd>>,
     /// The descriptor of the counters.
     pub(super) board: RawFd,
 }
@@ -54,16 +54,17 @@ impl Inheritance {
     pub(super) fn of(
         worker: usize,
         (mechanism, strategy): Chosen,
-        doors: &[Door],
+        handles: &[ListenerHandle],
         board: &Board,
     ) -> Inheritance {
-        let numbers = |door: &Door| door.descriptors().map(|fd| fd.as_raw_fd()).collect();
-        let doors = doors.iter().map(numbers).collect();
+        let numbers =
+            |handle: &ListenerHandle| handle.descriptors().map(|fd| fd.as_raw_fd()).collect();
+        let handles = handles.iter().map(numbers).collect();
         Inheritance {
             worker,
             dispatch: mechanism.name.into(),
             accept: strategy.name.into(),
-            doors,
+            handles,
             board: board.file().as_raw_fd(),
         }
     }
@@ -73,18 +74,18 @@ impl Inheritance {
     /// # Errors
     /// If no supervisor of this version has written it.
     pub fn chosen(&self) -> anyhow::Result<Chosen> {
-        let mechanism = dispatch::by_name(&self.dispatch).context("no such mechanism")?;
+        let mechanism = mechanisms::by_name(&self.dispatch).context("no such mechanism")?;
         Ok((mechanism, accept::by_name(&self.accept).context("no such strategy")?))
     }
 
     fn take(&self, config: &Config) -> io::Result<Crew> {
-        let door = |numbers: &Vec<RawFd>| -> io::Result<Door> {
+        let handle = |numbers: &Vec<RawFd>| -> io::Result<ListenerHandle> {
             let descriptors = numbers.iter().map(|&number| process::inherited(number));
-            Ok(Door::of(config.accept, descriptors.collect::<io::Result<_>>()?))
+            Ok(ListenerHandle::of(config.accept, descriptors.collect::<io::Result<_>>()?))
         };
-        let doors = self.doors.iter().map(door).collect::<io::Result<_>>()?;
+        let handles = self.handles.iter().map(handle).collect::<io::Result<_>>()?;
         let board = Board::attach(process::inherited(self.board)?)?;
-        Ok(Crew { first: self.worker, doors: vec![doors], board })
+        Ok(Crew { first: self.worker, handles: vec![handles], board })
     }
 }
 
@@ -135,7 +136,7 @@ mod tests {
     #[test]
     fn workers_wait_as_their_supervisor_has_chosen() {
         let board = Board::new(1).unwrap();
-        for mechanism in dispatch::ALL {
+        for mechanism in mechanisms::ALL {
             for strategy in accept::ALL {
                 let inheritance = Inheritance::of(0, (mechanism, strategy), &[], &board);
                 let text = serde_json::to_string(&inheritance).unwrap();

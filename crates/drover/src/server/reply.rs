@@ -10,7 +10,7 @@ use http1::date::DateText;
 use http1::range::{self, ByteRange, Ranges};
 use http1::response::{Common, Connection, Head};
 use http1::{Method, Refusal, Request, Status};
-use mech::fs;
+use mech::files::root;
 use mech::net::Body;
 
 use super::clock::Clock;
@@ -272,7 +272,7 @@ pub(super) fn file(
         let body = Body::File { file, offset: part.start, len: part.len() };
         return Response::followed_by(body, status);
     }
-    match fs::append_at_once(file.as_fd(), part.start, part.len() as usize, out) {
+    match root::try_append_cached(file.as_fd(), part.start, part.len() as usize, out) {
         Ok(()) => Response::written(status),
         // The backend may wait for it.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

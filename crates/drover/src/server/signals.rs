@@ -15,11 +15,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
-use sys::process::start_thread;
 use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ,
 };
 use signal_hook::iterator::{Handle, Signals};
+use sys::process::start_thread;
 use tracing::{info, warn};
 
 use super::Server;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use http1::response::{Common, Connection};
 use http1::{Framing, Limits, Method, Refusal, Request, request};
 use mech::Key;
+use mech::files::open_pool::{OpenPool, OpenResults};
 use mech::net::{Answer, Body, Io, Net};
-use mech::open_pool::{OpenPool, OpenResults};
 
 use super::clock::{Clock, Throttle};
 use super::files::{Files, Lookup, LookupContext, Requester};
@@ -159,19 +159,19 @@ impl<'w> Site<'w> {
             self.note(key, net, &response);
             consumed += response.consumed;
             (batch.answered, body) = (true, response.body);
-            let goes_on = matches!(response.then, Then::Receive);
+            let expects_input = matches!(response.then, Then::Receive);
             let full = !matches!(body, Body::None) || output.len() >= GATHERED_MOST;
-            if !goes_on || full {
+            if !expects_input || full {
                 let more = response.consumed < input.len();
-                batch.then = if goes_on && more { Then::Again } else { response.then };
+                batch.then = if expects_input && more { Then::Again } else { response.then };
                 break;
             }
         }
         if let (Then::Wait(_), Some(tracer)) = (&batch.then, self.tracer()) {
             tracer.opening(key, net.now());
         }
-        let goes_on = matches!(batch.then, Then::Receive | Then::Skip(_));
-        (Answer { consumed, body, goes_on }, batch)
+        let expects_input = matches!(batch.then, Then::Receive | Then::Skip(_));
+        (Answer { consumed, body, expects_input }, batch)
     }
 
     /// Counts a response, spins for it, and has it traced.

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 
 use http1::Status;
 use mech::fileio;
+use serde::Serialize;
 use sys::process;
 use sys::shared_counters::{Row, Table};
-use serde::Serialize;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug)]

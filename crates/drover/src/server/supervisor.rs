@@ -1,8 +1,8 @@
 //! Workers as processes, and the process that keeps them.
 //!
-//! The supervisor binds the addresses, keeps every descriptor that a door is made of, and serves
+//! The supervisor binds the addresses, keeps every descriptor that a listener handle is made of, and serves
 //! nothing itself. A worker that dies, however it does, is replaced by one that goes by the same
-//! doors: connections that wait in them wait a little longer, and are not lost. One that dies at once,
+//! listener handles: connections that wait in them wait a little longer, and are not lost. One that dies at once,
 //! time and again, is replaced after a pause that grows. Workers die with the supervisor.
 
 use std::io::{self, BufRead, BufReader, Write};
@@ -14,9 +14,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use mech::accept::{Among, Door, Keeper};
-use sys::process::{self as mech_process, Change};
+use mech::accept::{Acceptor, Among, ListenerHandle};
 use signal_hook::consts::{SIGKILL, SIGSYS};
+use sys::process::{self as mech_process, Change};
 use tracing::{info, warn};
 
 use super::deferred::{Deferred, LOOK_AGAIN};
@@ -49,8 +49,8 @@ pub struct Supervisor {
     addresses: Vec<SocketAddr>,
     chosen: Chosen,
     /// Each worker's, by address.
-    doors: Vec<Vec<Door>>,
-    keepers: Vec<Keeper>,
+    handles: Vec<Vec<ListenerHandle>>,
+    acceptors: Vec<Acceptor>,
     workers: Vec<Worker>,
     board: Board,
     /// Where the counters are written to.
@@ -108,25 +108,25 @@ impl Supervisor {
         if config.pin {
             processors(config.workers)?;
         }
-        let Bound { addresses, doors, keepers } = bind(config, Among::Processes)?;
-        let board = Board::new(doors.len()).context("cannot make the counters")?;
+        let Bound { addresses, handles, acceptors } = bind(config, Among::Processes)?;
+        let board = Board::new(handles.len()).context("cannot make the counters")?;
         let (sender, inbox) = channel();
-        let workers = doors.iter().map(|_| Worker::default()).collect();
+        let workers = handles.iter().map(|_| Worker::default()).collect();
         let mut supervisor = Supervisor {
             chosen: (config.mechanism, config.accept),
             grace: config.grace,
             counters: config.counters.clone(),
-            deferred: Deferred::of(config, &doors, &addresses)?,
+            deferred: Deferred::of(config, &handles, &addresses)?,
             addresses,
-            doors,
-            keepers,
+            handles,
+            acceptors,
             workers,
             board,
             sender,
             inbox,
         };
-        for keeper in &supervisor.keepers {
-            keeper.start()?;
+        for acceptor in &supervisor.acceptors {
+            acceptor.start()?;
         }
         for place in 0..supervisor.workers.len() {
             supervisor.fill(place).map_err(|error| cannot_start(place, &error))?;
@@ -325,8 +325,8 @@ impl Supervisor {
 
     /// Has the others told of what a process has left undone that is gone.
     fn after_death(&self, place: usize) {
-        for door in &self.doors[place] {
-            if let Err(error) = door.after_death() {
+        for handle in &self.handles[place] {
+            if let Err(error) = handle.after_death() {
                 warn!("the other workers hear late of the end of worker {place}: {error}");
             }
         }
@@ -344,10 +344,10 @@ impl Supervisor {
     }
 
     fn fill(&mut self, place: usize) -> io::Result<()> {
-        let inheritance = Inheritance::of(place, self.chosen, &self.doors[place], &self.board);
+        let inheritance = Inheritance::of(place, self.chosen, &self.handles[place], &self.board);
         let mut command = command(&inheritance)?;
-        let doors = self.doors[place].iter().flat_map(Door::descriptors);
-        mech_process::pass_on(&mut command, doors.chain([self.board.file()]));
+        let handles = self.handles[place].iter().flat_map(ListenerHandle::descriptors);
+        mech_process::pass_on(&mut command, handles.chain([self.board.file()]));
         let mut child = command.spawn()?;
         let stdout = child.stdout.take();
         let stdin = child.stdin.take();
@@ -394,15 +394,15 @@ impl Supervisor {
         self.workers.iter().filter_map(|worker| worker.process.as_ref())
     }
 
-    /// Tells the workers to stop and waits for them. The doors are closed here first, so that each
+    /// Tells the workers to stop and waits for them. The listener handles are closed here first, so that each
     /// is closed for good when its last worker has taken what waits in it.
     fn stop(&mut self) -> anyhow::Result<()> {
         let end = Instant::now() + self.grace + BEYOND_GRACE;
-        self.keepers.iter().for_each(Keeper::finish);
-        if self.second_signal_while(end, LOOK, |own| !own.keepers.iter().all(Keeper::is_done)) {
+        self.acceptors.iter().for_each(Acceptor::finish);
+        if self.second_signal_while(end, LOOK, |own| !own.acceptors.iter().all(Acceptor::is_done)) {
             return self.kill("by a second signal");
         }
-        self.doors.clear();
+        self.handles.clear();
         for process in self.workers.iter_mut().filter_map(|worker| worker.process.as_mut()) {
             if let Some(stdin) = &mut process.stdin {
                 // It fails for one that has ended already.
@@ -530,7 +530,7 @@ mod tests {
     /// Workers are this very program once more, which does not know the flag that makes it one.
     #[test]
     fn a_worker_that_ends_before_it_begins_is_the_end_and_says_how() {
-        let mechanism = mech::dispatch::auto(1).unwrap();
+        let mechanism = mech::mechanisms::auto(1).unwrap();
         let workers = NonZeroUsize::new(2).unwrap();
         let config = Config { workers, ..Config::new(Source::Fixed(1), mechanism) };
         let error = format!("{:#}", Supervisor::start(&config).unwrap_err());

@@ -13,8 +13,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use mech::fs::Root;
-use mech::inotify::{Change, Inotify, Watch};
+use mech::files::root::Root;
+use mech::files::watch::{Change, Inotify, Watch};
 
 /// How many directories a worker watches; the kernel keeps about a KiB for each.
 pub(super) const DIRECTORIES_MOST: usize = 16 * 1024;

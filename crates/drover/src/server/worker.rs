@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use mech::accept::Door;
+use mech::accept::ListenerHandle;
 use mech::fileio;
-use mech::fs::{Cause, How};
+use mech::files::open_pool::{OpenPool, OpenResults};
+use mech::files::root::{Cause, OpenOptions};
 use mech::net::{Executor, Listener, Net, NetOptions, Readable, Remote};
-use mech::open_pool::{OpenPool, OpenResults};
 use tracing::warn;
 
 use super::clock::Throttle;
@@ -42,7 +42,7 @@ const LINGER_SHARE: u32 = 20;
 pub(super) struct Plan {
     pub(super) config: Arc<Config>,
     /// This worker's ways to connections, one per address.
-    pub(super) doors: Vec<Door>,
+    pub(super) handles: Vec<ListenerHandle>,
     /// The processor to stay on.
     pub(super) cpu: Option<usize>,
     pub(super) counters: Counters,
@@ -56,7 +56,7 @@ pub(super) struct Plan {
 
 /// Serves until asked to stop. `ready` is called once connections can be accepted.
 pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> {
-    let Plan { config, doors, cpu, counters, sharers, connections, trace } = plan;
+    let Plan { config, handles, cpu, counters, sharers, connections, trace } = plan;
     counters.begin();
     if let Some(cpu) = cpu {
         sys::process::pin_current_thread(cpu)
@@ -96,8 +96,8 @@ pub(super) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     if let Source::Directory(_) = &config.source {
         look_after_files(&mut executor, &net, &site, config.openers.as_ref());
     }
-    for door in doors {
-        let mut listener = Listener::enter(&net, door).context("cannot wait for connections")?;
+    for handle in handles {
+        let mut listener = Listener::enter(&net, handle).context("cannot wait for connections")?;
         listener.on_loss(|| counters.add(Tally::AcceptsLost, 1));
         listener.on_crowd(|expired| {
             counters.add(Tally::IdleClosed, expired as u64);
@@ -202,7 +202,7 @@ fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content
                 descriptors: descriptors / sharers as u64,
                 revalidate: config.revalidate,
                 hidden: config.hidden,
-                how: How {
+                how: OpenOptions {
                     noatime: config.noatime,
                     sequential: config.advise_sequential,
                     content: if config.cache > 0 { unless_named(KEPT_MOST) } else { 0 },

@@ -29,7 +29,7 @@ fn a_reply_before_the_request_was_sent_whole_is_a_reply() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "x".repeat(8_000_000)).unwrap();
     let body = format!("@{}", file.path().display());
-    for mechanism in mech::dispatch::ALL {
+    for mechanism in mech::mechanisms::ALL {
         if let Err(reason) = mechanism.probe() {
             testing::skip!("{}: {reason}", mechanism.name);
             continue;
@@ -153,7 +153,7 @@ fn replies_before_their_requests_are_protocol_errors() {
         assert!(run.number("/errors/protocol") > 0, "{mechanism}: {}", run.json);
         run
     };
-    for mechanism in mech::dispatch::ALL {
+    for mechanism in mech::mechanisms::ALL {
         if let Err(reason) = mechanism.probe() {
             testing::skip!("{}: {reason}", mechanism.name);
             continue;

@@ -84,7 +84,7 @@ fn mixed_faults_among_requests_that_are_sent_together_are_counted_for_what_they_
 fn every_mechanism_counts_mixed_faults_alike() {
     // Without those that cost time.
     let faults = &FAULTS[..FAULTS.len() - 1];
-    for mechanism in mech::dispatch::ALL {
+    for mechanism in mech::mechanisms::ALL {
         if let Err(reason) = mechanism.probe() {
             testing::skip!("{}: {reason}", mechanism.name);
             continue;
@@ -142,7 +142,7 @@ fn every_mechanism_counts_all_that_was_sent_before_an_interruption() {
         let happened = Account::of_log(&log, connections, |number| drawn(faults, 9, number));
         Account::of_run(&run).is_part_of(&happened, run.number("/in_flight"));
     };
-    for mechanism in mech::dispatch::ALL {
+    for mechanism in mech::mechanisms::ALL {
         match mechanism.probe() {
             Ok(()) => run(mechanism.name),
             Err(reason) => testing::skip!("{}: {reason}", mechanism.name),

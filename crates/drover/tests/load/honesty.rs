@@ -90,7 +90,7 @@ fn replies_that_came_during_a_stop_came_in_time() {
     };
     // All at once: they wait most of the time.
     std::thread::scope(|scope| {
-        for mechanism in mech::dispatch::ALL {
+        for mechanism in mech::mechanisms::ALL {
             match mechanism.probe() {
                 Ok(()) => drop(scope.spawn(move || run(mechanism.name))),
                 Err(reason) => testing::skip!("{}: {reason}", mechanism.name),

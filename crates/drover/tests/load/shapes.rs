@@ -185,7 +185,7 @@ fn every_connection_calls_once_per_period() {
 #[test]
 fn slow_readers_take_their_time() {
     for mechanism in ["auto", "poll", "uring"] {
-        if let Some(Err(reason)) = mech::dispatch::by_name(mechanism).map(|m| m.probe()) {
+        if let Some(Err(reason)) = mech::mechanisms::by_name(mechanism).map(|m| m.probe()) {
             testing::skip!("{mechanism}: {reason}");
             continue;
         }

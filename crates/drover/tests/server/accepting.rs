@@ -1,7 +1,7 @@
 //! Accept strategies, each under every mechanism that it goes with, shared by threads and by processes.
 
 use mech::accept::{self, Strategy};
-use mech::dispatch::{self, Features, Mechanism};
+use mech::mechanisms::{self, Features, Mechanism};
 
 use crate::connections::letters;
 use crate::harness::{Client, PATIENCE, Server, Site, request};
@@ -17,7 +17,7 @@ pub(crate) fn on_every_pair(site: &Site, flags: &[&str], case: impl Fn(Server)) 
 fn on_every_choice(flags: &[&str], case: impl Fn(&[&str])) {
     let mut ran = 0;
     for strategy in accept::ALL {
-        for mechanism in dispatch::ALL.iter().filter(|it| strategy.goes_with(it).is_ok()) {
+        for mechanism in mechanisms::ALL.iter().filter(|it| strategy.goes_with(it).is_ok()) {
             match usable(strategy, mechanism) {
                 Ok(()) => {
                     println!("{} on {}", strategy.name, mechanism.name);
@@ -115,7 +115,7 @@ fn idle_clients_give_way_to_new_ones() {
 #[test]
 fn a_worker_that_becomes_full_while_it_waits_has_another_one_woken() {
     for strategy in accept::ALL.iter().filter(|it| it.needs.contains(Features::EXCLUSIVE)) {
-        for mechanism in dispatch::ALL.iter().filter(|it| usable(strategy, it).is_ok()) {
+        for mechanism in mechanisms::ALL.iter().filter(|it| usable(strategy, it).is_ok()) {
             println!("{} on {}", strategy.name, mechanism.name);
             let flags = ["serve", "--reply-size", "5", "--processes", "--workers", "2"];
             let chosen = ["--accept", strategy.name, "--dispatch", mechanism.name];

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use mech::dispatch::{self, Features};
+use mech::mechanisms::{self, Features};
 use rustix::fs::{FileType, Mode};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
@@ -67,7 +67,7 @@ fn start(flags: &[&str], file: &Path) -> Server {
 fn overflows_of_the_queue_of_signals_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("counters");
-    for mechanism in dispatch::ALL {
+    for mechanism in mechanisms::ALL {
         if !mechanism.features.contains(Features::CAN_OVERFLOW) {
             continue;
         }

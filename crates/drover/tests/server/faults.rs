@@ -6,8 +6,8 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
-use mech::dispatch::{self, Kind, Mechanism};
 use mech::fileio;
+use mech::mechanisms::{self, Kind, Mechanism};
 
 use crate::disk::Disk;
 use crate::harness::{Server, Site, drover};
@@ -15,7 +15,7 @@ use crate::harness::{Server, Site, drover};
 /// A usable mechanism of each kind.
 fn mechanisms() -> Vec<&'static Mechanism> {
     let usable = |completes: bool| {
-        dispatch::ALL.iter().copied().find(|mechanism| {
+        mechanisms::ALL.iter().copied().find(|mechanism| {
             matches!(mechanism.kind, Kind::Completion { .. }) == completes
                 && mechanism.probe().is_ok()
         })

@@ -9,8 +9,8 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use mech::dispatch::{self, Mechanism};
 use mech::fileio::{self, Backend};
+use mech::mechanisms::{self, Mechanism};
 use tempfile::TempDir;
 
 /// How long a test waits before it says that something hangs. Nothing is ordered by it.
@@ -390,7 +390,7 @@ impl Reply {
 #[track_caller]
 pub(crate) fn on_every_mechanism(mut case: impl FnMut(&'static Mechanism)) {
     let mut ran = 0;
-    for mechanism in dispatch::ALL {
+    for mechanism in mechanisms::ALL {
         match mechanism.probe() {
             Ok(()) => {
                 println!("on {}", mechanism.name);

@@ -3,9 +3,9 @@
 use std::io::BufRead;
 use std::process::{Command, Stdio};
 
-use mech::dispatch::Mechanism;
-use sys::process::{open_files_limit, room_for_descriptors};
+use mech::mechanisms::Mechanism;
 use rustix::process::{Pid, Resource, Rlimit};
+use sys::process::{open_files_limit, room_for_descriptors};
 
 use crate::harness::{Client, Server, Site, many_connections, on_every_mechanism, request};
 

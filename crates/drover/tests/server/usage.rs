@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::process::{Output, Stdio};
 
 use mech::accept;
-use mech::dispatch::{self, Mechanism};
+use mech::mechanisms::{self, Mechanism};
 
 use crate::harness::{Server, Site, drover};
 
@@ -27,7 +27,7 @@ fn fails(arguments: &[&str], status: i32, words: &[&str]) {
 
 #[test]
 fn an_unknown_mechanism_is_answered_with_the_usable_ones() {
-    let usable = dispatch::ALL.iter().filter(|mechanism| mechanism.probe().is_ok());
+    let usable = mechanisms::ALL.iter().filter(|mechanism| mechanism.probe().is_ok());
     let mut words: Vec<&str> = usable.map(|mechanism| mechanism.name).collect();
     words.extend(["--dispatch", "kqueue", "drover mechanisms"]);
     fails(&["--dispatch", "kqueue"], 2, &words);
@@ -54,9 +54,9 @@ fn wrong_values_are_answered_with_right_ones() {
 
 #[test]
 fn overflow_is_ignored_only_where_there_is_one() {
-    for mechanism in dispatch::ALL.iter().filter(|mechanism| mechanism.probe().is_ok()) {
+    for mechanism in mechanisms::ALL.iter().filter(|mechanism| mechanism.probe().is_ok()) {
         let flags = ["--dispatch", mechanism.name, "--overflow", "ignore"];
-        if mechanism.features.contains(dispatch::Features::CAN_OVERFLOW) {
+        if mechanism.features.contains(mechanisms::Features::CAN_OVERFLOW) {
             let output = serve(&[&flags[..], &["--check", "--listen", "127.0.0.1:0"]].concat());
             assert!(output.status.success(), "{}", mechanism.name);
         } else {
@@ -69,7 +69,7 @@ fn overflow_is_ignored_only_where_there_is_one() {
 fn what_cannot_work_together_is_refused_with_what_can() {
     let usable = |mechanism: &&&Mechanism| mechanism.probe().is_ok();
     for strategy in accept::ALL.iter().filter(|strategy| strategy.probe().is_ok()) {
-        for mechanism in dispatch::ALL.iter().filter(usable) {
+        for mechanism in mechanisms::ALL.iter().filter(usable) {
             let flags = ["--accept", strategy.name, "--dispatch", mechanism.name];
             if strategy.goes_with(mechanism).is_ok() {
                 let output = serve(&[&flags[..], &["--check", "--listen", "127.0.0.1:0"]].concat());
@@ -235,7 +235,7 @@ fn the_log_says_what_auto_has_picked() {
     let mut server = Server::start(command, 1);
     server.terminate();
     let log: Vec<String> = server.stderr().lines().map(Result::unwrap).collect();
-    let picked = dispatch::auto(1).unwrap().name;
+    let picked = mechanisms::auto(1).unwrap().name;
     let served = format!(
         "serving {} on http://{}: ",
         site.path().canonicalize().unwrap().display(),
@@ -283,7 +283,7 @@ fn events_are_recorded_where_there_are_any_of_one_worker() {
     let fails_with = |more: &[&str]| fails(&[&record, more].concat(), 2, &["--record-events"]);
     fails_with(&["--workers", "2", "--dispatch", "poll"]);
     fails_with(&["--workers", "1", "--processes", "--dispatch", "poll"]);
-    if dispatch::by_name("uring").unwrap().probe().is_ok() {
+    if mechanisms::by_name("uring").unwrap().probe().is_ok() {
         fails_with(&["--workers", "1", "--dispatch", "uring"]);
     }
     let mut server = Server::of_size(1, &[&record[2..], &["--dispatch", "rtsig-batch"]].concat());

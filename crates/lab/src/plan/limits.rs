@@ -200,7 +200,7 @@ fn mechanisms(
         joined.map(str::to_string).or_else(|| apart.cloned())
     };
     let dispatch = value("--dispatch").and_then(|name| {
-        let probe = mech::dispatch::by_name(&name)?.probe();
+        let probe = mech::mechanisms::by_name(&name)?.probe();
         probe.err().map(|why| format!("--dispatch {name}: {why}"))
     });
     let files = || {

@@ -42,8 +42,10 @@ impl Gain {
     /// # Errors
     /// `EINVAL` from file systems that cannot read past the page cache; what else the kernel says.
     pub fn probe(files: &[std::path::PathBuf]) -> io::Result<Gain> {
-        let files: Vec<File> =
-            files.iter().map(|path| mech::fs::open_direct(path)).collect::<io::Result<_>>()?;
+        let files: Vec<File> = files
+            .iter()
+            .map(|path| mech::files::root::open_direct(path))
+            .collect::<io::Result<_>>()?;
         Ok(Gain { alone: reads_per_second(&files, 1)?, together: reads_per_second(&files, DEPTH)? })
     }
 

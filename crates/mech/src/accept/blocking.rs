@@ -6,9 +6,9 @@
 
 use std::os::fd::AsFd;
 
-use super::feeder::{accept, let_block};
-use super::{Door, Settings, Strategy, Way, one_socket};
-use crate::dispatch::Features;
+use super::support::accept_thread::{accept, let_block};
+use super::{AcceptSource, ListenerHandle, Settings, Strategy, one_socket};
+use crate::mechanism::Features;
 use sys::socket::defers;
 
 /// accept(2), in a thread per worker.
@@ -21,14 +21,14 @@ pub(super) static BLOCKING: Strategy = Strategy {
     probe: || Ok(()),
     open: |plan| {
         let made = one_socket(plan, &BLOCKING)?;
-        made.doors[0].descriptors().try_for_each(let_block)?;
+        made.handles[0].descriptors().try_for_each(let_block)?;
         Ok(made)
     },
-    enter: |door: Door| {
-        let socket = door.socket()?;
+    enter: |handle: ListenerHandle| {
+        let socket = handle.socket()?;
         let defers = defers(socket.as_fd());
         let take = Box::new(move |stop| accept(socket.as_fd(), stop));
-        Ok(Way::Thread { take, defers })
+        Ok(AcceptSource::Thread { take, defers })
     },
     after_death: None,
 };

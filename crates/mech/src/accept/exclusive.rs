@@ -10,9 +10,10 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 
-use super::{Door, Settings, Strategy, Way, one_socket};
-use crate::dispatch::{self, Features, Kind};
+use super::{AcceptSource, ListenerHandle, Settings, Strategy, one_socket};
 use crate::key::Key;
+use crate::mechanism::{Features, Kind, Options};
+use crate::mechanisms;
 use sys::process::on_own_thread;
 use sys::socket::{ListenOptions, listen};
 
@@ -26,7 +27,9 @@ pub(super) static EXCLUSIVE: Strategy = Strategy {
     settings: Settings::empty(),
     probe,
     open: |plan| one_socket(plan, &EXCLUSIVE),
-    enter: |door: Door| Ok(Way::Socket { socket: door.socket()?, exclusive: true }),
+    enter: |handle: ListenerHandle| {
+        Ok(AcceptSource::Socket { socket: handle.socket()?, exclusive: true })
+    },
     after_death: None,
 };
 
@@ -35,11 +38,11 @@ fn probe() -> io::Result<()> {
     let socket = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ListenOptions::default())?;
     let attach = || {
         let mut tried = Err(io::ErrorKind::Unsupported.into());
-        for mechanism in dispatch::ALL {
+        for mechanism in mechanisms::ALL {
             if mechanism.features.contains(Features::EXCLUSIVE)
                 && let Kind::Readiness { open } = mechanism.kind
             {
-                tried = open(&dispatch::Options::default())
+                tried = open(&Options::default())
                     .and_then(|mut opened| opened.attach_exclusive(socket.as_fd(), Key::WAKER));
                 if tried.is_ok() {
                     break;

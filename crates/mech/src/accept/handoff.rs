@@ -1,6 +1,6 @@
 //! `handoff`: one thread accepts, and hands connections to workers that wait in a wait queue.
 //!
-//! Whom a connection wakes is the queue's policy ([`crate::wait_queue`]): the four of Molloy & Lever
+//! Whom a connection wakes is the queue's policy ([`crate::accept::support::wait_queue`]): the four of Molloy & Lever
 //! (2000), in user space, a *model* of kernels that are gone. A worker waits in its own dispatch
 //! mechanism; being chosen ends that wait, and the worker takes what it finds. What nobody has taken
 //! stays where all can reach it.
@@ -24,11 +24,13 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
 };
 
-use super::feeder::{Feeder, Next, accept, let_block};
-use super::{Among, Door, Doors, Keeper, Plan, Settings, Strategy, Way};
-use crate::dispatch::Features;
+use super::support::accept_thread::{AcceptThread, Next, accept, let_block};
+use super::{
+    AcceptSource, Acceptor, Among, BoundListeners, ListenPlan, ListenerHandle, Settings, Strategy,
+};
+use crate::accept::support::wait_queue::{Policy, WaitFlag, WaitQueue, Waiter};
+use crate::mechanism::Features;
 use sys::socket::{ListenOptions, defers, listen, local_address};
-use crate::wait_queue::{Manner, Policy, WaitQueue, Waiter};
 
 /// One acceptor.
 pub(super) static HANDOFF: Strategy = Strategy {
@@ -40,12 +42,12 @@ pub(super) static HANDOFF: Strategy = Strategy {
     settings: Settings::WAKE_POLICY,
     probe: || pair().map(drop),
     open,
-    enter: |door: Door| match door.hall {
-        Some(ref hall) => {
-            hall.start()?;
-            Ok(Way::Hall { hall: Arc::clone(hall), worker: door.worker })
+    enter: |handle: ListenerHandle| match handle.queue {
+        Some(ref queue) => {
+            queue.start()?;
+            Ok(AcceptSource::AcceptQueue { queue: Arc::clone(queue), worker: handle.worker })
         }
-        None => Ok(Way::Channel(door.socket()?)),
+        None => Ok(AcceptSource::Channel(handle.socket()?)),
     },
     after_death: None,
 };
@@ -57,24 +59,24 @@ const MOST: usize = 64;
 const REST: Duration = Duration::from_millis(50);
 
 /// Where connections wait for workers.
-pub(crate) struct Hall {
+pub(crate) struct AcceptQueue {
     socket: Mutex<Option<OwnedFd>>,
     queue: Arc<WaitQueue>,
     /// `None` inside: its thread could not be started.
-    feeder: OnceLock<Option<Feeder>>,
+    accept_thread: OnceLock<Option<AcceptThread>>,
     /// Agents that look for a connection, or have one in their hands.
     handing: AtomicUsize,
     /// Whether connections come with their first bytes.
     pub(crate) defers: bool,
 }
 
-impl Hall {
-    fn new(socket: OwnedFd, policy: Policy) -> Arc<Hall> {
-        Arc::new(Hall {
+impl AcceptQueue {
+    fn new(socket: OwnedFd, policy: Policy) -> Arc<AcceptQueue> {
+        Arc::new(AcceptQueue {
             defers: defers(socket.as_fd()),
             socket: Mutex::new(Some(socket)),
             queue: Arc::new(WaitQueue::new(policy)),
-            feeder: OnceLock::new(),
+            accept_thread: OnceLock::new(),
             handing: AtomicUsize::new(0),
         })
     }
@@ -85,88 +87,92 @@ impl Hall {
         let Some(socket) = socket.take() else { return Ok(()) };
         let queue = Arc::clone(&self.queue);
         let take = Box::new(move |stop| accept(socket.as_fd(), stop));
-        let feeder = Feeder::start(MOST, true, take, move |ended| {
+        let accept_thread = AcceptThread::start(MOST, true, take, move |ended| {
             if ended {
                 queue.wake_all()
             } else {
                 queue.wake()
             };
         });
-        let (feeder, result) = match feeder {
-            Ok(feeder) => (Some(feeder), Ok(())),
+        let (accept_thread, result) = match accept_thread {
+            Ok(accept_thread) => (Some(accept_thread), Ok(())),
             Err(error) => (None, Err(error)),
         };
         // The socket could be taken only once.
-        let _ = self.feeder.set(feeder);
+        let _ = self.accept_thread.set(accept_thread);
         result
     }
 
-    fn feeder(&self) -> Option<&Feeder> {
-        self.feeder.get()?.as_ref()
+    fn accept_thread(&self) -> Option<&AcceptThread> {
+        self.accept_thread.get()?.as_ref()
     }
 
     pub(crate) fn next(&self) -> Next {
-        match self.feeder.get() {
+        match self.accept_thread.get() {
             None => Next::Nothing,
             Some(None) => Next::Ended,
-            Some(Some(feeder)) => feeder.next(),
+            Some(Some(accept_thread)) => accept_thread.next(),
         }
     }
 
     /// Ends accepting; what there is can still be asked for.
     pub(crate) fn stop(&self) {
-        if let Some(feeder) = self.feeder() {
-            feeder.stop();
+        if let Some(accept_thread) = self.accept_thread() {
+            accept_thread.stop();
         }
     }
 
     /// How often the acceptor has waited, once it has ended: to whoever asks first.
     pub(crate) fn take_waits(&self) -> u64 {
-        self.feeder().map_or(0, Feeder::take_waits)
+        self.accept_thread().map_or(0, AcceptThread::take_waits)
     }
 
-    /// A waiter that is woken by `bell`. The first worker always wants to be, where the policy
+    /// A waiter that is woken by `notifier`. The first worker always wants to be, where the policy
     /// listens to waiters, as a select(2) among those in accept(2) does.
-    pub(crate) fn waiter(&self, worker: usize, bell: impl Fn() + Send + Sync + 'static) -> Waiter {
-        Waiter::with_bell(&self.queue, self.manner(worker), bell)
+    pub(crate) fn waiter(
+        &self,
+        worker: usize,
+        notifier: impl Fn() + Send + Sync + 'static,
+    ) -> Waiter {
+        Waiter::with_notifier(&self.queue, self.mode(worker), notifier)
     }
 
-    fn manner(&self, worker: usize) -> Manner {
+    fn mode(&self, worker: usize) -> WaitFlag {
         match (self.queue.policy(), worker) {
-            (Policy::AlwaysWake, 0) => Manner::Always,
-            _ => Manner::Exclusive,
+            (Policy::AlwaysWake, 0) => WaitFlag::Always,
+            _ => WaitFlag::Exclusive,
         }
     }
 }
 
-impl std::fmt::Debug for Hall {
+impl std::fmt::Debug for AcceptQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hall").field("queue", &self.queue).finish_non_exhaustive()
+        f.debug_struct("AcceptQueue").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 
-fn open(plan: &Plan) -> io::Result<Doors> {
+fn open(plan: &ListenPlan) -> io::Result<BoundListeners> {
     let socket = listen(plan.address, ListenOptions { reuse_port: false, ..plan.listen })?;
     let_block(&socket)?;
     let address = local_address(socket.as_fd())?;
-    let hall = Hall::new(socket, plan.policy);
-    let mut doors = Vec::new();
+    let queue = AcceptQueue::new(socket, plan.policy);
+    let mut handles = Vec::new();
     let mut agents = Vec::new();
     for worker in 0..plan.workers.get() {
-        let mut door = Door::of(&HANDOFF, Vec::new());
-        door.worker = worker;
+        let mut handle = ListenerHandle::of(&HANDOFF, Vec::new());
+        handle.worker = worker;
         match plan.among {
-            Among::Threads => door.hall = Some(Arc::clone(&hall)),
+            Among::Threads => handle.queue = Some(Arc::clone(&queue)),
             Among::Processes => {
                 let (ours, theirs) = pair()?;
-                door.descriptors.push(theirs);
+                handle.descriptors.push(theirs);
                 agents.push(ours);
             }
         }
-        doors.push(door);
+        handles.push(handle);
     }
-    let keeper = (plan.among == Among::Processes).then(|| Keeper { hall, agents });
-    Ok(Doors { address, doors, keeper })
+    let acceptor = (plan.among == Among::Processes).then(|| Acceptor { queue, agents });
+    Ok(BoundListeners { address, handles, acceptor })
 }
 
 /// Two ends that blocking agents and non-blocking workers can have: whether a call blocks is said
@@ -176,16 +182,16 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)?)
 }
 
-impl Keeper {
+impl Acceptor {
     /// Begins to accept, and to hand over.
     ///
     /// # Errors
     /// `EAGAIN` when there are too many threads.
     pub fn start(&self) -> io::Result<()> {
-        self.hall.start()?;
+        self.queue.start()?;
         for (worker, agent) in self.agents.iter().enumerate() {
-            let (hall, agent) = (Arc::clone(&self.hall), agent.try_clone()?);
-            let serve = move || serve(&hall, worker, agent.as_fd());
+            let (queue, agent) = (Arc::clone(&self.queue), agent.try_clone()?);
+            let serve = move || serve(&queue, worker, agent.as_fd());
             sys::process::start_thread(format!("agent {worker}"), serve)?;
         }
         Ok(())
@@ -193,20 +199,20 @@ impl Keeper {
 
     /// Takes what waits in the backlog, and no more from then on.
     pub fn finish(&self) {
-        self.hall.stop();
+        self.queue.stop();
     }
 
-    /// Whether all that was accepted has been sent to workers, once [`Keeper::finish`] was called.
+    /// Whether all that was accepted has been sent to workers, once [`Acceptor::finish`] was called.
     /// They are to stop after that.
     #[must_use]
     pub fn is_done(&self) -> bool {
         // In this order: who takes the last one has said so before.
-        let is_empty = self.hall.feeder().is_none_or(Feeder::is_empty);
-        is_empty && self.hall.handing.load(Ordering::SeqCst) == 0
+        let is_empty = self.queue.accept_thread().is_none_or(AcceptThread::is_empty);
+        is_empty && self.queue.handing.load(Ordering::SeqCst) == 0
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Acceptor {
     fn drop(&mut self) {
         for agent in &self.agents {
             // Ends the wait for its worker's wish. It fails when the other end is closed.
@@ -216,16 +222,16 @@ impl Drop for Keeper {
 }
 
 /// The agent of a worker: waits in its place when it wants a connection, and sends it.
-fn serve(hall: &Hall, worker: usize, agent: BorrowedFd<'_>) {
-    let mut waiter = Waiter::new(&hall.queue, hall.manner(worker));
+fn serve(queue: &AcceptQueue, worker: usize, agent: BorrowedFd<'_>) {
+    let mut waiter = Waiter::new(&queue.queue, queue.mode(worker));
     let wish = || rustix::net::recv(agent, &mut [0u8; 1], RecvFlags::empty());
     while let Ok((_, 1..)) = rustix::io::retry_on_intr(wish) {
         loop {
             let look = || {
-                hall.handing.fetch_add(1, Ordering::SeqCst);
-                match hall.next() {
+                queue.handing.fetch_add(1, Ordering::SeqCst);
+                match queue.next() {
                     Next::Nothing => {
-                        hall.handing.fetch_sub(1, Ordering::SeqCst);
+                        queue.handing.fetch_sub(1, Ordering::SeqCst);
                         None
                     }
                     next => Some(next),
@@ -239,7 +245,7 @@ fn serve(hall: &Hall, worker: usize, agent: BorrowedFd<'_>) {
                 }
                 _ => false,
             };
-            hall.handing.fetch_sub(1, Ordering::SeqCst);
+            queue.handing.fetch_sub(1, Ordering::SeqCst);
             match next {
                 Some(Next::Taken(Err(_))) => thread::sleep(REST),
                 _ if sent => break,

@@ -1,7 +1,7 @@
 //! Accept distribution: how new connections are shared among workers.
 //!
 //! One file per strategy, one record each in [`ALL`]. A strategy binds an
-//! address and makes a [`Door`] for every worker; the worker, a thread or a
+//! address and makes a [`ListenerHandle`] for every worker; the worker, a thread or a
 //! process, enters by it ([`crate::net::Listener::enter`]) and takes connections
 //! from the listener as from any other. What a strategy needs of the dispatch
 //! mechanism is data: code outside this folder asks [`Strategy::goes_with`].
@@ -23,22 +23,22 @@ use std::sync::Arc;
 
 use bitflags::bitflags;
 
-use crate::dispatch::{Features, Mechanism};
+use crate::mechanism::{Features, Mechanism};
+use support::wait_queue::Policy;
 use sys::socket::{self, ListenOptions};
-use crate::wait_queue::Policy;
 
 mod blocking;
 mod exclusive;
-mod feeder;
 mod handoff;
-mod interrupt;
 mod lock;
 mod reuseport;
 mod shared;
+mod support;
 
-use feeder::Take;
-pub(crate) use feeder::{Feeder, Next};
-pub(crate) use handoff::{Hall, ask, receive};
+pub(crate) use handoff::{AcceptQueue, ask, receive};
+use support::accept_thread::AcceptCall;
+pub(crate) use support::accept_thread::{AcceptThread, Next};
+pub use support::wait_queue;
 
 use exclusive::EXCLUSIVE;
 use reuseport::REUSEPORT;
@@ -47,9 +47,9 @@ bitflags! {
     /// What a strategy can be told beside the address.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Settings: u8 {
-        /// [`Plan::by_cpu`].
+        /// [`ListenPlan::by_cpu`].
         const BY_CPU = 1;
-        /// [`Plan::policy`].
+        /// [`ListenPlan::policy`].
         const WAKE_POLICY = 2;
     }
 }
@@ -59,16 +59,16 @@ bitflags! {
 pub enum Among {
     /// Threads of the process that binds.
     Threads,
-    /// Processes that inherit their doors from it.
+    /// Processes that inherit their listener handles from it.
     Processes,
 }
 
 /// What a strategy is to do for one address.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct ListenPlan {
     /// Where to listen; port 0 takes a free one.
     pub address: SocketAddr,
-    /// How many doors to make.
+    /// How many listener handles to make.
     pub workers: NonZeroUsize,
     /// For whom they are.
     pub among: Among,
@@ -81,21 +81,21 @@ pub struct Plan {
     pub policy: Policy,
 }
 
-/// What a strategy has made of a [`Plan`].
+/// What a strategy has made of a [`ListenPlan`].
 #[derive(Debug)]
-pub struct Doors {
+pub struct BoundListeners {
     /// The address as it is bound.
     pub address: SocketAddr,
     /// One for each worker.
-    pub doors: Vec<Door>,
+    pub handles: Vec<ListenerHandle>,
     /// What the process that binds has to do while there are workers, if anything.
-    pub keeper: Option<Keeper>,
+    pub acceptor: Option<Acceptor>,
 }
 
 /// Accepts for workers that are processes, and sends them what they ask for.
 #[derive(Debug)]
-pub struct Keeper {
-    hall: Arc<Hall>,
+pub struct Acceptor {
+    queue: Arc<AcceptQueue>,
     /// This process' ends of the workers' sockets.
     agents: Vec<OwnedFd>,
 }
@@ -103,43 +103,43 @@ pub struct Keeper {
 /// A worker's way to new connections, to be entered on its thread. It is made
 /// of descriptors, so that a process can inherit it.
 #[derive(Debug)]
-pub struct Door {
+pub struct ListenerHandle {
     strategy: &'static Strategy,
     descriptors: Vec<OwnedFd>,
     /// Where connections wait, for a worker that is a thread.
-    hall: Option<Arc<Hall>>,
+    queue: Option<Arc<AcceptQueue>>,
     /// Which of the workers it is for, where that matters.
     worker: usize,
 }
 
-/// What there is behind a door.
-pub(crate) enum Way {
+/// What there is behind a listener handle.
+pub(crate) enum AcceptSource {
     /// A listening socket to wait for; if `exclusive`, others do so too, and a
     /// connection is to wake one of them.
     Socket { socket: OwnedFd, exclusive: bool },
     /// A thread is to take connections by `take`; they come with their first bytes
     /// if the socket `defers`.
-    Thread { take: Take, defers: bool },
+    Thread { take: AcceptCall, defers: bool },
     /// A queue that several workers take from.
-    Hall { hall: Arc<Hall>, worker: usize },
+    AcceptQueue { queue: Arc<AcceptQueue>, worker: usize },
     /// A unix(7) socket that connections come by.
     Channel(OwnedFd),
 }
 
-impl Door {
-    /// The descriptors that the door is made of.
+impl ListenerHandle {
+    /// The descriptors that the listener handle is made of.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.descriptors.iter().map(AsFd::as_fd)
     }
 
-    /// A door made of the descriptors of one of the same strategy, in the order
-    /// of [`Door::descriptors`].
+    /// A listener handle made of the descriptors of one of the same strategy, in the order
+    /// of [`ListenerHandle::descriptors`].
     #[must_use]
-    pub fn of(strategy: &'static Strategy, descriptors: Vec<OwnedFd>) -> Door {
-        Door { strategy, descriptors, hall: None, worker: 0 }
+    pub fn of(strategy: &'static Strategy, descriptors: Vec<OwnedFd>) -> ListenerHandle {
+        ListenerHandle { strategy, descriptors, queue: None, worker: 0 }
     }
 
-    /// To be called after the end of each process that has entered by this door: what it had been
+    /// To be called after the end of each process that has entered by this listener handle: what it had been
     /// woken for, and can no longer take, is told to somebody else.
     ///
     /// # Errors
@@ -148,24 +148,24 @@ impl Door {
         self.strategy.after_death.map_or(Ok(()), |tell| tell(self))
     }
 
-    pub(crate) fn open(self) -> io::Result<Way> {
+    pub(crate) fn open(self) -> io::Result<AcceptSource> {
         let strategy = self.strategy;
         (strategy.enter)(self)
     }
 
-    /// The only descriptor of a door that has one.
+    /// The only descriptor of a listener handle that has one.
     fn socket(mut self) -> io::Result<OwnedFd> {
         match self.descriptors.pop() {
             Some(socket) if self.descriptors.is_empty() => Ok(socket),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "a door of one descriptor")),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "a handle of one descriptor")),
         }
     }
 }
 
-impl From<OwnedFd> for Door {
+impl From<OwnedFd> for ListenerHandle {
     /// A listening, non-blocking socket that nobody else waits for.
-    fn from(socket: OwnedFd) -> Door {
-        Door::of(&REUSEPORT, vec![socket])
+    fn from(socket: OwnedFd) -> ListenerHandle {
+        ListenerHandle::of(&REUSEPORT, vec![socket])
     }
 }
 
@@ -182,18 +182,18 @@ pub struct Strategy {
     /// What it can be told.
     pub settings: Settings,
     probe: fn() -> io::Result<()>,
-    open: fn(&Plan) -> io::Result<Doors>,
-    enter: fn(Door) -> io::Result<Way>,
+    open: fn(&ListenPlan) -> io::Result<BoundListeners>,
+    enter: fn(ListenerHandle) -> io::Result<AcceptSource>,
     /// What there is to do after a death where the kernel does not do all of it.
-    after_death: Option<fn(&Door) -> io::Result<()>>,
+    after_death: Option<fn(&ListenerHandle) -> io::Result<()>>,
 }
 
 impl Strategy {
-    /// Binds the address and makes the doors.
+    /// Binds the address and makes the listener handles.
     ///
     /// # Errors
     /// `EADDRINUSE`, `EADDRNOTAVAIL`, `EACCES` (ports below 1024), `EMFILE`.
-    pub fn open(&self, plan: &Plan) -> io::Result<Doors> {
+    pub fn open(&self, plan: &ListenPlan) -> io::Result<BoundListeners> {
         (self.open)(plan)
     }
 
@@ -257,12 +257,12 @@ pub fn auto(workers: NonZeroUsize, mechanism: &Mechanism) -> &'static Strategy {
     }
 }
 
-/// One socket for all workers: each door has a duplicate of it.
-fn one_socket(plan: &Plan, strategy: &'static Strategy) -> io::Result<Doors> {
+/// One socket for all workers: each listener handle has a duplicate of it.
+fn one_socket(plan: &ListenPlan, strategy: &'static Strategy) -> io::Result<BoundListeners> {
     let listen = ListenOptions { reuse_port: false, ..plan.listen };
     let socket = socket::listen(plan.address, listen)?;
     let address = socket::local_address(socket.as_fd())?;
-    let door = |_| Ok(Door::of(strategy, vec![socket.try_clone()?]));
-    let doors = (0..plan.workers.get()).map(door).collect::<io::Result<_>>()?;
-    Ok(Doors { address, doors, keeper: None })
+    let handle = |_| Ok(ListenerHandle::of(strategy, vec![socket.try_clone()?]));
+    let handles = (0..plan.workers.get()).map(handle).collect::<io::Result<_>>()?;
+    Ok(BoundListeners { address, handles, acceptor: None })
 }

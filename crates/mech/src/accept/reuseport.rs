@@ -13,8 +13,8 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 
-use super::{Door, Doors, Plan, Settings, Strategy, Way};
-use crate::dispatch::Features;
+use super::{AcceptSource, BoundListeners, ListenPlan, ListenerHandle, Settings, Strategy};
+use crate::mechanism::Features;
 use sys::socket::{ListenOptions, check_free, choose_by_cpu, listen, local_address};
 
 /// A socket per worker.
@@ -30,13 +30,15 @@ pub(super) static REUSEPORT: Strategy = Strategy {
         listen(free, options).map(drop)
     },
     open,
-    enter: |door: Door| Ok(Way::Socket { socket: door.socket()?, exclusive: false }),
+    enter: |handle: ListenerHandle| {
+        Ok(AcceptSource::Socket { socket: handle.socket()?, exclusive: false })
+    },
     after_death: None,
 };
 
 /// All are bound before any worker accepts, because each socket takes its share of the
 /// connections from then on.
-fn open(plan: &Plan) -> io::Result<Doors> {
+fn open(plan: &ListenPlan) -> io::Result<BoundListeners> {
     let reuse_port = plan.workers.get() > 1;
     let mut address = plan.address;
     if reuse_port && address.port() != 0 {
@@ -44,14 +46,14 @@ fn open(plan: &Plan) -> io::Result<Doors> {
         check_free(address)?;
     }
     let options = ListenOptions { reuse_port, ..plan.listen };
-    let mut doors = Vec::new();
+    let mut handles = Vec::new();
     for _ in 0..plan.workers.get() {
         let socket = listen(address, options)?;
         address = local_address(socket.as_fd())?;
-        if plan.by_cpu && reuse_port && doors.is_empty() {
+        if plan.by_cpu && reuse_port && handles.is_empty() {
             choose_by_cpu(socket.as_fd())?;
         }
-        doors.push(Door::of(&REUSEPORT, vec![socket]));
+        handles.push(ListenerHandle::of(&REUSEPORT, vec![socket]));
     }
-    Ok(Doors { address, doors, keeper: None })
+    Ok(BoundListeners { address, handles, acceptor: None })
 }

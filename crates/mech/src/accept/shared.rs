@@ -8,8 +8,8 @@
 //! exclusively and stays at the head of the queue, so that one ring is given all
 //! connections that come while it is there.
 
-use super::{Door, Settings, Strategy, Way, one_socket};
-use crate::dispatch::Features;
+use super::{AcceptSource, ListenerHandle, Settings, Strategy, one_socket};
+use crate::mechanism::Features;
 
 /// One socket, waited for by all.
 pub(super) static SHARED: Strategy = Strategy {
@@ -20,6 +20,8 @@ pub(super) static SHARED: Strategy = Strategy {
     settings: Settings::empty(),
     probe: || Ok(()),
     open: |plan| one_socket(plan, &SHARED),
-    enter: |door: Door| Ok(Way::Socket { socket: door.socket()?, exclusive: false }),
+    enter: |handle: ListenerHandle| {
+        Ok(AcceptSource::Socket { socket: handle.socket()?, exclusive: false })
+    },
     after_death: None,
 };

@@ -16,17 +16,17 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::cached::{has_pages, is_read};
-use super::reads::Reads;
 use super::sendfile::Sendfile;
 use super::splice::{PIPE_SIZE, SPLICE, Splice};
 use super::threads::{self, Threads};
-use super::{Backend, FileIo, Options, Sent, Times, Transfer};
+use crate::fileio::support::page_cache::{has_pages, is_read};
+use crate::fileio::support::reads::Reads;
+use crate::fileio::{Backend, FileIo, Options, Sent, Times, Transfer};
 use crate::key::Key;
 use sys::waker::Waker;
 
 /// The backend behind `auto`.
-pub(super) static AUTO: Backend = Backend {
+pub(crate) static AUTO: Backend = Backend {
     name: "auto",
     summary: "sendfile(2), or splice(2), for what is in the page cache; threads read the rest",
     past_cache: false,
@@ -289,7 +289,7 @@ mod tests {
     fn what_is_on_a_file_system_without_a_disk_is_sent_at_once() {
         let content: Vec<u8> = (0..LEN).map(|at| (at * 7 % 251) as u8).collect();
         let file = in_memory(&content);
-        assert!(crate::fs::is_in_memory(file.as_fd()));
+        assert!(crate::files::root::is_in_memory(file.as_fd()));
         let waker = Arc::new(Waker::eventfd().unwrap());
         let mut auto = AUTO.open(&Options::default(), &waker).unwrap();
         let (later, bytes) = send(auto.as_mut(), &waker, &file);

@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::bell::Bell;
-use super::reads::{Ended, Read, Reader, Reads};
-use super::{Backend, Counts, Options};
+use crate::fileio::support::notifier::Notifier;
+use crate::fileio::support::reads::{Ended, Read, Reader, Reads};
+use crate::fileio::{Backend, Counts, Options};
 use sys::syscall;
 use sys::waker::Waker;
 
 /// The `linux-aio` backend.
-pub(super) static LINUX_AIO: Backend = Backend {
+pub(crate) static LINUX_AIO: Backend = Backend {
     name: "linux-aio",
     summary: "io_submit(2) with O_DIRECT, past the page cache, then one vectored send",
     past_cache: true,
@@ -46,7 +46,7 @@ pub(super) fn open(
 ) -> io::Result<Reads<LinuxAio>> {
     let aio = LinuxAio {
         context: Context::new()?,
-        bell: Bell::new(waker)?,
+        notifier: Notifier::new(waker)?,
         direct: Vec::new(),
         done: Vec::new(),
         counts: Arc::clone(&options.counts),
@@ -56,7 +56,7 @@ pub(super) fn open(
 
 pub(super) struct LinuxAio {
     context: Context,
-    bell: Bell,
+    notifier: Notifier,
     /// The reads under way, by their number, and their files opened with `O_DIRECT`.
     direct: Vec<Option<(OwnedFd, Read)>>,
     /// Reads that were done at once.
@@ -74,7 +74,7 @@ impl Reader for LinuxAio {
             return self.read_at_once(read);
         };
         // SAFETY: the buffer is the read's until it has ended, and so is the file, kept in `direct`.
-        match unsafe { self.context.submit(&read, &file, &self.bell) } {
+        match unsafe { self.context.submit(&read, &file, &self.notifier) } {
             Ok(()) => {}
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return self.read_at_once(read),
             Err(error) => return Err(error.into()),
@@ -108,7 +108,7 @@ impl Reader for LinuxAio {
 impl LinuxAio {
     fn read_at_once(&mut self, read: Read) -> io::Result<()> {
         self.done.push(self.ended_at_once(read));
-        self.bell.ring()
+        self.notifier.notify()
     }
 
     /// Reads through the page cache, however long that takes.
@@ -175,7 +175,7 @@ impl Context {
 
     /// # Safety
     /// File and buffer are left alone until the read has ended.
-    unsafe fn submit(&self, read: &Read, file: &OwnedFd, bell: &Bell) -> Result<(), Errno> {
+    unsafe fn submit(&self, read: &Read, file: &OwnedFd, notifier: &Notifier) -> Result<(), Errno> {
         const IOCB_CMD_PREAD: u16 = 0;
         const IOCB_FLAG_RESFD: u32 = 1;
         // SAFETY: an iocb of zeroes is one of a pread without flags.
@@ -187,7 +187,7 @@ impl Context {
         block.aio_nbytes = read.len as u64;
         block.aio_offset = read.offset as i64;
         block.aio_flags = IOCB_FLAG_RESFD;
-        block.aio_resfd = bell.fd().as_raw_fd() as u32;
+        block.aio_resfd = notifier.fd().as_raw_fd() as u32;
         let mut blocks = [&raw mut block];
         // SAFETY: the kernel copies the one block; what that points to is as the caller promises.
         match syscall!(syscall(libc::SYS_io_submit, self.0, 1, blocks.as_mut_ptr())) {

@@ -6,10 +6,10 @@
 //! when that is. So each read has a memory file of its own, which is closed when its bytes were handed over:
 //! the kernel frees each page when the socket is done with it.
 
-use super::{Backend, linux_aio};
+use crate::fileio::{Backend, linux_aio};
 
 /// The `linux-aio-sendfile` backend.
-pub(super) static LINUX_AIO_SENDFILE: Backend = Backend {
+pub(crate) static LINUX_AIO_SENDFILE: Backend = Backend {
     name: "linux-aio-sendfile",
     summary: "io_submit(2) with O_DIRECT into a memfd, past the page cache, then sendfile(2) from it",
     past_cache: true,

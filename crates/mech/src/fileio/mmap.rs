@@ -16,11 +16,12 @@ use std::ptr;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::{Backend, FileIo, Sent, Transfer, advise, truncated};
+use crate::fileio::support::advise;
+use crate::fileio::{Backend, FileIo, Sent, Transfer, truncated};
 use sys::socket::send_behind;
 
 /// The `mmap` backend.
-pub(super) static MMAP: Backend = Backend {
+pub(crate) static MMAP: Backend = Backend {
     name: "mmap",
     summary: "mmap(2) of 512 KiB at a time, then head and bytes in one vectored send",
     past_cache: false,

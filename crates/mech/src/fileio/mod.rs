@@ -5,7 +5,7 @@
 //! Some backends move the bytes at once, in the thread that asks: a disk that
 //! is slow then stops everything that this thread serves. The others have the
 //! bytes read elsewhere and answer [`Sent::Later`]; what they share is in
-//! `reads.rs`.
+//! `support/reads.rs`.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -19,30 +19,22 @@ use crate::key::Key;
 use sys::process::on_own_thread;
 use sys::waker::Waker;
 
-mod advise;
 mod auto;
-mod bell;
-mod buffer;
-mod cached;
 mod linux_aio;
 mod linux_aio_sendfile;
-mod memory;
 mod mmap;
-mod pool;
 mod posix_aio;
-mod reads;
-mod results;
 mod sendfile;
 mod splice;
+pub(crate) mod support;
 mod threads;
-mod times;
 mod uring;
 mod writev;
 
-pub(crate) use cached::probe as can_ask_for_cached;
-pub use memory::ReadMemory;
-pub use pool::ReadPool;
-pub use times::Times;
+pub use support::memory::ReadMemory;
+pub(crate) use support::page_cache::probe as can_ask_for_cached;
+pub use support::readers::ReadPool;
+pub use support::times::Times;
 
 /// The contract of a file backend. One value per worker.
 pub trait FileIo {

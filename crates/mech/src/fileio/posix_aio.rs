@@ -13,15 +13,15 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::reads::{Ended, Read, Reader, Reads};
-use super::results::Results;
-use super::times::Span;
-use super::{Backend, Counts, Options};
+use crate::fileio::support::reads::{Ended, Read, Reader, Reads};
+use crate::fileio::support::results::Results;
+use crate::fileio::support::times::Span;
+use crate::fileio::{Backend, Counts, Options};
 use sys::syscall;
 use sys::waker::Waker;
 
 /// The `posix-aio` backend.
-pub(super) static POSIX_AIO: Backend = Backend {
+pub(crate) static POSIX_AIO: Backend = Backend {
     name: "posix-aio",
     summary: "aio_read(3), which the C library does with threads, then one vectored send",
     past_cache: false,

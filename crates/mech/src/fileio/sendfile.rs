@@ -8,10 +8,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use super::{Backend, FileIo, Sent, Transfer, advise, send_head, truncated};
+use crate::fileio::support::advise;
+use crate::fileio::{Backend, FileIo, Sent, Transfer, send_head, truncated};
 
 /// The `sendfile` backend.
-pub(super) static SENDFILE: Backend = Backend {
+pub(crate) static SENDFILE: Backend = Backend {
     name: "sendfile",
     summary: "sendfile(2), the head before it with MSG_MORE",
     past_cache: false,

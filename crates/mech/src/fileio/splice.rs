@@ -12,11 +12,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
-use super::{Backend, FileIo, Sent, Transfer, advise, send_head, truncated};
+use crate::fileio::support::advise;
+use crate::fileio::{Backend, FileIo, Sent, Transfer, send_head, truncated};
 use crate::key::Key;
 
 /// The `splice` backend.
-pub(super) static SPLICE: Backend = Backend {
+pub(crate) static SPLICE: Backend = Backend {
     name: "splice",
     summary: "splice(2) through a pipe, the head before it with MSG_MORE",
     past_cache: false,

@@ -7,14 +7,14 @@
 use std::io;
 use std::sync::Arc;
 
-use super::pool::ReadPool;
-use super::reads::{Ended, Read, Reader, Reads};
-use super::results::Results;
-use super::{Backend, Counts, Options};
+use crate::fileio::support::readers::ReadPool;
+use crate::fileio::support::reads::{Ended, Read, Reader, Reads};
+use crate::fileio::support::results::Results;
+use crate::fileio::{Backend, Counts, Options};
 use sys::waker::Waker;
 
 /// The `threads` backend.
-pub(super) static THREADS: Backend = Backend {
+pub(crate) static THREADS: Backend = Backend {
     name: "threads",
     summary: "pread(2) by a pool of threads, then head and bytes in one vectored send",
     past_cache: false,

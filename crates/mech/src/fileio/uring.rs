@@ -16,15 +16,15 @@ use std::time::Duration;
 
 use io_uring::{opcode, squeue, types};
 
-use super::bell::Bell;
-use super::reads::{Ended, Read, Reader, Reads};
-use super::{Backend, Counts, Options};
-use sys::ring::{Ring, retry_on_enomem};
+use crate::fileio::support::notifier::Notifier;
+use crate::fileio::support::reads::{Ended, Read, Reader, Reads};
+use crate::fileio::{Backend, Counts, Options};
 use sys::ring::features::Parts;
+use sys::ring::{Ring, retry_on_enomem};
 use sys::waker::Waker;
 
 /// The `uring` backend.
-pub(super) static URING: Backend = Backend {
+pub(crate) static URING: Backend = Backend {
     name: "uring",
     summary: "reads by io_uring, then head and bytes in one vectored send",
     past_cache: false,
@@ -49,18 +49,18 @@ pub(super) struct Uring {
     flags: squeue::Flags,
     counts: Arc<Counts>,
     /// The ring writes to it, and is dropped before.
-    bell: Bell,
+    notifier: Notifier,
 }
 
 /// A worker's reads by a ring.
 pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Uring>> {
-    let bell = Bell::new(waker)?;
+    let notifier = Notifier::new(waker)?;
     let counts = Arc::clone(&options.counts);
     let (most, parts) = (MOST as u32, Parts::READS);
-    let ring = retry_on_enomem(|| Ring::open_with_eventfd(most, 2 * most, parts, bell.fd()))?;
+    let ring = retry_on_enomem(|| Ring::open_with_eventfd(most, 2 * most, parts, notifier.fd()))?;
     let at_once = squeue::Flags::empty();
     let flags = if options.cached_at_once { at_once } else { squeue::Flags::ASYNC };
-    let uring = Uring { ring, under_way: 0, reads: Vec::new(), flags, counts, bell };
+    let uring = Uring { ring, under_way: 0, reads: Vec::new(), flags, counts, notifier };
     Ok(Reads::new(uring, options, URING.name, waker))
 }
 
@@ -85,7 +85,7 @@ impl Uring {
         if self.ring.has_queued() {
             self.ring.wait(Some(Duration::ZERO))?;
             if self.ring.has_queued() {
-                self.bell.ring()?;
+                self.notifier.notify()?;
             }
         }
         Ok(())
@@ -148,8 +148,8 @@ impl Reader for Uring {
         submitted.and_then(|()| self.submit())
     }
 
-    fn ring(&self) -> io::Result<()> {
-        self.bell.ring()
+    fn notify(&self) -> io::Result<()> {
+        self.notifier.notify()
     }
 
     fn wait(&mut self) -> io::Result<()> {
@@ -198,7 +198,7 @@ mod tests {
             let fd = waker.as_eventfd().unwrap();
             let limit = rustix::time::Timespec { tv_sec: 30, tv_nsec: 0 };
             let rung = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&limit));
-            assert_eq!(rung.unwrap(), 1, "the bell is silent after {} reads", ready.len());
+            assert_eq!(rung.unwrap(), 1, "the notifier is silent after {} reads", ready.len());
             waker.drain().unwrap();
             reads.reap(&mut ready).unwrap();
         }

@@ -7,11 +7,12 @@
 
 use std::io;
 
-use super::{Backend, FileIo, Sent, Transfer, advise, truncated};
+use crate::fileio::support::advise;
+use crate::fileio::{Backend, FileIo, Sent, Transfer, truncated};
 use sys::socket::send_vectored;
 
 /// The `writev` backend.
-pub(super) static WRITEV: Backend = Backend {
+pub(crate) static WRITEV: Backend = Backend {
     name: "writev",
     summary: "pread(2) into memory, then head and bytes in one vectored send",
     past_cache: false,

@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use rustix::net::Shutdown;
 
-use super::buffer::Pool;
-use super::driver::{Driver, Fill, Flags, Origin, Place, Slot};
+use super::buffers::Pool;
+use super::contract::{Driver, Fill, Origin, StreamPosition};
 use super::min_rate::Pace;
-use super::{Body, Inner, Net};
+use super::slot::{Flags, Slot};
+use super::state::Inner;
+use super::{Body, Net};
 use crate::fileio::Times;
 use crate::key::Key;
 use sys::socket::Address;
@@ -46,7 +48,7 @@ pub struct Answer {
     pub body: Body,
     /// Whether the next thing that the coroutine wants is to receive. Then sending may be left to the
     /// worker.
-    pub goes_on: bool,
+    pub expects_input: bool,
 }
 
 /// How far [`Conn::respond`] came.
@@ -109,7 +111,7 @@ impl<'n> Conn<'n> {
     fn poll_fill_so(&self, fill: Fill) -> Poll<io::Result<usize>> {
         self.poll_receive(|driver, key, slot, pool| {
             let polled = driver.poll_fill(key, slot, pool, fill);
-            if fill.place != Place::Within && polled.is_pending() {
+            if fill.place != StreamPosition::Within && polled.is_pending() {
                 slot.flags |= Flags::IDLE;
             }
             polled
@@ -163,7 +165,7 @@ impl<'n> Conn<'n> {
     pub fn fill_idle(&self) -> impl Future<Output = io::Result<usize>> + use<'_, 'n> {
         poll_fn(|_| {
             let last = self.net.idle_is_over() && self.input_len() == 0;
-            let place = if last { Place::Last } else { Place::Between };
+            let place = if last { StreamPosition::Last } else { StreamPosition::Between };
             match self.poll_fill_so(Fill { place, ..Fill::ANY }) {
                 Poll::Ready(Err(error)) if last && error.kind() == io::ErrorKind::WouldBlock => {
                     Poll::Ready(Ok(0))
@@ -214,13 +216,13 @@ impl<'n> Conn<'n> {
             let slot = &mut inner.slots[index as usize];
             let mut output = slot.output.take().unwrap_or_else(|| inner.pool.take_output());
             let io = Io { input: slot.received(), output: &mut output.head };
-            let (Answer { consumed, body, goes_on }, result) = work(io);
+            let (Answer { consumed, body, expects_input }, result) = work(io);
             if body.len() > 0 {
                 (output.body, output.body_sent) = (body, 0);
             }
             slot.consume(consumed, &mut inner.pool);
             let input = slot.received().len();
-            let (sent, done) = inner.begin_sending(self.key, output, goes_on);
+            let (sent, done) = inner.begin_sending(self.key, output, expects_input);
             (result, Progress { sent, done, input })
         })
     }
@@ -355,7 +357,7 @@ impl<'n> Conn<'n> {
     #[must_use]
     pub fn sends_from(&self) -> Option<PathBuf> {
         self.with(|inner, index| match &inner.slots[index as usize].sending.as_ref()?.body {
-            Body::File { file, .. } => Some(crate::fs::name_of(file.as_fd())),
+            Body::File { file, .. } => Some(crate::files::root::name_of(file.as_fd())),
             _ => None,
         })
     }

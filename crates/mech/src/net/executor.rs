@@ -125,7 +125,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         let budget = self.net.budget;
         let mut left = self.net.inner.borrow().run_queue.len();
         loop {
-            self.give_birth(spawn, &mut left);
+            self.spawn_pending(spawn, &mut left);
             if left == 0 {
                 return;
             }
@@ -139,10 +139,10 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
     }
 
     /// Makes coroutines for new slots; each runs in this pass.
-    fn give_birth(&mut self, spawn: &mut impl FnMut(Conn<'n>) -> F, left: &mut usize) {
+    fn spawn_pending(&mut self, spawn: &mut impl FnMut(Conn<'n>) -> F, left: &mut usize) {
         loop {
             let mut inner = self.net.inner.borrow_mut();
-            let Some(index) = inner.unborn.pop_front() else { return };
+            let Some(index) = inner.to_spawn.pop_front() else { return };
             let queued = inner.run_queue.len();
             inner.resume(index);
             *left += inner.run_queue.len() - queued;

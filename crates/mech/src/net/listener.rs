@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::driver::{Origin, Take};
-use super::source::Source;
+use super::connection_source::ConnectionSource;
+use super::contract::{AcceptRequest, Origin};
 use super::{Conn, Net};
-use crate::accept::Door;
+use crate::accept::ListenerHandle;
 
 /// How many connections are accepted per wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Listener<'n> {
     origin: Origin,
     /// Whether it has handed one over since it last waited.
     won: Cell<bool>,
-    way: Source,
+    source: ConnectionSource,
     on_loss: Option<Box<dyn Fn() + 'n>>,
     on_crowd: Option<Box<dyn Fn(usize) + 'n>>,
 }
@@ -84,19 +84,19 @@ impl<'n> Listener<'n> {
         Listener::enter(net, socket.into())
     }
 
-    /// Goes by the door that a strategy has made for this worker.
+    /// Goes by the listener handle that a strategy has made for this worker.
     ///
     /// # Errors
     /// What the mechanism says: `Unsupported` if the strategy does not go with it.
-    pub fn enter(net: &'n Net, door: Door) -> io::Result<Listener<'n>> {
+    pub fn enter(net: &'n Net, handle: ListenerHandle) -> io::Result<Listener<'n>> {
         let conn = net.task();
         // Gives the slot back on every way out but the last.
-        let entered = Source::enter(&conn, door);
-        let (way, defers) =
+        let entered = ConnectionSource::enter(&conn, handle);
+        let (source, defers) =
             entered.inspect_err(|_| conn.with(|inner, slot| inner.release(slot)))?;
         let origin = if defers { Origin::AcceptedWithData } else { Origin::Accepted };
         // The first look is no answer to a wake-up.
-        Ok(Listener { conn, origin, won: Cell::new(true), way, on_loss: None, on_crowd: None })
+        Ok(Listener { conn, origin, won: Cell::new(true), source, on_loss: None, on_crowd: None })
     }
 
     /// Calls `tell` whenever the worker was woken for a connection and there was
@@ -224,14 +224,14 @@ impl<'n> Listener<'n> {
             let accepted = self.conn.with(|inner, _| inner.driver.accepted(key));
             return Poll::Ready(Ok(accepted));
         }
-        let poll = self.way.poll(&self.conn, Take { ahead: room > BACKLOG, last });
+        let poll = self.source.poll(&self.conn, AcceptRequest { ahead: room > BACKLOG, last });
         let won = self.won.replace(poll.is_ready());
         if let Some(tell) = &self.on_loss
             && poll.is_pending()
             && !won
             // Then it was woken to stop.
             && !last
-            && self.way.can_lose()
+            && self.source.can_lose()
         {
             tell();
         }

@@ -11,7 +11,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::{Conn, Inner};
+use super::Conn;
+use super::state::Inner;
 use sys::socket::{Delivered, delivered};
 
 /// How slowly a peer may take what it is sent.

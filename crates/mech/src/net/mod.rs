@@ -9,99 +9,47 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
-use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use crate::dispatch::{self, Dispatcher, Kind, Mechanism};
-use crate::fileio::{self, Backend};
 use crate::key::Key;
-use sys::socket::Delivered;
+use crate::mechanism::{Kind, Mechanism};
+use crate::readiness::support::dispatcher::Dispatcher;
 
-mod buffer;
-pub(crate) mod completion;
+pub(crate) mod buffers;
 mod conn;
-mod driver;
+mod connection_source;
+pub(crate) mod contract;
 mod executor;
 mod listener;
 mod min_rate;
+pub(crate) mod options;
+mod over_readiness;
 mod readable;
-mod readiness;
 mod remote;
-mod requests;
 mod send_budget;
-mod source;
+pub(crate) mod slot;
+mod state;
 mod timers;
 
-pub use buffer::Body;
+pub use buffers::Body;
 pub use conn::{Answer, Conn, Io, Progress};
 pub use executor::Executor;
 pub use listener::{AcceptBatch, Listener};
 pub use min_rate::MinRate;
+pub use options::NetOptions;
 pub use readable::Readable;
 pub use remote::Remote;
 
-use buffer::{Output, Pool};
-use completion::CompletionDriver;
-use driver::{Driver, Flags, Origin, Slot};
-use readiness::ReadinessDriver;
+use crate::uring::CompletionDriver;
+use buffers::Pool;
+use contract::{Driver, Origin};
+use over_readiness::ReadinessDriver;
 use send_budget::SendBudget;
-use timers::{Tick, Wheel};
-
-/// How a worker's network is made.
-#[derive(Clone, Debug)]
-pub struct NetOptions {
-    /// The dispatch mechanism.
-    pub mechanism: &'static Mechanism,
-    /// The file backend.
-    pub files: &'static Backend,
-    /// What the file backend is told. Workers with clones of it share its threads.
-    pub file_options: fileio::Options,
-    /// What the mechanism is told.
-    pub dispatch: dispatch::Options,
-    /// Bytes of an input buffer; a message head must fit into one.
-    pub input_capacity: usize,
-    /// Granularity of deadlines ([`Conn::set_deadline`]).
-    pub timer_resolution: Duration,
-    /// How long before a precise sleep is over the worker stays awake and looks for events: a
-    /// processor that idles wakes late, by a millisecond and more in some virtual machines.
-    pub spin: Duration,
-    /// How many transfers a coroutine may make before the others get their turn.
-    pub budget: u32,
-    /// How many connections there may be at a time; listeners keep the next one waiting.
-    pub connections: usize,
-    /// How slowly peers may take what [`Conn::flush`] sends; `None`: as slowly as they like.
-    pub min_rate: Option<MinRate>,
-    /// How many bytes of a body a coroutine hands to the kernel in its turn; `None`: as many as leave the
-    /// bytes of all connections in the processor's caches until they are received.
-    pub send_budget: Option<NonZeroU64>,
-}
-
-impl NetOptions {
-    /// The defaults, on `mechanism`.
-    #[must_use]
-    pub fn new(mechanism: &'static Mechanism) -> NetOptions {
-        NetOptions {
-            mechanism,
-            files: fileio::auto(),
-            file_options: fileio::Options::default(),
-            dispatch: dispatch::Options::default(),
-            input_capacity: 16 * 1024,
-            timer_resolution: Duration::from_millis(100),
-            spin: Duration::ZERO,
-            budget: 32,
-            connections: usize::MAX,
-            min_rate: None,
-            send_budget: None,
-        }
-    }
-}
-
-/// How many idle connections make room at once: an eighth of them, and no more than so many (as in
-/// nginx's `ngx_drain_connections`), because finding them takes a look at every slot.
-const IDLE_EXPIRED: usize = 32;
+use slot::Flags;
+use state::Inner;
+use timers::Wheel;
 
 /// How long a file that was in the page cache is taken to be there. Pages that were just sent are the
 /// last that the kernel takes back; a worker that comes upon missing ones waits for the disk.
@@ -130,35 +78,6 @@ pub struct Net {
     /// Connections at a time.
     connections: usize,
     min_rate: Option<MinRate>,
-}
-
-struct Inner {
-    /// Before `slots`, and so dropped before: it ends what the kernel does with their sockets. A
-    /// request that is queued names its socket by the number, which another could have then.
-    driver: Box<dyn Driver>,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    wheel: Wheel,
-    /// Precise sleeps ([`Conn::sleep_until`]); the wheel's are coarse.
-    alarms: BinaryHeap<std::cmp::Reverse<(Instant, Key)>>,
-    /// See [`NetOptions::spin`].
-    spin: Duration,
-    run_queue: VecDeque<u32>,
-    /// Slots that wait for the executor to give them a coroutine.
-    unborn: VecDeque<u32>,
-    /// Kept between turns for its memory.
-    events: Vec<u32>,
-    pool: Pool,
-    send_budget: SendBudget,
-    /// What is left of the running coroutine's transfers.
-    budget: u32,
-    live: usize,
-    /// How many of these are listeners and services.
-    services: usize,
-    /// What had been delivered to slow peers when that was last looked at ([`MinRate`]), by slot.
-    delivered: HashMap<u32, Delivered>,
-    /// The listeners that wait until a connection has ended.
-    crowded: Vec<u32>,
 }
 
 impl Net {
@@ -191,7 +110,7 @@ impl Net {
             alarms: BinaryHeap::new(),
             spin: options.spin,
             run_queue: VecDeque::new(),
-            unborn: VecDeque::new(),
+            to_spawn: VecDeque::new(),
             events: Vec::new(),
             pool: Pool::new(options.input_capacity),
             send_budget: SendBudget::new(options.send_budget),
@@ -231,14 +150,14 @@ impl Net {
     }
 
     /// Has `told` called whenever the kernel's queue of events has overflowed
-    /// ([`dispatch::Features::CAN_OVERFLOW`]), whether what was lost is recovered or not.
+    /// ([`mechanism::Features::CAN_OVERFLOW`]), whether what was lost is recovered or not.
     pub fn on_overflow(&self, told: impl Fn() + 'static) {
         self.inner.borrow_mut().driver.on_overflow(Box::new(told));
     }
 
     /// Has `told` called with the events of each wait, as the mechanism has reported them: one for each of
     /// the kernel's where it does not coalesce. A completion mechanism reports none.
-    pub fn on_events(&self, told: impl FnMut(&[dispatch::Event]) + 'static) {
+    pub fn on_events(&self, told: impl FnMut(&[crate::readiness::Event]) + 'static) {
         self.inner.borrow_mut().driver.on_events(Box::new(told));
     }
 
@@ -364,7 +283,7 @@ impl Net {
     pub fn spawn(&self) -> Key {
         let mut inner = self.inner.borrow_mut();
         let key = inner.take_slot();
-        inner.unborn.push_back(key.slot);
+        inner.to_spawn.push_back(key.slot);
         key
     }
 
@@ -383,7 +302,7 @@ impl Net {
             inner.release(key.slot);
             return Err(error);
         }
-        inner.unborn.push_back(key.slot);
+        inner.to_spawn.push_back(key.slot);
         Ok(key)
     }
 
@@ -425,225 +344,19 @@ impl Net {
     }
 }
 
-impl Inner {
-    fn slot(&mut self, key: Key) -> Option<&mut Slot> {
-        let slot = self.slots.get_mut(key.slot as usize)?;
-        (slot.generation == key.generation && slot.flags.contains(Flags::TAKEN)).then_some(slot)
-    }
-
-    fn take_slot(&mut self) -> Key {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            (self.slots.len() - 1) as u32
-        });
-        self.live += 1;
-        let slot = &mut self.slots[index as usize];
-        slot.flags = Flags::TAKEN;
-        slot.key(index)
-    }
-
-    /// The task of a slot no longer counts among those that keep the executor running.
-    fn put_in_background(&mut self, index: u32) {
-        let flags = &mut self.slots[index as usize].flags;
-        self.services -= usize::from(flags.contains(Flags::SERVICE));
-        *flags = (*flags - Flags::SERVICE) | Flags::BACKGROUND;
-        self.live -= 1;
-    }
-
-    /// Gives a slot up: its socket is closed, its buffers go back.
-    fn release(&mut self, index: u32) {
-        self.close(index);
-        let slot = &mut self.slots[index as usize];
-        if slot.flags.contains(Flags::TAKEN) {
-            // The count below takes one away again.
-            self.live += usize::from(slot.flags.contains(Flags::BACKGROUND));
-            self.services -= usize::from(slot.flags.contains(Flags::SERVICE));
-            slot.flags &= Flags::QUEUED;
-            slot.generation = slot.generation.wrapping_add(1);
-            self.wheel.clear(&mut slot.deadline);
-            self.live -= 1;
-            self.free.push(index);
-            while let Some(listener) = self.crowded.pop() {
-                self.resume(listener);
-            }
-        }
-    }
-
-    /// The connections on which nothing is under way: when they are due, and their slots.
-    fn idle(&self) -> impl Iterator<Item = (Tick, u32)> {
-        let slots = self.slots.iter().zip(0..);
-        let idle = slots
-            .filter(|(slot, index)| slot.is_idle() && !self.driver.is_posting(slot.key(*index)));
-        idle.map(|(slot, index)| (slot.deadline.due(), index))
-    }
-
-    fn expire_idle(&mut self) -> usize {
-        let mut idle: Vec<_> = self.idle().collect();
-        let count = (idle.len() / 8).clamp(1, IDLE_EXPIRED).min(idle.len());
-        if count < idle.len() {
-            idle.select_nth_unstable(count);
-        }
-        for &(_, index) in &idle[..count] {
-            self.slots[index as usize].flags |= Flags::TIMED_OUT;
-            self.resume(index);
-        }
-        count
-    }
-
-    fn open(&mut self, key: Key, socket: OwnedFd, origin: Origin) -> io::Result<()> {
-        let slot = &mut self.slots[key.slot as usize];
-        slot.fd = Some(socket);
-        self.driver.open(key, slot, origin).inspect_err(|_| slot.fd = None)
-    }
-
-    /// Closes the slot's socket, if it has one, and gives its buffers back.
-    fn close(&mut self, index: u32) {
-        if !self.delivered.is_empty() {
-            self.delivered.remove(&index);
-        }
-        let slot = &mut self.slots[index as usize];
-        if slot.fd.is_some() {
-            let key = slot.key(index);
-            self.driver.close(key, slot);
-        }
-        if let Some(input) = slot.input.take() {
-            self.pool.give_input(input);
-        }
-        if let Some(output) = slot.sending.take() {
-            self.pool.give_output(output);
-        }
-        if let Some(output) = slot.output.take() {
-            self.pool.give_output(output);
-        }
-    }
-
-    fn resume(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        if slot.flags.contains(Flags::TAKEN) && !slot.flags.contains(Flags::QUEUED) {
-            slot.flags |= Flags::QUEUED;
-            self.run_queue.push_back(index);
-        }
-    }
-
-    fn next_to_run(&mut self) -> Option<u32> {
-        let index = self.run_queue.pop_front()?;
-        self.slots[index as usize].flags -= Flags::QUEUED | Flags::IDLE;
-        Some(index)
-    }
-
-    /// Charges one transfer to the running coroutine; `false`: its budget is
-    /// used up, and it comes back after the others.
-    fn charge(&mut self, index: u32) -> bool {
-        if self.budget == 0 {
-            self.resume(index);
-            return false;
-        }
-        self.budget -= 1;
-        true
-    }
-
-    /// Sends what the slot's socket takes of `output`, and says how much that was, also before an
-    /// error, and whether it was all; what is left lies in the slot. So does all of it if something
-    /// before it is still being sent.
-    fn begin_sending(
-        &mut self,
-        key: Key,
-        mut output: Box<Output>,
-        goes_on: bool,
-    ) -> (u64, io::Result<bool>) {
-        let slot = &mut self.slots[key.slot as usize];
-        if let Err(error) = conn::check_deadline(slot) {
-            slot.output = Some(output);
-            return (0, Err(error));
-        }
-        if slot.sending.is_some() {
-            slot.output = Some(output);
-            return (0, Ok(false));
-        }
-        let mut sent = if goes_on { self.driver.post(key, slot, &mut output) } else { 0 };
-        let send_budget = self.send_budget.of(&mut output, self.pool.outputs_lent());
-        while !output.is_empty() {
-            if sent >= send_budget {
-                self.budget = 0;
-            }
-            let polled = if self.charge(key.slot) {
-                let slot = &mut self.slots[key.slot as usize];
-                self.driver.poll_flush(key, slot, &mut output)
-            } else {
-                Poll::Pending
-            };
-            if let Poll::Ready(Ok(count)) = polled {
-                sent += count;
-                continue;
-            }
-            self.slots[key.slot as usize].sending = Some(output);
-            return match polled {
-                Poll::Ready(Err(error)) => (sent, Err(error)),
-                _ => (sent, Ok(false)),
-            };
-        }
-        self.pool.give_output(output);
-        (sent, Ok(true))
-    }
-
-    fn timeout(&self, now: Instant) -> Option<Duration> {
-        let alarm = self.alarms.peek().map(|alarm| alarm.0.0);
-        let alarm = alarm.map(|at| at.checked_sub(self.spin).unwrap_or(at));
-        let due = match (alarm, self.wheel.next()) {
-            (Some(alarm), Some(tick)) => Some(alarm.min(tick)),
-            (alarm, tick) => alarm.or(tick),
-        }?;
-        // `now` is the start of this turn; only a precise sleep is worth asking the clock again.
-        let now = if Some(due) == alarm { Instant::now() } else { now };
-        Some(due.saturating_duration_since(now))
-    }
-
-    fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let mut events = std::mem::take(&mut self.events);
-        let turned = self.driver.turn(&mut self.slots, &mut self.pool, timeout, &mut events);
-        for index in events.drain(..) {
-            self.resume(index);
-        }
-        self.events = events;
-        turned
-    }
-
-    fn fire(&mut self, now: Instant) {
-        while self.alarms.peek().is_some_and(|alarm| alarm.0.0 <= now) {
-            if let Some(std::cmp::Reverse((_, key))) = self.alarms.pop()
-                && self.slot(key).is_some()
-            {
-                self.resume(key.slot);
-            }
-        }
-        let Inner { wheel, slots, run_queue, .. } = self;
-        wheel.expire(
-            now,
-            slots,
-            |slot| &mut slot.deadline,
-            |index, slot| {
-                slot.flags |= Flags::TIMED_OUT;
-                if !slot.flags.contains(Flags::QUEUED) {
-                    slot.flags |= Flags::QUEUED;
-                    run_queue.push_back(index);
-                }
-            },
-        );
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::mechanisms;
 
     /// A request that is queued names the socket by its number: would the socket be closed first,
     /// another could have the number when the driver submits its queue to end it.
     #[test]
     fn sockets_are_closed_after_what_was_queued_for_them_has_ended() {
-        for mechanism in dispatch::ALL {
+        for mechanism in mechanisms::ALL {
             let net = match Net::open(&NetOptions::new(mechanism)) {
                 Ok(net) => net,
                 Err(error) => {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::task::Poll;
 
-use super::driver::Origin;
+use super::contract::Origin;
 use super::{Conn, Net};
 
 /// A descriptor whose reader waits by the worker's mechanism, and reads it

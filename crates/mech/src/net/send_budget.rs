@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU64;
 
-use super::buffer::Output;
+use super::buffers::Output;
 
 /// A coroutine that has sent so many bytes, and has more, comes back after the others, however few they
 /// are: sending 1 MiB takes 0.3 ms.
@@ -53,7 +53,7 @@ impl SendBudget {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffer::Body;
+    use super::super::buffers::Body;
     use super::*;
 
     fn of_one_in(budget: &SendBudget, senders: u64, len: usize) -> u64 {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use mech::accept::{self, Strategy};
-use mech::dispatch::{self, Features, Mechanism};
+use mech::mechanisms::{self, Features, Mechanism};
 
 use crate::crew::{Client, Crew, WORKERS, plan};
 use crate::{PATIENCE, child, on_every_pair, seccomp};
@@ -69,7 +69,7 @@ fn obey(role: &str) {
     let words: Vec<&str> = role.split(' ').collect();
     let [forbidden, strategy, mechanism] = words[..] else { panic!("{role}") };
     let strategy = accept::by_name(strategy).unwrap();
-    let mechanism = dispatch::by_name(mechanism).unwrap();
+    let mechanism = mechanisms::by_name(mechanism).unwrap();
     let own = own(strategy, mechanism);
     let calls = match forbidden {
         "own" => own,

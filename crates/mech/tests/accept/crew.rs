@@ -6,11 +6,11 @@ use std::num::NonZeroUsize;
 use std::sync::mpsc;
 use std::thread;
 
-use mech::accept::{Among, Door, Plan, Strategy};
-use mech::dispatch::Mechanism;
+use mech::accept::wait_queue::Policy;
+use mech::accept::{Among, ListenPlan, ListenerHandle, Strategy};
+use mech::mechanisms::Mechanism;
 use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions, Remote};
 use sys::socket::ListenOptions;
-use mech::wait_queue::Policy;
 
 use crate::PATIENCE;
 
@@ -25,8 +25,8 @@ pub(crate) struct Crew {
 }
 
 /// How a strategy is put to work, by default.
-pub(crate) fn plan() -> Plan {
-    Plan {
+pub(crate) fn plan() -> ListenPlan {
+    ListenPlan {
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         workers: NonZeroUsize::new(WORKERS).unwrap(),
         listen: ListenOptions::default(),
@@ -45,23 +45,23 @@ impl Crew {
     pub(crate) fn with(
         strategy: &'static Strategy,
         mechanism: &'static Mechanism,
-        plan: &Plan,
+        plan: &ListenPlan,
         first: impl Fn(usize) + Clone + Send + 'static,
     ) -> Crew {
         let made = strategy.open(plan).unwrap();
-        assert_eq!(made.doors.len(), WORKERS);
+        assert_eq!(made.handles.len(), WORKERS);
         // One after the other, so that they register in this order.
-        let start = |(number, door)| {
+        let start = |(number, handle)| {
             let (send, receive) = mpsc::channel();
             let first = first.clone();
             let work = move || {
                 first(number);
-                work(number as u8, mechanism, door, |remote| send.send(remote).unwrap());
+                work(number as u8, mechanism, handle, |remote| send.send(remote).unwrap());
             };
             let thread = thread::spawn(work);
             (receive.recv().unwrap(), thread)
         };
-        let workers = made.doors.into_iter().enumerate().map(start).collect();
+        let workers = made.handles.into_iter().enumerate().map(start).collect();
         Crew { address: made.address, workers }
     }
 
@@ -94,7 +94,7 @@ impl Drop for Crew {
 pub(crate) fn work(
     number: u8,
     mechanism: &'static Mechanism,
-    door: Door,
+    handle: ListenerHandle,
     ready: impl FnOnce(Remote),
 ) {
     // The coroutines' type names the lifetime of the net.
@@ -102,7 +102,7 @@ pub(crate) fn work(
     // SAFETY: it was made just now, and lives until the end of this function.
     let net: &'static Net = unsafe { &*made };
     let mut executor = Executor::new(net, PATIENCE);
-    let listener = Listener::enter(net, door).unwrap();
+    let listener = Listener::enter(net, handle).unwrap();
     executor.listen(listener, |listener| async move {
         listener.run(AcceptBatch::All, |_| false).await.unwrap();
     });

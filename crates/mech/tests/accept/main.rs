@@ -16,7 +16,7 @@ mod trouble;
 use std::time::Duration;
 
 use mech::accept::{self, Strategy};
-use mech::dispatch::{self, Mechanism};
+use mech::mechanisms::{self, Mechanism};
 
 /// Long enough that only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ fn on_every_pair(case: impl Fn(&'static Strategy, &'static Mechanism)) {
             testing::skip!("{}: {reason}", strategy.name);
             continue;
         }
-        for &mechanism in dispatch::ALL.iter().filter(|it| strategy.goes_with(it).is_ok()) {
+        for &mechanism in mechanisms::ALL.iter().filter(|it| strategy.goes_with(it).is_ok()) {
             match mechanism.probe() {
                 Ok(()) => {
                     println!("{} {}", strategy.name, mechanism.name);

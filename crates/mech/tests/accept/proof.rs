@@ -6,7 +6,7 @@ use mech::Key;
 use std::num::NonZeroUsize;
 
 use mech::accept::{self, Settings};
-use mech::dispatch::{self, Features, Kind, Mechanism};
+use mech::mechanisms::{self, Features, Kind, Mechanism};
 use sys::socket::{ListenOptions, listen};
 
 use crate::crew::{Crew, WORKERS, plan};
@@ -25,7 +25,7 @@ fn names_are_unique_and_found() {
 #[test]
 fn what_does_not_go_together_says_why() {
     for strategy in accept::ALL.iter().filter(|strategy| strategy.needs == Features::EXCLUSIVE) {
-        let all = dispatch::ALL.iter().filter(|mechanism| mechanism.probe().is_ok());
+        let all = mechanisms::ALL.iter().filter(|mechanism| mechanism.probe().is_ok());
         for mechanism in all.filter(|mechanism| !mechanism.features.contains(strategy.needs)) {
             let reason = strategy.goes_with(mechanism).unwrap_err();
             assert!(reason.contains(mechanism.name), "{reason}");
@@ -33,7 +33,7 @@ fn what_does_not_go_together_says_why() {
             let socket = listen(plan().address, ListenOptions::default()).unwrap();
             std::thread::scope(|scope| {
                 let attach = || {
-                    let mut opened = mechanism.open(&dispatch::Options::default()).unwrap();
+                    let mut opened = mechanism.open(&mechanisms::Options::default()).unwrap();
                     opened.attach_exclusive(socket.as_fd(), Key { slot: 1, generation: 0 })
                 };
                 let error = scope.spawn(attach).join().unwrap().unwrap_err();
@@ -62,10 +62,10 @@ fn exclusive_epoll_has_the_flag() {
         }
         flags
     };
-    for mechanism in dispatch::ALL.iter().filter(|mechanism| {
+    for mechanism in mechanisms::ALL.iter().filter(|mechanism| {
         mechanism.name.starts_with("epoll") && mechanism.features.contains(Features::EXCLUSIVE)
     }) {
-        let mut opened = mechanism.open(&dispatch::Options::default()).unwrap();
+        let mut opened = mechanism.open(&mechanisms::Options::default()).unwrap();
         opened.attach_exclusive(socket.as_fd(), Key { slot: 1, generation: 0 }).unwrap();
         let flags = registered();
         assert_eq!(flags.len(), 1, "{flags:x?}");
@@ -77,7 +77,7 @@ fn exclusive_epoll_has_the_flag() {
 #[test]
 fn auto_goes_with_every_mechanism() {
     for workers in [1, 2, 16, 200].map(|workers| NonZeroUsize::new(workers).unwrap()) {
-        for mechanism in dispatch::ALL.iter().filter(|mechanism| mechanism.probe().is_ok()) {
+        for mechanism in mechanisms::ALL.iter().filter(|mechanism| mechanism.probe().is_ok()) {
             let taken = accept::auto(workers, mechanism);
             taken.probe().unwrap();
             taken.goes_with(mechanism).unwrap();
@@ -93,7 +93,7 @@ fn exclusive_waiters_take_turns() {
         let usable = |mechanism: &&&Mechanism| {
             mechanism.probe().is_ok() && strategy.goes_with(mechanism).is_ok()
         };
-        for mechanism in dispatch::ALL.iter().filter(usable) {
+        for mechanism in mechanisms::ALL.iter().filter(usable) {
             let crew = Crew::start(strategy, mechanism);
             let mut shares = [0; WORKERS];
             for _ in 0..100 * WORKERS {
@@ -118,7 +118,7 @@ fn who_accepts_is_as_said() {
                 && mechanism.probe().is_ok()
                 && strategy.goes_with(mechanism).is_ok()
         };
-        let Some(mechanism) = dispatch::ALL.iter().copied().rfind(calls) else { continue };
+        let Some(mechanism) = mechanisms::ALL.iter().copied().rfind(calls) else { continue };
         // On a thread that ends at once.
         let tried = std::thread::spawn(|| seccomp::refuse(&[], libc::EMFILE)).join().unwrap();
         if let Err(error) = tried {

@@ -7,8 +7,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use mech::accept::{self, Among, Plan};
-use mech::dispatch;
+use mech::accept::{self, Among, ListenPlan};
+use mech::mechanisms;
 
 use crate::calls::{call_of, threads_called};
 use crate::crew::{Client, Crew, WORKERS, plan, work};
@@ -47,7 +47,7 @@ fn come_and_go(
 ) {
     let (end, ended) = mpsc::channel();
     thread::spawn(move || {
-        let mechanism = dispatch::auto_of_readiness().unwrap();
+        let mechanism = mechanisms::auto_of_readiness().unwrap();
         let crew = Crew::with(strategy, mechanism, &plan(), first);
         let mut client = crew.connect();
         client.send("?");
@@ -136,17 +136,17 @@ fn an_agent_that_is_interrupted_goes_on() {
     }
     count(libc::SIGUSR1);
     let strategy = accept::by_name("handoff").unwrap();
-    let mechanism = dispatch::auto_of_readiness().unwrap();
-    let made = strategy.open(&Plan { among: Among::Processes, ..plan() }).unwrap();
-    let keeper = made.keeper.unwrap();
-    keeper.start().unwrap();
+    let mechanism = mechanisms::auto_of_readiness().unwrap();
+    let made = strategy.open(&ListenPlan { among: Among::Processes, ..plan() }).unwrap();
+    let acceptor = made.acceptor.unwrap();
+    acceptor.start().unwrap();
     interrupt_agents(libc::SYS_recvfrom);
     let (send, receive) = mpsc::channel();
     let mut workers = Vec::new();
-    for (number, door) in (0..).zip(made.doors) {
+    for (number, handle) in (0..).zip(made.handles) {
         let send = send.clone();
         let ready = move |remote| send.send(remote).unwrap();
-        workers.push(thread::spawn(move || work(number, mechanism, door, ready)));
+        workers.push(thread::spawn(move || work(number, mechanism, handle, ready)));
     }
     interrupt_agents(libc::SYS_futex);
     for _ in 0..20 {
@@ -156,7 +156,7 @@ fn an_agent_that_is_interrupted_goes_on() {
             client.expect("?");
         }
     }
-    keeper.finish();
+    acceptor.finish();
     receive.iter().take(WORKERS).for_each(|remote: mech::net::Remote| remote.stop().unwrap());
     workers.into_iter().for_each(|worker| worker.join().unwrap());
 }

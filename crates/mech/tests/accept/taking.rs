@@ -1,7 +1,7 @@
 //! Connections come to a worker, one each.
 
+use mech::accept::wait_queue::Policy;
 use mech::accept::{self, Settings};
-use mech::wait_queue::Policy;
 
 use crate::crew::{Client, Crew, WORKERS, plan};
 use crate::on_every_pair;
@@ -56,7 +56,7 @@ fn deferred_connections_are_all_answered() {
 #[test]
 fn the_processor_chooses_the_worker() {
     for strategy in accept::ALL.iter().filter(|it| it.settings.contains(Settings::BY_CPU)) {
-        let Some(mechanism) = mech::dispatch::auto(1) else { return };
+        let Some(mechanism) = mech::mechanisms::auto(1) else { return };
         let mut plan = plan();
         plan.by_cpu = true;
         let crew = Crew::with(strategy, mechanism, &plan, |_| {});
@@ -78,9 +78,9 @@ fn the_processor_chooses_the_worker() {
 #[test]
 fn every_wake_policy_answers_all() {
     for strategy in accept::ALL.iter().filter(|it| it.settings.contains(Settings::WAKE_POLICY)) {
-        let Some(mechanism) = mech::dispatch::auto(1) else { return };
+        let Some(mechanism) = mech::mechanisms::auto(1) else { return };
         for policy in Policy::ALL {
-            let plan = mech::accept::Plan { policy, ..plan() };
+            let plan = mech::accept::ListenPlan { policy, ..plan() };
             let crew = Crew::with(strategy, mechanism, &plan, |_| {});
             for round in 0..20 {
                 let mut clients: Vec<Client> = (0..5).map(|_| crew.connect()).collect();

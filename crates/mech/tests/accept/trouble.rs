@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::sync::mpsc;
 use std::thread;
 
-use mech::accept::{self, Door, Plan, Settings, Strategy};
-use mech::dispatch;
+use mech::accept::{self, ListenPlan, ListenerHandle, Settings, Strategy};
+use mech::mechanisms;
 use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
 
 use crate::crew::{Client, Crew, plan};
@@ -13,10 +13,11 @@ use crate::{PATIENCE, on_every_pair, seccomp};
 
 /// Whether each worker has a socket of its own, in which connections wait for it alone.
 fn keeps_its_share(strategy: &Strategy) -> bool {
-    let doors = strategy.open(&plan()).unwrap().doors;
-    let file =
-        |door: &Door| door.descriptors().next().map(|fd| rustix::fs::fstat(fd).unwrap().st_ino);
-    file(&doors[0]) != file(&doors[1])
+    let handles = strategy.open(&plan()).unwrap().handles;
+    let file = |handle: &ListenerHandle| {
+        handle.descriptors().next().map(|fd| rustix::fs::fstat(fd).unwrap().st_ino)
+    };
+    file(&handles[0]) != file(&handles[1])
 }
 
 /// The first worker to register is told by accept4(2) that its table of descriptors is full.
@@ -59,21 +60,21 @@ fn connections_go_to_workers_that_have_descriptors() {
 #[test]
 fn a_connection_is_kept_though_its_listener_cannot_give_way() {
     let Some(exclusive) = accept::by_name("exclusive") else { return };
-    for &mechanism in dispatch::ALL {
+    for &mechanism in mechanisms::ALL {
         let by_epoll = mechanism.waits_with.contains(&"epoll_pwait2");
         if !by_epoll || exclusive.goes_with(mechanism).is_err() {
             continue;
         }
         // Connections come with their first bytes, and need not be registered to be answered.
-        let mut plan = Plan { workers: NonZeroUsize::MIN, ..plan() };
+        let mut plan = ListenPlan { workers: NonZeroUsize::MIN, ..plan() };
         plan.listen.defer = true;
         let mut made = exclusive.open(&plan).unwrap();
-        let door = made.doors.remove(0);
+        let handle = made.handles.remove(0);
         let (ready, worker) = mpsc::channel();
         let thread = thread::spawn(move || {
             let net = Net::open(&NetOptions::new(mechanism)).unwrap();
             let mut executor = Executor::new(&net, PATIENCE);
-            let listener = Listener::enter(&net, door).unwrap();
+            let listener = Listener::enter(&net, handle).unwrap();
             let refused = seccomp::refuse(&[libc::SYS_epoll_ctl], libc::ENOMEM);
             executor.listen(listener, |listener| async move {
                 listener.run(AcceptBatch::All, |_| false).await.unwrap();

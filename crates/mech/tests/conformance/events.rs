@@ -4,7 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use mech::dispatch::{Features, Interest, Readiness, Ready};
+use mech::mechanisms::Features;
+use mech::readiness::{Interest, Readiness, Ready};
 
 use crate::sockets::{drain, drain_messages, fill, local_pair, message_pair, tcp_pair};
 use crate::subject::key;
@@ -217,7 +218,7 @@ fn an_event_disables_a_one_shot_until_it_is_wanted_again() {
         let (ours, mut peer) = local_pair();
         // Behind the subject's back, which would re-arm it.
         let mut events = Vec::new();
-        let mut look = |dispatcher: &mut mech::dispatch::Dispatcher| {
+        let mut look = |dispatcher: &mut mech::readiness::Dispatcher| {
             events.clear();
             dispatcher.wait(Some(Duration::ZERO), &mut events).unwrap();
             events.len()
@@ -275,7 +276,7 @@ fn an_event_whose_cause_is_gone_does_no_harm() {
 #[test]
 fn a_small_batch_starves_nobody() {
     crate::for_mechanisms_with(Features::empty(), |mechanism| {
-        let options = mech::dispatch::Options { events_per_wait: 2, ..Default::default() };
+        let options = mech::mechanisms::Options { events_per_wait: 2, ..Default::default() };
         let mut subject = crate::Subject::open(mechanism, &options);
         let pairs: Vec<_> = (0..20).map(|_| local_pair()).collect();
         for (slot, (ours, _)) in pairs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What every dispatch mechanism promises (`mech::dispatch::Readiness`): each
+//! What every dispatch mechanism promises (`mech::readiness::Readiness`): each
 //! case is written once and run under every mechanism of this kernel.
 //!
 //! `DROVER_MECHANISM=rtsig cargo test -p drover-mech --test conformance` runs one
@@ -22,7 +22,7 @@ mod workers;
 use std::cell::Cell;
 use std::time::Duration;
 
-use mech::dispatch::{self, DevPollModel, Features, Mechanism, Options};
+use mech::mechanisms::{self, DevPollModel, Features, Mechanism, Options};
 
 use subject::Subject;
 
@@ -90,7 +90,8 @@ thread_local! {
 
 /// Every combination of the parts of /dev/poll for its model, and one for any other mechanism.
 fn models(mechanism: &Mechanism) -> impl Iterator<Item = DevPollModel> {
-    let last = if mechanism.models_devpoll() { DevPollModel::all().bits() } else { 0 };
+    let last =
+        if mech::mechanisms::models_devpoll(mechanism) { DevPollModel::all().bits() } else { 0 };
     (0..=last).map(DevPollModel::from_bits_truncate)
 }
 
@@ -99,7 +100,7 @@ fn filter() -> Option<String> {
 }
 
 fn chosen_mechanisms() -> Vec<&'static Mechanism> {
-    let Some(name) = filter() else { return dispatch::ALL.to_vec() };
-    let mechanism = dispatch::by_name(&name);
+    let Some(name) = filter() else { return mechanisms::ALL.to_vec() };
+    let mechanism = mechanisms::by_name(&name);
     vec![mechanism.unwrap_or_else(|| panic!("DROVER_MECHANISM={name} is no mechanism's name"))]
 }

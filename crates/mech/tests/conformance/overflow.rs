@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use mech::dispatch::{self, Features, Interest, Options, Ready};
+use mech::mechanisms::{self, Features, Options};
+use mech::readiness::{Interest, Ready};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::sockets::{Crowd, drain_messages, local_pair};
@@ -23,7 +24,7 @@ fn with_queue_of(limit: u64, test: &str, options: Options, case: impl Fn(Subject
     if let Some(name) = child::role() {
         let Rlimit { maximum, .. } = getrlimit(Resource::Sigpending);
         setrlimit(Resource::Sigpending, Rlimit { current: Some(limit), maximum }).unwrap();
-        return case(Subject::open(dispatch::by_name(&name).unwrap(), &options));
+        return case(Subject::open(mechanisms::by_name(&name).unwrap(), &options));
     }
     for_mechanisms_with(Features::CAN_OVERFLOW, |mechanism| {
         child::check(&child::run(test, mechanism.name));

@@ -3,7 +3,7 @@
 //! Children take it from themselves: with a seccomp filter, as containers do, and
 //! with the limit of locked memory.
 
-use mech::dispatch;
+use mech::mechanisms;
 
 use crate::{child, seccomp};
 
@@ -47,7 +47,7 @@ fn refuse(role: &str) {
     if let Err(error) = seccomp::refuse(&[call], errno) {
         return println!("{CANNOT}{error}");
     }
-    for mechanism in dispatch::ALL {
+    for mechanism in mechanisms::ALL {
         // Only the completion mechanism registers anything.
         let spared = call == libc::SYS_io_uring_register && mechanism.name == "uring-poll";
         let expected = RINGS.contains(&mechanism.name) && !spared;
@@ -55,7 +55,7 @@ fn refuse(role: &str) {
         let blamed = reason.as_ref().is_some_and(|reason| reason.contains("seccomp"));
         assert_eq!(blamed, expected, "{}: {reason:?}", mechanism.name);
     }
-    assert!(dispatch::auto(1).is_some());
+    assert!(mechanisms::auto(1).is_some());
 }
 
 /// Since Linux 6.14 rings are accounted as locked memory, as they were before 5.12.
@@ -65,26 +65,26 @@ fn without_locked_memory() {
     let has_no_other_rings = rustix::process::getuid().is_root();
     // SAFETY: it has nothing to do with memory. A process with CAP_IPC_LOCK has no limit.
     unsafe { libc::setuid(nobody) };
-    let can_be_fast = dispatch::rings(1).is_ok();
+    let can_be_fast = mechanisms::rings(1).is_ok();
     limit_locked_memory(200 * 1024);
     if has_no_other_rings && can_be_fast {
         // Enough for one and not for two: each has to wait until the one before is gone, which may
         // take long where others have the processors.
-        let made = (0..10).filter(|_| dispatch::rings(1).is_ok()).count();
+        let made = (0..10).filter(|_| mechanisms::rings(1).is_ok()).count();
         assert!(made >= 5, "{made}");
     }
-    match dispatch::rings(100) {
+    match mechanisms::rings(100) {
         Err(reason) => assert!(reason.contains("RLIMIT_MEMLOCK"), "{reason}"),
         Ok(_) => return println!("{CANNOT}this kernel does not count rings as locked memory"),
     }
-    let instead = dispatch::auto(100).unwrap();
+    let instead = mechanisms::auto(100).unwrap();
     assert!(!RINGS.contains(&instead.name), "{instead:?}");
     limit_locked_memory(0);
     for name in RINGS {
         let reason = reason(name).expect("there is no memory");
         assert!(reason.contains("RLIMIT_MEMLOCK"), "{name}: {reason}");
     }
-    assert!(dispatch::auto(1).is_some());
+    assert!(mechanisms::auto(1).is_some());
 }
 
 fn limit_locked_memory(bytes: u64) {
@@ -94,5 +94,5 @@ fn limit_locked_memory(bytes: u64) {
 }
 
 fn reason(name: &str) -> Option<String> {
-    dispatch::by_name(name).unwrap().probe().err()
+    mechanisms::by_name(name).unwrap().probe().err()
 }

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use mech::dispatch::{Features, Interest, Readiness, Ready};
+use mech::mechanisms::Features;
+use mech::readiness::{Interest, Readiness, Ready};
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 

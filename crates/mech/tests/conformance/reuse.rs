@@ -5,7 +5,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 
-use mech::dispatch::{Features, Interest, Options, Ready};
+use mech::mechanisms::{Features, Options};
+use mech::readiness::{Interest, Ready};
 
 use crate::sockets::{local_pair, message_pair, move_to, reserved_numbers};
 use crate::subject::{Subject, key};

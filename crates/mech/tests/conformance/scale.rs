@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mech::dispatch::{Interest, Ready};
+use mech::readiness::{Interest, Ready};
 
 use crate::sockets::{Crowd, descriptor_limit, drain_messages};
 use crate::subject::{Subject, key};

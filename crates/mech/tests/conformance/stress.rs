@@ -5,7 +5,8 @@ use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use mech::Key;
-use mech::dispatch::{Features, Interest, Ready};
+use mech::mechanisms::Features;
+use mech::readiness::{Interest, Ready};
 
 use crate::on_every_mechanism;
 use crate::sockets::{drain_messages, message_pair};

@@ -6,9 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use mech::Key;
-use mech::dispatch::{
-    Batch, Dispatcher, Event, Features, Interest, Mechanism, Options, Readiness, Ready,
-};
+use mech::mechanisms::{Features, Mechanism, Options};
+use mech::readiness::{Batch, Dispatcher, Event, Interest, Readiness, Ready};
 
 use crate::PATIENCE;
 

@@ -8,8 +8,9 @@ use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use mech::dispatch::{self, Features, Interest, Mechanism, Options, Ready};
+use mech::mechanisms::{self, Features, Mechanism, Options};
 use mech::net::{Body, Executor, Net, NetOptions};
+use mech::readiness::{Interest, Ready};
 
 use crate::sockets::{drain, local_pair};
 use crate::subject::{Subject, key};
@@ -42,7 +43,7 @@ fn own_calls_only(test: &str, mechanism: &Mechanism) {
 /// The child's part: forbids `others` or its `own` calls, then uses the mechanism.
 fn obey(role: &str) {
     let (forbidden, name) = role.split_once(' ').unwrap();
-    let mechanism = dispatch::by_name(name).unwrap();
+    let mechanism = mechanisms::by_name(name).unwrap();
     let own: Vec<_> = mechanism.waits_with.iter().map(|name| seccomp::number(name)).collect();
     let all = seccomp::WAITING.iter().map(|(_, number)| *number);
     let calls: Vec<_> = all.filter(|call| own.contains(call) == (forbidden == "own")).collect();

@@ -4,7 +4,8 @@ use std::os::unix::net::UnixDatagram;
 use std::thread;
 use std::time::Duration;
 
-use mech::dispatch::{Features, Interest, Options, Ready};
+use mech::mechanisms::{Features, Options};
+use mech::readiness::{Interest, Ready};
 
 use crate::for_mechanisms_with;
 use crate::sockets::{drain_messages, message_pair};

@@ -10,7 +10,7 @@ use mech::net::{AcceptBatch, Body, Conn, Executor, Net, NetOptions};
 
 use crate::{PATIENCE, Worker, on_every_mechanism};
 
-fn fine(mechanism: &'static mech::dispatch::Mechanism) -> NetOptions {
+fn fine(mechanism: &'static mech::mechanisms::Mechanism) -> NetOptions {
     NetOptions { timer_resolution: Duration::from_millis(1), ..NetOptions::new(mechanism) }
 }
 
@@ -61,7 +61,7 @@ fn what_is_done_at_the_deadline_has_come_in_time() {
 
 /// Sends more than the socket buffers hold and tells how that ended.
 fn send_much(
-    mechanism: &'static mech::dispatch::Mechanism,
+    mechanism: &'static mech::mechanisms::Mechanism,
     patience: Duration,
 ) -> (Worker, mpsc::Receiver<Result<u64, ErrorKind>>) {
     let (tell, told) = mpsc::channel();

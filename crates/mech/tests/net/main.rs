@@ -23,7 +23,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use mech::dispatch::{self, Mechanism};
+use mech::mechanisms::{self, Mechanism};
 use mech::net::{AcceptBatch, Conn, Executor, Listener, Net, NetOptions, Remote};
 use sys::socket::{ListenOptions, listen, local_address};
 
@@ -31,19 +31,19 @@ use sys::socket::{ListenOptions, listen, local_address};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Queues so short that they overflow all the time.
-const CRAMPED: dispatch::Options = dispatch::Options {
+const CRAMPED: mechanisms::Options = mechanisms::Options {
     events_per_wait: 2,
     ignore_overflow: false,
     completions: 4,
     receive_buffers: 2,
-    devpoll: dispatch::DevPollModel::empty(),
+    devpoll: mechanisms::DevPollModel::empty(),
 };
 
 /// Runs `case` under each usable mechanism; the others are printed with the
 /// kernel's reason.
 fn on_every_mechanism(case: impl Fn(&'static Mechanism)) {
     let mut ran = 0;
-    for mechanism in dispatch::ALL {
+    for mechanism in mechanisms::ALL {
         match mechanism.probe() {
             Ok(()) => {
                 println!("{}", mechanism.name);

@@ -91,13 +91,20 @@ fn what_is_written_behind_a_body_that_is_partly_sent_comes_after_it() {
 #[test]
 fn an_answer_behind_one_that_is_partly_sent_comes_after_it() {
     on_every_mechanism(|mechanism| {
-        for goes_on in [false, true] {
+        for expects_input in [false, true] {
             let received = received(NetOptions::new(mechanism), move |conn, read| async move {
                 conn.fill().await.unwrap();
                 for byte in [b'a', b'c'] {
                     let answer = conn.respond(|io| {
                         io.output.push(byte);
-                        (Answer { consumed: io.input.len(), body: large(byte + 1), goes_on }, ())
+                        (
+                            Answer {
+                                consumed: io.input.len(),
+                                body: large(byte + 1),
+                                expects_input,
+                            },
+                            (),
+                        )
                     });
                     let progress = answer.1;
                     assert!(

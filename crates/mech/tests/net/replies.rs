@@ -1,4 +1,4 @@
-//! Replies of which the sending is left to the worker ([`Answer::goes_on`]).
+//! Replies of which the sending is left to the worker ([`Answer::expects_input`]).
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::thread;
 
-use mech::dispatch;
+use mech::mechanisms;
 use mech::net::{Answer, Body, Conn, Executor, Net, NetOptions, Remote};
 use rustix::net::sockopt;
 
@@ -26,7 +26,7 @@ async fn answer_each_byte(conn: Conn<'_>) {
             io.output.extend_from_slice(&b"head"[..4 * consumed]);
             let asked = io.input.starts_with(b"?");
             let body = if asked { Body::Shared(Rc::clone(&body)) } else { Body::None };
-            (Answer { consumed, body, goes_on: true }, consumed > 0)
+            (Answer { consumed, body, expects_input: true }, consumed > 0)
         });
         let Ok(done) = progress.done else { return };
         if !done && conn.flush(None).await.is_err() {
@@ -57,7 +57,7 @@ fn serve<R: Send>(options: &NetOptions, peer: impl FnOnce(UnixStream, Remote) ->
 
 fn on_every_mechanism_and_cramped(case: impl Fn(&NetOptions)) {
     on_every_mechanism(|mechanism| {
-        for dispatch in [dispatch::Options::default(), CRAMPED] {
+        for dispatch in [mechanisms::Options::default(), CRAMPED] {
             case(&NetOptions { dispatch, ..NetOptions::new(mechanism) });
         }
     });

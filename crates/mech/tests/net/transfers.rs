@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mech::dispatch::Kind;
 use mech::fileio;
+use mech::mechanisms::Kind;
 use mech::net::{AcceptBatch, Body, Conn, Net, NetOptions};
-use sys::socket::{ListenOptions, local_address};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
+use sys::socket::{ListenOptions, local_address};
 
 use crate::files::is_usable;
 use crate::{Worker, echo, on_every_mechanism};

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use mech::net::{Body, Executor, Net, NetOptions};
-use sys::socket::Address;
 use rustix::net::SocketAddrUnix;
+use sys::socket::Address;
 
 use crate::on_every_mechanism;
 

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use mech::dispatch::Options;
+use mech::mechanisms::Options;
 use mech::net::{AcceptBatch, Body, Conn, NetOptions};
 
 use crate::{CRAMPED, PATIENCE, Worker, echo, on_every_mechanism};

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use anyhow::{Context, bail};
 use io_uring::types::SubmitArgs;
 use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
-use mech::dispatch::Mechanism;
+use mech::mechanisms::Mechanism;
 use rustix::io::Errno;
 
 use super::tokens::Tokens;

@@ -12,9 +12,9 @@ mod tokens;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use mech::dispatch::{self, Mechanism};
-use sys::process;
+use mech::mechanisms::{self, Mechanism};
 use serde::{Deserialize, Serialize};
+use sys::process;
 
 use completions::Completions;
 use readers::{Busy, Dispatched};
@@ -36,9 +36,9 @@ pub enum Waiting {
 }
 
 impl Waiting {
-    /// Every way, in the order of [`dispatch::ALL`].
+    /// Every way, in the order of [`mechanisms::ALL`].
     pub fn all() -> impl Iterator<Item = Waiting> {
-        dispatch::ALL.iter().copied().map(Waiting::By).chain([Waiting::Busy])
+        mechanisms::ALL.iter().copied().map(Waiting::By).chain([Waiting::Busy])
     }
 
     /// The way of that name.
@@ -268,11 +268,11 @@ impl PipeRun {
             // The array in, and the field `revents` of each entry out.
             "ppoll" => (10 * u64::from(self.pipes), 0),
             // Registering once more copies an epoll_event in.
-            "epoll_pwait2" if by.features.contains(dispatch::Features::REARM) => {
+            "epoll_pwait2" if by.features.contains(mechanisms::Features::REARM) => {
                 (0, 2 * EPOLL_EVENT)
             }
             "epoll_pwait2" => (0, EPOLL_EVENT),
-            "rt_sigtimedwait" if by.features.contains(dispatch::Features::PER_EVENT_SYSCALL) => {
+            "rt_sigtimedwait" if by.features.contains(mechanisms::Features::PER_EVENT_SYSCALL) => {
                 (0, SIGNAL_SET + SIGNAL)
             }
             "rt_sigtimedwait" => (SIGNAL_SET, SIGNAL),
@@ -287,7 +287,7 @@ impl PipeRun {
 }
 
 fn is_of_completions(mechanism: &Mechanism) -> bool {
-    mechanism.features.contains(dispatch::Features::COMPLETION)
+    mechanism.features.contains(mechanisms::Features::COMPLETION)
 }
 
 /// The median of sorted values; there is at least one.

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use mech::Key;
-use mech::dispatch::{Event, Features, Interest, Mechanism, Options, Readiness};
+use mech::mechanisms::{Features, Mechanism, Options};
+use mech::readiness::{Event, Interest, Readiness};
 
 use super::tokens::Tokens;
 use super::{Reader, Round};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use lab::report::PAGE;
-use mech::fs::Root;
+use mech::files::root::Root;
 
 use crate::cli::stdout::stdout;
 use crate::server::{Config, Role, Server, Source, StopSignals};
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 /// What the kernel says of the folder, the address and the mechanism.
 pub(super) fn start(folder: &Path, listen: SocketAddr) -> anyhow::Result<Server> {
     let root = Root::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
-    let mechanism = mech::dispatch::auto(1).context("no mechanism works here")?;
+    let mechanism = mech::mechanisms::auto(1).context("no mechanism works here")?;
     let source = Source::Directory(Arc::new(root));
     Server::start(Config { listen: vec![listen.into()], ..Config::new(source, mechanism) })
 }

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mech::accept::Strategy;
-use mech::dispatch::{DevPollModel, Mechanism};
+use mech::accept::wait_queue::Policy;
 use mech::fileio::{self, Backend};
+use mech::mechanisms::{DevPollModel, Mechanism};
 use mech::net::AcceptBatch;
-use mech::wait_queue::Policy;
 
 use crate::cli::choice::{Choice, mechanism, mechanism_names, names, strategy, strategy_names};
 use crate::cli::listen::with_host;

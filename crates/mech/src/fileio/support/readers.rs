@@ -1,0 +1,69 @@
+//! Threads that read files: one pool per process, for all its workers.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use crate::fileio::Counts;
+use crate::fileio::support::reads::{Ended, Read};
+use crate::fileio::support::results::Results;
+use crate::fileio::support::times::Span;
+use crate::thread_pool::Pool;
+
+/// Threads that take reads from one queue, in the order in which they came.
+pub struct ReadPool(Arc<Pool<Job>>);
+
+struct Job {
+    read: Read,
+    results: Arc<Results>,
+    counts: Arc<Counts>,
+}
+
+// SAFETY: a job's buffer and descriptor are its own until its result is known (`Reader::begin`).
+unsafe impl Send for Job {}
+
+impl std::fmt::Debug for ReadPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadPool").field("threads", &self.0.threads()).finish()
+    }
+}
+
+impl ReadPool {
+    /// Starts `threads` threads (at least one).
+    ///
+    /// # Errors
+    /// `EAGAIN` when the process or the user has too many.
+    pub fn start(threads: usize) -> io::Result<Arc<ReadPool>> {
+        Ok(Arc::new(ReadPool(Pool::start(threads, "reader", work)?)))
+    }
+
+    /// Has `read` done, and `results` told.
+    pub(crate) fn push(&self, read: Read, results: &Arc<Results>, counts: &Arc<Counts>) {
+        self.0.push(Job { read, results: Arc::clone(results), counts: Arc::clone(counts) });
+    }
+}
+
+fn work(Job { read, results, counts }: Job) {
+    let begun = read.timed.then(Instant::now);
+    let result = do_read(read);
+    let span = begun.map(|begun| Span { begun, ended: Instant::now() });
+    read.advise_next(&counts);
+    results.push(Ended { id: read.id, result, span });
+}
+
+fn do_read(read: Read) -> io::Result<usize> {
+    // SAFETY: descriptor and buffer are this read's until its end is reported (`Reader::begin`).
+    let (file, buffer) = unsafe {
+        let file = BorrowedFd::borrow_raw(read.file);
+        (file, std::slice::from_raw_parts_mut(read.buffer, read.len))
+    };
+    loop {
+        match rustix::io::pread(file, &mut *buffer, read.offset) {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What a worker's network consists of, and what it does with a slot: give it out, resume its coroutine, send, close.
+
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use sys::socket::Delivered;
+
+use super::buffers::{Output, Pool};
+use super::conn;
+use super::contract::{Driver, Origin};
+use super::send_budget::SendBudget;
+use super::slot::{Flags, Slot};
+use super::timers::{Tick, Wheel};
+#[cfg(doc)]
+use super::{Conn, MinRate};
+use crate::key::Key;
+
+/// How many idle connections make room at once: an eighth of them, and no more than so many (as in
+/// nginx's `ngx_drain_connections`), because finding them takes a look at every slot.
+const IDLE_EXPIRED: usize = 32;
+
+/// A worker's driver, slots, timers and run queue.
+pub(super) struct Inner {
+    /// Before `slots`, and so dropped before: it ends what the kernel does with their sockets. A
+    /// request that is queued names its socket by the number, which another could have then.
+    pub(super) driver: Box<dyn Driver>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) free: Vec<u32>,
+    pub(super) wheel: Wheel,
+    /// Precise sleeps ([`Conn::sleep_until`]); the wheel's are coarse.
+    pub(super) alarms: BinaryHeap<std::cmp::Reverse<(Instant, Key)>>,
+    /// See [`NetOptions::spin`].
+    pub(super) spin: Duration,
+    pub(super) run_queue: VecDeque<u32>,
+    /// Slots that wait for the executor to give them a coroutine.
+    pub(super) to_spawn: VecDeque<u32>,
+    /// Kept between turns for its memory.
+    pub(super) events: Vec<u32>,
+    pub(super) pool: Pool,
+    pub(super) send_budget: SendBudget,
+    /// What is left of the running coroutine's transfers.
+    pub(super) budget: u32,
+    pub(super) live: usize,
+    /// How many of these are listeners and services.
+    pub(super) services: usize,
+    /// What had been delivered to slow peers when that was last looked at ([`MinRate`]), by slot.
+    pub(super) delivered: HashMap<u32, Delivered>,
+    /// The listeners that wait until a connection has ended.
+    pub(super) crowded: Vec<u32>,
+}
+
+impl Inner {
+    pub(super) fn slot(&mut self, key: Key) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(key.slot as usize)?;
+        (slot.generation == key.generation && slot.flags.contains(Flags::TAKEN)).then_some(slot)
+    }
+
+    pub(super) fn take_slot(&mut self) -> Key {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            (self.slots.len() - 1) as u32
+        });
+        self.live += 1;
+        let slot = &mut self.slots[index as usize];
+        slot.flags = Flags::TAKEN;
+        slot.key(index)
+    }
+
+    /// The task of a slot no longer counts among those that keep the executor running.
+    pub(super) fn put_in_background(&mut self, index: u32) {
+        let flags = &mut self.slots[index as usize].flags;
+        self.services -= usize::from(flags.contains(Flags::SERVICE));
+        *flags = (*flags - Flags::SERVICE) | Flags::BACKGROUND;
+        self.live -= 1;
+    }
+
+    /// Gives a slot up: its socket is closed, its buffers go back.
+    pub(super) fn release(&mut self, index: u32) {
+        self.close(index);
+        let slot = &mut self.slots[index as usize];
+        if slot.flags.contains(Flags::TAKEN) {
+            // The count below takes one away again.
+            self.live += usize::from(slot.flags.contains(Flags::BACKGROUND));
+            self.services -= usize::from(slot.flags.contains(Flags::SERVICE));
+            slot.flags &= Flags::QUEUED;
+            slot.generation = slot.generation.wrapping_add(1);
+            self.wheel.clear(&mut slot.deadline);
+            self.live -= 1;
+            self.free.push(index);
+            while let Some(listener) = self.crowded.pop() {
+                self.resume(listener);
+            }
+        }
+    }
+
+    /// The connections on which nothing is under way: when they are due, and their slots.
+    pub(super) fn idle(&self) -> impl Iterator<Item = (Tick, u32)> {
+        let slots = self.slots.iter().zip(0..);
+        let idle = slots
+            .filter(|(slot, index)| slot.is_idle() && !self.driver.is_posting(slot.key(*index)));
+        idle.map(|(slot, index)| (slot.deadline.due(), index))
+    }
+
+    pub(super) fn expire_idle(&mut self) -> usize {
+        let mut idle: Vec<_> = self.idle().collect();
+        let count = (idle.len() / 8).clamp(1, IDLE_EXPIRED).min(idle.len());
+        if count < idle.len() {
+            idle.select_nth_unstable(count);
+        }
+        for &(_, index) in &idle[..count] {
+            self.slots[index as usize].flags |= Flags::TIMED_OUT;
+            self.resume(index);
+        }
+        count
+    }
+
+    pub(super) fn open(&mut self, key: Key, socket: OwnedFd, origin: Origin) -> io::Result<()> {
+        let slot = &mut self.slots[key.slot as usize];
+        slot.fd = Some(socket);
+        self.driver.open(key, slot, origin).inspect_err(|_| slot.fd = None)
+    }
+
+    /// Closes the slot's socket, if it has one, and gives its buffers back.
+    pub(super) fn close(&mut self, index: u32) {
+        if !self.delivered.is_empty() {
+            self.delivered.remove(&index);
+        }
+        let slot = &mut self.slots[index as usize];
+        if slot.fd.is_some() {
+            let key = slot.key(index);
+            self.driver.close(key, slot);
+        }
+        if let Some(input) = slot.input.take() {
+            self.pool.give_input(input);
+        }
+        if let Some(output) = slot.sending.take() {
+            self.pool.give_output(output);
+        }
+        if let Some(output) = slot.output.take() {
+            self.pool.give_output(output);
+        }
+    }
+
+    pub(super) fn resume(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if slot.flags.contains(Flags::TAKEN) && !slot.flags.contains(Flags::QUEUED) {
+            slot.flags |= Flags::QUEUED;
+            self.run_queue.push_back(index);
+        }
+    }
+
+    pub(super) fn next_to_run(&mut self) -> Option<u32> {
+        let index = self.run_queue.pop_front()?;
+        self.slots[index as usize].flags -= Flags::QUEUED | Flags::IDLE;
+        Some(index)
+    }
+
+    /// Charges one transfer to the running coroutine; `false`: its budget is
+    /// used up, and it comes back after the others.
+    pub(super) fn charge(&mut self, index: u32) -> bool {
+        if self.budget == 0 {
+            self.resume(index);
+            return false;
+        }
+        self.budget -= 1;
+        true
+    }
+
+    /// Sends what the slot's socket takes of `output`, and says how much that was, also before an
+    /// error, and whether it was all; what is left lies in the slot. So does all of it if something
+    /// before it is still being sent.
+    pub(super) fn begin_sending(
+        &mut self,
+        key: Key,
+        mut output: Box<Output>,
+        expects_input: bool,
+    ) -> (u64, io::Result<bool>) {
+        let slot = &mut self.slots[key.slot as usize];
+        if let Err(error) = conn::check_deadline(slot) {
+            slot.output = Some(output);
+            return (0, Err(error));
+        }
+        if slot.sending.is_some() {
+            slot.output = Some(output);
+            return (0, Ok(false));
+        }
+        let mut sent = if expects_input { self.driver.post(key, slot, &mut output) } else { 0 };
+        let send_budget = self.send_budget.of(&mut output, self.pool.outputs_lent());
+        while !output.is_empty() {
+            if sent >= send_budget {
+                self.budget = 0;
+            }
+            let polled = if self.charge(key.slot) {
+                let slot = &mut self.slots[key.slot as usize];
+                self.driver.poll_flush(key, slot, &mut output)
+            } else {
+                Poll::Pending
+            };
+            if let Poll::Ready(Ok(count)) = polled {
+                sent += count;
+                continue;
+            }
+            self.slots[key.slot as usize].sending = Some(output);
+            return match polled {
+                Poll::Ready(Err(error)) => (sent, Err(error)),
+                _ => (sent, Ok(false)),
+            };
+        }
+        self.pool.give_output(output);
+        (sent, Ok(true))
+    }
+
+    pub(super) fn timeout(&self, now: Instant) -> Option<Duration> {
+        let alarm = self.alarms.peek().map(|alarm| alarm.0.0);
+        let alarm = alarm.map(|at| at.checked_sub(self.spin).unwrap_or(at));
+        let due = match (alarm, self.wheel.next()) {
+            (Some(alarm), Some(tick)) => Some(alarm.min(tick)),
+            (alarm, tick) => alarm.or(tick),
+        }?;
+        // `now` is the start of this turn; only a precise sleep is worth asking the clock again.
+        let now = if Some(due) == alarm { Instant::now() } else { now };
+        Some(due.saturating_duration_since(now))
+    }
+
+    pub(super) fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let mut events = std::mem::take(&mut self.events);
+        let turned = self.driver.turn(&mut self.slots, &mut self.pool, timeout, &mut events);
+        for index in events.drain(..) {
+            self.resume(index);
+        }
+        self.events = events;
+        turned
+    }
+
+    pub(super) fn fire(&mut self, now: Instant) {
+        while self.alarms.peek().is_some_and(|alarm| alarm.0.0 <= now) {
+            if let Some(std::cmp::Reverse((_, key))) = self.alarms.pop()
+                && self.slot(key).is_some()
+            {
+                self.resume(key.slot);
+            }
+        }
+        let Inner { wheel, slots, run_queue, .. } = self;
+        wheel.expire(
+            now,
+            slots,
+            |slot| &mut slot.deadline,
+            |index, slot| {
+                slot.flags |= Flags::TIMED_OUT;
+                if !slot.flags.contains(Flags::QUEUED) {
+                    slot.flags |= Flags::QUEUED;
+                    run_queue.push_back(index);
+                }
+            },
+        );
+    }
+}

@@ -1,0 +1,114 @@
+//! Driver hints of the /dev/poll model: which descriptors have changed since they were last asked.
+//!
+//! In the patch a driver marks the device's entry of a file when the file's state changes. Here an
+//! edge-triggered epoll instance is told of the changes; the kernel marks, and [`Hints::take`] fetches the
+//! marks. A descriptor that was ready when it was asked keeps its mark, so that state is reported and not
+//! change.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, EventFlags};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+
+use super::PollFd;
+use crate::readiness::support::pollfd;
+
+/// How many marks one call fetches.
+const AT_ONCE: usize = 512;
+
+/// The descriptors that may have changed.
+#[derive(Debug)]
+pub(super) struct Hints {
+    instance: OwnedFd,
+    buffer: Vec<MaybeUninit<epoll::Event>>,
+    /// Each marked descriptor once.
+    pub(super) marked: Vec<RawFd>,
+    /// Whether a descriptor is among them, by its number.
+    is_marked: Vec<bool>,
+}
+
+impl Hints {
+    pub(super) fn new() -> io::Result<Hints> {
+        Ok(Hints {
+            instance: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            buffer: vec![MaybeUninit::uninit(); AT_ONCE],
+            marked: Vec::new(),
+            is_marked: Vec::new(),
+        })
+    }
+
+    /// An entry was written: its descriptor is asked at the next scan, and after each change.
+    pub(super) fn written(&mut self, fd: RawFd) -> io::Result<()> {
+        // SAFETY: the number is that of an open descriptor or of none; none is an error of the call.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+        let data = epoll::EventData::new_u64(fd as u64);
+        let flags =
+            EventFlags::ET | EventFlags::IN | EventFlags::OUT | EventFlags::PRI | EventFlags::RDHUP;
+        let added = match epoll::add(&self.instance, borrowed, data, flags) {
+            Err(Errno::EXIST) => epoll::modify(&self.instance, borrowed, data, flags),
+            added => added,
+        };
+        match added {
+            // Files without a state to wait for are ready whenever they are asked, and so stay marked;
+            // the scan finds descriptors that are not open.
+            Ok(()) | Err(Errno::PERM | Errno::BADF) => self.mark(fd),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// An entry was taken out.
+    pub(super) fn removed(&self, fd: RawFd) {
+        // SAFETY: the number is that of an open descriptor or of none; none is an error of the call.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+        // It fails where the descriptor was closed, or never could be added.
+        let _ = epoll::delete(&self.instance, borrowed);
+    }
+
+    pub(super) fn mark(&mut self, fd: RawFd) {
+        let Ok(at) = usize::try_from(fd) else { return };
+        if self.is_marked.len() <= at {
+            self.is_marked.resize(at + 1, false);
+        }
+        if !std::mem::replace(&mut self.is_marked[at], true) {
+            self.marked.push(fd);
+        }
+    }
+
+    /// Empties the list of the marked ones, to be asked now.
+    pub(super) fn take_marked(&mut self) -> Vec<RawFd> {
+        for &fd in &self.marked {
+            self.is_marked[fd as usize] = false;
+        }
+        std::mem::take(&mut self.marked)
+    }
+
+    /// Marks what has changed, without waiting.
+    pub(super) fn take(&mut self) -> io::Result<()> {
+        loop {
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let (events, _) =
+                match epoll::wait(&self.instance, &mut self.buffer[..], Some(&at_once)) {
+                    Err(Errno::INTR) => continue,
+                    waited => waited?,
+                };
+            let changed: Vec<RawFd> =
+                events.iter().map(|event| event.data.u64() as RawFd).collect();
+            changed.iter().for_each(|&fd| self.mark(fd));
+            if changed.len() < AT_ONCE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until something changes; `false`: nothing has within the time, or a signal handler ran.
+    pub(super) fn sleep(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        let fd = self.instance.as_fd().as_raw_fd();
+        let mut instance = [PollFd { fd, events: libc::POLLIN, revents: 0 }];
+        Ok(pollfd::wait(&mut instance, timeout)? > 0)
+    }
+}

@@ -1,0 +1,87 @@
+//! `rtsig`: real-time signals, one sigtimedwait(2) per event.
+//!
+//! The mechanism of phhttpd and of nginx until 2015: the kernel queues a signal
+//! per event, in order, so the wait costs nothing for quiet descriptors, but
+//! each event costs a system call, three writes of the peer are three events,
+//! and the queue can overflow (see the signal queue's page).
+//!
+//! One wait takes signals until there are no more or `events_per_wait` are
+//! taken, each with its own call, so a wait that takes n makes n + 1. Of two
+//! queued signals the kernel hands out the lower number first, so under a load
+//! that never lets the queue run empty, descriptors on the higher number wait
+//! longer.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use super::support::signal_queue::{Meaning, SignalQueue};
+use crate::key::Key;
+use crate::mechanism::{Features, Kind, Mechanism, Options};
+use crate::readiness::{Batch, Event, Interest, Readiness};
+use sys::waker::Waker;
+
+/// Real-time signals.
+pub(crate) static RTSIG: Mechanism = Mechanism {
+    name: "rtsig",
+    summary: "real-time signals (F_SETSIG), one sigtimedwait(2) per event",
+    features: Features::EDGE
+        .union(Features::ONE_OWNER)
+        .union(Features::KERNEL_SET)
+        .union(Features::MISSES_EARLIER)
+        .union(Features::CAN_OVERFLOW)
+        .union(Features::PER_EVENT_SYSCALL)
+        .union(Features::THREAD_BOUND),
+    waits_with: &["rt_sigtimedwait"],
+    kind: Kind::Readiness { open: |options| Ok(Box::new(Rtsig::open(options)?)) },
+};
+
+struct Rtsig {
+    queue: SignalQueue,
+    events_per_wait: usize,
+}
+
+impl Rtsig {
+    fn open(options: &Options) -> io::Result<Rtsig> {
+        let queue = SignalQueue::open(options)?;
+        Ok(Rtsig { queue, events_per_wait: options.events_per_wait.max(1) })
+    }
+}
+
+impl Readiness for Rtsig {
+    fn attach(&mut self, fd: BorrowedFd<'_>, key: Key, _interest: Interest) -> io::Result<()> {
+        self.queue.attach(fd, key)
+    }
+
+    fn want(&mut self, fd: BorrowedFd<'_>, key: Key, _interest: Interest) -> io::Result<()> {
+        self.queue.want(fd, key)
+    }
+
+    fn detach(&mut self, fd: BorrowedFd<'_>, _key: Key) -> io::Result<()> {
+        self.queue.detach(fd)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<Batch> {
+        let mut batch = Batch::default();
+        let mut timeout = timeout;
+        while let Some((_, event)) = self.queue.take_kept(&mut batch) {
+            events.push(event);
+            timeout = Some(Duration::ZERO);
+        }
+        for _ in 0..self.events_per_wait {
+            batch.syscalls += 1;
+            let Some(signal) = self.queue.take(timeout)? else { break };
+            match self.queue.interpret(signal, &mut batch, events)? {
+                Meaning::Event(_, event) => events.push(event),
+                Meaning::Nothing => {}
+                Meaning::Recovered => break,
+            }
+            timeout = Some(Duration::ZERO);
+        }
+        Ok(batch)
+    }
+
+    fn own_waker(&mut self) -> io::Result<Option<Waker>> {
+        Ok(Some(self.queue.waker()))
+    }
+}

@@ -1,0 +1,109 @@
+//! A mechanism with its waker: what a worker holds.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::key::Key;
+use crate::mechanism::{Features, Mechanism, Options};
+use crate::readiness::{Batch, Event, Interest, Readiness};
+use sys::waker::Waker;
+
+/// One mechanism in use, and the [`Waker`] by which other threads end its wait.
+///
+/// The waker's own events are swallowed here; users see [`Batch::woken`].
+pub struct Dispatcher {
+    mechanism: &'static Mechanism,
+    readiness: Box<dyn Readiness>,
+    waker: Arc<Waker>,
+}
+
+impl Dispatcher {
+    /// Makes one for the calling thread.
+    ///
+    /// # Errors
+    /// What the kernel says when the mechanism or its waker is made.
+    pub fn open(mechanism: &'static Mechanism, options: &Options) -> io::Result<Dispatcher> {
+        let mut readiness = mechanism.open(options)?;
+        let waker = match readiness.own_waker()? {
+            Some(waker) => waker,
+            None => {
+                let waker = Waker::eventfd()?;
+                if let Some(fd) = waker.as_eventfd() {
+                    readiness.attach(fd, Key::WAKER, Interest::READABLE)?;
+                }
+                if mechanism.features.contains(Features::EDGE) {
+                    // An edge mechanism watches both directions, and tells now
+                    // that the counter can be written.
+                    readiness.wait(Some(Duration::ZERO), &mut Vec::new())?;
+                }
+                waker
+            }
+        };
+        Ok(Dispatcher { mechanism, readiness, waker: Arc::new(waker) })
+    }
+
+    /// The mechanism in use.
+    #[must_use]
+    pub fn mechanism(&self) -> &'static Mechanism {
+        self.mechanism
+    }
+
+    /// What the mechanism does; see [`Features`].
+    #[must_use]
+    pub fn features(&self) -> Features {
+        self.mechanism.features
+    }
+
+    /// The waker, for other threads to keep.
+    #[must_use]
+    pub fn waker(&self) -> Arc<Waker> {
+        Arc::clone(&self.waker)
+    }
+
+    /// After a wake: makes the eventfd unreadable, and re-arms it where that
+    /// is needed. An edge mechanism reports each write to it anyway, and would
+    /// report the draining too, as a chance to write. Returns the system calls.
+    fn calm_waker(&mut self) -> io::Result<u32> {
+        let features = self.features();
+        if features.contains(Features::EDGE) {
+            return Ok(0);
+        }
+        self.waker.drain()?;
+        let Some(fd) = self.waker.as_eventfd().filter(|_| features.contains(Features::REARM))
+        else {
+            return Ok(1);
+        };
+        self.readiness.want(fd, Key::WAKER, Interest::READABLE)?;
+        Ok(2)
+    }
+}
+
+impl Readiness for Dispatcher {
+    fn attach(&mut self, fd: BorrowedFd<'_>, key: Key, interest: Interest) -> io::Result<()> {
+        self.readiness.attach(fd, key, interest)
+    }
+
+    fn attach_exclusive(&mut self, fd: BorrowedFd<'_>, key: Key) -> io::Result<()> {
+        self.readiness.attach_exclusive(fd, key)
+    }
+
+    fn want(&mut self, fd: BorrowedFd<'_>, key: Key, interest: Interest) -> io::Result<()> {
+        self.readiness.want(fd, key, interest)
+    }
+
+    fn detach(&mut self, fd: BorrowedFd<'_>, key: Key) -> io::Result<()> {
+        self.readiness.detach(fd, key)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<Batch> {
+        let before = events.len();
+        let mut batch = self.readiness.wait(timeout, events)?;
+        if events.extract_if(before.., |event| event.key == Key::WAKER).count() > 0 {
+            batch.woken = true;
+            batch.syscalls += self.calm_waker()?;
+        }
+        Ok(batch)
+    }
+}

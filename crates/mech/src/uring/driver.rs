@@ -1,0 +1,413 @@
+//! The net contract over completions: io_uring does the transfers.
+//!
+//! A connection has one receive armed for as long as it lives, a multishot one
+//! from the second on. What it receives is copied from the kernel's provided
+//! buffer to the connection's own as soon as it is reported, so that no
+//! connection can keep the buffers that all share; one that sends faster than
+//! its coroutine asks is not received from until that has caught up. A send is
+//! one request with `MSG_WAITALL`, or a post. Requests are queued and submitted together by
+//! the turn's one io_uring_enter(2), which also waits.
+//!
+//! A coroutine that wants only a little, because it will skip what follows, gets it
+//! by a receive for that; and what is skipped is dropped by the kernel, if no
+//! multishot receive has taken it before.
+//!
+//! A multishot request ends when the kernel is out of buffers or of room for
+//! completions, and before a stop when it is cancelled, so that what it has taken
+//! is known: it is made anew when the coroutine asks for more. Where there are
+//! sockets of the Unix domain, every receive is for once: since these tell how many
+//! bytes are left (`SO_INQ`, Linux 6.17), a multishot one that finds bytes and the
+//! end of the stream at once reports the bytes, and never the end.
+//!
+//! `EAGAIN` is no error of a connection's here either: a request that finds its socket
+//! ready and then not, 128 times (`APOLL_MAX_RETRY`), is left to a thread of the
+//! kernel's, which gives up where it would have to wait. Such a request is made anew.
+//!
+//! What the kernel works on belongs to the request (`net/requests.rs`), not to
+//! the connection: one that is closed leaves its requests behind as orphans,
+//! cancelled, and each gives up what it holds with its last completion. A file's
+//! bytes go by the worker's file backend, with plain system calls, because
+//! sendfile(2) has no request and splice(2)'s is always punted to a kernel thread.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::task::Poll;
+use std::time::Duration;
+
+use io_uring::cqueue;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrAny};
+
+use super::accept::take_connection;
+use super::receive::receive_now;
+use super::state::{
+    Armed, BUFFER_SIZE, CompletionDriver, IDLE, Post, RingListener, STREAM_OPEN, State, descriptor,
+};
+
+use super::in_flight::{CompletionOwner, Extent, NONE, Receive, RequestId, Work};
+use crate::fileio::{Sent, Times, Transfer};
+use crate::key::Key;
+use crate::net::buffers::{Body, Output, Pool};
+use crate::net::contract::{AcceptRequest, Driver, Fill, Origin, resume_owners};
+use crate::net::slot::Slot;
+
+impl CompletionDriver {
+    /// Hands `output` to the kernel in one request.
+    fn submit_send(&mut self, key: Key, slot: &Slot, output: &mut Output) -> io::Result<()> {
+        let fd = descriptor(slot)?;
+        let sending = self.sending(output);
+        self.states[key.slot as usize].send = self.requests.submit(key, fd, Work::Send(sending));
+        Ok(())
+    }
+
+    /// Sends the head and as much of the file as the socket takes, and waits for
+    /// writability with a request of its own when it takes nothing.
+    fn send_file(&mut self, key: Key, slot: &Slot, output: &mut Output) -> Poll<io::Result<u64>> {
+        let Body::File { file, offset, .. } = &output.body else {
+            return Poll::Ready(Err(Errno::INVAL.into()));
+        };
+        let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
+        let transfer = Transfer {
+            key,
+            socket: fd.as_fd(),
+            head: output.head_left(),
+            file,
+            offset: offset + output.body_sent,
+            len: output.body_left(),
+            at_once: output.at_once,
+        };
+        match self.files.send(transfer) {
+            Ok(Sent::Later) => Poll::Pending,
+            Ok(Sent::Bytes(count)) => {
+                output.sent(count as u64);
+                Poll::Ready(Ok(count as u64))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let writable = self.requests.submit(key, fd.as_raw_fd(), Work::Writable);
+                self.states[key.slot as usize].send = writable;
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Takes in one completion of another request, and names the slot whose coroutine should ask
+    /// again.
+    fn request_completed(
+        &mut self,
+        slots: &mut [Slot],
+        id: RequestId,
+        completion: &cqueue::Entry,
+    ) -> io::Result<Option<u32>> {
+        let (result, flags) = (completion.result(), completion.flags());
+        let (key, work) = self.requests.get(id);
+        let alive = slots
+            .get(key.slot as usize)
+            .is_some_and(|slot| slot.generation == key.generation && slot.fd.is_some());
+        let ours =
+            alive && self.states.get(key.slot as usize).is_some_and(|state| state.send == id);
+        match work {
+            Work::Accept | Work::AcceptOnce => self.accept_completed(key.slot, ours, result),
+            Work::Wake => self.waker.drain()?,
+            _ => {}
+        }
+        if !cqueue::more(flags) {
+            let work = self.requests.ended(id);
+            match work {
+                Work::Wake => self.watch_waker(),
+                Work::Relay => self.relay_ended(key, id, result, slots),
+                _ => {}
+            }
+            if ours {
+                self.request_ended(key, work, result, &mut slots[key.slot as usize]);
+            }
+        }
+        Ok(ours.then_some(key.slot))
+    }
+
+    /// The last completion of a live connection's request.
+    fn request_ended(&mut self, key: Key, work: Work, result: i32, slot: &mut Slot) {
+        let state = &mut self.states[key.slot as usize];
+        state.send = NONE;
+        match work {
+            Work::Post(sending) | Work::Send(sending) if state.post != Post::Over => {
+                self.post_ended(key, slot, sending, result);
+            }
+            Work::Accept | Work::AcceptOnce => state.armed = Armed::Nothing,
+            Work::Send(mut sending) => {
+                state.sent = result;
+                sending.output.sent(u64::try_from(result).unwrap_or(0));
+                if let Some(place) = &mut slot.sending {
+                    std::mem::swap(&mut **place, &mut sending.output);
+                }
+                self.recycle(sending);
+            }
+            Work::Connect(_) | Work::Readable => state.sent = result,
+            _ => {}
+        }
+    }
+}
+
+impl Drop for CompletionDriver {
+    fn drop(&mut self) {
+        for slot in 0..self.states.len() {
+            self.pause(slot as u32);
+        }
+        if !self.requests.end_all() {
+            // A receive that has not ended may still write there.
+            std::mem::forget(std::mem::take(&mut self.skipped));
+        }
+    }
+}
+
+impl Driver for CompletionDriver {
+    fn open(&mut self, key: Key, slot: &mut Slot, origin: Origin) -> io::Result<()> {
+        let index = key.slot as usize;
+        if self.states.len() <= index {
+            self.states.resize(index + 1, IDLE);
+        }
+        match origin {
+            // A connection for one request then ends with nothing to cancel.
+            Origin::Accepted | Origin::AcceptedWithData => {
+                self.arm_receive(key.slot, slot, Extent::Once { most: 0 })
+            }
+            Origin::Adopted => {
+                self.look_at_domain(slot);
+                self.arm_receive(key.slot, slot, Extent::Once { most: 0 })
+            }
+            Origin::Connecting | Origin::Foreign => Ok(()),
+            Origin::Listening | Origin::ListeningExclusive => {
+                self.look_at_domain(slot);
+                let exclusive = origin == Origin::ListeningExclusive;
+                let relay = match exclusive {
+                    true => self.requests.submit(key, descriptor(slot)?, Work::Relay),
+                    false => NONE,
+                };
+                self.listeners.push(RingListener {
+                    slot: key.slot,
+                    exclusive,
+                    relay,
+                    relay_wakeup: false,
+                    accepted: VecDeque::new(),
+                });
+                self.arm_accept(key, slot, false)
+            }
+        }
+    }
+
+    /// The requests' cancellations are queued before the close: by the time the
+    /// kernel comes to it, nothing holds the socket any more, and the number is
+    /// not reused while an entry that names it waits in the queue.
+    fn close(&mut self, key: Key, slot: &mut Slot) {
+        self.files.forget(key);
+        let Some(fd) = slot.fd.take() else { return };
+        let state = &mut self.states[key.slot as usize];
+        // The next owner's receives are told from this one's.
+        let State { armed, serial, send, .. } =
+            std::mem::replace(state, State { serial: state.serial, ..IDLE });
+        if armed.receives() {
+            self.requests.cancel_receive(Receive { slot: key.slot, serial });
+        }
+        self.requests.cancel(send);
+        self.take_overflow(key.slot);
+        if let Some(place) = self.listeners.iter().position(|it| it.slot == key.slot) {
+            self.requests.cancel(self.listeners.swap_remove(place).relay);
+        }
+        self.requests.close(fd);
+    }
+
+    fn poll_accept(
+        &mut self,
+        key: Key,
+        slot: &mut Slot,
+        take: AcceptRequest,
+    ) -> Poll<io::Result<OwnedFd>> {
+        if let Some(socket) = self.accepted(key) {
+            return Poll::Ready(Ok(socket));
+        }
+        let state = &mut self.states[key.slot as usize];
+        if let Some(Err(error)) = state.end() {
+            state.end = STREAM_OPEN;
+            return Poll::Ready(Err(error));
+        }
+        match (state.armed, take.last) {
+            (Armed::Nothing, false) => self.arm_accept(key, slot, take.ahead)?,
+            (Armed::Nothing, true) => return Poll::Ready(take_connection(slot)),
+            (_, true) => self.pause(key.slot),
+            (Armed::Accept, false) if !take.ahead => self.pause(key.slot),
+            (_, false) => {}
+        }
+        Poll::Pending
+    }
+
+    fn accepted(&mut self, key: Key) -> Option<OwnedFd> {
+        self.listening(key.slot)?.accepted.pop_front()
+    }
+
+    /// No accept stays armed until the next is asked for. But the connection that could not be taken
+    /// is still there, and no other worker has heard of it.
+    fn rest(&mut self, key: Key, slot: &mut Slot) {
+        if slot.fd.is_none() {
+            // Its connections come from a thread or a queue, not by the ring.
+            return;
+        }
+        self.pause(key.slot);
+        if let Some(listener) = self.listening(key.slot)
+            && listener.relay != NONE
+        {
+            listener.relay_wakeup = true;
+            let relay = listener.relay;
+            self.requests.cancel(relay);
+        }
+    }
+
+    fn poll_connect(
+        &mut self,
+        key: Key,
+        slot: &mut Slot,
+        address: &SocketAddrAny,
+    ) -> Poll<io::Result<()>> {
+        let state = &mut self.states[key.slot as usize];
+        match state.take_sent() {
+            Some(result) => return Poll::Ready(result.map(drop)),
+            None if state.send != NONE => return Poll::Pending,
+            None => {}
+        }
+        self.unix |= address.address_family() == AddressFamily::UNIX;
+        let work = Work::Connect(Box::new(address.clone()));
+        self.states[key.slot as usize].send = self.requests.submit(key, descriptor(slot)?, work);
+        Poll::Pending
+    }
+
+    /// A poll that is asked for looks first, so nothing is missed in between.
+    fn poll_readable(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<()>> {
+        let state = &mut self.states[key.slot as usize];
+        if let Some(result) = state.take_sent() {
+            return Poll::Ready(result.map(drop));
+        }
+        if state.send == NONE {
+            self.states[key.slot as usize].send =
+                self.requests.submit(key, descriptor(slot)?, Work::Readable);
+        }
+        Poll::Pending
+    }
+
+    fn poll_fill(
+        &mut self,
+        key: Key,
+        slot: &mut Slot,
+        pool: &mut Pool,
+        fill: Fill,
+    ) -> Poll<io::Result<usize>> {
+        if self.states[key.slot as usize].post != Post::Over {
+            self.receive_behind_post(key.slot, slot, fill.is_last())?;
+            return Poll::Pending;
+        }
+        // A skip that was given up has taken these.
+        self.take_skipped(key.slot);
+        self.catch_up(key.slot, slot, pool);
+        let fresh = std::mem::take(&mut self.states[key.slot as usize].fresh);
+        if fresh > 0 {
+            return Poll::Ready(Ok(fresh as usize));
+        }
+        if slot.input.as_mut().is_some_and(|input| input.spare().is_empty()) {
+            return Poll::Ready(Err(io::ErrorKind::StorageFull.into()));
+        }
+        let state = &self.states[key.slot as usize];
+        if let Some(end) = state.end() {
+            return Poll::Ready(end.map(|()| 0));
+        }
+        let little = fill.most < BUFFER_SIZE;
+        match state.armed {
+            Armed::Nothing if fill.is_last() => return Poll::Ready(receive_now(slot, pool)),
+            Armed::Nothing if little => {
+                self.arm_receive(key.slot, slot, Extent::Once { most: fill.most as u32 })?;
+            }
+            Armed::Nothing => self.arm_receive(key.slot, slot, Extent::All)?,
+            _ if fill.is_last() => self.pause(key.slot),
+            Armed::Receive if little => self.pause(key.slot),
+            _ => {}
+        }
+        Poll::Pending
+    }
+
+    fn poll_skip(
+        &mut self,
+        key: Key,
+        slot: &mut Slot,
+        pool: &mut Pool,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.skip(key.slot, slot, pool, most)
+    }
+
+    fn poll_flush(
+        &mut self,
+        key: Key,
+        slot: &mut Slot,
+        output: &mut Output,
+    ) -> Poll<io::Result<u64>> {
+        let state = &mut self.states[key.slot as usize];
+        if state.post != Post::Over {
+            self.await_post(key.slot);
+            return Poll::Pending;
+        }
+        match state.take_sent() {
+            // It sent nothing, and is sent again.
+            Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Some(sent) => return Poll::Ready(sent.map(u64::from)),
+            None => {}
+        }
+        if state.send != NONE {
+            return Poll::Pending;
+        }
+        if output.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        if let Body::File { .. } = output.body {
+            return self.send_file(key, slot, output);
+        }
+        self.submit_send(key, slot, output)?;
+        Poll::Pending
+    }
+
+    fn post(&mut self, key: Key, slot: &mut Slot, output: &mut Output) -> u64 {
+        self.try_post(key, slot, output)
+    }
+
+    fn is_posting(&self, key: Key) -> bool {
+        self.states.get(key.slot as usize).is_some_and(|state| state.post != Post::Over)
+    }
+
+    fn take_file_times(&mut self, key: Key) -> Times {
+        self.files.take_times(key)
+    }
+
+    fn forget_cached(&mut self) {
+        self.files.forget_cached();
+    }
+
+    fn turn(
+        &mut self,
+        slots: &mut [Slot],
+        pool: &mut Pool,
+        timeout: Option<Duration>,
+        resume: &mut Vec<u32>,
+    ) -> io::Result<()> {
+        let timeout = if self.awaited { Some(Duration::ZERO) } else { timeout };
+        self.requests.wait(timeout)?;
+        while let Some((whose, completion)) = self.requests.completion() {
+            resume.extend(match whose {
+                CompletionOwner::Receive(receive) => {
+                    self.receive_completed(slots, pool, receive, &completion)
+                }
+                CompletionOwner::Request(id) => self.request_completed(slots, id, &completion)?,
+            });
+        }
+        self.settle_posts(slots, resume);
+        self.files.reap(&mut self.read)?;
+        resume_owners(slots, &mut self.read, resume);
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! Receiving: what the kernel hands over in its buffers comes to the connection's own.
+
+use std::io;
+
+use io_uring::cqueue;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags};
+
+use super::state::{Armed, CompletionDriver, descriptor};
+use crate::net::buffers::Pool;
+use crate::net::slot::Slot;
+use crate::uring::in_flight::{Extent, Receive};
+use sys::ring::buffers::Received;
+
+/// Receives what there is, without the ring.
+pub(super) fn receive_now(slot: &mut Slot, pool: &mut Pool) -> io::Result<usize> {
+    let mut input = slot.take_input(pool);
+    let fd = slot.fd.as_ref().ok_or(Errno::BADF)?;
+    let received = rustix::net::recv(fd, input.spare(), RecvFlags::empty());
+    let received = received.map(|(_, count)| count).inspect(|&count| input.received(count));
+    slot.keep(input, pool);
+    Ok(received?)
+}
+
+impl CompletionDriver {
+    pub(super) fn arm_receive(
+        &mut self,
+        index: u32,
+        slot: &Slot,
+        extent: Extent,
+    ) -> io::Result<()> {
+        let fd = descriptor(slot)?;
+        let state = &mut self.states[index as usize];
+        let receive = Receive { slot: index, serial: state.serial }.next();
+        let extent = match extent {
+            Extent::All if self.unix => Extent::Once { most: 0 },
+            extent => extent,
+        };
+        let expects_input = matches!(extent, Extent::All);
+        state.armed = if expects_input { Armed::Receive } else { Armed::ReceiveOnce };
+        state.serial = receive.serial;
+        // SAFETY: what is skipped goes to `skipped`, which outlives the requests or is leaked.
+        unsafe { self.requests.receive(receive, fd, extent) };
+        Ok(())
+    }
+
+    pub(super) fn look_at_domain(&mut self, slot: &Slot) {
+        let domain = slot.fd.as_ref().map(rustix::net::sockopt::socket_domain);
+        self.unix |= domain == Some(Ok(AddressFamily::UNIX));
+    }
+
+    /// Nearly always there is none, and nothing to hash.
+    pub(super) fn take_overflow(&mut self, slot: u32) -> Option<Vec<u8>> {
+        if self.overflow.is_empty() { None } else { self.overflow.remove(&slot) }
+    }
+
+    /// Moves what did not fit before into the slot's input.
+    pub(super) fn catch_up(&mut self, index: u32, slot: &mut Slot, pool: &mut Pool) {
+        if let Some(mut waiting) = self.take_overflow(index) {
+            let moved = slot.put(&waiting, pool);
+            self.states[index as usize].fresh += moved as u32;
+            waiting.drain(..moved);
+            if !waiting.is_empty() {
+                self.overflow.insert(index, waiting);
+            }
+        }
+    }
+
+    /// Takes in a completion of a receive, and names the slot whose coroutine should ask again.
+    pub(super) fn receive_completed(
+        &mut self,
+        slots: &mut [Slot],
+        pool: &mut Pool,
+        receive: Receive,
+        completion: &cqueue::Entry,
+    ) -> Option<u32> {
+        let last = !cqueue::more(completion.flags());
+        if last {
+            self.requests.receive_ended(receive);
+        }
+        let index = receive.slot;
+        let state = &mut self.states[index as usize];
+        let ours = state.serial == receive.serial
+            && (state.armed.receives() || state.armed == Armed::PausedReceive);
+        let slot = ours.then(|| &mut slots[index as usize]);
+        if ours && last {
+            state.armed = Armed::Nothing;
+        }
+        self.take_received(index, slot, pool, completion);
+        ours.then_some(index)
+    }
+
+    /// Takes in what a connection has received: `slot` is `None` if it is gone.
+    fn take_received(
+        &mut self,
+        index: u32,
+        slot: Option<&mut Slot>,
+        pool: &mut Pool,
+        completion: &cqueue::Entry,
+    ) {
+        let result = completion.result();
+        // SAFETY: it is a receive's, and nobody else asks.
+        let buffer = unsafe { Received::of(completion) };
+        if let Some(slot) = slot {
+            match &buffer {
+                Some(buffer) if result >= 0 => {
+                    self.keep(index, slot, pool, buffer, result as usize);
+                }
+                None if result > 0 => {
+                    let state = &mut self.states[index as usize];
+                    (state.fresh, state.skipped) = (result as u32, true);
+                }
+                _ => {}
+            }
+            match -result {
+                // No end of the stream: the receive is armed again when the coroutine asks.
+                libc::ENOBUFS => self.requests.buffers().lend_more(),
+                libc::ECANCELED | libc::EAGAIN => {}
+                0.. => self.states[index as usize].end = result as i16,
+                _ => {}
+            }
+        }
+        if let Some(buffer) = buffer {
+            self.requests.buffers().give_back(buffer);
+        }
+    }
+
+    /// Copies the first `count` bytes of a buffer to the connection.
+    fn keep(
+        &mut self,
+        index: u32,
+        slot: &mut Slot,
+        pool: &mut Pool,
+        buffer: &Received,
+        count: usize,
+    ) {
+        let bytes = self.requests.buffers().bytes(buffer, count);
+        let state = &mut self.states[index as usize];
+        let mut kept = 0;
+        if !self.overflow.contains_key(&index) {
+            kept = slot.put(bytes, pool);
+            state.fresh += kept as u32;
+        }
+        if kept < count {
+            self.overflow.entry(index).or_default().extend_from_slice(&bytes[kept..]);
+            self.pause(index);
+        }
+    }
+}
