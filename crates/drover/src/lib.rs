@@ -7,8 +7,4 @@
 
 pub mod cli;
 pub mod disk;
-pub mod error;
-pub mod load;
-mod log;
-pub mod server;
 pub mod trace_report;

@@ -7,7 +7,7 @@ use mech::accept::{self, Strategy};
 use mech::fileio::Backend;
 use mech::mechanisms::{self, Mechanism};
 
-use crate::error::UsageError;
+use usage::UsageError;
 
 /// A row of one of mech's tables, or `None` for `auto`.
 #[derive(Debug)]

@@ -1,19 +1,10 @@
-//! Numbers in flags that may be written with a unit: `10k` requests, a rate of `1.5k`.
+//! Whole numbers in flags, within a range, that may be written with a unit: `10k` requests.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use clap::builder::{StringValueParser, TypedValueParser};
-
-/// Units of what is counted: powers of 1000, other than those of [bytes](super::size).
-const UNITS: &[(char, u32)] = &[('k', 1_000), ('K', 1_000), ('M', 1_000_000)];
-
-/// A number without its unit, and what that multiplies it by.
-#[must_use]
-pub fn split_unit(text: &str) -> (&str, u32) {
-    let with_unit = |(unit, times): &(char, u32)| Some((text.strip_suffix(*unit)?, *times));
-    UNITS.iter().find_map(with_unit).unwrap_or((text, 1))
-}
+use usage::count::split_unit;
 
 /// Reads a whole number within `range`.
 pub(super) fn within<N>(range: RangeInclusive<N>) -> impl TypedValueParser<Value = N>

@@ -8,15 +8,16 @@ use anyhow::bail;
 use mech::mechanisms::{self, Mechanism};
 
 use super::choice::{Choice, mechanism, mechanism_names};
+use super::count;
 use super::load::{MOST_CONNECTIONS, say};
 use super::stdout::stdout;
-use super::{count, duration};
-use crate::error::UsageError;
-use crate::load::plan::Options;
-use crate::load::request::Request;
-use crate::load::shape::Schedule;
-use crate::load::target::Url;
-use crate::load::{self, Held, Listener};
+use ::load::plan::Options;
+use ::load::request::Request;
+use ::load::shape::Schedule;
+use ::load::target::Url;
+use ::load::{self, Held, Listener};
+use usage::UsageError;
+use usage::duration;
 
 /// Flags of `drover idle`.
 #[derive(Debug, clap::Args)]

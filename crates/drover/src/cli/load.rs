@@ -5,25 +5,36 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mech::mechanisms::{self, Mechanism};
 
 use super::choice::{Choice, mechanism, mechanism_names};
+use super::count;
 use super::stdout::stdout;
 use super::teller::{Files, Teller};
 use super::what::{Chosen, What};
-use super::{count, duration};
-use crate::error::UsageError;
-use crate::load::plan::Options;
-use crate::load::processes::Reporter;
-use crate::load::progress::Progress;
-use crate::load::result::LoadResult;
-use crate::load::shape::{Arrivals, Manner, Rate, Schedule, Think, Unit};
-use crate::load::slo::Objectives;
-use crate::load::status::StatusSet;
-use crate::load::{self, merge, print_summary};
+use ::load::plan::Options;
+use ::load::processes::Reporter;
+use ::load::progress::Progress;
+use ::load::result::LoadResult;
+use ::load::shape::{Arrivals, Manner, Rate, Schedule, Think, Unit};
+use ::load::slo::Objectives;
+use ::load::status::StatusSet;
+use ::load::{merge, print_summary};
+use usage::{UsageError, duration};
 
 /// More than a machine can have descriptors for, so that a typing error ends before it takes memory.
 pub(super) const MOST_CONNECTIONS: u32 = 4_000_000;
+
+/// Reads how starts follow each other.
+fn arrivals() -> impl TypedValueParser<Value = Arrivals> {
+    let constant = PossibleValue::new("constant").help("At equal distances");
+    let poisson = PossibleValue::new("poisson").help("Independently of each other");
+    PossibleValuesParser::new([constant, poisson]).map(|name| match name.as_str() {
+        "poisson" => Arrivals::Poisson,
+        _ => Arrivals::Constant,
+    })
+}
 
 /// The groups of flags in `drover load --help`; the flags of [`What`] are the first one.
 const LOAD: &str = "Load";
@@ -72,6 +83,7 @@ pub(super) struct Args {
     /// [default: constant]
     #[arg(help_heading = LOAD, hide_short_help = true)]
     #[arg(long, value_name = "HOW")]
+    #[arg(value_parser = arrivals())]
     arrivals: Option<Arrivals>,
 
     /// Requests that each connection makes before the measured time, which are not counted

@@ -4,7 +4,6 @@
 
 mod choice;
 pub mod count;
-pub mod duration;
 mod idle;
 mod lab;
 mod listen;
@@ -13,7 +12,6 @@ mod mechanisms;
 mod mistake;
 mod serve;
 mod share;
-mod size;
 mod stdout;
 mod teller;
 mod what;
@@ -26,8 +24,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use crate::error::UsageError;
-use crate::log;
+use server::log;
+use usage::UsageError;
 
 /// Serve files, load servers, and measure which way of waiting for I/O wins on this machine.
 #[derive(Debug, Parser)]

@@ -19,12 +19,12 @@ use tracing::{info, warn};
 
 use super::choice::names;
 use super::stdout::stdout;
-use crate::error::UsageError;
-use crate::log;
-use crate::server::{
+use server::log;
+use server::{
     Chosen, Config, Inheritance, Role, Server, Source, Statistics, StopSignals, Supervisor,
     WorkerStatistics, be_worker, coefficient_of_variation,
 };
+use usage::UsageError;
 
 mod flags;
 

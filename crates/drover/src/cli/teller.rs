@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::load::{OUTPUT, say};
-use crate::error::UsageError;
-use crate::load::progress::Progress;
-use crate::load::result::LoadResult;
-use crate::load::{Listener, Second, csv, hdr};
+use ::load::progress::Progress;
+use ::load::result::LoadResult;
+use ::load::{Listener, Second, csv, hdr};
+use usage::UsageError;
 
 /// Where a load is written down second by second.
 #[derive(Clone, Debug, clap::Args)]

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::UsageError;
-use crate::load::order::Order;
-use crate::load::request::{Content, Method, Request, parse_field};
-use crate::load::sources::{LocalPorts, SourceList};
-use crate::load::target::Url;
-use crate::load::{curl, har, urls};
+use ::load::order::Order;
+use ::load::request::{Content, Method, Request, parse_field};
+use ::load::sources::{LocalPorts, SourceList};
+use ::load::target::Url;
+use ::load::{curl, har, urls};
+use usage::UsageError;
 
 /// What to ask for.
 #[derive(Debug, clap::Args)]

@@ -13,7 +13,7 @@ use fuser::{BackgroundSession, Config, MountOption};
 use super::filesystem::Slow;
 use super::model::{Account, Model};
 use super::turning::Turning;
-use crate::error::UsageError;
+use usage::UsageError;
 
 /// How the kernel is to treat the mounted disk.
 #[derive(Clone, Debug, PartialEq)]

@@ -201,7 +201,7 @@ pub fn text(name: &str, trace: &Trace, limit_us: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::trace::{COLUMNS, FORMAT};
+    use server::trace::{COLUMNS, FORMAT};
 
     fn trace() -> Trace {
         let lines = "0,0,10,20,30,40,100,60,1,200,1234,sent,0,1,threads\n\

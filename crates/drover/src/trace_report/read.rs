@@ -6,7 +6,7 @@ use std::io::BufRead;
 use anyhow::{Context, bail};
 use lab::spec::metric::Stage;
 
-use crate::server::trace::FORMAT;
+use server::trace::FORMAT;
 
 /// One reply. Times in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,7 +187,7 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::trace::COLUMNS;
+    use server::trace::COLUMNS;
 
     fn text(lines: &str) -> String {
         format!("# {FORMAT} started=1.5 files=auto\n{COLUMNS}\n{lines}")

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::num::NonZeroUsize;
 
 use mech::accept;
-use mech::dispatch::{self, Features, Mechanism};
+use mech::mechanisms::{self, Features, Mechanism};
 use mech::fileio;
 
 use super::question::{Question, Response};
@@ -110,7 +110,7 @@ impl Candidates {
 pub fn candidates(question: &Question) -> Result<Vec<Candidates>, String> {
     let workers = usize::try_from(question.workers).ok().and_then(NonZeroUsize::new);
     let workers = workers.unwrap_or(NonZeroUsize::MIN);
-    let auto = dispatch::auto(workers.get());
+    let auto = mechanisms::auto(workers.get());
     let auto = auto.ok_or("no dispatch mechanism works here: 'drover mechanisms' tells why")?;
     let all = match question.response {
         Response::Files(_) => vec![of_files(auto)],
@@ -123,7 +123,7 @@ pub fn candidates(question: &Question) -> Result<Vec<Candidates>, String> {
 fn of_dispatch(auto: &Mechanism) -> Candidates {
     let known = built_in::dispatch_mechanisms();
     let is_model = |name: &str| known.get(name).is_some_and(|subject| subject.model);
-    let usable = dispatch::ALL.iter().filter(|it| {
+    let usable = mechanisms::ALL.iter().filter(|it| {
         !it.features.contains(Features::MODEL) && !is_model(it.name) && it.probe().is_ok()
     });
     let mut usable: Vec<&Mechanism> = usable.copied().collect();
@@ -171,7 +171,7 @@ fn of_files(mechanism: &Mechanism) -> Candidates {
 pub(super) fn by_simplicity(axis: Axis) -> Vec<&'static str> {
     match axis {
         Axis::Dispatch => {
-            let mut all: Vec<&Mechanism> = dispatch::ALL.to_vec();
+            let mut all: Vec<&Mechanism> = mechanisms::ALL.to_vec();
             all.sort_by_key(|it| simplicity(it));
             all.iter().map(|it| it.name).collect()
         }

@@ -20,7 +20,8 @@ use super::OUT;
 use super::own_session::OwnSession;
 use super::session::settings;
 use crate::cli::stdout::stdout;
-use crate::cli::{duration, share};
+use crate::cli::share;
+use usage::duration;
 
 /// The longest window of the first look, which only has to tell what a request costs.
 const LOOK: Duration = Duration::from_millis(500);

@@ -9,7 +9,7 @@ use lab::compare::{self, Condition, SessionComparison};
 use lab::record::Record;
 
 use crate::cli::stdout::stdout;
-use crate::error::UsageError;
+use usage::UsageError;
 
 /// How many cells the message of a condition names.
 const NAMED: usize = 5;

@@ -22,8 +22,8 @@ use super::OUT;
 use super::own_session::OwnSession;
 use super::session::settings;
 use crate::cli::stdout::stdout;
-use crate::cli::{count, duration, share, size};
-use crate::error::UsageError;
+use crate::cli::{count, share};
+use usage::{UsageError, duration, size};
 
 /// The columns of the answer.
 const WIDTH: usize = 80;

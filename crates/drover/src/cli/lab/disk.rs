@@ -13,9 +13,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cli::stdout::stdout;
-use crate::cli::{duration, size};
 use crate::disk::model::{Account, Model};
 use crate::disk::{Mounted, Options};
+use usage::{duration, size};
 
 /// Flags of `drover lab disk`.
 #[derive(Debug, clap::Args)]

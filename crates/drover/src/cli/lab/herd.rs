@@ -7,8 +7,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use waiters::connects::ConnectRun;
 use waiters::kind::{self, WaiterKind};
 
-use crate::cli::duration;
 use crate::cli::stdout::stdout;
+use usage::duration;
 
 /// Flags of `drover lab herd`, which the lab calls.
 #[derive(Debug, clap::Args)]

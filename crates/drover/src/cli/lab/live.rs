@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::progress::in_words;
 use super::serve;
 use crate::cli::stdout::stdout;
-use crate::server::Server;
+use server::Server;
 
 /// How often a session that has ended looks whether its reader has, too.
 const LOOK: Duration = Duration::from_millis(200);

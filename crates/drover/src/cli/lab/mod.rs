@@ -22,7 +22,7 @@ use std::path::Path;
 
 use lab::spec::{Experiment, Faults, built_in};
 
-use crate::error::UsageError;
+use usage::UsageError;
 
 /// Where sessions go unless told otherwise.
 const OUT: &str = "drover-lab";

@@ -11,7 +11,7 @@ use lab::spec::Experiment;
 
 use super::session::conduct;
 use crate::cli::stdout::stdout;
-use crate::error::UsageError;
+use usage::UsageError;
 
 /// How a session is run.
 pub(super) struct OwnSession {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use waiters::pipes::{PipeRun, Waiting};
 
-use crate::cli::duration;
 use crate::cli::stdout::stdout;
+use usage::duration;
 
 /// Flags of `drover lab pipes`, which the lab calls.
 #[derive(Debug, clap::Args)]

@@ -15,8 +15,9 @@ use lab::spec::experiment::QUICK;
 use super::OUT;
 use super::live::Live;
 use super::session::{conclude, conduct, settings, verdict};
-use crate::cli::{count, duration};
-use crate::error::UsageError;
+use crate::cli::count;
+use usage::UsageError;
+use usage::duration;
 
 /// Flags of `drover lab run`.
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,7 @@ use lab::report::PAGE;
 use mech::files::root::Root;
 
 use crate::cli::stdout::stdout;
-use crate::server::{Config, Role, Server, Source, StopSignals};
+use server::{Config, Role, Server, Source, StopSignals};
 
 /// Flags of `drover lab serve`.
 #[derive(Debug, clap::Args)]

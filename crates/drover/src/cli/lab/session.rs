@@ -15,7 +15,7 @@ use lab::session::{Outcome, Session, Settings};
 use super::live::Live;
 use super::progress::{Progress, in_words};
 use crate::cli::stdout::stdout;
-use crate::error::UsageError;
+use usage::UsageError;
 
 /// The folder below that of all sessions which keeps the files to be served.
 const POOLS: &str = "pools";

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::cli::duration;
 use crate::cli::stdout::stdout;
-use crate::error::UsageError;
 use crate::trace_report::{self, Trace};
+use usage::UsageError;
+use usage::duration;
 
 /// Flags of `drover lab trace`.
 #[derive(Debug, clap::Args)]

@@ -14,8 +14,8 @@ use super::OUT;
 use super::own_session::OwnSession;
 use super::session::settings;
 use crate::cli::stdout::stdout;
-use crate::cli::{duration, size};
-use crate::error::UsageError;
+use usage::UsageError;
+use usage::{duration, size};
 
 /// The longest window of the first look, which only has to tell what the servers can do.
 const LOOK: Duration = Duration::from_millis(300);

@@ -13,8 +13,8 @@ use mech::net::AcceptBatch;
 
 use crate::cli::choice::{Choice, mechanism, mechanism_names, names, strategy, strategy_names};
 use crate::cli::listen::with_host;
-use crate::cli::{duration, size};
-use crate::server::{Inheritance, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
+use server::{Inheritance, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
+use usage::{duration, size};
 
 /// When a kept file is looked at although no change was heard of, unless we are told.
 const INOTIFY_AFTER: Duration = Duration::from_secs(10);

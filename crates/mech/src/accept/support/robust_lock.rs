@@ -223,11 +223,16 @@ mod tests {
     /// Of children that hold the lock, or wait for it, each is killed.
     #[test]
     fn the_lock_outlives_its_holders() {
+        let (_, module) = module_path!().split_once("::").unwrap();
         let file = RobustLock::file().unwrap();
         let lock = RobustLock::attach(file.try_clone().unwrap()).unwrap();
         let child = || {
             let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args(["robust_lock::tests::hold_until_the_end", "--exact", "--nocapture"]);
+            command.args([
+                format!("{module}::hold_until_the_end").as_str(),
+                "--exact",
+                "--nocapture",
+            ]);
             command.env(FILE, format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
         };
@@ -243,6 +248,8 @@ mod tests {
                 }
             });
         }
+        // A child that ends without the lock is then an error of `recv`.
+        drop(send);
         for _ in 0..3 {
             let holder = holders.recv().unwrap();
             assert_ne!(lock.word().load(Ordering::Relaxed) & HOLDER, 0);

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::error::UsageError;
+use usage::UsageError;
 
 /// From which local addresses connections come.
 ///

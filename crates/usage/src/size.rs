@@ -1,4 +1,4 @@
-//! Amounts of memory in flags: `65536`, `512K`, `64MiB`, `64MB`, `2G`.
+//! Amounts of memory: `65536`, `512K`, `64MiB`, `64MB`, `2G`.
 
 /// Units in bytes, as GNU's tools have them: a letter alone, or with `iB`, stands for powers of 1024,
 /// and with `B` for powers of 1000. Crates for sizes take a letter alone for a power of 1000.
@@ -17,19 +17,28 @@ const UNITS: &[(&str, usize)] = &[
 ];
 
 /// Reads an amount in bytes; `off` is none.
-pub(super) fn parse_or_off(text: &str) -> Result<usize, String> {
+///
+/// # Errors
+/// One line that says how to write it.
+pub fn parse_or_off(text: &str) -> Result<usize, String> {
     if text == "off" { Ok(0) } else { parse(text).map_err(|remedy| remedy + ", or off") }
 }
 
 /// Reads an amount in bytes, at least one.
-pub(super) fn parse(text: &str) -> Result<usize, String> {
+///
+/// # Errors
+/// One line that says how to write it; also for 0.
+pub fn parse(text: &str) -> Result<usize, String> {
     bytes(text)
         .filter(|&bytes| bytes > 0)
         .ok_or_else(|| "write a number of bytes above 0, or 512K, 64M, 2G".to_owned())
 }
 
 /// Reads an amount in bytes, which may be none.
-pub(super) fn parse_or_none(text: &str) -> Result<usize, String> {
+///
+/// # Errors
+/// One line that says how to write it.
+pub fn parse_or_none(text: &str) -> Result<usize, String> {
     bytes(text).ok_or_else(|| "write a number of bytes, or 512K, 64M, 2G".to_owned())
 }
 

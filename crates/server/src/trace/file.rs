@@ -20,7 +20,7 @@ const WAITING_MOST: usize = 8;
 
 /// A trace that is being written.
 #[derive(Debug)]
-pub(in crate::server) struct Trace {
+pub(crate) struct Trace {
     path: PathBuf,
     /// `None`: finished.
     running: Mutex<Option<(Sink, JoinHandle<()>)>>,
@@ -28,7 +28,7 @@ pub(in crate::server) struct Trace {
 
 /// Where a worker's lines go.
 #[derive(Clone, Debug)]
-pub(in crate::server) struct Sink {
+pub(crate) struct Sink {
     sender: SyncSender<Vec<Line>>,
     lost: Arc<AtomicU64>,
 }
@@ -38,7 +38,7 @@ impl Trace {
     ///
     /// # Errors
     /// What the kernel says.
-    pub(in crate::server) fn create(path: &Path, about: &str) -> io::Result<Trace> {
+    pub(crate) fn create(path: &Path, about: &str) -> io::Result<Trace> {
         let mut file = File::create(path)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let began = Instant::now();
@@ -56,7 +56,7 @@ impl Trace {
     ///
     /// # Errors
     /// What the kernel says.
-    pub(in crate::server) fn check(path: &Path) -> io::Result<()> {
+    pub(crate) fn check(path: &Path) -> io::Result<()> {
         let mut options = File::options();
         match options.write(true).create_new(true).open(path) {
             Ok(_) => fs::remove_file(path),
@@ -76,13 +76,13 @@ impl Trace {
     ///
     /// # Panics
     /// When the trace is finished.
-    pub(in crate::server) fn sink(&self) -> Sink {
+    pub(crate) fn sink(&self) -> Sink {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.as_ref().expect("no worker begins after the last has ended").0.clone()
     }
 
     /// Waits until all is written. To be called when every worker has ended.
-    pub(in crate::server) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((sink, thread)) = running else { return };
         let lost = Arc::clone(&sink.lost);

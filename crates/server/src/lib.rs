@@ -8,6 +8,8 @@
 //! answer (`site.rs`). The site finds files (`files.rs`) and writes responses (`reply.rs`). Files that
 //! may need a disk are opened by other threads (`pending.rs`); what was found is an `Entry` (`entry.rs`),
 //! kept in the worker's cache (`cache.rs`) and, with `--revalidate inotify`, watched (`watch.rs`).
+#![forbid(unsafe_code)]
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,6 +37,7 @@ mod events;
 mod files;
 mod limits;
 mod listening;
+pub mod log;
 mod memo;
 mod pending;
 mod process;
@@ -287,7 +290,7 @@ impl Drop for Server {
 fn processors(workers: NonZeroUsize) -> anyhow::Result<Vec<usize>> {
     let mut cpus = sys::process::usable_cpus().context("cannot learn the processors (--pin)")?;
     if cpus.len() < workers.get() {
-        bail!(crate::error::UsageError::new(format!(
+        bail!(usage::UsageError::new(format!(
             "--pin: {workers} workers need as many processors, and there are {}; use --workers {}",
             cpus.len(),
             cpus.len(),

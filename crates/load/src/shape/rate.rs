@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::cli::{count, duration};
+use usage::{count, duration};
 
 /// A rate that may change with time, as it is written; per second, of all workers together.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +54,7 @@ impl Rate {
     }
 
     /// The average over the first `window` seconds of a run of length `duration`.
-    pub(in crate::load) fn mean(&self, duration: Option<Duration>, window: f64) -> f64 {
+    pub(crate) fn mean(&self, duration: Option<Duration>, window: f64) -> f64 {
         match self {
             Rate::Constant(rate) => *rate,
             _ if window > 0.0 => self.profile(duration).count_by(window) / window,

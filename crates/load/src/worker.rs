@@ -456,10 +456,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::load::client;
-    use crate::load::plan::Options;
-    use crate::load::request::Request;
-    use crate::load::shape::{Arrivals, Manner, Rate, Schedule, Think, Unit};
+    use crate::client;
+    use crate::plan::Options;
+    use crate::request::Request;
+    use crate::shape::{Arrivals, Manner, Rate, Schedule, Think, Unit};
 
     fn plan() -> Plan {
         Plan::new(options()).unwrap()

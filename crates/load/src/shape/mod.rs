@@ -28,11 +28,11 @@ pub struct Schedule {
 }
 
 /// How starts follow each other at a rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// At equal distances
+    /// At equal distances.
     Constant,
-    /// Independently of each other
+    /// Independently of each other.
     Poisson,
 }
 

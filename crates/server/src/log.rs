@@ -28,7 +28,7 @@ static QUEUE: OnceLock<Arc<Queue>> = OnceLock::new();
 ///
 /// # Errors
 /// As [`start_thread`].
-pub(crate) fn start() -> io::Result<()> {
+pub fn start() -> io::Result<()> {
     let queue = Arc::new(Queue::default());
     start_writer(&queue, io::stderr())?;
     if QUEUE.set(queue).is_ok() {
@@ -46,7 +46,7 @@ pub(crate) fn start() -> io::Result<()> {
 }
 
 /// Writes a line, which ends with a newline: at once, or by the thread.
-pub(crate) fn write_line(line: &[u8]) {
+pub fn write_line(line: &[u8]) {
     match QUEUE.get() {
         Some(queue) => queue.put(line),
         // Nobody is left to tell when stderr is gone.
@@ -55,7 +55,7 @@ pub(crate) fn write_line(line: &[u8]) {
 }
 
 /// Waits until everything is written, but not for long: to be called before the process ends.
-pub(crate) fn finish() {
+pub fn finish() {
     if let Some(queue) = QUEUE.get() {
         queue.wait_until_written(LAST_WAIT);
     }
@@ -63,7 +63,7 @@ pub(crate) fn finish() {
 
 /// What `tracing` writes its lines to. It never fails.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LogWriter;
+pub struct LogWriter;
 
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use divan::Bencher;
-use drover::server::cache::Cache;
+use server::cache::Cache;
 
 const NAMES: usize = 10_000;
 

@@ -15,7 +15,7 @@ use super::request::Request;
 use super::shape::{Manner, Schedule, Share, Unit};
 use super::sources::{SourceList, Sources};
 use super::status::StatusSet;
-use crate::error::UsageError;
+use usage::UsageError;
 
 /// What is wanted of a run, as flags say it.
 #[derive(Clone, Debug)]

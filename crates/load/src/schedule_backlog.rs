@@ -71,7 +71,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::load::shape::{Arrivals, Rate, Schedule, Share, Unit};
+    use crate::shape::{Arrivals, Rate, Schedule, Share, Unit};
 
     #[test]
     fn what_waits_is_taken_as_the_schedule_has_it() {

@@ -7,6 +7,8 @@
 //! what its connections share, `client` is one of those, which sends requests in `exchange`, reads
 //! replies with `reader` and counts in `account`; `pauses` knows when none of them ran, `interrupts` of
 //! signals. [`result`] is what a run tells machines, `summary` what it tells people.
+#![forbid(unsafe_code)]
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod account;
 mod backlog;
@@ -57,7 +59,7 @@ pub use summary::print as print_summary;
 /// Carries out a run, and tells `listener` of its events as they happen.
 ///
 /// # Errors
-/// A [`UsageError`](crate::error::UsageError) for options that cannot be carried out; otherwise
+/// A [`UsageError`](usage::UsageError) for options that cannot be carried out; otherwise
 /// what the kernel or the listener says.
 pub fn run(options: Options, listener: &mut dyn Listener) -> anyhow::Result<LoadResult> {
     let plan = Plan::new(options)?;

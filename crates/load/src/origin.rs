@@ -16,7 +16,7 @@ use super::request::{Prepared, Request};
 use super::shape::Share;
 use super::sources::Sources;
 use super::target::Url;
-use crate::error::UsageError;
+use usage::UsageError;
 
 /// One server and what is asked of it; a connection goes to one origin.
 #[derive(Clone, Debug)]
@@ -231,7 +231,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::load::request::Content;
+    use crate::request::Content;
 
     fn requests(urls: &[&str]) -> Vec<Request> {
         let content = Arc::new(Content::default());

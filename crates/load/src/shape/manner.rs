@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
-use crate::cli::duration;
+use usage::duration;
 
 /// How a connection spaces its calls. A session, in httperf's words, is a connection that makes a
 /// number of calls in bursts, and rests between them.
@@ -67,13 +67,13 @@ impl Think {
 
 impl Manner {
     /// How long a connection rests after its call number `calls`; `None`: not at all.
-    pub(in crate::load) fn rest(&self, calls: u32, random: &mut impl Rng) -> Option<Duration> {
+    pub(crate) fn rest(&self, calls: u32, random: &mut impl Rng) -> Option<Duration> {
         let never = Think::default();
         (self.think != never && calls.is_multiple_of(self.burst)).then(|| self.think.next(random))
     }
 
     /// How many calls may go together after `calls`, within the burst and the connection.
-    pub(in crate::load) fn together(&self, calls: u32) -> u32 {
+    pub(crate) fn together(&self, calls: u32) -> u32 {
         if self.pipeline == 1 {
             return 1;
         }
@@ -86,7 +86,7 @@ impl Manner {
     }
 
     /// Whether a connection is closed after its call number `calls`.
-    pub(in crate::load) fn closes(&self, calls: u32) -> bool {
+    pub(crate) fn closes(&self, calls: u32) -> bool {
         self.calls.is_some_and(|most| calls >= most)
     }
 }

@@ -421,9 +421,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::load::plan::Options;
-    use crate::load::request::{Content, Request};
-    use crate::load::shape::{Arrivals, Rate, Schedule, Unit};
+    use crate::plan::Options;
+    use crate::request::{Content, Request};
+    use crate::shape::{Arrivals, Rate, Schedule, Unit};
 
     /// Listens for nothing.
     struct Nobody;
