@@ -10,51 +10,20 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod account;
-mod backlog;
-mod client;
-mod conductor;
-pub mod csv;
-pub mod curl;
-mod exchange;
-pub mod har;
-pub mod hdr;
-mod histograms;
-mod hold;
-mod interrupts;
-mod listener;
-pub mod merge;
-pub mod order;
-mod origin;
-mod pauses;
-mod phases;
+pub mod account;
+pub mod input;
+pub mod output;
 pub mod plan;
-pub mod processes;
-pub mod progress;
-mod random;
-mod reader;
-mod redact;
-pub mod request;
-pub mod result;
-mod schedule_backlog;
-mod seconds;
-pub mod shape;
-pub mod slo;
-pub mod sources;
-pub mod status;
-mod summary;
-pub mod target;
-pub mod urls;
-mod worker;
+pub mod run;
 
 use std::time::SystemTime;
 
-pub use hold::{Held, hold};
-pub use listener::Listener;
-use plan::{Options, Plan};
-use result::LoadResult;
-pub use seconds::Second;
-pub use summary::print as print_summary;
+pub use account::seconds::Second;
+pub use output::listener::Listener;
+use output::result::LoadResult;
+pub use output::summary::print as print_summary;
+use plan::options::{Options, Plan};
+pub use run::idle::{IdleResult, idle};
 
 /// Carries out a run, and tells `listener` of its events as they happen.
 ///
@@ -64,9 +33,9 @@ pub use summary::print as print_summary;
 pub fn run(options: Options, listener: &mut dyn Listener) -> anyhow::Result<LoadResult> {
     let plan = Plan::new(options)?;
     if plan.processes > 1 && plan.process.is_none() {
-        return processes::conduct(&plan, listener);
+        return run::processes::conduct(&plan, listener);
     }
     let start = SystemTime::now();
-    let run = conductor::conduct(&plan, listener)?;
+    let run = run::coordinator::conduct(&plan, listener)?;
     Ok(LoadResult::new(&plan, start, run))
 }

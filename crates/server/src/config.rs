@@ -17,7 +17,7 @@ use mech::net::{AcceptBatch, MinRate};
 use sys::socket::ListenOptions;
 
 #[cfg(doc)]
-use super::Supervisor;
+use crate::Supervisor;
 
 /// Threads of the process that open files, unless we are told: one or two are enough for a disk.
 pub const STAT_THREADS: usize = 2;

@@ -26,46 +26,32 @@ use mech::net::Remote;
 use sys::process::start_thread;
 use tracing::error;
 
-pub mod cache;
-mod clock;
 mod config;
-mod connection;
-mod counters;
-mod deferred;
-mod entry;
-mod events;
-mod files;
-mod limits;
-mod listening;
+mod listen;
 pub mod log;
-mod memo;
-mod pending;
-mod process;
-mod reply;
+pub mod lookup;
+mod respond;
 mod signals;
-mod site;
-mod spin;
-mod stats;
+mod status;
 mod supervisor;
 pub mod trace;
-mod watch;
 mod worker;
 
 pub use config::{Config, Listen, Revalidate, STAT_THREADS, Source};
-use deferred::{Deferred, LOOK_AGAIN};
-use listening::{Bound, bind};
-pub use process::{Chosen, FLAG as WORKER_FLAG, Inheritance, be_worker};
+use listen::bind::{Bound, bind};
+use listen::deferred::{Deferred, LOOK_AGAIN};
 pub use signals::{Role, StopSignals};
-use stats::Board;
-pub use stats::{Statistics, WorkerStatistics, coefficient_of_variation};
-pub use supervisor::Supervisor;
+use status::statistics::CounterTable;
+pub use status::statistics::{Statistics, WorkerStatistics, coefficient_of_variation};
+pub use supervisor::keep::Supervisor;
+pub use supervisor::process::{Chosen, FLAG as WORKER_FLAG, Inheritance, be_worker};
 use trace::Trace;
 
 /// A running server. Dropping it asks it to stop.
 #[derive(Debug)]
 pub struct Server {
     addresses: Vec<SocketAddr>,
-    board: Board,
+    counter_table: CounterTable,
     workers: usize,
     stopper: Stopper,
     reports: Receiver<Report>,
@@ -81,7 +67,7 @@ struct Crew {
     /// Each one's, by address.
     handles: Vec<Vec<ListenerHandle>>,
     /// Counters for all workers of the server.
-    board: Board,
+    counter_table: CounterTable,
 }
 
 /// What a worker tells its server.
@@ -145,10 +131,13 @@ impl Server {
             processors(config.workers)?;
         }
         let Bound { addresses, handles, .. } = bind(&config, Among::Threads)?;
-        let board = Board::new(handles.len()).context("cannot make the counters")?;
+        let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
         let deferred = Deferred::of(&config, &handles, &addresses)?;
-        let mut server =
-            Server::of_crew(Arc::new(config), addresses, Crew { first: 0, handles, board })?;
+        let mut server = Server::of_crew(
+            Arc::new(config),
+            addresses,
+            Crew { first: 0, handles, counter_table },
+        )?;
         server.stopper.deferred = Arc::new(deferred);
         Ok(server)
     }
@@ -163,17 +152,17 @@ impl Server {
         if let Some(pool) = &config.openers {
             pool.start().context("too many --stat-threads")?;
         }
-        let connections = limits::Connections::new(&config, crew.handles.len())?;
-        let Crew { first, handles, board } = crew;
+        let connections = worker::limits::Connections::new(&config, crew.handles.len())?;
+        let Crew { first, handles, counter_table } = crew;
         let cpus = if config.pin { processors(config.workers)? } else { Vec::new() };
         let (sender, reports) = channel();
         let workers = handles.len();
         for (index, handles) in handles.into_iter().enumerate() {
-            let plan = worker::Plan {
+            let plan = worker::thread::Plan {
                 config: Arc::clone(&config),
                 handles,
                 cpu: cpus.get(first + index).copied(),
-                counters: board.of(first + index),
+                counters: counter_table.of(first + index),
                 sharers: workers,
                 connections: connections.of_worker(first + index),
                 trace: trace.as_ref().map(|trace| (trace.sink(), first + index)),
@@ -181,7 +170,7 @@ impl Server {
             let to_server = sender.clone();
             let work = move || {
                 let ready = |remote| drop(to_server.send(Report::Ready(remote)));
-                let ended = catch_unwind(AssertUnwindSafe(|| worker::run(plan, ready)))
+                let ended = catch_unwind(AssertUnwindSafe(|| worker::thread::run(plan, ready)))
                     .unwrap_or_else(|_| Err(anyhow!("it panicked: a defect")))
                     .with_context(|| format!("worker {}", first + index));
                 // Nobody listens any more when the server was given up.
@@ -197,7 +186,8 @@ impl Server {
         drop(sender);
         let counters = config.counters.clone();
         let stopper = Stopper::default();
-        let mut server = Server { addresses, board, workers, stopper, reports, trace, counters };
+        let mut server =
+            Server { addresses, counter_table, workers, stopper, reports, trace, counters };
         while server.stopper.workers.len() < server.workers {
             match server.reports.recv() {
                 Ok(Report::Ready(remote)) => server.stopper.workers.push(remote),
@@ -244,13 +234,13 @@ impl Server {
     /// What the workers have done so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.board.sum()
+        self.counter_table.sum()
     }
 
     /// What each worker has done so far.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerStatistics> {
-        self.board.workers()
+        self.counter_table.workers()
     }
 
     /// Waits until the server has stopped.
@@ -275,7 +265,7 @@ impl Server {
         if let Some(trace) = &self.trace {
             trace.finish();
         }
-        counters::finish(self.counters.as_deref(), &self.board);
+        status::counters::finish(self.counters.as_deref(), &self.counter_table);
         failure.map_or(Ok(()), Err)
     }
 }

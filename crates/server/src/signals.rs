@@ -22,7 +22,7 @@ use signal_hook::iterator::{Handle, Signals};
 use sys::process::start_thread;
 use tracing::{info, warn};
 
-use super::Server;
+use crate::Server;
 use crate::log;
 
 /// Which process of a server hears the signals.
@@ -38,7 +38,7 @@ pub enum Role {
 
 /// What a signal tells a server that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(crate) enum Heard {
     /// To stop.
     Stop,
     /// A process that it has started has ended, was stopped, or goes on.
@@ -55,7 +55,7 @@ enum Answer {
 }
 
 /// What the log says when workers have been told to stop.
-pub(super) const STOPPING: &str = "stopping: requests under way may finish";
+pub(crate) const STOPPING: &str = "stopping: requests under way may finish";
 
 /// Who is told; `None` while the server starts.
 type Listener = Arc<Mutex<Option<Box<dyn FnMut(Heard) + Send>>>>;
@@ -96,7 +96,7 @@ impl StopSignals {
     }
 
     /// The server has started: from now on, `listener` is told.
-    pub(super) fn tell(&self, listener: impl FnMut(Heard) + Send + 'static) {
+    pub(crate) fn tell(&self, listener: impl FnMut(Heard) + Send + 'static) {
         *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(listener));
     }
 }
@@ -125,7 +125,7 @@ fn notify(listener: &Listener, heard: Heard) {
 }
 
 /// Ends the process, whatever its other threads do.
-pub(super) fn exit_at_once(status: i32) -> ! {
+pub(crate) fn exit_at_once(status: i32) -> ! {
     log::finish();
     process::exit(status)
 }
@@ -151,15 +151,15 @@ impl Server {
     /// are open. SIGUSR1 has the counters written to their file, if there is one. To be called before anybody
     /// is told that the server has started.
     pub fn stop_at(&self, signals: &StopSignals) {
-        let (stopper, board) = (self.stopper(), self.board.clone());
+        let (stopper, counter_table) = (self.stopper(), self.counter_table.clone());
         let counters = self.counters.clone();
         let mut stopping = false;
         signals.tell(move |heard| {
             if heard == Heard::Counters {
-                return super::counters::answer(counters.as_deref(), &board);
+                return crate::status::counters::answer(counters.as_deref(), &counter_table);
             }
             if std::mem::replace(&mut stopping, true) {
-                let open = board.sum().open();
+                let open = counter_table.sum().open();
                 if open > 0 {
                     warn!("ended at once by a second signal: {open} connections were open");
                 }

@@ -11,11 +11,11 @@ use super::choice::{Choice, mechanism, mechanism_names};
 use super::count;
 use super::load::{MOST_CONNECTIONS, say};
 use super::stdout::stdout;
-use ::load::plan::Options;
-use ::load::request::Request;
-use ::load::shape::Schedule;
-use ::load::target::Url;
-use ::load::{self, Held, Listener};
+use ::load::plan::options::Options;
+use ::load::plan::request::Request;
+use ::load::plan::shape::Schedule;
+use ::load::plan::target::Url;
+use ::load::{IdleResult, Listener};
 use usage::UsageError;
 use usage::duration;
 
@@ -52,9 +52,9 @@ pub(super) struct Args {
 }
 
 /// Says what happens to the connections.
-struct Teller;
+struct ConsoleReporter;
 
-impl Listener for Teller {
+impl Listener for ConsoleReporter {
     fn connected(&mut self, open: u32) -> io::Result<Option<Instant>> {
         say(&format!("holding {open} connections"))?;
         Ok(None)
@@ -67,9 +67,9 @@ impl Listener for Teller {
 
 /// Runs `drover idle`.
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
-    let held = load::hold(args.options()?, &mut Teller)?;
+    let held = ::load::idle(args.options()?, &mut ConsoleReporter)?;
     print(&held)?;
-    if held.deserted && held.opened > 0 {
+    if held.all_lost && held.opened > 0 {
         bail!("the server closed all connections: none is left; --reopen opens them again");
     }
     if held.opened < held.wanted {
@@ -106,7 +106,7 @@ impl Args {
     }
 }
 
-fn print(held: &Held) -> io::Result<()> {
+fn print(held: &IdleResult) -> io::Result<()> {
     let mut out = stdout();
     writeln!(
         out,

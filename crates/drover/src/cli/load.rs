@@ -9,18 +9,19 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mech::mechanisms::{self, Mechanism};
 
 use super::choice::{Choice, mechanism, mechanism_names};
+use super::console_reporter::{ConsoleReporter, Files};
 use super::count;
 use super::stdout::stdout;
-use super::teller::{Files, Teller};
 use super::what::{Chosen, What};
-use ::load::plan::Options;
-use ::load::processes::Reporter;
-use ::load::progress::Progress;
-use ::load::result::LoadResult;
-use ::load::shape::{Arrivals, Manner, Rate, Schedule, Think, Unit};
-use ::load::slo::Objectives;
-use ::load::status::StatusSet;
-use ::load::{merge, print_summary};
+use ::load::account::merge;
+use ::load::output::progress::Progress;
+use ::load::output::result::LoadResult;
+use ::load::plan::objectives::Objectives;
+use ::load::plan::options::Options;
+use ::load::plan::shape::{Arrivals, Rate, Schedule, SessionOptions, Think, Unit};
+use ::load::plan::status::StatusSet;
+use ::load::print_summary;
+use ::load::run::processes::Reporter;
 use usage::{UsageError, duration};
 
 /// More than a machine can have descriptors for, so that a typing error ends before it takes memory.
@@ -271,10 +272,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     }
     let result = if args.merge.is_empty() {
         let options = args.options()?;
-        let mut teller = Teller::new(&files, Progress::new(options.duration, options.requests))?;
-        (teller.events, teller.lockstep) = (events, lockstep);
-        let result = load::run(options, &mut teller)?;
-        teller.end(&result)?;
+        let mut reporter =
+            ConsoleReporter::new(&files, Progress::new(options.duration, options.requests))?;
+        (reporter.events, reporter.lockstep) = (events, lockstep);
+        let result = load::run(options, &mut reporter)?;
+        reporter.end(&result)?;
         result
     } else {
         join(&args.merge)?
@@ -338,7 +340,7 @@ impl Args {
             true => mechanisms::auto_of_readiness(),
             false => mechanisms::auto(self.threads.saturating_mul(processes) as usize),
         };
-        let manner = Manner {
+        let session = SessionOptions {
             calls: self.calls_per_connection,
             burst: self.burst,
             think: self.think_time.unwrap_or_default(),
@@ -352,7 +354,7 @@ impl Args {
             connections,
             idle: self.idle,
             schedule,
-            manner,
+            session,
             warm_up: self.warm_up,
             duration,
             requests: self.requests,

@@ -3,6 +3,7 @@
 //! Exit status: 0 done, 1 failed while running, 2 used wrongly.
 
 mod choice;
+mod console_reporter;
 pub mod count;
 mod idle;
 mod lab;
@@ -13,7 +14,6 @@ mod mistake;
 mod serve;
 mod share;
 mod stdout;
-mod teller;
 mod what;
 
 use std::ffi::OsString;

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::load::order::Order;
-use ::load::request::{Content, Method, Request, parse_field};
-use ::load::sources::{LocalPorts, SourceList};
-use ::load::target::Url;
-use ::load::{curl, har, urls};
+use ::load::input::{curl, har, urls};
+use ::load::plan::order::Order;
+use ::load::plan::request::{Content, Method, Request, parse_field};
+use ::load::plan::sources::{LocalPorts, SourceList};
+use ::load::plan::target::Url;
 use usage::UsageError;
 
 /// What to ask for.

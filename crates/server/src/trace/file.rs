@@ -101,7 +101,7 @@ impl Trace {
 
 impl Sink {
     /// Takes the lines for the file; `false`: nobody writes them any more.
-    pub(super) fn take(&self, lines: &mut Vec<Line>) -> bool {
+    pub(crate) fn take(&self, lines: &mut Vec<Line>) -> bool {
         if lines.is_empty() {
             return true;
         }

@@ -14,24 +14,24 @@ pub const COLUMNS: &str = "start_us,stat_us,queue_us,read_us,return_us,write_us,
                            longest_us,reads,status,bytes,end,worker,connection,backend";
 
 /// Longer than any line: ten numbers of 20 digits, and a few words.
-pub(super) const MOST: usize = 400;
+pub(crate) const MOST: usize = 400;
 
 /// What a line tells.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
-    pub(super) noted: Noted,
+pub(crate) struct Line {
+    pub(crate) noted: Noted,
     /// When the last byte had left, or never would.
-    pub(super) done: Instant,
-    pub(super) times: Times,
-    pub(super) end: &'static str,
-    pub(super) worker: usize,
-    pub(super) connection: u64,
-    pub(super) backend: &'static str,
+    pub(crate) done: Instant,
+    pub(crate) times: Times,
+    pub(crate) end: &'static str,
+    pub(crate) worker: usize,
+    pub(crate) connection: u64,
+    pub(crate) backend: &'static str,
 }
 
 impl Line {
     /// Appends the line, with its end, by way of `scratch`; `began` is the zero of its times.
-    pub(super) fn append_to(&self, out: &mut Vec<u8>, began: Instant, scratch: &mut [u8; MOST]) {
+    pub(crate) fn append_to(&self, out: &mut Vec<u8>, began: Instant, scratch: &mut [u8; MOST]) {
         let Noted { start, stat, status, bytes, .. } = self.noted;
         let total = micros(self.done.saturating_duration_since(start));
         let mut text = Text { bytes: scratch, start: MOST };

@@ -16,12 +16,12 @@ use mech::net::{Body, Conn};
 mod file;
 mod line;
 
-pub(super) use file::{Sink, Trace};
+pub(crate) use file::{Sink, Trace};
 use line::Line;
 pub use line::{COLUMNS, FORMAT};
 
 /// How long a worker that is not busy may keep its lines.
-pub(super) const KEPT_FOR: Duration = Duration::from_secs(1);
+pub(crate) const KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// The times of a reply that nobody read for.
 const NO_READS: Times = Times {
@@ -38,7 +38,7 @@ const NO_READS: Times = Times {
 const FULL: usize = 4096;
 
 /// The trace of one worker.
-pub(super) struct Tracer {
+pub(crate) struct Tracer {
     state: RefCell<State>,
 }
 
@@ -65,7 +65,7 @@ struct Traced {
 
 /// A reply that stands in the output.
 #[derive(Clone, Copy, Debug)]
-struct Noted {
+pub(crate) struct Noted {
     start: Instant,
     stat: Duration,
     status: Status,
@@ -76,7 +76,7 @@ struct Noted {
 
 impl Tracer {
     /// The trace of the worker with this number; `sends` is the name of its file backend.
-    pub(super) fn new(sink: Sink, worker: usize, sends: &'static str) -> Tracer {
+    pub(crate) fn new(sink: Sink, worker: usize, sends: &'static str) -> Tracer {
         let state = State {
             sink: Some(sink),
             worker,
@@ -89,7 +89,7 @@ impl Tracer {
     }
 
     /// A connection begins.
-    pub(super) fn begin(&self, key: Key) {
+    pub(crate) fn begin(&self, key: Key) {
         let state = &mut *self.state.borrow_mut();
         state.connections += 1;
         let slot = key.slot as usize;
@@ -102,7 +102,7 @@ impl Tracer {
     }
 
     /// The first request that has no reply yet waits for its file to be opened.
-    pub(super) fn opening(&self, key: Key, turn: Instant) {
+    pub(crate) fn opening(&self, key: Key, turn: Instant) {
         if let Some(traced) = self.state.borrow_mut().traced.get_mut(key.slot as usize) {
             traced.opening.get_or_insert(turn);
         }
@@ -110,7 +110,7 @@ impl Tracer {
 
     /// The `bytes` of a reply's head (and small body) stand in the output, and `body` is to follow.
     /// `turn`: when the worker's last wait ended, which is when the request was here.
-    pub(super) fn note(&self, key: Key, turn: Instant, status: Status, bytes: usize, body: &Body) {
+    pub(crate) fn note(&self, key: Key, turn: Instant, status: Status, bytes: usize, body: &Body) {
         let state = &mut *self.state.borrow_mut();
         let Some(traced) = state.traced.get_mut(key.slot as usize) else { return };
         let (start, stat) = match traced.opening.take() {
@@ -127,7 +127,7 @@ impl Tracer {
     }
 
     /// What stood in the output has left, or never will.
-    pub(super) fn done(&self, conn: &Conn<'_>, sent: &io::Result<()>) {
+    pub(crate) fn done(&self, conn: &Conn<'_>, sent: &io::Result<()>) {
         let state = &mut *self.state.borrow_mut();
         let Some(traced) = state.traced.get(conn.key().slot as usize) else { return };
         let Some(last) = traced.replies.last() else { return };
@@ -136,12 +136,12 @@ impl Tracer {
     }
 
     /// Hands over what is written.
-    pub(super) fn flush(&self) {
+    pub(crate) fn flush(&self) {
         self.state.borrow_mut().hand_over();
     }
 
     /// The worker has ended: what has not left never will.
-    pub(super) fn finish(&self) {
+    pub(crate) fn finish(&self) {
         let state = &mut *self.state.borrow_mut();
         for slot in 0..state.traced.len() {
             state.write(slot, &NO_READS, "dropped");

@@ -1,0 +1,426 @@
+//! What a worker counts, so that the sums add up exactly:
+//!
+//! - scheduled = requests + unsent (open loop);
+//! - requests = replies + errors after sending + requests in flight at an interruption;
+//! - attempted = opened + failed + attempts in progress at an interruption;
+//! - the errors of all classes = failed + unsolicited + errors after sending.
+
+use std::io;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// Why a request got no reply, or an attempt no connection. The names are those of the JSON result,
+/// after httperf's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The reply was not complete in time.
+    ClientTimeout,
+    /// The connection was not open in time.
+    ConnectTimeout,
+    /// Nothing took the connection: nobody listens, or there is no way there.
+    Refused,
+    /// The peer ended the connection with a reset.
+    Reset,
+    /// No descriptor, or no kernel memory, was left for a socket.
+    FdUnavailable,
+    /// No local port was left, or the source address is not ours.
+    AddressUnavailable,
+    /// The peer closed before the reply was complete.
+    Truncated,
+    /// The body has another length than was expected.
+    BadLength,
+    /// The body is another than was expected.
+    BadBody,
+    /// What came is not HTTP/1, or more came than the reply, or a reply before its request.
+    Protocol,
+}
+
+impl Failure {
+    const COUNT: usize = Failure::Protocol as usize + 1;
+
+    /// The class of an error at connect(2), or before it.
+    pub(crate) fn of_connect(error: &io::Error) -> Failure {
+        // errno(3), numbers of Linux on every architecture that Rust has but MIPS and SPARC.
+        const ENFILE: i32 = 23;
+        const EMFILE: i32 = 24;
+        const ENOBUFS: i32 = 105;
+        match (error.kind(), error.raw_os_error()) {
+            (_, Some(ENFILE | EMFILE | ENOBUFS)) => Failure::FdUnavailable,
+            (io::ErrorKind::OutOfMemory, _) => Failure::FdUnavailable,
+            (io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse, _) => {
+                Failure::AddressUnavailable
+            }
+            (io::ErrorKind::TimedOut, _) => Failure::ConnectTimeout,
+            (io::ErrorKind::ConnectionReset, _) => Failure::Reset,
+            _ => Failure::Refused,
+        }
+    }
+
+    /// The class of an error on an open connection.
+    pub(crate) fn of_transfer(error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Failure::ClientTimeout,
+            // The input buffer is full of a head that does not end.
+            io::ErrorKind::StorageFull => Failure::Protocol,
+            _ => Failure::Reset,
+        }
+    }
+}
+
+/// Errors by class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Errors([u64; Failure::COUNT]);
+
+impl Errors {
+    pub(crate) fn add(&mut self, failure: Failure) {
+        self.0[failure as usize] += 1;
+    }
+
+    pub(crate) fn of(&self, failure: Failure) -> u64 {
+        self.0[failure as usize]
+    }
+
+    /// Of all classes.
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+/// What happened to connections, those held idle included.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Connections {
+    pub(crate) attempted: u64,
+    pub(crate) opened: u64,
+    /// Those of them that were opened in place of one that the server had closed, to be there before
+    /// they are needed.
+    pub(crate) reopened: u64,
+    pub(crate) failed: u64,
+    /// Requests sent on a connection that had carried one before.
+    pub(crate) reused: u64,
+    /// Idle connections open at the end of the window.
+    pub(crate) idle_held: u64,
+    /// Closed by the server: between two replies, or with a reply that said so.
+    pub(crate) closed_by_peer: u64,
+    /// Closed because the server sent a reply that nobody had asked for; each is an error too.
+    pub(crate) unsolicited: u64,
+    /// Not accepted by the server when the window began, as far as that can be seen.
+    pub(crate) unaccepted: u64,
+}
+
+/// Times in nanoseconds, with three significant digits.
+pub(crate) type Times = Histogram<u64>;
+
+/// Longer times are recorded as this; no request waits for an hour.
+const LONGEST: u64 = 3_600_000_000_000;
+
+pub(crate) fn times() -> Times {
+    Times::new_with_bounds(1, LONGEST, 3).expect("the bounds are valid")
+}
+
+pub(crate) fn record(times: &mut Times, time: Duration) {
+    let whole = time.as_secs().saturating_mul(1_000_000_000);
+    times.saturating_record(whole.saturating_add(u64::from(time.subsec_nanos())));
+}
+
+/// How late the generator itself may bring a request to the connection before it counts as a late
+/// start.
+pub(crate) const LATE: Duration = Duration::from_millis(1);
+
+/// Everything one worker counts.
+pub(crate) struct Account {
+    /// Requests whose intended start came; stays 0 in a closed loop.
+    pub(crate) scheduled: u64,
+    pub(crate) requests: u64,
+    pub(crate) replies: u64,
+    /// Replies that were complete before the window ended.
+    pub(crate) replies_in_window: u64,
+    /// Replies by status code.
+    pub(crate) statuses: Box<[u64; 600]>,
+    pub(crate) errors: Errors,
+    /// What the kernel has said of the first attempt to connect that failed.
+    pub(crate) connect_error: Option<String>,
+    /// Requests that waited, past their intended start, until a connection was free.
+    pub(crate) waited: u64,
+    pub(crate) late_starts: u64,
+    /// Replies that the generator read later than [`LATE`] after it knew of them, and by how much at
+    /// most.
+    pub(crate) late_reads: u64,
+    pub(crate) latest_read: Duration,
+    /// Requests without their answer when the run was interrupted.
+    pub(crate) in_flight: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) head_bytes: u64,
+    pub(crate) body_bytes: u64,
+    pub(crate) connections: Connections,
+    /// From the intended start to the last byte of the reply; empty in a closed loop, where this is
+    /// the same as `service`.
+    pub(crate) latency: Times,
+    /// From just before the request is given to the kernel to the last byte of the reply.
+    pub(crate) service: Times,
+    /// The same of replies that came in one piece, whose first byte is their last: until
+    /// [`Account::conclude`] they are in no other distribution of this kind.
+    pub(crate) whole: Times,
+    pub(crate) connect: Times,
+    pub(crate) first_byte: Times,
+    /// From the first bytes of the reply to its last.
+    pub(crate) transfer: Times,
+    /// How late the generator was, by itself: see [`LATE`].
+    pub(crate) slip: Times,
+    /// Replies in each second of the window.
+    pub(crate) per_second: Vec<u64>,
+}
+
+impl Account {
+    pub(crate) fn new() -> Account {
+        Account {
+            scheduled: 0,
+            requests: 0,
+            replies: 0,
+            replies_in_window: 0,
+            statuses: Box::new([0; 600]),
+            errors: Errors::default(),
+            connect_error: None,
+            waited: 0,
+            late_starts: 0,
+            late_reads: 0,
+            latest_read: Duration::ZERO,
+            in_flight: 0,
+            sent_bytes: 0,
+            head_bytes: 0,
+            body_bytes: 0,
+            connections: Connections::default(),
+            latency: times(),
+            service: times(),
+            whole: times(),
+            connect: times(),
+            first_byte: times(),
+            transfer: times(),
+            slip: times(),
+            per_second: Vec::new(),
+        }
+    }
+
+    /// Forgets the requests of a warm-up, and keeps what is known of connections. One that has failed, or
+    /// whose reply is not here, stays a request of the run, so that no error is lost.
+    pub(crate) fn forget_warm_up(&mut self, open_loop: bool) {
+        let left = self.requests - self.replies;
+        let warm_up = std::mem::replace(self, Account::new());
+        self.requests = left;
+        self.scheduled = if open_loop { left } else { 0 };
+        self.errors = warm_up.errors;
+        self.connect_error = warm_up.connect_error;
+        self.connections = Connections { reused: 0, ..warm_up.connections };
+        self.connect = warm_up.connect;
+    }
+
+    /// Counts a reply that ended `at` (from the beginning of the window) if that was before `end`.
+    pub(crate) fn reply_in_window(&mut self, at: Duration) {
+        self.replies_in_window += 1;
+        let second = at.as_secs() as usize;
+        if self.per_second.len() <= second {
+            self.per_second.resize(second + 1, 0);
+        }
+        self.per_second[second] += 1;
+    }
+
+    /// Takes down how long a reply took from its sending to its first bytes, and to its last.
+    pub(crate) fn served(&mut self, first_byte: Duration, end: Duration) {
+        if first_byte == end {
+            return record(&mut self.whole, end);
+        }
+        record(&mut self.service, end);
+        record(&mut self.first_byte, first_byte);
+        record(&mut self.transfer, end - first_byte);
+    }
+
+    /// The service times so far.
+    pub(crate) fn service_so_far(&self) -> Times {
+        let mut service = self.service.clone();
+        add_times(&mut service, &self.whole);
+        service
+    }
+
+    /// Puts replies that came in one piece where they belong, once there are no more.
+    pub(crate) fn conclude(&mut self) {
+        let whole = std::mem::replace(&mut self.whole, times());
+        add_times(&mut self.service, &whole);
+        add_times(&mut self.first_byte, &whole);
+        self.transfer.saturating_record_n(0, whole.len());
+    }
+
+    /// Takes down by how much the generator was late with one request.
+    pub(crate) fn slipped(&mut self, by: Duration) {
+        record(&mut self.slip, by);
+        self.late_starts += u64::from(by > LATE);
+    }
+
+    /// Takes down how long a reply lay in its socket while the generator was busy with others.
+    pub(crate) fn lay(&mut self, time: Duration) {
+        if time > LATE {
+            self.late_reads += 1;
+            self.latest_read = self.latest_read.max(time);
+        }
+    }
+
+    /// Requests whose intended start came and that were never sent.
+    pub(crate) fn unsent(&self) -> u64 {
+        self.scheduled.saturating_sub(self.requests)
+    }
+
+    /// Adds what another worker counted.
+    pub(crate) fn merge(&mut self, other: &Account) {
+        self.scheduled += other.scheduled;
+        self.requests += other.requests;
+        self.replies += other.replies;
+        self.replies_in_window += other.replies_in_window;
+        add_each(&mut self.statuses[..], &other.statuses[..]);
+        add_each(&mut self.errors.0, &other.errors.0);
+        if self.connect_error.is_none() {
+            self.connect_error.clone_from(&other.connect_error);
+        }
+        self.waited += other.waited;
+        self.late_starts += other.late_starts;
+        self.late_reads += other.late_reads;
+        self.latest_read = self.latest_read.max(other.latest_read);
+        self.in_flight += other.in_flight;
+        self.sent_bytes += other.sent_bytes;
+        self.head_bytes += other.head_bytes;
+        self.body_bytes += other.body_bytes;
+        let (sum, more) = (&mut self.connections, &other.connections);
+        sum.attempted += more.attempted;
+        sum.opened += more.opened;
+        sum.reopened += more.reopened;
+        sum.failed += more.failed;
+        sum.reused += more.reused;
+        sum.idle_held += more.idle_held;
+        sum.closed_by_peer += more.closed_by_peer;
+        sum.unsolicited += more.unsolicited;
+        // Every worker sees the same queue.
+        sum.unaccepted = sum.unaccepted.max(more.unaccepted);
+        for (sum, more) in [
+            (&mut self.latency, &other.latency),
+            (&mut self.service, &other.service),
+            (&mut self.whole, &other.whole),
+            (&mut self.connect, &other.connect),
+            (&mut self.first_byte, &other.first_byte),
+            (&mut self.transfer, &other.transfer),
+            (&mut self.slip, &other.slip),
+        ] {
+            add_times(sum, more);
+        }
+        if self.per_second.len() < other.per_second.len() {
+            self.per_second.resize(other.per_second.len(), 0);
+        }
+        add_each(&mut self.per_second, &other.per_second);
+    }
+}
+
+fn add_times(sum: &mut Times, more: &Times) {
+    sum.add(more).expect("all histograms have the same bounds");
+}
+
+fn add_each(sums: &mut [u64], more: &[u64]) {
+    for (sum, more) in sums.iter_mut().zip(more) {
+        *sum += more;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warm_up_leaves_its_errors_and_what_is_known_of_connections() {
+        let mut account = Account::new();
+        account.requests = 10;
+        account.replies = 7;
+        account.errors.add(Failure::Reset);
+        account.errors.add(Failure::Refused);
+        account.statuses[200] = 7;
+        account.sent_bytes = 1000;
+        account.connections = Connections { opened: 5, failed: 1, reused: 4, ..Default::default() };
+        record(&mut account.connect, Duration::from_millis(1));
+        account.served(Duration::from_millis(2), Duration::from_millis(2));
+        account.reply_in_window(Duration::from_secs(3));
+        account.forget_warm_up(true);
+        assert_eq!((account.requests, account.scheduled, account.replies), (3, 3, 0));
+        assert_eq!(account.errors.total(), 2);
+        assert_eq!((account.connections.opened, account.connections.reused), (5, 0));
+        assert_eq!((account.connect.len(), account.service_so_far().len()), (1, 0));
+        assert_eq!(
+            (account.sent_bytes, account.per_second.len(), account.statuses[200]),
+            (0, 0, 0)
+        );
+    }
+
+    #[test]
+    fn merged_accounts_have_the_sums() {
+        let mut sum = Account::new();
+        for part in 1..=3 {
+            let mut account = Account::new();
+            account.scheduled = 10 * part;
+            account.requests = 9 * part;
+            account.statuses[200] = part;
+            account.errors.add(Failure::Reset);
+            account.connections.opened = part;
+            record(&mut account.service, Duration::from_millis(part));
+            account.reply_in_window(Duration::from_secs(part));
+            account.slipped(LATE * part as u32);
+            account.lay(LATE * part as u32);
+            sum.merge(&account);
+        }
+        assert_eq!((sum.scheduled, sum.requests, sum.unsent()), (60, 54, 6));
+        assert_eq!((sum.statuses[200], sum.connections.opened), (6, 6));
+        assert_eq!(sum.errors.of(Failure::Reset), 3);
+        assert_eq!((sum.service.len(), sum.late_starts), (3, 2));
+        assert_eq!((sum.late_reads, sum.latest_read), (2, 3 * LATE));
+        assert_eq!((sum.per_second, sum.replies_in_window), (vec![0, 1, 1, 1], 3));
+    }
+
+    #[test]
+    fn replies_in_one_piece_are_in_every_distribution_in_the_end() {
+        let us = Duration::from_micros;
+        let mut account = Account::new();
+        account.served(us(300), us(300));
+        account.served(us(100), us(500));
+        let so_far = account.service_so_far();
+        account.conclude();
+        assert_eq!(account.service, so_far);
+        for (times, low, high) in [
+            (&account.service, 300, 500),
+            (&account.first_byte, 100, 300),
+            (&account.transfer, 0, 400),
+        ] {
+            let near =
+                |found: u64, micros: i32| (found as f64 / 1000.0 - f64::from(micros)).abs() < 1.0;
+            assert_eq!(times.len(), 2);
+            assert!(near(times.min(), low) && near(times.max(), high), "{low} to {high}");
+        }
+        account.conclude();
+        assert_eq!(account.service.len(), 2);
+    }
+
+    #[test]
+    fn times_keep_three_digits_and_never_overflow() {
+        let mut times = times();
+        record(&mut times, Duration::from_micros(123_456));
+        record(&mut times, Duration::from_secs(1 << 40));
+        let first = times.min() as f64;
+        assert!((first / 123_456_000.0 - 1.0).abs() < 0.001, "{first}");
+        assert!(times.max() >= LONGEST);
+    }
+
+    #[test]
+    fn the_kernels_errors_have_their_class() {
+        let of = |errno| Failure::of_connect(&io::Error::from_raw_os_error(errno));
+        assert_eq!(of(24), Failure::FdUnavailable);
+        assert_eq!(of(99), Failure::AddressUnavailable);
+        assert_eq!(of(111), Failure::Refused);
+        assert_eq!(of(110), Failure::ConnectTimeout);
+        let timed_out = io::Error::from(io::ErrorKind::TimedOut);
+        assert_eq!(Failure::of_transfer(&timed_out), Failure::ClientTimeout);
+        let broken = io::Error::from_raw_os_error(32);
+        assert_eq!(Failure::of_transfer(&broken), Failure::Reset);
+    }
+}

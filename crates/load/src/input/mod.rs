@@ -1,0 +1,5 @@
+//! What others have written down: lists of URLs, HAR files, curl commands.
+
+pub mod curl;
+pub mod har;
+pub mod urls;

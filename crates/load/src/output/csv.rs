@@ -1,0 +1,137 @@
+//! A run second by second as comma-separated values (RFC 4180), made to be plotted.
+//!
+//! A line per second of the window, and one for what came after its last full second, so that each
+//! column of counts adds up to the run's. Lines that begin with `#` sum the run up; gnuplot passes
+//! over them, and so does pandas with `comment="#"`.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use crate::account::seconds::Second;
+use crate::output::result::{Distribution, LoadResult};
+
+/// What the columns are.
+const HEADER: &str = "begin_s,length_s,requests,replies,errors,replies_per_s,sent_bytes,\
+received_bytes,connections_opened,p50_us,p90_us,p95_us,p99_us,p99_9_us,max_us,mean_us";
+
+/// Writes the names of the columns.
+///
+/// # Errors
+/// What `out` says.
+pub fn begin(out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{HEADER}")
+}
+
+/// Writes the line of a second; none for the rest of a run in which nothing happened. What does not
+/// apply is left empty.
+///
+/// # Errors
+/// What `out` says.
+pub fn second(
+    out: &mut impl Write,
+    at: Duration,
+    long: Duration,
+    second: &Second,
+) -> io::Result<()> {
+    let counts = second.counts;
+    if long.is_zero() && counts == Default::default() {
+        return Ok(());
+    }
+    write!(
+        out,
+        "{:.3},{:.3},{},{},{},",
+        at.as_secs_f64(),
+        long.as_secs_f64(),
+        counts.requests,
+        counts.replies,
+        counts.errors,
+    )?;
+    // What came after the window took no part of it.
+    if !long.is_zero() {
+        write!(out, "{:.1}", counts.replies as f64 / long.as_secs_f64())?;
+    }
+    write!(out, ",{},{},{}", counts.sent, counts.received, counts.opened)?;
+    match Distribution::of(&second.latencies) {
+        None => writeln!(out, ",,,,,,,")?,
+        Some(t) => {
+            for value in [t.p50, t.p90, t.p95, t.p99, t.p99_9, t.max, t.mean] {
+                write!(out, ",{value:.1}")?;
+            }
+            writeln!(out)?;
+        }
+    }
+    out.flush()
+}
+
+/// Sums the run up.
+///
+/// # Errors
+/// What `out` says.
+pub fn end(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
+    writeln!(out, "# target,{}", result.target)?;
+    writeln!(out, "# duration_s,{:.3}", result.duration_s)?;
+    writeln!(out, "# requests,{}", result.requests)?;
+    writeln!(out, "# replies,{}", result.replies)?;
+    for (status, count) in &result.status {
+        writeln!(out, "# status_{status},{count}")?;
+    }
+    for (name, count) in result.errors.classes().into_iter().filter(|(_, count)| *count > 0) {
+        writeln!(out, "# errors_{name},{count}")?;
+    }
+    if let Some(rate) = result.achieved_rate {
+        writeln!(out, "# replies_per_s,{rate:.1}")?;
+    }
+    if let Some(t) = &result.latency_us {
+        for (name, value) in [
+            ("p50", t.p50),
+            ("p90", t.p90),
+            ("p95", t.p95),
+            ("p99", t.p99),
+            ("p99_9", t.p99_9),
+            ("max", t.max),
+        ] {
+            writeln!(out, "# {name}_us,{value:.1}")?;
+        }
+    }
+    for warning in &result.warnings {
+        writeln!(out, "# warning,{warning}")?;
+    }
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::counts::record;
+    use crate::account::seconds::Counts;
+
+    fn lines(seconds: &[(u64, u64, Second)]) -> Vec<String> {
+        let mut out = Vec::new();
+        begin(&mut out).unwrap();
+        for (at, long, of) in seconds {
+            let (at, long) = (Duration::from_millis(*at), Duration::from_millis(*long));
+            second(&mut out, at, long, of).unwrap();
+        }
+        String::from_utf8(out).unwrap().lines().map(String::from).collect()
+    }
+
+    #[test]
+    fn every_line_has_the_columns_of_the_header() {
+        let mut busy = Second::empty();
+        busy.counts =
+            Counts { requests: 4, replies: 3, errors: 1, sent: 5, received: 6, opened: 2 };
+        record(&mut busy.latencies, Duration::from_micros(1500));
+        let quiet = Second::empty();
+        let lines = lines(&[(0, 1000, busy.clone()), (1000, 500, quiet), (1500, 0, busy)]);
+        let columns = |line: &String| line.split(',').count();
+        assert_eq!(lines.iter().map(columns).collect::<Vec<_>>(), [16; 4]);
+        assert!(lines[1].starts_with("0.000,1.000,4,3,1,3.0,5,6,2,1500."), "{}", lines[1]);
+        assert_eq!(lines[2], "1.000,0.500,0,0,0,0.0,0,0,0,,,,,,,");
+        assert!(lines[3].starts_with("1.500,0.000,4,3,1,,5,6,2,1500."), "{}", lines[3]);
+    }
+
+    #[test]
+    fn a_rest_in_which_nothing_happened_has_no_line() {
+        assert_eq!(lines(&[(2000, 0, Second::empty())]).len(), 1);
+    }
+}

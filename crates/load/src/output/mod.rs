@@ -1,0 +1,9 @@
+//! What a run tells: a JSON result, tables, histograms, a summary, and its progress.
+
+pub mod csv;
+pub mod hdr;
+pub mod listener;
+pub mod progress;
+pub(crate) mod redact;
+pub mod result;
+pub(crate) mod summary;

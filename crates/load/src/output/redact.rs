@@ -1,0 +1,102 @@
+//! The command line of a run as it is written down: without the credentials in it, because results are
+//! passed on and published.
+
+use crate::input::curl;
+
+/// What stands in place of a credential.
+const REDACTED: &str = "[redacted]";
+
+/// The ends of the names of header fields whose values are credentials.
+const SECRET_FIELDS: [&str; 4] = ["authorization", "cookie", "api-key", "token"];
+
+/// Flags of curl(1) whose values are credentials.
+const SECRET_FLAGS: [&str; 4] = ["-u", "--user", "-b", "--cookie"];
+
+/// The command line of this process, without credentials.
+pub(crate) fn command() -> Vec<String> {
+    // A name of a file may hold any bytes.
+    let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let mut shown = Vec::new();
+    while let Some(argument) = words.next() {
+        match argument.strip_prefix("--curl=") {
+            Some(command) => shown.push(format!("--curl={}", curl_command(command))),
+            None if argument == "--curl" => {
+                shown.push(argument);
+                shown.extend(words.next().map(|command| curl_command(&command)));
+            }
+            None => shown.push(word(&argument)),
+        }
+    }
+    shown
+}
+
+/// A command line of curl without credentials.
+fn curl_command(text: &str) -> String {
+    let Some(words) = curl::words(text) else { return REDACTED.to_string() };
+    let mut shown = Vec::new();
+    let mut words = words.into_iter();
+    while let Some(argument) = words.next() {
+        match curl::split(&argument) {
+            (flag, value) if SECRET_FLAGS.contains(&flag) => {
+                shown.push(flag.to_string());
+                if value.is_some() || words.next().is_some() {
+                    shown.push(REDACTED.to_string());
+                }
+            }
+            _ => shown.push(word(&argument)),
+        }
+    }
+    shlex::try_join(shown.iter().map(String::as_str)).unwrap_or_else(|_| REDACTED.to_string())
+}
+
+/// One argument: a header field with its flag or without, a URL, or something else.
+fn word(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let ends = SECRET_FIELDS.iter().filter_map(|name| {
+        let field = format!("{name}:");
+        Some(lower.find(&field)? + field.len())
+    });
+    if let Some(end) = ends.min() {
+        return format!("{} {REDACTED}", &text[..end]);
+    }
+    without_user(text).unwrap_or_else(|| text.to_string())
+}
+
+/// A URL without the user and password before its host (RFC 3986 section 3.2.1); `None`: it has none.
+fn without_user(text: &str) -> Option<String> {
+    let (scheme, rest) = text.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (user, _) = authority.rsplit_once('@')?;
+    Some(format!("{scheme}://{REDACTED}{}", &rest[user.len()..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_found_in_every_form() {
+        for (text, expected) in [
+            ("Authorization: Basic abc", "Authorization: [redacted]"),
+            ("-HProxy-Authorization:Basic abc", "-HProxy-Authorization: [redacted]"),
+            ("--header=COOKIE: a=b; c=d", "--header=COOKIE: [redacted]"),
+            ("X-Auth-Token: abc", "X-Auth-Token: [redacted]"),
+            ("http://me:pw@a:80/b@c?d", "http://[redacted]@a:80/b@c?d"),
+            ("http://a/b@c", "http://a/b@c"),
+            ("Accept: */*", "Accept: */*"),
+            ("--connections", "--connections"),
+        ] {
+            assert_eq!(word(text), expected);
+        }
+    }
+
+    #[test]
+    fn a_curl_command_keeps_everything_else() {
+        let text = "curl 'http://me@a/' -ume:pw --user me:pw \\\n --cookie=a=b -b a=b -H 'A: b c'";
+        let expected = "curl http://[redacted]@a/ -u [redacted] --user [redacted] \
+                        --cookie [redacted] -b [redacted] -H 'A: b c'";
+        // What is quoted, and how, is shlex's to choose.
+        assert_eq!(curl::words(&curl_command(text)), curl::words(expected));
+        assert_eq!(curl_command("curl 'a"), REDACTED);
+    }
+}

@@ -1,0 +1,635 @@
+//! The JSON result, `drover.load/1`. Its schema is `schemas/drover.load-1.schema.json`.
+//!
+//! What is not known or does not apply is null, never 0.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::account::counts::{Account, Failure, Times};
+use crate::account::histograms::{self, Histograms};
+use crate::output::redact;
+use crate::plan::options::Plan;
+use crate::plan::shape::{Schedule, Unit};
+use crate::run::coordinator::Run;
+
+/// The version of the result.
+pub(crate) const SCHEMA: &str = "drover.load/1";
+
+/// What a run found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadResult {
+    /// `drover.load/1`.
+    pub schema: String,
+    /// The command line, without credentials.
+    pub command: Vec<String>,
+    /// The URLs, with a space between them; of many only the first ones.
+    pub target: String,
+    /// When the run began, in seconds since 1970 (UTC).
+    pub start: f64,
+    /// When the measured window began, likewise; null if there was none.
+    pub window_start: Option<f64>,
+    /// The length of the measured window, from its beginning to its end.
+    pub duration_s: f64,
+    /// Requests per second that the schedule asked for; null in a closed loop.
+    pub offered_rate: Option<f64>,
+    /// Replies per second within the window; null if there was none.
+    pub achieved_rate: Option<f64>,
+    /// Requests sent; each is a reply, an error after sending, or in flight.
+    pub requests: u64,
+    /// Complete replies, of any status.
+    pub replies: u64,
+    /// Requests still without an answer when the run was interrupted. A run that ends by itself
+    /// waits for its last replies, for as long as the time-out allows.
+    pub in_flight: u64,
+    /// Replies by status code.
+    pub status: BTreeMap<String, u64>,
+    /// Those of them whose status was not expected, by status code.
+    pub unexpected_status: BTreeMap<String, u64>,
+    /// Errors by class. Those of all classes together are `connections.failed`,
+    /// `connections.unsolicited` and the requests that are neither answered nor in flight.
+    pub errors: ErrorCounts,
+    /// Requests that the generator itself brought to their connection (or into the queue for the
+    /// next free one) more than 1 ms after their intended start; null in a closed loop.
+    pub late_starts: Option<u64>,
+    /// Requests whose intended start came and that were not sent, because no connection was free or
+    /// could be opened for them until the window ended; null in a closed loop.
+    pub unsent: Option<u64>,
+    /// Bytes.
+    pub bytes: Bytes,
+    /// Connections, those held idle included.
+    pub connections: ConnectionCounts,
+    /// From a request's intended start to the last byte of its reply; in a closed loop from its
+    /// sending, because there is no other start. Null if there was no reply.
+    pub latency_us: Option<Distribution>,
+    /// From a request's sending to the last byte of its reply.
+    pub service_us: Option<Distribution>,
+    /// How long it took to open each connection that was opened.
+    pub connect_us: Option<Distribution>,
+    /// From a request's sending to the first bytes of its reply.
+    pub first_byte_us: Option<Distribution>,
+    /// From the first bytes of a reply to its last.
+    pub transfer_us: Option<Distribution>,
+    /// Replies in each full second of the window; null if it was shorter than one.
+    pub reply_rate: Option<ReplyRate>,
+    /// The generator itself.
+    pub client: Client,
+    /// What should be known before these numbers are believed.
+    pub warnings: Vec<String>,
+    /// The latencies in nanoseconds: HdrHistogram V2, compressed, in base64.
+    pub histogram: Option<String>,
+    /// The other distributions in the same form.
+    pub histograms: Histograms,
+    #[serde(skip)]
+    pub(crate) interrupted: bool,
+    /// Processes that ended without a result, and how.
+    #[serde(skip)]
+    pub(crate) lost: Vec<String>,
+    #[serde(skip)]
+    pub(crate) setting: String,
+}
+
+/// Errors by class; null for those that were not looked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ErrorCounts {
+    /// The reply was not complete within the time-out.
+    pub client_timeout: u64,
+    /// The connection was not open within the time-out.
+    pub connect_timeout: u64,
+    /// Nothing took the connection.
+    pub refused: u64,
+    /// The server reset the connection.
+    pub reset: u64,
+    /// No descriptor or kernel memory was left.
+    pub fd_unavailable: u64,
+    /// No local port was left.
+    pub address_unavailable: u64,
+    /// The server closed before the reply was complete.
+    pub truncated: u64,
+    /// The body was not as long as expected; null without an expectation.
+    pub bad_length: Option<u64>,
+    /// The body was not the same as before, or not the one expected; null if nobody verified it.
+    pub bad_body: Option<u64>,
+    /// What came was not HTTP/1, or more came than the reply, or a reply before its request.
+    pub protocol: u64,
+}
+
+/// Bytes sent and received.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bytes {
+    /// Of requests.
+    pub sent: u64,
+    /// Of the heads of replies, interim ones included.
+    pub head: u64,
+    /// Of bodies, those of incomplete replies included, the framing of chunks not.
+    pub body: u64,
+}
+
+/// What happened to connections.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectionCounts {
+    /// Attempts to connect: opened, failed, or in progress at an interruption.
+    pub attempted: u64,
+    /// Those that succeeded.
+    pub opened: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Requests sent on a connection that had carried one before.
+    pub reused: u64,
+    /// Idle connections open at the end of the window; null if none was asked for.
+    pub idle_held: Option<u64>,
+    /// Closed by the server between two replies, or by a reply that said so.
+    pub closed_by_peer: u64,
+    /// Closed because the server sent a reply that nobody had asked for; each is an error of the class
+    /// protocol.
+    pub unsolicited: u64,
+}
+
+/// A distribution of times, in microseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Distribution {
+    /// Median.
+    pub p50: f64,
+    /// 90 % are not above.
+    pub p90: f64,
+    /// 95 % are not above.
+    pub p95: f64,
+    /// 99 % are not above.
+    pub p99: f64,
+    /// 99.9 % are not above.
+    pub p99_9: f64,
+    /// The longest.
+    pub max: f64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub stddev: f64,
+}
+
+/// Replies per second, second by second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplyRate {
+    /// In the slowest second.
+    pub min: u64,
+    /// On average.
+    pub avg: f64,
+    /// In the fastest second.
+    pub max: u64,
+    /// Sample standard deviation; null for a single second.
+    pub stddev: Option<f64>,
+    /// In each second; of joined results, in each in which any of them measured.
+    pub series: Vec<u64>,
+}
+
+/// The generator's own state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Client {
+    /// CPU time of its threads within the window, in seconds.
+    pub cpu_s: f64,
+    /// Threads that sent.
+    pub threads: u32,
+    /// One of them was on a processor, or waited for one, for more than 90 % of the window: the
+    /// server may be faster than these numbers.
+    pub saturated: bool,
+    /// 99 % of the requests were brought to their connection at most so long after their intended
+    /// start; null in a closed loop.
+    pub slip_p99_us: Option<f64>,
+    /// How long the generator stood still as a whole from the beginning of the window on: stopped by
+    /// a signal, or without a processor. Stops of less than 20 ms are not noticed, and longer ones
+    /// are found up to 10 ms too short.
+    pub paused_us: Option<f64>,
+    /// What its clock shows between two readings, one right after the other: no time is known better.
+    pub clock_error_us: Option<f64>,
+    /// 99 % of the waits of a thread that only waits ended at most so late: what the scheduler adds
+    /// to every time that ends with a wait.
+    pub scheduler_error_us: Option<f64>,
+}
+
+const SATURATED: f64 = 0.9;
+
+impl LoadResult {
+    pub(crate) fn new(plan: &Plan, start: SystemTime, run: Run) -> LoadResult {
+        let open_loop = plan.schedule.is_some();
+        let Run { account, window, cpu, busiest, interrupted, .. } = &run;
+        let seconds = window.as_secs_f64();
+        let latency = if open_loop { &account.latency } else { &account.service };
+        LoadResult {
+            schema: SCHEMA.to_string(),
+            command: redact::command(),
+            target: targets(plan),
+            start: since_1970(start),
+            window_start: run.begun.map(since_1970),
+            duration_s: seconds,
+            offered_rate: plan.offered_rate(seconds),
+            achieved_rate: (seconds > 0.0).then(|| account.replies_in_window as f64 / seconds),
+            requests: account.requests,
+            replies: account.replies,
+            in_flight: account.in_flight,
+            status: statuses(account, |_| true),
+            unexpected_status: statuses(account, |status| !plan.expect_status.has(status)),
+            errors: ErrorCounts::new(account, plan),
+            late_starts: open_loop.then_some(account.late_starts),
+            unsent: open_loop.then(|| account.unsent()),
+            bytes: Bytes {
+                sent: account.sent_bytes,
+                head: account.head_bytes,
+                body: account.body_bytes,
+            },
+            connections: ConnectionCounts {
+                attempted: account.connections.attempted,
+                opened: account.connections.opened,
+                failed: account.connections.failed,
+                reused: account.connections.reused,
+                idle_held: (plan.idle > 0).then_some(account.connections.idle_held),
+                closed_by_peer: account.connections.closed_by_peer,
+                unsolicited: account.connections.unsolicited,
+            },
+            latency_us: Distribution::of(latency),
+            service_us: Distribution::of(&account.service),
+            connect_us: Distribution::of(&account.connect),
+            first_byte_us: Distribution::of(&account.first_byte),
+            transfer_us: Distribution::of(&account.transfer),
+            reply_rate: ReplyRate::in_window(&account.per_second, *window),
+            client: Client {
+                cpu_s: cpu.as_secs_f64(),
+                threads: plan.threads,
+                saturated: *busiest > SATURATED,
+                slip_p99_us: Distribution::of(&account.slip).map(|slip| slip.p99),
+                paused_us: Some(microseconds(run.watched.paused)),
+                clock_error_us: Some(microseconds(run.watched.clock)),
+                scheduler_error_us: run.watched.woken_late.map(microseconds),
+            },
+            warnings: warnings(plan, &run),
+            histogram: histograms::encode(latency),
+            histograms: Histograms {
+                service: histograms::encode(&account.service),
+                connect: histograms::encode(&account.connect),
+                first_byte: histograms::encode(&account.first_byte),
+                transfer: histograms::encode(&account.transfer),
+                slip: histograms::encode(&account.slip),
+            },
+            interrupted: *interrupted,
+            lost: Vec::new(),
+            setting: setting(plan),
+        }
+    }
+
+    /// What is to be said of statuses that were not expected, if there were some.
+    #[must_use]
+    pub fn unexpected(&self) -> Option<String> {
+        let count: u64 = self.unexpected_status.values().sum();
+        (count > 0).then(|| {
+            format!(
+                "{count} of {} replies have a status that was not expected ({}): the server's log may \
+                 say why; --expect-status allows others than 2xx and 3xx",
+                self.replies,
+                self.unexpected_status
+                    .iter()
+                    .map(|(status, count)| format!("{count} with status {status}"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )
+        })
+    }
+
+    /// Why the run counts as failed, if it does: it was interrupted, lost a process, got no reply at
+    /// all, or replies that nobody had asked for.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        if self.interrupted {
+            return Some("interrupted: the results are those until then".to_string());
+        }
+        if !self.lost.is_empty() {
+            return Some(format!("{}: the results are those of the others", self.lost.join("; ")));
+        }
+        if self.replies > 0 {
+            let count = self.connections.unsolicited;
+            return (count > 0).then(|| {
+                format!(
+                    "{} sent {count} replies that nobody had asked for: the others may belong to \
+                     other requests than they were counted for",
+                    self.target
+                )
+            });
+        }
+        let seen = match self.errors.to_string() {
+            errors if errors.is_empty() => "nothing was sent".to_string(),
+            errors => errors,
+        };
+        Some(format!("no reply from {} ({seen}): {}", self.target, self.errors.remedy()))
+    }
+}
+
+pub(crate) fn since_1970(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// How many URLs a result names.
+const NAMED: usize = 10;
+
+fn targets(plan: &Plan) -> String {
+    let urls = plan.asked.iter().map(|request| &request.url);
+    let mut named: Vec<String> = urls.take(NAMED).map(ToString::to_string).collect();
+    let more = plan.asked.len() - named.len();
+    if more > 0 {
+        named.push(format!("and {more} more"));
+    }
+    if let Some(path) = &plan.unix {
+        named.push(format!("by {}", path.display()));
+    }
+    named.join(" ")
+}
+
+fn microseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// The run in a line, for people.
+pub(crate) fn setting(plan: &Plan) -> String {
+    let plural = |count: u32| if count == 1 { "" } else { "s" };
+    let pace = match &plan.schedule {
+        None => "closed loop".to_string(),
+        Some(Schedule { rate, unit: Unit::Request, .. }) => format!("{rate} requests/s scheduled"),
+        Some(Schedule { rate, unit: Unit::Connection, .. }) => {
+            format!("{rate} connections/s scheduled")
+        }
+    };
+    let idle = if plan.idle > 0 { format!(" and {} idle", plan.idle) } else { String::new() };
+    format!(
+        "{} connection{}{idle}, {} thread{}, {pace}, dispatch {}",
+        plan.connections,
+        plural(plan.connections),
+        plan.threads,
+        plural(plan.threads),
+        plan.mechanism.name,
+    )
+}
+
+/// The replies by status, of those that `counts`.
+fn statuses(account: &Account, counts: impl Fn(u16) -> bool) -> BTreeMap<String, u64> {
+    let seen = (0..).zip(account.statuses.iter()).filter(|(_, count)| **count > 0);
+    seen.filter(|(status, _)| counts(*status))
+        .map(|(status, count)| (status.to_string(), *count))
+        .collect()
+}
+
+impl ErrorCounts {
+    pub(crate) fn new(account: &Account, plan: &Plan) -> ErrorCounts {
+        let of = |failure| account.errors.of(failure);
+        ErrorCounts {
+            client_timeout: of(Failure::ClientTimeout),
+            connect_timeout: of(Failure::ConnectTimeout),
+            refused: of(Failure::Refused),
+            reset: of(Failure::Reset),
+            fd_unavailable: of(Failure::FdUnavailable),
+            address_unavailable: of(Failure::AddressUnavailable),
+            truncated: of(Failure::Truncated),
+            bad_length: plan.expect_size.map(|_| of(Failure::BadLength)),
+            bad_body: plan.verify.then(|| of(Failure::BadBody)),
+            protocol: of(Failure::Protocol),
+        }
+    }
+
+    /// What to look at when there are only errors.
+    fn remedy(&self) -> &'static str {
+        let classes = self.classes().into_iter().rev().filter(|(_, count)| *count > 0);
+        let most = classes.max_by_key(|(_, count)| *count);
+        match most.map_or("", |(name, _)| name) {
+            "client_timeout" | "connect_timeout" => {
+                "give it a longer --timeout, if it is that slow"
+            }
+            "reset" | "truncated" => "it takes connections and closes them: its log may say why",
+            "bad_length" => "is --expect-size right?",
+            "bad_body" => "is the file of --verify right?",
+            "protocol" => "does it speak HTTP/1, and without TLS?",
+            "fd_unavailable" | "address_unavailable" => "see the warnings",
+            _ => "is the server running there?",
+        }
+    }
+
+    /// Every class with its name, in the order of the result.
+    pub(crate) fn classes(&self) -> [(&'static str, u64); 10] {
+        [
+            ("client_timeout", self.client_timeout),
+            ("connect_timeout", self.connect_timeout),
+            ("refused", self.refused),
+            ("reset", self.reset),
+            ("fd_unavailable", self.fd_unavailable),
+            ("address_unavailable", self.address_unavailable),
+            ("truncated", self.truncated),
+            ("bad_length", self.bad_length.unwrap_or(0)),
+            ("bad_body", self.bad_body.unwrap_or(0)),
+            ("protocol", self.protocol),
+        ]
+    }
+}
+
+/// Those that occurred, by name; empty if none did.
+impl std::fmt::Display for ErrorCounts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut separator = "";
+        for (name, count) in self.classes().into_iter().filter(|(_, count)| *count > 0) {
+            write!(f, "{separator}{name} {count}")?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
+impl Distribution {
+    pub(crate) fn of(times: &Times) -> Option<Distribution> {
+        let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
+        let quantile = |q: f64| microseconds(times.value_at_quantile(q));
+        (!times.is_empty()).then(|| Distribution {
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p95: quantile(0.95),
+            p99: quantile(0.99),
+            p99_9: quantile(0.999),
+            max: microseconds(times.max()),
+            mean: times.mean() / 1000.0,
+            stddev: times.stdev() / 1000.0,
+        })
+    }
+}
+
+impl ReplyRate {
+    fn in_window(per_second: &[u64], window: Duration) -> Option<ReplyRate> {
+        let mut series = per_second.to_vec();
+        series.resize(window.as_secs() as usize, 0);
+        ReplyRate::of(series)
+    }
+
+    pub(crate) fn of(series: Vec<u64>) -> Option<ReplyRate> {
+        let (&min, &max) = (series.iter().min()?, series.iter().max()?);
+        let count = series.len() as f64;
+        let avg = series.iter().sum::<u64>() as f64 / count;
+        let squares: f64 = series.iter().map(|&replies| (replies as f64 - avg).powi(2)).sum();
+        let stddev = (series.len() > 1).then(|| (squares / (count - 1.0)).sqrt());
+        Some(ReplyRate { min, avg, max, stddev, series })
+    }
+}
+
+/// What was seen, its likely cause, and what helps.
+fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
+    let mut warnings = plan.forebodings.clone();
+    let mut warn = |condition: bool, text: String| {
+        if condition {
+            warnings.push(text);
+        }
+    };
+    let Run { account, busiest, delay, watched, .. } = run;
+    warn(
+        *busiest > SATURATED,
+        format!(
+            "the generator was the bottleneck: a thread had work for {:.0} % of the window (its \
+             threads waited {:.2} s for a processor); use more --threads, or a lower --rate",
+            busiest * 100.0,
+            delay.as_secs_f64()
+        ),
+    );
+    warn(
+        watched.paused * 1000 > run.window,
+        format!(
+            "the generator itself stood still for {:.2} s (stopped, or without a processor): times \
+             up to that long are its own, not the server's",
+            watched.paused.as_secs_f64()
+        ),
+    );
+    warn(
+        account.late_starts * 1000 > account.scheduled,
+        format!(
+            "{} requests started more than 1 ms late by the generator's own fault: it needs more \
+             of the processor, more --threads, or --spin 3ms if nothing else runs here",
+            account.late_starts
+        ),
+    );
+    warn(
+        account.late_reads * 1000 > account.replies,
+        format!(
+            "{} replies were read more than 1 ms late, by up to {:.1} ms, because the generator was \
+             busy with others: use more --threads",
+            account.late_reads,
+            account.latest_read.as_secs_f64() * 1e3
+        ),
+    );
+    let failed = account.requests - account.replies - account.in_flight;
+    let lost = account.connections.failed + account.connections.closed_by_peer;
+    // Where none waited for a connection and none was lost, each had one.
+    let own_fault = *busiest > SATURATED || account.waited + failed + lost == 0;
+    warn(
+        account.unsent() > 0,
+        format!(
+            "{} of {} scheduled requests were not sent: {}",
+            account.unsent(),
+            account.scheduled,
+            match own_fault {
+                true => "the generator did not come to them",
+                false =>
+                    "no connection was free for them, or theirs ended early; use more \
+                          --connections, or a lower --rate",
+            }
+        ),
+    );
+    let beyond = account.replies - account.replies_in_window;
+    warn(
+        beyond * 10 > account.replies,
+        format!(
+            "{beyond} of {} replies came after the window and are in no rate: use a longer --duration",
+            account.replies
+        ),
+    );
+    warn(
+        failed > 0,
+        format!(
+            "{failed} of {} requests failed and are in no latency: with them it would be longer",
+            account.requests
+        ),
+    );
+    let odd = account.statuses.iter().enumerate().filter(|(status, _)| status / 100 != 2);
+    let odd: u64 = odd.map(|(_, count)| count).sum();
+    warn(odd > 0, format!("{odd} of {} replies have a status other than 2xx", account.replies));
+    let connections = &account.connections;
+    warn(
+        connections.unsolicited > 0,
+        format!(
+            "{} connections were closed because the server sent a reply that nobody had asked for: \
+             others may have been counted for requests that they do not answer",
+            connections.unsolicited
+        ),
+    );
+    warn(
+        connections.unaccepted > 0,
+        format!(
+            "the server had not accepted {} of the connections when the window began: it may take \
+             no more at a time",
+            connections.unaccepted
+        ),
+    );
+    warn(
+        connections.failed > 0,
+        format!(
+            "{} of {} attempts to connect failed{}; a connection that failed before the window \
+             takes no part in it",
+            connections.failed,
+            connections.attempted,
+            account.connect_error.as_ref().map_or(String::new(), |why| format!(" ({why})"))
+        ),
+    );
+    let idle = plan.part(plan.idle);
+    warn(
+        connections.idle_held < idle,
+        format!("{} of {idle} idle connections were held to the end", connections.idle_held),
+    );
+    warn(run.interrupted, "interrupted before its end".to_string());
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::counts::{record, times};
+
+    #[test]
+    fn no_samples_are_null() {
+        assert!(Distribution::of(&times()).is_none());
+        assert!(ReplyRate::in_window(&[7], Duration::from_millis(999)).is_none());
+    }
+
+    #[test]
+    fn a_distribution_is_in_microseconds() {
+        let mut times = times();
+        for millisecond in 1..=100 {
+            record(&mut times, Duration::from_millis(millisecond));
+        }
+        let distribution = Distribution::of(&times).unwrap();
+        for (found, expected) in [
+            (distribution.p50, 50_000.0),
+            (distribution.p90, 90_000.0),
+            (distribution.p95, 95_000.0),
+            (distribution.p99, 99_000.0),
+            (distribution.max, 100_000.0),
+            (distribution.mean, 50_500.0),
+            (distribution.stddev, 28_866.0),
+        ] {
+            assert!((found / expected - 1.0).abs() < 0.001, "{found} for {expected}");
+        }
+    }
+
+    #[test]
+    fn the_reply_rate_counts_full_seconds_and_quiet_ones() {
+        let rate = ReplyRate::in_window(&[4, 8, 0, 9], Duration::from_millis(3500)).unwrap();
+        assert_eq!((rate.min, rate.max, rate.avg), (0, 8, 4.0));
+        assert_eq!((rate.stddev, rate.series), (Some(4.0), vec![4, 8, 0]));
+        let quiet = ReplyRate::in_window(&[], Duration::from_secs(1)).unwrap();
+        assert_eq!((quiet.series, quiet.stddev), (vec![0], None));
+    }
+}

@@ -1,0 +1,316 @@
+//! What a run is asked to do, checked before it begins.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use mech::mechanisms::Mechanism;
+use sys::process;
+use sys::socket::Address;
+
+use crate::plan::order::Order;
+use crate::plan::origin::Origins;
+use crate::plan::request::Request;
+use crate::plan::shape::{Schedule, SessionOptions, Share, Unit};
+use crate::plan::sources::{SourceList, Sources};
+use crate::plan::status::StatusSet;
+use crate::run::reader::body_hash;
+use usage::UsageError;
+
+/// What is wanted of a run, as flags say it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is asked for: each connection goes to one of the servers.
+    pub asked: Vec<Request>,
+    /// In which order.
+    pub order: Order,
+    /// A unix socket to connect to in place of the URLs' hosts.
+    pub unix: Option<PathBuf>,
+    /// Local addresses to connect from; empty: the kernel chooses, or they are spread over the
+    /// loopback network where one has too few ports.
+    pub sources: SourceList,
+    /// How many connections send requests.
+    pub connections: u32,
+    /// How many more are opened before, and only held.
+    pub idle: u32,
+    /// When requests or connections start; `None` is a closed loop, in which each connection sends
+    /// its next request when it has its reply: the server sets the pace, and a slow one is asked
+    /// less often.
+    pub schedule: Option<Schedule>,
+    /// What each connection does between its calls. With a number of calls, connections are opened
+    /// when a request needs them; otherwise before the window, and used as long as the server lets
+    /// them be.
+    pub session: SessionOptions,
+    /// How many requests each connection makes before the window; they are not counted. Only of
+    /// connections that are opened before it.
+    pub warm_up: u32,
+    /// The length of the measured window; `None`: until `requests` are done, or for ever.
+    pub duration: Option<Duration>,
+    /// How many requests are sent at most.
+    pub requests: Option<u64>,
+    /// Whether a connection that sends requests is opened again when the server has closed it.
+    pub reopen: bool,
+    /// Whether one that is only held is.
+    pub reopen_idle: bool,
+    /// How long a reply, or the opening of a connection, may take.
+    pub timeout: Duration,
+    /// How long each body must be.
+    pub expect_size: Option<u64>,
+    /// The statuses that replies may have.
+    pub expect_status: StatusSet,
+    /// Whether the bodies of all successful replies to a request must be the same.
+    pub verify: bool,
+    /// What that body is, if it is known beforehand.
+    pub expect_body: Option<Vec<u8>>,
+    /// How many bytes of a reply each connection reads per second; `None`: as many as there are.
+    pub read_rate: Option<u32>,
+    /// How many threads send, each with its share of the connections.
+    pub threads: u32,
+    /// Whether each thread stays on a processor of its own.
+    pub pin: bool,
+    /// How long before each moment of the schedule the threads stay awake.
+    pub spin: Duration,
+    /// How many processes do that, each with its share of the connections.
+    pub processes: u32,
+    /// Which of them this is, from 0; `None`: the one that starts them, or the only one.
+    pub process: Option<u32>,
+    /// The dispatch mechanism.
+    pub mechanism: &'static Mechanism,
+    /// Seeds what is random: arrivals, rests, and the order in which connections are used first.
+    pub seed: u64,
+}
+
+impl Options {
+    /// A closed loop of one connection, which asks for each of `asked` in turn until it is stopped.
+    #[must_use]
+    pub fn new(asked: Vec<Request>, mechanism: &'static Mechanism) -> Options {
+        Options {
+            asked,
+            order: Order::Sequential,
+            unix: None,
+            sources: SourceList::default(),
+            connections: 1,
+            idle: 0,
+            schedule: None,
+            session: SessionOptions::default(),
+            warm_up: 0,
+            duration: None,
+            requests: None,
+            reopen: true,
+            reopen_idle: false,
+            timeout: Duration::from_secs(10),
+            expect_size: None,
+            expect_status: StatusSet::default(),
+            verify: false,
+            expect_body: None,
+            read_rate: None,
+            threads: 1,
+            pin: false,
+            spin: Duration::ZERO,
+            processes: 1,
+            process: None,
+            mechanism,
+            seed: 1,
+        }
+    }
+}
+
+/// Options that can be carried out, with what follows from them.
+pub(crate) struct Plan {
+    options: Options,
+    pub(crate) origins: Origins,
+    /// The processors of the threads, if they are to stay on theirs.
+    pub(crate) processors: Vec<usize>,
+    /// What will go wrong, as far as it is known before the run.
+    pub(crate) forebodings: Vec<String>,
+}
+
+impl std::ops::Deref for Plan {
+    type Target = Options;
+
+    fn deref(&self) -> &Options {
+        &self.options
+    }
+}
+
+/// Descriptors of a process beside its connections: standard streams, what it inherited and what
+/// each worker needs for its mechanism and waker.
+const OWN_DESCRIPTORS: u64 = 8;
+const DESCRIPTORS_PER_WORKER: u64 = 4;
+
+/// Bounds of what a slow reader takes at a time; see socket(7), `SO_RCVBUF`.
+const SMALLEST_READ: usize = 4096;
+const LARGEST_READ: usize = 1 << 20;
+
+impl Plan {
+    pub(crate) fn new(mut options: Options) -> anyhow::Result<Plan> {
+        if options.schedule.as_ref().is_some_and(|schedule| schedule.unit == Unit::Connection) {
+            options.session.calls.get_or_insert(1);
+        }
+        let total = options.connections.saturating_add(options.idle);
+        if options.process.is_some_and(|process| process >= options.processes) {
+            return Err(UsageError::new("--process: count them from 0, below --processes").into());
+        }
+        let most = options.connections.max(options.idle);
+        if options.processes > most {
+            return Err(UsageError::new(format!(
+                "--processes: {} have too few connections with --connections {}: each needs one",
+                options.processes, options.connections
+            ))
+            .into());
+        }
+        let mut forebodings = Vec::from_iter(fewer_threads(&mut options, most));
+        let workers = options.threads * options.processes;
+        let own = total.div_ceil(options.processes);
+        forebodings.extend(too_few_descriptors(own, options.threads)?);
+        let mut origins = Origins::new(&options.asked, &options.order, options.unix.as_deref())?;
+        let churn = options.session.calls.is_some();
+        let ports = options.sources.ports_each();
+        let shortages = origins.deal(
+            options.connections,
+            options.idle,
+            churn,
+            |address, count| match address {
+                Address::Ip(target) => {
+                    Sources::find(target.ip(), count, churn, ports, &options.sources)
+                }
+                Address::Unix(_) => Ok((Sources::Default, None)),
+            },
+        )?;
+        forebodings.extend(shortages);
+        if let Some(body) = &options.expect_body {
+            origins.expect_body(body_hash(body));
+        }
+        let processors = if options.pin { processors(workers)? } else { Vec::new() };
+        Ok(Plan { options, origins, processors, forebodings })
+    }
+
+    /// The share of a thread of this process in the load of all.
+    pub(crate) fn share(&self, thread: u32) -> Share {
+        match self.process {
+            None => Share { worker: thread, workers: self.threads },
+            Some(process) => Share {
+                worker: process * self.threads + thread,
+                workers: self.processes * self.threads,
+            },
+        }
+    }
+
+    /// This process's part of `total` things.
+    pub(crate) fn part(&self, total: u32) -> u64 {
+        (0..self.threads).map(|thread| self.share(thread).of(total.into())).sum()
+    }
+
+    /// Whether all connections are opened before the window begins.
+    pub(crate) fn opens_early(&self) -> bool {
+        self.session.calls.is_none()
+    }
+
+    /// The calls of each connection that a schedule starts; `None`: it starts requests.
+    pub(crate) fn session_calls(&self) -> Option<u32> {
+        let schedule = self.schedule.as_ref()?;
+        self.session.calls.filter(|_| schedule.unit == Unit::Connection)
+    }
+
+    /// How many requests a worker may send, or schedule; the shares of all workers add up. Only the
+    /// last of all sessions may be short.
+    pub(crate) fn quota(&self, share: Share) -> u64 {
+        let Some(requests) = self.requests else { return u64::MAX };
+        let calls = u64::from(self.session_calls().unwrap_or(1));
+        let last = if share.worker + 1 == share.workers { requests % calls } else { 0 };
+        share.of(requests / calls) * calls + last
+    }
+
+    /// Requests per second that the schedule asks for in the first `window` seconds.
+    pub(crate) fn offered_rate(&self, window: f64) -> Option<f64> {
+        let mean = self.schedule.as_ref()?.rate.mean(self.duration, window);
+        let part = match self.process {
+            None => 1.0,
+            Some(_) => 1.0 / f64::from(self.processes),
+        };
+        Some(mean * f64::from(self.session_calls().unwrap_or(1)) * part)
+    }
+
+    /// How many bytes a slow reader takes at a time; `None`: readers are not slow. Pieces are those
+    /// of a tenth of a second, but none is smaller than what the kernel makes of a socket's buffer.
+    pub(crate) fn read_at_once(&self) -> Option<usize> {
+        Some((self.read_rate? as usize / 10).clamp(SMALLEST_READ, LARGEST_READ))
+    }
+
+    /// Whether nothing but the number of requests ends the run.
+    pub(crate) fn ends_with_requests(&self) -> bool {
+        self.duration.is_none() && self.requests.is_some()
+    }
+}
+
+/// Takes as many threads as there are connections for, and says so if those are fewer than were asked
+/// for: a thread without a connection has nothing to do.
+fn fewer_threads(options: &mut Options, connections: u32) -> Option<String> {
+    let useful = connections / options.processes;
+    let asked = options.threads;
+    options.threads = asked.min(useful);
+    (asked > useful).then(|| {
+        let each = if options.processes > 1 { " in each process" } else { "" };
+        format!(
+            "{useful} of the {asked} --threads{each} are used: there are {connections} connections, \
+             and each thread needs one"
+        )
+    })
+}
+
+/// A processor for each thread, of those that this process may use.
+fn processors(threads: u32) -> anyhow::Result<Vec<usize>> {
+    let cpus = process::usable_cpus().context("cannot learn the processors (--pin)")?;
+    if cpus.len() < threads as usize {
+        return Err(UsageError::new(format!(
+            "--pin: {threads} threads need as many processors, and there are {}: ask for fewer \
+             --threads",
+            cpus.len()
+        ))
+        .into());
+    }
+    Ok(cpus)
+}
+
+/// Raises the soft limit on descriptors as far as it goes, makes room for those that are needed, and
+/// says what will be missing. The run goes on without: attempts to connect that find no descriptor are
+/// counted.
+///
+/// # Errors
+/// A [`UsageError`] if there is room for no connection at all.
+fn too_few_descriptors(connections: u32, workers: u32) -> anyhow::Result<Option<String>> {
+    let own = OWN_DESCRIPTORS + u64::from(workers) * DESCRIPTORS_PER_WORKER;
+    let available = process::raise_open_files_limit()
+        .unwrap_or_else(|_| process::open_files_limit())
+        .soft
+        .unwrap_or(u64::MAX);
+    let remedy = "raise the hard limit (ulimit -Hn)";
+    if own >= available {
+        return Err(UsageError::new(format!(
+            "--threads: {workers} threads need {own} descriptors beside their connections and \
+             this process may have {available}: ask for fewer, or {remedy} first"
+        ))
+        .into());
+    }
+    let needed = own + u64::from(connections);
+    // If it has to be made while connections are opened, they are opened late.
+    let _ = process::make_room_for_descriptors(needed);
+    Ok((needed > available).then(|| {
+        format!(
+            "{connections} connections need {needed} descriptors and a process may have \
+             {available}: use several (drover load --processes), ask for fewer (--connections, --idle), or \
+             {remedy}"
+        )
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_all_descriptors_before_the_first_connection() {
+        assert_eq!(too_few_descriptors(300, 2).unwrap(), None);
+        assert!(process::room_for_descriptors(std::process::id()).unwrap() > 300);
+    }
+}

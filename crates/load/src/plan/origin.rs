@@ -1,0 +1,309 @@
+//! The servers of a run, what is asked of each, and which connections go there.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+use anyhow::Context;
+use sys::socket::Address;
+
+use crate::plan::order::{Chooser, Order, Table};
+use crate::plan::random::Purpose;
+use crate::plan::request::{Prepared, Request};
+use crate::plan::shape::Share;
+use crate::plan::sources::Sources;
+use crate::plan::target::Url;
+use crate::run::accept_queue;
+use usage::UsageError;
+
+/// One server and what is asked of it; a connection goes to one origin.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    authority: String,
+    pub(crate) address: Address,
+    pub(crate) sources: Sources,
+    /// The bytes of each request.
+    requests: Vec<Prepared>,
+    weights: Vec<f64>,
+    /// `None`: they are sent in turn.
+    table: Option<Table>,
+}
+
+impl Origin {
+    /// The requests as a worker's connections share them.
+    pub(crate) fn shared_requests(&self) -> Vec<Prepared<Rc<[u8]>>> {
+        self.requests.iter().map(Prepared::shared).collect()
+    }
+}
+
+/// All servers of a run.
+pub(crate) struct Origins {
+    pub(crate) list: Vec<Origin>,
+    /// The server of each connection that sends requests, and of each that is held.
+    measured: Vec<u32>,
+    idle: Vec<u32>,
+    /// From which a connection that is opened for a few requests draws its server.
+    between: Option<Table>,
+}
+
+impl Origins {
+    /// Resolves the servers of `requests`, writes the bytes of each request, and deals the
+    /// connections out. URLs of the same host and port share an origin.
+    ///
+    /// # Errors
+    /// A host without an address.
+    pub(crate) fn new(
+        requests: &[Request],
+        order: &Order,
+        unix: Option<&Path>,
+    ) -> anyhow::Result<Origins> {
+        let mut list: Vec<Origin> = Vec::new();
+        let mut numbers: HashMap<&str, usize> = HashMap::new();
+        for (place, request) in requests.iter().enumerate() {
+            let authority = &request.url.authority[..];
+            let number = match numbers.get(authority) {
+                Some(number) => *number,
+                None => {
+                    list.push(Origin {
+                        authority: authority.to_string(),
+                        address: address(&request.url, unix)?,
+                        sources: Sources::Default,
+                        requests: Vec::new(),
+                        weights: Vec::new(),
+                        table: None,
+                    });
+                    numbers.insert(authority, list.len() - 1);
+                    list.len() - 1
+                }
+            };
+            list[number].requests.push(request.prepare());
+            list[number].weights.push(order.weight(place));
+        }
+        let mut between = None;
+        if *order != Order::Sequential {
+            // A server all of whose URLs have no weight is never asked.
+            list.retain(|origin| origin.weights.iter().sum::<f64>() > 0.0);
+            for origin in &mut list {
+                origin.table = Table::new(origin.weights.clone());
+            }
+            between = Table::new(list.iter().map(Origin::weight).collect());
+        }
+        Ok(Origins { list, measured: Vec::new(), idle: Vec::new(), between })
+    }
+
+    /// Deals connections out to the servers, in proportion to the weights of their URLs, and finds
+    /// the addresses that they come from. `churn`: a connection is opened for a few requests, and
+    /// then again for others. Returns what will run short.
+    pub(crate) fn deal(
+        &mut self,
+        measured: u32,
+        idle: u32,
+        churn: bool,
+        find: impl Fn(&Address, u32) -> Result<(Sources, Option<String>), UsageError>,
+    ) -> Result<Vec<String>, UsageError> {
+        if !churn {
+            self.between = None;
+        }
+        let weights = match self.list.iter().any(|origin| origin.table.is_some()) {
+            true => self.list.iter().map(Origin::weight).collect(),
+            // In turn: each server as many, however many URLs it has.
+            false => vec![1.0; self.list.len()],
+        };
+        self.measured = deal(&weights, measured);
+        self.idle = deal(&vec![1.0; self.list.len()], idle);
+        let draws = self.between.is_some();
+        let mut shortages = Vec::new();
+        for (number, origin) in self.list.iter_mut().enumerate() {
+            let own = |dealt: &[u32]| dealt.iter().filter(|&&to| to as usize == number).count();
+            let sending = if draws { measured } else { own(&self.measured) as u32 };
+            if measured > 0 && sending == 0 {
+                return Err(UsageError::new(format!(
+                    "--connections: of {measured} connections none goes to {}, which has a small \
+                     part of the URLs or their weights: ask for more, or let connections change \
+                     servers (--calls-per-connection)",
+                    origin.authority
+                )));
+            }
+            let (sources, shortage) = find(&origin.address, sending + own(&self.idle) as u32)?;
+            origin.sources = sources;
+            shortages.extend(shortage);
+        }
+        Ok(shortages)
+    }
+
+    /// Says what the body of every reply must be.
+    pub(crate) fn expect_body(&mut self, hash: u64) {
+        for request in self.list.iter_mut().flat_map(|origin| &mut origin.requests) {
+            request.body = Arc::new(OnceLock::from(hash));
+        }
+    }
+
+    /// The server of measured connection `number` of all.
+    pub(crate) fn of_measured(&self, number: u32) -> usize {
+        self.measured[number as usize] as usize
+    }
+
+    /// The server of idle connection `number` of all.
+    pub(crate) fn of_idle(&self, number: u32) -> usize {
+        self.idle[number as usize] as usize
+    }
+
+    /// A worker's picks among the requests to each server. Where they are sent in turn, the workers
+    /// that have connections to a server share its requests; others never send one there.
+    pub(crate) fn request_choosers(&self, seed: u64, share: Share) -> Vec<Chooser> {
+        let mut workers = vec![BTreeSet::new(); self.list.len()];
+        for (place, origin) in (0..).zip(&self.measured) {
+            workers[*origin as usize].insert(share.worker_of(place));
+        }
+        let in_turn = |origin: &Origin, workers: &BTreeSet<u32>| {
+            let before = workers.range(..share.worker).count() as u32;
+            let share = Share { worker: before, workers: (workers.len() as u32).max(1) };
+            Chooser::in_turn(origin.requests.len(), share)
+        };
+        let picks = (0..).zip(self.list.iter().zip(&workers));
+        let picks = picks.map(|(number, (origin, workers))| match &origin.table {
+            None => in_turn(origin, workers),
+            Some(table) => Chooser::drawn(table, seed, share, Purpose::Requests(number)),
+        });
+        picks.collect()
+    }
+
+    /// A worker's picks of the server that the next connection is opened to; `None`: each
+    /// connection has its own.
+    pub(crate) fn chooser(&self, seed: u64, share: Share) -> Option<Chooser> {
+        self.between.as_ref().map(|table| Chooser::drawn(table, seed, share, Purpose::Servers))
+    }
+}
+
+impl Origin {
+    fn weight(&self) -> f64 {
+        self.weights.iter().sum()
+    }
+}
+
+/// Deals `count` things to places, each time to the one that is farthest behind its part.
+fn deal(weights: &[f64], count: u32) -> Vec<u32> {
+    let sum: f64 = weights.iter().sum();
+    let parts: Vec<f64> = weights.iter().map(|weight| weight / sum).collect();
+    let mut dealt = vec![0.0; weights.len()];
+    let behind = |place: usize, next: f64, dealt: &[f64]| parts[place] * next - dealt[place];
+    (1..=count)
+        .map(|next| {
+            let next = f64::from(next);
+            let mut to = 0;
+            for place in 1..weights.len() {
+                // A little more than equal, so that rounding does not decide among equals.
+                if behind(place, next, &dealt) > behind(to, next, &dealt) + 1e-9 {
+                    to = place;
+                }
+            }
+            dealt[to] += 1.0;
+            to as u32
+        })
+        .collect()
+}
+
+fn address(url: &Url, unix: Option<&Path>) -> anyhow::Result<Address> {
+    if let Some(path) = unix {
+        return Ok(Address::Unix(path.to_owned()));
+    }
+    let addresses = (url.host(), url.port()).to_socket_addrs();
+    listening(&addresses.map(Iterator::collect::<Vec<_>>).unwrap_or_default())
+        .map(Address::Ip)
+        .with_context(|| format!("{url}: host '{}' has no address: check its spelling", url.host()))
+}
+
+/// The first of a host's addresses, but one where somebody is seen to listen before others:
+/// `localhost` is two, and its server often listens at one.
+fn listening(addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    if let [only] = addresses {
+        return Some(*only);
+    }
+    let seen =
+        addresses.iter().find(|address| accept_queue::waiting(&Address::Ip(**address)).is_some());
+    seen.or(addresses.first()).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv6Addr, TcpListener};
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::plan::request::Content;
+
+    fn requests(urls: &[&str]) -> Vec<Request> {
+        let content = Arc::new(Content::default());
+        let request = |url: &&str| Request { url: url.parse().unwrap(), content: content.clone() };
+        urls.iter().map(request).collect()
+    }
+
+    fn found(_: &Address, _: u32) -> Result<(Sources, Option<String>), UsageError> {
+        Ok((Sources::Default, None))
+    }
+
+    #[test]
+    fn a_host_s_address_is_one_where_somebody_listens() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = listener.local_addr().unwrap();
+        let nobody = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), here.port());
+        assert_eq!(listening(&[nobody, here]), Some(here));
+        drop(listener);
+        assert_eq!(listening(&[nobody, here]), Some(nobody));
+        assert_eq!(listening(&[]), None);
+    }
+
+    #[test]
+    fn urls_of_one_server_share_an_origin() {
+        let requests =
+            requests(&["http://127.0.0.1:8/a", "http://127.0.0.1:9/", "http://127.0.0.1:8/b"]);
+        let origins = Origins::new(&requests, &Order::Sequential, None).unwrap();
+        let addresses: Vec<_> = origins.list.iter().map(|origin| &origin.address).collect();
+        let expected = ["127.0.0.1:8", "127.0.0.1:9"].map(|a| Address::Ip(a.parse().unwrap()));
+        assert_eq!(addresses, expected.iter().collect::<Vec<_>>());
+        assert_eq!(origins.list[0].requests[1], requests[2].prepare());
+
+        let path = Path::new("/tmp/socket");
+        let origins = Origins::new(&requests[..1], &Order::Sequential, Some(path)).unwrap();
+        assert_eq!(origins.list[0].address, Address::Unix(path.to_owned()));
+        assert_eq!(origins.list[0].requests[0], requests[0].prepare());
+    }
+
+    #[test]
+    fn connections_are_dealt_in_turn_or_by_weight() {
+        assert_eq!(deal(&[1.0; 3], 7), [0, 1, 2, 0, 1, 2, 0]);
+        let dealt = deal(&[3.0, 1.0], 8);
+        assert_eq!(dealt.iter().filter(|&&to| to == 0).count(), 6);
+        // At any moment both have their part.
+        assert_eq!(dealt[..4].iter().filter(|&&to| to == 0).count(), 3);
+        assert!(deal(&[], 0).is_empty());
+    }
+
+    #[test]
+    fn weights_decide_between_servers() {
+        let requests = requests(&["http://127.0.0.1:8/", "http://127.0.0.1:9/"]);
+        let order = Order::Weighted(vec![9.0, 1.0]);
+        let new = |order| Origins::new(&requests, order, None).unwrap();
+
+        let mut origins = new(&order);
+        origins.deal(20, 2, false, found).unwrap();
+        let second = (0..20).filter(|&number| origins.of_measured(number) == 1).count();
+        assert_eq!((second, origins.of_idle(1)), (2, 1));
+        assert!(origins.chooser(1, Share { worker: 0, workers: 1 }).is_none());
+        let error = origins.deal(2, 0, false, found).unwrap_err().to_string();
+        assert!(error.contains("--connections") && error.contains("127.0.0.1:9"), "{error}");
+
+        // Connections of a few requests each draw their server, so that the weights are exact.
+        let mut origins = new(&order);
+        origins.deal(2, 0, true, found).unwrap();
+        let chooser = origins.chooser(1, Share { worker: 0, workers: 1 }).unwrap();
+        let second = (0..10_000).filter(|_| chooser.pick() == 1).count();
+        assert!((880..1120).contains(&second), "{second}");
+
+        // One that is never asked gets no connection.
+        let origins = new(&Order::Weighted(vec![0.0, 1.0]));
+        assert_eq!(origins.list.len(), 1);
+    }
+}

@@ -1,0 +1,189 @@
+//! What is asked: methods, header fields, bodies, and a request's bytes.
+
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+use crate::plan::target::Url;
+
+/// A request method: any token (RFC 9110 section 9.1), in capitals as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Method(String);
+
+impl Method {
+    /// Whether replies have no body, whatever their head says.
+    fn is_head(&self) -> bool {
+        self.0 == "HEAD"
+    }
+
+    /// Whether a request says how long its body is, even if it has none (RFC 9110 section 8.6).
+    fn has_body(&self) -> bool {
+        matches!(&self.0[..], "POST" | "PUT" | "PATCH")
+    }
+}
+
+impl Default for Method {
+    fn default() -> Method {
+        Method("GET".to_string())
+    }
+}
+
+impl std::str::FromStr for Method {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Method, String> {
+        // All standard methods are in capitals; others are as they are written.
+        let capitals = text.to_ascii_uppercase();
+        let known = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"];
+        match text {
+            _ if known.contains(&&capitals[..]) => Ok(Method(capitals)),
+            "CONNECT" => Err("CONNECT makes a tunnel, which carries no requests".to_string()),
+            token if is_token(token) => Ok(Method(token.to_string())),
+            _ => Err(format!("'{text}' is no method: write one like GET or POST")),
+        }
+    }
+}
+
+/// What a request consists of beside its URL; many may share it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    /// Its method.
+    pub method: Method,
+    /// Header fields, `Name: value`, beside Host and Content-Length.
+    pub fields: Vec<String>,
+    /// Its body; sent with its length if there is one.
+    pub body: Vec<u8>,
+}
+
+/// One request that can be sent again and again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Where to, and what for.
+    pub url: Url,
+    /// How.
+    pub content: Arc<Content>,
+}
+
+impl Request {
+    /// The bytes that are sent.
+    pub(crate) fn prepare(&self) -> Prepared {
+        let Content { method, fields, body } = &*self.content;
+        let mut head = format!("{} {} HTTP/1.1\r\n", method.0, self.url.path);
+        if !fields.iter().any(|field| name(field).eq_ignore_ascii_case("host")) {
+            head += &format!("Host: {}\r\n", self.url.authority);
+        }
+        for field in fields {
+            head += field;
+            head += "\r\n";
+        }
+        if !body.is_empty() || method.has_body() {
+            head += &format!("Content-Length: {}\r\n", body.len());
+        }
+        head += "\r\n";
+        let mut bytes = head.into_bytes();
+        bytes.extend_from_slice(body);
+        Prepared { bytes, is_head: method.is_head(), body: Arc::default() }
+    }
+}
+
+/// A request as it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Prepared<B = Vec<u8>> {
+    pub(crate) bytes: B,
+    /// Whether its reply has no body, whatever the reply's head says.
+    pub(crate) is_head: bool,
+    /// The hash of the body that replies should have, once it is known.
+    pub(crate) body: Arc<OnceLock<u64>>,
+}
+
+impl Prepared {
+    /// The request as the connections of one worker share it.
+    pub(crate) fn shared(&self) -> Prepared<Rc<[u8]>> {
+        Prepared {
+            bytes: Rc::from(&self.bytes[..]),
+            is_head: self.is_head,
+            body: Arc::clone(&self.body),
+        }
+    }
+}
+
+fn name(field: &str) -> &str {
+    field.split(':').next().unwrap_or_default()
+}
+
+fn is_token(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
+/// Checks a header field given as `Name: value`. Made to be a clap `value_parser`.
+///
+/// # Errors
+/// One line that says what is wrong and how to write it.
+pub fn parse_field(text: &str) -> Result<String, String> {
+    match text.split_once(':') {
+        Some((name, value)) if is_token(name) && value.bytes().all(|b| b >= b' ' || b == b'\t') => {
+            let framing = ["content-length", "transfer-encoding"];
+            if framing.contains(&name.to_ascii_lowercase().as_str()) {
+                return Err(format!("'{name}': it is written by itself, with the body's length"));
+            }
+            Ok(text.to_string())
+        }
+        _ => Err(format!("'{text}' is no header field: write it as 'Name: value'")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn bytes(method: &str, fields: &[&str], body: &str) -> String {
+        let request = Request {
+            url: "http://127.0.0.1:8/b?c".parse().unwrap(),
+            content: Arc::new(Content {
+                method: method.parse().unwrap(),
+                fields: fields.iter().map(|field| parse_field(field).unwrap()).collect(),
+                body: body.as_bytes().to_vec(),
+            }),
+        };
+        let prepared = request.prepare();
+        assert_eq!(prepared.is_head, method.eq_ignore_ascii_case("head"));
+        assert_eq!(&prepared.shared().bytes[..], prepared.bytes);
+        String::from_utf8(prepared.bytes).unwrap()
+    }
+
+    #[test]
+    fn requests_are_complete() {
+        assert_eq!(
+            bytes("get", &["X: y"], ""),
+            "GET /b?c HTTP/1.1\r\nHost: 127.0.0.1:8\r\nX: y\r\n\r\n"
+        );
+        assert_eq!(bytes("HEAD", &["host: z"], ""), "HEAD /b?c HTTP/1.1\r\nhost: z\r\n\r\n");
+        let host = "Host: 127.0.0.1:8\r\n";
+        assert_eq!(
+            bytes("POST", &[], "a=b"),
+            format!("POST /b?c HTTP/1.1\r\n{host}Content-Length: 3\r\n\r\na=b")
+        );
+        assert_eq!(
+            bytes("PUT", &[], ""),
+            format!("PUT /b?c HTTP/1.1\r\n{host}Content-Length: 0\r\n\r\n")
+        );
+        assert_eq!(bytes("purge", &[], ""), format!("purge /b?c HTTP/1.1\r\n{host}\r\n"));
+    }
+
+    #[test]
+    fn methods_are_tokens() {
+        for bad in ["", "G T", "GET\r\n", "CONNECT", "GET/"] {
+            bad.parse::<Method>().unwrap_err();
+        }
+        assert_eq!("GET".parse::<Method>().unwrap(), Method::default());
+    }
+
+    #[test]
+    fn header_fields_cannot_break_the_request() {
+        assert_eq!(parse_field("Accept: */*").unwrap(), "Accept: */*");
+        for bad in ["", "a", ": b", "a b: c", "a: b\r\nc: d", "Content-Length: 5"] {
+            parse_field(bad).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! One connection: a coroutine that connects, sends requests, and checks every reply.
+//!
+//! It is the same for every dispatch mechanism.
+
+use std::future::{pending, poll_fn};
+use std::io;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use mech::net::Conn;
+
+use crate::account::counts::{Failure, record};
+use crate::run::exchange::Call;
+use crate::run::worker::{Phase, ScheduledStart, Worker};
+
+/// The bounds of a rest; see [`Backoff`].
+const FIRST_REST: Duration = Duration::from_millis(10);
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
+/// How often a unix socket whose queue is full is tried.
+const QUEUE_LOOK: Duration = Duration::from_millis(1);
+
+/// The coroutine of connection `number` of a worker: of an idle one, or of one that is measured.
+pub(crate) async fn run(conn: Conn<'_>, worker: &Worker<'_>, number: u32) {
+    let link = Link::new(&conn, worker, number);
+    match number.checked_sub(worker.idle) {
+        None => stay_idle(link).await,
+        Some(seat) => {
+            worker.take_seat(seat, conn.key());
+            Client::new(link, seat).run().await;
+        }
+    }
+}
+
+/// Holds a connection without using it.
+async fn stay_idle(mut link: Link<'_, '_>) {
+    let worker = link.worker;
+    let mut opened = link.connect().await;
+    worker.held_idle(opened);
+    worker.opened();
+    let mut backoff = Backoff::new();
+    loop {
+        let since = worker.net.now();
+        if opened {
+            let heard = link.conn.fill().await;
+            if worker.phase.get() == Phase::Over {
+                return;
+            }
+            link.closed_by_peer(heard);
+            worker.lost_idle();
+        }
+        if !worker.plan.reopen_idle {
+            return;
+        }
+        let now = worker.net.now();
+        if now - since >= LONGEST_REST {
+            backoff.reset();
+        }
+        link.conn.sleep_until(now + backoff.next()).await;
+        if worker.phase.get() == Phase::Over {
+            return;
+        }
+        opened = link.connect().await;
+        let connections = &mut worker.account.borrow_mut().connections;
+        connections.idle_held += u64::from(opened);
+        connections.reopened += u64::from(opened);
+    }
+}
+
+/// How long a connection rests before it is opened again: twice as long after each attempt that came
+/// to nothing, so that a server that refuses or closes at once is left in peace.
+struct Backoff(Duration);
+
+impl Backoff {
+    fn new() -> Backoff {
+        Backoff(FIRST_REST)
+    }
+
+    /// The next rest.
+    fn next(&mut self) -> Duration {
+        let longer = (self.0 * 2).min(LONGEST_REST);
+        std::mem::replace(&mut self.0, longer)
+    }
+
+    /// An attempt was good for something.
+    fn reset(&mut self) {
+        *self = Backoff::new();
+    }
+}
+
+/// A connection that may be open or not.
+pub(crate) struct Link<'c, 'n> {
+    pub(crate) conn: &'c Conn<'n>,
+    pub(crate) worker: &'c Worker<'n>,
+    pub(crate) origin: usize,
+    number: u32,
+    pub(crate) open: bool,
+    /// It was closed because of a reply that nobody asked for.
+    unsolicited: bool,
+}
+
+impl<'c, 'n> Link<'c, 'n> {
+    fn new(conn: &'c Conn<'n>, worker: &'c Worker<'n>, number: u32) -> Link<'c, 'n> {
+        let (number, origin) = worker.place(number);
+        Link { conn, worker, origin, number, open: false, unsolicited: false }
+    }
+
+    /// Tries once to connect; says whether it is open now.
+    async fn connect(&mut self) -> bool {
+        let worker = self.worker;
+        worker.account.borrow_mut().connections.attempted += 1;
+        worker.connecting();
+        let begun = Instant::now();
+        let connected = self.try_connect().await;
+        let now = Instant::now();
+        worker.close_seconds(now);
+        {
+            let mut account = worker.account.borrow_mut();
+            match connected {
+                Ok(()) => {
+                    account.connections.opened += 1;
+                    record(&mut account.connect, now - begun);
+                    self.open = true;
+                }
+                Err(error) => {
+                    account.connections.failed += 1;
+                    account.errors.add(Failure::of_connect(&error));
+                    account.connect_error.get_or_insert_with(|| error.to_string());
+                    self.conn.close();
+                }
+            }
+        }
+        self.conn.set_deadline(None);
+        worker.connected();
+        self.open
+    }
+
+    async fn try_connect(&self) -> io::Result<()> {
+        let plan = self.worker.plan;
+        let origin = &plan.origins.list[self.origin];
+        let patience = Instant::now() + plan.timeout;
+        loop {
+            let source = origin.sources.of(self.number);
+            let socket = sys::socket::for_connect(origin.address.clone(), source)?;
+            plan.sources.limit_ports(&socket)?;
+            if let Some(bytes) = plan.read_at_once() {
+                // A server would not notice a reader whose socket takes the whole reply at once.
+                sys::socket::set_receive_buffer(&socket, bytes)?;
+            }
+            self.conn.set_deadline(Some(plan.timeout));
+            match self.conn.connect(socket, origin.address.clone()).await {
+                // The queue of a unix socket is full, and nothing tells when it is not.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                connected => return connected,
+            }
+            self.conn.close();
+            if Instant::now() >= patience {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.conn.sleep_until(self.worker.net.now() + QUEUE_LOOK).await;
+        }
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.conn.close();
+        self.open = false;
+    }
+
+    /// Something came while no reply was expected: the end, or a reply that nobody asked for. A server
+    /// that gives an idle connection up may say so before it closes, with a 408 (RFC 9110 section
+    /// 15.5.9).
+    fn closed_by_peer(&mut self, heard: io::Result<usize>) {
+        let gives_up = || self.conn.io(|io| (0, io.input.starts_with(b"HTTP/1.1 408")));
+        self.unsolicited = heard.is_ok_and(|count| count > 0) && !gives_up();
+        let account = &mut self.worker.account.borrow_mut();
+        if self.unsolicited {
+            account.connections.unsolicited += 1;
+            account.errors.add(Failure::Protocol);
+        } else {
+            account.connections.closed_by_peer += 1;
+        }
+        self.conn.close();
+        self.open = false;
+    }
+}
+
+/// A measured connection.
+pub(crate) struct Client<'c, 'n> {
+    pub(crate) link: Link<'c, 'n>,
+    seat: u32,
+    /// Requests sent on the open connection.
+    pub(crate) calls: u32,
+    /// Those that are sent with the next one, behind it and before its reply.
+    pub(crate) behind: Vec<Call>,
+    /// The last body was long, and so may the next be.
+    pub(crate) long: bool,
+    /// The end of the last request, while nothing has happened since.
+    pub(crate) now: Option<Instant>,
+    backoff: Backoff,
+    /// Since when every attempt to connect has failed.
+    failing_since: Option<Instant>,
+}
+
+impl<'c, 'n> Client<'c, 'n> {
+    fn new(link: Link<'c, 'n>, seat: u32) -> Client<'c, 'n> {
+        Client {
+            link,
+            seat,
+            calls: 0,
+            behind: Vec::new(),
+            long: false,
+            now: None,
+            backoff: Backoff::new(),
+            failing_since: None,
+        }
+    }
+
+    async fn run(mut self) {
+        let worker = self.link.worker;
+        if worker.plan.opens_early() {
+            let opened = self.link.connect().await;
+            if !opened {
+                worker.leave();
+            }
+            self.warm_up().await;
+            worker.opened();
+            if !opened {
+                return;
+            }
+        }
+        let mut following = None;
+        loop {
+            let start = match following {
+                Some(start) => start,
+                None => self.begin().await,
+            };
+            if worker.phase.get() == Phase::Over {
+                // What is sent now, nobody would take down.
+                worker.give_back(start);
+                return std::future::pending().await;
+            }
+            self.gather(start);
+            self.exchange(start).await;
+            let left = self.settle(start);
+            let ended = left == 0 && worker.plan.session_calls().is_some();
+            let rested = if ended { None } else { self.think().await };
+            following = self.follow(left, rested);
+            if !worker.open_loop && rested.is_none() {
+                self.let_others_receive().await;
+            }
+        }
+    }
+
+    /// Makes the requests that come before the window, as long as the server keeps the connection.
+    async fn warm_up(&mut self) {
+        for _ in 0..self.link.worker.plan.warm_up {
+            if !self.link.open {
+                return;
+            }
+            self.exchange(ScheduledStart { due: None, waited: false, calls: 1 }).await;
+        }
+        self.now = None;
+    }
+
+    /// Lets the connections whose replies are here receive them first. Requests then leave one
+    /// right behind the other, and a server that sleeps is woken for many: that is the dearest part
+    /// of a send over loopback. Over a ring they leave together anyway.
+    async fn let_others_receive(&mut self) {
+        if !self.link.worker.sends_together && self.link.worker.net.others_are_ready() {
+            self.now = None;
+            self.link.conn.yield_now().await;
+        }
+    }
+
+    /// Waits for a scheduled start, and connects for it if need be.
+    async fn begin(&mut self) -> ScheduledStart {
+        let worker = self.link.worker;
+        loop {
+            let Some(start) = self.next_start().await else {
+                self.reopen().await;
+                continue;
+            };
+            if self.link.open {
+                return start;
+            }
+            if self.connect().await {
+                // All that open early had a connection at the beginning.
+                let again = u64::from(worker.plan.opens_early());
+                worker.account.borrow_mut().connections.reopened += again;
+                self.backoff.reset();
+                return start;
+            }
+            worker.give_back(start);
+            // In an open loop the schedule sets the pace of further attempts.
+            if start.due.is_none() {
+                self.rest().await;
+            }
+        }
+    }
+
+    /// Takes what else may be sent together with the request of `start`.
+    fn gather(&mut self, start: ScheduledStart) {
+        let worker = self.link.worker;
+        let together = worker.plan.session.together(self.calls);
+        self.behind.clear();
+        if worker.plan.session_calls().is_some() {
+            let together = together.min(start.calls);
+            // The first call of all came due with the connection.
+            worker.calls_due(together - u32::from(self.calls == 0));
+            (1..together).for_each(|_| self.push_behind(None));
+            return;
+        }
+        for _ in 1..together {
+            let now = self.now;
+            match worker.take(self.seat, || now.unwrap_or_else(|| worker.net.now())) {
+                Some(start) => self.push_behind(start.due),
+                None => return,
+            }
+        }
+    }
+
+    fn push_behind(&mut self, due: Option<Instant>) {
+        let request = self.link.worker.pick_request(self.link.origin);
+        self.behind.push(Call { due, request });
+    }
+
+    /// Settles what `start` was for; returns how many calls are left of a connection that the
+    /// schedule has started.
+    fn settle(&mut self, start: ScheduledStart) -> u32 {
+        let worker = self.link.worker;
+        let count = 1 + self.behind.len() as u32;
+        if worker.plan.session_calls().is_none() {
+            (0..count).for_each(|_| worker.settle());
+            return 0;
+        }
+        let left = start.calls - count;
+        if self.link.open && left > 0 { left } else { self.end_session(left) }
+    }
+
+    /// Ends what the schedule has started, before its last `left` calls.
+    fn end_session(&mut self, left: u32) -> u32 {
+        if !self.link.open {
+            self.link.worker.missed_calls(left);
+        }
+        self.link.close();
+        self.link.worker.settle();
+        0
+    }
+
+    /// The next of `left` calls of a connection that the schedule has started, which may have
+    /// `rested` until a certain moment; `None`: there is none.
+    fn follow(&mut self, left: u32, rested: Option<Instant>) -> Option<ScheduledStart> {
+        if left == 0 {
+            return None;
+        }
+        if !self.link.open || self.link.worker.phase.get() != Phase::Running {
+            self.end_session(left);
+            return None;
+        }
+        let next = ScheduledStart { due: rested, waited: false, calls: left };
+        self.slipped(next);
+        Some(next)
+    }
+
+    /// Rests if a burst is over, and notices meanwhile when the server closes. Returns the end of the
+    /// rest as it was intended.
+    async fn think(&mut self) -> Option<Instant> {
+        let (conn, worker) = (self.link.conn, self.link.worker);
+        let rest = worker.plan.session.rest(self.calls, &mut *worker.rests.borrow_mut())?;
+        let until = self.now.take().unwrap_or_else(|| worker.net.now()) + rest;
+        let room = self.head_room();
+        conn.set_deadline(None);
+        conn.set_alarm(until);
+        poll_fn(|_| {
+            if self.link.open
+                && let Poll::Ready(heard) = conn.poll_fill_some(room)
+            {
+                self.link.closed_by_peer(heard);
+            }
+            // A session ends with the window; other rests go on, and nobody waits for them.
+            let over = worker.net.now() >= until
+                || worker.net.stopping()
+                || worker.phase.get() == Phase::Over;
+            if over { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        Some(until)
+    }
+
+    /// Waits for a request to send. `None`: the connection is closed, and is one that should be
+    /// open before there is a request.
+    async fn next_start(&mut self) -> Option<ScheduledStart> {
+        let worker = self.link.worker;
+        let seat = self.seat;
+        loop {
+            let now = self.now;
+            let start = worker.take(seat, || now.unwrap_or_else(|| worker.net.now()));
+            if let Some(start) = start {
+                self.slipped(start);
+                return Some(start);
+            }
+            self.now = None;
+            if worker.plan.opens_early() && !self.link.open {
+                worker.withdraw(seat);
+                return None;
+            }
+            worker.offer(seat);
+            self.link.conn.set_deadline(None);
+            self.wait_for_start().await;
+        }
+    }
+
+    /// Waits for a reason to ask for a scheduled start again, and notices meanwhile when the server closes.
+    async fn wait_for_start(&mut self) {
+        let room = self.head_room();
+        let link = &mut self.link;
+        let mut first = true;
+        poll_fn(|_| {
+            if link.open
+                && let Poll::Ready(heard) = link.conn.poll_fill_some(room)
+            {
+                link.closed_by_peer(heard);
+                return Poll::Ready(());
+            }
+            if std::mem::replace(&mut first, false) { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+    }
+
+    /// Notes by how much the generator brings a request late though a connection was free.
+    fn slipped(&mut self, start: ScheduledStart) {
+        let Some(due) = start.due else { return };
+        let now = Instant::now();
+        self.now = Some(now);
+        if !start.waited {
+            let late = now.saturating_duration_since(due);
+            self.link.worker.account.borrow_mut().slipped(late);
+        }
+    }
+
+    /// Connects again after the server has closed, until it succeeds or the run is over.
+    async fn reopen(&mut self) {
+        let worker = self.link.worker;
+        // Before the first request of all it is plain that such a server's replies mean nothing.
+        let replies_to_nothing = self.link.unsolicited && worker.phase.get() == Phase::Opening;
+        if !worker.plan.reopen || replies_to_nothing {
+            worker.leave();
+            return pending().await;
+        }
+        // One that carried no request was good for nothing.
+        if self.calls == 0 {
+            self.rest().await;
+        } else {
+            self.backoff.reset();
+        }
+        while self.link.worker.phase.get() != Phase::Over {
+            if self.connect().await {
+                self.link.worker.account.borrow_mut().connections.reopened += 1;
+                return;
+            }
+            self.rest().await;
+        }
+        pending().await
+    }
+
+    async fn connect(&mut self) -> bool {
+        self.now = None;
+        self.calls = 0;
+        if let Some(origin) = self.link.worker.pick_origin() {
+            self.link.origin = origin;
+        }
+        let opened = self.link.connect().await;
+        if opened {
+            self.failing_since = None;
+        }
+        opened
+    }
+
+    /// Rests before another attempt. In a run without an end, a connection that has failed for the
+    /// length of the time-out gives up: the run would not end otherwise.
+    async fn rest(&mut self) {
+        let worker = self.link.worker;
+        let now = worker.net.now();
+        let since = *self.failing_since.get_or_insert(now);
+        if worker.plan.ends_with_requests() && now - since >= worker.plan.timeout {
+            worker.leave();
+            return pending().await;
+        }
+        self.link.conn.sleep_until(now + self.backoff.next()).await;
+    }
+}

@@ -1,0 +1,479 @@
+//! Conducts the workers of a run from the main thread: start, end, interruption, progress.
+
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, anyhow};
+use mech::Key;
+use mech::net::Remote;
+
+use crate::account::counts::Account;
+use crate::account::seconds::{Differences, SECOND, Second, SoFar, Sum};
+use crate::output::listener::Listener;
+use crate::plan::options::Plan;
+use crate::run::interrupts::Interrupts;
+use crate::run::phases::{self, Outcome, Window};
+use crate::run::stall_detector::{self, Watched};
+
+/// The time between the opening of the last connection and the beginning of the window: enough for
+/// every worker to hear of it, and for a reader of the events to take its own measurements.
+const LEAD: Duration = Duration::from_millis(10);
+
+/// How often the coordinator looks how far the workers are.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What workers tell.
+pub(crate) enum Report {
+    /// The worker has the descriptors that it needs for itself, and how to wake its control coroutine.
+    Up(Remote, Key),
+    /// The connections are open, and so many of them can be used.
+    Ready { opened: u32 },
+    /// A second of the window is over.
+    Second { worker: usize, so_far: SoFar },
+    /// The window is over.
+    Measured { worker: usize, end: Instant },
+    /// The thread has ended, in whatever way; or it was never started.
+    Ended,
+    /// A signal asks for the end.
+    Interrupt,
+}
+
+/// What the coordinator tells the workers, and how far they are.
+struct RunControl {
+    /// Set when every worker is up.
+    equipped: AtomicBool,
+    start: OnceLock<Instant>,
+    close: AtomicBool,
+    interrupted: AtomicBool,
+    /// Whether workers tell of every second.
+    seconds: bool,
+    workers: Vec<Counts>,
+}
+
+/// How far a worker is; written ten times a second.
+#[derive(Default)]
+struct Counts {
+    replies: AtomicU64,
+    closed: AtomicU64,
+}
+
+/// A worker's end of both.
+pub(crate) struct CoordinatorHandle<'b> {
+    control: &'b RunControl,
+    reports: Sender<Report>,
+    worker: usize,
+}
+
+impl CoordinatorHandle<'_> {
+    /// Whether every worker has the descriptors it needs for itself. Connections are opened after
+    /// that, so that those of the first worker do not take the descriptors of the last.
+    pub(crate) fn all_are_equipped(&self) -> bool {
+        self.control.equipped.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn tell(&self, report: Report) {
+        // The coordinator listens until every worker has ended.
+        let _ = self.reports.send(report);
+    }
+
+    pub(crate) fn progress(&self, account: &Account) {
+        let counts = &self.control.workers[self.worker];
+        counts.replies.store(account.replies, Ordering::Relaxed);
+        counts.closed.store(account.connections.closed_by_peer, Ordering::Relaxed);
+    }
+
+    /// Whether [`CoordinatorHandle::second`] is wanted.
+    pub(crate) fn wants_seconds(&self) -> bool {
+        self.control.seconds
+    }
+
+    /// Tells what was counted until the end of a second.
+    pub(crate) fn second(&self, so_far: SoFar) {
+        self.tell(Report::Second { worker: self.worker, so_far });
+    }
+
+    /// Tells that the window is over.
+    pub(crate) fn measured(&self, end: Instant) {
+        self.tell(Report::Measured { worker: self.worker, end });
+    }
+
+    /// When the window begins, once that is known.
+    pub(crate) fn start(&self) -> Option<Instant> {
+        self.control.start.get().copied()
+    }
+
+    pub(crate) fn may_close(&self) -> bool {
+        self.control.close.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn interrupted(&self) -> bool {
+        self.control.interrupted.load(Ordering::Acquire)
+    }
+}
+
+/// What came of a run.
+pub(crate) struct Run {
+    pub(crate) account: Account,
+    /// When the window began; `None`: there was none.
+    pub(crate) begun: Option<SystemTime>,
+    /// The length of the window.
+    pub(crate) window: Duration,
+    /// CPU time of all workers within it.
+    pub(crate) cpu: Duration,
+    /// The largest share of its window that a worker's thread had work for: was on a processor for
+    /// more than to stay awake, or waited for one.
+    pub(crate) busiest: f64,
+    /// How long all of them waited for one.
+    pub(crate) delay: Duration,
+    /// How far the times can be believed.
+    pub(crate) watched: Watched,
+    pub(crate) interrupted: bool,
+    /// Whether the window ended, or never began, because nobody was left in it.
+    pub(crate) all_lost: bool,
+}
+
+/// Runs the workers of `plan`, and tells `listener` about the run's events as they happen.
+pub(crate) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Result<Run> {
+    let control = RunControl {
+        equipped: AtomicBool::new(false),
+        start: OnceLock::new(),
+        close: AtomicBool::new(false),
+        interrupted: AtomicBool::new(false),
+        seconds: listener.wants_seconds(),
+        workers: (0..plan.threads).map(|_| Counts::default()).collect(),
+    };
+    let (reports, inbox) = channel();
+    let signals = Interrupts::listen(plan.process.is_some()).context("cannot listen to signals")?;
+    let end_of_signals = signals.end();
+    let (conducted, outcomes, watched) = thread::scope(|scope| {
+        let interrupts = reports.clone();
+        let hear = move || signals.hear(|| drop(interrupts.send(Report::Interrupt)));
+        start_thread(scope, "signals", hear)?;
+        let (running, over) = channel();
+        let start = &control.start;
+        let watch = start_thread(scope, "pauses", move || stall_detector::watch(start, &over))?;
+        let workers: Vec<_> = (0..plan.threads)
+            .map(|worker| {
+                let handle = CoordinatorHandle {
+                    control: &control,
+                    reports: reports.clone(),
+                    worker: worker as usize,
+                };
+                let started = start_thread(scope, "load", move || work(plan, worker, &handle));
+                if started.is_err() {
+                    let _ = reports.send(Report::Ended);
+                }
+                started
+            })
+            .collect();
+        let mut conductor = Coordinator::new(&control, plan, listener);
+        let conducted = conductor.listen(&inbox).map(|()| conductor);
+        drop(end_of_signals);
+        drop(running);
+        let outcomes: Vec<_> =
+            workers.into_iter().map(|worker| worker.and_then(join_thread)?).collect();
+        join_thread(watch).map(|watched| (conducted, outcomes, watched))
+    })?;
+    let outcomes = outcomes.into_iter().collect::<anyhow::Result<Vec<Outcome>>>()?;
+    let mut conductor = conducted?;
+    conductor.tell_the_rest(plan, &outcomes)?;
+    Ok(sum_up(&conductor, &outcomes, watched))
+}
+
+/// Carries out a worker's share, and tells that the thread ends also when it panics: the others would
+/// wait for it for ever.
+fn work(plan: &Plan, worker: u32, handle: &CoordinatorHandle<'_>) -> anyhow::Result<Outcome> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| phases::run(plan, plan.share(worker), handle)));
+    handle.tell(Report::Ended);
+    outcome.unwrap_or_else(|panic| Err(panicked(&*panic)))
+}
+
+fn start_thread<'s, T: Send + 's>(
+    scope: &'s Scope<'s, '_>,
+    name: &str,
+    body: impl FnOnce() -> T + Send + 's,
+) -> anyhow::Result<ScopedJoinHandle<'s, T>> {
+    let builder = thread::Builder::new().name(name.to_string());
+    builder.spawn_scoped(scope, body).context("cannot start a thread")
+}
+
+fn join_thread<T>(thread: ScopedJoinHandle<'_, T>) -> anyhow::Result<T> {
+    thread.join().map_err(|panic| panicked(&*panic))
+}
+
+/// The error that a panic of a thread is.
+fn panicked(panic: &(dyn Any + Send)) -> anyhow::Error {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(|text| &text[..]));
+    anyhow!("a thread panicked: {}", text.unwrap_or("see above"))
+}
+
+fn sum_up(conductor: &Coordinator<'_>, outcomes: &[Outcome], watched: Watched) -> Run {
+    let mut account = Account::new();
+    let mut busiest = 0.0f64;
+    for outcome in outcomes {
+        account.merge(&outcome.account);
+        let Window { cpu, delay, spun, wall, .. } = outcome.window;
+        if !wall.is_zero() {
+            let at_work = (cpu + delay).saturating_sub(spun);
+            busiest = busiest.max(at_work.as_secs_f64() / wall.as_secs_f64());
+        }
+    }
+    Run {
+        account,
+        begun: conductor.begun,
+        window: conductor.window(),
+        cpu: outcomes.iter().map(|outcome| outcome.window.cpu).sum(),
+        busiest,
+        delay: outcomes.iter().map(|outcome| outcome.window.delay).sum(),
+        watched,
+        all_lost: outcomes.iter().all(|outcome| outcome.window.all_lost),
+        interrupted: conductor.control.interrupted.load(Ordering::Acquire),
+    }
+}
+
+struct Coordinator<'b> {
+    control: &'b RunControl,
+    listener: &'b mut dyn Listener,
+    seconds: Sum,
+    differences: Vec<Differences>,
+    /// Seconds that were told.
+    told: u32,
+    workers: u32,
+    remotes: Vec<(Remote, Key)>,
+    ready: u32,
+    opened: u32,
+    measured: u32,
+    ended: u32,
+    /// Connections closed by the server, as far as that has been told.
+    closed: u64,
+    /// When the window began, and the end of the last worker's.
+    begun: Option<SystemTime>,
+    end: Option<Instant>,
+}
+
+impl<'b> Coordinator<'b> {
+    fn new(
+        control: &'b RunControl,
+        plan: &Plan,
+        listener: &'b mut dyn Listener,
+    ) -> Coordinator<'b> {
+        Coordinator {
+            control,
+            listener,
+            seconds: Sum::new(plan.threads as usize),
+            differences: (0..plan.threads).map(|_| Differences::new()).collect(),
+            told: 0,
+            workers: plan.threads,
+            remotes: Vec::new(),
+            ready: 0,
+            opened: 0,
+            measured: 0,
+            ended: 0,
+            closed: 0,
+            begun: None,
+            end: None,
+        }
+    }
+
+    /// Goes on until every worker has ended, also when the listener does not.
+    fn listen(&mut self, inbox: &Receiver<Report>) -> anyhow::Result<()> {
+        let mut trouble = Ok(());
+        while self.ended < self.workers {
+            let heard = match inbox.recv_timeout(LOOK) {
+                Ok(report) => self.hear(report),
+                Err(RecvTimeoutError::Timeout) => self.look(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            if let Err(error) = heard {
+                trouble = Err(error.into());
+                self.interrupt();
+            }
+        }
+        trouble
+    }
+
+    /// Looks how far the workers are.
+    fn look(&mut self) -> io::Result<()> {
+        let sum = |count: fn(&Counts) -> &AtomicU64| -> u64 {
+            self.control.workers.iter().map(|worker| count(worker).load(Ordering::Relaxed)).sum()
+        };
+        let elapsed = self.control.start.get().map(|start| start.elapsed());
+        self.listener.looked(elapsed, sum(|worker| &worker.replies));
+        let closed = sum(|worker| &worker.closed);
+        if std::mem::replace(&mut self.closed, closed) != closed {
+            self.listener.closed(closed)?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, report: Report) -> io::Result<()> {
+        match report {
+            Report::Up(remote, key) => {
+                self.remotes.push((remote, key));
+                if self.remotes.len() == self.workers as usize {
+                    self.control.equipped.store(true, Ordering::Release);
+                    self.wake_all();
+                }
+                // It may have looked before the interruption was known.
+                if self.control.interrupted.load(Ordering::Acquire) {
+                    self.wake_all();
+                }
+            }
+            Report::Ready { opened } => {
+                self.ready += 1;
+                self.opened += opened;
+                if self.ready == self.workers {
+                    self.begin()?;
+                }
+            }
+            Report::Second { worker, so_far } => {
+                let second = so_far.map(|so_far| self.differences[worker].next(*so_far));
+                self.seconds.push(worker, second);
+                self.tell_seconds()?;
+            }
+            Report::Measured { worker, end } => {
+                self.measured += 1;
+                self.end = self.end.max(Some(end));
+                self.seconds.end(worker);
+                self.tell_seconds()?;
+                if self.measured == self.workers {
+                    self.listener.measured()?;
+                    self.close();
+                }
+            }
+            Report::Ended => {
+                self.ended += 1;
+                // One that ends before the others were told to has failed: they cannot go on alone.
+                if !self.control.close.load(Ordering::Acquire) {
+                    self.interrupt();
+                }
+            }
+            Report::Interrupt => self.interrupt(),
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        if self.control.interrupted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if self.opened == 0 {
+            self.close();
+            return Ok(());
+        }
+        let start = self.listener.connected(self.opened)?;
+        let start = start.unwrap_or_else(|| Instant::now() + LEAD);
+        let begins = SystemTime::now() + start.saturating_duration_since(Instant::now());
+        self.begun = Some(begins);
+        self.listener.begins(begins)?;
+        let _ = self.control.start.set(start);
+        self.wake_all();
+        Ok(())
+    }
+
+    fn window(&self) -> Duration {
+        let start = self.control.start.get();
+        self.end.zip(start).map_or(Duration::ZERO, |(end, &start)| end - start)
+    }
+
+    fn tell_seconds(&mut self) -> io::Result<()> {
+        while let Some(second) = self.seconds.pop() {
+            self.listener.second(SECOND * self.told, SECOND, &second)?;
+            self.told += 1;
+        }
+        Ok(())
+    }
+
+    /// Tells what happened after the last full second.
+    fn tell_the_rest(&mut self, plan: &Plan, outcomes: &[Outcome]) -> io::Result<()> {
+        if !self.control.seconds {
+            return Ok(());
+        }
+        let mut rest = Second::empty();
+        for (differences, outcome) in self.differences.iter_mut().zip(outcomes) {
+            rest.add(&differences.next(Second::of(&outcome.account, plan.schedule.is_some())));
+        }
+        let at = SECOND * self.told;
+        self.listener.second(at, self.window().saturating_sub(at), &rest)
+    }
+
+    fn close(&self) {
+        self.control.close.store(true, Ordering::Release);
+        self.wake_all();
+    }
+
+    fn interrupt(&self) {
+        self.control.interrupted.store(true, Ordering::Release);
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        for (remote, key) in &self.remotes {
+            // A worker that has ended needs no waking.
+            let _ = remote.wake(*key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::plan::options::Options;
+    use crate::plan::request::{Content, Request};
+    use crate::plan::shape::{Arrivals, Rate, Schedule, Unit};
+
+    /// Listens for nothing.
+    struct Nobody;
+
+    impl Listener for Nobody {}
+
+    /// The options of a run of two threads, one connection each, to `server`.
+    fn options(server: &TcpListener) -> Options {
+        let url = format!("http://{}/", server.local_addr().unwrap());
+        let content = Arc::new(Content::default());
+        let asked = vec![Request { url: url.parse().unwrap(), content }];
+        Options {
+            connections: 2,
+            timeout: Duration::from_millis(100),
+            threads: 2,
+            ..Options::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
+        }
+    }
+
+    fn failure(plan: &Plan) -> String {
+        let failed = conduct(plan, &mut Nobody).map(drop).unwrap_err();
+        format!("{failed:#}")
+    }
+
+    /// The threads wait for each other before they connect.
+    #[test]
+    fn a_thread_that_cannot_be_pinned_ends_the_run() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut plan = Plan::new(options(&server)).unwrap();
+        let usable = sys::process::usable_cpus().unwrap()[0];
+        plan.processors = vec![usable, usize::MAX];
+        let failure = failure(&plan);
+        assert!(failure.contains("--pin") && failure.contains("processor"), "{failure}");
+    }
+
+    #[test]
+    fn a_thread_that_panics_ends_the_run() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        // A ramp over no duration: the command line refuses it, and the threads panic.
+        let rate = Rate::Ramp { from: 1.0, to: 2.0 };
+        let schedule = Schedule { rate, arrivals: Arrivals::Constant, unit: Unit::Request };
+        let options = Options { schedule: Some(schedule), ..options(&server) };
+        let failure = failure(&Plan::new(options).unwrap());
+        assert!(failure.contains("panicked: options are checked for it"), "{failure}");
+    }
+}

@@ -1,0 +1,248 @@
+//! One exchange on a connection: requests that are sent together, and their replies.
+//!
+//! Per request it makes one send and usually one receive, allocates nothing, and reads the clock
+//! twice; once in a closed loop on one connection, where the end of one request is the start of the
+//! next.
+//!
+//! The clock is read just before send(2) and just after the recv(2) that completes the reply. A
+//! service time so contains the time for which a reply lay in the socket because this thread was
+//! busy with other connections. How long that was is known from the end of the wait that told of the
+//! reply on, and the result warns of it.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, ready};
+use std::time::{Duration, Instant};
+
+use mech::net::Body;
+
+use crate::account::counts::{Failure, record};
+use crate::run::client::{Client, Link};
+use crate::run::reader::Reader;
+use crate::run::worker::ScheduledStart;
+
+/// A body of so many bytes is long: it is worth a receive of its own that copies nothing.
+const LONG: u64 = 16 * 1024;
+
+/// Room for a head whose body is expected to be long: nearly all fit.
+const HEAD_ROOM: usize = 1024;
+
+/// One request of those that are sent together.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    /// Its intended start, if that is not when it is sent.
+    pub(crate) due: Option<Instant>,
+    /// Which of the origin's requests it is.
+    pub(crate) request: usize,
+}
+
+/// When the two parts of a reply came.
+struct Times {
+    first_byte: Instant,
+    end: Instant,
+}
+
+impl Client<'_, '_> {
+    /// Sends the request of `start` and those behind it, receives their replies, and takes
+    /// everything down.
+    pub(crate) async fn exchange(&mut self, start: ScheduledStart) {
+        let worker = self.link.worker;
+        let first = Call { due: start.due, request: worker.pick_request(self.link.origin) };
+        let count = 1 + self.behind.len();
+        let sent = self.now.take().unwrap_or_else(Instant::now);
+        worker.close_seconds(sent);
+        worker.in_flight.set(worker.in_flight.get() + count as u64);
+        {
+            let mut account = worker.account.borrow_mut();
+            account.requests += count as u64;
+            account.connections.reused += count as u64 - u64::from(self.calls == 0);
+        }
+        self.calls += count as u32;
+        // Deadlines count from the beginning of the turn, which may be a while ago.
+        let since = sent.saturating_duration_since(worker.net.now());
+        self.link.conn.set_deadline(Some(since + worker.plan.timeout));
+        let mut failure = self.send(first.request).await.err();
+        // A server that does not want all of a large request may have replied to it and closed.
+        let cut = failure.filter(|failure| *failure == Failure::Reset && count == 1);
+        for index in 0..count {
+            let call = if index == 0 { first } else { self.behind[index - 1] };
+            let is_head = worker.request(self.link.origin, call.request).is_head;
+            let mut reader = Reader::new(is_head, worker.plan.verify);
+            let received = match failure {
+                Some(failure) if cut.is_none() => Err(failure),
+                _ => self.receive(&mut reader, call.request, index, sent).await,
+            };
+            let received = received.map_err(|failure| cut.unwrap_or(failure));
+            reader.keep_alive &= cut.is_none();
+            worker.in_flight.set(worker.in_flight.get() - 1);
+            self.take_down(call, sent, &reader, &received);
+            // What ends the connection ends the replies that have not come.
+            failure = received.err().or((!self.link.open).then_some(Failure::Truncated));
+        }
+        if worker.plan.session.closes(self.calls) {
+            self.link.close();
+        }
+    }
+
+    /// Sends the request of that number, and those behind it.
+    async fn send(&mut self, first: usize) -> Result<(), Failure> {
+        let Link { conn, worker, origin, .. } = self.link;
+        let bytes = |number| &worker.request(origin, number).bytes;
+        if self.behind.is_empty() {
+            conn.queue(Body::Shared(Rc::clone(bytes(first))));
+        } else {
+            let numbers = std::iter::once(first).chain(self.behind.iter().map(|call| call.request));
+            conn.io(|io| {
+                (0, numbers.for_each(|number| io.output.extend_from_slice(bytes(number))))
+            });
+        }
+        // Counted piece by piece: what was sent before a failure was sent.
+        let sent = poll_fn(|_| {
+            loop {
+                match ready!(conn.poll_send()) {
+                    Ok(0) => return Poll::Ready(Ok(())),
+                    Ok(count) => worker.account.borrow_mut().sent_bytes += count,
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+            }
+        });
+        sent.await.map_err(|error| Failure::of_transfer(&error))
+    }
+
+    /// Receives reply `index` of those that were asked for together, at `sent`: that to request
+    /// `number`.
+    async fn receive(
+        &self,
+        reader: &mut Reader,
+        number: usize,
+        index: usize,
+        sent: Instant,
+    ) -> Result<Times, Failure> {
+        let Link { conn, worker, .. } = self.link;
+        let last = index == self.behind.len();
+        // It may have come with the one before.
+        let mut here = index > 0 && conn.input_len() > 0;
+        let mut first_byte = None;
+        let mut late = false;
+        loop {
+            let skippable = reader.skippable();
+            let received = match skippable {
+                _ if std::mem::take(&mut here) => Ok(conn.input_len()),
+                Some(left) => conn.skip(self.skip_at_once(left, last)).await,
+                None if reader.head_len == 0 => conn.fill_some(self.head_room()).await,
+                None => conn.fill().await,
+            };
+            let received = match received.map_err(|error| Failure::of_transfer(&error)) {
+                Err(Failure::ClientTimeout) if !std::mem::replace(&mut late, true) => {
+                    // A generator that stood still gives the server the time that it was away, and
+                    // finds the replies that came meanwhile.
+                    let away = sent.elapsed().saturating_sub(worker.plan.timeout);
+                    conn.set_deadline(Some(away));
+                    continue;
+                }
+                received => received?,
+            };
+            // The end of a short reply and its first byte are one: the clock is read once.
+            let fresh = first_byte.is_none().then(Instant::now);
+            if received == 0 {
+                if !reader.end_of_stream() {
+                    return Err(Failure::Truncated);
+                }
+            } else {
+                first_byte = first_byte.or(fresh);
+                let more = match skippable {
+                    Some(_) => !reader.skipped(received as u64),
+                    None => self.read(reader, number)?,
+                };
+                if reader.is_done() && more && last {
+                    return Err(Failure::Protocol);
+                }
+            }
+            if reader.is_done() {
+                let end = fresh.unwrap_or_else(Instant::now);
+                return Ok(Times { first_byte: first_byte.unwrap_or(end), end });
+            }
+            if let (Some(rate), Some(begun)) = (worker.plan.read_rate, first_byte) {
+                self.read_slowly(rate, begun, reader).await?;
+            }
+        }
+    }
+
+    /// Shows the reader what was received; says whether something lies behind the reply.
+    fn read(&self, reader: &mut Reader, number: usize) -> Result<bool, Failure> {
+        let mut memo = self.link.worker.memo(self.link.origin, number);
+        self.link.conn.io(|io| match reader.take(io.input, &mut memo) {
+            Ok(taken) => (taken, Ok(io.input.len() > taken)),
+            Err(_) => (0, Err(Failure::Protocol)),
+        })
+    }
+
+    /// How much of the next reply is received at first.
+    pub(crate) fn head_room(&self) -> usize {
+        if self.long { HEAD_ROOM } else { usize::MAX }
+    }
+
+    /// How much of the `left` bytes of a body is skipped at a time.
+    fn skip_at_once(&self, left: u64, last: bool) -> usize {
+        // One more than there are to come shows a server that sends more than it said.
+        let all = left.saturating_add(u64::from(last));
+        let most = self.link.worker.plan.read_at_once().map_or(all, |piece| all.min(piece as u64));
+        usize::try_from(most).unwrap_or(usize::MAX)
+    }
+
+    /// Rests until what the reader has is due at so many bytes per second, if that is in time.
+    async fn read_slowly(&self, rate: u32, begun: Instant, reader: &Reader) -> Result<(), Failure> {
+        let bytes = reader.head_len + reader.body_len;
+        let due = Duration::from_secs_f64(bytes as f64 / f64::from(rate));
+        let timeout = self.link.worker.plan.timeout;
+        self.link.conn.sleep_until(begun + due.min(timeout)).await;
+        if due < timeout { Ok(()) } else { Err(Failure::ClientTimeout) }
+    }
+
+    fn take_down(
+        &mut self,
+        call: Call,
+        sent: Instant,
+        reader: &Reader,
+        received: &Result<Times, Failure>,
+    ) {
+        let worker = self.link.worker;
+        worker.close_seconds(received.as_ref().map_or_else(|_| Instant::now(), |times| times.end));
+        let mut account = worker.account.borrow_mut();
+        account.head_bytes += reader.head_len;
+        account.body_bytes += reader.body_len;
+        self.long = reader.body_len >= LONG && !worker.plan.verify;
+        let times = match received {
+            Ok(times) => times,
+            Err(failure) => {
+                account.errors.add(*failure);
+                return self.link.close();
+            }
+        };
+        if !reader.keep_alive {
+            account.connections.closed_by_peer += 1;
+            self.link.close();
+        }
+        self.now = Some(times.end);
+        if worker.plan.expect_size.is_some_and(|size| size != reader.body_len) {
+            return account.errors.add(Failure::BadLength);
+        }
+        if let Some(hash) = reader.body_hash().filter(|_| reader.status / 100 == 2) {
+            let expected = &worker.request(self.link.origin, call.request).body;
+            if *expected.get_or_init(|| hash) != hash {
+                return account.errors.add(Failure::BadBody);
+            }
+        }
+        account.replies += 1;
+        account.statuses[usize::from(reader.status)] += 1;
+        account.served(times.first_byte - sent, times.end - sent);
+        account.lay(times.end.saturating_duration_since(worker.net.now()));
+        if worker.open_loop {
+            let start = call.due.unwrap_or(sent);
+            record(&mut account.latency, times.end.saturating_duration_since(start));
+        }
+        if worker.end.get().is_none_or(|end| times.end <= end) {
+            account.reply_in_window(times.end.saturating_duration_since(worker.start.get()));
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Idle connections: a run without a load, or with a slow periodic one.
+
+use std::time::Duration;
+
+use crate::output::listener::Listener;
+use crate::output::result::ErrorCounts;
+use crate::plan::options::{Options, Plan};
+use crate::run::coordinator;
+
+/// What became of the connections that were held open.
+#[derive(Debug)]
+pub struct IdleResult {
+    /// How many were wanted.
+    pub wanted: u64,
+    /// How many could be opened at the beginning, also if the server closed them then.
+    pub opened: u64,
+    /// How many the server closed.
+    pub closed_by_peer: u64,
+    /// How many were opened again.
+    pub reopened: u64,
+    /// Whether none was left in the end, and none was to be opened again.
+    pub all_lost: bool,
+    /// How long they were held open.
+    pub time: Duration,
+    /// Periodic requests sent, and the replies to them.
+    pub requests: u64,
+    /// Replies to periodic requests.
+    pub replies: u64,
+    /// Errors by class.
+    pub errors: ErrorCounts,
+}
+
+/// Holds the connections of `options`, those that send requests and those that do not, until the
+/// window is over, nobody is left, or a signal asks for the end.
+///
+/// # Errors
+/// As [`crate::run()`].
+pub fn idle(options: Options, listener: &mut dyn Listener) -> anyhow::Result<IdleResult> {
+    let plan = Plan::new(options)?;
+    let run = coordinator::conduct(&plan, listener)?;
+    let account = &run.account;
+    let connections = &account.connections;
+    Ok(IdleResult {
+        wanted: u64::from(plan.connections + plan.idle),
+        opened: connections.opened - connections.reopened,
+        closed_by_peer: connections.closed_by_peer,
+        reopened: connections.reopened,
+        all_lost: run.all_lost,
+        time: run.window,
+        requests: account.requests,
+        replies: account.replies,
+        errors: ErrorCounts::new(account, &plan),
+    })
+}

@@ -1,0 +1,14 @@
+//! How a run is carried out: a coordinator, its workers, their connections, and one request after the other.
+
+pub(crate) mod accept_queue;
+pub(crate) mod client;
+pub(crate) mod coordinator;
+pub(crate) mod exchange;
+pub mod idle;
+pub(crate) mod interrupts;
+pub(crate) mod phases;
+pub mod processes;
+pub(crate) mod reader;
+pub(crate) mod schedule_backlog;
+pub(crate) mod stall_detector;
+pub(crate) mod worker;

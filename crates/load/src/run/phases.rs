@@ -1,0 +1,274 @@
+//! The coroutine that takes a worker through the phases of a run: open, wait for the start, keep the
+//! schedule, let the last replies come, close.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use mech::net::{Conn, Executor, Net, NetOptions};
+use sys::process;
+
+use crate::account::counts::Account;
+use crate::plan::options::Plan;
+use crate::plan::shape::Share;
+use crate::run::accept_queue;
+use crate::run::client;
+use crate::run::coordinator::{CoordinatorHandle, Report};
+use crate::run::worker::{Phase, Worker};
+
+/// What came of a worker.
+pub(crate) struct Outcome {
+    pub(crate) account: Account,
+    pub(crate) window: Window,
+}
+
+/// How a worker's window went; without a length if it had none.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Window {
+    /// CPU time of the worker's thread in it, for how long it waited for a processor (as far as that
+    /// is known), and how long it lasted.
+    pub(crate) cpu: Duration,
+    pub(crate) delay: Duration,
+    /// For how long of it the thread only stayed awake (`--spin`).
+    pub(crate) spun: Duration,
+    pub(crate) wall: Duration,
+    /// It ended, or never began, because nobody was left.
+    pub(crate) all_lost: bool,
+}
+
+/// First attempts to connect that may be in progress at once, and that may begin per millisecond.
+const OPENING_AT_ONCE: u32 = 64;
+const OPENED_PER_MILLISECOND: u32 = 16;
+
+/// How many connections may wait in a server's accept queue before no more are opened; looked at
+/// when so many have been opened since the last look. The smallest queues in use hold 128.
+const WAITING_AT_MOST: u32 = 64;
+
+/// How often a queue that is too long is looked at again.
+const QUEUE_LOOK: Duration = Duration::from_millis(10);
+
+/// How often a worker looks up from its window to say how far it is.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How long connections stay open after the last reply. A server that is one reply ahead of the requests
+/// looks right while requests follow each other; what it has sent too much is seen when none follows.
+const LINGER: Duration = Duration::from_millis(10);
+
+/// Bytes of an input buffer; the longest head of a reply.
+const INPUT: usize = 64 * 1024;
+
+/// Runs one worker on the calling thread.
+///
+/// # Errors
+/// If the thread cannot be pinned, or what the kernel says of the dispatch mechanism.
+pub(crate) fn run(
+    plan: &Plan,
+    share: Share,
+    handle: &CoordinatorHandle<'_>,
+) -> anyhow::Result<Outcome> {
+    if let Some(&cpu) = plan.processors.get(share.worker as usize) {
+        process::pin_current_thread(cpu)
+            .with_context(|| format!("--pin: cannot keep a thread on processor {cpu}"))?;
+    }
+    // Best effort: without it, sends are up to 50 µs late, which is measured as slip.
+    let _ = process::sharpen_timers();
+    let options = NetOptions {
+        input_capacity: plan.read_at_once().unwrap_or(INPUT).min(INPUT),
+        timer_resolution: (plan.timeout / 50)
+            .clamp(Duration::from_millis(1), Duration::from_millis(100)),
+        spin: plan.spin,
+        ..NetOptions::new(plan.mechanism)
+    };
+    let failed = || format!("--dispatch {}: the mechanism failed", plan.mechanism.name);
+    let net = Net::open(&options).with_context(failed)?;
+    let worker = Worker::new(&net, plan, share);
+    let window = Cell::new(Window::default());
+    let mut executor = Executor::new(&net, Duration::ZERO);
+    executor.service(|conn| control(conn, &worker, handle, &window));
+    let mut number = 0;
+    let ended = executor.run(|conn| {
+        number += 1;
+        client::run(conn, &worker, number - 1)
+    });
+    ended.with_context(failed)?;
+    let mut account = worker.account.into_inner();
+    account.conclude();
+    account.in_flight = worker.in_flight.get();
+    Ok(Outcome { account, window: window.get() })
+}
+
+/// The phases of a run, on one worker.
+async fn control(
+    conn: Conn<'_>,
+    worker: &Worker<'_>,
+    handle: &CoordinatorHandle<'_>,
+    window: &Cell<Window>,
+) {
+    worker.control.set(conn.key());
+    handle.tell(Report::Up(worker.net.remote(), conn.key()));
+    let phases = Phases { conn, worker, handle };
+    phases.until(None, || handle.all_are_equipped()).await;
+    phases.open().await;
+    if worker.plan.warm_up > 0 {
+        worker.account.borrow_mut().forget_warm_up(worker.open_loop);
+    }
+    handle.tell(Report::Ready { opened: worker.open_at_start() });
+    if let Some(start) = phases.started().await {
+        let cpu = process::thread_cpu_time();
+        let delay = process::thread_run_delay().unwrap_or_default();
+        let spun = worker.net.spun();
+        worker.begin(start);
+        if handle.wants_seconds() {
+            worker.seconds.begin(start);
+        }
+        phases.keep_schedule().await;
+        let end = worker.finish();
+        phases.tell_seconds(end);
+        window.set(Window {
+            cpu: process::thread_cpu_time() - cpu,
+            delay: process::thread_run_delay().unwrap_or_default().saturating_sub(delay),
+            spun: worker.net.spun().saturating_sub(spun),
+            wall: end.saturating_duration_since(start),
+            all_lost: worker.is_deserted(),
+        });
+        handle.measured(end);
+    } else {
+        window.set(Window { all_lost: worker.is_deserted(), ..Window::default() });
+    }
+    phases.until(None, || worker.is_settled() && handle.may_close()).await;
+    if window.get().wall > Duration::ZERO && worker.measured > 0 {
+        phases.until(Some(Instant::now() + LINGER), || false).await;
+    }
+    // The executor drops every coroutine, which closes its connection; those that are resumed once
+    // more before that see that nothing is left to do.
+    worker.phase.set(Phase::Over);
+    worker.net.stop();
+}
+
+struct Phases<'c, 'n> {
+    conn: Conn<'n>,
+    worker: &'c Worker<'n>,
+    handle: &'c CoordinatorHandle<'c>,
+}
+
+impl Phases<'_, '_> {
+    /// Waits for `done`, which is asked whenever this coroutine is woken; for `at`; or for the
+    /// interruption of the run.
+    async fn until(&self, at: Option<Instant>, done: impl Fn() -> bool) {
+        if let Some(at) = at {
+            self.conn.set_alarm(at);
+        }
+        poll_fn(|_| {
+            let due = at.is_some_and(|at| self.worker.net.now() >= at);
+            if due || done() || self.handle.interrupted() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Opens the connections: the idle ones, then those that are measured, which make the requests of
+    /// the warm-up, if there is one; and lets the server accept them.
+    async fn open(&self) {
+        let worker = self.worker;
+        self.spawn(worker.idle, true).await;
+        self.spawn(worker.measured, worker.plan.opens_early()).await;
+        let waiting = self.accepted(0).await;
+        worker.account.borrow_mut().connections.unaccepted = waiting.into();
+    }
+
+    async fn spawn(&self, count: u32, connects: bool) {
+        let Worker { net, opening, .. } = self.worker;
+        if !connects {
+            for _ in 0..count {
+                net.spawn();
+            }
+            return;
+        }
+        let batch = (OPENED_PER_MILLISECOND / self.worker.share.workers).max(1);
+        let mut left = count;
+        let mut unseen = 0;
+        while left > 0 && !self.handle.interrupted() {
+            let room = left.min(batch).min(OPENING_AT_ONCE - opening.get());
+            for _ in 0..room {
+                net.spawn();
+            }
+            opening.set(opening.get() + room);
+            left -= room;
+            unseen += room;
+            self.until(Some(net.now() + Duration::from_millis(1)), || false).await;
+            if unseen >= WAITING_AT_MOST {
+                unseen = 0;
+                self.accepted(WAITING_AT_MOST).await;
+            }
+        }
+        self.until(None, || opening.get() == 0).await;
+    }
+
+    /// Waits until at most so many connections wait to be accepted, as far as that can be seen, but
+    /// not longer than the time-out; returns how many do.
+    async fn accepted(&self, at_most: u32) -> u32 {
+        let Worker { net, plan, .. } = self.worker;
+        let patience = net.now() + plan.timeout;
+        loop {
+            let queues = plan
+                .origins
+                .list
+                .iter()
+                .filter_map(|origin| accept_queue::waiting(&origin.address));
+            let waiting = queues.max().unwrap_or(0);
+            if waiting <= at_most || net.now() >= patience || self.handle.interrupted() {
+                return waiting;
+            }
+            self.until(Some(net.now() + QUEUE_LOOK), || false).await;
+        }
+    }
+
+    /// Waits for the beginning of the window; `None`: there will be none.
+    async fn started(&self) -> Option<Instant> {
+        self.until(None, || self.handle.start().is_some() || self.handle.may_close()).await;
+        let start = self.handle.start()?;
+        self.until(Some(start), || false).await;
+        (!self.handle.interrupted()).then_some(start)
+    }
+
+    /// Tells of the seconds of the window that are over at `now`.
+    fn tell_seconds(&self, now: Instant) {
+        self.worker.close_seconds(now);
+        self.worker.seconds.take().into_iter().for_each(|second| self.handle.second(second));
+    }
+
+    /// Spends the window, until its end or that of the last request.
+    async fn keep_schedule(&self) {
+        let worker = self.worker;
+        let plan = worker.plan;
+        let schedule = plan.schedule.as_ref();
+        let mut starts = schedule.map(|s| s.starts(plan.duration, worker.share, plan.seed));
+        let start = worker.start.get();
+        let mut next = starts.as_mut().and_then(|starts| worker.next_due(starts));
+        let mut tick = start + TICK;
+        while !self.handle.interrupted() && !worker.has_finished() {
+            let now = Instant::now();
+            while let (Some(due), Some(starts)) = (next, &mut starts)
+                && due <= now
+                && worker.hand_out_due(due, now, starts)
+            {
+                next = worker.next_due(starts);
+            }
+            self.tell_seconds(now);
+            if worker.end.get().is_some_and(|end| now >= end) {
+                return;
+            }
+            if now >= tick {
+                self.handle.progress(&worker.account.borrow());
+                tick = now + TICK;
+            }
+            let next = next.filter(|_| worker.is_scheduling());
+            let wake = [next, worker.end.get(), worker.seconds.end()]
+                .into_iter()
+                .flatten()
+                .fold(tick, Instant::min);
+            self.until(Some(wake), || worker.has_finished()).await;
+        }
+    }
+}

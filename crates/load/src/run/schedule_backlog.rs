@@ -1,0 +1,105 @@
+//! What is due of a schedule and waits for a free connection.
+//!
+//! Everything that waits came due in the order of the schedule, and is taken in that order. So a count
+//! and a second reading of the schedule, which lags behind the first, say all of it: a backlog takes
+//! the same room however long a server stalls.
+
+use std::time::Instant;
+
+use crate::plan::shape::Starts;
+
+/// Starts whose time has come and that no connection has taken.
+pub(crate) struct ScheduleBacklog {
+    /// The calls that each start is for; only the newest may be for fewer.
+    calls: u32,
+    waiting: u64,
+    newest_calls: u32,
+    lag: Option<Lag>,
+}
+
+/// Where the second reading of the schedule is.
+struct Lag {
+    /// The beginning of the window, which starts are relative to.
+    begin: Instant,
+    /// The oldest start that waits.
+    oldest: Instant,
+    /// The starts behind it.
+    later: Starts,
+}
+
+impl ScheduleBacklog {
+    /// An empty one, of starts for so many calls each.
+    pub(crate) fn new(calls: u32) -> ScheduleBacklog {
+        ScheduleBacklog { calls, waiting: 0, newest_calls: calls, lag: None }
+    }
+
+    /// Adds the start at `due`, for so many calls. The schedule goes on with `later`, from the window's
+    /// `begin` on.
+    pub(crate) fn push(&mut self, begin: Instant, due: Instant, calls: u32, later: &Starts) {
+        if self.waiting == 0 {
+            self.lag = Some(Lag { begin, oldest: due, later: later.clone() });
+        }
+        self.waiting += 1;
+        self.newest_calls = calls;
+    }
+
+    /// Takes the oldest start out, with its number of calls.
+    pub(crate) fn pop(&mut self) -> Option<(Instant, u32)> {
+        self.waiting = self.waiting.checked_sub(1)?;
+        let lag = self.lag.as_mut()?;
+        if self.waiting == 0 {
+            return Some((lag.oldest, self.newest_calls));
+        }
+        // It came due before, and so there is one.
+        let next = lag.begin + lag.later.next()?;
+        Some((std::mem::replace(&mut lag.oldest, next), self.calls))
+    }
+
+    /// How many starts wait.
+    pub(crate) fn len(&self) -> u64 {
+        self.waiting
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn clear(&mut self) {
+        self.waiting = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::plan::shape::{Arrivals, Rate, Schedule, Share, Unit};
+
+    #[test]
+    fn what_waits_is_taken_as_the_schedule_has_it() {
+        for arrivals in [Arrivals::Constant, Arrivals::Poisson] {
+            let schedule =
+                Schedule { rate: Rate::Constant(10.0), arrivals, unit: Unit::Connection };
+            let starts = || {
+                schedule.starts(Some(Duration::from_secs(9)), Share { worker: 1, workers: 2 }, 1)
+            };
+            let begin = Instant::now();
+            let expected: Vec<Instant> = starts().take(12).map(|start| begin + start).collect();
+            let mut backlog = ScheduleBacklog::new(3);
+            let mut later = starts();
+            let mut push = |backlog: &mut ScheduleBacklog, calls| {
+                let due = begin + later.next().unwrap();
+                backlog.push(begin, due, calls, &later);
+            };
+            let mut taken = Vec::new();
+            for (count, calls) in [(5, 3), (1, 3), (5, 3), (1, 2)] {
+                (0..count).for_each(|_| push(&mut backlog, calls));
+                assert_eq!(backlog.len(), count);
+                taken.extend(std::iter::from_fn(|| backlog.pop()));
+            }
+            assert_eq!(taken.iter().map(|(due, _)| *due).collect::<Vec<_>>(), expected);
+            assert_eq!(taken.iter().map(|(_, calls)| *calls).sum::<u32>(), 11 * 3 + 2);
+            push(&mut backlog, 3);
+            backlog.clear();
+            assert_eq!((backlog.len(), backlog.pop()), (0, None));
+        }
+    }
+}

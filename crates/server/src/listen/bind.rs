@@ -1,0 +1,133 @@
+//! From the addresses of a configuration to the sockets that workers accept from.
+
+use std::io;
+use std::net::SocketAddr;
+
+use anyhow::anyhow;
+use mech::accept::{self, Acceptor, Among, ListenerHandle};
+use sys::socket::ListenOptions;
+use tracing::info;
+
+use crate::Config;
+use crate::Listen;
+
+/// What all addresses together have come to.
+pub(crate) struct Bound {
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// Each worker's, by address.
+    pub(crate) handles: Vec<Vec<ListenerHandle>>,
+    pub(crate) acceptors: Vec<Acceptor>,
+}
+
+/// Binds every address, before any worker accepts.
+pub(crate) fn bind(config: &Config, among: Among) -> anyhow::Result<Bound> {
+    let handles = (0..config.workers.get()).map(|_| Vec::new()).collect();
+    let mut bound = Bound { addresses: Vec::new(), handles, acceptors: Vec::new() };
+    for listen in &config.listen {
+        bind_name(config, among, listen, &mut bound)?;
+    }
+    Ok(bound)
+}
+
+/// Binds the addresses of a name: to the port that the first was given, if that is free.
+fn bind_name(
+    config: &Config,
+    among: Among,
+    listen: &Listen,
+    bound: &mut Bound,
+) -> anyhow::Result<()> {
+    let open = |address| {
+        let plan = accept::ListenPlan {
+            address,
+            workers: config.workers,
+            among,
+            listen: ListenOptions { defer: config.defer_accept, ..ListenOptions::default() },
+            by_cpu: config.by_cpu,
+            policy: config.wake,
+        };
+        config.accept.open(&plan)
+    };
+    let (mut port, mut absent) = (0, Vec::new());
+    for &address in &listen.addresses {
+        let mut wanted = address;
+        if address.port() == 0 {
+            wanted.set_port(port);
+        }
+        let mut opened = open(wanted);
+        if wanted != address
+            && opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+        {
+            opened = open(address);
+        }
+        match opened {
+            Ok(made) => {
+                port = made.address.port();
+                bound.addresses.push(made.address);
+                bound
+                    .handles
+                    .iter_mut()
+                    .zip(made.handles)
+                    .for_each(|(worker, handle)| worker.push(handle));
+                bound.acceptors.extend(made.acceptor);
+            }
+            Err(error) if sys::socket::is_absent(&error) => {
+                absent.push((address, error));
+            }
+            Err(error) => return Err(cannot_listen(address, error)),
+        }
+    }
+    for (address, error) in absent {
+        // None was bound that has a port.
+        if port == 0 {
+            return Err(cannot_listen(address, error));
+        }
+        info!("--listen {}: this machine has no {}", listen.name, address.ip());
+    }
+    Ok(())
+}
+
+fn cannot_listen(address: SocketAddr, error: io::Error) -> anyhow::Error {
+    let port = address.port();
+    let remedy = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!("port {port} is taken; choose another, or 0 for a free one")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("port {port} is for the superuser; choose one above 1023")
+        }
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_string(),
+        _ => format!("{error}; raise 'ulimit -n' if that is about open files"),
+    };
+    anyhow!("cannot listen on --listen {address}: {remedy}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Source;
+
+    /// The addresses that a server of fixed bytes has bound.
+    fn bound(addresses: &[&str]) -> anyhow::Result<Vec<SocketAddr>> {
+        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        let listen = vec![Listen { name: "name".to_owned(), addresses }];
+        let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
+        let config = Config { listen, ..Config::new(Source::Fixed(1), mechanism) };
+        Ok(bind(&config, Among::Threads)?.addresses)
+    }
+
+    #[test]
+    fn every_address_of_a_name_is_bound_to_one_port() {
+        let addresses = bound(&["127.0.0.1:0", "127.0.0.2:0", "127.0.0.3:0"]).unwrap();
+        assert_eq!(addresses.len(), 3, "{addresses:?}");
+        assert!(addresses.iter().all(|address| address.port() == addresses[0].port()));
+    }
+
+    /// TEST-NET-1 and the documentation's prefix of IPv6 are nobody's (RFC 5737, RFC 3849).
+    #[test]
+    fn an_address_of_a_name_that_this_machine_does_not_have_is_left_out_unless_it_is_the_last() {
+        let addresses = bound(&["[2001:db8::1]:0", "127.0.0.1:0", "192.0.2.1:0"]).unwrap();
+        assert_eq!(addresses.len(), 1, "{addresses:?}");
+        let error = format!("{:#}", bound(&["[2001:db8::1]:0", "192.0.2.1:0"]).unwrap_err());
+        assert!(error.contains("[2001:db8::1]:0"), "{error}");
+    }
+}

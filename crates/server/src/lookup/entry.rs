@@ -1,0 +1,99 @@
+//! An entry of a worker's cache: one open file with everything that a response says of it.
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Instant;
+
+use http1::conditional::Validators;
+use http1::mime;
+use mech::files::root::{OpenFile, Stamp};
+
+use crate::lookup::watch::WatchedPath;
+use crate::respond::response::{self, UsualHead};
+use crate::worker::clock::Clock;
+
+/// One open file with everything a reply says of it.
+pub(crate) struct Entry {
+    pub(crate) source: Source,
+    pub(crate) len: u64,
+    pub(crate) validators: Validators,
+    pub(crate) content_type: &'static str,
+    /// The name that it was opened under.
+    pub(crate) name: Box<[u8]>,
+    pub(crate) stamp: Stamp,
+    /// By what its changes are heard of, if they are.
+    pub(crate) trail: Option<WatchedPath>,
+    /// The turn in which the open file was last asked for, and seen to be as it was.
+    pub(crate) looked: Cell<Instant>,
+    /// What it costs to keep, in bytes, without the descriptor.
+    pub(crate) cost: usize,
+    /// Its bytes, if they are few, until the reply is prepared.
+    content: Option<Vec<u8>>,
+}
+
+/// Where an entry's bytes are, and the head of its usual reply if one was prepared.
+pub(crate) enum Source {
+    /// Behind the usual head.
+    Memory(UsualHead),
+    /// In the file.
+    File(Rc<OwnedFd>, Option<UsualHead>),
+}
+
+impl Entry {
+    pub(crate) fn new(open: OpenFile, name: &[u8], now: Instant) -> Entry {
+        let OpenFile { fd, stamp, content, .. } = open;
+        let Stamp { len, modified, modified_nanos, inode, .. } = stamp;
+        Entry {
+            source: Source::File(Rc::new(fd), None),
+            len,
+            validators: Validators::new(modified, modified_nanos, len, Some(inode)),
+            content_type: mime::of(name),
+            name: name.into(),
+            stamp,
+            trail: None,
+            looked: Cell::new(now),
+            cost: size_of::<Entry>() + name.len(),
+            content,
+        }
+    }
+
+    /// Prepares the usual reply, with the bytes if they were few and are as they were.
+    pub(crate) fn prepare(&mut self, clock: &Clock) {
+        let content = self.content.take();
+        let Source::File(file, _) = &self.source else { return };
+        let file = Rc::clone(file);
+        let (usual, has_body) = response::usual_head(self, clock, |bytes| match &content {
+            // If it was written to while it was read, the bytes may be of two states.
+            Some(content) if Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp) => {
+                bytes.extend_from_slice(content);
+                true
+            }
+            _ => self.len == 0,
+        });
+        self.cost += self.trail.as_ref().map_or(0, WatchedPath::cost) + usual.len();
+        self.source =
+            if has_body { Source::Memory(usual) } else { Source::File(file, Some(usual)) };
+    }
+
+    /// Whether it keeps a descriptor.
+    pub(crate) fn keeps_descriptor(&self) -> bool {
+        matches!(self.source, Source::File(..))
+    }
+
+    /// Whether the open file is still as it was when it was opened: neither written to nor removed.
+    pub(crate) fn file_is_as_it_was(&self) -> bool {
+        match &self.source {
+            Source::Memory(_) => true,
+            Source::File(file, _) => Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp),
+        }
+    }
+
+    /// The head of the usual reply, and the body behind it if that is in memory.
+    pub(crate) fn usual(&self) -> Option<&UsualHead> {
+        match &self.source {
+            Source::Memory(usual) => Some(usual),
+            Source::File(_, usual) => usual.as_ref(),
+        }
+    }
+}

@@ -1,0 +1,565 @@
+//! From a request's path to an open file beneath the root.
+//!
+//! [`Files::look_up`] first asks the worker's cache. An [`Entry`] in the cache is made of one open file,
+//! so its validators, its head and its bytes (or the descriptor that they are sent from) always belong
+//! together. Before an entry answers a request, it is checked:
+//!
+//! - once per `--revalidate`, that its name still leads to the same file (one stat);
+//! - if it is sent from a descriptor, once per turn of the worker, that the file has not changed (one
+//!   fstat);
+//! - if its directories are watched ([`super::watch`]), that no change was reported. Then the name is
+//!   looked at more rarely.
+//!
+//! A file that is not in the cache is opened at once if the kernel can do so without a disk. Otherwise
+//! another thread opens it ([`super::pending`]); the connection waits and looks its path up again.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http1::path::{self, Resolved};
+use http1::{Refusal, Status};
+use mech::Key;
+use mech::files::open_pool::{OpenPool, OpenResults, Opened};
+use mech::files::root::{Cause, FileKind, OpenFile, OpenOptions, Root};
+use mech::net::Net;
+use tracing::{info, warn};
+
+use crate::Revalidate;
+use crate::lookup::cache::Cache;
+use crate::lookup::entry::{Entry, Source};
+use crate::lookup::pending::{Outcome, PendingOpen, PendingOpens};
+use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
+use crate::status::statistics::{Counter, Counters};
+use crate::worker::clock::{Clock, Throttle};
+
+/// What a request for a directory gets.
+const INDEX: &[u8] = b"index.html";
+
+/// How many bytes of the cache an open descriptor counts as at least, beside its memory. So the limit
+/// in bytes bounds the number of descriptors too.
+const DESCRIPTOR_COST: usize = 64 * 1024;
+
+/// A kept descriptor that no request has used for so long is closed: if its file was removed, the
+/// descriptor keeps the blocks of the file from being freed.
+const UNUSED_FOR: Duration = Duration::from_secs(60);
+
+/// One [`Files::sweep`] looks at 64 entries and an eighth of all, so that eight of them come to every
+/// entry of a large cache.
+const SWEPT_LEAST: usize = 64;
+const SWEPT_PART: usize = 8;
+
+/// How files are found and kept.
+#[derive(Clone, Debug)]
+pub(crate) struct FileOptions {
+    /// What a worker may keep, in bytes; 0: nothing.
+    pub(crate) cache: usize,
+    /// How many descriptors a worker may keep.
+    pub(crate) descriptors: u64,
+    /// For how long an entry is trusted without a look at its name, and the root without a look at its
+    /// path.
+    pub(crate) revalidate: Revalidate,
+    /// How files are opened.
+    pub(crate) how: OpenOptions,
+    /// Whether names that begin with a dot are served ([`path::Resolved::hidden`]).
+    pub(crate) hidden: bool,
+}
+
+/// The worker that looks files up.
+pub(crate) struct LookupContext<'a> {
+    pub(crate) net: &'a Net,
+    pub(crate) clock: &'a Clock,
+    pub(crate) counters: &'a Counters,
+}
+
+/// The connection that a file is looked up for.
+pub(crate) struct Requester {
+    pub(crate) key: Key,
+    /// What it has waited for, if it has. Its outcome is for the first look-up that needs a file opened.
+    pub(crate) awaited: Option<Rc<PendingOpen>>,
+}
+
+/// The files of a site, as one worker finds them.
+pub(crate) struct Files {
+    root: Arc<Root>,
+    /// When a look at the root's path was last begun; `None`: the next request begins one.
+    root_checked: Option<Instant>,
+    options: FileOptions,
+    cache: Cache<Entry>,
+    /// What other threads are opening; `None`: the worker opens files itself, and waits for the disk.
+    pending: Option<PendingOpens>,
+    watcher: Option<Watcher>,
+    /// Whether the log has said already that a file could not be watched.
+    unwatched: bool,
+    descriptor_cost: usize,
+    /// Whether the cache may hold an entry with a descriptor.
+    keeps_descriptors: bool,
+    /// The file's name that the last request led to; kept between requests for its memory.
+    name: Vec<u8>,
+    complaints: Throttle,
+}
+
+/// What a request's path leads to.
+pub(crate) enum Lookup<'a> {
+    Ready(Rc<Entry>),
+    /// A directory whose path lacks the slash at its end, without which a browser would resolve relative
+    /// links on its page wrongly.
+    Redirect {
+        name: &'a [u8],
+        query: Option<&'a [u8]>,
+    },
+    Refused(Refusal),
+    /// Another thread opens the file: wait until that is done, then look up again.
+    Pending(Rc<PendingOpen>),
+}
+
+impl Files {
+    /// # Errors
+    /// As [`Watcher::new`], if files are to be watched.
+    pub(crate) fn new(root: Arc<Root>, options: FileOptions, now: Instant) -> io::Result<Files> {
+        let watches = options.cache > 0 && options.revalidate.watched_after.is_some();
+        let watcher = watches.then(|| Watcher::new(DIRECTORIES_MOST)).transpose()?;
+        let share = options.cache as u64 / options.descriptors.max(1);
+        Ok(Files {
+            root,
+            root_checked: Some(now),
+            cache: Cache::new(options.cache),
+            options,
+            pending: None,
+            watcher,
+            unwatched: false,
+            descriptor_cost: DESCRIPTOR_COST.max(share as usize),
+            keeps_descriptors: false,
+            name: Vec::new(),
+            complaints: Throttle::default(),
+        })
+    }
+
+    /// From now on, has `pool` open the files that may need a disk. Their results come in `results`;
+    /// [`Files::complete`] has to be called then.
+    pub(crate) fn open_elsewhere(&mut self, pool: Arc<OpenPool>, results: Arc<OpenResults>) {
+        self.pending = Some(PendingOpens::new(pool, results));
+    }
+
+    /// What watches the files, if they are watched.
+    pub(crate) fn watcher(&mut self) -> Option<&mut Watcher> {
+        self.watcher.as_mut()
+    }
+
+    /// Closes all kept descriptors; to be called when the process has none left. `false`: none was
+    /// kept.
+    pub(crate) fn give_back_descriptors(&mut self) -> bool {
+        std::mem::take(&mut self.keeps_descriptors)
+            && self.cache.remove_where(Entry::keeps_descriptor)
+    }
+
+    /// Looks at some of the kept descriptors, and closes those whose file has changed or was removed, and
+    /// those that no request has used for [`UNUSED_FOR`]. To be called about once a second: each call
+    /// goes on where the last one ended.
+    pub(crate) fn sweep(&mut self, now: Instant) {
+        if self.keeps_descriptors {
+            let some = SWEPT_LEAST + self.cache.len() / SWEPT_PART;
+            self.cache.sweep(some, |entry| {
+                entry.keeps_descriptor()
+                    && (now.saturating_duration_since(entry.looked.get()) > UNUSED_FOR
+                        || !entry.file_is_as_it_was())
+            });
+        }
+    }
+
+    /// Looks up what `path` (the path and query of a request) leads to.
+    pub(crate) fn look_up<'a>(
+        &'a mut self,
+        path: &'a [u8],
+        requester: &mut Requester,
+        context: &LookupContext<'_>,
+    ) -> Lookup<'a> {
+        match self.recall(path, context.net.now()) {
+            Some(entry) => Lookup::Ready(entry),
+            None => self.find(path, requester, context),
+        }
+    }
+
+    /// Takes the results of other threads, makes an entry of each file, and resumes the connections that
+    /// wait for its name.
+    pub(crate) fn complete(&mut self, context: &LookupContext<'_>) {
+        let results = self.pending.as_ref().map(|pending| pending.results().take());
+        for opened in results.unwrap_or_default() {
+            match opened {
+                Opened::Root { before, now } => {
+                    if let Some(pending) = &mut self.pending {
+                        pending.looked_at_root();
+                    }
+                    // If the root is not `before` any more, the worker itself has replaced it later.
+                    // If the path leads nowhere (`Err`), the directory that is open is served on.
+                    if let Ok(Some(now)) = now
+                        && Arc::ptr_eq(&before, &self.root)
+                    {
+                        self.replace_root(now);
+                        // The path may lead elsewhere again already: the next request looks.
+                        self.root_checked = None;
+                    }
+                }
+                Opened::File { root, name, result } => {
+                    let again = !Arc::ptr_eq(&root, &self.root)
+                        || result.as_ref().is_err_and(|error| self.makes_room_after(error));
+                    let Some(pending) = &mut self.pending else { continue };
+                    if again && pending.begin_again(&self.root, &name, self.options.how).is_ok() {
+                        continue;
+                    }
+                    if let Some(open) = pending.remove(&name) {
+                        open.finish(root, self.outcome(&name, result, context), context.net);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The kept entry that `path` led to, if it is still right.
+    fn recall(&mut self, path: &[u8], now: Instant) -> Option<Rc<Entry>> {
+        let path = without_query(path);
+        let (entry, checked) = self.cache.get(path)?;
+        let Revalidate { after, watched_after } = self.options.revalidate;
+        let (after, holds) = match (&entry.trail, &self.watcher) {
+            (Some(trail), Some(watcher)) => (watched_after.unwrap_or(after), watcher.holds(trail)),
+            _ => (after, true),
+        };
+        let in_time = now < *checked + after;
+        let file_as_it_was = match &entry.source {
+            Source::Memory(_) => true,
+            // Once per turn: all responses of one turn count as simultaneous.
+            Source::File(..) => entry.looked.replace(now) == now || entry.file_is_as_it_was(),
+        };
+        let name_as_it_was = || {
+            let stamp = match &self.pending {
+                Some(_) => self.root.try_stamp_cached(&entry.name),
+                None => self.root.stamp(&entry.name),
+            };
+            stamp.is_ok_and(|stamp| stamp == entry.stamp)
+        };
+        if !(holds && file_as_it_was && (in_time || name_as_it_was())) {
+            self.cache.remove(path);
+            return None;
+        }
+        let entry = Rc::clone(entry);
+        if !in_time {
+            *checked = now;
+            // If it is, the cache is empty now.
+            if self.root_is_replaced(now) {
+                return None;
+            }
+        }
+        Some(entry)
+    }
+
+    /// Finds what `path` leads to beneath the root, and keeps it if it is a file.
+    fn find<'a>(
+        &'a mut self,
+        path: &'a [u8],
+        requester: &mut Requester,
+        context: &LookupContext<'_>,
+    ) -> Lookup<'a> {
+        let now = context.net.now();
+        self.root_is_replaced(now);
+        let resolved = match self.resolve(path) {
+            Ok(resolved) => resolved,
+            Err(refusal) => return Lookup::Refused(refusal),
+        };
+        let name = std::mem::take(&mut self.name);
+        let found = self.open(&name, requester, context);
+        self.name = name;
+        match found {
+            Err(open) => Lookup::Pending(open),
+            Ok(Outcome::File(entry)) => {
+                self.keep(path, &entry, now);
+                Lookup::Ready(entry)
+            }
+            Ok(Outcome::Directory) if resolved.directory => {
+                Lookup::Refused(Refusal { status: Status::NotFound, reason: "" })
+            }
+            Ok(Outcome::Directory) => Lookup::Redirect { name: &self.name, query: resolved.query },
+            Ok(Outcome::Refused(refusal)) => Lookup::Refused(refusal),
+        }
+    }
+
+    /// Puts the name of the file that `path` means into `self.name`.
+    fn resolve<'a>(&mut self, path: &'a [u8]) -> Result<Resolved<'a>, Refusal> {
+        let resolved = path::resolve(path, &mut self.name)?;
+        if resolved.hidden && !self.options.hidden {
+            return Err(Refusal { status: Status::NotFound, reason: "" });
+        }
+        if resolved.directory {
+            if !self.name.is_empty() {
+                self.name.push(b'/');
+            }
+            self.name.extend_from_slice(INDEX);
+        }
+        Ok(resolved)
+    }
+
+    /// Opens `name`, or takes what was opened for this connection; `Err`: another thread opens it.
+    fn open(
+        &mut self,
+        name: &[u8],
+        requester: &mut Requester,
+        context: &LookupContext<'_>,
+    ) -> Result<Outcome, Rc<PendingOpen>> {
+        let awaited = requester.awaited.take();
+        if let Some(outcome) = awaited.and_then(|open| open.outcome_of(&self.root, name)) {
+            return Ok(outcome);
+        }
+        if let Some(open) = self.pending.as_ref().and_then(|it| it.join(name, requester.key)) {
+            return Err(open);
+        }
+        let how = self.options.how;
+        let mut opened = self.open_here(name);
+        if opened.as_ref().is_err_and(|error| self.makes_room_after(error)) {
+            opened = self.open_here(name);
+        }
+        if let (Err(error), Some(pending)) = (&opened, &mut self.pending)
+            && error.kind() == io::ErrorKind::WouldBlock
+        {
+            match pending.begin(&self.root, name, how, requester.key) {
+                Ok(open) => {
+                    context.counters.add(Counter::OpenedElsewhere, 1);
+                    return Err(open);
+                }
+                Err(error) => opened = Err(error),
+            }
+        }
+        Ok(self.outcome(name, opened, context))
+    }
+
+    /// Opens `name` on the worker's thread. If other threads can open files, this one does not wait for
+    /// a disk: `WouldBlock` then.
+    fn open_here(&self, name: &[u8]) -> io::Result<OpenFile> {
+        match &self.pending {
+            Some(_) => self.root.try_open_cached(name, self.options.how),
+            None => self.root.open_as(name, self.options.how),
+        }
+    }
+
+    /// Closes the kept descriptors if `error` says that descriptors or memory have run out. Returns
+    /// whether some were closed: then another attempt may succeed.
+    fn makes_room_after(&mut self, error: &io::Error) -> bool {
+        // `WouldBlock` says that a disk is needed ([`Root::try_open_cached`]).
+        error.kind() != io::ErrorKind::WouldBlock
+            && Cause::of(error) == Cause::Exhausted
+            && self.give_back_descriptors()
+    }
+
+    /// What the result of opening `name` means for a request.
+    fn outcome(
+        &mut self,
+        name: &[u8],
+        opened: io::Result<OpenFile>,
+        context: &LookupContext<'_>,
+    ) -> Outcome {
+        let open = match opened {
+            Ok(open) => open,
+            Err(error) => return Outcome::Refused(self.refusal(name, &error, context.net.now())),
+        };
+        if open.noatime_refused {
+            context.counters.add(Counter::NoatimeRefused, 1);
+        }
+        match open.kind {
+            FileKind::Regular => {
+                let mut entry = Entry::new(open, name, context.net.now());
+                if self.options.cache > 0 {
+                    self.watch(&mut entry);
+                    entry.prepare(context.clock);
+                }
+                Outcome::File(Rc::new(entry))
+            }
+            FileKind::Directory => Outcome::Directory,
+            FileKind::Other => Outcome::Refused(Refusal {
+                status: Status::Forbidden,
+                reason: "not a regular file",
+            }),
+        }
+    }
+
+    /// The response to a request whose file, `name`, could not be opened. Logged if the fault is not the
+    /// client's.
+    fn refusal(&mut self, name: &[u8], error: &io::Error, now: Instant) -> Refusal {
+        let (status, reason) = match Cause::of(error) {
+            Cause::Missing => return Refusal { status: Status::NotFound, reason: "" },
+            Cause::Forbidden => return Refusal { status: Status::Forbidden, reason: "" },
+            Cause::Exhausted => (Status::ServiceUnavailable, "try again later"),
+            Cause::Broken => (Status::InternalServerError, ""),
+        };
+        if let Some(others) = self.complaints.ask(now) {
+            let name = name.escape_ascii();
+            warn!("cannot open {name}: {error} ({others} like this were not logged)");
+        }
+        Refusal { status, reason }
+    }
+
+    /// Puts an entry into the cache, for the next request with this path.
+    fn keep(&mut self, path: &[u8], entry: &Rc<Entry>, now: Instant) {
+        if self.options.cache == 0 {
+            return;
+        }
+        let mut cost = entry.cost;
+        if entry.keeps_descriptor() {
+            cost += self.descriptor_cost;
+            self.keeps_descriptors = true;
+        }
+        self.cache.insert(without_query(path), Rc::clone(entry), cost, now);
+    }
+
+    /// Looks where the root's path leads, at most once per `--revalidate`, and says whether the root has
+    /// been replaced. If the look needs a disk, another thread takes it, and [`Files::complete`] gets
+    /// the result.
+    fn root_is_replaced(&mut self, now: Instant) -> bool {
+        let after = self.options.revalidate.after;
+        if self.root_checked.is_some_and(|checked| now < checked + after) {
+            return false;
+        }
+        self.root_checked = Some(now);
+        let replaced = match &self.pending {
+            Some(_) => self.root.try_replaced_cached(),
+            None => self.root.replaced(),
+        };
+        match (replaced, &mut self.pending) {
+            (Ok(Some(root)), _) => {
+                self.replace_root(root);
+                return true;
+            }
+            (Err(error), Some(pending)) if error.kind() == io::ErrorKind::WouldBlock => {
+                // If no thread can look now, one does after the next interval.
+                let _ = pending.look_at_root(&self.root);
+            }
+            // If the path leads nowhere, the directory that is open is served on.
+            (Ok(None) | Err(_), _) => {}
+        }
+        false
+    }
+
+    /// Serves another directory from now on, and empties the cache: its entries were found beneath the
+    /// root before.
+    fn replace_root(&mut self, root: Root) {
+        info!("{} is another directory now", root.name());
+        self.root = Arc::new(root);
+        self.cache.remove_where(|_| true);
+        self.keeps_descriptors = false;
+        if let Some(watcher) = &mut self.watcher {
+            watcher.forget_everything();
+        }
+    }
+
+    /// Watches the way to the entry's file from now on. To be called before [`Entry::prepare`], which
+    /// checks the bytes. A change between the opening and the watch was not reported, so the name is
+    /// looked at once more.
+    fn watch(&mut self, entry: &mut Entry) {
+        let Some(watcher) = &mut self.watcher else { return };
+        match watcher.follow(&self.root, &entry.name) {
+            Ok(trail) => {
+                let stamp = self.root.stamp(&entry.name);
+                entry.trail = stamp.is_ok_and(|stamp| stamp == entry.stamp).then_some(trail);
+            }
+            Err(error) if !std::mem::replace(&mut self.unwatched, true) => {
+                let (name, after) = (entry.name.escape_ascii(), self.options.revalidate.after);
+                warn!(
+                    "cannot watch the way to {name}: {error}; such files are looked at after \
+                       {after:?} (if too many are watched, raise fs.inotify.max_user_watches)"
+                );
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Files do not depend on the query.
+fn without_query(path: &[u8]) -> &[u8] {
+    path.iter().position(|&byte| byte == b'?').map_or(path, |end| &path[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use mech::net::NetOptions;
+
+    use super::*;
+    use crate::status::statistics::CounterTable;
+
+    /// A directory whose names the kernel never has at hand: it asks procfs each time.
+    const NEVER_AT_HAND: &str = "/proc/sys/kernel";
+
+    const KEY: Key = Key { slot: 0, generation: 1 };
+
+    /// What `work` makes of the files beneath that directory, which one thread opens.
+    fn with_files(work: impl FnOnce(&mut Files, &OpenResults, &LookupContext<'_>)) {
+        let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
+        let net = Net::open(&NetOptions::new(mechanism)).unwrap();
+        let options = FileOptions {
+            cache: 1 << 20,
+            descriptors: 10,
+            revalidate: Revalidate { after: Duration::ZERO, watched_after: None },
+            how: OpenOptions::default(),
+            hidden: false,
+        };
+        let root = Arc::new(Root::open(NEVER_AT_HAND.as_ref()).unwrap());
+        let mut files = Files::new(root, options, net.now()).unwrap();
+        let results = OpenResults::new(net.remote(), KEY);
+        files.open_elsewhere(Arc::new(OpenPool::new(1)), Arc::clone(&results));
+        let (clock, counters) = (Clock::new(net.now()), CounterTable::new(1).unwrap().of(0));
+        work(
+            &mut files,
+            &results,
+            &LookupContext { net: &net, clock: &clock, counters: &counters },
+        );
+    }
+
+    /// Asks for `path`, which another thread has to open.
+    #[track_caller]
+    fn begin(files: &mut Files, path: &[u8], context: &LookupContext<'_>) -> Rc<PendingOpen> {
+        let mut requester = Requester { key: KEY, awaited: None };
+        match files.look_up(path, &mut requester, context) {
+            Lookup::Pending(open) => open,
+            _ => panic!("it is at hand"),
+        }
+    }
+
+    #[test]
+    fn one_thread_looks_at_the_root_however_many_requests_want_it() {
+        with_files(|files, results, context| {
+            let names = [&b"/ostype"[..], b"/osrelease", b"/hostname"];
+            let opens = names.map(|name| begin(files, name, context));
+            // Its one thread does what it is asked for in that order.
+            let (mut looks, mut opened) = (0, 0);
+            while opened < opens.len() {
+                for result in results.take() {
+                    match result {
+                        Opened::Root { .. } => looks += 1,
+                        Opened::File { .. } => opened += 1,
+                    }
+                }
+                std::thread::yield_now();
+            }
+            assert_eq!(looks, 1);
+        });
+    }
+
+    #[test]
+    fn what_was_opened_beneath_another_root_answers_nobody() {
+        let other = tempfile::tempdir().unwrap();
+        with_files(|files, results, context| {
+            for is_replaced in [false, true] {
+                let open = begin(files, b"/ostype", context);
+                while !open.is_done() {
+                    while results.is_empty() {
+                        std::thread::yield_now();
+                    }
+                    files.complete(context);
+                }
+                if is_replaced {
+                    files.replace_root(Root::open(other.path()).unwrap());
+                }
+                let mut requester = Requester { key: KEY, awaited: Some(open) };
+                let found = files.look_up(b"/ostype", &mut requester, context);
+                assert_eq!(matches!(found, Lookup::Ready(_)), !is_replaced);
+            }
+        });
+    }
+}

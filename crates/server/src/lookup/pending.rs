@@ -1,0 +1,178 @@
+//! Files that other threads are opening for a worker, and the connections that wait for them.
+//!
+//! A name is opened once, however many connections ask for it: [`PendingOpens`] has one [`PendingOpen`]
+//! per name. Its outcome can be had for that name and that root only, so the bytes of one file can never
+//! be sent under the name of another.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http1::Refusal;
+use mech::Key;
+use mech::files::open_pool::{OpenPool, OpenResults};
+use mech::files::root::{OpenOptions, Root};
+use mech::net::Net;
+
+use crate::lookup::entry::Entry;
+
+/// What a name leads to.
+#[derive(Clone)]
+pub(crate) enum Outcome {
+    /// A regular file, open.
+    File(Rc<Entry>),
+    Directory,
+    /// Nothing that can be served, or it could not be opened.
+    Refused(Refusal),
+}
+
+/// A name that is being opened. The table has it until the outcome is known; the connections that have
+/// waited keep it until they have asked again.
+pub(crate) struct PendingOpen {
+    name: Box<[u8]>,
+    /// The connections that wait for the outcome.
+    waiters: RefCell<BTreeSet<Key>>,
+    /// The outcome, and the root beneath which the name was opened.
+    outcome: OnceCell<(Arc<Root>, Outcome)>,
+}
+
+/// What other threads are opening for one worker.
+pub(crate) struct PendingOpens {
+    pool: Arc<OpenPool>,
+    results: Arc<OpenResults>,
+    by_name: HashMap<Box<[u8]>, Rc<PendingOpen>>,
+    /// Whether a look where the root's path leads is under way, or queued.
+    looks_at_root: bool,
+}
+
+impl PendingOpen {
+    /// Whether the outcome is known.
+    pub(crate) fn is_done(&self) -> bool {
+        self.outcome.get().is_some()
+    }
+
+    /// The outcome, if it is known and of `name` beneath `root`. The site may have another root since
+    /// the name was given to the pool.
+    pub(crate) fn outcome_of(&self, root: &Arc<Root>, name: &[u8]) -> Option<Outcome> {
+        let (opened_beneath, outcome) = self.outcome.get()?;
+        let is_asked_for = Arc::ptr_eq(opened_beneath, root) && *self.name == *name;
+        is_asked_for.then(|| outcome.clone())
+    }
+
+    /// Forgets the connection `key`, which has given up waiting.
+    pub(crate) fn leave(&self, key: Key) {
+        self.waiters.borrow_mut().remove(&key);
+    }
+
+    /// Sets the outcome, and resumes the connections that wait. Each then looks its path up again, and
+    /// finds the outcome by [`PendingOpen::outcome_of`].
+    pub(crate) fn finish(&self, root: Arc<Root>, outcome: Outcome, net: &Net) {
+        // It is not set yet: the caller has just taken this out of the table.
+        let _ = self.outcome.set((root, outcome));
+        for key in self.waiters.take() {
+            net.wake(key);
+        }
+    }
+}
+
+impl PendingOpens {
+    pub(crate) fn new(pool: Arc<OpenPool>, results: Arc<OpenResults>) -> PendingOpens {
+        PendingOpens { pool, results, by_name: HashMap::new(), looks_at_root: false }
+    }
+
+    /// Adds the connection `key` to those that wait for `name`; `None`: `name` is not being opened.
+    pub(crate) fn join(&self, name: &[u8], key: Key) -> Option<Rc<PendingOpen>> {
+        let open = self.by_name.get(name)?;
+        open.waiters.borrow_mut().insert(key);
+        Some(Rc::clone(open))
+    }
+
+    /// Has a thread open `name`, which is not being opened yet, for the connection `key`.
+    ///
+    /// # Errors
+    /// As [`OpenPool::open`].
+    pub(crate) fn begin(
+        &mut self,
+        root: &Arc<Root>,
+        name: &[u8],
+        how: OpenOptions,
+        key: Key,
+    ) -> io::Result<Rc<PendingOpen>> {
+        self.begin_again(root, name, how)?;
+        let waiters = RefCell::new(BTreeSet::from([key]));
+        let open = Rc::new(PendingOpen { name: name.into(), waiters, outcome: OnceCell::new() });
+        self.by_name.insert(name.into(), Rc::clone(&open));
+        Ok(open)
+    }
+
+    /// Has a thread open `name` anew, for the connections that wait for it already: what the first
+    /// opening returned is of no use.
+    ///
+    /// # Errors
+    /// As [`OpenPool::open`].
+    pub(crate) fn begin_again(
+        &self,
+        root: &Arc<Root>,
+        name: &[u8],
+        how: OpenOptions,
+    ) -> io::Result<()> {
+        self.pool.open(root, name, how, &self.results)
+    }
+
+    /// Has a thread look where the root's path leads now, unless such a look is under way: looks that
+    /// hang would otherwise take all the threads that files need.
+    ///
+    /// # Errors
+    /// As [`OpenPool::open`].
+    pub(crate) fn look_at_root(&mut self, root: &Arc<Root>) -> io::Result<()> {
+        if !self.looks_at_root {
+            self.pool.look_at_root(root, &self.results)?;
+            self.looks_at_root = true;
+        }
+        Ok(())
+    }
+
+    /// The result of the look at the root has come.
+    pub(crate) fn looked_at_root(&mut self) {
+        self.looks_at_root = false;
+    }
+
+    /// Takes `name`, whose result has come, out of the table.
+    pub(crate) fn remove(&mut self, name: &[u8]) -> Option<Rc<PendingOpen>> {
+        self.by_name.remove(name)
+    }
+
+    /// Where the results come in.
+    pub(crate) fn results(&self) -> &Arc<OpenResults> {
+        &self.results
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mech::net::NetOptions;
+
+    use super::*;
+
+    /// A directory whose names the kernel never has at hand: it asks procfs each time.
+    const NEVER_AT_HAND: &str = "/proc/sys/kernel";
+
+    #[test]
+    fn who_waits_no_longer_leaves_nothing_behind() {
+        let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
+        let net = Net::open(&NetOptions::new(mechanism)).unwrap();
+        let key = |generation| Key { slot: 3, generation };
+        let results = OpenResults::new(net.remote(), key(0));
+        let mut pending = PendingOpens::new(Arc::new(OpenPool::new(1)), results);
+        let root = Arc::new(Root::open(NEVER_AT_HAND.as_ref()).unwrap());
+        let open = pending.begin(&root, b"ostype", OpenOptions::default(), key(1)).unwrap();
+        for generation in 2..100 {
+            let joined = pending.join(b"ostype", key(generation)).unwrap();
+            assert!(Rc::ptr_eq(&joined, &open));
+            joined.leave(key(generation));
+        }
+        assert_eq!(open.waiters.take(), BTreeSet::from([key(1)]));
+    }
+}

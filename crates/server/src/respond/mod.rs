@@ -1,0 +1,5 @@
+//! From a request to a response: what there is to answer, and its bytes.
+
+pub(crate) mod repeated;
+pub(crate) mod response;
+pub(crate) mod site;

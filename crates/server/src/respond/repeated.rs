@@ -1,0 +1,43 @@
+//! The last usual request of a turn: what asks with the same bytes in the same turn gets the same
+//! answer, without being parsed and looked up again.
+//!
+//! A worker that is busy finds many requests per wait, and where few files are wanted by many alike
+//! clients (proxies, feed readers, load generators) most of them are equal byte for byte. Elsewhere
+//! the comparison ends at the first byte of the path that differs.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::lookup::entry::Entry;
+
+/// Longer heads are not worth a copy per turn.
+const HEAD_MOST: usize = 1024;
+
+/// One request head, and what it led to.
+#[derive(Default)]
+pub(crate) struct RepeatedRequest {
+    head: Vec<u8>,
+    entry: Option<(Rc<Entry>, Instant)>,
+}
+
+impl RepeatedRequest {
+    /// What the request at the beginning of `input` leads to, and the length of its head, if it is
+    /// the one that was noted in this turn.
+    pub(crate) fn recall(&self, input: &[u8], turn: Instant) -> Option<(usize, &Rc<Entry>)> {
+        let (entry, noted) = self.entry.as_ref()?;
+        (*noted == turn && input.starts_with(&self.head)).then_some((self.head.len(), entry))
+    }
+
+    /// Notes the first request of a turn: one with this head, no body, and the entry's usual reply.
+    pub(crate) fn note(&mut self, head: &[u8], entry: &Rc<Entry>, turn: Instant) {
+        let noted = self.entry.as_ref().is_some_and(|(_, noted)| *noted == turn);
+        if noted || head.len() > HEAD_MOST {
+            return;
+        }
+        if self.head != head {
+            self.head.clear();
+            self.head.extend_from_slice(head);
+        }
+        self.entry = Some((Rc::clone(entry), turn));
+    }
+}

@@ -1,0 +1,344 @@
+//! Replies: from what was asked for and what was found to a head, and a body behind it.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::io;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+use http1::conditional::{self, Outcome};
+use http1::date::DateText;
+use http1::range::{self, ByteRange, Ranges};
+use http1::response::{Common, Connection, Head};
+use http1::{Method, Refusal, Request, Status};
+use mech::files::root;
+use mech::net::Body;
+
+use crate::lookup::entry::{Entry, Source};
+use crate::lookup::pending::PendingOpen;
+use crate::worker::clock::Clock;
+
+/// The value of `Server`.
+pub(crate) const SERVER: &str = "drover";
+
+/// The response to one request, from the head that stands in the output to its last byte.
+pub(crate) struct Response {
+    pub(crate) status: Status,
+    /// Bytes in the output: the head, and the body behind it if that is in memory.
+    pub(crate) head_len: usize,
+    /// What is sent behind the output.
+    pub(crate) body: Body,
+    /// How many bytes of the input are done with.
+    pub(crate) consumed: usize,
+    /// What the connection does once the response is sent.
+    pub(crate) then: Then,
+}
+
+/// What a connection does next.
+pub(crate) enum Then {
+    /// Receive: the input holds no complete request.
+    Receive,
+    /// Look at the input again.
+    Again,
+    /// Wait until a file is open, then look at the input again.
+    Wait(Rc<PendingOpen>),
+    /// Pass over so many bytes that have not been received yet: a request's body.
+    Skip(u64),
+    /// Close.
+    Close,
+    /// Close, after reading what the client may still be sending: closing with unread input makes
+    /// the kernel send a reset, which can destroy the response on its way (RFC 9112 section 9.6).
+    Linger,
+}
+
+impl Response {
+    /// A response that stands in the output as a whole.
+    pub(crate) fn written(status: Status) -> Response {
+        Response::followed_by(Body::None, status)
+    }
+
+    /// A response whose head stands in the output, with `body` behind it.
+    fn followed_by(body: Body, status: Status) -> Response {
+        Response { status, head_len: 0, body, consumed: 0, then: Then::Receive }
+    }
+}
+
+/// Why a method is refused: it is none of those that read.
+pub(crate) fn refused_method(method: Method) -> Option<Refusal> {
+    let status = match method {
+        Method::Get | Method::Head => return None,
+        Method::Other => Status::MethodNotAllowed,
+        Method::Unknown => Status::NotImplemented,
+    };
+    Some(Refusal { status, reason: "" })
+}
+
+/// Answers that the request is not granted, in one line for people.
+pub(crate) fn refusal(
+    refusal: Refusal,
+    common: &Common<'_>,
+    with_body: bool,
+    out: &mut Vec<u8>,
+) -> Response {
+    let head = Head::new(out, refusal.status, common);
+    match refusal.status {
+        Status::MethodNotAllowed => head.allow("GET, HEAD"),
+        _ => head,
+    }
+    .text(refusal.reason, with_body);
+    Response::written(refusal.status)
+}
+
+/// Sends the client to the path with the slash.
+pub(crate) fn redirect(
+    name: &[u8],
+    query: Option<&[u8]>,
+    common: &Common<'_>,
+    with_body: bool,
+    out: &mut Vec<u8>,
+) -> Response {
+    let status = Status::MovedPermanently;
+    Head::new(out, status, common).directory_location(name, query).text("", with_body);
+    Response::written(status)
+}
+
+/// The head of the usual reply to a request for a file: to a plain GET over HTTP/1.1, on a connection
+/// that persists. Only the date changes from reply to reply.
+pub(crate) struct UsualHead {
+    /// The head, and the body behind it if that is in memory.
+    bytes: RefCell<Rc<[u8]>>,
+    head_len: usize,
+    /// Where the date's text begins.
+    date: usize,
+    /// The second of that date.
+    second: Cell<u64>,
+}
+
+impl UsualHead {
+    /// With the date of `clock`'s second. Bytes that are still on their way to somebody keep theirs.
+    fn dated(&self, clock: &Clock) -> Ref<'_, Rc<[u8]>> {
+        if self.second.replace(clock.seconds()) != clock.seconds() {
+            let date = clock.date();
+            let mut bytes = self.bytes.borrow_mut();
+            Rc::make_mut(&mut bytes)[self.date..][..date.len()].copy_from_slice(date);
+        }
+        self.bytes.borrow()
+    }
+
+    /// The body, if that is in memory.
+    fn body(&self) -> Ref<'_, [u8]> {
+        Ref::map(self.bytes.borrow(), |bytes| &bytes[self.head_len..])
+    }
+
+    /// Bytes of head and body.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.borrow().len()
+    }
+}
+
+/// Writes the usual head of an entry, and has the body put behind it by `append_body`, if it can.
+pub(crate) fn usual_head(
+    entry: &Entry,
+    clock: &Clock,
+    append_body: impl FnOnce(&mut Vec<u8>) -> bool,
+) -> (UsualHead, bool) {
+    let mut bytes = Vec::new();
+    let common = Common { server: SERVER, date: clock.date(), connection: Connection::Implied };
+    end_whole(entry, Head::new(&mut bytes, Status::Ok, &common), clock.seconds());
+    let label = b"\r\nDate: ";
+    let date = bytes.windows(label.len()).position(|at| at == label);
+    let date = date.expect("every head has its date") + label.len();
+    let head_len = bytes.len();
+    let has_body = append_body(&mut bytes);
+    if !has_body {
+        bytes.truncate(head_len);
+    }
+    let (bytes, second) = (RefCell::new(bytes.into()), Cell::new(clock.seconds()));
+    (UsualHead { bytes, head_len, date, second }, has_body)
+}
+
+/// Answers a plain GET of a file whose usual reply was prepared; a connection that is to be closed,
+/// or kept open for an HTTP/1.0 client, gets one field more. When it is the only reply to be sent,
+/// `alone`, it is sent from where it is kept.
+pub(crate) fn usual(
+    entry: &Entry,
+    usual: &UsualHead,
+    clock: &Clock,
+    connection: Connection,
+    alone: bool,
+    out: &mut Vec<u8>,
+) -> Response {
+    let bytes = usual.dated(clock);
+    match connection.field() {
+        None if alone && out.is_empty() && matches!(entry.source, Source::Memory(_)) => {
+            return Response::followed_by(Body::Shared(Rc::clone(&bytes)), Status::Ok);
+        }
+        None => out.extend_from_slice(&bytes),
+        Some(field) => {
+            let (head, end_and_body) = bytes.split_at(usual.head_len - b"\r\n".len());
+            out.extend_from_slice(head);
+            out.extend_from_slice(field);
+            out.extend_from_slice(end_and_body);
+        }
+    }
+    let body = match &entry.source {
+        Source::File(file, _) if entry.len > 0 => {
+            Body::File { file: Rc::clone(file), offset: 0, len: entry.len }
+        }
+        _ => Body::None,
+    };
+    Response::followed_by(body, Status::Ok)
+}
+
+/// Ends the head of a reply with all of a file.
+fn end_whole(entry: &Entry, head: Head<'_>, now: u64) {
+    head.content_type(entry.content_type)
+        .content_length(entry.len)
+        .last_modified(&last_modified(entry, now))
+        .etag(&entry.validators.etag)
+        .accept_ranges()
+        .finish();
+}
+
+/// A time in the future would promise what the clock cannot keep (RFC 9110 section 8.8.2.1).
+fn last_modified(entry: &Entry, now: u64) -> DateText {
+    http1::date::format(entry.validators.modified.min(now))
+}
+
+/// Answers a request for a file: with all of it, a part, or the news that there are none.
+///
+/// Bodies of at most `in_memory` bytes are read into `out`, behind their head; longer ones are left
+/// to the file backend.
+pub(crate) fn file(
+    entry: &Entry,
+    request: &Request<'_>,
+    common: &Common<'_>,
+    now: u64,
+    in_memory: u64,
+    out: &mut Vec<u8>,
+) -> Response {
+    let with_body = request.method != Method::Head;
+    let validators = &entry.validators;
+    let modified = last_modified(entry, now);
+    let head = |out, status| Head::new(out, status, common);
+    let whole = ByteRange { start: 0, end: entry.len };
+    let (status, part) = match conditional::evaluate(&request.conditions, validators, now) {
+        Outcome::NotModified => {
+            let status = Status::NotModified;
+            head(out, status).last_modified(&modified).etag(&validators.etag).finish();
+            return Response::written(status);
+        }
+        Outcome::PreconditionFailed => {
+            let status = Status::PreconditionFailed;
+            head(out, status).text("", with_body);
+            return Response::written(status);
+        }
+        Outcome::IgnoreRange => (Status::Ok, whole),
+        Outcome::Proceed => match request.range.map(|value| range::parse(value, entry.len)) {
+            Some(Ranges::Satisfiable(part)) => (Status::PartialContent, part),
+            Some(Ranges::Unsatisfiable) => {
+                let status = Status::RangeNotSatisfiable;
+                head(out, status).unsatisfied_range(entry.len).text("", with_body);
+                return Response::written(status);
+            }
+            Some(Ranges::Several | Ranges::Ignore) | None => (Status::Ok, whole),
+        },
+    };
+    let before = out.len();
+    if status == Status::PartialContent {
+        head(out, status)
+            .content_type(entry.content_type)
+            .content_length(part.len())
+            .content_range(part, entry.len)
+            .last_modified(&modified)
+            .etag(&validators.etag)
+            .accept_ranges()
+            .finish();
+    } else {
+        end_whole(entry, head(out, status), now);
+    }
+    if !with_body || part.len() == 0 {
+        return Response::written(status);
+    }
+    let file = match &entry.source {
+        Source::Memory(usual) => {
+            let body = usual.body();
+            out.extend_from_slice(&body[part.start as usize..part.end as usize]);
+            return Response::written(status);
+        }
+        Source::File(file, _) => file,
+    };
+    if part.len() > in_memory {
+        let file = Rc::clone(file);
+        let body = Body::File { file, offset: part.start, len: part.len() };
+        return Response::followed_by(body, status);
+    }
+    match root::try_append_cached(file.as_fd(), part.start, part.len() as usize, out) {
+        Ok(()) => Response::written(status),
+        // The backend may wait for it.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            let (file, offset) = (Rc::clone(file), part.start);
+            Response::followed_by(Body::File { file, offset, len: part.len() }, status)
+        }
+        Err(_) => {
+            // Its head has not left yet, so the client can still be told.
+            out.truncate(before);
+            let status = Status::InternalServerError;
+            refusal(Refusal { status, reason: "the file could not be read" }, common, true, out)
+        }
+    }
+}
+
+/// A body that is always the same: `--reply-size`, the micro-server of the papers.
+pub(crate) struct Fixed {
+    body: Rc<[u8]>,
+    /// Head, and body if it is small, of the usual reply in the current second.
+    usual: Vec<u8>,
+    in_memory: bool,
+}
+
+/// A body in memory that is longer is cheaper to send from where it is than to copy behind a head.
+const COPIED_MOST: usize = 4 * 1024;
+
+impl Fixed {
+    pub(crate) fn new(size: usize) -> Fixed {
+        let body = vec![b'x'; size].into();
+        Fixed { body, usual: Vec::new(), in_memory: size <= COPIED_MOST }
+    }
+
+    /// Prepares the usual reply, to an HTTP/1.1 GET on a connection that persists.
+    pub(crate) fn prepare(&mut self, common: &Common<'_>) {
+        let mut usual = std::mem::take(&mut self.usual);
+        usual.clear();
+        self.head(common, &mut usual);
+        if self.in_memory {
+            usual.extend_from_slice(&self.body);
+        }
+        self.usual = usual;
+    }
+
+    /// The usual reply.
+    pub(crate) fn usual(&self, out: &mut Vec<u8>) -> Response {
+        out.extend_from_slice(&self.usual);
+        let body = if self.in_memory { Body::None } else { Body::Shared(Rc::clone(&self.body)) };
+        Response::followed_by(body, Status::Ok)
+    }
+
+    /// Any other reply.
+    pub(crate) fn unusual(
+        &self,
+        common: &Common<'_>,
+        with_body: bool,
+        out: &mut Vec<u8>,
+    ) -> Response {
+        self.head(common, out);
+        let body = if with_body { Body::Shared(Rc::clone(&self.body)) } else { Body::None };
+        Response::followed_by(body, Status::Ok)
+    }
+
+    fn head(&self, common: &Common<'_>, out: &mut Vec<u8>) {
+        Head::new(out, Status::Ok, common)
+            .content_type(http1::mime::DEFAULT)
+            .content_length(self.body.len() as u64)
+            .finish();
+    }
+}

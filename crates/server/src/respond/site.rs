@@ -1,0 +1,382 @@
+//! What one worker serves: it turns the bytes that a connection has received into the bytes that it
+//! is to send. No I/O on sockets here, so the same site serves over every mechanism.
+
+use std::cell::RefCell;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http1::response::{Common, Connection};
+use http1::{Framing, Limits, Method, Refusal, Request, request};
+use mech::Key;
+use mech::files::open_pool::{OpenPool, OpenResults};
+use mech::net::{Answer, Body, Io, Net};
+
+use crate::lookup::files::{Files, Lookup, LookupContext, Requester};
+use crate::lookup::pending::PendingOpen;
+use crate::lookup::watch::Watcher;
+use crate::respond::repeated::RepeatedRequest;
+use crate::respond::response::{self, Fixed, Response, SERVER, Then};
+use crate::status::statistics::{Counter, Counters};
+use crate::trace::Tracer;
+use crate::worker::clock::{Clock, Throttle};
+use crate::worker::spin::Spin;
+
+/// The longest heads that are read; the input buffer is as long as the longest.
+pub(crate) const LIMITS: Limits = Limits { target: 8 * 1024, head: 16 * 1024 };
+
+/// A request's body is passed over up to this length; behind a longer one the connection is closed.
+const SKIPPED_MOST: u64 = 64 * 1024;
+
+/// Replies of pipelined requests are gathered up to this length, then sent: with one more behind it
+/// the buffer stays within what its pool keeps for reuse.
+const GATHERED_MOST: usize = 32 * 1024;
+
+/// How long a connection may take for what; `None`: as long as it likes.
+#[derive(Clone, Copy)]
+pub(crate) struct TimeOuts {
+    /// From the first byte of a request to the end of its head (or of its body).
+    pub(crate) header: Option<Duration>,
+    /// Between requests, and for taking any byte of a reply.
+    pub(crate) idle: Option<Duration>,
+    /// Until the file that is asked for is open.
+    pub(crate) open: Option<Duration>,
+}
+
+/// The responses that one send carries.
+pub(crate) struct Batch {
+    /// Whether there is one.
+    pub(crate) answered: bool,
+    /// What the connection does once they are sent.
+    pub(crate) then: Then,
+}
+
+/// What is served.
+pub(crate) enum Content {
+    /// Files; of those not kept, parts of at most `in_memory` bytes are read, and the others left to
+    /// the file backend.
+    Files { files: Box<Files>, in_memory: u64 },
+    /// Always the same bytes.
+    Fixed(Fixed),
+}
+
+/// A request whose head is complete.
+struct Asked<'a> {
+    request: &'a Request<'a>,
+    /// The bytes of its head.
+    head: &'a [u8],
+    /// Whether nothing has been received behind its head.
+    alone: bool,
+    /// Whether the connection goes on after the response.
+    persists: bool,
+}
+
+/// What a response may be accompanied by in an experiment.
+pub(crate) struct Extras {
+    /// Where the time of replies is written down, if it is.
+    pub(crate) tracer: Option<Tracer>,
+    /// The time that each response is to cost beside its own, if any.
+    pub(crate) spin: Option<Spin>,
+}
+
+impl Extras {
+    /// `None` if there are none.
+    pub(crate) fn new(tracer: Option<Tracer>, spin: Option<Spin>) -> Option<Box<Extras>> {
+        let any = tracer.is_some() || spin.is_some();
+        any.then(|| Box::new(Extras { tracer, spin }))
+    }
+}
+
+/// A worker's site.
+pub(crate) struct Site<'w> {
+    state: RefCell<State<'w>>,
+    pub(crate) counters: &'w Counters,
+    pub(crate) time_outs: TimeOuts,
+    /// What experiments want of each response. Whoever has none pays for one test of a pointer.
+    pub(crate) extras: Option<Box<Extras>>,
+    complaints: RefCell<Throttle>,
+}
+
+struct State<'w> {
+    clock: Clock,
+    memo: RepeatedRequest,
+    content: Content,
+    counters: &'w Counters,
+}
+
+impl<'w> Site<'w> {
+    pub(crate) fn new(
+        content: Content,
+        time_outs: TimeOuts,
+        counters: &'w Counters,
+        net: &Net,
+        extras: Option<Box<Extras>>,
+    ) -> Site<'w> {
+        let clock = Clock::new(net.now());
+        let mut state = State { clock, memo: RepeatedRequest::default(), content, counters };
+        state.prepare();
+        let (state, complaints) = (RefCell::new(state), RefCell::default());
+        Site { state, counters, time_outs, extras, complaints }
+    }
+
+    /// Where the time of replies is written down, if it is.
+    pub(crate) fn tracer(&self) -> Option<&Tracer> {
+        self.extras.as_ref()?.tracer.as_ref()
+    }
+
+    /// Writes the responses to the complete requests in the input, as far as one send can carry them.
+    /// The first request may have waited for a file, `awaited`.
+    pub(crate) fn respond(
+        &self,
+        key: Key,
+        io: Io<'_>,
+        net: &Net,
+        awaited: Option<Rc<PendingOpen>>,
+    ) -> (Answer, Batch) {
+        let Io { input, output } = io;
+        let state = &mut *self.state.borrow_mut();
+        if state.clock.tick(net.now()) {
+            state.prepare();
+        }
+        let mut requester = Requester { key, awaited };
+        let mut batch = Batch { answered: false, then: Then::Receive };
+        let mut body = Body::None;
+        let mut consumed = 0;
+        while consumed < input.len() {
+            let before = output.len();
+            let input = &input[consumed..];
+            let mut response = match state.respond(input, &mut requester, net, output) {
+                ControlFlow::Continue(response) => response,
+                ControlFlow::Break(then) => {
+                    batch.then = then;
+                    break;
+                }
+            };
+            response.head_len = output.len() - before;
+            self.note(key, net, &response);
+            consumed += response.consumed;
+            (batch.answered, body) = (true, response.body);
+            let expects_input = matches!(response.then, Then::Receive);
+            let full = !matches!(body, Body::None) || output.len() >= GATHERED_MOST;
+            if !expects_input || full {
+                let more = response.consumed < input.len();
+                batch.then = if expects_input && more { Then::Again } else { response.then };
+                break;
+            }
+        }
+        if let (Then::Wait(_), Some(tracer)) = (&batch.then, self.tracer()) {
+            tracer.opening(key, net.now());
+        }
+        let expects_input = matches!(batch.then, Then::Receive | Then::Skip(_));
+        (Answer { consumed, body, expects_input }, batch)
+    }
+
+    /// Counts a response, spins for it, and has it traced.
+    fn note(&self, key: Key, net: &Net, response: &Response) {
+        self.counters.reply(response.status);
+        let Some(extras) = &self.extras else { return };
+        if let Some(spin) = &extras.spin {
+            spin.run();
+        }
+        if let Some(tracer) = &extras.tracer {
+            tracer.note(key, net.now(), response.status, response.head_len, &response.body);
+        }
+    }
+
+    /// Answers a client that was not heard out, or could not be served in time.
+    pub(crate) fn refuse(&self, key: Key, refusal: Refusal, output: &mut Vec<u8>, net: &Net) {
+        let before = output.len();
+        let mut response = self.state.borrow().refusal(refusal, output);
+        response.head_len = output.len() - before;
+        self.note(key, net, &response);
+    }
+
+    /// Has `pool` open what may need a disk, and tell the coroutine `key`, which is to call
+    /// [`Site::complete`] then.
+    pub(crate) fn open_elsewhere(&self, pool: &Arc<OpenPool>, results: &Arc<OpenResults>) {
+        if let Content::Files { files, .. } = &mut self.state.borrow_mut().content {
+            files.open_elsewhere(Arc::clone(pool), Arc::clone(results));
+        }
+    }
+
+    /// Takes in what other threads have opened.
+    pub(crate) fn complete(&self, net: &Net) {
+        let State { clock, content, .. } = &mut *self.state.borrow_mut();
+        if let Content::Files { files, .. } = content {
+            files.complete(&LookupContext { net, clock, counters: self.counters });
+        }
+    }
+
+    /// Closes files that are kept open for nobody; see [`Files::sweep`].
+    pub(crate) fn sweep(&self, now: Instant) {
+        let state = &mut *self.state.borrow_mut();
+        state.memo = RepeatedRequest::default();
+        if let Content::Files { files, .. } = &mut state.content {
+            files.sweep(now);
+        }
+    }
+
+    /// What is readable when there are changes of files to [`Site::hear`], if any are heard of.
+    pub(crate) fn changes(&self) -> io::Result<Option<OwnedFd>> {
+        self.with_watcher(|watcher| watcher.descriptor()).transpose()
+    }
+
+    /// Takes in what was reported of files.
+    pub(crate) fn hear(&self) -> io::Result<()> {
+        self.with_watcher(Watcher::hear).unwrap_or(Ok(()))
+    }
+
+    fn with_watcher<R>(&self, work: impl FnOnce(&mut Watcher) -> R) -> Option<R> {
+        match &mut self.state.borrow_mut().content {
+            Content::Files { files, .. } => files.watcher().map(work),
+            Content::Fixed(_) => None,
+        }
+    }
+
+    /// Whether one more complaint may be logged: the number of those that were not.
+    pub(crate) fn may_complain(&self, now: Instant) -> Option<u64> {
+        self.complaints.borrow_mut().ask(now)
+    }
+
+    /// Makes room for other descriptors; `false`: there was nothing to give.
+    pub(crate) fn give_back_descriptors(&self) -> bool {
+        let state = &mut *self.state.borrow_mut();
+        state.memo = RepeatedRequest::default();
+        match &mut state.content {
+            Content::Files { files, .. } => files.give_back_descriptors(),
+            Content::Fixed(_) => false,
+        }
+    }
+}
+
+impl State<'_> {
+    /// Writes the response to a request that is not granted, after which the connection ends.
+    fn refusal(&self, refusal: Refusal, out: &mut Vec<u8>) -> Response {
+        response::refusal(refusal, &self.common(Connection::Close), true, out)
+    }
+
+    fn common(&self, connection: Connection) -> Common<'_> {
+        Common { server: SERVER, date: self.clock.date(), connection }
+    }
+
+    /// Another second has begun.
+    fn prepare(&mut self) {
+        if let Content::Fixed(fixed) = &mut self.content {
+            let date = self.clock.date();
+            fixed.prepare(&Common { server: SERVER, date, connection: Connection::Implied });
+        }
+    }
+
+    /// Writes the response to the first request in the input. `Break`: there is none yet, and this is
+    /// to be done first.
+    fn respond(
+        &mut self,
+        input: &[u8],
+        requester: &mut Requester,
+        net: &Net,
+        out: &mut Vec<u8>,
+    ) -> ControlFlow<Then, Response> {
+        if let Some(response) = self.repeat(input, net, out) {
+            self.counters.add(Counter::Requests, 1);
+            return ControlFlow::Continue(response);
+        }
+        let request = match request::parse(input, &LIMITS) {
+            Ok(Some(request)) => request,
+            Ok(None) => return ControlFlow::Break(Then::Receive),
+            Err(refusal) => {
+                let mut response = self.refusal(refusal, out);
+                (response.consumed, response.then) = (input.len(), Then::Linger);
+                return ControlFlow::Continue(response);
+            }
+        };
+        let (head, rest) = input.split_at(request.head_len);
+        let skipped = body_to_skip(&request);
+        let persists = request.keep_alive && skipped.is_some() && !net.stopping();
+        let asked = Asked { request: &request, head, alone: rest.is_empty(), persists };
+        let mut response = self.answer(&asked, requester, net, out)?;
+        self.counters.add(Counter::Requests, 1);
+        (response.consumed, response.then) = match skipped.filter(|_| persists) {
+            None if asked.alone && asked.request.framing == Framing::None => {
+                (input.len(), Then::Close)
+            }
+            None => (input.len(), Then::Linger),
+            Some(skipped) => match skipped.checked_sub(rest.len() as u64) {
+                Some(left @ 1..) => (input.len(), Then::Skip(left)),
+                _ => (head.len() + skipped as usize, Then::Receive),
+            },
+        };
+        ControlFlow::Continue(response)
+    }
+
+    /// Looks up what was asked for, and writes the response; `Break`: its file has to be waited for.
+    fn answer(
+        &mut self,
+        asked: &Asked<'_>,
+        requester: &mut Requester,
+        net: &Net,
+        out: &mut Vec<u8>,
+    ) -> ControlFlow<Then, Response> {
+        let State { clock, memo, content, counters } = self;
+        let Asked { request, head, alone, persists } = asked;
+        let connection = Connection::new(request.version, *persists);
+        let common = Common { server: SERVER, date: clock.date(), connection };
+        let with_body = request.method != Method::Head;
+        if let Some(refusal) = response::refused_method(request.method) {
+            return ControlFlow::Continue(response::refusal(refusal, &common, with_body, out));
+        }
+        let (files, in_memory) = match content {
+            Content::Fixed(fixed) if connection == Connection::Implied && with_body => {
+                return ControlFlow::Continue(fixed.usual(out));
+            }
+            Content::Fixed(fixed) => {
+                return ControlFlow::Continue(fixed.unusual(&common, with_body, out));
+            }
+            Content::Files { files, in_memory } => (files, *in_memory),
+        };
+        let context = LookupContext { net, clock, counters };
+        ControlFlow::Continue(match files.look_up(request.path, requester, &context) {
+            Lookup::Pending(open) => return ControlFlow::Break(Then::Wait(open)),
+            Lookup::Ready(entry) => match entry.usual() {
+                Some(usual) if is_plain(request) => {
+                    if connection == Connection::Implied && request.framing == Framing::None {
+                        memo.note(head, &entry, net.now());
+                    }
+                    response::usual(&entry, usual, clock, connection, *alone, out)
+                }
+                _ => response::file(&entry, request, &common, clock.seconds(), in_memory, out),
+            },
+            Lookup::Redirect { name, query } => {
+                response::redirect(name, query, &common, with_body, out)
+            }
+            Lookup::Refused(refusal) => response::refusal(refusal, &common, with_body, out),
+        })
+    }
+
+    /// Answers what was asked in this turn before, in the same words.
+    fn repeat(&self, input: &[u8], net: &Net, out: &mut Vec<u8>) -> Option<Response> {
+        let (len, entry) = self.memo.recall(input, net.now()).filter(|_| !net.stopping())?;
+        let usual = entry.usual()?;
+        let alone = len == input.len();
+        let mut response =
+            response::usual(entry, usual, &self.clock, Connection::Implied, alone, out);
+        response.consumed = len;
+        Some(response)
+    }
+}
+/// Whether the answer is all of the file, unconditionally.
+fn is_plain(request: &Request<'_>) -> bool {
+    request.method == Method::Get && request.range.is_none() && request.conditions.is_empty()
+}
+
+/// How many bytes of body separate this request from the next; `None`: too many to read, a number
+/// that is not known, or a body that may or may not come (the client waits for a 100).
+fn body_to_skip(request: &Request<'_>) -> Option<u64> {
+    match request.framing {
+        Framing::None => Some(0),
+        Framing::Length(len) if len <= SKIPPED_MOST && !request.expect_continue => Some(len),
+        Framing::Length(_) | Framing::Chunked => None,
+    }
+}

@@ -1,0 +1,336 @@
+//! Counters of what a server has done: written by one worker each, read by anyone.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use http1::Status;
+use mech::fileio;
+use serde::Serialize;
+use sys::process;
+use sys::shared_counters::{Row, Table};
+
+/// What is counted.
+#[derive(Clone, Copy, Debug)]
+#[repr(usize)]
+pub(crate) enum Counter {
+    Connections,
+    Closed,
+    Requests,
+    /// By the first digit of the status: this, and the next three.
+    Replies2xx,
+    Replies3xx,
+    Replies4xx,
+    Replies5xx,
+    BytesSent,
+    OpenedElsewhere,
+    NoatimeRefused,
+    FileReads,
+    ReadsAtOnce,
+    ReadsNotDirect,
+    StepsAdvised,
+    Errors,
+    TimeOuts,
+    IdleClosed,
+    Cut,
+    AcceptErrors,
+    AcceptsLost,
+    Overflows,
+    /// The worker's thread, as long as it runs.
+    Thread,
+    /// How often its threads that have ended had waited.
+    Waits,
+}
+
+/// How many counters a worker has.
+const COUNTS: usize = Counter::Waits as usize + 1;
+
+/// The counters of all workers: each writes its own, anyone may read. In memory that processes share.
+#[derive(Clone, Debug)]
+pub(crate) struct CounterTable(Arc<Table<COUNTS>>);
+
+impl CounterTable {
+    /// For so many workers.
+    pub(crate) fn new(workers: usize) -> io::Result<CounterTable> {
+        Table::new(workers).map(CounterTable)
+    }
+
+    /// The one that another process has made.
+    pub(crate) fn attach(file: OwnedFd) -> io::Result<CounterTable> {
+        Table::attach(file).map(CounterTable)
+    }
+
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.0.file()
+    }
+
+    /// The counters of one worker.
+    pub(crate) fn of(&self, worker: usize) -> Counters {
+        Counters(self.0.row(worker))
+    }
+
+    /// The process of a worker is gone, and the connections that it had open: their number.
+    pub(crate) fn close_all(&self, worker: usize) -> u64 {
+        let worker = self.of(worker);
+        let open = worker.get(Counter::Connections).saturating_sub(worker.get(Counter::Closed));
+        worker.add(Counter::Closed, open);
+        open
+    }
+
+    /// What each worker has done.
+    pub(crate) fn workers(&self) -> Vec<WorkerStatistics> {
+        (0..self.0.rows().len()).map(|worker| self.of(worker).accepting()).collect()
+    }
+
+    /// What all have done. Each number is exact; they are not read at one instant.
+    pub(crate) fn sum(&self) -> Statistics {
+        (0..self.0.rows().len()).fold(Statistics::default(), |sum, worker| {
+            let worker = self.of(worker);
+            let get = |what| worker.get(what);
+            Statistics {
+                connections: sum.connections + get(Counter::Connections),
+                closed: sum.closed + get(Counter::Closed),
+                requests: sum.requests + get(Counter::Requests),
+                replies_2xx: sum.replies_2xx + get(Counter::Replies2xx),
+                replies_3xx: sum.replies_3xx + get(Counter::Replies3xx),
+                replies_4xx: sum.replies_4xx + get(Counter::Replies4xx),
+                replies_5xx: sum.replies_5xx + get(Counter::Replies5xx),
+                bytes_sent: sum.bytes_sent + get(Counter::BytesSent),
+                opened_elsewhere: sum.opened_elsewhere + get(Counter::OpenedElsewhere),
+                noatime_refused: sum.noatime_refused + get(Counter::NoatimeRefused),
+                file_reads: sum.file_reads + get(Counter::FileReads),
+                reads_at_once: sum.reads_at_once + get(Counter::ReadsAtOnce),
+                reads_not_direct: sum.reads_not_direct + get(Counter::ReadsNotDirect),
+                steps_advised: sum.steps_advised + get(Counter::StepsAdvised),
+                errors: sum.errors + get(Counter::Errors),
+                time_outs: sum.time_outs + get(Counter::TimeOuts),
+                idle_closed: sum.idle_closed + get(Counter::IdleClosed),
+                cut: sum.cut + get(Counter::Cut),
+                accept_errors: sum.accept_errors + get(Counter::AcceptErrors),
+                accepts_lost: sum.accepts_lost + get(Counter::AcceptsLost),
+                overflows: sum.overflows + get(Counter::Overflows),
+            }
+        })
+    }
+}
+
+/// One worker's counters, which only its thread writes, so that adding needs no locked instruction.
+#[derive(Clone, Debug)]
+pub(crate) struct Counters(Row<COUNTS>);
+
+impl Counters {
+    pub(crate) fn add(&self, what: Counter, count: u64) {
+        self.0[what as usize].store(self.get(what) + count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn reply(&self, status: Status) {
+        let class = usize::from(status.code() / 100) - 2;
+        let replies = &self.0[Counter::Replies2xx as usize + class];
+        replies.store(replies.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    fn get(&self, what: Counter) -> u64 {
+        self.0[what as usize].load(Ordering::Relaxed)
+    }
+
+    /// The calling thread is the worker's from now on.
+    pub(crate) fn begin(&self) {
+        self.0[Counter::Thread as usize].store(process::thread_number().into(), Ordering::Relaxed);
+    }
+
+    /// Takes down what the worker's file backend has counted, now that the worker ends.
+    pub(crate) fn files(&self, counts: &fileio::Counts) {
+        self.add(Counter::FileReads, counts.reads.load(Ordering::Relaxed));
+        self.add(Counter::ReadsAtOnce, counts.at_once.load(Ordering::Relaxed));
+        self.add(Counter::ReadsNotDirect, counts.not_direct.load(Ordering::Relaxed));
+        self.add(Counter::StepsAdvised, counts.advised.load(Ordering::Relaxed));
+    }
+
+    /// Takes down how often the calling thread, which is about to end, has waited, and its helpers.
+    pub(crate) fn end(&self, helpers: u64) {
+        self.0[Counter::Thread as usize].store(0, Ordering::Relaxed);
+        self.add(Counter::Waits, process::thread_waits().unwrap_or(0) + helpers);
+    }
+
+    fn accepting(&self) -> WorkerStatistics {
+        let thread = u32::try_from(self.get(Counter::Thread)).unwrap_or(0);
+        let now = if thread == 0 { None } else { process::waits_of(thread) };
+        WorkerStatistics {
+            connections: self.get(Counter::Connections),
+            requests: self.get(Counter::Requests),
+            accept_errors: self.get(Counter::AcceptErrors),
+            accepts_lost: self.get(Counter::AcceptsLost),
+            overflows: self.get(Counter::Overflows),
+            waits: self.get(Counter::Waits) + now.unwrap_or(0),
+        }
+    }
+}
+
+/// What one worker has done since the server started, also in processes that were replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WorkerStatistics {
+    /// Connections accepted.
+    pub connections: u64,
+    /// Request heads read without fault.
+    pub requests: u64,
+    /// Attempts to accept that failed.
+    pub accept_errors: u64,
+    /// Wake-ups for a connection that another worker had taken already.
+    pub accepts_lost: u64,
+    /// Overflows of the kernel's queue of events, each of which has lost at least one event.
+    pub overflows: u64,
+    /// How often its threads gave the processor up to wait (voluntary context switches). Those of a
+    /// process that was killed are not known.
+    pub waits: u64,
+}
+
+/// How unequal `shares` are: the standard deviation over the mean, 0 for equal ones.
+#[must_use]
+pub fn coefficient_of_variation(shares: &[u64]) -> f64 {
+    let n = shares.len() as f64;
+    let mean = shares.iter().sum::<u64>() as f64 / n;
+    let variance = shares.iter().map(|&share| (share as f64 - mean).powi(2)).sum::<f64>() / n;
+    if mean > 0.0 { variance.sqrt() / mean } else { 0.0 }
+}
+
+/// What a server has done since it started, all workers together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Statistics {
+    /// Connections accepted.
+    pub connections: u64,
+    /// Of these, how many have ended.
+    pub closed: u64,
+    /// Request heads read without fault.
+    pub requests: u64,
+    /// Replies with a status of 200 to 299.
+    pub replies_2xx: u64,
+    /// Replies with a status of 300 to 399.
+    pub replies_3xx: u64,
+    /// Replies with a status of 400 to 499.
+    pub replies_4xx: u64,
+    /// Replies with a status of 500 to 599.
+    pub replies_5xx: u64,
+    /// Bytes of the replies that the kernel took, heads included.
+    pub bytes_sent: u64,
+    /// Files that other threads were asked to open, because a disk might be needed.
+    pub opened_elsewhere: u64,
+    /// Files whose access time is noted although it should not be: they are somebody else's.
+    pub noatime_refused: u64,
+    /// Reads of files apart from sending; this and the next three of workers that have ended.
+    pub file_reads: u64,
+    /// Of these: reads by workers themselves, because the bytes were in the page cache.
+    pub reads_at_once: u64,
+    /// Of all: reads that should have gone past the page cache, and could not.
+    pub reads_not_direct: u64,
+    /// Steps of files of which the kernel was told before they were read.
+    pub steps_advised: u64,
+    /// Connections that an error ended: reset by the peer, or a file cut short.
+    pub errors: u64,
+    /// Connections that a time-out ended, or that were closed for others.
+    pub time_outs: u64,
+    /// Of these: how many were idle, and closed to make room for others.
+    pub idle_closed: u64,
+    /// Connections with a request or a response under way that the end of the grace cut.
+    pub cut: u64,
+    /// Attempts to accept that failed.
+    pub accept_errors: u64,
+    /// Wake-ups for a connection that another worker had taken already.
+    pub accepts_lost: u64,
+    /// Overflows of the kernel's queue of events, each of which has lost at least one event.
+    pub overflows: u64,
+}
+
+/// The figures in words, separated by commas; those that are 0 are left out.
+impl fmt::Display for Statistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let figures = [
+            (self.connections, "connection", "connections"),
+            (self.requests, "request", "requests"),
+            (self.replies_2xx, "response 2xx", "responses 2xx"),
+            (self.replies_3xx, "response 3xx", "responses 3xx"),
+            (self.replies_4xx, "response 4xx", "responses 4xx"),
+            (self.replies_5xx, "response 5xx", "responses 5xx"),
+            (self.bytes_sent, "byte sent", "bytes sent"),
+            (self.time_outs, "time-out", "time-outs"),
+            (
+                self.idle_closed,
+                "of them idle ones closed for others",
+                "of them idle ones closed for others",
+            ),
+            (self.cut, "connection cut", "connections cut"),
+            (self.errors, "connection failed", "connections failed"),
+            (self.accept_errors, "failure to accept", "failures to accept"),
+            (self.accepts_lost, "accept lost", "accepts lost"),
+            (self.overflows, "overflow of the queue of events", "overflows of the queue of events"),
+            (
+                self.opened_elsewhere,
+                "file opened by other threads",
+                "files opened by other threads",
+            ),
+            (self.noatime_refused, "file refused O_NOATIME", "files refused O_NOATIME"),
+            (self.file_reads, "file read", "file reads"),
+            (self.reads_at_once, "of them at once", "of them at once"),
+            (self.reads_not_direct, "read not direct", "reads not direct"),
+            (self.steps_advised, "step advised", "steps advised"),
+        ];
+        let mut separator = "";
+        for (count, one, many) in figures.into_iter().filter(|&(count, ..)| count > 0) {
+            write!(f, "{separator}{count} {}", if count == 1 { one } else { many })?;
+            separator = ", ";
+        }
+        if separator.is_empty() { f.write_str("no connection") } else { Ok(()) }
+    }
+}
+
+impl Statistics {
+    /// How many connections are open. Those of a process that was killed count as open until
+    /// [`CounterTable::close_all`].
+    pub(crate) fn open(&self) -> u64 {
+        self.connections.saturating_sub(self.closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_is_over_all_workers_and_by_class_of_status() {
+        let counter_table = CounterTable::new(2).unwrap();
+        let workers = [counter_table.of(0), counter_table.of(1)];
+        workers[0].add(Counter::Requests, 2);
+        workers[1].add(Counter::Requests, 3);
+        for status in [Status::Ok, Status::PartialContent, Status::NotFound] {
+            workers[0].reply(status);
+        }
+        workers[1].reply(Status::ServiceUnavailable);
+        let expected = Statistics {
+            requests: 5,
+            replies_2xx: 2,
+            replies_4xx: 1,
+            replies_5xx: 1,
+            ..Statistics::default()
+        };
+        assert_eq!(counter_table.sum(), expected);
+        assert_eq!(
+            counter_table.workers().iter().map(|worker| worker.requests).collect::<Vec<_>>(),
+            [2, 3]
+        );
+    }
+
+    #[test]
+    fn what_was_done_is_told_in_words_without_zeros() {
+        let done = Statistics { connections: 1, requests: 2, bytes_sent: 70, ..Default::default() };
+        assert_eq!(done.to_string(), "1 connection, 2 requests, 70 bytes sent");
+        assert_eq!(Statistics::default().to_string(), "no connection");
+    }
+
+    #[test]
+    fn equal_shares_do_not_vary_and_one_for_all_does() {
+        assert_eq!(coefficient_of_variation(&[5, 5, 5]), 0.0);
+        assert_eq!(coefficient_of_variation(&[0, 0]), 0.0);
+        assert!((coefficient_of_variation(&[12, 0, 0, 0]) - 3f64.sqrt()).abs() < 1e-9);
+    }
+}

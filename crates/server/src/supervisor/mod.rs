@@ -1,0 +1,4 @@
+//! Workers as processes: who keeps them, and what one of them is.
+
+pub(crate) mod keep;
+pub(crate) mod process;

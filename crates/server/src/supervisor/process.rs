@@ -1,0 +1,152 @@
+//! One worker as a process: what it is given by its supervisor, and what they say to each other.
+//!
+//! The supervisor starts its own command line again with a flag ([`FLAG`]) that says which worker
+//! this is, and which of the descriptors that it has are its listener handles. They talk in lines:
+//!
+//! | | |
+//! |---|---|
+//! | `ready`, on the worker's stdout | it accepts connections |
+//! | `failed REASON` | it cannot, or could not go on |
+//! | `ping`, on its stdin | look for events, and say that you did |
+//! | `alive`, on its stdout | it did |
+//! | `stop`, on its stdin, or its end | stop in good order |
+
+use std::borrow::Cow;
+use std::io::{self, BufRead, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use anyhow::Context;
+use mech::accept::{self, ListenerHandle, Strategy};
+use mech::mechanisms::{self, Mechanism};
+use serde::{Deserialize, Serialize};
+use sys::process;
+
+use crate::Config;
+use crate::Crew;
+use crate::Server;
+use crate::StopSignals;
+use crate::status::statistics::CounterTable;
+
+/// The flag that makes a process one worker of a server.
+pub const FLAG: &str = "--as-worker";
+
+/// What a supervisor asks, and what a worker answers once it has looked for events.
+pub(crate) const PING: &str = "ping";
+pub(crate) const ALIVE: &str = "alive";
+
+/// How workers wait, and how connections come to them.
+pub type Chosen = (&'static Mechanism, &'static Strategy);
+
+/// What a worker process inherits: the value of [`FLAG`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Inheritance {
+    /// Which of the workers it is.
+    pub(crate) worker: usize,
+    /// The name of the dispatch mechanism of all workers.
+    dispatch: Cow<'static, str>,
+    /// The name of the accept strategy that has made the listener handles.
+    accept: Cow<'static, str>,
+    /// The descriptors of its listener handles: a list for each address.
+    pub(crate) handles: Vec<Vec<RawFd>>,
+    /// The descriptor of the counters.
+    pub(crate) counter_table: RawFd,
+}
+
+impl Inheritance {
+    pub(crate) fn of(
+        worker: usize,
+        (mechanism, strategy): Chosen,
+        handles: &[ListenerHandle],
+        counter_table: &CounterTable,
+    ) -> Inheritance {
+        let numbers =
+            |handle: &ListenerHandle| handle.descriptors().map(|fd| fd.as_raw_fd()).collect();
+        let handles = handles.iter().map(numbers).collect();
+        Inheritance {
+            worker,
+            dispatch: mechanism.name.into(),
+            accept: strategy.name.into(),
+            handles,
+            counter_table: counter_table.file().as_raw_fd(),
+        }
+    }
+
+    /// What the supervisor has chosen.
+    ///
+    /// # Errors
+    /// If no supervisor of this version has written it.
+    pub fn chosen(&self) -> anyhow::Result<Chosen> {
+        let mechanism = mechanisms::by_name(&self.dispatch).context("no such mechanism")?;
+        Ok((mechanism, accept::by_name(&self.accept).context("no such strategy")?))
+    }
+
+    fn take(&self, config: &Config) -> io::Result<Crew> {
+        let handle = |numbers: &Vec<RawFd>| -> io::Result<ListenerHandle> {
+            let descriptors = numbers.iter().map(|&number| process::inherited(number));
+            Ok(ListenerHandle::of(config.accept, descriptors.collect::<io::Result<_>>()?))
+        };
+        let handles = self.handles.iter().map(handle).collect::<io::Result<_>>()?;
+        let counter_table = CounterTable::attach(process::inherited(self.counter_table)?)?;
+        Ok(Crew { first: self.worker, handles: vec![handles], counter_table })
+    }
+}
+
+/// Is one worker of a server until its supervisor, or SIGTERM, tells it to stop. Returns the exit status.
+#[must_use]
+pub fn be_worker(set_up: anyhow::Result<(Config, StopSignals)>, inheritance: &Inheritance) -> i32 {
+    match set_up.and_then(|(config, signals)| serve(config, inheritance, &signals)) {
+        Ok(()) => 0,
+        Err(reason) => {
+            let reason = format!("{reason:#}").replace('\n', " ");
+            // If the supervisor is gone, so is this process soon.
+            let _ = say(&format!("failed {reason}"));
+            1
+        }
+    }
+}
+
+fn serve(config: Config, inheritance: &Inheritance, signals: &StopSignals) -> anyhow::Result<()> {
+    let crew = inheritance.take(&config).context("what the supervisor passes on is not there")?;
+    let server = Server::of_crew(Arc::new(config), Vec::new(), crew)?;
+    let (by_signal, by_line) = (server.stopper(), server.stopper());
+    signals.tell(move |_| by_signal.stop());
+    let listen = move || {
+        let lines = io::stdin().lock().lines().map_while(Result::ok);
+        for _ in lines.take_while(|line| line == PING) {
+            by_line.until_all_turn();
+            // If the supervisor is gone, so is this process soon.
+            let _ = say(ALIVE);
+        }
+        by_line.stop();
+    };
+    process::start_thread("supervisor", listen)?;
+    say("ready")?;
+    server.wait()
+}
+
+fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever they could have themselves by then.
+    #[test]
+    fn workers_wait_as_their_supervisor_has_chosen() {
+        let counter_table = CounterTable::new(1).unwrap();
+        for mechanism in mechanisms::ALL {
+            for strategy in accept::ALL {
+                let inheritance = Inheritance::of(0, (mechanism, strategy), &[], &counter_table);
+                let text = serde_json::to_string(&inheritance).unwrap();
+                let read: Inheritance = serde_json::from_str(&text).unwrap();
+                let (by, through) = read.chosen().unwrap();
+                assert_eq!((by.name, through.name), (mechanism.name, strategy.name));
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The coroutine of a connection: one for all mechanisms.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use http1::{Refusal, Status};
+use mech::net::{Answer, Body, Conn, Progress};
+use tracing::warn;
+
+use crate::lookup::pending::PendingOpen;
+use crate::respond::response::Then;
+use crate::respond::site::{Batch, Site};
+use crate::status::statistics::Counter;
+
+/// How long a connection that is closed for a fault is read on, so that the client finds the reply.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// The answer to a head that did not come in time.
+static LATE: Refusal = Refusal { status: Status::RequestTimeout, reason: "" };
+
+/// The answer when a file could not be opened in time: its disk or its network hangs.
+static NOT_OPENED: Refusal =
+    Refusal { status: Status::ServiceUnavailable, reason: "the file cannot be opened now" };
+
+/// Serves one connection from its first byte to its last.
+///
+/// Functions here return `async` blocks where an `async fn` would keep its arguments twice: an idle
+/// connection costs the size of this future.
+pub(crate) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Output = ()> + use<'w> {
+    site.counters.add(Counter::Connections, 1);
+    let counted = Counted { conn, site, finished: false };
+    async move {
+        if let Some(tracer) = counted.site.tracer() {
+            tracer.begin(counted.conn.key());
+        }
+        if let Err(error) = converse(&counted.conn, counted.site).await {
+            let counters = counted.site.counters;
+            match error.kind() {
+                io::ErrorKind::TimedOut => counters.add(Counter::TimeOuts, 1),
+                _ => counters.add(Counter::Errors, 1),
+            }
+        }
+        counted.finish();
+    }
+}
+
+/// Responds, sends, receives, until one side has had enough.
+#[expect(clippy::manual_async_fn)]
+fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result<()>> {
+    async move {
+        // Whether the deadline is that of a request which has begun: more bytes do not move it.
+        let mut begun = false;
+        // The file that the request in front has waited for.
+        let mut awaited: Option<Rc<PendingOpen>> = None;
+        let refusal = loop {
+            let (Batch { answered, then }, progress) =
+                conn.respond(|io| site.respond(conn.key(), io, conn.net(), awaited.take()));
+            begun &= !answered;
+            let input = match over(conn, site, progress)? {
+                Some(input) => input,
+                None => {
+                    // A request's deadline ends with its head: the client may take its time now.
+                    conn.set_deadline(site.time_outs.idle);
+                    let sent = flush(conn, site).await;
+                    ended(conn, site, sent)?;
+                    conn.input_len()
+                }
+            };
+            match then {
+                Then::Receive => {}
+                Then::Again => continue,
+                Then::Wait(open) => {
+                    conn.set_deadline(site.time_outs.open);
+                    let open = awaited.insert(open);
+                    match conn.until(|| open.is_done()).await {
+                        Ok(()) => continue,
+                        Err(_) => {
+                            open.leave(conn.key());
+                            break &NOT_OPENED;
+                        }
+                    }
+                }
+                Then::Skip(len) => {
+                    skip(conn, site, len).await?;
+                    continue;
+                }
+                Then::Close => return Ok(()),
+                Then::Linger => return linger(conn).await,
+            }
+            let partial = input > 0;
+            if !(begun && partial) {
+                let time_outs = &site.time_outs;
+                conn.set_deadline(if partial { time_outs.header } else { time_outs.idle });
+            }
+            begun = partial;
+            match conn.fill_idle().await {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if begun && error.kind() == io::ErrorKind::TimedOut => {
+                    break &LATE;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        refuse(conn, site, refusal).await
+    }
+}
+
+/// Takes down how far a response came at once. `Some`: it is over, and so many bytes lie in the input.
+fn over(conn: &Conn<'_>, site: &Site<'_>, progress: Progress) -> io::Result<Option<usize>> {
+    let Progress { sent, done, input } = progress;
+    site.counters.add(Counter::BytesSent, sent);
+    if matches!(done, Ok(false)) {
+        return Ok(None);
+    }
+    ended(conn, site, done.map(drop))?;
+    Ok(Some(input))
+}
+
+/// Sends the rest of a response, and counts its bytes as they leave.
+fn flush(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result<()>> {
+    conn.flush_with(site.time_outs.idle, |count| site.counters.add(Counter::BytesSent, count))
+}
+
+/// Takes down how the sending of a response has ended.
+#[inline]
+fn ended(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Result<()> {
+    if sent.is_err() || site.extras.is_some() { take_down(conn, site, sent) } else { Ok(()) }
+}
+
+/// Has the end of a response traced, and logged where it went wrong.
+#[cold]
+fn take_down(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Result<()> {
+    if let Some(tracer) = site.tracer() {
+        tracer.done(conn, &sent);
+    }
+    if let Err(error) = &sent {
+        complain(conn, site, error);
+    }
+    sent
+}
+
+/// Logs why a file could not be sent to its end, if that is the file's doing: a connection that is
+/// over, or took nothing for too long, ends for reasons of the client's or the network's.
+fn complain(conn: &Conn<'_>, site: &Site<'_>, error: &io::Error) {
+    let is_our_time_out = error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
+    if is_our_time_out || !conn.is_connected() {
+        return;
+    }
+    let Some(name) = conn.sends_from() else { return };
+    let Some(others) = site.may_complain(conn.net().now()) else { return };
+    let what = match error.kind() {
+        io::ErrorKind::UnexpectedEof => format!("{name:?} shrank while it was sent"),
+        _ => format!("cannot read {name:?}: {error}"),
+    };
+    warn!("{what}: connection cut ({others} like this not logged)");
+}
+
+/// Receives and drops `left` bytes.
+fn skip(conn: &Conn<'_>, site: &Site<'_>, mut left: u64) -> impl Future<Output = io::Result<()>> {
+    conn.set_deadline(site.time_outs.header);
+    async move {
+        while left > 0 {
+            if conn.fill().await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            left -= conn.io(|io| {
+                let count = left.min(io.input.len() as u64);
+                (count as usize, count)
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Answers a request that will not be served, for which time has run out, and closes.
+#[expect(clippy::manual_async_fn)]
+fn refuse(
+    conn: &Conn<'_>,
+    site: &Site<'_>,
+    refusal: &'static Refusal,
+) -> impl Future<Output = io::Result<()>> {
+    async move {
+        site.counters.add(Counter::TimeOuts, 1);
+        conn.set_deadline(Some(LINGER));
+        let ((), progress) = conn.respond(|io| {
+            site.refuse(conn.key(), *refusal, io.output, conn.net());
+            (Answer { consumed: io.input.len(), body: Body::None, expects_input: false }, ())
+        });
+        if over(conn, site, progress)?.is_none() {
+            let sent = flush(conn, site).await;
+            ended(conn, site, sent)?;
+        }
+        linger(conn).await
+    }
+}
+
+/// Ends the sending side, and reads on for a while.
+#[expect(clippy::manual_async_fn)]
+fn linger(conn: &Conn<'_>) -> impl Future<Output = io::Result<()>> {
+    async move {
+        conn.shutdown()?;
+        conn.set_deadline(Some(LINGER));
+        loop {
+            conn.io(|io| (io.input.len(), ()));
+            // Whether the client has seen the end or just goes on, it has had its time.
+            if !matches!(conn.fill().await, Ok(1..)) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A connection whose end is counted, also when its coroutine is dropped: the grace is over then.
+struct Counted<'w> {
+    conn: Conn<'w>,
+    site: &'w Site<'w>,
+    /// Whether the coroutine has come to its end: what is left in the buffers was not cut by the end
+    /// of the grace.
+    finished: bool,
+}
+
+impl Counted<'_> {
+    fn finish(mut self) {
+        self.finished = true;
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.site.counters.add(Counter::Closed, 1);
+        if !self.finished && self.conn.is_under_way() {
+            self.site.counters.add(Counter::Cut, 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_coroutine<'a, F>(_: impl Fn(Conn<'a>, &'a Site<'a>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    #[expect(clippy::print_stdout)]
+    fn a_connection_s_coroutine_is_small() {
+        let size = size_of_coroutine(serve);
+        println!("the coroutine of a connection, its Conn included, has {size} bytes");
+        assert!(size <= 160);
+    }
+}

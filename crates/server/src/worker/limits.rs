@@ -1,0 +1,83 @@
+//! How many connections a worker may have, so that descriptors are left for files.
+
+use anyhow::Context;
+use tracing::warn;
+
+use crate::Config;
+use crate::Source;
+
+/// Descriptors of a worker's own: what it waits by and is woken by, and those of its file backend.
+const OF_A_WORKER: u64 = 4;
+
+/// Half of the descriptors is kept for files, as each connection may need one, but never more than so
+/// many: most send the same files.
+const FOR_FILES_MOST: u64 = 1024;
+
+/// How many connections the workers of a process may have at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connections {
+    /// Each of them, by the descriptors that the process may have.
+    by_descriptors: u64,
+    /// All workers of the server, by the configuration.
+    configured: u64,
+    /// How many workers the server has.
+    workers: u64,
+}
+
+impl Connections {
+    /// For a process with `sharers` workers. To be called when the listening sockets are open, and no
+    /// connection is.
+    ///
+    /// # Errors
+    /// If not one descriptor is left.
+    pub(crate) fn new(config: &Config, sharers: usize) -> anyhow::Result<Connections> {
+        let open = sys::process::lowest_free_descriptor()
+            .context("cannot open another descriptor; raise the limit of open files (ulimit -n)")?;
+        let limit = sys::process::open_files_limit().soft.unwrap_or(u64::MAX);
+        let sharers = sharers as u64;
+        let free = limit.saturating_sub(open + OF_A_WORKER * sharers);
+        let for_files = match config.source {
+            Source::Directory(_) => (free / 2).min(FOR_FILES_MOST),
+            Source::Fixed(_) => 0,
+        };
+        let connections = Connections {
+            by_descriptors: (free - for_files) / sharers,
+            configured: config.max_connections.map_or(u64::MAX, |most| most.get() as u64),
+            workers: config.workers.get() as u64,
+        };
+        let most = connections.by_descriptors.saturating_mul(connections.workers);
+        if config.max_connections.is_some() && connections.configured > most {
+            warn!(
+                "--max-connections {}: the limit of open files (ulimit -n), which is {limit}, allows \
+                 {most}",
+                connections.configured,
+            );
+        }
+        Ok(connections)
+    }
+
+    /// How many the worker with that number, among all of the server, may have: at least one.
+    pub(crate) fn of_worker(&self, worker: usize) -> usize {
+        let more = (worker as u64) < self.configured % self.workers;
+        let configured = self.configured / self.workers + u64::from(more);
+        usize::try_from(configured.min(self.by_descriptors)).unwrap_or(usize::MAX).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_of_all_workers_are_what_was_configured() {
+        let shares = |configured, by_descriptors| {
+            let connections = Connections { by_descriptors, configured, workers: 3 };
+            [0, 1, 2].map(|worker| connections.of_worker(worker))
+        };
+        assert_eq!(shares(11, 100), [4, 4, 3]);
+        assert_eq!(shares(3, 100), [1, 1, 1]);
+        assert_eq!(shares(1000, 100), [100; 3]);
+        assert_eq!(shares(u64::MAX, 100), [100; 3]);
+        assert_eq!(shares(u64::MAX, 0), [1; 3]);
+    }
+}

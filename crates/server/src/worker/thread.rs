@@ -1,0 +1,259 @@
+//! One worker: a thread with its own mechanism, executor, timers, listening sockets and site.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use mech::accept::ListenerHandle;
+use mech::fileio;
+use mech::files::open_pool::{OpenPool, OpenResults};
+use mech::files::root::{Cause, OpenOptions};
+use mech::net::{Executor, Listener, Net, NetOptions, Readable, Remote};
+use tracing::warn;
+
+use crate::Config;
+use crate::Source;
+use crate::lookup::files::{FileOptions, Files};
+use crate::respond::response::Fixed;
+use crate::respond::site::{Content, Extras, LIMITS, Site, TimeOuts};
+use crate::status::statistics::{Counter, Counters};
+use crate::trace::{self, Sink, Tracer};
+use crate::worker::clock::Throttle;
+use crate::worker::connection;
+use crate::worker::events::Recorder;
+use crate::worker::spin::Spin;
+
+/// Bodies up to this length that are not kept are read and sent with their head by one call when the
+/// choice of the file backend is ours. A read of 1 KiB costs less than the second call that lends
+/// the page, one of 16 KiB costs a third more; they cross between 4 and 5 KiB.
+const READ_MOST: u64 = 4 * 1024;
+
+/// Files up to this length are kept as bytes, not as descriptors: at 16 KiB their copy costs a little
+/// more than the second call, and a quarter of what a descriptor counts in the cache.
+const KEPT_MOST: u64 = 16 * 1024;
+
+/// How often some of the files that are kept open are looked at.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// The part of the grace in which an idle connection may still send a request.
+const LINGER_SHARE: u32 = 20;
+
+/// What a worker is made of.
+pub(crate) struct Plan {
+    pub(crate) config: Arc<Config>,
+    /// This worker's ways to connections, one per address.
+    pub(crate) handles: Vec<ListenerHandle>,
+    /// The processor to stay on.
+    pub(crate) cpu: Option<usize>,
+    pub(crate) counters: Counters,
+    /// How many workers share the process' descriptors.
+    pub(crate) sharers: usize,
+    /// How many connections it may have at a time.
+    pub(crate) connections: usize,
+    /// Where its trace goes, if there is one, and its number in it.
+    pub(crate) trace: Option<(Sink, usize)>,
+}
+
+/// Serves until asked to stop. `ready` is called once connections can be accepted.
+pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> {
+    let Plan { config, handles, cpu, counters, sharers, connections, trace } = plan;
+    counters.begin();
+    if let Some(cpu) = cpu {
+        sys::process::pin_current_thread(cpu)
+            .with_context(|| format!("cannot stay on processor {cpu} (--pin)"))?;
+    }
+    let options = NetOptions { connections, ..net_options(&config) };
+    let net = Net::open(&options)
+        .with_context(|| format!("cannot set up --dispatch {}", config.mechanism.name))?;
+    let overflows = counters.clone();
+    net.on_overflow(move || overflows.add(Counter::Overflows, 1));
+    if let Some(path) = &config.record_events {
+        let mut recorder = Recorder::create(path, config.mechanism.name)
+            .with_context(|| format!("cannot begin --record-events {}", path.display()))?;
+        net.on_events(move |events| recorder.turn(events));
+    }
+    let time_outs = TimeOuts {
+        header: config.header_time_out,
+        idle: config.idle_time_out,
+        open: config.open_time_out,
+    };
+    let tracer = trace.map(|(sink, worker)| Tracer::new(sink, worker, sender(&config)));
+    let extras = Extras::new(tracer, config.spin.map(Spin::new));
+    let site = Site::new(content(&config, sharers, &net)?, time_outs, &counters, &net, extras);
+    let failure = RefCell::new(None);
+    net.linger(config.grace / LINGER_SHARE);
+    let mut executor = Executor::new(&net, config.grace);
+    if let Some(changes) = site.changes()? {
+        let readable = Readable::open(&net, changes).context("cannot wait for changes of files")?;
+        // Before any listener: what is ready at the same time is answered after it was heard of.
+        executor.watch(readable, |readable| async {
+            if let Err(error) = hear(readable, &site).await {
+                *failure.borrow_mut() = Some(("hearing of changes of files", error));
+                net.stop();
+            }
+        });
+    }
+    if let Source::Directory(_) = &config.source {
+        look_after_files(&mut executor, &net, &site, config.openers.as_ref());
+    }
+    for handle in handles {
+        let mut listener = Listener::enter(&net, handle).context("cannot wait for connections")?;
+        listener.on_loss(|| counters.add(Counter::AcceptsLost, 1));
+        listener.on_crowd(|expired| {
+            counters.add(Counter::IdleClosed, expired as u64);
+            if let Some(others) = site.may_complain(net.now()) {
+                warn!(
+                    "there are {connections} connections, the most that a worker may have \
+                     (--max-connections, ulimit -n); {expired} idle ones are closed for a new one \
+                     ({others} like this not logged)"
+                );
+            }
+        });
+        executor.listen(listener, |listener| async {
+            if let Err(error) = accept(listener, &config, &net, &site).await {
+                // A worker that accepts nothing any more must not go on in silence.
+                *failure.borrow_mut() = Some(("the listening socket", error));
+                net.stop();
+            }
+        });
+    }
+    if let Some(tracer) = site.tracer() {
+        executor.service(|conn| async move {
+            while !conn.net().stopping() {
+                conn.sleep_until(conn.net().now() + trace::KEPT_FOR).await;
+                tracer.flush();
+            }
+        });
+    }
+    ready(net.remote());
+    let ran = executor.run(|conn| connection::serve(conn, &site));
+    if let Some(tracer) = site.tracer() {
+        tracer.finish();
+    }
+    counters.files(&options.file_options.counts);
+    counters.end(net.helpers_waited());
+    ran.context("the dispatch mechanism failed")?;
+    match failure.take() {
+        None => Ok(()),
+        Some((what, error)) => Err(error).with_context(|| format!("{what} failed")),
+    }
+}
+
+/// Takes in the files that other threads open, and closes those that are kept open for nobody.
+fn look_after_files<'n, F: Future<Output = ()>>(
+    executor: &mut Executor<'n, F>,
+    net: &'n Net,
+    site: &'n Site<'n>,
+    pool: Option<&Arc<OpenPool>>,
+) {
+    if let Some(pool) = pool {
+        executor.background(|conn| {
+            let results = OpenResults::new(net.remote(), conn.key());
+            site.open_elsewhere(pool, &results);
+            async move {
+                // It has no deadline, so it waits without end.
+                while conn.until(|| !results.is_empty()).await.is_ok() {
+                    site.complete(net);
+                }
+            }
+        });
+    }
+    // By the coarse timers: a precise sleep costs every turn a look at the clock.
+    executor.background(|conn| async move {
+        loop {
+            conn.set_deadline(Some(SWEEP_EVERY));
+            let _time_is_up = conn.until(|| false).await;
+            site.sweep(net.now());
+        }
+    });
+}
+
+fn net_options(config: &Config) -> NetOptions {
+    let mut options = NetOptions::new(config.mechanism);
+    options.dispatch = config.dispatch;
+    options.file_options = config.file_options.clone();
+    // Each worker's own, as all that it counts.
+    options.file_options.counts = Arc::default();
+    options.file_options.timed = config.trace.is_some();
+    options.input_capacity = LIMITS.head;
+    options.min_rate = config.min_rate;
+    options.send_budget = config.send_budget;
+    if let Some(files) = config.files {
+        options.files = files;
+    }
+    options
+}
+
+/// The name of the backend that sends what needs no reading apart.
+fn sender(config: &Config) -> &'static str {
+    config.files.or(fileio::AUTO_TAKES.first().copied()).map_or("", |backend| backend.name)
+}
+
+fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content> {
+    Ok(match &config.source {
+        Source::Fixed(size) => Content::Fixed(Fixed::new(*size)),
+        Source::Directory(root) => {
+            // A backend that is asked for by name moves every body itself.
+            let unless_named = |most| if config.files.is_none() { most } else { 0 };
+            // Half of all descriptors are left to connections.
+            let descriptors = sys::process::open_files_limit().soft.unwrap_or(u64::MAX) / 2;
+            let options = FileOptions {
+                cache: config.cache,
+                descriptors: descriptors / sharers as u64,
+                revalidate: config.revalidate,
+                hidden: config.hidden,
+                how: OpenOptions {
+                    noatime: config.noatime,
+                    sequential: config.advise_sequential,
+                    content: if config.cache > 0 { unless_named(KEPT_MOST) } else { 0 },
+                },
+            };
+            let files = Files::new(Arc::clone(root), options, net.now()).context(
+                "cannot hear of changes (--revalidate inotify); raise \
+                 fs.inotify.max_user_instances, or use --revalidate 1s",
+            )?;
+            Content::Files { files: Box::new(files), in_memory: unless_named(READ_MOST) }
+        }
+    })
+}
+
+async fn hear(readable: Readable<'_>, site: &Site<'_>) -> io::Result<()> {
+    while readable.ready().await? {
+        site.hear()?;
+    }
+    Ok(())
+}
+
+async fn accept(
+    listener: Listener<'_>,
+    config: &Config,
+    net: &Net,
+    site: &Site<'_>,
+) -> io::Result<()> {
+    let mut throttle = Throttle::default();
+    listener
+        .run(config.accept_batch, |error| {
+            if Cause::of(error) == Cause::Exhausted && make_room(net, site) {
+                return true;
+            }
+            site.counters.add(Counter::AcceptErrors, 1);
+            if let Some(others) = throttle.ask(net.now()) {
+                warn!("cannot accept: {error}; connections wait ({others} like this not logged)");
+            }
+            false
+        })
+        .await
+}
+
+/// Makes room where descriptors or memory have run out; `false`: nothing was left to give.
+fn make_room(net: &Net, site: &Site<'_>) -> bool {
+    if site.give_back_descriptors() {
+        return true;
+    }
+    // Should the wait fail, it fails again where the worker ends by it.
+    let expired = net.expire_idle().unwrap_or(0);
+    site.counters.add(Counter::IdleClosed, expired as u64);
+    expired > 0
+}
