@@ -40,6 +40,13 @@ pub fn parse_above_zero(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A length of time for people, in whole seconds.
+#[must_use]
+pub fn in_words(time: Duration) -> String {
+    let whole = Duration::from_secs(time.as_secs_f64().round() as u64);
+    humantime::format_duration(whole).to_string()
+}
+
 fn too_long(text: &str) -> String {
     format!("'{text}' is too long, or finer than a nanosecond: write it as 10s or 500ms")
 }

@@ -18,13 +18,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::sockopt;
 use sys::process;
-use sys::socket::{self, ListenOptions};
+use sys::socket;
 
 use crate::counters::{CounterTable, PATIENCE};
 use crate::fork;
 use crate::kind::{WaitMode, WaiterKind};
+pub use crate::options::GroupOptions;
+use crate::options::listener;
 use crate::waiter::{Shared, Waiter};
 
 /// Waiters on one listening socket of the loopback interface.
@@ -45,24 +46,6 @@ pub struct WaiterGroup {
 enum Members {
     Threads(Vec<u32>),
     Processes(fork::Children),
-}
-
-/// What a group is to be.
-#[derive(Clone, Debug)]
-pub struct GroupOptions {
-    /// How the waiters wait.
-    pub kind: &'static WaiterKind,
-    /// How many waiters there are.
-    pub waiters: u32,
-    /// How many descriptors of the socket each waiter watches, the socket itself included.
-    pub descriptors: u32,
-    /// Whether the waiters are busy elsewhere while connections come. A busy waiter registers as its
-    /// kind does, and then sleeps outside of its wait until [`WaiterGroup::let_look`] and
-    /// [`WaiterGroup::let_take`].
-    pub busy: bool,
-    /// The name of the waiters in `/proc` and in traces, and of the thread that accepts for models: up
-    /// to 15 bytes.
-    pub name: String,
 }
 
 /// The stack of a waiting thread, in bytes: a bitmap, an array, some calls.
@@ -357,16 +340,6 @@ impl GroupOptions {
         let address = socket::local_address(listener.as_fd())?;
         Ok((listener, address))
     }
-}
-
-/// A listening socket whose connections leave nothing behind when they are closed: no TIME_WAIT
-/// (they inherit `SO_LINGER` from it).
-pub(crate) fn listener(address: SocketAddr, blocks: bool, shares: bool) -> io::Result<OwnedFd> {
-    let listen = ListenOptions { reuse_port: shares, ..ListenOptions::default() };
-    let listener = socket::listen(address, listen)?;
-    sockopt::set_socket_linger(&listener, Some(Duration::ZERO))?;
-    rustix::io::ioctl_fionbio(&listener, !blocks)?;
-    Ok(listener)
 }
 
 /// `first` and its duplicates: `descriptors` in all.

@@ -20,6 +20,7 @@ pub mod group;
 pub mod kind;
 mod model;
 pub mod observer;
+pub mod options;
 pub mod pinned_pages;
 pub mod pipes;
 pub mod sched_trace;

@@ -17,9 +17,9 @@ use sys::socket;
 
 use crate::accept_ring::AcceptRing;
 use crate::counters::CounterTable;
-use crate::group::{GroupOptions, listener};
 use crate::kind::WaitMode;
 use crate::model::Acceptor;
+use crate::options::{GroupOptions, listener};
 
 /// What is made once for all waiters of a group, before there are any.
 pub(crate) enum Shared {

@@ -1,16 +1,19 @@
 //! What a load tells while it runs: events for programs, a view for people, and files that grow.
 
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::load::{OUTPUT, say};
+use super::stdout::stdout;
 use ::load::output::progress::Progress;
 use ::load::output::result::LoadResult;
 use ::load::output::{csv, hdr};
 use ::load::{Listener, Second};
 use usage::UsageError;
+
+/// The group of flags in help that say where results go.
+pub(super) const OUTPUT: &str = "Output";
 
 /// Where a load is written down second by second.
 #[derive(Clone, Debug, clap::Args)]
@@ -116,4 +119,11 @@ impl Listener for ConsoleReporter {
     fn measured(&mut self) -> io::Result<()> {
         self.event("measured")
     }
+}
+
+/// Prints a line for the program that reads ours; it must not wait in a buffer.
+pub(super) fn say(line: &str) -> io::Result<()> {
+    let mut out = stdout();
+    writeln!(out, "{line}")?;
+    out.flush()
 }

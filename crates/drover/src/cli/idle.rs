@@ -8,8 +8,9 @@ use anyhow::bail;
 use mech::mechanisms::{self, Mechanism};
 
 use super::choice::{Choice, mechanism, mechanism_names};
+use super::console_reporter::say;
 use super::count;
-use super::load::{MOST_CONNECTIONS, say};
+use super::load::MOST_CONNECTIONS;
 use super::stdout::stdout;
 use ::load::plan::options::Options;
 use ::load::plan::request::Request;

@@ -1,6 +1,6 @@
 //! `drover load`: flags of the load generator.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mech::mechanisms::{self, Mechanism};
 
 use super::choice::{Choice, mechanism, mechanism_names};
-use super::console_reporter::{ConsoleReporter, Files};
+use super::console_reporter::{ConsoleReporter, Files, OUTPUT};
 use super::count;
 use super::stdout::stdout;
 use super::what::{Chosen, What};
@@ -41,7 +41,6 @@ fn arrivals() -> impl TypedValueParser<Value = Arrivals> {
 const LOAD: &str = "Load";
 const REPLIES: &str = "Replies";
 const GENERATOR: &str = "Generator";
-pub(super) const OUTPUT: &str = "Output";
 
 /// Flags of `drover load`.
 #[derive(Debug, clap::Args)]
@@ -406,13 +405,6 @@ impl Args {
 fn read_body(file: &Path) -> Result<Vec<u8>, UsageError> {
     std::fs::read(file)
         .map_err(|error| UsageError::new(format!("--verify {}: {error}", file.display())))
-}
-
-/// Prints a line for the program that reads ours; it must not wait in a buffer.
-pub(super) fn say(line: &str) -> io::Result<()> {
-    let mut out = stdout();
-    writeln!(out, "{line}")?;
-    out.flush()
 }
 
 fn is_stdout(file: &Path) -> bool {

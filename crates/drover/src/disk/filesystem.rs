@@ -22,7 +22,7 @@ use fuser::{
 };
 
 use super::model::What;
-use super::mount::Options;
+use super::options::Options;
 use super::turning::Turning;
 
 /// How many reads the kernel may have under way: more than any experiment asks for at once, so that

@@ -7,6 +7,8 @@
 mod filesystem;
 pub mod model;
 mod mount;
+mod options;
 mod turning;
 
-pub use mount::{Mounted, Options, obstacle};
+pub use mount::{Mounted, obstacle};
+pub use options::Options;

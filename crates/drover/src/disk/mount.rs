@@ -5,39 +5,15 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use anyhow::Context;
 use fuser::{BackgroundSession, Config, MountOption};
 
 use super::filesystem::Slow;
 use super::model::{Account, Model};
+use super::options::Options;
 use super::turning::Turning;
 use usage::UsageError;
-
-/// How the kernel is to treat the mounted disk.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Options {
-    /// The most bytes that the kernel reads ahead; it may grant less.
-    pub read_ahead: u32,
-    /// How long the kernel may rely on names and attributes it has been told.
-    pub attributes_for: Duration,
-    /// Whether a file's pages stay in the page cache when it is opened anew.
-    pub keep_cache: bool,
-    /// From which byte on reads fail (`EIO`), as on a disk with bad blocks; `None`: none does.
-    pub fails_from: Option<u64>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            read_ahead: 128 * 1024,
-            attributes_for: Duration::from_secs(3600),
-            keep_cache: true,
-            fails_from: None,
-        }
-    }
-}
 
 /// What keeps this process from mounting a FUSE file system, with the remedy; `None`: nothing.
 pub fn obstacle() -> Option<String> {

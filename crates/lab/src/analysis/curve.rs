@@ -6,17 +6,15 @@
 //! It lets one analysis serve a claim's own interval, an equivalence test and a correction for many
 //! claims.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::FEWEST_ROUNDS;
 use super::censored::Bound;
-use super::simultaneous::MaxT;
-use super::spread::RatioOfMeans;
+use super::max_t::MaxT;
+use super::ratio_of_means::RatioOfMeans;
+use super::student::{t_quantile, t_tail};
 use super::summary::{deviation, mean};
 
 /// An estimate with the interval that covers the truth at this level of confidence.
@@ -340,33 +338,6 @@ impl Curve {
 enum Side {
     Above,
     Below,
-}
-
-/// The t that is exceeded with this probability, at most one half.
-pub(super) fn t_quantile(tail: f64, freedom: f64) -> f64 {
-    /// More quantiles than a report asks for.
-    const MOST: usize = 10_000;
-    thread_local! {
-        /// By the bits of both arguments: finding one takes some fifty incomplete beta functions.
-        static FOUND: RefCell<HashMap<(u64, u64), f64>> = RefCell::default();
-    }
-    FOUND.with_borrow_mut(|found| {
-        if found.len() > MOST {
-            found.clear();
-        }
-        // `inverse_cdf` near 1 cancels, near 0 it does not: the distribution is symmetric.
-        let find = || -student(freedom).inverse_cdf(tail);
-        *found.entry((tail.to_bits(), freedom.to_bits())).or_insert_with(find)
-    })
-}
-
-/// The probability of exceeding this t.
-pub(super) fn t_tail(t: f64, freedom: f64) -> f64 {
-    student(freedom).sf(t)
-}
-
-fn student(freedom: f64) -> StudentsT {
-    StudentsT::new(0.0, 1.0, freedom).expect("a positive number of degrees of freedom")
 }
 
 #[cfg(test)]

@@ -31,12 +31,15 @@ pub mod exponent;
 pub mod holm;
 pub mod independent;
 pub mod knee;
+mod max_t;
 pub mod median;
 pub mod noise;
 pub mod paired;
 pub mod power;
+mod ratio_of_means;
 pub mod simultaneous;
 pub mod spread;
+mod student;
 pub mod summary;
 
 pub use censored::Bound;

@@ -2,13 +2,12 @@
 //! to be resumed.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::hash::Hasher;
-use std::io::{self, Read};
 use std::path::Path;
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
-use twox_hash::XxHash64;
+
+use crate::hash::hash_file;
 
 /// The kernel, the program under test, and the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,30 +54,6 @@ impl Environment {
             }
         }
         differences
-    }
-}
-
-/// A hash of bytes, in hexadecimal digits. It finds changes, not forgeries (XXH64).
-#[must_use]
-pub fn hash_bytes(bytes: &[u8]) -> String {
-    let mut hasher = XxHash64::default();
-    hasher.write(bytes);
-    format!("{:016x}", hasher.finish())
-}
-
-/// As [`hash_bytes`], of a file.
-///
-/// # Errors
-/// What the file system says.
-pub fn hash_file(path: &Path) -> io::Result<String> {
-    let mut hasher = XxHash64::default();
-    let mut file = File::open(path)?;
-    let mut block = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut block)? {
-            0 => return Ok(format!("{:016x}", hasher.finish())),
-            n => hasher.write(&block[..n]),
-        }
     }
 }
 
@@ -184,13 +159,5 @@ mod tests {
         let here = Environment { kernel: "Linux 6.1".into(), ..Environment::default() };
         let there = Environment { program: "f00".into(), ..Environment::default() };
         assert_eq!(here.differences(&there).len(), 2);
-    }
-
-    #[test]
-    fn a_file_has_the_hash_of_its_bytes() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), "content").unwrap();
-        assert_eq!(hash_file(file.path()).unwrap(), hash_bytes(b"content"));
-        assert_ne!(hash_bytes(b"content"), hash_bytes(b"contend"));
     }
 }

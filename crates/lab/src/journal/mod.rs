@@ -17,7 +17,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use environment::{Environment, hash_bytes, hash_file};
+pub use environment::Environment;
 
 use crate::model::Sample;
 use crate::plan::Plan;

@@ -9,7 +9,7 @@ pub mod selection;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::journal::hash_bytes;
+use crate::hash::hash_bytes;
 use crate::model::{Cell, Mark, Sample};
 use crate::spec::Experiment;
 use estimate::Phases;

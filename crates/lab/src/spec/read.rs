@@ -8,9 +8,9 @@ use std::rc::Rc;
 use indexmap::IndexMap;
 use serde::Deserialize;
 
-use super::built_in;
 use super::check;
 use super::claim::{Published, Row};
+use super::embedded;
 use super::experiment::{Experiment, Fragment, QUICK, SCHEMA};
 use super::fault::{Fault, Faults, Source, suggestion};
 use super::node::{Entry, Node, Value};
@@ -204,12 +204,12 @@ impl Reader<'_> {
     fn complete(&mut self, experiment: &mut Experiment, path: &Path, root: &Node) {
         for (name, subject) in &mut experiment.subject {
             let Some(peer) = subject.peer.clone() else { continue };
-            match built_in::peer(&peer) {
+            match known().subject.get(&peer).cloned() {
                 Some(known) => *subject = with_peer(subject, known),
                 None => {
                     let place = root.get("subject").and_then(|it| it.get(name)?.get("peer"));
                     let place = place.map_or(&root.place, |node| &node.place);
-                    let known = built_in::peers();
+                    let known = peers();
                     let suggestion = suggestion(&peer, known.iter().map(String::as_str));
                     self.faults
                         .push(place.fault(format!("no server '{peer}' is known{suggestion}")));
@@ -365,4 +365,16 @@ pub(super) fn fragment(name: &str, text: &str) -> Result<Fragment, Faults> {
     }
     Fragment::deserialize(root.plain())
         .map_err(|error| Faults::new(vec![root.place.fault(error.message().to_owned())]))
+}
+
+/// The servers that are known by name.
+fn known() -> Fragment {
+    let (name, text) = embedded::SHARED[0];
+    fragment(name, text).expect("a test reads the known servers")
+}
+
+/// The names of the servers that are known.
+#[must_use]
+pub fn peers() -> Vec<String> {
+    known().subject.keys().cloned().collect()
 }

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use mech::net::Conn;
 
 use crate::account::counts::{Failure, record};
-use crate::run::exchange::Call;
 use crate::run::worker::{Phase, ScheduledStart, Worker};
 
 /// The bounds of a rest; see [`Backoff`].
@@ -19,6 +18,15 @@ const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// How often a unix socket whose queue is full is tried.
 const QUEUE_LOOK: Duration = Duration::from_millis(1);
+
+/// One request of those that are sent together.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    /// Its intended start, if that is not when it is sent.
+    pub(crate) due: Option<Instant>,
+    /// Which of the origin's requests it is.
+    pub(crate) request: usize,
+}
 
 /// The coroutine of connection `number` of a worker: of an idle one, or of one that is measured.
 pub(crate) async fn run(conn: Conn<'_>, worker: &Worker<'_>, number: u32) {

@@ -5,7 +5,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,9 +14,10 @@ use mech::Key;
 use mech::net::Remote;
 
 use crate::account::counts::Account;
-use crate::account::seconds::{Differences, SECOND, Second, SoFar, Sum};
+use crate::account::seconds::{Differences, SECOND, Second, Sum};
 use crate::output::listener::Listener;
 use crate::plan::options::Plan;
+use crate::run::control::{CoordinatorHandle, Counts, Report, RunControl};
 use crate::run::interrupts::Interrupts;
 use crate::run::phases::{self, Outcome, Window};
 use crate::run::stall_detector::{self, Watched};
@@ -27,95 +28,6 @@ const LEAD: Duration = Duration::from_millis(10);
 
 /// How often the coordinator looks how far the workers are.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// What workers tell.
-pub(crate) enum Report {
-    /// The worker has the descriptors that it needs for itself, and how to wake its control coroutine.
-    Up(Remote, Key),
-    /// The connections are open, and so many of them can be used.
-    Ready { opened: u32 },
-    /// A second of the window is over.
-    Second { worker: usize, so_far: SoFar },
-    /// The window is over.
-    Measured { worker: usize, end: Instant },
-    /// The thread has ended, in whatever way; or it was never started.
-    Ended,
-    /// A signal asks for the end.
-    Interrupt,
-}
-
-/// What the coordinator tells the workers, and how far they are.
-struct RunControl {
-    /// Set when every worker is up.
-    equipped: AtomicBool,
-    start: OnceLock<Instant>,
-    close: AtomicBool,
-    interrupted: AtomicBool,
-    /// Whether workers tell of every second.
-    seconds: bool,
-    workers: Vec<Counts>,
-}
-
-/// How far a worker is; written ten times a second.
-#[derive(Default)]
-struct Counts {
-    replies: AtomicU64,
-    closed: AtomicU64,
-}
-
-/// A worker's end of both.
-pub(crate) struct CoordinatorHandle<'b> {
-    control: &'b RunControl,
-    reports: Sender<Report>,
-    worker: usize,
-}
-
-impl CoordinatorHandle<'_> {
-    /// Whether every worker has the descriptors it needs for itself. Connections are opened after
-    /// that, so that those of the first worker do not take the descriptors of the last.
-    pub(crate) fn all_are_equipped(&self) -> bool {
-        self.control.equipped.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn tell(&self, report: Report) {
-        // The coordinator listens until every worker has ended.
-        let _ = self.reports.send(report);
-    }
-
-    pub(crate) fn progress(&self, account: &Account) {
-        let counts = &self.control.workers[self.worker];
-        counts.replies.store(account.replies, Ordering::Relaxed);
-        counts.closed.store(account.connections.closed_by_peer, Ordering::Relaxed);
-    }
-
-    /// Whether [`CoordinatorHandle::second`] is wanted.
-    pub(crate) fn wants_seconds(&self) -> bool {
-        self.control.seconds
-    }
-
-    /// Tells what was counted until the end of a second.
-    pub(crate) fn second(&self, so_far: SoFar) {
-        self.tell(Report::Second { worker: self.worker, so_far });
-    }
-
-    /// Tells that the window is over.
-    pub(crate) fn measured(&self, end: Instant) {
-        self.tell(Report::Measured { worker: self.worker, end });
-    }
-
-    /// When the window begins, once that is known.
-    pub(crate) fn start(&self) -> Option<Instant> {
-        self.control.start.get().copied()
-    }
-
-    pub(crate) fn may_close(&self) -> bool {
-        self.control.close.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn interrupted(&self) -> bool {
-        self.control.interrupted.load(Ordering::Acquire)
-    }
-}
 
 /// What came of a run.
 pub(crate) struct Run {

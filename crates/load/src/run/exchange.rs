@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use mech::net::Body;
 
 use crate::account::counts::{Failure, record};
-use crate::run::client::{Client, Link};
+use crate::run::client::{Call, Client, Link};
 use crate::run::reader::Reader;
 use crate::run::worker::ScheduledStart;
 
@@ -26,15 +26,6 @@ const LONG: u64 = 16 * 1024;
 
 /// Room for a head whose body is expected to be long: nearly all fit.
 const HEAD_ROOM: usize = 1024;
-
-/// One request of those that are sent together.
-#[derive(Clone, Copy)]
-pub(crate) struct Call {
-    /// Its intended start, if that is not when it is sent.
-    pub(crate) due: Option<Instant>,
-    /// Which of the origin's requests it is.
-    pub(crate) request: usize,
-}
 
 /// When the two parts of a reply came.
 struct Times {

@@ -15,7 +15,7 @@ use crate::plan::options::Plan;
 use crate::plan::shape::Share;
 use crate::run::accept_queue;
 use crate::run::client;
-use crate::run::coordinator::{CoordinatorHandle, Report};
+use crate::run::control::{CoordinatorHandle, Report};
 use crate::run::worker::{Phase, Worker};
 
 /// What came of a worker.

@@ -140,7 +140,7 @@ impl<'n> Conn<'n> {
     ) -> Poll<io::Result<usize>> {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
-            check_deadline(slot)?;
+            slot.check_deadline()?;
             if !inner.charge(index) {
                 return Poll::Pending;
             }
@@ -310,7 +310,7 @@ impl<'n> Conn<'n> {
     pub fn poll_send(&self) -> Poll<io::Result<u64>> {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
-            check_deadline(slot)?;
+            slot.check_deadline()?;
             let Some(mut sending) = slot.sending.take().or_else(|| slot.output.take()) else {
                 return Poll::Ready(Ok(0));
             };
@@ -383,7 +383,7 @@ impl<'n> Conn<'n> {
                 // A connection that is open came in time, even if that is noticed late.
                 let connected = inner.driver.poll_connect(self.key, slot, &target);
                 if connected.is_pending() {
-                    check_deadline(slot)?;
+                    slot.check_deadline()?;
                 }
                 connected
             })
@@ -458,7 +458,7 @@ impl<'n> Conn<'n> {
                     return Poll::Ready(Ok(()));
                 }
                 slot.shrink_input(&mut inner.pool);
-                match check_deadline(slot) {
+                match slot.check_deadline() {
                     Ok(()) => Poll::Pending,
                     late => Poll::Ready(late),
                 }
@@ -498,12 +498,4 @@ impl Drop for Conn<'_> {
             inner.close(self.key.slot);
         }
     }
-}
-
-pub(super) fn check_deadline(slot: &mut Slot) -> io::Result<()> {
-    if slot.flags.contains(Flags::TIMED_OUT) {
-        slot.flags -= Flags::TIMED_OUT;
-        return Err(io::ErrorKind::TimedOut.into());
-    }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! What a worker keeps for each connection, listener and service.
 
+use std::io;
 use std::os::fd::OwnedFd;
 
 use bitflags::bitflags;
@@ -59,6 +60,18 @@ pub(crate) struct Slot {
 impl Slot {
     pub(crate) fn key(&self, slot: u32) -> Key {
         Key { slot, generation: self.generation }
+    }
+
+    /// Fails if the deadline has passed, once.
+    ///
+    /// # Errors
+    /// `TimedOut`.
+    pub(crate) fn check_deadline(&mut self) -> io::Result<()> {
+        if self.flags.contains(Flags::TIMED_OUT) {
+            self.flags -= Flags::TIMED_OUT;
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
     }
 
     /// Whether nothing is under way on its connection: nothing of a message has been received, and its

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use sys::socket::Delivered;
 
 use super::buffers::{Output, Pool};
-use super::conn;
 use super::contract::{Driver, Origin};
 use super::send_budget::SendBudget;
 use super::slot::{Flags, Slot};
@@ -179,7 +178,7 @@ impl Inner {
         expects_input: bool,
     ) -> (u64, io::Result<bool>) {
         let slot = &mut self.slots[key.slot as usize];
-        if let Err(error) = conn::check_deadline(slot) {
+        if let Err(error) = slot.check_deadline() {
             slot.output = Some(output);
             return (0, Err(error));
         }

@@ -1,6 +1,6 @@
 //! An entry of a worker's cache: one open file with everything that a response says of it.
 
-use std::cell::Cell;
+use std::cell::{Cell, Ref, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
@@ -10,7 +10,6 @@ use http1::mime;
 use mech::files::root::{OpenFile, Stamp};
 
 use crate::lookup::watch::WatchedPath;
-use crate::respond::response::{self, UsualHead};
 use crate::worker::clock::Clock;
 
 /// One open file with everything a reply says of it.
@@ -29,7 +28,7 @@ pub(crate) struct Entry {
     /// What it costs to keep, in bytes, without the descriptor.
     pub(crate) cost: usize,
     /// Its bytes, if they are few, until the reply is prepared.
-    content: Option<Vec<u8>>,
+    pub(crate) content: Option<Vec<u8>>,
 }
 
 /// Where an entry's bytes are, and the head of its usual reply if one was prepared.
@@ -58,24 +57,6 @@ impl Entry {
         }
     }
 
-    /// Prepares the usual reply, with the bytes if they were few and are as they were.
-    pub(crate) fn prepare(&mut self, clock: &Clock) {
-        let content = self.content.take();
-        let Source::File(file, _) = &self.source else { return };
-        let file = Rc::clone(file);
-        let (usual, has_body) = response::usual_head(self, clock, |bytes| match &content {
-            // If it was written to while it was read, the bytes may be of two states.
-            Some(content) if Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp) => {
-                bytes.extend_from_slice(content);
-                true
-            }
-            _ => self.len == 0,
-        });
-        self.cost += self.trail.as_ref().map_or(0, WatchedPath::cost) + usual.len();
-        self.source =
-            if has_body { Source::Memory(usual) } else { Source::File(file, Some(usual)) };
-    }
-
     /// Whether it keeps a descriptor.
     pub(crate) fn keeps_descriptor(&self) -> bool {
         matches!(self.source, Source::File(..))
@@ -95,5 +76,39 @@ impl Entry {
             Source::Memory(usual) => Some(usual),
             Source::File(_, usual) => usual.as_ref(),
         }
+    }
+}
+
+/// The head of the usual reply to a request for a file: to a plain GET over HTTP/1.1, on a connection
+/// that persists. Only the date changes from reply to reply.
+pub(crate) struct UsualHead {
+    /// The head, and the body behind it if that is in memory.
+    pub(crate) bytes: RefCell<Rc<[u8]>>,
+    pub(crate) head_len: usize,
+    /// Where the date's text begins.
+    pub(crate) date: usize,
+    /// The second of that date.
+    pub(crate) second: Cell<u64>,
+}
+
+impl UsualHead {
+    /// With the date of `clock`'s second. Bytes that are still on their way to somebody keep theirs.
+    pub(crate) fn dated(&self, clock: &Clock) -> Ref<'_, Rc<[u8]>> {
+        if self.second.replace(clock.seconds()) != clock.seconds() {
+            let date = clock.date();
+            let mut bytes = self.bytes.borrow_mut();
+            Rc::make_mut(&mut bytes)[self.date..][..date.len()].copy_from_slice(date);
+        }
+        self.bytes.borrow()
+    }
+
+    /// The body, if that is in memory.
+    pub(crate) fn body(&self) -> Ref<'_, [u8]> {
+        Ref::map(self.bytes.borrow(), |bytes| &bytes[self.head_len..])
+    }
+
+    /// Bytes of head and body.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.borrow().len()
     }
 }

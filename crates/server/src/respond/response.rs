@@ -1,6 +1,6 @@
 //! Replies: from what was asked for and what was found to a head, and a body behind it.
 
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -13,9 +13,11 @@ use http1::{Method, Refusal, Request, Status};
 use mech::files::root;
 use mech::net::Body;
 
-use crate::lookup::entry::{Entry, Source};
+use crate::lookup::entry::{Entry, Source, UsualHead};
 use crate::lookup::pending::PendingOpen;
+use crate::lookup::watch::WatchedPath;
 use crate::worker::clock::Clock;
+use mech::files::root::Stamp;
 
 /// The value of `Server`.
 pub(crate) const SERVER: &str = "drover";
@@ -101,42 +103,28 @@ pub(crate) fn redirect(
     Response::written(status)
 }
 
-/// The head of the usual reply to a request for a file: to a plain GET over HTTP/1.1, on a connection
-/// that persists. Only the date changes from reply to reply.
-pub(crate) struct UsualHead {
-    /// The head, and the body behind it if that is in memory.
-    bytes: RefCell<Rc<[u8]>>,
-    head_len: usize,
-    /// Where the date's text begins.
-    date: usize,
-    /// The second of that date.
-    second: Cell<u64>,
-}
-
-impl UsualHead {
-    /// With the date of `clock`'s second. Bytes that are still on their way to somebody keep theirs.
-    fn dated(&self, clock: &Clock) -> Ref<'_, Rc<[u8]>> {
-        if self.second.replace(clock.seconds()) != clock.seconds() {
-            let date = clock.date();
-            let mut bytes = self.bytes.borrow_mut();
-            Rc::make_mut(&mut bytes)[self.date..][..date.len()].copy_from_slice(date);
-        }
-        self.bytes.borrow()
-    }
-
-    /// The body, if that is in memory.
-    fn body(&self) -> Ref<'_, [u8]> {
-        Ref::map(self.bytes.borrow(), |bytes| &bytes[self.head_len..])
-    }
-
-    /// Bytes of head and body.
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.borrow().len()
+impl Entry {
+    /// Prepares the usual reply, with the bytes if they were few and are as they were.
+    pub(crate) fn prepare(&mut self, clock: &Clock) {
+        let content = self.content.take();
+        let Source::File(file, _) = &self.source else { return };
+        let file = Rc::clone(file);
+        let (usual, has_body) = usual_head(self, clock, |bytes| match &content {
+            // If it was written to while it was read, the bytes may be of two states.
+            Some(content) if Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp) => {
+                bytes.extend_from_slice(content);
+                true
+            }
+            _ => self.len == 0,
+        });
+        self.cost += self.trail.as_ref().map_or(0, WatchedPath::cost) + usual.len();
+        self.source =
+            if has_body { Source::Memory(usual) } else { Source::File(file, Some(usual)) };
     }
 }
 
 /// Writes the usual head of an entry, and has the body put behind it by `append_body`, if it can.
-pub(crate) fn usual_head(
+fn usual_head(
     entry: &Entry,
     clock: &Clock,
     append_body: impl FnOnce(&mut Vec<u8>) -> bool,

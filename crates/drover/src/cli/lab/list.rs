@@ -10,8 +10,8 @@ use lab::report::model::words::counted;
 use lab::spec::factor::CASE;
 use lab::spec::{Experiment, Preset};
 
-use super::progress::in_words;
 use crate::cli::stdout::stdout;
+use usage::duration::in_words;
 
 /// Flags of `drover lab list`.
 #[derive(Debug, clap::Args)]

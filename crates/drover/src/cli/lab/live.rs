@@ -16,10 +16,10 @@ use lab::report::{PAGE, PROGRESS};
 use lab::session::Clock;
 use serde::Serialize;
 
-use super::progress::in_words;
 use super::serve;
 use crate::cli::stdout::stdout;
 use server::Server;
+use usage::duration::in_words;
 
 /// How often a session that has ended looks whether its reader has, too.
 const LOOK: Duration = Duration::from_millis(200);

@@ -2,7 +2,6 @@
 //! per run.
 
 use std::io::{self, IsTerminal, Write};
-use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::report::model::words::{self, counted};
@@ -11,6 +10,7 @@ use lab::run::Event as OfRun;
 use lab::session::{Clock, Event, Planned};
 
 use super::live::Live;
+use usage::duration::in_words;
 
 /// Tells the progress of a session.
 #[derive(Debug)]
@@ -114,10 +114,4 @@ impl Drop for Progress<'_> {
             bar.finish_and_clear();
         }
     }
-}
-
-/// A length of time for people, in whole seconds.
-pub(super) fn in_words(time: Duration) -> String {
-    let whole = Duration::from_secs(time.as_secs_f64().round() as u64);
-    humantime::format_duration(whole).to_string()
 }

@@ -13,9 +13,10 @@ use lab::report::terminal;
 use lab::session::{Outcome, Session, Settings};
 
 use super::live::Live;
-use super::progress::{Progress, in_words};
+use super::progress::Progress;
 use crate::cli::stdout::stdout;
 use usage::UsageError;
+use usage::duration::in_words;
 
 /// The folder below that of all sessions which keeps the files to be served.
 const POOLS: &str = "pools";

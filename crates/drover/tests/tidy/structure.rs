@@ -1,0 +1,241 @@
+//! The shape of the house: which crate may use which, where a mechanism lies, and that no two files use each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{root, sources};
+
+/// The crates of the workspace, lowest first, with what each may depend on, as the picture in ARCHITECTURE.md has it.
+const CRATES: &[(&str, &[&str])] = &[
+    ("sys", &[]),
+    ("usage", &[]),
+    ("http1", &[]),
+    ("mech", &["sys"]),
+    ("waiters", &["sys", "mech"]),
+    ("server", &["sys", "usage", "http1", "mech"]),
+    ("load", &["sys", "usage", "http1", "mech"]),
+    ("lab", &["sys", "usage", "mech", "waiters"]),
+    ("drover", &["sys", "usage", "http1", "mech", "waiters", "server", "load", "lab"]),
+];
+
+fn manifest(name: &str) -> toml::Table {
+    let path = root().join("crates").join(name).join("Cargo.toml");
+    fs::read_to_string(&path).unwrap().parse().unwrap()
+}
+
+#[test]
+fn crates_depend_only_downwards() {
+    for (name, may) in CRATES {
+        let manifest = manifest(name);
+        let used = manifest.get("dependencies").and_then(|it| it.as_table()).unwrap();
+        let used: BTreeSet<&str> =
+            used.keys().filter_map(|dependency| dependency.strip_prefix("drover-")).collect();
+        let may: BTreeSet<&str> = may.iter().copied().collect();
+        assert!(used.is_subset(&may), "{name} may use {may:?}, and uses {used:?}");
+    }
+}
+
+/// The picture names each crate once, and under it what it uses: `mech → sys`.
+#[test]
+fn the_picture_of_the_crates_is_true() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    for (name, _) in CRATES {
+        let manifest = manifest(name);
+        let used = manifest.get("dependencies").and_then(|it| it.as_table()).unwrap();
+        let used: BTreeSet<&str> =
+            used.keys().filter_map(|dependency| dependency.strip_prefix("drover-")).collect();
+        let begin = format!("| `{name}` |");
+        let row = text.lines().find(|line| line.starts_with(&begin));
+        let row = row.unwrap_or_else(|| panic!("ARCHITECTURE.md has no row '{begin}'"));
+        let column = row.split('|').nth(2).unwrap();
+        let told: BTreeSet<&str> = column
+            .split(',')
+            .map(|it| it.trim().trim_matches('`'))
+            .filter(|it| *it != "–")
+            .collect();
+        assert_eq!(told, used, "what ARCHITECTURE.md says that {name} uses, and what it uses");
+    }
+}
+
+/// The files of a folder of `mech` that stand for themselves, without their ending.
+fn files_of(folder: &str) -> BTreeSet<String> {
+    let folder = root().join("crates/mech/src").join(folder);
+    let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|it| it == "rs"));
+    files
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .filter(|name| name != "mod")
+        .collect()
+}
+
+/// Fails unless every file beside `mod.rs` holds a member of the list, and every member has a file: the one of its
+/// name, or the one that its name begins with (`epoll.rs` holds `epoll-et`).
+#[track_caller]
+fn a_file_is_a_member(folder: &str, members: &[&str], others: &[&str]) {
+    let files = files_of(folder);
+    let file_of = |member: &str| {
+        let name = member.replace('-', "_");
+        let begins = |file: &&String| name == **file || name.starts_with(&format!("{file}_"));
+        files.iter().filter(begins).max_by_key(|file| file.len()).cloned()
+    };
+    let mut used: BTreeSet<String> = others.iter().map(|other| (*other).to_owned()).collect();
+    for member in members {
+        let file = file_of(member);
+        used.insert(file.unwrap_or_else(|| panic!("no file of {folder}/ holds {member}")));
+    }
+    assert_eq!(files, used, "the files of {folder}/, and those that hold a member of its list");
+}
+
+#[test]
+fn a_file_of_a_mechanism_is_a_member_of_its_list() {
+    let readiness: Vec<&str> = mech::mechanisms::ALL
+        .iter()
+        .filter(|it| matches!(it.kind, mech::mechanisms::Kind::Readiness { .. }))
+        .map(|it| it.name)
+        .collect();
+    a_file_is_a_member("readiness", &readiness, &[]);
+    let strategies: Vec<&str> = mech::accept::ALL.iter().map(|it| it.name).collect();
+    a_file_is_a_member("accept", &strategies, &[]);
+    let backends: Vec<&str> = mech::fileio::ALL.iter().map(|it| it.name).collect();
+    // The choice among the backends is a backend by itself, and not one to be listed.
+    a_file_is_a_member("fileio", &backends, &["auto"]);
+}
+
+#[test]
+fn no_folder_has_more_files_than_one_can_look_over() {
+    const MOST: usize = 20;
+    let mut counts: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for (path, _) in sources() {
+        if path.components().any(|part| part.as_os_str() == "src") {
+            *counts.entry(path.parent().unwrap().to_owned()).or_default() += 1;
+        }
+    }
+    counts.retain(|_, count| *count > MOST);
+    assert!(counts.is_empty(), "folders of more than {MOST} files: {counts:?}");
+}
+
+/// The files of one crate by the modules that they hold: `["net", "conn"]`.
+type Modules = BTreeMap<Vec<String>, PathBuf>;
+
+fn module_of(path: &Path, src: &Path) -> Vec<String> {
+    let inside = path.strip_prefix(src).unwrap().with_extension("");
+    let mut module: Vec<String> =
+        inside.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+    if module.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
+        module.pop();
+    }
+    module
+}
+
+/// The paths that a file's code names from its crate's root: what begins with `crate::` or `super::`. Tests at the end
+/// of a file do not count.
+fn named(text: &str, module: &[String]) -> Vec<Vec<String>> {
+    let code: Vec<&str> = text
+        .lines()
+        .take_while(|line| *line != "#[cfg(test)]")
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect();
+    let mut found = Vec::new();
+    let mut documents_only = false;
+    for line in &code {
+        // An import for links in comments alone.
+        if line.trim() == "#[cfg(doc)]" {
+            documents_only = true;
+            continue;
+        }
+        if std::mem::take(&mut documents_only) {
+            continue;
+        }
+        for start in ["crate::", "super::"] {
+            for (at, _) in line.match_indices(start) {
+                let before = line[..at].chars().next_back();
+                if before
+                    .is_none_or(|it| !it.is_alphanumeric() && it != '_' && it != ':' && it != '$')
+                {
+                    found.extend(resolved(&line[at..], module));
+                }
+            }
+        }
+    }
+    found
+}
+
+fn resolved(path: &str, module: &[String]) -> Option<Vec<String>> {
+    let word = |it: &char| it.is_alphanumeric() || *it == '_' || *it == ':';
+    let path: String = path.chars().take_while(word).collect();
+    let mut from = module.to_vec();
+    let mut parts = path.split("::").filter(|part| !part.is_empty()).peekable();
+    if parts.peek() == Some(&"crate") {
+        parts.next();
+        from.clear();
+    }
+    while parts.peek() == Some(&"super") {
+        parts.next();
+        from.pop()?;
+    }
+    from.extend(parts.map(str::to_owned));
+    Some(from)
+}
+
+/// The file whose module is the longest beginning of the path.
+fn file_of<'m>(modules: &'m Modules, path: &[String]) -> Option<&'m PathBuf> {
+    (0..=path.len()).rev().find_map(|length| modules.get(&path[..length]))
+}
+
+/// Whether one file's module lies within the other's: a folder's front page and its rooms know each other.
+fn is_family(one: &[String], other: &[String]) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+#[test]
+fn no_two_files_use_each_other() {
+    let all = sources();
+    let mut circles = Vec::new();
+    for (name, _) in CRATES {
+        let src = PathBuf::from("crates").join(name).join("src");
+        let files: Vec<_> = all.iter().filter(|(path, _)| path.starts_with(&src)).collect();
+        let modules: Modules =
+            files.iter().map(|(path, _)| (module_of(path, &src), path.clone())).collect();
+        let mut uses: BTreeMap<&PathBuf, BTreeSet<&PathBuf>> = BTreeMap::new();
+        for (path, text) in &files {
+            let module = module_of(path, &src);
+            for target in named(text, &module) {
+                let Some(file) = file_of(&modules, &target) else { continue };
+                if file != path && !is_family(&module, &module_of(file, &src)) {
+                    uses.entry(path).or_default().insert(file);
+                }
+            }
+        }
+        circles.extend(circles_of(&uses));
+    }
+    assert!(circles.is_empty(), "files that use each other:\n{}", circles.join("\n"));
+}
+
+/// What can be reached from a file by one use or more.
+fn reached<'p>(
+    uses: &BTreeMap<&'p PathBuf, BTreeSet<&'p PathBuf>>,
+    start: &PathBuf,
+) -> BTreeSet<&'p PathBuf> {
+    let mut seen = BTreeSet::new();
+    let mut next: Vec<&PathBuf> = uses.get(start).into_iter().flatten().copied().collect();
+    while let Some(file) = next.pop() {
+        if seen.insert(file) {
+            next.extend(uses.get(file).into_iter().flatten());
+        }
+    }
+    seen
+}
+
+/// A line for each file that can be reached from itself, with those of its uses that lead back.
+fn circles_of(uses: &BTreeMap<&PathBuf, BTreeSet<&PathBuf>>) -> Vec<String> {
+    let mut circles = Vec::new();
+    for (start, used) in uses {
+        let lead_back = used.iter().filter(|it| reached(uses, it).contains(*start));
+        let lead_back: Vec<String> = lead_back.map(|it| it.display().to_string()).collect();
+        if !lead_back.is_empty() {
+            circles.push(format!("{} → {}", start.display(), lead_back.join(", ")));
+        }
+    }
+    circles
+}

@@ -1,0 +1,101 @@
+//! What the coordinator and its workers tell each other.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+use mech::Key;
+use mech::net::Remote;
+
+use crate::account::counts::Account;
+use crate::account::seconds::SoFar;
+
+/// What workers tell.
+pub(crate) enum Report {
+    /// The worker has the descriptors that it needs for itself, and how to wake its control coroutine.
+    Up(Remote, Key),
+    /// The connections are open, and so many of them can be used.
+    Ready { opened: u32 },
+    /// A second of the window is over.
+    Second { worker: usize, so_far: SoFar },
+    /// The window is over.
+    Measured { worker: usize, end: Instant },
+    /// The thread has ended, in whatever way; or it was never started.
+    Ended,
+    /// A signal asks for the end.
+    Interrupt,
+}
+
+/// What the coordinator tells the workers, and how far they are.
+pub(crate) struct RunControl {
+    /// Set when every worker is up.
+    pub(crate) equipped: AtomicBool,
+    pub(crate) start: OnceLock<Instant>,
+    pub(crate) close: AtomicBool,
+    pub(crate) interrupted: AtomicBool,
+    /// Whether workers tell of every second.
+    pub(crate) seconds: bool,
+    pub(crate) workers: Vec<Counts>,
+}
+
+/// How far a worker is; written ten times a second.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) replies: AtomicU64,
+    pub(crate) closed: AtomicU64,
+}
+
+/// A worker's end of the coordinator's reports and of its control.
+pub(crate) struct CoordinatorHandle<'b> {
+    pub(crate) control: &'b RunControl,
+    pub(crate) reports: Sender<Report>,
+    pub(crate) worker: usize,
+}
+
+impl CoordinatorHandle<'_> {
+    /// Whether every worker has the descriptors it needs for itself. Connections are opened after
+    /// that, so that those of the first worker do not take the descriptors of the last.
+    pub(crate) fn all_are_equipped(&self) -> bool {
+        self.control.equipped.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn tell(&self, report: Report) {
+        // The coordinator listens until every worker has ended.
+        let _ = self.reports.send(report);
+    }
+
+    pub(crate) fn progress(&self, account: &Account) {
+        let counts = &self.control.workers[self.worker];
+        counts.replies.store(account.replies, Ordering::Relaxed);
+        counts.closed.store(account.connections.closed_by_peer, Ordering::Relaxed);
+    }
+
+    /// Whether [`CoordinatorHandle::second`] is wanted.
+    pub(crate) fn wants_seconds(&self) -> bool {
+        self.control.seconds
+    }
+
+    /// Tells what was counted until the end of a second.
+    pub(crate) fn second(&self, so_far: SoFar) {
+        self.tell(Report::Second { worker: self.worker, so_far });
+    }
+
+    /// Tells that the window is over.
+    pub(crate) fn measured(&self, end: Instant) {
+        self.tell(Report::Measured { worker: self.worker, end });
+    }
+
+    /// When the window begins, once that is known.
+    pub(crate) fn start(&self) -> Option<Instant> {
+        self.control.start.get().copied()
+    }
+
+    pub(crate) fn may_close(&self) -> bool {
+        self.control.close.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn interrupted(&self) -> bool {
+        self.control.interrupted.load(Ordering::Acquire)
+    }
+}
