@@ -15,8 +15,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("waiters", &["sys", "mech"]),
     ("server", &["sys", "usage", "http1", "mech"]),
     ("load", &["sys", "usage", "http1", "mech"]),
-    ("lab", &["sys", "usage", "mech", "waiters"]),
-    ("drover", &["sys", "usage", "http1", "mech", "waiters", "server", "load", "lab"]),
+    ("lab", &["sys", "mech", "waiters"]),
+    ("drover", &["sys", "usage", "mech", "waiters", "server", "load", "lab"]),
 ];
 
 fn manifest(name: &str) -> toml::Table {
