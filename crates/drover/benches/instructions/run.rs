@@ -7,6 +7,8 @@ use std::thread;
 
 use mech::mechanisms::{self, Mechanism};
 
+use anyhow::{Context, ensure};
+
 use crate::budget::{Budget, Cost};
 use crate::exchange::{Case, Client, Server};
 use crate::tracer::{Count, Tracer};
@@ -76,8 +78,14 @@ fn run(accept: bool) -> anyhow::Result<Vec<String>> {
         }
         for case in &CASES {
             let within = |cost: &Cost| recorded.allows(case.name, mechanism.name, cost, tolerance);
-            let cost = measure(root.path(), mechanism, case, within)?;
-            let Some(cost) = cost else { return Ok(Vec::new()) };
+            let cost = match measure(root.path(), mechanism, case, within)? {
+                Measured::Cost(cost) => cost,
+                Measured::NotPermitted => return Ok(Vec::new()),
+                Measured::NeverSleeps => {
+                    println!("{:<14} {:<16} skipped: it never sleeps", mechanism.name, case.name);
+                    continue;
+                }
+            };
             println!(
                 "{:<14} {:<16} {:>12}  {}",
                 mechanism.name, case.name, cost.instructions, cost.calls
@@ -92,14 +100,22 @@ fn run(accept: bool) -> anyhow::Result<Vec<String>> {
     Ok(recorded.exceeded_by(&new, tolerance))
 }
 
-/// Measures until a request is `within` the budget, or none is. `None`, and a line that says why, if this
-/// process may not trace another.
+/// What came of measuring a mechanism in a case.
+enum Measured {
+    Cost(Cost),
+    /// This process may not trace another.
+    NotPermitted,
+    /// The worker polls without a pause: where its work for a request ends cannot be told.
+    NeverSleeps,
+}
+
+/// Measures until a request is `within` the budget, or none is.
 fn measure(
     root: &Path,
     mechanism: &Mechanism,
     case: &Case,
     within: impl Fn(&Cost) -> bool,
-) -> anyhow::Result<Option<Cost>> {
+) -> anyhow::Result<Measured> {
     let server = Server::start(root, mechanism.name, case)?;
     let mut client = Client::new(server.address, case);
     for _ in 0..WARM_UP {
@@ -112,18 +128,25 @@ fn measure(
         Ok(tracer) => tracer,
         Err(error) => {
             println!("skipped: ptrace(2) is not permitted here: {error:#}");
-            return Ok(None);
+            return Ok(Measured::NotPermitted);
         }
     };
-    tracer.until_it_sleeps()?;
+    if !tracer.until_it_sleeps()? {
+        return Ok(Measured::NeverSleeps);
+    }
     let mut counts: Vec<Cost> = Vec::new();
     while counts.len() < COUNTED || counts.len() < MOST_COUNTED && !counts.iter().any(&within) {
         tracer.take();
-        client.exchange(|| tracer.until_it_sleeps())?;
+        client.exchange(|| {
+            ensure!(tracer.until_it_sleeps()?, "the worker of {} never sleeps", mechanism.name);
+            Ok(())
+        })?;
         counts.push(cost(&tracer.take()));
     }
     // A request of few instructions that makes a call of the clock's work is not the cheapest.
-    Ok(counts.into_iter().min_by_key(|cost| (cost.number_of_calls(), cost.instructions)))
+    let cheapest =
+        counts.into_iter().min_by_key(|cost| (cost.number_of_calls(), cost.instructions));
+    Ok(Measured::Cost(cheapest.context("a request was counted")?))
 }
 
 fn cost(count: &Count) -> Cost {

@@ -15,6 +15,9 @@ use nix::unistd::Pid;
 const RAX: usize = 10 * 8;
 const RIP: usize = 16 * 8;
 
+/// A worker that has made so many instructions without sleeping polls without a pause. An exchange takes a hundredth.
+const MOST_INSTRUCTIONS: u64 = 2_000_000;
+
 /// The two bytes of the `syscall` instruction.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
@@ -69,12 +72,13 @@ impl Tracer {
         Ok(tracer)
     }
 
-    /// Steps on until the thread sleeps in a system call.
-    pub(crate) fn until_it_sleeps(&mut self) -> anyhow::Result<()> {
-        loop {
+    /// Steps on until the thread sleeps in a system call; `false`: it has made [`MOST_INSTRUCTIONS`] without that.
+    pub(crate) fn until_it_sleeps(&mut self) -> anyhow::Result<bool> {
+        let most = self.count.instructions + MOST_INSTRUCTIONS;
+        while self.count.instructions < most {
             while !self.stopped && !self.has_stopped(!self.calling)? {
                 if self.sleeps()? {
-                    return Ok(());
+                    return Ok(true);
                 }
                 thread::yield_now();
             }
@@ -93,6 +97,7 @@ impl Tracer {
             ptrace::step(self.thread, self.signal.take())?;
             self.stopped = false;
         }
+        Ok(false)
     }
 
     /// What was counted since the last call.
