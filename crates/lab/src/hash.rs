@@ -9,7 +9,7 @@ use twox_hash::XxHash64;
 
 /// A hash of bytes, in hexadecimal digits. It finds changes, not forgeries (XXH64).
 #[must_use]
-pub(crate) fn hash_bytes(bytes: &[u8]) -> String {
+pub fn hash_bytes(bytes: &[u8]) -> String {
     let mut hasher = XxHash64::default();
     hasher.write(bytes);
     format!("{:016x}", hasher.finish())
@@ -19,7 +19,7 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> String {
 ///
 /// # Errors
 /// What the file system says.
-pub(crate) fn hash_file(path: &Path) -> io::Result<String> {
+pub fn hash_file(path: &Path) -> io::Result<String> {
     let mut hasher = XxHash64::default();
     let mut file = File::open(path)?;
     let mut block = vec![0; 1 << 20];

@@ -9,7 +9,7 @@ pub mod decide;
 mod digits;
 pub mod drive;
 pub mod failure;
-mod hash;
+pub mod hash;
 pub mod instrument;
 pub mod journal;
 pub mod model;

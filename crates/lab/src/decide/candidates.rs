@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::num::NonZeroUsize;
 
 use mech::accept;
-use mech::mechanisms::{self, Features, Mechanism};
 use mech::fileio;
+use mech::mechanisms::{self, Features, Mechanism};
 
 use super::question::{Question, Response};
 use crate::spec::built_in;

@@ -19,8 +19,8 @@ use lab::spec::factor::CASE;
 use super::OUT;
 use super::own_session::OwnSession;
 use super::session::settings;
-use crate::cli::stdout::stdout;
 use crate::cli::share;
+use crate::cli::stdout::stdout;
 use usage::duration;
 
 /// The longest window of the first look, which only has to tell what a request costs.

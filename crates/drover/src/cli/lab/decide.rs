@@ -11,7 +11,7 @@ use lab::decide::fit::{self, Extent, Look, Time, Wanted};
 use lab::decide::{
     self, Candidates, Decision, Lifetime, Question, Request, Response, SampledFiles, Scene,
 };
-use lab::journal::hash_bytes;
+use lab::hash::hash_bytes;
 use lab::model::Sample;
 use lab::plan::Overrides;
 use lab::plan::limits::Limits;
@@ -190,8 +190,8 @@ impl Asked {
             None => bail!(
                 "{} left of --budget {} are too little: {}; --budget {} is enough, or ask for fewer \
                  --connections or --subjects",
-                in_words(self.left()),
-                in_words(self.budget),
+                duration::in_words(self.left()),
+                duration::in_words(self.budget),
                 self.needs(),
                 self.needed(time, self.count())
             ),
@@ -231,7 +231,7 @@ impl Asked {
             let message = format!(
                 "--budget {}: {} and a first look take longer; --budget {} is enough, or ask for fewer \
                  --connections or --subjects",
-                in_words(self.budget),
+                duration::in_words(self.budget),
                 self.needs(),
                 self.needed(time, 2 * self.axes.len())
             );
@@ -371,11 +371,6 @@ fn write_urls(files: &SampledFiles, pools: &Path) -> anyhow::Result<String> {
     let path = written.and_then(|()| file.canonicalize());
     let path = path.with_context(|| format!("cannot write {} (--out)", file.display()))?;
     Ok(path.display().to_string())
-}
-
-/// A length of time in whole seconds.
-fn in_words(time: Duration) -> String {
-    super::progress::in_words(time)
 }
 
 /// Faults of an experiment that this program has written.
