@@ -204,9 +204,9 @@ mod tests {
              see 'drover serve --help'",
         );
         says(
-            "drover serve --json x",
-            "unexpected argument '--json' found; it is a flag of 'drover lab compare' and \
-             'drover load' and 'drover mechanisms'; see 'drover serve --help'",
+            "drover serve --rate-scale 2",
+            "unexpected argument '--rate-scale' found; it is a flag of 'drover lab run'; \
+             see 'drover serve --help'",
         );
         says(
             "drover lab --preset quick",
