@@ -1,4 +1,4 @@
-//! Parsing requests and writing replies: nanoseconds per call.
+//! Parsing requests and writing responses: nanoseconds per call.
 
 use divan::{Bencher, black_box};
 use http1::response::{Common, Connection, Head};

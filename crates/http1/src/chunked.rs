@@ -1,16 +1,17 @@
 //! The chunked coding (RFC 9112 section 7.1), decoded as the bytes come, to find out where a body
-//! ends and how long it is. The data themselves are passed over.
+//! ends and how long it is. The data are counted, not kept.
 
 use std::fmt;
 
 /// The most bytes that extensions and trailer fields of one body may have together. Both are
-/// ignored, and without a bound a body of one-byte chunks could cost any amount of them.
+/// ignored. Without a bound, a body of one-byte chunks could make the reader pass over any amount of
+/// them.
 pub const MAX_EXTRA: u32 = 16 << 10;
 
 /// A chunk size has at most the digits of a 64-bit number; leading zeros count.
 const MAX_DIGITS: u8 = 16;
 
-/// What was wrong with a chunked body; where it ends will never be known.
+/// What was wrong with a chunked body. Its end is unknown, so the connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadChunk {
     /// A chunk size is missing, has another character in it or is too large.
@@ -36,7 +37,8 @@ impl std::error::Error for BadChunk {}
 /// What the next byte is expected to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// A digit of a chunk size of which so many are known; or, after one, its end.
+    /// A digit of a chunk size, of which this many are read already; or, after the first digit, the
+    /// end of the size.
     Size(u8),
     /// The rest of a chunk's line: an extension or white space, which are ignored.
     Extension,
@@ -64,7 +66,7 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Decoder {
     state: State,
-    /// Of the current chunk: its size while that is read, then the data still to come.
+    /// While the size of a chunk is read: its value so far. Then: the bytes of data still to come.
     remaining: u64,
     body_len: u64,
     extra: u32,
@@ -92,11 +94,12 @@ impl Decoder {
         self.advance_with(input, |_| ())
     }
 
-    /// [`advance`](Decoder::advance), which shows the data to `see`, piece by piece.
+    /// Takes more of the body like [`advance`](Decoder::advance), and calls `see` with each piece of
+    /// data.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// A [`BadChunk`]; the decoder and the connection are then of no more use.
     pub fn advance_with(
         &mut self,
         input: &[u8],

@@ -22,8 +22,8 @@ impl ETag {
     const CAPACITY: usize = 60;
 
     /// The tag for a file of `size` bytes, modified at `seconds` and `nanoseconds` after the
-    /// epoch. With an inode number, a file that replaced another is told apart by that as well;
-    /// without, copies on several machines can share a tag.
+    /// epoch. With an inode number, a file that replaced another also gets another tag. Without,
+    /// copies on several machines can share a tag.
     pub fn new(seconds: i64, nanoseconds: u32, size: u64, inode: Option<u64>) -> Self {
         let mut tag = ETag { len: 0, bytes: [0; ETag::CAPACITY] };
         tag.push(b'"');
@@ -155,7 +155,7 @@ impl Conditions<'_> {
     }
 }
 
-/// What the preconditions of a GET or HEAD come to.
+/// How the preconditions of a GET or HEAD turn out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Answer as if there were no preconditions; a range may be honoured.
@@ -204,8 +204,8 @@ fn range_applies(validator: &[u8], file: &Validators, now: u64) -> bool {
         || (file.date_is_strong(now) && date::parse(validator) == Some(file.modified))
 }
 
-/// How entity tags are compared (RFC 9110 section 8.8.3.2). Ours are strong, so the difference is
-/// whether a weak tag of the client can match.
+/// How entity tags are compared (RFC 9110 section 8.8.3.2). A file's tag ([`ETag`]) is strong, so the
+/// difference is whether a weak tag of the client can match.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     Strong,
@@ -222,8 +222,8 @@ fn matches_any(tags: ListField<'_>, tag: &[u8], comparison: Comparison) -> bool 
             .any(|(weak, opaque)| opaque == tag && (!weak || comparison == Comparison::Weak))
 }
 
-/// The entity tags of one line, up to the first thing that is none: whether each is weak, and its
-/// quoted part.
+/// The entity tags of one line: whether each is weak, and its quoted part. Ends before the first
+/// element that is not an entity tag.
 fn tags_of(line: &[u8]) -> impl Iterator<Item = (bool, &[u8])> {
     let mut rest = line;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! HTTP dates (RFC 9110 section 5.6.7) as seconds since the epoch; nobody here looks at a clock.
+//! HTTP dates (RFC 9110 section 5.6.7) as seconds since the epoch. The caller reads the clock.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,8 +9,8 @@ pub type DateText = [u8; 29];
 /// The last second that four digits of a year can name: the end of 9999.
 pub const MAX_SECONDS: u64 = 253_402_300_799;
 
-/// Writes `seconds` since the epoch as an IMF-fixdate; what lies after the year 9999 is written as
-/// its last second.
+/// Writes `seconds` since the epoch as an IMF-fixdate; a date after the year 9999 is written as
+/// the last second of 9999.
 pub fn format(seconds: u64) -> DateText {
     let time = UNIX_EPOCH + Duration::from_secs(seconds.min(MAX_SECONDS));
     let mut text = [b' '; 29];
@@ -27,7 +27,8 @@ pub fn parse(text: &[u8]) -> Option<u64> {
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }
 
-/// A date that is formatted anew only when its second changes: for the `Date` of every reply.
+/// The text of a date, formatted again only when the second changes: for the `Date` of every
+/// response.
 #[derive(Clone, Debug)]
 pub struct DateCache {
     seconds: u64,

@@ -1,6 +1,6 @@
 //! Where a message ends: what `Connection`, `Content-Length` and `Transfer-Encoding` say together.
 //!
-//! Requests and replies share these rules (RFC 9112 sections 6 and 9.3). Whatever two recipients
+//! Requests and responses share these rules (RFC 9112 sections 6 and 9.3). Whatever two recipients
 //! could read in two ways is refused here, because that difference is what request smuggling
 //! lives on: a length that is not plain digits, two lengths, a length beside a transfer coding.
 
@@ -12,9 +12,9 @@ pub(crate) struct Delimiters {
     length: Option<u64>,
     /// Whether there is a `Transfer-Encoding`.
     has_coding: bool,
-    /// Whether its last coding is `chunked`.
+    /// Whether the last transfer coding is `chunked`.
     chunked: bool,
-    /// Whether it has another one.
+    /// Whether there is a transfer coding other than `chunked`.
     unknown: bool,
     close: bool,
     keep_alive: bool,
@@ -29,7 +29,7 @@ impl Delimiters {
         }
     }
 
-    /// Takes one `Content-Length` line. A second one is refused even if it says the same.
+    /// Takes one `Content-Length` line. A second line is refused, even with an equal value.
     pub(crate) fn content_length(&mut self, value: &[u8]) -> Result<(), Refusal> {
         if self.length.is_some() {
             return Err(Refusal::bad("more than one Content-Length"));
@@ -40,8 +40,8 @@ impl Delimiters {
     }
 
     /// Takes one `Transfer-Encoding` line; all lines of a head are one list. Nothing may come behind
-    /// `chunked`, the only coding known here: a body that does not end with it has no end that can be
-    /// told (RFC 9112 section 6.3).
+    /// `chunked`, the only coding known here: the end of a body with another last coding is
+    /// unknown (RFC 9112 section 6.3).
     pub(crate) fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Refusal> {
         self.has_coding = true;
         for coding in list(value) {
@@ -54,7 +54,7 @@ impl Delimiters {
         Ok(())
     }
 
-    /// The verdict of the two fields that delimit a body.
+    /// What `Content-Length` and `Transfer-Encoding` say about the body.
     pub(crate) fn stated(&self, version: Version) -> Result<Stated, Refusal> {
         if !self.has_coding {
             return Ok(self.length.map_or(Stated::Nothing, Stated::Length));
@@ -87,10 +87,10 @@ pub(crate) enum Stated {
     Chunked,
 }
 
-/// The version in a start line; others are refused.
+/// The version in a start line. Versions other than these two are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
-    /// `HTTP/1.0`: a connection ends with the reply unless the client asks otherwise.
+    /// `HTTP/1.0`: a connection ends with the response unless the client asks otherwise.
     Http10,
     /// `HTTP/1.1`: a connection persists unless one side asks otherwise.
     Http11,

@@ -1,17 +1,18 @@
 //! HTTP/1.1 as values: bytes in, values out. No socket, no file, no clock, no unsafe, and no
-//! allocation per request once the caller's buffers have grown to their size.
+//! allocation per request once the caller's buffers have grown to their size. It is neither a server
+//! nor a client: the caller does the reading and writing.
 //!
 //! The modules in the order in which a server needs them:
 //!
 //! 1. [`request`] reads a request head, strictly, from as many bytes as have come.
-//! 2. [`path`] turns its target into a relative file name that cannot leave the root.
-//! 3. [`conditional`] weighs the preconditions against the file's validators.
+//! 2. [`path`] turns the request target into a relative file name that cannot leave the root.
+//! 3. [`conditional`] evaluates the preconditions against the file's validators.
 //! 4. [`range`] finds the part of the file that is wanted.
-//! 5. [`response`] writes the reply's head, with a type from [`mime`] and dates from [`date`].
+//! 5. [`response`] writes the response's head, with a type from [`mime`] and dates from [`date`].
 //!
-//! A client reads with [`reply`] and [`chunked`].
+//! A client reads a response's head with [`response::parse`], and a chunked body with [`chunked`].
 //!
-//! # A request from its first byte to its reply
+//! # A request from its first byte to its response
 //!
 //! ```
 //! use http1::conditional::{self, Outcome, Validators};
@@ -36,7 +37,7 @@
 //!     unreachable!("the last 100 bytes of 1000 exist");
 //! };
 //!
-//! let mut out = Vec::new(); // used again for every reply
+//! let mut out = Vec::new(); // used again for every response
 //! let common = Common {
 //!     server: "drover",
 //!     date: &date::format(now),
@@ -61,7 +62,6 @@ mod framing;
 pub mod mime;
 pub mod path;
 pub mod range;
-pub mod reply;
 pub mod request;
 pub mod response;
 mod status;

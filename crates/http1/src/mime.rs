@@ -1,9 +1,9 @@
 //! Content types by file name extension.
 //!
-//! Text is said to be UTF-8, as are the formats that browsers would otherwise decode by guess.
-//! Types are those of the IANA registry; JavaScript follows RFC 9239.
+//! Text is declared as UTF-8, and so is every format for which browsers would guess the encoding.
+//! The types come from the IANA registry; JavaScript follows RFC 9239.
 
-/// The type of a file of which nothing is known.
+/// The type of a file with an unknown extension, or with none.
 pub const DEFAULT: &str = "application/octet-stream";
 
 /// Extension and type, sorted by extension.
@@ -105,7 +105,7 @@ const TYPES: &[(&str, &str)] = &[
     ("zst", "application/zstd"),
 ];
 
-/// No extension in the table is longer.
+/// The length of the longest extension in the table, in bytes.
 const LONGEST: usize = "webmanifest".len();
 
 /// The content type of the file that `path` names, by its last extension in any case of letters.

@@ -1,7 +1,8 @@
 //! From a request's path to a relative file name that stays below the root.
 //!
-//! This is the first of two fences; the second is the kernel's, which resolves the name beneath
-//! the root's descriptor (openat2(2), `RESOLVE_BENEATH`) and so also holds for symbolic links.
+//! This is the first of two checks. The kernel makes the second one: it resolves the name beneath
+//! the root's descriptor (openat2(2), `RESOLVE_BENEATH`), which also stops symbolic links that lead
+//! outside.
 //!
 //! The order of steps matters. The query goes first, then the path is cut at its slashes, then
 //! each segment is decoded, once, and only then compared with `.` and `..`: an escaped dot is a
@@ -17,7 +18,7 @@
 
 use crate::status::{Refusal, Status};
 
-/// What is known of a path besides the file name.
+/// What a request's path says besides the file name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resolved<'a> {
     /// The path ended in a slash or a dot segment: it can only mean a directory.
@@ -38,7 +39,7 @@ pub const WELL_KNOWN: &[u8] = b".well-known";
 /// # Errors
 ///
 /// 400 for a NUL, a fragment or an escape that is not two hexadecimal digits, 404 for an escaped
-/// slash. `name` then holds nothing of use.
+/// slash. The contents of `name` are then unspecified.
 pub fn resolve<'a>(path: &'a [u8], name: &mut Vec<u8>) -> Result<Resolved<'a>, Refusal> {
     name.clear();
     if path.contains(&b'#') {
@@ -55,8 +56,8 @@ pub fn resolve<'a>(path: &'a [u8], name: &mut Vec<u8>) -> Result<Resolved<'a>, R
     Ok(Resolved { directory, hidden: is_hidden(name), query })
 }
 
-/// Whether a segment of `name` begins with a dot: decoded and without dot segments, it has no other
-/// spelling.
+/// Whether a segment of `name` begins with a dot. `name` is decoded and has no dot segments, so a
+/// hidden file has one spelling only.
 fn is_hidden(name: &[u8]) -> bool {
     let mut segments = name.split(|byte| *byte == b'/');
     let first = segments.next().filter(|first| *first != WELL_KNOWN);

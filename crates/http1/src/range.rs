@@ -1,7 +1,7 @@
 //! Byte ranges (RFC 9110 section 14): what a `Range` field asks of a representation.
 //!
-//! A server may always ignore the field and send everything, and this is what happens to anything
-//! that is not plainly right. Several ranges are recognised and left to the caller.
+//! A server may always ignore the field and send everything (RFC 9110 section 14.2). This is done
+//! for every field that is not valid. Several ranges are recognised; the caller decides about them.
 
 use crate::framing::list;
 
@@ -22,10 +22,10 @@ impl ByteRange {
     }
 }
 
-/// The answer to a `Range` field.
+/// What a `Range` field asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ranges {
-    /// The field is void or in another unit: answer 200 with everything.
+    /// The field is invalid or in a unit other than bytes: answer 200 with everything.
     Ignore,
     /// One range, cut to the representation's length: answer 206.
     Satisfiable(ByteRange),
@@ -37,7 +37,7 @@ pub enum Ranges {
 
 /// Reads the value of a `Range` field against a representation of `length` bytes.
 ///
-/// Numbers too large for 64 bits are taken for the largest that fits.
+/// A number too large for 64 bits counts as the largest 64-bit number.
 pub fn parse(value: &[u8], length: u64) -> Ranges {
     let Some(set) = strip_unit(value) else {
         return Ranges::Ignore;
@@ -90,7 +90,8 @@ impl Spec {
     fn resolve(self, length: u64) -> Ranges {
         match self {
             Spec::Suffix(0) => Ranges::Unsatisfiable,
-            // The end of nothing is nothing, which `Content-Range` cannot say; 200 with 0 bytes can.
+            // The last bytes of an empty file are an empty range. `Content-Range` cannot express it;
+            // a 200 with 0 bytes can.
             Spec::Suffix(_) if length == 0 => Ranges::Ignore,
             Spec::Suffix(count) => {
                 Ranges::Satisfiable(ByteRange { start: length.saturating_sub(count), end: length })

@@ -3,7 +3,7 @@
 use http1::chunked::Decoder;
 use http1::conditional::{self, Conditions, ListField, Outcome, Validators};
 use http1::range::{self, Ranges};
-use http1::reply::{self, Body};
+use http1::response::{self, Body};
 use http1::response::{Common, Connection, Head};
 use http1::{Framing, Limits, Status, Version, date, path, request};
 use proptest::collection::vec;
@@ -59,7 +59,7 @@ fn request_bytes() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-fn reply_bytes() -> impl Strategy<Value = Vec<u8>> {
+fn response_bytes() -> impl Strategy<Value = Vec<u8>> {
     head(
         &[
             "HTTP/1.1 200 OK\r\n",
@@ -130,13 +130,13 @@ proptest! {
     }
 
     #[test]
-    fn a_reply_s_prefix_is_incomplete_or_gives_the_same_answer(
-        input in reply_bytes(),
+    fn a_response_s_prefix_is_incomplete_or_gives_the_same_answer(
+        input in response_bytes(),
         request_was_head: bool,
     ) {
-        let whole = reply::parse(&input, request_was_head);
+        let whole = response::parse(&input, request_was_head);
         for end in 0..input.len() {
-            let part = reply::parse(&input[..end], request_was_head);
+            let part = response::parse(&input[..end], request_was_head);
             prop_assert!(part == Ok(None) || part == whole, "at {end}: {part:?}, not {whole:?}");
         }
     }
@@ -160,12 +160,12 @@ proptest! {
         Head::new(&mut out, status, &common).content_length(length).finish();
         let head_len = out.len();
         out.extend(behind);
-        let reply = reply::parse(&out, was_head).unwrap().unwrap();
+        let response = response::parse(&out, was_head).unwrap().unwrap();
         let bodiless = was_head || matches!(status, Status::Continue | Status::NotModified);
-        prop_assert_eq!(reply.status, status.code());
-        prop_assert_eq!(reply.head_len, head_len);
-        prop_assert_eq!(reply.body, if bodiless { Body::None } else { Body::Length(length) });
-        prop_assert_eq!(reply.keep_alive, persists);
+        prop_assert_eq!(response.status, status.code());
+        prop_assert_eq!(response.head_len, head_len);
+        prop_assert_eq!(response.body, if bodiless { Body::None } else { Body::Length(length) });
+        prop_assert_eq!(response.keep_alive, persists);
     }
 
     #[test]

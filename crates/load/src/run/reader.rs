@@ -1,12 +1,12 @@
-//! Reads one reply from bytes as they come, to know whether it is one and where it ends.
+//! Reads one response from bytes as they come, to know whether it is one and where it ends.
 
 use std::hash::Hasher;
 
 use http1::chunked::{BadChunk, Decoder};
-use http1::reply::{self, BadReply, Body, Reply};
+use http1::response::{self, BadResponse, Body, ResponseHead};
 use twox_hash::XxHash64;
 
-/// What one reply has shown so far. Bodies are passed over: nothing is copied or kept.
+/// What one response has shown so far. Bodies are passed over: nothing is copied or kept.
 pub(crate) struct Reader {
     state: State,
     request_was_head: bool,
@@ -14,7 +14,7 @@ pub(crate) struct Reader {
     pub(crate) status: u16,
     /// Whether the server lets the connection be used again.
     pub(crate) keep_alive: bool,
-    /// Bytes of complete heads, interim replies included.
+    /// Bytes of complete heads, interim responses included.
     pub(crate) head_len: u64,
     /// Bytes of the body, without the framing of its chunks.
     pub(crate) body_len: u64,
@@ -22,26 +22,30 @@ pub(crate) struct Reader {
     hash: Option<Box<XxHash64>>,
 }
 
-/// The head of the last reply to a request, and what it says. Nearly all replies to a request begin
+/// The head of the last response to a request, and what it says. Nearly all responses to a request begin
 /// with the same bytes, but for a date that changes once a second: a comparison tells that they are,
 /// and what follows from them need not be found again.
 #[derive(Default)]
 pub(crate) struct RepeatedResponse {
     bytes: Vec<u8>,
     /// `None`: there was none.
-    head: Option<Reply>,
+    head: Option<ResponseHead>,
     request_was_head: bool,
 }
 
 impl RepeatedResponse {
-    fn parse(&mut self, input: &[u8], request_was_head: bool) -> Result<Option<Reply>, BadReply> {
+    fn parse(
+        &mut self,
+        input: &[u8],
+        request_was_head: bool,
+    ) -> Result<Option<ResponseHead>, BadResponse> {
         if self.head.is_some()
             && self.request_was_head == request_was_head
             && input.starts_with(&self.bytes)
         {
             return Ok(self.head);
         }
-        let parsed = reply::parse(input, request_was_head)?;
+        let parsed = response::parse(input, request_was_head)?;
         if let Some(head) = &parsed {
             self.bytes.clear();
             self.bytes.extend_from_slice(&input[..head.head_len]);
@@ -60,24 +64,24 @@ enum State {
     Done,
 }
 
-/// These bytes are no reply.
+/// These bytes are no response.
 #[derive(Debug)]
-pub(crate) struct NoReply;
+pub(crate) struct NotAResponse;
 
-impl From<BadReply> for NoReply {
-    fn from(_: BadReply) -> NoReply {
-        NoReply
+impl From<BadResponse> for NotAResponse {
+    fn from(_: BadResponse) -> NotAResponse {
+        NotAResponse
     }
 }
 
-impl From<BadChunk> for NoReply {
-    fn from(_: BadChunk) -> NoReply {
-        NoReply
+impl From<BadChunk> for NotAResponse {
+    fn from(_: BadChunk) -> NotAResponse {
+        NotAResponse
     }
 }
 
 impl Reader {
-    /// Reads the reply to a request; `hashes`: also takes the hash of its body.
+    /// Reads the response to a request; `hashes`: also takes the hash of its body.
     pub(crate) fn new(request_was_head: bool, hashes: bool) -> Reader {
         Reader {
             state: State::Head,
@@ -125,14 +129,14 @@ impl Reader {
         matches!(self.state, State::Done)
     }
 
-    /// Takes what it can of `input` and says how many bytes that was: all that belong to the reply,
+    /// Takes what it can of `input` and says how many bytes that was: all that belong to the response,
     /// except for the beginning of a head, which must be offered again with more behind it. `memo` is
     /// that of the request, or of another.
     pub(crate) fn take(
         &mut self,
         input: &[u8],
         memo: &mut RepeatedResponse,
-    ) -> Result<usize, NoReply> {
+    ) -> Result<usize, NotAResponse> {
         let mut taken = 0;
         loop {
             let rest = &input[taken..];
@@ -171,7 +175,7 @@ impl Reader {
         }
     }
 
-    /// The server has closed its side: whether that ends the reply, or cuts it short.
+    /// The server has closed its side: whether that ends the response, or cuts it short.
     pub(crate) fn end_of_stream(&mut self) -> bool {
         if matches!(self.state, State::UntilClose) {
             self.state = State::Done;
@@ -179,7 +183,7 @@ impl Reader {
         self.is_done()
     }
 
-    fn begin_body(&mut self, head: &Reply) {
+    fn begin_body(&mut self, head: &ResponseHead) {
         self.status = head.status;
         self.keep_alive = head.keep_alive;
         self.state = match head.body {
@@ -207,31 +211,31 @@ fn see(hash: &mut Option<Box<XxHash64>>, data: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Offers `reply` with every possible cut, as a connection's buffer would.
-    fn read(reply: &[u8], extra: &[u8]) -> Reader {
-        let whole = [reply, extra].concat();
+    /// Offers `response` with every possible cut, as a connection's buffer would.
+    fn read(response: &[u8], extra: &[u8]) -> Reader {
+        let whole = [response, extra].concat();
         let mut memo = RepeatedResponse::default();
         for cut in 0..=whole.len() {
             let mut reader = Reader::new(false, true);
             let first = reader.take(&whole[..cut], &mut memo).unwrap();
             let second = reader.take(&whole[first..], &mut memo).unwrap();
             assert!(reader.is_done(), "cut at {cut}");
-            assert_eq!(first + second, reply.len(), "cut at {cut}");
+            assert_eq!(first + second, response.len(), "cut at {cut}");
         }
         let mut reader = Reader::new(false, true);
-        reader.take(reply, &mut RepeatedResponse::default()).unwrap();
+        reader.take(response, &mut RepeatedResponse::default()).unwrap();
         reader
     }
 
     #[test]
-    fn a_reply_with_a_length_ends_there() {
+    fn a_response_with_a_length_ends_there() {
         let reader = read(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", b"HTTP/1.1");
         assert_eq!((reader.status, reader.head_len, reader.body_len), (200, 38, 5));
         assert!(reader.keep_alive);
     }
 
     #[test]
-    fn a_chunked_reply_ends_with_its_last_chunk() {
+    fn a_chunked_response_ends_with_its_last_chunk() {
         let head = "HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n";
         let reader = read(format!("{head}5\r\nhello\r\n0\r\n\r\n").as_bytes(), b"x");
         assert_eq!((reader.status, reader.body_len), (404, 5));
@@ -239,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn interim_replies_are_passed_over() {
+    fn interim_responses_are_passed_over() {
         let reader = read(b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 204 No\r\n\r\n", b"");
         assert_eq!((reader.status, reader.body_len), (204, 0));
     }
@@ -293,7 +297,7 @@ mod tests {
     /// Heads that begin alike, differ, come in pieces, or answer HEAD, each read as if it were alone.
     #[test]
     fn a_memo_changes_nothing() {
-        let replies = [
+        let responses = [
             "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
             "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno",
             "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n01234567890123456789",
@@ -310,7 +314,7 @@ mod tests {
             (taken + more, status, keep_alive, head_len, body_len, reader.body_hash())
         };
         let mut memo = RepeatedResponse::default();
-        for (n, text) in replies.iter().cycle().take(700).enumerate() {
+        for (n, text) in responses.iter().cycle().take(700).enumerate() {
             let (is_head, cut) = (n % 5 == 0, n * 7 % text.len());
             let alone = found(text, is_head, text.len(), &mut RepeatedResponse::default());
             for _ in 0..2 {
@@ -337,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_no_reply() {
+    fn other_bytes_are_no_response() {
         Reader::new(false, true)
             .take(b"SSH-2.0-x\r\n", &mut RepeatedResponse::default())
             .unwrap_err();

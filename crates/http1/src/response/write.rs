@@ -1,8 +1,8 @@
 //! Response heads, written into a buffer that the caller keeps and uses again.
 //!
-//! A [`Head`] is begun with what every reply has (status line, `Server`, `Date`, `Connection`), gets
-//! its other fields one call each, and ends with [`Head::finish`] or, for replies without a file,
-//! with [`Head::text`]. Nothing is formatted through `std::fmt` and nothing is allocated once the
+//! A [`Head`] begins with what every response has: the status line, `Server`, `Date` and `Connection`.
+//! Each other field is one call. [`Head::finish`] ends the head; [`Head::text`] ends the head of a
+//! response without a file. Nothing is formatted through `std::fmt` and nothing is allocated once the
 //! buffer has grown to its size.
 
 use crate::conditional::ETag;
@@ -11,17 +11,17 @@ use crate::framing::Version;
 use crate::range::ByteRange;
 use crate::status::Status;
 
-/// The whole interim reply to `Expect: 100-continue`.
+/// The whole interim response to `Expect: 100-continue`.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// What the `Connection` field of a reply has to say.
+/// What the `Connection` field of a response has to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Connection {
-    /// Nothing: HTTP/1.1 persists unless told otherwise.
+    /// No field: an HTTP/1.1 connection persists by default.
     Implied,
     /// `keep-alive`: an HTTP/1.0 client asked for it.
     KeepAlive,
-    /// `close`: the server closes after this reply.
+    /// `close`: the server closes after this response.
     Close,
 }
 
@@ -36,7 +36,8 @@ impl Connection {
         }
     }
 
-    /// What to tell a client that spoke `version`, if the connection persists or not.
+    /// The field for a client that spoke `version`; `persists`: the connection stays open after the
+    /// response.
     pub fn new(version: Version, persists: bool) -> Self {
         match (persists, version) {
             (false, _) => Connection::Close,
@@ -46,7 +47,7 @@ impl Connection {
     }
 }
 
-/// What every reply begins with.
+/// What every response begins with.
 #[derive(Clone, Copy, Debug)]
 pub struct Common<'a> {
     /// The value of `Server`; no field if empty.
@@ -132,7 +133,7 @@ impl<'o> Head<'o> {
         self
     }
 
-    /// `Content-Range` of a 416: tells the client the length it did not know.
+    /// `Content-Range` of a 416: tells the client that the representation has `length` bytes.
     pub fn unsatisfied_range(self, length: u64) -> Self {
         self.out.extend_from_slice(b"Content-Range: bytes */");
         push_decimal(self.out, length);
@@ -161,13 +162,14 @@ impl<'o> Head<'o> {
         self
     }
 
-    /// Ends the head: the body, if the reply has one, is the caller's business.
+    /// Ends the head: the body, if the response has one, is the caller's business.
     pub fn finish(self) {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Ends the head of a reply whose body is one line for people: the status and, if it is not
-    /// empty, the reason. The body is left out for HEAD (`with_body` false), its length is not.
+    /// Ends the head of a response with one line of text as its body: the status and, if it is not
+    /// empty, the reason. Without `with_body`, as for HEAD, only the body is left out:
+    /// `Content-Length` stays.
     pub fn text(self, reason: &str, with_body: bool) {
         let status = self.status.text();
         let parts = match reason {
@@ -217,7 +219,7 @@ fn is_path_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/".contains(&byte)
 }
 
-/// A query is still as the client escaped it, so its percent signs stay.
+/// A query stays escaped as the client sent it, so percent signs stay.
 fn is_query_byte(byte: u8) -> bool {
     is_path_byte(byte) || byte == b'?' || byte == b'%'
 }
@@ -281,15 +283,15 @@ mod tests {
     }
 
     #[test]
-    fn a_text_reply_has_the_same_length_with_and_without_body() {
-        let reply = |with_body| {
+    fn a_text_response_has_the_same_length_with_and_without_body() {
+        let response = |with_body| {
             written(Status::BadRequest, Connection::Close, |head| {
                 head.text("no Host field", with_body);
             })
         };
         let body = "400 Bad Request: no Host field\n";
-        assert!(reply(true).contains(&format!("Content-Length: {}\r\n", body.len())));
-        assert_eq!(reply(true), reply(false) + body);
+        assert!(response(true).contains(&format!("Content-Length: {}\r\n", body.len())));
+        assert_eq!(response(true), response(false) + body);
         let bare = written(Status::NotFound, Connection::Implied, |head| head.text("", true));
         assert!(bare.ends_with("Content-Length: 14\r\n\r\n404 Not Found\n"));
     }

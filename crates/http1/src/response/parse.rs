@@ -1,24 +1,24 @@
-//! Reply heads as a client reads them: status, and where the body ends.
+//! Response heads as a client reads them: the status, and where the body ends.
 //!
-//! The load generator calls [`parse`] once per reply, so nothing is looked at that it does not
-//! need. A reply that could be read in two ways is an error, not a guess: the next reply on the
-//! connection would be counted from the wrong byte.
+//! The load generator calls [`parse`] once per response, so only the fields that it needs are looked
+//! at. A response that could be read in two ways is an error: after a wrong guess, the next response
+//! on the connection would be read from the wrong byte.
 
 use std::fmt;
 use std::mem::MaybeUninit;
 
 use crate::framing::{Delimiters, Stated, Version};
 
-/// The longest head a reply may have, in bytes.
+/// The longest head a response may have, in bytes.
 pub const MAX_HEAD: usize = 64 << 10;
 
-/// The most fields a reply may have.
+/// The most fields a response may have.
 pub const MAX_FIELDS: usize = 100;
 
-/// How a reply's body is delimited (RFC 9112 section 6.3).
+/// How a response's body is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
-    /// No body: the answer to HEAD, an interim reply, 204 or 304.
+    /// No body: the response to HEAD, an interim response, 204 or 304.
     None,
     /// So many bytes follow; can be 0.
     Length(u64),
@@ -28,51 +28,52 @@ pub enum Body {
     UntilClose,
 }
 
-/// A reply head.
+/// A response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct ResponseHead {
     /// The status code, 100 to 599.
     pub status: u16,
-    /// The head's length in bytes, its closing empty line included.
+    /// The head's length in bytes, with the closing empty line.
     pub head_len: usize,
     /// How the body is delimited.
     pub body: Body,
-    /// Whether another request may be sent once the body is over.
+    /// Whether another request may be sent on the connection after the body.
     pub keep_alive: bool,
 }
 
-impl Reply {
-    /// Whether this is a 1xx: the reply proper follows right behind it.
+impl ResponseHead {
+    /// Whether this is a 1xx: the final response follows right behind it.
     pub fn is_interim(&self) -> bool {
         self.status < 200
     }
 }
 
-/// Why bytes are not a reply; the connection is of no more use.
+/// Why bytes are not a response. The connection must be closed: where the next response begins is
+/// unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadReply {
+pub struct BadResponse {
     /// What was wrong, in a few words without a full stop.
     pub reason: &'static str,
 }
 
-impl fmt::Display for BadReply {
+impl fmt::Display for BadResponse {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "bad reply: {}", self.reason)
+        write!(formatter, "bad response: {}", self.reason)
     }
 }
 
-impl std::error::Error for BadReply {}
+impl std::error::Error for BadResponse {}
 
-/// Parses the reply head at the beginning of `input`; `None` means that more bytes are needed.
+/// Parses the response head at the beginning of `input`; `None` means that more bytes are needed.
 ///
-/// `request_was_head` must say whether the request was a HEAD: such a reply has no body, whatever
+/// `request_was_head` says whether the request was a HEAD: a response to HEAD has no body, whatever
 /// its fields announce.
 ///
 /// # Errors
 ///
-/// A [`BadReply`] if the bytes are not an HTTP/1 head, the head is longer than [`MAX_HEAD`], the
+/// A [`BadResponse`] if the bytes are not an HTTP/1 head, the head is longer than [`MAX_HEAD`], the
 /// body's end is ambiguous, or the server switches protocols, which nobody asked for.
-pub fn parse(input: &[u8], request_was_head: bool) -> Result<Option<Reply>, BadReply> {
+pub fn parse(input: &[u8], request_was_head: bool) -> Result<Option<ResponseHead>, BadResponse> {
     let window = &input[..input.len().min(MAX_HEAD)];
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut head = httparse::Response::new(&mut []);
@@ -86,10 +87,10 @@ pub fn parse(input: &[u8], request_was_head: bool) -> Result<Option<Reply>, BadR
             interpret(&head, head_len, request_was_head).map(Some)
         }
         Ok(httparse::Status::Partial) if input.len() >= MAX_HEAD => {
-            Err(BadReply { reason: "head too long" })
+            Err(BadResponse { reason: "head too long" })
         }
         Ok(httparse::Status::Partial) => Ok(None),
-        Err(error) => Err(BadReply { reason: reason_for(error) }),
+        Err(error) => Err(BadResponse { reason: reason_for(error) }),
     }
 }
 
@@ -110,26 +111,26 @@ fn interpret(
     head: &httparse::Response<'_, '_>,
     head_len: usize,
     request_was_head: bool,
-) -> Result<Reply, BadReply> {
+) -> Result<ResponseHead, BadResponse> {
     let status = match head.code {
         Some(101) => {
-            return Err(BadReply { reason: "the server switches protocols" });
+            return Err(BadResponse { reason: "the server switches protocols" });
         }
         Some(code @ 100..=599) => code,
         _ => {
-            return Err(BadReply { reason: "status out of range" });
+            return Err(BadResponse { reason: "status out of range" });
         }
     };
     let version = Version::from_minor(head.version);
     let (stated, persists) = delimiters_of(head.headers, version)
-        .map_err(|refusal| BadReply { reason: refusal.reason })?;
+        .map_err(|refusal| BadResponse { reason: refusal.reason })?;
     let body = match stated {
         _ if request_was_head || matches!(status, 100..=199 | 204 | 304) => Body::None,
         Stated::Length(length) => Body::Length(length),
         Stated::Chunked => Body::Chunked,
         Stated::Nothing => Body::UntilClose,
     };
-    Ok(Reply { status, head_len, body, keep_alive: persists && body != Body::UntilClose })
+    Ok(ResponseHead { status, head_len, body, keep_alive: persists && body != Body::UntilClose })
 }
 
 fn delimiters_of(
@@ -153,7 +154,7 @@ fn delimiters_of(
 mod tests {
     use super::*;
 
-    fn whole(input: &str) -> Reply {
+    fn whole(input: &str) -> ResponseHead {
         parse(input.as_bytes(), false).unwrap().unwrap()
     }
 
@@ -162,17 +163,17 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_reply_is_read() {
+    fn a_plain_response_is_read() {
         let input = "HTTP/1.1 200 OK\r\nServer: x\r\ncontent-length: 5\r\n\r\nhello";
-        let reply = whole(input);
-        assert_eq!(reply.status, 200);
-        assert_eq!(reply.head_len, input.len() - 5);
-        assert_eq!(reply.body, Body::Length(5));
-        assert!(reply.keep_alive && !reply.is_interim());
+        let response = whole(input);
+        assert_eq!(response.status, 200);
+        assert_eq!(response.head_len, input.len() - 5);
+        assert_eq!(response.body, Body::Length(5));
+        assert!(response.keep_alive && !response.is_interim());
     }
 
     #[test]
-    fn some_replies_have_no_body_whatever_they_announce() {
+    fn some_responses_have_no_body_whatever_they_announce() {
         for status in [100, 103, 204, 304] {
             let input = format!("HTTP/1.1 {status} X\r\nContent-Length: 5\r\n\r\n");
             assert_eq!(whole(&input).body, Body::None);
@@ -185,9 +186,9 @@ mod tests {
 
     #[test]
     fn without_a_length_the_body_lasts_until_the_close() {
-        let reply = whole("HTTP/1.1 200 OK\r\n\r\n");
-        assert_eq!(reply.body, Body::UntilClose);
-        assert!(!reply.keep_alive);
+        let response = whole("HTTP/1.1 200 OK\r\n\r\n");
+        assert_eq!(response.body, Body::UntilClose);
+        assert!(!response.keep_alive);
         let chunked = whole("HTTP/1.1 200\r\nTransfer-Encoding: chunked\r\n\r\n");
         assert_eq!(chunked.body, Body::Chunked);
         assert!(chunked.keep_alive);
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn ambiguous_or_foreign_replies_are_errors() {
+    fn ambiguous_or_foreign_responses_are_errors() {
         let with = |fields: &str| format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
         let length = "Content-Length: 1\r\n";
         let chunked = "Transfer-Encoding: chunked\r\n";
