@@ -33,9 +33,9 @@ pub(crate) async fn run(conn: Conn<'_>, worker: &Worker<'_>, number: u32) {
     let link = Link::new(&conn, worker, number);
     match number.checked_sub(worker.idle) {
         None => stay_idle(link).await,
-        Some(seat) => {
-            worker.take_seat(seat, conn.key());
-            Client::new(link, seat).run().await;
+        Some(index) => {
+            worker.starts.register(index, conn.key());
+            Client::new(link, index).run().await;
         }
     }
 }
@@ -51,7 +51,7 @@ async fn stay_idle(mut link: Link<'_, '_>) {
         let since = worker.net.now();
         if opened {
             let heard = link.conn.fill().await;
-            if worker.phase.get() == Phase::Over {
+            if worker.window.phase() == Phase::Over {
                 return;
             }
             link.closed_by_peer(heard);
@@ -65,7 +65,7 @@ async fn stay_idle(mut link: Link<'_, '_>) {
             backoff.reset();
         }
         link.conn.sleep_until(now + backoff.next()).await;
-        if worker.phase.get() == Phase::Over {
+        if worker.window.phase() == Phase::Over {
             return;
         }
         opened = link.connect().await;
@@ -117,7 +117,7 @@ impl<'c, 'n> Link<'c, 'n> {
     async fn connect(&mut self) -> bool {
         let worker = self.worker;
         worker.account.borrow_mut().connections.attempted += 1;
-        worker.connecting();
+        worker.participants.begin_connecting();
         let begun = Instant::now();
         let connected = self.try_connect().await;
         let now = Instant::now();
@@ -195,7 +195,7 @@ impl<'c, 'n> Link<'c, 'n> {
 /// A measured connection.
 pub(crate) struct Client<'c, 'n> {
     pub(crate) link: Link<'c, 'n>,
-    seat: u32,
+    index: u32,
     /// Requests sent on the open connection.
     pub(crate) calls: u32,
     /// Those that are sent with the next one, behind it and before its reply.
@@ -210,10 +210,10 @@ pub(crate) struct Client<'c, 'n> {
 }
 
 impl<'c, 'n> Client<'c, 'n> {
-    fn new(link: Link<'c, 'n>, seat: u32) -> Client<'c, 'n> {
+    fn new(link: Link<'c, 'n>, index: u32) -> Client<'c, 'n> {
         Client {
             link,
-            seat,
+            index,
             calls: 0,
             behind: Vec::new(),
             long: false,
@@ -242,7 +242,7 @@ impl<'c, 'n> Client<'c, 'n> {
                 Some(start) => start,
                 None => self.begin().await,
             };
-            if worker.phase.get() == Phase::Over {
+            if worker.window.phase() == Phase::Over {
                 // What is sent now, nobody would take down.
                 worker.give_back(start);
                 return std::future::pending().await;
@@ -320,7 +320,7 @@ impl<'c, 'n> Client<'c, 'n> {
         }
         for _ in 1..together {
             let now = self.now;
-            match worker.take(self.seat, || now.unwrap_or_else(|| worker.net.now())) {
+            match worker.take(self.index, || now.unwrap_or_else(|| worker.net.now())) {
                 Some(start) => self.push_behind(start.due),
                 None => return,
             }
@@ -328,7 +328,7 @@ impl<'c, 'n> Client<'c, 'n> {
     }
 
     fn push_behind(&mut self, due: Option<Instant>) {
-        let request = self.link.worker.pick_request(self.link.origin);
+        let request = self.link.worker.requests.pick(self.link.origin);
         self.behind.push(Call { due, request });
     }
 
@@ -361,7 +361,7 @@ impl<'c, 'n> Client<'c, 'n> {
         if left == 0 {
             return None;
         }
-        if !self.link.open || self.link.worker.phase.get() != Phase::Running {
+        if !self.link.open || self.link.worker.window.phase() != Phase::Running {
             self.end_session(left);
             return None;
         }
@@ -388,7 +388,7 @@ impl<'c, 'n> Client<'c, 'n> {
             // A session ends with the window; other rests go on, and nobody waits for them.
             let over = worker.net.now() >= until
                 || worker.net.stopping()
-                || worker.phase.get() == Phase::Over;
+                || worker.window.phase() == Phase::Over;
             if over { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
@@ -399,20 +399,20 @@ impl<'c, 'n> Client<'c, 'n> {
     /// open before there is a request.
     async fn next_start(&mut self) -> Option<ScheduledStart> {
         let worker = self.link.worker;
-        let seat = self.seat;
+        let index = self.index;
         loop {
             let now = self.now;
-            let start = worker.take(seat, || now.unwrap_or_else(|| worker.net.now()));
+            let start = worker.take(index, || now.unwrap_or_else(|| worker.net.now()));
             if let Some(start) = start {
                 self.slipped(start);
                 return Some(start);
             }
             self.now = None;
             if worker.plan.opens_early() && !self.link.open {
-                worker.withdraw(seat);
+                worker.starts.withdraw(index);
                 return None;
             }
-            worker.offer(seat);
+            worker.offer(index);
             self.link.conn.set_deadline(None);
             self.wait_for_start().await;
         }
@@ -450,7 +450,7 @@ impl<'c, 'n> Client<'c, 'n> {
     async fn reopen(&mut self) {
         let worker = self.link.worker;
         // Before the first request of all it is plain that such a server's replies mean nothing.
-        let replies_to_nothing = self.link.unsolicited && worker.phase.get() == Phase::Opening;
+        let replies_to_nothing = self.link.unsolicited && worker.window.phase() == Phase::Opening;
         if !worker.plan.reopen || replies_to_nothing {
             worker.leave();
             return pending().await;
@@ -461,7 +461,7 @@ impl<'c, 'n> Client<'c, 'n> {
         } else {
             self.backoff.reset();
         }
-        while self.link.worker.phase.get() != Phase::Over {
+        while self.link.worker.window.phase() != Phase::Over {
             if self.connect().await {
                 self.link.worker.account.borrow_mut().connections.reopened += 1;
                 return;
@@ -474,7 +474,7 @@ impl<'c, 'n> Client<'c, 'n> {
     async fn connect(&mut self) -> bool {
         self.now = None;
         self.calls = 0;
-        if let Some(origin) = self.link.worker.pick_origin() {
+        if let Some(origin) = self.link.worker.requests.pick_origin() {
             self.link.origin = origin;
         }
         let opened = self.link.connect().await;

@@ -38,7 +38,7 @@ impl Client<'_, '_> {
     /// everything down.
     pub(crate) async fn exchange(&mut self, start: ScheduledStart) {
         let worker = self.link.worker;
-        let first = Call { due: start.due, request: worker.pick_request(self.link.origin) };
+        let first = Call { due: start.due, request: worker.requests.pick(self.link.origin) };
         let count = 1 + self.behind.len();
         let sent = self.now.take().unwrap_or_else(Instant::now);
         worker.close_seconds(sent);
@@ -57,7 +57,7 @@ impl Client<'_, '_> {
         let cut = failure.filter(|failure| *failure == Failure::Reset && count == 1);
         for index in 0..count {
             let call = if index == 0 { first } else { self.behind[index - 1] };
-            let is_head = worker.request(self.link.origin, call.request).is_head;
+            let is_head = worker.requests.get(self.link.origin, call.request).is_head;
             let mut reader = Reader::new(is_head, worker.plan.verify);
             let received = match failure {
                 Some(failure) if cut.is_none() => Err(failure),
@@ -78,7 +78,7 @@ impl Client<'_, '_> {
     /// Sends the request of that number, and those behind it.
     async fn send(&mut self, first: usize) -> Result<(), Failure> {
         let Link { conn, worker, origin, .. } = self.link;
-        let bytes = |number| &worker.request(origin, number).bytes;
+        let bytes = |number| &worker.requests.get(origin, number).bytes;
         if self.behind.is_empty() {
             conn.queue(Body::Shared(Rc::clone(bytes(first))));
         } else {
@@ -161,8 +161,8 @@ impl Client<'_, '_> {
 
     /// Shows the reader what was received; says whether something lies behind the reply.
     fn read(&self, reader: &mut Reader, number: usize) -> Result<bool, Failure> {
-        let mut memo = self.link.worker.memo(self.link.origin, number);
-        self.link.conn.io(|io| match reader.take(io.input, &mut memo) {
+        let mut repeated = self.link.worker.requests.repeated_response(self.link.origin, number);
+        self.link.conn.io(|io| match reader.take(io.input, &mut repeated) {
             Ok(taken) => (taken, Ok(io.input.len() > taken)),
             Err(_) => (0, Err(Failure::Protocol)),
         })
@@ -219,7 +219,7 @@ impl Client<'_, '_> {
             return account.errors.add(Failure::BadLength);
         }
         if let Some(hash) = reader.body_hash().filter(|_| reader.status / 100 == 2) {
-            let expected = &worker.request(self.link.origin, call.request).body;
+            let expected = &worker.requests.get(self.link.origin, call.request).body;
             if *expected.get_or_init(|| hash) != hash {
                 return account.errors.add(Failure::BadBody);
             }
@@ -232,8 +232,8 @@ impl Client<'_, '_> {
             let start = call.due.unwrap_or(sent);
             record(&mut account.latency, times.end.saturating_duration_since(start));
         }
-        if worker.end.get().is_none_or(|end| times.end <= end) {
-            account.reply_in_window(times.end.saturating_duration_since(worker.start.get()));
+        if worker.window.end().is_none_or(|end| times.end <= end) {
+            account.reply_in_window(times.end.saturating_duration_since(worker.window.start()));
         }
     }
 }

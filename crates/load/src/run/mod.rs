@@ -10,6 +10,5 @@ pub(crate) mod interrupts;
 pub(crate) mod phases;
 pub mod processes;
 pub(crate) mod reader;
-pub(crate) mod schedule_backlog;
 pub(crate) mod stall_detector;
 pub(crate) mod worker;

@@ -16,7 +16,7 @@ use crate::plan::shape::Share;
 use crate::run::accept_queue;
 use crate::run::client;
 use crate::run::control::{CoordinatorHandle, Report};
-use crate::run::worker::{Phase, Worker};
+use crate::run::worker::Worker;
 
 /// What came of a worker.
 pub(crate) struct Outcome {
@@ -121,7 +121,7 @@ async fn control(
         let spun = worker.net.spun();
         worker.begin(start);
         if handle.wants_seconds() {
-            worker.seconds.begin(start);
+            worker.window.seconds.begin(start);
         }
         phases.keep_schedule().await;
         let end = worker.finish();
@@ -131,11 +131,11 @@ async fn control(
             delay: process::thread_run_delay().unwrap_or_default().saturating_sub(delay),
             spun: worker.net.spun().saturating_sub(spun),
             wall: end.saturating_duration_since(start),
-            all_lost: worker.is_deserted(),
+            all_lost: worker.has_lost_all(),
         });
         handle.measured(end);
     } else {
-        window.set(Window { all_lost: worker.is_deserted(), ..Window::default() });
+        window.set(Window { all_lost: worker.has_lost_all(), ..Window::default() });
     }
     phases.until(None, || worker.is_settled() && handle.may_close()).await;
     if window.get().wall > Duration::ZERO && worker.measured > 0 {
@@ -143,7 +143,7 @@ async fn control(
     }
     // The executor drops every coroutine, which closes its connection; those that are resumed once
     // more before that see that nothing is left to do.
-    worker.phase.set(Phase::Over);
+    worker.window.set_over();
     worker.net.stop();
 }
 
@@ -178,7 +178,7 @@ impl Phases<'_, '_> {
     }
 
     async fn spawn(&self, count: u32, connects: bool) {
-        let Worker { net, opening, .. } = self.worker;
+        let Worker { net, participants, .. } = self.worker;
         if !connects {
             for _ in 0..count {
                 net.spawn();
@@ -189,11 +189,11 @@ impl Phases<'_, '_> {
         let mut left = count;
         let mut unseen = 0;
         while left > 0 && !self.handle.interrupted() {
-            let room = left.min(batch).min(OPENING_AT_ONCE - opening.get());
+            let room = left.min(batch).min(OPENING_AT_ONCE - participants.opening());
             for _ in 0..room {
                 net.spawn();
             }
-            opening.set(opening.get() + room);
+            participants.add_opening(room);
             left -= room;
             unseen += room;
             self.until(Some(net.now() + Duration::from_millis(1)), || false).await;
@@ -202,7 +202,7 @@ impl Phases<'_, '_> {
                 self.accepted(WAITING_AT_MOST).await;
             }
         }
-        self.until(None, || opening.get() == 0).await;
+        self.until(None, || participants.opening() == 0).await;
     }
 
     /// Waits until at most so many connections wait to be accepted, as far as that can be seen, but
@@ -235,7 +235,7 @@ impl Phases<'_, '_> {
     /// Tells of the seconds of the window that are over at `now`.
     fn tell_seconds(&self, now: Instant) {
         self.worker.close_seconds(now);
-        self.worker.seconds.take().into_iter().for_each(|second| self.handle.second(second));
+        self.worker.window.seconds.take().into_iter().for_each(|second| self.handle.second(second));
     }
 
     /// Spends the window, until its end or that of the last request.
@@ -244,7 +244,7 @@ impl Phases<'_, '_> {
         let plan = worker.plan;
         let schedule = plan.schedule.as_ref();
         let mut starts = schedule.map(|s| s.starts(plan.duration, worker.share, plan.seed));
-        let start = worker.start.get();
+        let start = worker.window.start();
         let mut next = starts.as_mut().and_then(|starts| worker.next_due(starts));
         let mut tick = start + TICK;
         while !self.handle.interrupted() && !worker.has_finished() {
@@ -256,15 +256,15 @@ impl Phases<'_, '_> {
                 next = worker.next_due(starts);
             }
             self.tell_seconds(now);
-            if worker.end.get().is_some_and(|end| now >= end) {
+            if worker.window.end().is_some_and(|end| now >= end) {
                 return;
             }
             if now >= tick {
                 self.handle.progress(&worker.account.borrow());
                 tick = now + TICK;
             }
-            let next = next.filter(|_| worker.is_scheduling());
-            let wake = [next, worker.end.get(), worker.seconds.end()]
+            let next = next.filter(|_| worker.starts.any_left());
+            let wake = [next, worker.window.end(), worker.window.seconds.end()]
                 .into_iter()
                 .flatten()
                 .fold(tick, Instant::min);

@@ -130,18 +130,18 @@ impl Reader {
     }
 
     /// Takes what it can of `input` and says how many bytes that was: all that belong to the response,
-    /// except for the beginning of a head, which must be offered again with more behind it. `memo` is
+    /// except for the beginning of a head, which must be offered again with more behind it. `repeated` is
     /// that of the request, or of another.
     pub(crate) fn take(
         &mut self,
         input: &[u8],
-        memo: &mut RepeatedResponse,
+        repeated: &mut RepeatedResponse,
     ) -> Result<usize, NotAResponse> {
         let mut taken = 0;
         loop {
             let rest = &input[taken..];
             match &mut self.state {
-                State::Head => match memo.parse(rest, self.request_was_head)? {
+                State::Head => match repeated.parse(rest, self.request_was_head)? {
                     None => return Ok(taken),
                     Some(head) => {
                         taken += head.head_len;
@@ -214,11 +214,11 @@ mod tests {
     /// Offers `response` with every possible cut, as a connection's buffer would.
     fn read(response: &[u8], extra: &[u8]) -> Reader {
         let whole = [response, extra].concat();
-        let mut memo = RepeatedResponse::default();
+        let mut repeated = RepeatedResponse::default();
         for cut in 0..=whole.len() {
             let mut reader = Reader::new(false, true);
-            let first = reader.take(&whole[..cut], &mut memo).unwrap();
-            let second = reader.take(&whole[first..], &mut memo).unwrap();
+            let first = reader.take(&whole[..cut], &mut repeated).unwrap();
+            let second = reader.take(&whole[first..], &mut repeated).unwrap();
             assert!(reader.is_done(), "cut at {cut}");
             assert_eq!(first + second, response.len(), "cut at {cut}");
         }
@@ -296,7 +296,7 @@ mod tests {
 
     /// Heads that begin alike, differ, come in pieces, or answer HEAD, each read as if it were alone.
     #[test]
-    fn a_memo_changes_nothing() {
+    fn a_repeated_response_changes_nothing() {
         let responses = [
             "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
             "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno",
@@ -306,19 +306,19 @@ mod tests {
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 OK\r\nContent-Length: 1\r\n\r\no",
         ];
-        let found = |text: &str, is_head: bool, cut: usize, memo: &mut RepeatedResponse| {
+        let found = |text: &str, is_head: bool, cut: usize, repeated: &mut RepeatedResponse| {
             let mut reader = Reader::new(is_head, true);
-            let taken = reader.take(&text.as_bytes()[..cut], memo).unwrap();
-            let more = reader.take(&text.as_bytes()[taken..], memo).unwrap();
+            let taken = reader.take(&text.as_bytes()[..cut], repeated).unwrap();
+            let more = reader.take(&text.as_bytes()[taken..], repeated).unwrap();
             let Reader { status, keep_alive, head_len, body_len, .. } = reader;
             (taken + more, status, keep_alive, head_len, body_len, reader.body_hash())
         };
-        let mut memo = RepeatedResponse::default();
+        let mut repeated = RepeatedResponse::default();
         for (n, text) in responses.iter().cycle().take(700).enumerate() {
             let (is_head, cut) = (n % 5 == 0, n * 7 % text.len());
             let alone = found(text, is_head, text.len(), &mut RepeatedResponse::default());
             for _ in 0..2 {
-                assert_eq!(found(text, is_head, cut, &mut memo), alone, "{text} cut at {cut}");
+                assert_eq!(found(text, is_head, cut, &mut repeated), alone, "{text} cut at {cut}");
             }
         }
     }
