@@ -1,11 +1,11 @@
-//! The load generator: connections that send requests at a pace, check every reply, and count
+//! The load generator: connections that send requests at a pace, check every response, and count
 //! everything so that the sums add up.
 //!
 //! In reading order: [`plan`] is what a run is asked to do, [`shape`] when requests start,
 //! [`request`] what is asked and [`order`] in which order; `origin` is a server, and [`sources`] where
 //! connections come from. `conductor` runs the workers; `phases` takes each through a run, `worker` is
 //! what its connections share, `client` is one of those, which sends requests in `exchange`, reads
-//! replies with `reader` and counts in `account`; `pauses` knows when none of them ran, `interrupts` of
+//! responses with `reader` and counts in `account`; `pauses` knows when none of them ran, `interrupts` of
 //! signals. [`result`] is what a run tells machines, `summary` what it tells people.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout, clippy::print_stderr)]

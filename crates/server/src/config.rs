@@ -78,7 +78,7 @@ pub struct Config {
     pub pin: bool,
     /// How long a request's head may take from its first byte on; `None`: for ever.
     pub header_time_out: Option<Duration>,
-    /// How long a connection may be silent between requests, or take nothing of a reply.
+    /// How long a connection may be silent between requests, or take nothing of a response.
     pub idle_time_out: Option<Duration>,
     /// How long a request may wait until its file is open, before it is refused; `None`: for ever.
     pub open_time_out: Option<Duration>,
@@ -90,7 +90,7 @@ pub struct Config {
     pub max_connections: Option<NonZeroUsize>,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
-    /// Where a line goes for each reply that tells how long its stages took (`trace`).
+    /// Where a line goes for each response that tells how long its stages took (`trace`).
     pub trace: Option<PathBuf>,
     /// How many bytes of a body a connection hands to the kernel before it is another's turn; `None`: as
     /// many as the processor's caches suggest ([`mech::net::NetOptions::send_budget`]).

@@ -1,7 +1,7 @@
 //! What a worker counts, so that the sums add up exactly:
 //!
 //! - scheduled = requests + unsent (open loop);
-//! - requests = replies + errors after sending + requests in flight at an interruption;
+//! - requests = responses + errors after sending + requests in flight at an interruption;
 //! - attempted = opened + failed + attempts in progress at an interruption;
 //! - the errors of all classes = failed + unsolicited + errors after sending.
 
@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Why a request got no reply, or an attempt no connection. The names are those of the JSON result,
-/// after httperf's.
+/// Why a request got no response, or an attempt to connect failed. The names are those of the JSON
+/// result, after httperf's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The reply was not complete in time.
+    /// The response was not complete in time.
     ClientTimeout,
     /// The connection was not open in time.
     ConnectTimeout,
@@ -24,15 +24,15 @@ pub(crate) enum Failure {
     Reset,
     /// No descriptor, or no kernel memory, was left for a socket.
     FdUnavailable,
-    /// No local port was left, or the source address is not ours.
+    /// No local port was left, or the source address is not one of this machine.
     AddressUnavailable,
-    /// The peer closed before the reply was complete.
+    /// The peer closed before the response was complete.
     Truncated,
     /// The body has another length than was expected.
     BadLength,
-    /// The body is another than was expected.
+    /// The body differs from the expected one.
     BadBody,
-    /// What came is not HTTP/1, or more came than the reply, or a reply before its request.
+    /// What came is not HTTP/1, or more came than the response, or a response before its request.
     Protocol,
 }
 
@@ -81,28 +81,28 @@ impl Errors {
         self.0[failure as usize]
     }
 
-    /// Of all classes.
+    /// The number of errors of all classes.
     pub(crate) fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 }
 
-/// What happened to connections, those held idle included.
+/// What happened to connections, idle ones included.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Connections {
     pub(crate) attempted: u64,
     pub(crate) opened: u64,
-    /// Those of them that were opened in place of one that the server had closed, to be there before
-    /// they are needed.
+    /// Connections opened in place of one that the server had closed, before a request needed them.
+    /// They count as opened too.
     pub(crate) reopened: u64,
     pub(crate) failed: u64,
     /// Requests sent on a connection that had carried one before.
     pub(crate) reused: u64,
     /// Idle connections open at the end of the window.
     pub(crate) idle_held: u64,
-    /// Closed by the server: between two replies, or with a reply that said so.
+    /// Closed by the server: between two responses, or with a response that said so.
     pub(crate) closed_by_peer: u64,
-    /// Closed because the server sent a reply that nobody had asked for; each is an error too.
+    /// Closed because the server sent a response that nobody had asked for; each is an error too.
     pub(crate) unsolicited: u64,
     /// Not accepted by the server when the window began, as far as that can be seen.
     pub(crate) unaccepted: u64,
@@ -132,10 +132,10 @@ pub(crate) struct Account {
     /// Requests whose intended start came; stays 0 in a closed loop.
     pub(crate) scheduled: u64,
     pub(crate) requests: u64,
-    pub(crate) replies: u64,
-    /// Replies that were complete before the window ended.
-    pub(crate) replies_in_window: u64,
-    /// Replies by status code.
+    pub(crate) responses: u64,
+    /// Responses that were complete before the window ended.
+    pub(crate) responses_in_window: u64,
+    /// Responses by status code.
     pub(crate) statuses: Box<[u64; 600]>,
     pub(crate) errors: Errors,
     /// What the kernel has said of the first attempt to connect that failed.
@@ -143,31 +143,31 @@ pub(crate) struct Account {
     /// Requests that waited, past their intended start, until a connection was free.
     pub(crate) waited: u64,
     pub(crate) late_starts: u64,
-    /// Replies that the generator read later than [`LATE`] after it knew of them, and by how much at
+    /// Responses that the generator read later than [`LATE`] after it knew of them, and by how much at
     /// most.
     pub(crate) late_reads: u64,
     pub(crate) latest_read: Duration,
-    /// Requests without their answer when the run was interrupted.
+    /// Requests without a response when the run was interrupted.
     pub(crate) in_flight: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) head_bytes: u64,
     pub(crate) body_bytes: u64,
     pub(crate) connections: Connections,
-    /// From the intended start to the last byte of the reply; empty in a closed loop, where this is
-    /// the same as `service`.
+    /// From the intended start to the last byte of the response; empty in a closed loop, where
+    /// `service` has these times.
     pub(crate) latency: Times,
-    /// From just before the request is given to the kernel to the last byte of the reply.
+    /// From just before the request is given to the kernel to the last byte of the response.
     pub(crate) service: Times,
-    /// The same of replies that came in one piece, whose first byte is their last: until
-    /// [`Account::conclude`] they are in no other distribution of this kind.
+    /// Service times of responses that came in one piece. Until [`Account::conclude`] they are neither
+    /// in `service` nor in `first_byte` nor in `transfer`.
     pub(crate) whole: Times,
     pub(crate) connect: Times,
     pub(crate) first_byte: Times,
-    /// From the first bytes of the reply to its last.
+    /// From the first bytes of the response to its last.
     pub(crate) transfer: Times,
     /// How late the generator was, by itself: see [`LATE`].
     pub(crate) slip: Times,
-    /// Replies in each second of the window.
+    /// Responses in each second of the window.
     pub(crate) per_second: Vec<u64>,
 }
 
@@ -176,8 +176,8 @@ impl Account {
         Account {
             scheduled: 0,
             requests: 0,
-            replies: 0,
-            replies_in_window: 0,
+            responses: 0,
+            responses_in_window: 0,
             statuses: Box::new([0; 600]),
             errors: Errors::default(),
             connect_error: None,
@@ -201,10 +201,10 @@ impl Account {
         }
     }
 
-    /// Forgets the requests of a warm-up, and keeps what is known of connections. One that has failed, or
-    /// whose reply is not here, stays a request of the run, so that no error is lost.
+    /// Forgets the requests of a warm-up, and keeps what is known of connections. A request that
+    /// failed, or has no response yet, stays a request of the run, so that no error is lost.
     pub(crate) fn forget_warm_up(&mut self, open_loop: bool) {
-        let left = self.requests - self.replies;
+        let left = self.requests - self.responses;
         let warm_up = std::mem::replace(self, Account::new());
         self.requests = left;
         self.scheduled = if open_loop { left } else { 0 };
@@ -214,9 +214,9 @@ impl Account {
         self.connect = warm_up.connect;
     }
 
-    /// Counts a reply that ended `at` (from the beginning of the window) if that was before `end`.
-    pub(crate) fn reply_in_window(&mut self, at: Duration) {
-        self.replies_in_window += 1;
+    /// Counts a response that ended `at` (from the beginning of the window) if that was before `end`.
+    pub(crate) fn response_in_window(&mut self, at: Duration) {
+        self.responses_in_window += 1;
         let second = at.as_secs() as usize;
         if self.per_second.len() <= second {
             self.per_second.resize(second + 1, 0);
@@ -224,7 +224,7 @@ impl Account {
         self.per_second[second] += 1;
     }
 
-    /// Takes down how long a reply took from its sending to its first bytes, and to its last.
+    /// Records the time from sending a request to the first bytes of its response, and to the last.
     pub(crate) fn served(&mut self, first_byte: Duration, end: Duration) {
         if first_byte == end {
             return record(&mut self.whole, end);
@@ -241,7 +241,8 @@ impl Account {
         service
     }
 
-    /// Puts replies that came in one piece where they belong, once there are no more.
+    /// Adds the responses that came in one piece to the other distributions. Call this when no more
+    /// responses come.
     pub(crate) fn conclude(&mut self) {
         let whole = std::mem::replace(&mut self.whole, times());
         add_times(&mut self.service, &whole);
@@ -249,14 +250,15 @@ impl Account {
         self.transfer.saturating_record_n(0, whole.len());
     }
 
-    /// Takes down by how much the generator was late with one request.
+    /// Records by how much the generator was late with one request.
     pub(crate) fn slipped(&mut self, by: Duration) {
         record(&mut self.slip, by);
         self.late_starts += u64::from(by > LATE);
     }
 
-    /// Takes down how long a reply lay in its socket while the generator was busy with others.
-    pub(crate) fn lay(&mut self, time: Duration) {
+    /// Records how long a response waited in its socket while the generator was busy with other
+    /// connections.
+    pub(crate) fn record_read_delay(&mut self, time: Duration) {
         if time > LATE {
             self.late_reads += 1;
             self.latest_read = self.latest_read.max(time);
@@ -272,8 +274,8 @@ impl Account {
     pub(crate) fn merge(&mut self, other: &Account) {
         self.scheduled += other.scheduled;
         self.requests += other.requests;
-        self.replies += other.replies;
-        self.replies_in_window += other.replies_in_window;
+        self.responses += other.responses;
+        self.responses_in_window += other.responses_in_window;
         add_each(&mut self.statuses[..], &other.statuses[..]);
         add_each(&mut self.errors.0, &other.errors.0);
         if self.connect_error.is_none() {
@@ -296,7 +298,7 @@ impl Account {
         sum.idle_held += more.idle_held;
         sum.closed_by_peer += more.closed_by_peer;
         sum.unsolicited += more.unsolicited;
-        // Every worker sees the same queue.
+        // All workers look at the accept queue of one server: the lengths do not add up.
         sum.unaccepted = sum.unaccepted.max(more.unaccepted);
         for (sum, more) in [
             (&mut self.latency, &other.latency),
@@ -334,7 +336,7 @@ mod tests {
     fn a_warm_up_leaves_its_errors_and_what_is_known_of_connections() {
         let mut account = Account::new();
         account.requests = 10;
-        account.replies = 7;
+        account.responses = 7;
         account.errors.add(Failure::Reset);
         account.errors.add(Failure::Refused);
         account.statuses[200] = 7;
@@ -342,9 +344,9 @@ mod tests {
         account.connections = Connections { opened: 5, failed: 1, reused: 4, ..Default::default() };
         record(&mut account.connect, Duration::from_millis(1));
         account.served(Duration::from_millis(2), Duration::from_millis(2));
-        account.reply_in_window(Duration::from_secs(3));
+        account.response_in_window(Duration::from_secs(3));
         account.forget_warm_up(true);
-        assert_eq!((account.requests, account.scheduled, account.replies), (3, 3, 0));
+        assert_eq!((account.requests, account.scheduled, account.responses), (3, 3, 0));
         assert_eq!(account.errors.total(), 2);
         assert_eq!((account.connections.opened, account.connections.reused), (5, 0));
         assert_eq!((account.connect.len(), account.service_so_far().len()), (1, 0));
@@ -365,9 +367,9 @@ mod tests {
             account.errors.add(Failure::Reset);
             account.connections.opened = part;
             record(&mut account.service, Duration::from_millis(part));
-            account.reply_in_window(Duration::from_secs(part));
+            account.response_in_window(Duration::from_secs(part));
             account.slipped(LATE * part as u32);
-            account.lay(LATE * part as u32);
+            account.record_read_delay(LATE * part as u32);
             sum.merge(&account);
         }
         assert_eq!((sum.scheduled, sum.requests, sum.unsent()), (60, 54, 6));
@@ -375,11 +377,11 @@ mod tests {
         assert_eq!(sum.errors.of(Failure::Reset), 3);
         assert_eq!((sum.service.len(), sum.late_starts), (3, 2));
         assert_eq!((sum.late_reads, sum.latest_read), (2, 3 * LATE));
-        assert_eq!((sum.per_second, sum.replies_in_window), (vec![0, 1, 1, 1], 3));
+        assert_eq!((sum.per_second, sum.responses_in_window), (vec![0, 1, 1, 1], 3));
     }
 
     #[test]
-    fn replies_in_one_piece_are_in_every_distribution_in_the_end() {
+    fn responses_in_one_piece_are_in_every_distribution_in_the_end() {
         let us = Duration::from_micros;
         let mut account = Account::new();
         account.served(us(300), us(300));

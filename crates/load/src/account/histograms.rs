@@ -13,7 +13,7 @@ use crate::account::counts::{Times, times};
 pub struct Histograms {
     /// From sending to the last byte.
     pub service: Option<String>,
-    /// Of connecting.
+    /// From connect(2) to an open connection.
     pub connect: Option<String>,
     /// From sending to the first bytes.
     pub first_byte: Option<String>,
@@ -23,7 +23,7 @@ pub struct Histograms {
     pub slip: Option<String>,
 }
 
-/// `None` for one without a value.
+/// Encodes `times` as text; `None`: there are no values.
 pub(crate) fn encode(times: &Times) -> Option<String> {
     if times.is_empty() {
         return None;
@@ -34,8 +34,10 @@ pub(crate) fn encode(times: &Times) -> Option<String> {
     Some(STANDARD.encode(bytes))
 }
 
+/// Decodes what [`encode`] has written.
+///
 /// # Errors
-/// One line, if `text` is no histogram, or one of values that cannot be those of this program.
+/// One line, if `text` is no histogram, or has values that this program never writes (above an hour).
 pub(crate) fn decode(text: &str) -> Result<Times, String> {
     let bytes = STANDARD.decode(text).map_err(|error| format!("a histogram: {error}"))?;
     let read: Times = Deserializer::new()

@@ -15,7 +15,7 @@ use crate::account::counts::Times;
 use crate::account::histograms::{self, Histograms};
 use crate::output::redact;
 use crate::output::result::{
-    Bytes, Client, ConnectionCounts, Distribution, ErrorCounts, LoadResult, ReplyRate, SCHEMA,
+    Bytes, Client, ConnectionCounts, Distribution, ErrorCounts, LoadResult, ResponseRate, SCHEMA,
 };
 
 /// Reads a result.
@@ -67,7 +67,7 @@ struct Sum {
     first_byte: Option<Times>,
     transfer: Option<Times>,
     slip: Option<Times>,
-    /// Of each window: its beginning in seconds since 1970, its length, and the replies in it.
+    /// The window of each result.
     windows: Vec<Window>,
     warnings: Vec<(String, Vec<String>)>,
     offered_rate: f64,
@@ -77,7 +77,7 @@ struct Sum {
 struct Window {
     start: f64,
     length: f64,
-    replies: f64,
+    responses: f64,
     series: Vec<u64>,
 }
 
@@ -104,9 +104,9 @@ impl Sum {
         }
         if let Some(start) = result.window_start {
             let length = result.duration_s;
-            let replies = (result.achieved_rate.unwrap_or(0.0) * length).round();
+            let responses = (result.achieved_rate.unwrap_or(0.0) * length).round();
             let series = result.reply_rate.take().map_or_else(Vec::new, |rate| rate.series);
-            self.windows.push(Window { start, length, replies, series });
+            self.windows.push(Window { start, length, responses, series });
         }
         match result.offered_rate {
             Some(rate) => self.offered_rate += rate,
@@ -121,8 +121,8 @@ impl Sum {
         let ends = self.windows.iter().map(|window| window.start - start + window.length);
         joined.duration_s = ends.fold(0.0, f64::max);
         joined.window_start = start.is_finite().then_some(start);
-        let replies: f64 = self.windows.iter().map(|window| window.replies).sum();
-        joined.achieved_rate = (joined.duration_s > 0.0).then(|| replies / joined.duration_s);
+        let responses: f64 = self.windows.iter().map(|window| window.responses).sum();
+        joined.achieved_rate = (joined.duration_s > 0.0).then(|| responses / joined.duration_s);
         joined.offered_rate = (!self.closed).then_some(self.offered_rate);
         joined.reply_rate = self.series(start);
         joined.client.slip_p99_us = distribution(self.slip.as_ref()).map(|slip| slip.p99);
@@ -145,21 +145,21 @@ impl Sum {
         joined.setting = format!("{} results joined", self.warnings.len());
     }
 
-    /// The replies of each second in which any of them measured, by the time of day to the nearest
+    /// The responses of each second in which any generator measured, by the time of day to the nearest
     /// second.
-    fn series(&self, start: f64) -> Option<ReplyRate> {
+    fn series(&self, start: f64) -> Option<ResponseRate> {
         let mut seconds: BTreeMap<u64, u64> = BTreeMap::new();
         for window in &self.windows {
             let offset = (window.start - start).round() as u64;
-            for (second, replies) in (offset..).zip(&window.series) {
-                *seconds.entry(second).or_default() += replies;
+            for (second, responses) in (offset..).zip(&window.series) {
+                *seconds.entry(second).or_default() += responses;
             }
         }
-        ReplyRate::of(seconds.into_values().collect())
+        ResponseRate::of(seconds.into_values().collect())
     }
 
-    /// What the results warn of. The numbers in a warning are those of its result alone, and never the
-    /// sum: so each says whose it is, also if all say the same.
+    /// The warnings of all results. The numbers in a warning belong to one result, never to the sum: so
+    /// each warning names its result, or says that each of them has it.
     fn warnings(&self, start: f64, duration: f64) -> Vec<String> {
         let mut warnings: Vec<String> = Vec::new();
         for (name, own) in &self.warnings {
@@ -202,7 +202,7 @@ fn distribution(times: Option<&Times>) -> Option<Distribution> {
     times.and_then(Distribution::of)
 }
 
-/// Adds what adds up.
+/// Adds the counts of `other` to `sum`.
 fn add(sum: &mut LoadResult, other: LoadResult) {
     if !sum.target.split(' ').any(|target| target == other.target) && sum.target != other.target {
         sum.target = format!("{} {}", sum.target, other.target);
@@ -254,7 +254,7 @@ fn add(sum: &mut LoadResult, other: LoadResult) {
         threads: a.threads + b.threads,
         saturated: a.saturated || b.saturated,
         slip_p99_us: None,
-        // They stood still at the same time, or each by itself: at least so long.
+        // Pauses of several generators may overlap. The longest one is a lower bound.
         paused_us: worse(a.paused_us, b.paused_us),
         clock_error_us: worse(a.clock_error_us, b.clock_error_us),
         scheduler_error_us: worse(a.scheduler_error_us, b.scheduler_error_us),
@@ -268,7 +268,7 @@ fn worse(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     }
 }
 
-/// The sum of what is known; what nobody looked for stays unknown.
+/// The sum of the known values; `None` if both are unknown.
 fn known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     if a.is_none() && b.is_none() { None } else { Some(a.unwrap_or(0) + b.unwrap_or(0)) }
 }
@@ -347,14 +347,14 @@ mod tests {
             if self.fails {
                 return account.errors.add(Failure::Reset);
             }
-            account.replies += 1;
+            account.responses += 1;
             account.statuses[self.status] += 1;
             account.body_bytes += self.micros;
             record(&mut account.latency, time * 2);
             record(&mut account.service, time);
             record(&mut account.first_byte, time / 4);
             record(&mut account.transfer, time - time / 4);
-            account.reply_in_window(Duration::from_secs(self.second));
+            account.response_in_window(Duration::from_secs(self.second));
         }
     }
 
@@ -407,13 +407,13 @@ mod tests {
         }
     }
 
-    fn simple(replies: u64, begun: f64) -> LoadResult {
+    fn simple(responses: u64, begun: f64) -> LoadResult {
         let mut account = Account::new();
-        for _ in 0..replies {
+        for _ in 0..responses {
             account.requests += 1;
-            account.replies += 1;
+            account.responses += 1;
             record(&mut account.service, Duration::from_millis(1));
-            account.reply_in_window(Duration::ZERO);
+            account.response_in_window(Duration::ZERO);
         }
         LoadResult { window_start: Some(begun), ..result(&plan(false, None), account) }
     }

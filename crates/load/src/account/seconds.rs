@@ -1,7 +1,7 @@
 //! A run second by second: what workers tell of themselves, and the sums of all.
 //!
-//! Nothing is counted twice for it: once a second, and only if somebody asked for it, a worker hands
-//! over a copy of what it has counted so far. The difference of two copies is what happened between
+//! Once a second, and only if the listener wants it, a worker hands over a copy of what it has counted
+//! so far. The difference of two copies is what happened between
 //! them. The copy is made before the first event of the next second is counted, so that every event is
 //! told in its own second, and seconds without an event are told as such.
 
@@ -16,13 +16,13 @@ use crate::account::counts::{Account, Times, times};
 pub struct Counts {
     /// Requests sent.
     pub requests: u64,
-    /// Replies that were complete.
+    /// Responses that were complete.
     pub replies: u64,
     /// Errors of all classes, failed attempts to connect included.
     pub errors: u64,
-    /// Bytes sent, and received.
+    /// Bytes sent.
     pub sent: u64,
-    /// See there.
+    /// Bytes received: heads and bodies of responses.
     pub received: u64,
     /// Connections opened.
     pub opened: u64,
@@ -56,17 +56,17 @@ impl std::ops::Sub for Counts {
 }
 
 /// What happened in one second of the window; or, as the last of a run, from its last full second to
-/// its last reply.
+/// its last response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Second {
-    /// How many.
+    /// What was counted in this second.
     pub counts: Counts,
-    /// The latencies of the replies, in nanoseconds.
+    /// The latencies of the responses, in nanoseconds.
     pub latencies: Times,
 }
 
 impl Second {
-    /// One in which nothing happened.
+    /// A second in which nothing happened.
     pub(crate) fn empty() -> Second {
         Second { counts: Counts::default(), latencies: times() }
     }
@@ -80,7 +80,7 @@ impl Second {
         Second {
             counts: Counts {
                 requests: account.requests,
-                replies: account.replies,
+                replies: account.responses,
                 errors: account.errors.total(),
                 sent: account.sent_bytes,
                 received: account.head_bytes + account.body_bytes,
@@ -111,8 +111,8 @@ pub(crate) struct Seconds {
     closed: RefCell<Vec<SoFar>>,
 }
 
-/// Everything that a worker had counted at the end of a second; `None`: no more than at the end of the
-/// second before.
+/// Everything that a worker had counted at the end of a second; `None`: nothing was counted in that
+/// second.
 pub(crate) type SoFar = Option<Box<Second>>;
 
 impl Seconds {
@@ -121,7 +121,7 @@ impl Seconds {
         self.end.set(Some(start + SECOND));
     }
 
-    /// Whether a second is over at `now`. To be asked before what happens at `now` is counted.
+    /// Whether a second is over at `now`. Call this before counting an event that happens at `now`.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.end.get().is_some_and(|end| now >= end)
     }
@@ -199,7 +199,7 @@ impl Sum {
     }
 }
 
-/// The length of a second, that is.
+/// One second.
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -210,7 +210,7 @@ mod tests {
     fn account(replies: u64) -> Account {
         let mut account = Account::new();
         account.requests = replies + 1;
-        account.replies = replies;
+        account.responses = replies;
         for reply in 1..=replies {
             record(&mut account.service, Duration::from_millis(reply));
         }

@@ -8,7 +8,7 @@ use crate::input::urls;
 use crate::plan::request::{Content, Method, Request, parse_field};
 use crate::plan::target::Url;
 
-/// What is known of the command line so far.
+/// The request, as far as the command line has been read.
 #[derive(Default)]
 struct Command {
     url: Option<String>,
@@ -72,7 +72,7 @@ pub(crate) fn words(text: &str) -> Option<Vec<String>> {
     shlex::split(&text.replace("\\\r\n", " ").replace("\\\n", " "))
 }
 
-/// Whether one of several flags behind one dash changes nothing.
+/// Whether the flag `letter` of a group (`-sS`) changes nothing.
 fn is_ignored(letter: char) -> bool {
     IGNORED.contains(&&format!("-{letter}")[..])
 }
@@ -156,7 +156,7 @@ impl Command {
     /// of that name.
     fn field(&mut self, field: &str) -> Result<(), String> {
         let name = field.split([':', ';']).next().unwrap_or_default();
-        // The lengths of bodies are written anew.
+        // Content-Length is written from the body.
         if name.eq_ignore_ascii_case("content-length") {
             return Ok(());
         }
@@ -181,7 +181,7 @@ impl Command {
         }
     }
 
-    /// A field that curl sends by itself, unless the command has it or does not want it.
+    /// Adds a field that curl sends by default, unless the command sets or removes it.
     fn default_field(&mut self, field: &str) {
         let name = |field: &str| field.split(':').next().unwrap_or_default().to_ascii_lowercase();
         let known = self.fields.iter().chain(&self.without).any(|known| name(known) == name(field));
@@ -192,7 +192,7 @@ impl Command {
 
     fn request(mut self, server: Option<&Url>) -> Result<Request, String> {
         let mut url = self.url.take().ok_or("it has no URL")?;
-        // As curl takes it: a host alone is one of http.
+        // For curl, a URL without a scheme is an http URL.
         if !url.contains("://") && !url.starts_with('/') {
             url = format!("http://{url}");
         }
@@ -218,7 +218,8 @@ impl Command {
     }
 }
 
-/// Requests of a browser are nearly all of https; another server may stand in.
+/// Adds to an error about https that another server can be given: nearly all requests of a browser
+/// are https.
 pub(crate) fn tls_remedy(error: String) -> String {
     if error.contains("TLS") {
         format!("{error}, or send it elsewhere with --target")

@@ -61,7 +61,8 @@ impl PostData {
     }
 }
 
-/// Fields of one hop and not of the request (RFC 9110 section 7.6.1), and those written anew.
+/// Fields that are not copied: fields of one hop (RFC 9110 section 7.6.1), and fields that the generator
+/// writes itself.
 const OF_THE_HOP: [&str; 10] = [
     "connection",
     "keep-alive",
@@ -75,12 +76,12 @@ const OF_THE_HOP: [&str; 10] = [
     "host",
 ];
 
-/// Reads the requests of an archive, in their order; a `server` takes the place of theirs.
+/// Reads the requests of an archive, in their order; a `server` replaces the servers of their URLs.
 ///
 /// # Errors
 /// One line that names the faulty request.
 pub fn parse(text: &[u8], server: Option<&Url>) -> Result<Vec<Request>, String> {
-    // Some begin with a byte order mark.
+    // Some archives begin with a byte order mark.
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let archive: Archive = serde_json::from_slice(text)
         .map_err(|error| format!("it is no HAR ({error}): export it from the browser"))?;

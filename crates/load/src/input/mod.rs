@@ -1,4 +1,4 @@
-//! What others have written down: lists of URLs, HAR files, curl commands.
+//! Requests from files of other programs: lists of URLs, HAR files, curl commands.
 
 pub mod curl;
 pub mod har;

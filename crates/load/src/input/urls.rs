@@ -11,11 +11,12 @@ pub struct List {
     pub weights: Option<Vec<f64>>,
 }
 
-/// Reads a list: `URL` or `URL WEIGHT` a line; a line without a weight has the weight 1. Empty lines and those that begin with `#` are passed
-/// over. With a `server`, lines may be paths alone, and URLs lose their own server for it.
+/// Reads a list: `URL` or `URL WEIGHT` a line; a line without a weight has the weight 1. Empty lines
+/// and lines that begin with `#` are skipped. With a `server`, a line may be a path alone, and `server`
+/// replaces the server of each URL.
 ///
 /// # Errors
-/// One line that names the faulty one.
+/// One line that names the faulty line of the list.
 pub fn parse(text: &str, server: Option<&Url>) -> Result<List, String> {
     let mut urls = Vec::new();
     let mut weights = Vec::new();
@@ -42,10 +43,10 @@ pub fn parse(text: &str, server: Option<&Url>) -> Result<List, String> {
     Ok(List { urls, weights: Some(weights) })
 }
 
-/// Reads a URL, or with a `server` what is to be asked of that.
+/// Reads a URL; with a `server`, the path to request from it.
 ///
 /// # Errors
-/// As [`Url`]'s.
+/// One line, if `text` is not a URL.
 pub fn at(text: &str, server: Option<&Url>) -> Result<Url, String> {
     let Some(server) = server else {
         return match text.starts_with('/') {
@@ -57,7 +58,7 @@ pub fn at(text: &str, server: Option<&Url>) -> Result<Url, String> {
     if text.starts_with('/') {
         return here(text);
     }
-    // Another server's, of which only the path counts: its scheme does not matter.
+    // Only the path of the URL is used, so its scheme does not matter.
     match text.strip_prefix("https://") {
         Some(rest) => format!("http://{rest}").parse().map(|url: Url| url.at(server)),
         None => text.parse::<Url>().map(|url| url.at(server)),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::account::seconds::Second;
 use crate::output::result::{Distribution, LoadResult};
 
-/// What the columns are.
+/// The names of the columns.
 const HEADER: &str = "begin_s,length_s,requests,replies,errors,replies_per_s,sent_bytes,\
 received_bytes,connections_opened,p50_us,p90_us,p95_us,p99_us,p99_9_us,max_us,mean_us";
 
@@ -22,8 +22,8 @@ pub fn begin(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{HEADER}")
 }
 
-/// Writes the line of a second; none for the rest of a run in which nothing happened. What does not
-/// apply is left empty.
+/// Writes the line of a second. The rest of a run gets no line if nothing happened in it. A field that
+/// does not apply is left empty.
 ///
 /// # Errors
 /// What `out` says.

@@ -29,8 +29,8 @@ pub fn begin(out: &mut impl Write, start: SystemTime) -> io::Result<()> {
     )
 }
 
-/// Writes the interval that begins `at` after the start and lasts so `long`; none if it is empty and
-/// has no length.
+/// Writes the interval that begins `at` after the start and has the length `long`. An empty interval
+/// without a length is not written.
 ///
 /// # Errors
 /// What `out` says.

@@ -7,11 +7,11 @@ use crate::account::seconds::Second;
 
 /// Is told of a run's events as they happen. An error ends the run.
 pub trait Listener {
-    /// Every connection that can be opened beforehand is open, so many in all, and no request has
+    /// All connections that can be opened before the window are open: `open` of them. No request has
     /// been sent. Returns when the window is to begin; `None`: at once.
     ///
     /// # Errors
-    /// The listener's own.
+    /// An error of the listener; it ends the run.
     fn connected(&mut self, _open: u32) -> io::Result<Option<Instant>> {
         Ok(None)
     }
@@ -19,14 +19,14 @@ pub trait Listener {
     /// The window begins at this time.
     ///
     /// # Errors
-    /// The listener's own.
+    /// An error of the listener; it ends the run.
     fn begins(&mut self, _at: SystemTime) -> io::Result<()> {
         Ok(())
     }
 
-    /// About ten times a second: so much of the window is over, if it has begun, and so many replies
-    /// have come.
-    fn looked(&mut self, _elapsed: Option<Duration>, _replies: u64) {}
+    /// Called about ten times a second. `elapsed`: the part of the window that is over, if it has
+    /// begun; `responses`: how many have come.
+    fn looked(&mut self, _elapsed: Option<Duration>, _responses: u64) {}
 
     /// Whether [`Listener::second`] is to be called: it costs every worker a copy of a histogram a
     /// second.
@@ -34,19 +34,20 @@ pub trait Listener {
         false
     }
 
-    /// A second of the window is over; the one that begins `at` after its beginning, and lasts so
-    /// `long`. The last one is what happened after the last full second, and may have no length.
+    /// A second of the window is over: it began `at` after the beginning of the window, and has the
+    /// length `long`. The last call tells what happened after the last full second, and `long` may
+    /// be 0.
     ///
     /// # Errors
-    /// The listener's own.
+    /// An error of the listener; it ends the run.
     fn second(&mut self, _at: Duration, _long: Duration, _second: &Second) -> io::Result<()> {
         Ok(())
     }
 
-    /// The server has closed so many connections in all, between two replies.
+    /// The server has closed `total` connections so far, between two responses.
     ///
     /// # Errors
-    /// The listener's own.
+    /// An error of the listener; it ends the run.
     fn closed(&mut self, _total: u64) -> io::Result<()> {
         Ok(())
     }
@@ -54,7 +55,7 @@ pub trait Listener {
     /// The measured window is over; the connections are still open until this returns.
     ///
     /// # Errors
-    /// The listener's own.
+    /// An error of the listener; it ends the run.
     fn measured(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What a run tells: a JSON result, tables, histograms, a summary, and its progress.
+//! The output of a run: a JSON result, tables, histograms, a summary, and its progress.
 
 pub mod csv;
 pub mod hdr;

@@ -14,7 +14,7 @@ use crate::output::summary::time;
 #[derive(Clone, Copy, Debug)]
 enum Goal {
     Time(Duration),
-    Replies(u64),
+    Responses(u64),
     /// Until somebody ends it.
     None,
 }
@@ -44,7 +44,7 @@ impl Progress {
                 (Goal::Time(duration), Some(millis), "{bar:20} {percent:>3} %  {wide_msg}")
             }
             (None, Some(requests)) => {
-                (Goal::Replies(requests), Some(requests), "{bar:20} {percent:>3} %  {wide_msg}")
+                (Goal::Responses(requests), Some(requests), "{bar:20} {percent:>3} %  {wide_msg}")
             }
             (None, None) => (Goal::None, None, "{spinner} {elapsed}  {wide_msg}"),
         };
@@ -60,22 +60,22 @@ impl Progress {
         }
     }
 
-    /// Whether anybody sees it.
+    /// Whether the view is drawn.
     #[must_use]
     pub fn is_visible(&self) -> bool {
         !self.bar.is_hidden()
     }
 
     /// Shows how far a run is, once its window has begun.
-    pub fn look(&self, elapsed: Option<Duration>, replies: u64) {
+    pub fn look(&self, elapsed: Option<Duration>, responses: u64) {
         let Some(elapsed) = elapsed.filter(|_| self.is_visible()) else { return };
         match self.goal {
             Goal::Time(duration) => self.bar.set_position(elapsed.min(duration).as_millis() as u64),
-            Goal::Replies(requests) => self.bar.set_position(replies.min(requests)),
+            Goal::Responses(requests) => self.bar.set_position(responses.min(requests)),
             Goal::None => self.bar.tick(),
         }
         if self.last.is_empty() {
-            self.bar.set_message(format!("{replies} replies"));
+            self.bar.set_message(format!("{responses} replies"));
         } else {
             self.bar.set_message(self.last.clone());
         }
@@ -96,7 +96,7 @@ impl Progress {
         }
     }
 
-    /// Takes it off the terminal.
+    /// Removes the view from the terminal.
     pub fn end(&self) {
         self.bar.finish_and_clear();
     }

@@ -29,27 +29,27 @@ pub struct LoadResult {
     pub target: String,
     /// When the run began, in seconds since 1970 (UTC).
     pub start: f64,
-    /// When the measured window began, likewise; null if there was none.
+    /// When the measured window began, in seconds since 1970 (UTC); null if there was none.
     pub window_start: Option<f64>,
     /// The length of the measured window, from its beginning to its end.
     pub duration_s: f64,
     /// Requests per second that the schedule asked for; null in a closed loop.
     pub offered_rate: Option<f64>,
-    /// Replies per second within the window; null if there was none.
+    /// Responses per second within the window; null if there was none.
     pub achieved_rate: Option<f64>,
-    /// Requests sent; each is a reply, an error after sending, or in flight.
+    /// Requests sent; each is a response, an error after sending, or in flight.
     pub requests: u64,
-    /// Complete replies, of any status.
+    /// Complete responses, of any status.
     pub replies: u64,
-    /// Requests still without an answer when the run was interrupted. A run that ends by itself
-    /// waits for its last replies, for as long as the time-out allows.
+    /// Requests still without a response when the run was interrupted. A run that ends by itself
+    /// waits for its last responses, for as long as the time-out allows.
     pub in_flight: u64,
-    /// Replies by status code.
+    /// Responses by status code.
     pub status: BTreeMap<String, u64>,
-    /// Those of them whose status was not expected, by status code.
+    /// Responses with an unexpected status, by status code.
     pub unexpected_status: BTreeMap<String, u64>,
-    /// Errors by class. Those of all classes together are `connections.failed`,
-    /// `connections.unsolicited` and the requests that are neither answered nor in flight.
+    /// Errors by class. Their sum is `connections.failed`, plus
+    /// `connections.unsolicited`, plus the requests that have no response and are not in flight.
     pub errors: ErrorCounts,
     /// Requests that the generator itself brought to their connection (or into the queue for the
     /// next free one) more than 1 ms after their intended start; null in a closed loop.
@@ -61,26 +61,26 @@ pub struct LoadResult {
     pub bytes: Bytes,
     /// Connections, those held idle included.
     pub connections: ConnectionCounts,
-    /// From a request's intended start to the last byte of its reply; in a closed loop from its
-    /// sending, because there is no other start. Null if there was no reply.
+    /// From a request's intended start to the last byte of its response; in a closed loop from its
+    /// sending, because there is no other start. Null if there was no response.
     pub latency_us: Option<Distribution>,
-    /// From a request's sending to the last byte of its reply.
+    /// From a request's sending to the last byte of its response.
     pub service_us: Option<Distribution>,
     /// How long it took to open each connection that was opened.
     pub connect_us: Option<Distribution>,
-    /// From a request's sending to the first bytes of its reply.
+    /// From a request's sending to the first bytes of its response.
     pub first_byte_us: Option<Distribution>,
-    /// From the first bytes of a reply to its last.
+    /// From the first bytes of a response to its last.
     pub transfer_us: Option<Distribution>,
-    /// Replies in each full second of the window; null if it was shorter than one.
-    pub reply_rate: Option<ReplyRate>,
+    /// Responses in each full second of the window; null if it was shorter than one.
+    pub reply_rate: Option<ResponseRate>,
     /// The generator itself.
     pub client: Client,
     /// What should be known before these numbers are believed.
     pub warnings: Vec<String>,
     /// The latencies in nanoseconds: HdrHistogram V2, compressed, in base64.
     pub histogram: Option<String>,
-    /// The other distributions in the same form.
+    /// The other distributions: HdrHistogram V2, compressed, in base64.
     pub histograms: Histograms,
     #[serde(skip)]
     pub(crate) interrupted: bool,
@@ -91,11 +91,11 @@ pub struct LoadResult {
     pub(crate) setting: String,
 }
 
-/// Errors by class; null for those that were not looked for.
+/// Errors by class; null for a class that was not looked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorCounts {
-    /// The reply was not complete within the time-out.
+    /// The response was not complete within the time-out.
     pub client_timeout: u64,
     /// The connection was not open within the time-out.
     pub connect_timeout: u64,
@@ -107,13 +107,13 @@ pub struct ErrorCounts {
     pub fd_unavailable: u64,
     /// No local port was left.
     pub address_unavailable: u64,
-    /// The server closed before the reply was complete.
+    /// The server closed before the response was complete.
     pub truncated: u64,
     /// The body was not as long as expected; null without an expectation.
     pub bad_length: Option<u64>,
     /// The body was not the same as before, or not the one expected; null if nobody verified it.
     pub bad_body: Option<u64>,
-    /// What came was not HTTP/1, or more came than the reply, or a reply before its request.
+    /// What came was not HTTP/1, or more came than the response, or a response before its request.
     pub protocol: u64,
 }
 
@@ -121,11 +121,11 @@ pub struct ErrorCounts {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bytes {
-    /// Of requests.
+    /// Bytes of requests.
     pub sent: u64,
-    /// Of the heads of replies, interim ones included.
+    /// Bytes of the heads of responses, interim responses included.
     pub head: u64,
-    /// Of bodies, those of incomplete replies included, the framing of chunks not.
+    /// Bytes of bodies, also of incomplete responses. Chunk sizes and line ends do not count.
     pub body: u64,
 }
 
@@ -135,17 +135,17 @@ pub struct Bytes {
 pub struct ConnectionCounts {
     /// Attempts to connect: opened, failed, or in progress at an interruption.
     pub attempted: u64,
-    /// Those that succeeded.
+    /// Attempts to connect that succeeded.
     pub opened: u64,
-    /// Those that failed.
+    /// Attempts to connect that failed.
     pub failed: u64,
     /// Requests sent on a connection that had carried one before.
     pub reused: u64,
     /// Idle connections open at the end of the window; null if none was asked for.
     pub idle_held: Option<u64>,
-    /// Closed by the server between two replies, or by a reply that said so.
+    /// Closed by the server between two responses, or by a response that said so.
     pub closed_by_peer: u64,
-    /// Closed because the server sent a reply that nobody had asked for; each is an error of the class
+    /// Closed because the server sent a response that nobody had asked for; each is an error of the class
     /// protocol.
     pub unsolicited: u64,
 }
@@ -172,10 +172,10 @@ pub struct Distribution {
     pub stddev: f64,
 }
 
-/// Replies per second, second by second.
+/// Responses per second, second by second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ReplyRate {
+pub struct ResponseRate {
     /// In the slowest second.
     pub min: u64,
     /// On average.
@@ -184,7 +184,7 @@ pub struct ReplyRate {
     pub max: u64,
     /// Sample standard deviation; null for a single second.
     pub stddev: Option<f64>,
-    /// In each second; of joined results, in each in which any of them measured.
+    /// In each second. Joined results have every second in which any generator measured.
     pub series: Vec<u64>,
 }
 
@@ -192,24 +192,24 @@ pub struct ReplyRate {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Client {
-    /// CPU time of its threads within the window, in seconds.
+    /// CPU time of the generator's threads within the window, in seconds.
     pub cpu_s: f64,
     /// Threads that sent.
     pub threads: u32,
-    /// One of them was on a processor, or waited for one, for more than 90 % of the window: the
+    /// A thread was on a processor, or waited for one, for more than 90 % of the window: the
     /// server may be faster than these numbers.
     pub saturated: bool,
-    /// 99 % of the requests were brought to their connection at most so long after their intended
+    /// 99 % of the requests reached their connection at most this long after their intended
     /// start; null in a closed loop.
     pub slip_p99_us: Option<f64>,
     /// How long the generator stood still as a whole from the beginning of the window on: stopped by
     /// a signal, or without a processor. Stops of less than 20 ms are not noticed, and longer ones
     /// are found up to 10 ms too short.
     pub paused_us: Option<f64>,
-    /// What its clock shows between two readings, one right after the other: no time is known better.
+    /// The difference of two clock readings, one right after the other. No time is more exact.
     pub clock_error_us: Option<f64>,
-    /// 99 % of the waits of a thread that only waits ended at most so late: what the scheduler adds
-    /// to every time that ends with a wait.
+    /// 99 % of the waits of a thread that does nothing else ended at most this late. The scheduler adds
+    /// this to every time that ends with a wait.
     pub scheduler_error_us: Option<f64>,
 }
 
@@ -229,9 +229,9 @@ impl LoadResult {
             window_start: run.begun.map(since_1970),
             duration_s: seconds,
             offered_rate: plan.offered_rate(seconds),
-            achieved_rate: (seconds > 0.0).then(|| account.replies_in_window as f64 / seconds),
+            achieved_rate: (seconds > 0.0).then(|| account.responses_in_window as f64 / seconds),
             requests: account.requests,
-            replies: account.replies,
+            replies: account.responses,
             in_flight: account.in_flight,
             status: statuses(account, |_| true),
             unexpected_status: statuses(account, |status| !plan.expect_status.has(status)),
@@ -257,7 +257,7 @@ impl LoadResult {
             connect_us: Distribution::of(&account.connect),
             first_byte_us: Distribution::of(&account.first_byte),
             transfer_us: Distribution::of(&account.transfer),
-            reply_rate: ReplyRate::in_window(&account.per_second, *window),
+            reply_rate: ResponseRate::in_window(&account.per_second, *window),
             client: Client {
                 cpu_s: cpu.as_secs_f64(),
                 threads: plan.threads,
@@ -300,8 +300,8 @@ impl LoadResult {
         })
     }
 
-    /// Why the run counts as failed, if it does: it was interrupted, lost a process, got no reply at
-    /// all, or replies that nobody had asked for.
+    /// Why the run counts as failed, if it does: it was interrupted, lost a process, got no response at
+    /// all, or responses that nobody had asked for.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         if self.interrupted {
@@ -373,7 +373,7 @@ pub(crate) fn setting(plan: &Plan) -> String {
     )
 }
 
-/// The replies by status, of those that `counts`.
+/// The responses by status, of those that `counts`.
 fn statuses(account: &Account, counts: impl Fn(u16) -> bool) -> BTreeMap<String, u64> {
     let seen = (0..).zip(account.statuses.iter()).filter(|(_, count)| **count > 0);
     seen.filter(|(status, _)| counts(*status))
@@ -432,7 +432,7 @@ impl ErrorCounts {
     }
 }
 
-/// Those that occurred, by name; empty if none did.
+/// The classes with errors, by name; empty without errors.
 impl std::fmt::Display for ErrorCounts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut separator = "";
@@ -461,24 +461,24 @@ impl Distribution {
     }
 }
 
-impl ReplyRate {
-    fn in_window(per_second: &[u64], window: Duration) -> Option<ReplyRate> {
+impl ResponseRate {
+    fn in_window(per_second: &[u64], window: Duration) -> Option<ResponseRate> {
         let mut series = per_second.to_vec();
         series.resize(window.as_secs() as usize, 0);
-        ReplyRate::of(series)
+        ResponseRate::of(series)
     }
 
-    pub(crate) fn of(series: Vec<u64>) -> Option<ReplyRate> {
+    pub(crate) fn of(series: Vec<u64>) -> Option<ResponseRate> {
         let (&min, &max) = (series.iter().min()?, series.iter().max()?);
         let count = series.len() as f64;
         let avg = series.iter().sum::<u64>() as f64 / count;
-        let squares: f64 = series.iter().map(|&replies| (replies as f64 - avg).powi(2)).sum();
+        let squares: f64 = series.iter().map(|&responses| (responses as f64 - avg).powi(2)).sum();
         let stddev = (series.len() > 1).then(|| (squares / (count - 1.0)).sqrt());
-        Some(ReplyRate { min, avg, max, stddev, series })
+        Some(ResponseRate { min, avg, max, stddev, series })
     }
 }
 
-/// What was seen, its likely cause, and what helps.
+/// The warnings of a run. Each says what was seen, its likely cause, and what helps.
 fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
     let mut warnings = plan.forebodings.clone();
     let mut warn = |condition: bool, text: String| {
@@ -513,7 +513,7 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
         ),
     );
     warn(
-        account.late_reads * 1000 > account.replies,
+        account.late_reads * 1000 > account.responses,
         format!(
             "{} replies were read more than 1 ms late, by up to {:.1} ms, because the generator was \
              busy with others: use more --threads",
@@ -521,9 +521,9 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
             account.latest_read.as_secs_f64() * 1e3
         ),
     );
-    let failed = account.requests - account.replies - account.in_flight;
+    let failed = account.requests - account.responses - account.in_flight;
     let lost = account.connections.failed + account.connections.closed_by_peer;
-    // Where none waited for a connection and none was lost, each had one.
+    // If no request waited for a connection and none was lost, each request had one.
     let own_fault = *busiest > SATURATED || account.waited + failed + lost == 0;
     warn(
         account.unsent() > 0,
@@ -539,12 +539,12 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
             }
         ),
     );
-    let beyond = account.replies - account.replies_in_window;
+    let beyond = account.responses - account.responses_in_window;
     warn(
-        beyond * 10 > account.replies,
+        beyond * 10 > account.responses,
         format!(
             "{beyond} of {} replies came after the window and are in no rate: use a longer --duration",
-            account.replies
+            account.responses
         ),
     );
     warn(
@@ -556,7 +556,7 @@ fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
     );
     let odd = account.statuses.iter().enumerate().filter(|(status, _)| status / 100 != 2);
     let odd: u64 = odd.map(|(_, count)| count).sum();
-    warn(odd > 0, format!("{odd} of {} replies have a status other than 2xx", account.replies));
+    warn(odd > 0, format!("{odd} of {} replies have a status other than 2xx", account.responses));
     let connections = &account.connections;
     warn(
         connections.unsolicited > 0,
@@ -601,7 +601,7 @@ mod tests {
     #[test]
     fn no_samples_are_null() {
         assert!(Distribution::of(&times()).is_none());
-        assert!(ReplyRate::in_window(&[7], Duration::from_millis(999)).is_none());
+        assert!(ResponseRate::in_window(&[7], Duration::from_millis(999)).is_none());
     }
 
     #[test]
@@ -625,11 +625,11 @@ mod tests {
     }
 
     #[test]
-    fn the_reply_rate_counts_full_seconds_and_quiet_ones() {
-        let rate = ReplyRate::in_window(&[4, 8, 0, 9], Duration::from_millis(3500)).unwrap();
+    fn the_response_rate_counts_full_seconds_and_quiet_ones() {
+        let rate = ResponseRate::in_window(&[4, 8, 0, 9], Duration::from_millis(3500)).unwrap();
         assert_eq!((rate.min, rate.max, rate.avg), (0, 8, 4.0));
         assert_eq!((rate.stddev, rate.series), (Some(4.0), vec![4, 8, 0]));
-        let quiet = ReplyRate::in_window(&[], Duration::from_secs(1)).unwrap();
+        let quiet = ResponseRate::in_window(&[], Duration::from_secs(1)).unwrap();
         assert_eq!((quiet.series, quiet.stddev), (vec![0], None));
     }
 }

@@ -106,7 +106,7 @@ fn print_counts(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
     writeln!(out, "  errors       {errors}")
 }
 
-/// What the generator knows of itself.
+/// Writes what the generator knows about itself: CPU time, lateness, pauses.
 fn print_client(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
     let client = &result.client;
     if result.duration_s <= 0.0 {

@@ -11,14 +11,14 @@ pub struct Objectives(Vec<Term>);
 /// One term: `METRIC<VALUE` or `METRIC>VALUE`.
 #[derive(Clone, Debug, PartialEq)]
 struct Term {
-    /// As it was written.
+    /// The term as the user wrote it.
     text: String,
     metric: Metric,
     below: bool,
     limit: f64,
 }
 
-/// What is judged. Times are those of `latency_us`, in microseconds.
+/// What a term judges. Times come from `latency_us` of the result, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Metric {
     P50,
@@ -29,9 +29,9 @@ enum Metric {
     Max,
     Mean,
     /// Requests without a good answer, as a part of all that should have been sent: errors of every
-    /// class, replies of an unexpected status, and what a schedule could not send.
+    /// class, responses of an unexpected status, and what a schedule could not send.
     Errors,
-    /// Replies per second.
+    /// Responses per second.
     Rate,
 }
 
@@ -112,7 +112,7 @@ impl Metric {
         }
     }
 
-    /// Its value; `None`: there is none, as there was no reply.
+    /// The value of the metric; `None`: no response came, so there is no value.
     fn of(self, result: &LoadResult) -> Option<f64> {
         let latency = result.latency_us.as_ref();
         match self {
@@ -139,11 +139,11 @@ impl Metric {
 
 fn error_part(result: &LoadResult) -> Option<f64> {
     let errors: u64 = result.errors.classes().into_iter().map(|(_, count)| count).sum();
-    // Those of requests that were sent, and of replies that nobody had asked for.
+    // The errors of requests that were sent, and unsolicited responses.
     let others = errors.saturating_sub(result.connections.failed);
     let unexpected: u64 = result.unexpected_status.values().sum();
     // An attempt to connect that failed was for a request that was never sent. A schedule counts the
-    // request as unsent too, and with it those that found no connection.
+    // request as unsent too, and also the requests that found no connection.
     let never_sent = result.connections.failed.max(result.unsent.unwrap_or(0));
     let all = result.requests + never_sent + result.connections.unsolicited;
     (all > 0).then(|| (others + unexpected + never_sent) as f64 / all as f64)

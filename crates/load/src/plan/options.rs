@@ -22,7 +22,7 @@ use usage::UsageError;
 pub struct Options {
     /// What is asked for: each connection goes to one of the servers.
     pub asked: Vec<Request>,
-    /// In which order.
+    /// The order in which the URLs are requested.
     pub order: Order,
     /// A unix socket to connect to in place of the URLs' hosts.
     pub unix: Option<PathBuf>,
@@ -31,11 +31,11 @@ pub struct Options {
     pub sources: SourceList,
     /// How many connections send requests.
     pub connections: u32,
-    /// How many more are opened before, and only held.
+    /// How many idle connections are opened in addition, before the measured ones. They send nothing.
     pub idle: u32,
     /// When requests or connections start; `None` is a closed loop, in which each connection sends
-    /// its next request when it has its reply: the server sets the pace, and a slow one is asked
-    /// less often.
+    /// its next request when it has the response to the last one. The server sets the pace: a slow
+    /// server gets fewer requests.
     pub schedule: Option<Schedule>,
     /// What each connection does between its calls. With a number of calls, connections are opened
     /// when a request needs them; otherwise before the window, and used as long as the server lets
@@ -50,19 +50,19 @@ pub struct Options {
     pub requests: Option<u64>,
     /// Whether a connection that sends requests is opened again when the server has closed it.
     pub reopen: bool,
-    /// Whether one that is only held is.
+    /// Whether an idle connection is opened again when the server has closed it.
     pub reopen_idle: bool,
-    /// How long a reply, or the opening of a connection, may take.
+    /// How long a response, or the opening of a connection, may take.
     pub timeout: Duration,
     /// How long each body must be.
     pub expect_size: Option<u64>,
-    /// The statuses that replies may have.
+    /// The statuses that responses may have.
     pub expect_status: StatusSet,
-    /// Whether the bodies of all successful replies to a request must be the same.
+    /// Whether the bodies of all successful responses to a request must be the same.
     pub verify: bool,
-    /// What that body is, if it is known beforehand.
+    /// The body that all successful responses must have, if it is known before the run.
     pub expect_body: Option<Vec<u8>>,
-    /// How many bytes of a reply each connection reads per second; `None`: as many as there are.
+    /// How many bytes of a response each connection reads per second; `None`: no limit.
     pub read_rate: Option<u32>,
     /// How many threads send, each with its share of the connections.
     pub threads: u32,
@@ -70,9 +70,10 @@ pub struct Options {
     pub pin: bool,
     /// How long before each moment of the schedule the threads stay awake.
     pub spin: Duration,
-    /// How many processes do that, each with its share of the connections.
+    /// How many processes send, each with its share of the connections.
     pub processes: u32,
-    /// Which of them this is, from 0; `None`: the one that starts them, or the only one.
+    /// The number of this process among the sending ones, from 0; `None`: this process starts the
+    /// others, or is the only one.
     pub process: Option<u32>,
     /// The dispatch mechanism.
     pub mechanism: &'static Mechanism,
@@ -119,9 +120,9 @@ impl Options {
 pub(crate) struct Plan {
     options: Options,
     pub(crate) origins: Origins,
-    /// The processors of the threads, if they are to stay on theirs.
+    /// The processor of each thread, if threads are pinned.
     pub(crate) processors: Vec<usize>,
-    /// What will go wrong, as far as it is known before the run.
+    /// Warnings about the run that are known before it begins.
     pub(crate) forebodings: Vec<String>,
 }
 
@@ -138,7 +139,7 @@ impl std::ops::Deref for Plan {
 const OWN_DESCRIPTORS: u64 = 8;
 const DESCRIPTORS_PER_WORKER: u64 = 4;
 
-/// Bounds of what a slow reader takes at a time; see socket(7), `SO_RCVBUF`.
+/// The least and the most bytes that a slow reader takes at a time; see socket(7), `SO_RCVBUF`.
 const SMALLEST_READ: usize = 4096;
 const LARGEST_READ: usize = 1 << 20;
 
@@ -185,7 +186,7 @@ impl Plan {
         Ok(Plan { options, origins, processors, forebodings })
     }
 
-    /// The share of a thread of this process in the load of all.
+    /// The share of one thread of this process in the load of all processes.
     pub(crate) fn share(&self, thread: u32) -> Share {
         match self.process {
             None => Share { worker: thread, workers: self.threads },
@@ -243,8 +244,8 @@ impl Plan {
     }
 }
 
-/// Takes as many threads as there are connections for, and says so if those are fewer than were asked
-/// for: a thread without a connection has nothing to do.
+/// The number of threads: at most one per connection, because a thread without a connection has
+/// nothing to do. Warns if the user asked for more.
 fn fewer_threads(options: &mut Options, connections: u32) -> Option<String> {
     let useful = connections / options.processes;
     let asked = options.threads;
@@ -293,7 +294,7 @@ fn too_few_descriptors(connections: u32, workers: u32) -> anyhow::Result<Option<
         .into());
     }
     let needed = own + u64::from(connections);
-    // If it has to be made while connections are opened, they are opened late.
+    // A table of descriptors that grows while connections are opened delays them.
     let _ = process::make_room_for_descriptors(needed);
     Ok((needed > available).then(|| {
         format!(

@@ -15,15 +15,15 @@ use crate::plan::shape::Share;
 pub enum Order {
     /// One after the other, again from the first after the last.
     Sequential,
-    /// Each as likely as any other, independently of what came before.
+    /// At random: every URL is equally likely, independently of the ones before.
     Random,
-    /// Each as likely as its weight says.
+    /// At random: the probability of a URL is proportional to its weight.
     Weighted(Vec<f64>),
     /// The URL at place `k`, counted from 1, with a probability in proportion to `1 / k^exponent`:
     /// a few are popular and many are rare, as in the logs of web servers (Breslau and others,
     /// *Web Caching and Zipf-like Distributions*, INFOCOM 1999).
     Zipf {
-        /// How unequal they are; 0 makes all alike.
+        /// How unequal the probabilities are; 0 makes all equal.
         exponent: f64,
     },
 }
@@ -59,13 +59,13 @@ pub(crate) enum Chooser {
 }
 
 impl Chooser {
-    /// In turn: the workers together take one after the other, each those of its share.
+    /// In turn: together the workers go through the list; each takes the requests of its share.
     pub(crate) fn in_turn(count: usize, share: Share) -> Chooser {
         let (first, step) = (share.worker as usize, share.workers as usize);
         Chooser::InTurn { next: Cell::new(first % count), step: step % count, count }
     }
 
-    /// As `table` says, for a `purpose` of which a worker has one chooser.
+    /// At random, with the probabilities of `table`. A worker has one chooser per `purpose`.
     pub(crate) fn drawn(table: &Table, seed: u64, share: Share, purpose: Purpose) -> Chooser {
         let random = RefCell::new(random::stream(seed, share.worker, purpose));
         Chooser::Drawn { table: table.clone(), random }

@@ -27,7 +27,7 @@ pub(crate) struct Origin {
     /// The bytes of each request.
     requests: Vec<Prepared>,
     weights: Vec<f64>,
-    /// `None`: they are sent in turn.
+    /// The probability of each request; `None`: requests are sent in turn.
     table: Option<Table>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Origins {
     /// The server of each connection that sends requests, and of each that is held.
     measured: Vec<u32>,
     idle: Vec<u32>,
-    /// From which a connection that is opened for a few requests draws its server.
+    /// The probability of each server, for connections that are opened for a few requests.
     between: Option<Table>,
 }
 
@@ -83,7 +83,7 @@ impl Origins {
         }
         let mut between = None;
         if *order != Order::Sequential {
-            // A server all of whose URLs have no weight is never asked.
+            // A server gets no request if none of its URLs has a weight.
             list.retain(|origin| origin.weights.iter().sum::<f64>() > 0.0);
             for origin in &mut list {
                 origin.table = Table::new(origin.weights.clone());
@@ -95,7 +95,7 @@ impl Origins {
 
     /// Deals connections out to the servers, in proportion to the weights of their URLs, and finds
     /// the addresses that they come from. `churn`: a connection is opened for a few requests, and
-    /// then again for others. Returns what will run short.
+    /// then again for others. Returns a warning about what will run short.
     pub(crate) fn deal(
         &mut self,
         measured: u32,
@@ -133,7 +133,7 @@ impl Origins {
         Ok(shortages)
     }
 
-    /// Says what the body of every reply must be.
+    /// Sets the body that every response must have.
     pub(crate) fn expect_body(&mut self, hash: u64) {
         for request in self.list.iter_mut().flat_map(|origin| &mut origin.requests) {
             request.body = Arc::new(OnceLock::from(hash));
@@ -215,8 +215,8 @@ fn address(url: &Url, unix: Option<&Path>) -> anyhow::Result<Address> {
         .with_context(|| format!("{url}: host '{}' has no address: check its spelling", url.host()))
 }
 
-/// The first of a host's addresses, but one where somebody is seen to listen before others:
-/// `localhost` is two, and its server often listens at one.
+/// The first of a host's addresses at which a socket is seen to listen; or else the first address.
+/// `localhost` has two addresses, and a server often listens at one of them.
 fn listening(addresses: &[SocketAddr]) -> Option<SocketAddr> {
     if let [only] = addresses {
         return Some(*only);

@@ -1,8 +1,8 @@
-//! The random numbers of a run: every worker has a stream of its own for every purpose, and the run's
-//! seed gives all of them again.
+//! The random numbers of a run. Every worker has a stream of its own for every purpose. The run's seed
+//! reproduces all of them.
 //!
-//! Two purposes must not share a stream, nor have streams of the same numbers: exponential rests drawn
-//! like the gaps between Poisson arrivals would be those gaps.
+//! Two purposes need different streams. With one stream for both, exponential rests and the gaps
+//! between Poisson arrivals would be equal numbers.
 
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -35,8 +35,8 @@ impl Purpose {
     }
 }
 
-/// A worker's stream for `purpose` in a run with `seed`. Streams of another seed, worker or purpose
-/// begin at the hash of other bytes, and so have nothing to do with it.
+/// A worker's stream for `purpose` in a run with `seed`. Streams that differ in seed, worker
+/// or purpose begin at hashes of different bytes, and so are independent.
 pub(crate) fn stream(seed: u64, worker: u32, purpose: Purpose) -> Xoshiro256PlusPlus {
     let (kind, number) = purpose.number();
     let mut name = [0; 12];

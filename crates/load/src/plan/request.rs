@@ -10,7 +10,7 @@ use crate::plan::target::Url;
 pub struct Method(String);
 
 impl Method {
-    /// Whether replies have no body, whatever their head says.
+    /// Whether responses have no body, whatever their head says.
     fn is_head(&self) -> bool {
         self.0 == "HEAD"
     }
@@ -46,20 +46,20 @@ impl std::str::FromStr for Method {
 /// What a request consists of beside its URL; many may share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
-    /// Its method.
+    /// The method.
     pub method: Method,
     /// Header fields, `Name: value`, beside Host and Content-Length.
     pub fields: Vec<String>,
-    /// Its body; sent with its length if there is one.
+    /// The body, sent with a Content-Length field unless it is empty.
     pub body: Vec<u8>,
 }
 
 /// One request that can be sent again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Where to, and what for.
+    /// The URL: which server, and which path.
     pub url: Url,
-    /// How.
+    /// Method, fields and body.
     pub content: Arc<Content>,
 }
 
@@ -89,9 +89,9 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prepared<B = Vec<u8>> {
     pub(crate) bytes: B,
-    /// Whether its reply has no body, whatever the reply's head says.
+    /// Whether its response has no body, whatever the response's head says.
     pub(crate) is_head: bool,
-    /// The hash of the body that replies should have, once it is known.
+    /// The hash of the body that responses should have, once it is known.
     pub(crate) body: Arc<OnceLock<u64>>,
 }
 

@@ -17,17 +17,17 @@ use usage::UsageError;
 pub(crate) enum Sources {
     /// The kernel chooses.
     Default,
-    /// These in turn.
+    /// The addresses of this list, in turn.
     Listed(Arc<[IpAddr]>),
-    /// Each loopback address for so many connections.
+    /// Loopback addresses, one after the other, each for a number of connections.
     Spread {
-        /// How many.
+        /// Connections per address.
         each: u32,
     },
 }
 
-/// Part of the ports that is used per address: the last free ones take the kernel long to find, and
-/// others use ports too.
+/// The part of the ports that is used per address. The kernel takes long to find the last free ports,
+/// and other programs use ports too.
 const USABLE_PORTS: f64 = 0.7;
 
 /// Over how many addresses connections are spread that are opened again and again. The side that
@@ -36,8 +36,8 @@ const CHURN_ADDRESSES: u32 = 32;
 
 impl Sources {
     /// Finds a way to have `connections` at once from here to `target`, from the addresses `asked`
-    /// for if there are any, and says if local ports will run short all the same; `churn`: they are
-    /// opened again and again.
+    /// for if there are any, and warns if local ports will run short; `churn`:
+    /// connections are opened again and again.
     pub(crate) fn find(
         target: IpAddr,
         connections: u32,
@@ -95,7 +95,7 @@ pub struct SourceList {
 }
 
 impl SourceList {
-    /// The same addresses, with these ports of each in place of all.
+    /// The addresses of this list, with only `ports` of each.
     #[must_use]
     pub fn with_ports(self, ports: Option<LocalPorts>) -> SourceList {
         SourceList { ports, ..self }
@@ -109,7 +109,7 @@ impl SourceList {
         }
     }
 
-    /// Makes `socket` choose its port from those of the list.
+    /// Makes `socket` choose its port from the list.
     pub(crate) fn limit_ports(&self, socket: &OwnedFd) -> io::Result<()> {
         match &self.ports {
             None => Ok(()),

@@ -1,6 +1,6 @@
 //! URLs: where requests go and what they ask for.
 
-/// An `http://` URL, as far as a load generator needs it. Without a scheme it is one too:
+/// An `http://` URL, as far as a load generator needs it. The scheme may be left out:
 /// `127.0.0.1:8080/path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {

@@ -1,4 +1,4 @@
-//! One connection: a coroutine that connects, sends requests, and checks every reply.
+//! One connection: a coroutine that connects, sends requests, and checks every response.
 //!
 //! It is the same for every dispatch mechanism.
 
@@ -103,7 +103,7 @@ pub(crate) struct Link<'c, 'n> {
     pub(crate) origin: usize,
     number: u32,
     pub(crate) open: bool,
-    /// It was closed because of a reply that nobody asked for.
+    /// It was closed because of a response that nobody asked for.
     unsolicited: bool,
 }
 
@@ -152,7 +152,7 @@ impl<'c, 'n> Link<'c, 'n> {
             let socket = sys::socket::for_connect(origin.address.clone(), source)?;
             plan.sources.limit_ports(&socket)?;
             if let Some(bytes) = plan.read_at_once() {
-                // A server would not notice a reader whose socket takes the whole reply at once.
+                // A server would not notice a reader whose socket takes the whole response at once.
                 sys::socket::set_receive_buffer(&socket, bytes)?;
             }
             self.conn.set_deadline(Some(plan.timeout));
@@ -174,7 +174,7 @@ impl<'c, 'n> Link<'c, 'n> {
         self.open = false;
     }
 
-    /// Something came while no reply was expected: the end, or a reply that nobody asked for. A server
+    /// Something came while no response was expected: the end, or a response that nobody asked for. A server
     /// that gives an idle connection up may say so before it closes, with a 408 (RFC 9110 section
     /// 15.5.9).
     fn closed_by_peer(&mut self, heard: io::Result<usize>) {
@@ -198,7 +198,7 @@ pub(crate) struct Client<'c, 'n> {
     index: u32,
     /// Requests sent on the open connection.
     pub(crate) calls: u32,
-    /// Those that are sent with the next one, behind it and before its reply.
+    /// Those that are sent with the next one, behind it and before its response.
     pub(crate) behind: Vec<Call>,
     /// The last body was long, and so may the next be.
     pub(crate) long: bool,
@@ -270,7 +270,7 @@ impl<'c, 'n> Client<'c, 'n> {
         self.now = None;
     }
 
-    /// Lets the connections whose replies are here receive them first. Requests then leave one
+    /// Lets the connections whose responses are here receive them first. Requests then leave one
     /// right behind the other, and a server that sleeps is woken for many: that is the dearest part
     /// of a send over loopback. Over a ring they leave together anyway.
     async fn let_others_receive(&mut self) {
@@ -449,9 +449,9 @@ impl<'c, 'n> Client<'c, 'n> {
     /// Connects again after the server has closed, until it succeeds or the run is over.
     async fn reopen(&mut self) {
         let worker = self.link.worker;
-        // Before the first request of all it is plain that such a server's replies mean nothing.
-        let replies_to_nothing = self.link.unsolicited && worker.window.phase() == Phase::Opening;
-        if !worker.plan.reopen || replies_to_nothing {
+        // Before the first request of all it is plain that such a server's responses mean nothing.
+        let unsolicited_first = self.link.unsolicited && worker.window.phase() == Phase::Opening;
+        if !worker.plan.reopen || unsolicited_first {
             worker.leave();
             return pending().await;
         }

@@ -42,7 +42,7 @@ pub(crate) struct RunControl {
 /// How far a worker is; written ten times a second.
 #[derive(Default)]
 pub(crate) struct Counts {
-    pub(crate) replies: AtomicU64,
+    pub(crate) responses: AtomicU64,
     pub(crate) closed: AtomicU64,
 }
 
@@ -67,7 +67,7 @@ impl CoordinatorHandle<'_> {
 
     pub(crate) fn progress(&self, account: &Account) {
         let counts = &self.control.workers[self.worker];
-        counts.replies.store(account.replies, Ordering::Relaxed);
+        counts.responses.store(account.responses, Ordering::Relaxed);
         counts.closed.store(account.connections.closed_by_peer, Ordering::Relaxed);
     }
 

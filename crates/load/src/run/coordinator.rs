@@ -217,7 +217,7 @@ impl<'b> Coordinator<'b> {
             self.control.workers.iter().map(|worker| count(worker).load(Ordering::Relaxed)).sum()
         };
         let elapsed = self.control.start.get().map(|start| start.elapsed());
-        self.listener.looked(elapsed, sum(|worker| &worker.replies));
+        self.listener.looked(elapsed, sum(|worker| &worker.responses));
         let closed = sum(|worker| &worker.closed);
         if std::mem::replace(&mut self.closed, closed) != closed {
             self.listener.closed(closed)?;

@@ -1,13 +1,13 @@
-//! One exchange on a connection: requests that are sent together, and their replies.
+//! One exchange on a connection: requests that are sent together, and their responses.
 //!
 //! Per request it makes one send and usually one receive, allocates nothing, and reads the clock
 //! twice; once in a closed loop on one connection, where the end of one request is the start of the
 //! next.
 //!
-//! The clock is read just before send(2) and just after the recv(2) that completes the reply. A
-//! service time so contains the time for which a reply lay in the socket because this thread was
+//! The clock is read just before send(2) and just after the recv(2) that completes the response. A
+//! service time so contains the time for which a response lay in the socket because this thread was
 //! busy with other connections. How long that was is known from the end of the wait that told of the
-//! reply on, and the result warns of it.
+//! response on, and the result warns of it.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -27,14 +27,14 @@ const LONG: u64 = 16 * 1024;
 /// Room for a head whose body is expected to be long: nearly all fit.
 const HEAD_ROOM: usize = 1024;
 
-/// When the two parts of a reply came.
+/// When the two parts of a response came.
 struct Times {
     first_byte: Instant,
     end: Instant,
 }
 
 impl Client<'_, '_> {
-    /// Sends the request of `start` and those behind it, receives their replies, and takes
+    /// Sends the request of `start` and those behind it, receives their responses, and takes
     /// everything down.
     pub(crate) async fn exchange(&mut self, start: ScheduledStart) {
         let worker = self.link.worker;
@@ -53,7 +53,7 @@ impl Client<'_, '_> {
         let since = sent.saturating_duration_since(worker.net.now());
         self.link.conn.set_deadline(Some(since + worker.plan.timeout));
         let mut failure = self.send(first.request).await.err();
-        // A server that does not want all of a large request may have replied to it and closed.
+        // A server that does not want all of a large request may have responded to it and closed.
         let cut = failure.filter(|failure| *failure == Failure::Reset && count == 1);
         for index in 0..count {
             let call = if index == 0 { first } else { self.behind[index - 1] };
@@ -67,7 +67,7 @@ impl Client<'_, '_> {
             reader.keep_alive &= cut.is_none();
             worker.in_flight.set(worker.in_flight.get() - 1);
             self.take_down(call, sent, &reader, &received);
-            // What ends the connection ends the replies that have not come.
+            // What ends the connection ends the responses that have not come.
             failure = received.err().or((!self.link.open).then_some(Failure::Truncated));
         }
         if worker.plan.session.closes(self.calls) {
@@ -100,7 +100,7 @@ impl Client<'_, '_> {
         sent.await.map_err(|error| Failure::of_transfer(&error))
     }
 
-    /// Receives reply `index` of those that were asked for together, at `sent`: that to request
+    /// Receives response `index` of those that were asked for together, at `sent`: that to request
     /// `number`.
     async fn receive(
         &self,
@@ -126,14 +126,14 @@ impl Client<'_, '_> {
             let received = match received.map_err(|error| Failure::of_transfer(&error)) {
                 Err(Failure::ClientTimeout) if !std::mem::replace(&mut late, true) => {
                     // A generator that stood still gives the server the time that it was away, and
-                    // finds the replies that came meanwhile.
+                    // finds the responses that came meanwhile.
                     let away = sent.elapsed().saturating_sub(worker.plan.timeout);
                     conn.set_deadline(Some(away));
                     continue;
                 }
                 received => received?,
             };
-            // The end of a short reply and its first byte are one: the clock is read once.
+            // The end of a short response and its first byte are one: the clock is read once.
             let fresh = first_byte.is_none().then(Instant::now);
             if received == 0 {
                 if !reader.end_of_stream() {
@@ -159,7 +159,7 @@ impl Client<'_, '_> {
         }
     }
 
-    /// Shows the reader what was received; says whether something lies behind the reply.
+    /// Shows the reader what was received; says whether something lies behind the response.
     fn read(&self, reader: &mut Reader, number: usize) -> Result<bool, Failure> {
         let mut repeated = self.link.worker.requests.repeated_response(self.link.origin, number);
         self.link.conn.io(|io| match reader.take(io.input, &mut repeated) {
@@ -168,7 +168,7 @@ impl Client<'_, '_> {
         })
     }
 
-    /// How much of the next reply is received at first.
+    /// How much of the next response is received at first.
     pub(crate) fn head_room(&self) -> usize {
         if self.long { HEAD_ROOM } else { usize::MAX }
     }
@@ -224,16 +224,16 @@ impl Client<'_, '_> {
                 return account.errors.add(Failure::BadBody);
             }
         }
-        account.replies += 1;
+        account.responses += 1;
         account.statuses[usize::from(reader.status)] += 1;
         account.served(times.first_byte - sent, times.end - sent);
-        account.lay(times.end.saturating_duration_since(worker.net.now()));
+        account.record_read_delay(times.end.saturating_duration_since(worker.net.now()));
         if worker.open_loop {
             let start = call.due.unwrap_or(sent);
             record(&mut account.latency, times.end.saturating_duration_since(start));
         }
         if worker.window.end().is_none_or(|end| times.end <= end) {
-            account.reply_in_window(times.end.saturating_duration_since(worker.window.start()));
+            account.response_in_window(times.end.saturating_duration_since(worker.window.start()));
         }
     }
 }

@@ -22,9 +22,9 @@ pub struct IdleResult {
     pub all_lost: bool,
     /// How long they were held open.
     pub time: Duration,
-    /// Periodic requests sent, and the replies to them.
+    /// Periodic requests sent, and the responses to them.
     pub requests: u64,
-    /// Replies to periodic requests.
+    /// Responses to periodic requests.
     pub replies: u64,
     /// Errors by class.
     pub errors: ErrorCounts,
@@ -48,7 +48,7 @@ pub fn idle(options: Options, listener: &mut dyn Listener) -> anyhow::Result<Idl
         all_lost: run.all_lost,
         time: run.window,
         requests: account.requests,
-        replies: account.replies,
+        replies: account.responses,
         errors: ErrorCounts::new(account, &plan),
     })
 }

@@ -1,5 +1,5 @@
 //! The coroutine that takes a worker through the phases of a run: open, wait for the start, keep the
-//! schedule, let the last replies come, close.
+//! schedule, let the last responses come, close.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -52,11 +52,11 @@ const QUEUE_LOOK: Duration = Duration::from_millis(10);
 /// How often a worker looks up from its window to say how far it is.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How long connections stay open after the last reply. A server that is one reply ahead of the requests
+/// How long connections stay open after the last response. A server that is one response ahead of the requests
 /// looks right while requests follow each other; what it has sent too much is seen when none follows.
 const LINGER: Duration = Duration::from_millis(10);
 
-/// Bytes of an input buffer; the longest head of a reply.
+/// Bytes of an input buffer; the longest head of a response.
 const INPUT: usize = 64 * 1024;
 
 /// Runs one worker on the calling thread.

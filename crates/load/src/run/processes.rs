@@ -177,7 +177,7 @@ pub(crate) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
         length: Duration::ZERO,
         told: 0,
         rest: Second::empty(),
-        replies: 0,
+        responses: 0,
         interrupted: false,
         closed: false,
     };
@@ -321,7 +321,7 @@ struct Parent<'l> {
     /// Seconds that were told.
     told: u32,
     rest: Second,
-    replies: u64,
+    responses: u64,
     interrupted: bool,
     closed: bool,
 }
@@ -335,7 +335,7 @@ impl Parent<'_> {
                 Err(RecvTimeoutError::Timeout) => {
                     let elapsed =
                         self.start.map(|start| Instant::now().saturating_duration_since(start));
-                    self.listener.looked(elapsed, self.replies);
+                    self.listener.looked(elapsed, self.responses);
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -372,7 +372,7 @@ impl Parent<'_> {
                 self.begin()?;
             }
             Message::Second(second) => {
-                self.replies += second.counts.replies;
+                self.responses += second.counts.replies;
                 self.sum.push(number, Some(second));
                 self.tell_seconds()?;
             }

@@ -12,7 +12,7 @@ use mech::files::root::{OpenFile, Stamp};
 use crate::lookup::watch::WatchedPath;
 use crate::worker::clock::Clock;
 
-/// One open file with everything a reply says of it.
+/// One open file with everything a response says of it.
 pub(crate) struct Entry {
     pub(crate) source: Source,
     pub(crate) len: u64,
@@ -27,11 +27,11 @@ pub(crate) struct Entry {
     pub(crate) looked: Cell<Instant>,
     /// What it costs to keep, in bytes, without the descriptor.
     pub(crate) cost: usize,
-    /// Its bytes, if they are few, until the reply is prepared.
+    /// Its bytes, if they are few, until the response is prepared.
     pub(crate) content: Option<Vec<u8>>,
 }
 
-/// Where an entry's bytes are, and the head of its usual reply if one was prepared.
+/// Where an entry's bytes are, and the head of its usual response if one was prepared.
 pub(crate) enum Source {
     /// Behind the usual head.
     Memory(UsualHead),
@@ -70,7 +70,7 @@ impl Entry {
         }
     }
 
-    /// The head of the usual reply, and the body behind it if that is in memory.
+    /// The head of the usual response, and the body behind it if that is in memory.
     pub(crate) fn usual(&self) -> Option<&UsualHead> {
         match &self.source {
             Source::Memory(usual) => Some(usual),
@@ -79,8 +79,8 @@ impl Entry {
     }
 }
 
-/// The head of the usual reply to a request for a file: to a plain GET over HTTP/1.1, on a connection
-/// that persists. Only the date changes from reply to reply.
+/// The head of the usual response to a request for a file: to a plain GET over HTTP/1.1, on a connection
+/// that persists. Only the date changes from response to response.
 pub(crate) struct UsualHead {
     /// The head, and the body behind it if that is in memory.
     pub(crate) bytes: RefCell<Rc<[u8]>>,

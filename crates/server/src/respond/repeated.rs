@@ -28,7 +28,7 @@ impl RepeatedRequest {
         (*noted == turn && input.starts_with(&self.head)).then_some((self.head.len(), entry))
     }
 
-    /// Notes the first request of a turn: one with this head, no body, and the entry's usual reply.
+    /// Notes the first request of a turn: one with this head, no body, and the entry's usual response.
     pub(crate) fn note(&mut self, head: &[u8], entry: &Rc<Entry>, turn: Instant) {
         let noted = self.entry.as_ref().is_some_and(|(_, noted)| *noted == turn);
         if noted || head.len() > HEAD_MOST {

@@ -1,4 +1,4 @@
-//! Replies: from what was asked for and what was found to a head, and a body behind it.
+//! Responses: from what was asked for and what was found to a head, and a body behind it.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -104,7 +104,7 @@ pub(crate) fn redirect(
 }
 
 impl Entry {
-    /// Prepares the usual reply, with the bytes if they were few and are as they were.
+    /// Prepares the usual response, with the bytes if they were few and are as they were.
     pub(crate) fn prepare(&mut self, clock: &Clock) {
         let content = self.content.take();
         let Source::File(file, _) = &self.source else { return };
@@ -144,8 +144,8 @@ fn usual_head(
     (UsualHead { bytes, head_len, date, second }, has_body)
 }
 
-/// Answers a plain GET of a file whose usual reply was prepared; a connection that is to be closed,
-/// or kept open for an HTTP/1.0 client, gets one field more. When it is the only reply to be sent,
+/// Answers a plain GET of a file whose usual response was prepared; a connection that is to be closed,
+/// or kept open for an HTTP/1.0 client, gets one field more. When it is the only response to be sent,
 /// `alone`, it is sent from where it is kept.
 pub(crate) fn usual(
     entry: &Entry,
@@ -177,7 +177,7 @@ pub(crate) fn usual(
     Response::followed_by(body, Status::Ok)
 }
 
-/// Ends the head of a reply with all of a file.
+/// Ends the head of a response with all of a file.
 fn end_whole(entry: &Entry, head: Head<'_>, now: u64) {
     head.content_type(entry.content_type)
         .content_length(entry.len)
@@ -279,7 +279,7 @@ pub(crate) fn file(
 /// A body that is always the same: `--reply-size`, the micro-server of the papers.
 pub(crate) struct Fixed {
     body: Rc<[u8]>,
-    /// Head, and body if it is small, of the usual reply in the current second.
+    /// Head, and body if it is small, of the usual response in the current second.
     usual: Vec<u8>,
     in_memory: bool,
 }
@@ -293,7 +293,7 @@ impl Fixed {
         Fixed { body, usual: Vec::new(), in_memory: size <= COPIED_MOST }
     }
 
-    /// Prepares the usual reply, to an HTTP/1.1 GET on a connection that persists.
+    /// Prepares the usual response, to an HTTP/1.1 GET on a connection that persists.
     pub(crate) fn prepare(&mut self, common: &Common<'_>) {
         let mut usual = std::mem::take(&mut self.usual);
         usual.clear();
@@ -304,14 +304,14 @@ impl Fixed {
         self.usual = usual;
     }
 
-    /// The usual reply.
+    /// The usual response.
     pub(crate) fn usual(&self, out: &mut Vec<u8>) -> Response {
         out.extend_from_slice(&self.usual);
         let body = if self.in_memory { Body::None } else { Body::Shared(Rc::clone(&self.body)) };
         Response::followed_by(body, Status::Ok)
     }
 
-    /// Any other reply.
+    /// Any other response.
     pub(crate) fn unusual(
         &self,
         common: &Common<'_>,

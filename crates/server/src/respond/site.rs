@@ -31,7 +31,7 @@ pub(crate) const LIMITS: Limits = Limits { target: 8 * 1024, head: 16 * 1024 };
 /// A request's body is passed over up to this length; behind a longer one the connection is closed.
 const SKIPPED_MOST: u64 = 64 * 1024;
 
-/// Replies of pipelined requests are gathered up to this length, then sent: with one more behind it
+/// Responses of pipelined requests are gathered up to this length, then sent: with one more behind it
 /// the buffer stays within what its pool keeps for reuse.
 const GATHERED_MOST: usize = 32 * 1024;
 
@@ -40,7 +40,7 @@ const GATHERED_MOST: usize = 32 * 1024;
 pub(crate) struct TimeOuts {
     /// From the first byte of a request to the end of its head (or of its body).
     pub(crate) header: Option<Duration>,
-    /// Between requests, and for taking any byte of a reply.
+    /// Between requests, and for taking any byte of a response.
     pub(crate) idle: Option<Duration>,
     /// Until the file that is asked for is open.
     pub(crate) open: Option<Duration>,
@@ -76,7 +76,7 @@ struct Asked<'a> {
 
 /// What a response may be accompanied by in an experiment.
 pub(crate) struct Extras {
-    /// Where the time of replies is written down, if it is.
+    /// Where the time of responses is written down, if it is.
     pub(crate) tracer: Option<Tracer>,
     /// The time that each response is to cost beside its own, if any.
     pub(crate) spin: Option<Spin>,
@@ -122,7 +122,7 @@ impl<'w> Site<'w> {
         Site { state, counters, time_outs, extras, complaints }
     }
 
-    /// Where the time of replies is written down, if it is.
+    /// Where the time of responses is written down, if it is.
     pub(crate) fn tracer(&self) -> Option<&Tracer> {
         self.extras.as_ref()?.tracer.as_ref()
     }
@@ -176,7 +176,7 @@ impl<'w> Site<'w> {
 
     /// Counts a response, spins for it, and has it traced.
     fn note(&self, key: Key, net: &Net, response: &Response) {
-        self.counters.reply(response.status);
+        self.counters.response(response.status);
         let Some(extras) = &self.extras else { return };
         if let Some(spin) = &extras.spin {
             spin.run();

@@ -20,10 +20,10 @@ pub(crate) enum Counter {
     Closed,
     Requests,
     /// By the first digit of the status: this, and the next three.
-    Replies2xx,
-    Replies3xx,
-    Replies4xx,
-    Replies5xx,
+    Responses2xx,
+    Responses3xx,
+    Responses4xx,
+    Responses5xx,
     BytesSent,
     OpenedElsewhere,
     NoatimeRefused,
@@ -93,10 +93,10 @@ impl CounterTable {
                 connections: sum.connections + get(Counter::Connections),
                 closed: sum.closed + get(Counter::Closed),
                 requests: sum.requests + get(Counter::Requests),
-                replies_2xx: sum.replies_2xx + get(Counter::Replies2xx),
-                replies_3xx: sum.replies_3xx + get(Counter::Replies3xx),
-                replies_4xx: sum.replies_4xx + get(Counter::Replies4xx),
-                replies_5xx: sum.replies_5xx + get(Counter::Replies5xx),
+                replies_2xx: sum.replies_2xx + get(Counter::Responses2xx),
+                replies_3xx: sum.replies_3xx + get(Counter::Responses3xx),
+                replies_4xx: sum.replies_4xx + get(Counter::Responses4xx),
+                replies_5xx: sum.replies_5xx + get(Counter::Responses5xx),
                 bytes_sent: sum.bytes_sent + get(Counter::BytesSent),
                 opened_elsewhere: sum.opened_elsewhere + get(Counter::OpenedElsewhere),
                 noatime_refused: sum.noatime_refused + get(Counter::NoatimeRefused),
@@ -125,10 +125,10 @@ impl Counters {
         self.0[what as usize].store(self.get(what) + count, Ordering::Relaxed);
     }
 
-    pub(crate) fn reply(&self, status: Status) {
+    pub(crate) fn response(&self, status: Status) {
         let class = usize::from(status.code() / 100) - 2;
-        let replies = &self.0[Counter::Replies2xx as usize + class];
-        replies.store(replies.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let responses = &self.0[Counter::Responses2xx as usize + class];
+        responses.store(responses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     fn get(&self, what: Counter) -> u64 {
@@ -204,15 +204,15 @@ pub struct Statistics {
     pub closed: u64,
     /// Request heads read without fault.
     pub requests: u64,
-    /// Replies with a status of 200 to 299.
+    /// Responses with a status of 200 to 299.
     pub replies_2xx: u64,
-    /// Replies with a status of 300 to 399.
+    /// Responses with a status of 300 to 399.
     pub replies_3xx: u64,
-    /// Replies with a status of 400 to 499.
+    /// Responses with a status of 400 to 499.
     pub replies_4xx: u64,
-    /// Replies with a status of 500 to 599.
+    /// Responses with a status of 500 to 599.
     pub replies_5xx: u64,
-    /// Bytes of the replies that the kernel took, heads included.
+    /// Bytes of the responses that the kernel took, heads included.
     pub bytes_sent: u64,
     /// Files that other threads were asked to open, because a disk might be needed.
     pub opened_elsewhere: u64,
@@ -303,9 +303,9 @@ mod tests {
         workers[0].add(Counter::Requests, 2);
         workers[1].add(Counter::Requests, 3);
         for status in [Status::Ok, Status::PartialContent, Status::NotFound] {
-            workers[0].reply(status);
+            workers[0].response(status);
         }
-        workers[1].reply(Status::ServiceUnavailable);
+        workers[1].response(Status::ServiceUnavailable);
         let expected = Statistics {
             requests: 5,
             replies_2xx: 2,

@@ -1,4 +1,4 @@
-//! `--trace`: one line per reply that says where its time went.
+//! `--trace`: one line per response that says where its time went.
 //!
 //! A worker notes what a line is to tell; one thread of the process makes lines of what is full, or a
 //! second old (`line.rs`), and writes them to the file (`file.rs`). A request costs its worker one look
@@ -23,7 +23,7 @@ pub use line::{COLUMNS, FORMAT};
 /// How long a worker that is not busy may keep its lines.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// The times of a reply that nobody read for.
+/// The times of a response that nobody read for.
 const NO_READS: Times = Times {
     backend: None,
     reads: 0,
@@ -59,11 +59,11 @@ struct Traced {
     number: u64,
     /// When the file was asked for that is being opened.
     opening: Option<Instant>,
-    /// The replies that have not left yet.
-    replies: Vec<Noted>,
+    /// The responses that have not left yet.
+    responses: Vec<Noted>,
 }
 
-/// A reply that stands in the output.
+/// A response that stands in the output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Noted {
     start: Instant,
@@ -98,17 +98,17 @@ impl Tracer {
         }
         let traced = &mut state.traced[slot];
         (traced.number, traced.opening) = (state.connections, None);
-        traced.replies.clear();
+        traced.responses.clear();
     }
 
-    /// The first request that has no reply yet waits for its file to be opened.
+    /// The first request that has no response yet waits for its file to be opened.
     pub(crate) fn opening(&self, key: Key, turn: Instant) {
         if let Some(traced) = self.state.borrow_mut().traced.get_mut(key.slot as usize) {
             traced.opening.get_or_insert(turn);
         }
     }
 
-    /// The `bytes` of a reply's head (and small body) stand in the output, and `body` is to follow.
+    /// The `bytes` of a response's head (and small body) stand in the output, and `body` is to follow.
     /// `turn`: when the worker's last wait ended, which is when the request was here.
     pub(crate) fn note(&self, key: Key, turn: Instant, status: Status, bytes: usize, body: &Body) {
         let state = &mut *self.state.borrow_mut();
@@ -123,14 +123,14 @@ impl Tracer {
             Body::File { len, .. } => (true, *len),
         };
         let bytes = bytes as u64 + len;
-        traced.replies.push(Noted { start, stat, status, bytes, file });
+        traced.responses.push(Noted { start, stat, status, bytes, file });
     }
 
     /// What stood in the output has left, or never will.
     pub(crate) fn done(&self, conn: &Conn<'_>, sent: &io::Result<()>) {
         let state = &mut *self.state.borrow_mut();
         let Some(traced) = state.traced.get(conn.key().slot as usize) else { return };
-        let Some(last) = traced.replies.last() else { return };
+        let Some(last) = traced.responses.last() else { return };
         let times = if last.file { conn.take_file_times() } else { NO_READS };
         state.write(conn.key().slot as usize, &times, end_of(sent));
     }
@@ -150,7 +150,7 @@ impl Tracer {
     }
 }
 
-/// A word for how a reply ended.
+/// A word for how a response ended.
 fn end_of(sent: &io::Result<()>) -> &'static str {
     match sent {
         Ok(_) => "sent",
@@ -164,14 +164,14 @@ fn end_of(sent: &io::Result<()>) -> &'static str {
 }
 
 impl State {
-    /// Notes the lines of a connection's replies, of which the last may be a file's.
+    /// Notes the lines of a connection's responses, of which the last may be a file's.
     fn write(&mut self, slot: usize, times: &Times, end: &'static str) {
         let traced = &mut self.traced[slot];
-        if self.sink.is_none() || traced.replies.is_empty() {
+        if self.sink.is_none() || traced.responses.is_empty() {
             return;
         }
         let done = Instant::now();
-        for noted in traced.replies.drain(..) {
+        for noted in traced.responses.drain(..) {
             let times = if noted.file { *times } else { NO_READS };
             let backend = match times.backend {
                 Some(name) => name,
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_tell_each_reply_of_a_connection_once() {
+    fn lines_tell_each_response_of_a_connection_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace");
         let trace = Trace::create(&path, "of=this-test").unwrap();

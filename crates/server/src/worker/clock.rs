@@ -1,10 +1,10 @@
-//! What a worker knows of the time: the date in its replies, and how often it may complain.
+//! What a worker knows of the time: the date in its responses, and how often it may complain.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http1::date::{self, DateText};
 
-/// The date of the replies. The system's clock is read once per second, by a comparison of the
+/// The date of the responses. The system's clock is read once per second, by a comparison of the
 /// loop's own time, which the worker has anyway.
 pub(crate) struct Clock {
     /// When the second of `date` is over.

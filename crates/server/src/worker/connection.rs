@@ -13,7 +13,7 @@ use crate::respond::response::Then;
 use crate::respond::site::{Batch, Site};
 use crate::status::statistics::Counter;
 
-/// How long a connection that is closed for a fault is read on, so that the client finds the reply.
+/// How long a connection that is closed for a fault is read on, so that the client finds the response.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// The answer to a head that did not come in time.

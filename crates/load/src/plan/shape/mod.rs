@@ -50,7 +50,7 @@ pub enum Unit {
 pub struct Share {
     /// Which worker, from 0.
     pub worker: u32,
-    /// How many there are.
+    /// The number of workers.
     pub workers: u32,
 }
 
@@ -107,7 +107,7 @@ impl Schedule {
 /// are those at rate 1, moved to where the integral reaches them (the time-scale transformation; see
 /// Lewis & Shedler, *Simulation of nonhomogeneous Poisson processes by thinning*, 1979).
 ///
-/// A clone goes on from where the original is, and costs no allocation.
+/// A clone continues from the position of the original. Cloning does not allocate.
 #[derive(Clone)]
 pub(crate) struct Starts {
     profile: Rc<dyn Profile>,

@@ -10,7 +10,7 @@ use usage::{count, duration};
 /// A rate that may change with time, as it is written; per second, of all workers together.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rate {
-    /// `500`: always the same.
+    /// `500`: constant.
     Constant(f64),
     /// `100..1000`: changes evenly from the first to the last over the length of the run.
     Ramp {
@@ -27,17 +27,17 @@ pub enum Rate {
         mean: f64,
         /// The largest distance from it.
         amplitude: f64,
-        /// The length of one swing; `None`: that of the run.
+        /// The length of one swing; `None`: the length of the run.
         period: Option<Duration>,
     },
 }
 
-/// Starts per second that are more than any machine makes. Each start that is due is counted one by
-/// one, sent or not.
+/// The highest rate, in starts per second: more than any machine can send. Every due start is counted
+/// one by one, whether it is sent or not.
 const HIGHEST: f64 = 10_000_000.0;
 
-/// How many starts a rate asks for up to any moment, and the reverse: its integral and the inverse
-/// of that. Times are in seconds from the beginning of the window.
+/// The number of starts up to a moment, and the moment of a start: the integral of a rate, and the
+/// inverse of the integral. Times are in seconds from the beginning of the window.
 pub(crate) trait Profile {
     /// Starts before `time`.
     fn count_by(&self, time: f64) -> f64;
@@ -47,7 +47,7 @@ pub(crate) trait Profile {
 }
 
 impl Rate {
-    /// Whether it can be told only for a run whose length is known.
+    /// Whether the rate needs a run of known length.
     #[must_use]
     pub fn needs_duration(&self) -> bool {
         matches!(self, Rate::Ramp { .. } | Rate::Steps(_) | Rate::Sine { period: None, .. })

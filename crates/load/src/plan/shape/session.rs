@@ -11,13 +11,13 @@ use usage::duration;
 /// number of calls in bursts, and rests between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionOptions {
-    /// It is closed after so many; `None`: never.
+    /// The connection is closed after this number of calls; `None`: never.
     pub calls: Option<u32>,
-    /// So many follow each other before it rests.
+    /// Calls per burst: so many follow each other before the connection rests.
     pub burst: u32,
-    /// How long it rests.
+    /// The length of a rest.
     pub think: Think,
-    /// How many are sent together, before the first of their replies.
+    /// How many calls are sent together, before the first response (pipelining).
     pub pipeline: u32,
 }
 
@@ -31,9 +31,9 @@ impl Default for SessionOptions {
 /// A rest between two bursts of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Think {
-    /// `5s`: always so long.
+    /// `5s`: always this long.
     Constant(Duration),
-    /// `exp:5s`: so long on average, exponentially distributed.
+    /// `exp:5s`: exponentially distributed, with this mean.
     Exponential(Duration),
 }
 
