@@ -24,7 +24,7 @@ pub(crate) fn waiting(target: &Address) -> Option<u32> {
     of_ipv4.or_else(|| waiting_in(rows(IPV6), target))
 }
 
-/// With SO_REUSEPORT there are several listeners.
+/// The sum over all listeners of `target`: with SO_REUSEPORT there are several.
 fn waiting_in(rows: impl Iterator<Item = Row>, target: SocketAddr) -> Option<u32> {
     let listening = rows.take_while(|row| row.state == State::Listening);
     let takes = |row: &Row| {

@@ -1,6 +1,6 @@
 //! One connection: a coroutine that connects, sends requests, and checks every response.
 //!
-//! It is the same for every dispatch mechanism.
+//! One coroutine serves every dispatch mechanism.
 
 use std::future::{pending, poll_fn};
 use std::io;
@@ -12,23 +12,23 @@ use mech::net::Conn;
 use crate::account::counts::{Failure, record};
 use crate::run::worker::{Phase, ScheduledStart, Worker};
 
-/// The bounds of a rest; see [`Backoff`].
+/// The shortest and the longest rest of [`Backoff`].
 const FIRST_REST: Duration = Duration::from_millis(10);
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
-/// How often a unix socket whose queue is full is tried.
+/// The time between two attempts to connect to a unix socket with a full accept queue.
 const QUEUE_LOOK: Duration = Duration::from_millis(1);
 
-/// One request of those that are sent together.
+/// One request of a batch that is sent together.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
-    /// Its intended start, if that is not when it is sent.
+    /// The intended start; `None`: the moment of sending.
     pub(crate) due: Option<Instant>,
-    /// Which of the origin's requests it is.
+    /// The number of the request among those of the origin.
     pub(crate) request: usize,
 }
 
-/// The coroutine of connection `number` of a worker: of an idle one, or of one that is measured.
+/// The coroutine of connection `number` of a worker. The idle connections have the lowest numbers.
 pub(crate) async fn run(conn: Conn<'_>, worker: &Worker<'_>, number: u32) {
     let link = Link::new(&conn, worker, number);
     match number.checked_sub(worker.idle) {
@@ -40,7 +40,7 @@ pub(crate) async fn run(conn: Conn<'_>, worker: &Worker<'_>, number: u32) {
     }
 }
 
-/// Holds a connection without using it.
+/// Keeps an idle connection open, and sends nothing on it.
 async fn stay_idle(mut link: Link<'_, '_>) {
     let worker = link.worker;
     let mut opened = link.connect().await;
@@ -75,8 +75,8 @@ async fn stay_idle(mut link: Link<'_, '_>) {
     }
 }
 
-/// How long a connection rests before it is opened again: twice as long after each attempt that came
-/// to nothing, so that a server that refuses or closes at once is left in peace.
+/// How long a connection rests before it is opened again. The rest doubles after each failed attempt,
+/// so that a server that refuses or closes at once gets few attempts.
 struct Backoff(Duration);
 
 impl Backoff {
@@ -90,7 +90,7 @@ impl Backoff {
         std::mem::replace(&mut self.0, longer)
     }
 
-    /// An attempt was good for something.
+    /// An attempt succeeded: the next rest is the shortest.
     fn reset(&mut self) {
         *self = Backoff::new();
     }
@@ -103,7 +103,7 @@ pub(crate) struct Link<'c, 'n> {
     pub(crate) origin: usize,
     number: u32,
     pub(crate) open: bool,
-    /// It was closed because of a response that nobody asked for.
+    /// The connection was closed because of an unsolicited response.
     unsolicited: bool,
 }
 
@@ -174,8 +174,8 @@ impl<'c, 'n> Link<'c, 'n> {
         self.open = false;
     }
 
-    /// Something came while no response was expected: the end, or a response that nobody asked for. A server
-    /// that gives an idle connection up may say so before it closes, with a 408 (RFC 9110 section
+    /// Something came while no response was expected: the end of the stream, or an unsolicited response.
+    /// A server that gives up an idle connection may send a 408 before it closes (RFC 9110 section
     /// 15.5.9).
     fn closed_by_peer(&mut self, heard: io::Result<usize>) {
         let gives_up = || self.conn.io(|io| (0, io.input.starts_with(b"HTTP/1.1 408")));
@@ -198,9 +198,9 @@ pub(crate) struct Client<'c, 'n> {
     index: u32,
     /// Requests sent on the open connection.
     pub(crate) calls: u32,
-    /// Those that are sent with the next one, behind it and before its response.
+    /// Calls that are sent right behind the next one, before its response (pipelining).
     pub(crate) behind: Vec<Call>,
-    /// The last body was long, and so may the next be.
+    /// The last body was long, so the next one may be long too.
     pub(crate) long: bool,
     /// The end of the last request, while nothing has happened since.
     pub(crate) now: Option<Instant>,
@@ -243,7 +243,7 @@ impl<'c, 'n> Client<'c, 'n> {
                 None => self.begin().await,
             };
             if worker.window.phase() == Phase::Over {
-                // What is sent now, nobody would take down.
+                // A response would come after the end of the run: nothing would count it.
                 worker.give_back(start);
                 return std::future::pending().await;
             }
@@ -271,8 +271,8 @@ impl<'c, 'n> Client<'c, 'n> {
     }
 
     /// Lets the connections whose responses are here receive them first. Requests then leave one
-    /// right behind the other, and a server that sleeps is woken for many: that is the dearest part
-    /// of a send over loopback. Over a ring they leave together anyway.
+    /// right behind the other, and a sleeping server is woken once for many. Waking the server is the
+    /// most expensive part of a send over loopback. Over io_uring requests leave together anyway.
     async fn let_others_receive(&mut self) {
         if !self.link.worker.sends_together && self.link.worker.net.others_are_ready() {
             self.now = None;
@@ -292,7 +292,7 @@ impl<'c, 'n> Client<'c, 'n> {
                 return start;
             }
             if self.connect().await {
-                // All that open early had a connection at the beginning.
+                // With early opening, this connection was open once before.
                 let again = u64::from(worker.plan.opens_early());
                 worker.account.borrow_mut().connections.reopened += again;
                 self.backoff.reset();
@@ -306,14 +306,14 @@ impl<'c, 'n> Client<'c, 'n> {
         }
     }
 
-    /// Takes what else may be sent together with the request of `start`.
+    /// Collects the calls that may be sent together with the request of `start`.
     fn gather(&mut self, start: ScheduledStart) {
         let worker = self.link.worker;
         let together = worker.plan.session.together(self.calls);
         self.behind.clear();
         if worker.plan.session_calls().is_some() {
             let together = together.min(start.calls);
-            // The first call of all came due with the connection.
+            // The first call of the session came due with the connection.
             worker.calls_due(together - u32::from(self.calls == 0));
             (1..together).for_each(|_| self.push_behind(None));
             return;
@@ -332,8 +332,8 @@ impl<'c, 'n> Client<'c, 'n> {
         self.behind.push(Call { due, request });
     }
 
-    /// Settles what `start` was for; returns how many calls are left of a connection that the
-    /// schedule has started.
+    /// Settles the calls of `start`. Returns how many calls are left of a session, which is a
+    /// connection that the schedule has started; otherwise 0.
     fn settle(&mut self, start: ScheduledStart) -> u32 {
         let worker = self.link.worker;
         let count = 1 + self.behind.len() as u32;
@@ -345,7 +345,7 @@ impl<'c, 'n> Client<'c, 'n> {
         if self.link.open && left > 0 { left } else { self.end_session(left) }
     }
 
-    /// Ends what the schedule has started, before its last `left` calls.
+    /// Ends a session before its last `left` calls.
     fn end_session(&mut self, left: u32) -> u32 {
         if !self.link.open {
             self.link.worker.missed_calls(left);
@@ -355,8 +355,8 @@ impl<'c, 'n> Client<'c, 'n> {
         0
     }
 
-    /// The next of `left` calls of a connection that the schedule has started, which may have
-    /// `rested` until a certain moment; `None`: there is none.
+    /// The next start of a session with `left` calls; `rested`: the intended end of the rest before
+    /// it. `None`: the session is over.
     fn follow(&mut self, left: u32, rested: Option<Instant>) -> Option<ScheduledStart> {
         if left == 0 {
             return None;
@@ -370,8 +370,8 @@ impl<'c, 'n> Client<'c, 'n> {
         Some(next)
     }
 
-    /// Rests if a burst is over, and notices meanwhile when the server closes. Returns the end of the
-    /// rest as it was intended.
+    /// Rests if a burst is over. Meanwhile notices when the server closes. Returns the intended end of
+    /// the rest.
     async fn think(&mut self) -> Option<Instant> {
         let (conn, worker) = (self.link.conn, self.link.worker);
         let rest = worker.plan.session.rest(self.calls, &mut *worker.rests.borrow_mut())?;
@@ -385,7 +385,7 @@ impl<'c, 'n> Client<'c, 'n> {
             {
                 self.link.closed_by_peer(heard);
             }
-            // A session ends with the window; other rests go on, and nobody waits for them.
+            // A session ends with the window. Nothing waits for the other rests.
             let over = worker.net.now() >= until
                 || worker.net.stopping()
                 || worker.window.phase() == Phase::Over;
@@ -395,8 +395,8 @@ impl<'c, 'n> Client<'c, 'n> {
         Some(until)
     }
 
-    /// Waits for a request to send. `None`: the connection is closed, and is one that should be
-    /// open before there is a request.
+    /// Waits for a request to send. `None`: the connection is closed, and must be opened before the
+    /// next request is due.
     async fn next_start(&mut self) -> Option<ScheduledStart> {
         let worker = self.link.worker;
         let index = self.index;
@@ -435,7 +435,7 @@ impl<'c, 'n> Client<'c, 'n> {
         .await;
     }
 
-    /// Notes by how much the generator brings a request late though a connection was free.
+    /// Records how late a request starts although a connection was free.
     fn slipped(&mut self, start: ScheduledStart) {
         let Some(due) = start.due else { return };
         let now = Instant::now();
@@ -449,13 +449,14 @@ impl<'c, 'n> Client<'c, 'n> {
     /// Connects again after the server has closed, until it succeeds or the run is over.
     async fn reopen(&mut self) {
         let worker = self.link.worker;
-        // Before the first request of all it is plain that such a server's responses mean nothing.
+        // A server that sends a response before the first request cannot be measured: its responses
+        // do not belong to requests.
         let unsolicited_first = self.link.unsolicited && worker.window.phase() == Phase::Opening;
         if !worker.plan.reopen || unsolicited_first {
             worker.leave();
             return pending().await;
         }
-        // One that carried no request was good for nothing.
+        // A connection without a request counts as a failed attempt: rest first.
         if self.calls == 0 {
             self.rest().await;
         } else {
@@ -485,7 +486,7 @@ impl<'c, 'n> Client<'c, 'n> {
     }
 
     /// Rests before another attempt. In a run without an end, a connection that has failed for the
-    /// length of the time-out gives up: the run would not end otherwise.
+    /// length of the time-out gives up. Without that, the run would never end.
     async fn rest(&mut self) {
         let worker = self.link.worker;
         let now = worker.net.now();

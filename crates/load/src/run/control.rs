@@ -11,17 +11,17 @@ use mech::net::Remote;
 use crate::account::counts::Account;
 use crate::account::seconds::SoFar;
 
-/// What workers tell.
+/// What workers tell the coordinator.
 pub(crate) enum Report {
     /// The worker has the descriptors that it needs for itself, and how to wake its control coroutine.
     Up(Remote, Key),
-    /// The connections are open, and so many of them can be used.
+    /// Opening is over; `opened` connections can be used.
     Ready { opened: u32 },
     /// A second of the window is over.
     Second { worker: usize, so_far: SoFar },
     /// The window is over.
     Measured { worker: usize, end: Instant },
-    /// The thread has ended, in whatever way; or it was never started.
+    /// The thread has ended, normally or by a panic, or could not be started.
     Ended,
     /// A signal asks for the end.
     Interrupt,
@@ -29,9 +29,11 @@ pub(crate) enum Report {
 
 /// What the coordinator tells the workers, and how far they are.
 pub(crate) struct RunControl {
-    /// Set when every worker is up.
+    /// Every worker is up.
     pub(crate) equipped: AtomicBool,
+    /// The beginning of the window, once it is known.
     pub(crate) start: OnceLock<Instant>,
+    /// Connections may be closed: the window of every worker is over.
     pub(crate) close: AtomicBool,
     pub(crate) interrupted: AtomicBool,
     /// Whether workers tell of every second.
@@ -39,7 +41,7 @@ pub(crate) struct RunControl {
     pub(crate) workers: Vec<Counts>,
 }
 
-/// How far a worker is; written ten times a second.
+/// A worker's progress; the worker writes it ten times a second.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) responses: AtomicU64,
@@ -71,7 +73,7 @@ impl CoordinatorHandle<'_> {
         counts.closed.store(account.connections.closed_by_peer, Ordering::Relaxed);
     }
 
-    /// Whether [`CoordinatorHandle::second`] is wanted.
+    /// Whether the worker has to call [`CoordinatorHandle::second`].
     pub(crate) fn wants_seconds(&self) -> bool {
         self.control.seconds
     }
@@ -86,7 +88,7 @@ impl CoordinatorHandle<'_> {
         self.tell(Report::Measured { worker: self.worker, end });
     }
 
-    /// When the window begins, once that is known.
+    /// The beginning of the window; `None`: not known yet.
     pub(crate) fn start(&self) -> Option<Instant> {
         self.control.start.get().copied()
     }

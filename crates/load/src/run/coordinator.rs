@@ -1,4 +1,4 @@
-//! Conducts the workers of a run from the main thread: start, end, interruption, progress.
+//! Leads the workers of a run from the main thread: start, end, interruption, progress.
 
 use std::any::Any;
 use std::io;
@@ -26,10 +26,10 @@ use crate::run::stall_detector::{self, Watched};
 /// every worker to hear of it, and for a reader of the events to take its own measurements.
 const LEAD: Duration = Duration::from_millis(10);
 
-/// How often the coordinator looks how far the workers are.
+/// How often the coordinator reads the workers' progress.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What came of a run.
+/// The outcome of a run.
 pub(crate) struct Run {
     pub(crate) account: Account,
     /// When the window began; `None`: there was none.
@@ -38,12 +38,12 @@ pub(crate) struct Run {
     pub(crate) window: Duration,
     /// CPU time of all workers within it.
     pub(crate) cpu: Duration,
-    /// The largest share of its window that a worker's thread had work for: was on a processor for
-    /// more than to stay awake, or waited for one.
+    /// The highest load of a worker's thread: the part of the window in which the thread worked on a
+    /// processor, or waited for one. Time spent only to stay awake (`--spin`) does not count.
     pub(crate) busiest: f64,
-    /// How long all of them waited for one.
+    /// How long all worker threads together waited for a processor.
     pub(crate) delay: Duration,
-    /// How far the times can be believed.
+    /// Pauses, late wake-ups and the step of the clock: how exact the times are.
     pub(crate) watched: Watched,
     pub(crate) interrupted: bool,
     /// Whether the window ended, or never began, because nobody was left in it.
@@ -84,8 +84,8 @@ pub(crate) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
                 started
             })
             .collect();
-        let mut conductor = Coordinator::new(&control, plan, listener);
-        let conducted = conductor.listen(&inbox).map(|()| conductor);
+        let mut coordinator = Coordinator::new(&control, plan, listener);
+        let conducted = coordinator.listen(&inbox).map(|()| coordinator);
         drop(end_of_signals);
         drop(running);
         let outcomes: Vec<_> =
@@ -93,13 +93,13 @@ pub(crate) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
         join_thread(watch).map(|watched| (conducted, outcomes, watched))
     })?;
     let outcomes = outcomes.into_iter().collect::<anyhow::Result<Vec<Outcome>>>()?;
-    let mut conductor = conducted?;
-    conductor.tell_the_rest(plan, &outcomes)?;
-    Ok(sum_up(&conductor, &outcomes, watched))
+    let mut coordinator = conducted?;
+    coordinator.tell_the_rest(plan, &outcomes)?;
+    Ok(sum_up(&coordinator, &outcomes, watched))
 }
 
-/// Carries out a worker's share, and tells that the thread ends also when it panics: the others would
-/// wait for it for ever.
+/// Carries out a worker's share, and reports the end of the thread also after a panic. Without that
+/// report, the other workers would wait for ever.
 fn work(plan: &Plan, worker: u32, handle: &CoordinatorHandle<'_>) -> anyhow::Result<Outcome> {
     let outcome = catch_unwind(AssertUnwindSafe(|| phases::run(plan, plan.share(worker), handle)));
     handle.tell(Report::Ended);
@@ -119,14 +119,14 @@ fn join_thread<T>(thread: ScopedJoinHandle<'_, T>) -> anyhow::Result<T> {
     thread.join().map_err(|panic| panicked(&*panic))
 }
 
-/// The error that a panic of a thread is.
+/// An error with the message of a thread's panic.
 fn panicked(panic: &(dyn Any + Send)) -> anyhow::Error {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(|text| &text[..]));
     anyhow!("a thread panicked: {}", text.unwrap_or("see above"))
 }
 
-fn sum_up(conductor: &Coordinator<'_>, outcomes: &[Outcome], watched: Watched) -> Run {
+fn sum_up(coordinator: &Coordinator<'_>, outcomes: &[Outcome], watched: Watched) -> Run {
     let mut account = Account::new();
     let mut busiest = 0.0f64;
     for outcome in outcomes {
@@ -139,14 +139,14 @@ fn sum_up(conductor: &Coordinator<'_>, outcomes: &[Outcome], watched: Watched) -
     }
     Run {
         account,
-        begun: conductor.begun,
-        window: conductor.window(),
+        begun: coordinator.begun,
+        window: coordinator.window(),
         cpu: outcomes.iter().map(|outcome| outcome.window.cpu).sum(),
         busiest,
         delay: outcomes.iter().map(|outcome| outcome.window.delay).sum(),
         watched,
         all_lost: outcomes.iter().all(|outcome| outcome.window.all_lost),
-        interrupted: conductor.control.interrupted.load(Ordering::Acquire),
+        interrupted: coordinator.control.interrupted.load(Ordering::Acquire),
     }
 }
 
@@ -155,7 +155,7 @@ struct Coordinator<'b> {
     listener: &'b mut dyn Listener,
     seconds: Sum,
     differences: Vec<Differences>,
-    /// Seconds that were told.
+    /// The number of seconds that the listener has heard of.
     told: u32,
     workers: u32,
     remotes: Vec<(Remote, Key)>,
@@ -163,10 +163,11 @@ struct Coordinator<'b> {
     opened: u32,
     measured: u32,
     ended: u32,
-    /// Connections closed by the server, as far as that has been told.
+    /// Connections closed by the server, as the listener last heard.
     closed: u64,
-    /// When the window began, and the end of the last worker's.
+    /// When the window began.
     begun: Option<SystemTime>,
+    /// The end of the window of the worker that was last to finish.
     end: Option<Instant>,
 }
 
@@ -194,7 +195,7 @@ impl<'b> Coordinator<'b> {
         }
     }
 
-    /// Goes on until every worker has ended, also when the listener does not.
+    /// Handles reports until every worker has ended, also after an error of the listener.
     fn listen(&mut self, inbox: &Receiver<Report>) -> anyhow::Result<()> {
         let mut trouble = Ok(());
         while self.ended < self.workers {
@@ -211,7 +212,7 @@ impl<'b> Coordinator<'b> {
         trouble
     }
 
-    /// Looks how far the workers are.
+    /// Reads the workers' progress and tells the listener.
     fn look(&mut self) -> io::Result<()> {
         let sum = |count: fn(&Counts) -> &AtomicU64| -> u64 {
             self.control.workers.iter().map(|worker| count(worker).load(Ordering::Relaxed)).sum()
@@ -233,7 +234,7 @@ impl<'b> Coordinator<'b> {
                     self.control.equipped.store(true, Ordering::Release);
                     self.wake_all();
                 }
-                // It may have looked before the interruption was known.
+                // This worker may have checked for the interruption before it came.
                 if self.control.interrupted.load(Ordering::Acquire) {
                     self.wake_all();
                 }
@@ -262,7 +263,7 @@ impl<'b> Coordinator<'b> {
             }
             Report::Ended => {
                 self.ended += 1;
-                // One that ends before the others were told to has failed: they cannot go on alone.
+                // A worker that ends before it was told to has failed. The others cannot go on alone.
                 if !self.control.close.load(Ordering::Acquire) {
                     self.interrupt();
                 }
@@ -303,7 +304,7 @@ impl<'b> Coordinator<'b> {
         Ok(())
     }
 
-    /// Tells what happened after the last full second.
+    /// Tells the listener what happened after the last full second.
     fn tell_the_rest(&mut self, plan: &Plan, outcomes: &[Outcome]) -> io::Result<()> {
         if !self.control.seconds {
             return Ok(());
@@ -328,7 +329,7 @@ impl<'b> Coordinator<'b> {
 
     fn wake_all(&self) {
         for (remote, key) in &self.remotes {
-            // A worker that has ended needs no waking.
+            // Waking fails for a worker that has ended; nothing is lost.
             let _ = remote.wake(*key);
         }
     }

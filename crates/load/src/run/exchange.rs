@@ -6,8 +6,8 @@
 //!
 //! The clock is read just before send(2) and just after the recv(2) that completes the response. A
 //! service time so contains the time for which a response lay in the socket because this thread was
-//! busy with other connections. How long that was is known from the end of the wait that told of the
-//! response on, and the result warns of it.
+//! busy with other connections. The end of the wait that reported the
+//! response is known, so this delay is measured, and the result warns of it.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -21,21 +21,21 @@ use crate::run::client::{Call, Client, Link};
 use crate::run::reader::Reader;
 use crate::run::worker::ScheduledStart;
 
-/// A body of so many bytes is long: it is worth a receive of its own that copies nothing.
+/// A body of at least this many bytes is long: it gets a receive of its own that copies nothing.
 const LONG: u64 = 16 * 1024;
 
 /// Room for a head whose body is expected to be long: nearly all fit.
 const HEAD_ROOM: usize = 1024;
 
-/// When the two parts of a response came.
+/// When the first byte and the last byte of a response came.
 struct Times {
     first_byte: Instant,
     end: Instant,
 }
 
 impl Client<'_, '_> {
-    /// Sends the request of `start` and those behind it, receives their responses, and takes
-    /// everything down.
+    /// Sends the request of `start` and the calls behind it, receives the responses, and counts
+    /// everything.
     pub(crate) async fn exchange(&mut self, start: ScheduledStart) {
         let worker = self.link.worker;
         let first = Call { due: start.due, request: worker.requests.pick(self.link.origin) };
@@ -66,8 +66,8 @@ impl Client<'_, '_> {
             let received = received.map_err(|failure| cut.unwrap_or(failure));
             reader.keep_alive &= cut.is_none();
             worker.in_flight.set(worker.in_flight.get() - 1);
-            self.take_down(call, sent, &reader, &received);
-            // What ends the connection ends the responses that have not come.
+            self.count(call, sent, &reader, &received);
+            // When the connection ends, the responses that have not come fail.
             failure = received.err().or((!self.link.open).then_some(Failure::Truncated));
         }
         if worker.plan.session.closes(self.calls) {
@@ -75,7 +75,7 @@ impl Client<'_, '_> {
         }
     }
 
-    /// Sends the request of that number, and those behind it.
+    /// Sends request number `first`, and the calls behind it.
     async fn send(&mut self, first: usize) -> Result<(), Failure> {
         let Link { conn, worker, origin, .. } = self.link;
         let bytes = |number| &worker.requests.get(origin, number).bytes;
@@ -87,7 +87,7 @@ impl Client<'_, '_> {
                 (0, numbers.for_each(|number| io.output.extend_from_slice(bytes(number))))
             });
         }
-        // Counted piece by piece: what was sent before a failure was sent.
+        // Counted piece by piece, so that bytes sent before a failure count.
         let sent = poll_fn(|_| {
             loop {
                 match ready!(conn.poll_send()) {
@@ -100,8 +100,7 @@ impl Client<'_, '_> {
         sent.await.map_err(|error| Failure::of_transfer(&error))
     }
 
-    /// Receives response `index` of those that were asked for together, at `sent`: that to request
-    /// `number`.
+    /// Receives response `index` of a batch that was sent at `sent`: the response to request `number`.
     async fn receive(
         &self,
         reader: &mut Reader,
@@ -111,7 +110,7 @@ impl Client<'_, '_> {
     ) -> Result<Times, Failure> {
         let Link { conn, worker, .. } = self.link;
         let last = index == self.behind.len();
-        // It may have come with the one before.
+        // The response may have come together with the one before.
         let mut here = index > 0 && conn.input_len() > 0;
         let mut first_byte = None;
         let mut late = false;
@@ -125,7 +124,7 @@ impl Client<'_, '_> {
             };
             let received = match received.map_err(|error| Failure::of_transfer(&error)) {
                 Err(Failure::ClientTimeout) if !std::mem::replace(&mut late, true) => {
-                    // A generator that stood still gives the server the time that it was away, and
+                    // A generator that stood still adds the time of its pause to the deadline, and
                     // finds the responses that came meanwhile.
                     let away = sent.elapsed().saturating_sub(worker.plan.timeout);
                     conn.set_deadline(Some(away));
@@ -133,7 +132,7 @@ impl Client<'_, '_> {
                 }
                 received => received?,
             };
-            // The end of a short response and its first byte are one: the clock is read once.
+            // The first and the last byte of a short response come together: the clock is read once.
             let fresh = first_byte.is_none().then(Instant::now);
             if received == 0 {
                 if !reader.end_of_stream() {
@@ -159,7 +158,7 @@ impl Client<'_, '_> {
         }
     }
 
-    /// Shows the reader what was received; says whether something lies behind the response.
+    /// Passes received bytes to the reader. Returns whether more bytes lie behind the response.
     fn read(&self, reader: &mut Reader, number: usize) -> Result<bool, Failure> {
         let mut repeated = self.link.worker.requests.repeated_response(self.link.origin, number);
         self.link.conn.io(|io| match reader.take(io.input, &mut repeated) {
@@ -175,13 +174,14 @@ impl Client<'_, '_> {
 
     /// How much of the `left` bytes of a body is skipped at a time.
     fn skip_at_once(&self, left: u64, last: bool) -> usize {
-        // One more than there are to come shows a server that sends more than it said.
+        // One byte more than announced: this shows a server that sends too much.
         let all = left.saturating_add(u64::from(last));
         let most = self.link.worker.plan.read_at_once().map_or(all, |piece| all.min(piece as u64));
         usize::try_from(most).unwrap_or(usize::MAX)
     }
 
-    /// Rests until what the reader has is due at so many bytes per second, if that is in time.
+    /// Rests until the bytes read so far are due at `rate` bytes per second. Fails if this is later
+    /// than the time-out.
     async fn read_slowly(&self, rate: u32, begun: Instant, reader: &Reader) -> Result<(), Failure> {
         let bytes = reader.head_len + reader.body_len;
         let due = Duration::from_secs_f64(bytes as f64 / f64::from(rate));
@@ -190,7 +190,7 @@ impl Client<'_, '_> {
         if due < timeout { Ok(()) } else { Err(Failure::ClientTimeout) }
     }
 
-    fn take_down(
+    fn count(
         &mut self,
         call: Call,
         sent: Instant,

@@ -18,11 +18,11 @@ pub struct IdleResult {
     pub closed_by_peer: u64,
     /// How many were opened again.
     pub reopened: u64,
-    /// Whether none was left in the end, and none was to be opened again.
+    /// Whether no connection was left at the end, and none was to be opened again.
     pub all_lost: bool,
     /// How long they were held open.
     pub time: Duration,
-    /// Periodic requests sent, and the responses to them.
+    /// Periodic requests sent.
     pub requests: u64,
     /// Responses to periodic requests.
     pub replies: u64,
@@ -31,10 +31,11 @@ pub struct IdleResult {
 }
 
 /// Holds the connections of `options`, those that send requests and those that do not, until the
-/// window is over, nobody is left, or a signal asks for the end.
+/// window is over, no connection is left, or a signal asks for the end.
 ///
 /// # Errors
-/// As [`crate::run()`].
+/// A [`UsageError`](usage::UsageError) for options that cannot be carried out; otherwise what the kernel
+/// or the listener says.
 pub fn idle(options: Options, listener: &mut dyn Listener) -> anyhow::Result<IdleResult> {
     let plan = Plan::new(options)?;
     let run = coordinator::conduct(&plan, listener)?;

@@ -9,23 +9,25 @@ use signal_hook::flag;
 use signal_hook::iterator::backend::Handle;
 use signal_hook::iterator::{Signals, SignalsInfo};
 
-/// SIGINT and SIGTERM: the first of them asks for the end. One that comes after it, or after the
-/// run, does what it does to a process that listens to none: it ends it at once.
+/// Listens to SIGINT and SIGTERM. The first one asks for the end of the run. A second one, or one after
+/// the run, ends the process at once, which is the kernel's default.
 pub(crate) struct Interrupts {
     signals: Signals,
     at_once: Arc<AtomicBool>,
 }
 
 impl Interrupts {
-    /// Listens from now on. A process that `has_parent` gets the signals of its terminal and those
-    /// of its parent for one and the same end, and ends with the parent at the latest.
+    /// Listens from now on. With `has_parent`, a second signal does not end the process: the
+    /// terminal and the parent may each send one for a single interruption. The process ends with its
+    /// parent at the latest.
     ///
     /// # Errors
     /// What the kernel says.
     pub(crate) fn listen(has_parent: bool) -> io::Result<Interrupts> {
         let at_once = Arc::new(AtomicBool::new(false));
         if !has_parent {
-            // Before the listener: it is asked first, and the first signal finds it false.
+            // Registered before the listener, so that it runs first: at the first signal `at_once` is
+            // still false.
             for signal in [SIGINT, SIGTERM] {
                 flag::register_conditional_default(signal, Arc::clone(&at_once))?;
             }
@@ -47,7 +49,7 @@ impl Interrupts {
     }
 }
 
-/// See [`Interrupts::end`].
+/// Ends [`Interrupts::hear`] when it is dropped; made by [`Interrupts::end`].
 pub(crate) struct End {
     handle: Handle,
     at_once: Arc<AtomicBool>,

@@ -18,23 +18,24 @@ use crate::run::client;
 use crate::run::control::{CoordinatorHandle, Report};
 use crate::run::worker::Worker;
 
-/// What came of a worker.
+/// The outcome of one worker.
 pub(crate) struct Outcome {
     pub(crate) account: Account,
     pub(crate) window: Window,
 }
 
-/// How a worker's window went; without a length if it had none.
+/// How a worker's window went. `wall` is 0 if the window never began.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Window {
-    /// CPU time of the worker's thread in it, for how long it waited for a processor (as far as that
-    /// is known), and how long it lasted.
+    /// CPU time of the worker's thread within the window.
     pub(crate) cpu: Duration,
+    /// How long the thread waited for a processor within the window, as far as the kernel tells.
     pub(crate) delay: Duration,
-    /// For how long of it the thread only stayed awake (`--spin`).
+    /// How long the thread only stayed awake within the window (`--spin`).
     pub(crate) spun: Duration,
+    /// The length of the window.
     pub(crate) wall: Duration,
-    /// It ended, or never began, because nobody was left.
+    /// The window ended, or never began, because no connection was left.
     pub(crate) all_lost: bool,
 }
 
@@ -42,18 +43,18 @@ pub(crate) struct Window {
 const OPENING_AT_ONCE: u32 = 64;
 const OPENED_PER_MILLISECOND: u32 = 16;
 
-/// How many connections may wait in a server's accept queue before no more are opened; looked at
-/// when so many have been opened since the last look. The smallest queues in use hold 128.
+/// How many connections may wait in a server's accept queue before no more are opened; the
+/// queue is read again after this many were opened. The smallest queues in use hold 128.
 const WAITING_AT_MOST: u32 = 64;
 
-/// How often a queue that is too long is looked at again.
+/// The time between two looks at an accept queue that is too long.
 const QUEUE_LOOK: Duration = Duration::from_millis(10);
 
-/// How often a worker looks up from its window to say how far it is.
+/// How often a worker reports its progress during the window.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How long connections stay open after the last response. A server that is one response ahead of the requests
-/// looks right while requests follow each other; what it has sent too much is seen when none follows.
+/// How long connections stay open after the last response. A server that sends one response too
+/// many looks right while requests follow each other; the extra response is seen after the last one.
 const LINGER: Duration = Duration::from_millis(10);
 
 /// Bytes of an input buffer; the longest head of a response.
@@ -141,8 +142,8 @@ async fn control(
     if window.get().wall > Duration::ZERO && worker.measured > 0 {
         phases.until(Some(Instant::now() + LINGER), || false).await;
     }
-    // The executor drops every coroutine, which closes its connection; those that are resumed once
-    // more before that see that nothing is left to do.
+    // The executor drops every coroutine, which closes its connection. A coroutine that is resumed once
+    // more before that sees that the run is over.
     worker.window.set_over();
     worker.net.stop();
 }
@@ -154,8 +155,8 @@ struct Phases<'c, 'n> {
 }
 
 impl Phases<'_, '_> {
-    /// Waits for `done`, which is asked whenever this coroutine is woken; for `at`; or for the
-    /// interruption of the run.
+    /// Waits until `done` returns true (called whenever this coroutine is woken), until `at`, or until
+    /// the run is interrupted.
     async fn until(&self, at: Option<Instant>, done: impl Fn() -> bool) {
         if let Some(at) = at {
             self.conn.set_alarm(at);
@@ -167,8 +168,8 @@ impl Phases<'_, '_> {
         .await;
     }
 
-    /// Opens the connections: the idle ones, then those that are measured, which make the requests of
-    /// the warm-up, if there is one; and lets the server accept them.
+    /// Opens the idle connections, then the measured ones, which make the requests of the warm-up.
+    /// Then waits until the server has accepted them.
     async fn open(&self) {
         let worker = self.worker;
         self.spawn(worker.idle, true).await;
@@ -205,8 +206,8 @@ impl Phases<'_, '_> {
         self.until(None, || participants.opening() == 0).await;
     }
 
-    /// Waits until at most so many connections wait to be accepted, as far as that can be seen, but
-    /// not longer than the time-out; returns how many do.
+    /// Waits until at most `at_most` connections wait to be accepted, but not longer than the time-out.
+    /// Returns how many wait, as far as that can be seen ([`accept_queue`]).
     async fn accepted(&self, at_most: u32) -> u32 {
         let Worker { net, plan, .. } = self.worker;
         let patience = net.now() + plan.timeout;
@@ -224,7 +225,7 @@ impl Phases<'_, '_> {
         }
     }
 
-    /// Waits for the beginning of the window; `None`: there will be none.
+    /// Waits for the beginning of the window; `None`: the run ends without a window.
     async fn started(&self) -> Option<Instant> {
         self.until(None, || self.handle.start().is_some() || self.handle.may_close()).await;
         let start = self.handle.start()?;
@@ -232,13 +233,13 @@ impl Phases<'_, '_> {
         (!self.handle.interrupted()).then_some(start)
     }
 
-    /// Tells of the seconds of the window that are over at `now`.
+    /// Reports the seconds of the window that are over at `now`.
     fn tell_seconds(&self, now: Instant) {
         self.worker.close_seconds(now);
         self.worker.window.seconds.take().into_iter().for_each(|second| self.handle.second(second));
     }
 
-    /// Spends the window, until its end or that of the last request.
+    /// Keeps the schedule until the end of the window, or until the last request is done.
     async fn keep_schedule(&self) {
         let worker = self.worker;
         let plan = worker.plan;

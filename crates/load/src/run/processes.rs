@@ -1,9 +1,9 @@
 //! A load of several processes, for more connections than one table of descriptors holds.
 //!
 //! The parent starts the same command line again as often as was asked for, each time with the number
-//! of the process among its options, and sends no request itself. Each child takes its share as a worker
-//! does: which requests, connections and moments of the schedule are its own follows from its number
-//! alone. They talk in lines over the child's stdin and stdout:
+//! of the process among its options, and sends no request itself. The number of a
+//! child alone decides its share: which requests, connections and moments of the schedule are its own.
+//! Parent and child talk in lines over the child's stdin and stdout:
 //!
 //! | from the child | |
 //! |---|---|
@@ -19,8 +19,8 @@
 //! | `start N` | begin when the clock that all processes share shows N nanoseconds |
 //! | `close` | close the connections |
 //!
-//! The results are joined by the code that joins those of other machines. One that dies takes what it
-//! has counted along: the others go on, and the result says whose part is missing.
+//! [`merge`] joins the results; it also joins results of several machines. What a child has counted is
+//! lost if it dies: the others go on, and the result says whose part is missing.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
@@ -45,13 +45,13 @@ use crate::run::interrupts::Interrupts;
 /// every process.
 const LEAD: Duration = Duration::from_millis(50);
 
-/// How often the parent looks up.
+/// How often the parent tells its listener about the progress.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The flag that carries a child's number.
 pub const NUMBER_FLAG: &str = "--process";
 
-/// A second as it is told.
+/// A second as a line carries it.
 #[derive(Serialize, Deserialize)]
 struct Told {
     counts: Counts,
@@ -81,7 +81,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// One that has told nothing.
+    /// A reporter that has told nothing yet.
     #[must_use]
     pub fn new() -> Reporter {
         Reporter { measured: false }
@@ -90,7 +90,7 @@ impl Reporter {
     /// Tells the result.
     ///
     /// # Errors
-    /// What stdout says.
+    /// The error of writing to stdout.
     pub fn end(self, result: &LoadResult) -> io::Result<()> {
         if result.interrupted {
             tell("interrupted")?;
@@ -143,7 +143,7 @@ fn hear() -> io::Result<String> {
     }
 }
 
-/// What the parent hears.
+/// What the parent hears from a child, or from a signal.
 enum Message {
     Connected(u32),
     Second(Second),
@@ -151,7 +151,7 @@ enum Message {
     Rest(Second),
     Interrupted,
     Result(Box<LoadResult>),
-    /// It is silent from now on, or speaks another language.
+    /// The child's output has ended; with an error if a line was not understood.
     End(Option<anyhow::Error>),
     /// A signal asks for the end.
     Interrupt,
@@ -165,7 +165,8 @@ pub(crate) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
     let interrupts = messages.clone();
     let interrupter =
         thread::spawn(move || signals.hear(|| drop(interrupts.send((0, Message::Interrupt)))));
-    // Here and not in a thread: the kernel kills children with the thread that started them.
+    // Started by this thread, not by a new one: the kernel kills children when the thread that started
+    // them ends (PR_SET_PDEATHSIG).
     let children: Result<Vec<Process>, _> =
         (0..plan.processes).map(|number| Process::start(number, &messages)).collect();
     let mut parent = Parent {
@@ -193,7 +194,7 @@ pub(crate) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
         Err(fault) => bail!(fault),
     };
     joined.interrupted = interrupted;
-    // The sum of the shares, which rounding may have moved.
+    // Computed from the plan: adding up the shares of the children would add rounding errors.
     joined.offered_rate = plan.offered_rate(joined.duration_s);
     joined.warnings.extend(lost.iter().map(|lost| {
         format!("{lost}: what it has done is missing here, and nobody did the rest of its part")
@@ -204,7 +205,7 @@ pub(crate) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
     Ok(joined)
 }
 
-/// The arguments of child `number`: `own`, those of its parent, with the number right behind the name
+/// The arguments of child `number`: the parent's arguments `own`, with the number right behind the name
 /// of the subcommand. Behind the last argument it could be taken for a URL: what follows a `--` is no
 /// option (POSIX, Utility Syntax Guideline 10). Options before the subcommand have no values, so that
 /// the first `load` is the subcommand.
@@ -216,7 +217,7 @@ fn arguments(own: impl Iterator<Item = OsString>, number: u32) -> Vec<OsString> 
     arguments
 }
 
-/// A child; killed if it is still there when this is dropped.
+/// A child process. Dropping this kills the child if it still runs.
 struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -225,13 +226,13 @@ struct Process {
     interrupted: bool,
     result: Option<LoadResult>,
     ended: bool,
-    /// Why it ended without a result.
+    /// Why the child ended without a result.
     lost: Option<String>,
 }
 
 impl Process {
     fn start(number: u32, messages: &Sender<(u32, Message)>) -> io::Result<Process> {
-        // The same file, also if another has taken its name since.
+        // /proc/self/exe is this program's file, also if another file has its name by now.
         let mut command = Command::new("/proc/self/exe");
         command
             .args(arguments(std::env::args_os().skip(1), number))
@@ -268,10 +269,10 @@ impl Process {
         })
     }
 
-    /// How it ended that says nothing any more.
+    /// Why the child ended, after its last line.
     fn last_words(&mut self, error: Option<anyhow::Error>) -> io::Result<String> {
         if error.is_some() {
-            // It speaks another language, and is not waited for.
+            // A child that writes lines this parent does not know is not waited for.
             self.child.kill()?;
         }
         let status = self.child.wait()?;
@@ -279,7 +280,7 @@ impl Process {
         Ok(format!("ended without a result ({status}){error}"))
     }
 
-    /// A child that has ended hears nothing, and is missed elsewhere.
+    /// Writes a line to the child. Ignores errors: a child that has ended is reported by its thread.
     fn tell(&mut self, line: &str) {
         if let Some(stdin) = &mut self.stdin {
             let _ = writeln!(stdin, "{line}");
@@ -314,11 +315,11 @@ struct Parent<'l> {
     listener: &'l mut dyn Listener,
     children: Vec<Process>,
     sum: Sum,
-    /// The beginning of the window, and how long it was when the last child told its end.
+    /// The beginning of the window.
     start: Option<Instant>,
     begun: Option<f64>,
     length: Duration,
-    /// Seconds that were told.
+    /// The number of seconds that the listener has heard of.
     told: u32,
     rest: Second,
     responses: u64,
@@ -327,7 +328,7 @@ struct Parent<'l> {
 }
 
 impl Parent<'_> {
-    /// Goes on until every child has ended.
+    /// Handles messages until every child has ended.
     fn listen(&mut self, inbox: &Receiver<(u32, Message)>) -> anyhow::Result<()> {
         while !self.children.iter().all(|child| child.ended) {
             match inbox.recv_timeout(LOOK) {
@@ -435,13 +436,13 @@ impl Parent<'_> {
         Ok(())
     }
 
-    /// Ends the children, wherever they are: whoever waits for a line gets it.
+    /// Ends the children in every phase: a child that waits for a line gets it.
     fn interrupt(&mut self) {
         if std::mem::replace(&mut self.interrupted, true) {
             return;
         }
         for child in &self.children {
-            // One that has ended needs no signal.
+            // Signalling fails for a child that has ended; nothing is lost.
             let _ = process::ask_to_stop(&child.child);
         }
         if self.start.is_none() {

@@ -1,4 +1,4 @@
-//! Reads one response from bytes as they come, to know whether it is one and where it ends.
+//! Reads one response from bytes as they come: whether they are a valid response, and where it ends.
 
 use std::hash::Hasher;
 
@@ -6,7 +6,7 @@ use http1::chunked::{BadChunk, Decoder};
 use http1::response::{self, BadResponse, Body, ResponseHead};
 use twox_hash::XxHash64;
 
-/// What one response has shown so far. Bodies are passed over: nothing is copied or kept.
+/// The state of one response. Bodies are skipped: nothing is copied or kept.
 pub(crate) struct Reader {
     state: State,
     request_was_head: bool,
@@ -18,17 +18,17 @@ pub(crate) struct Reader {
     pub(crate) head_len: u64,
     /// Bytes of the body, without the framing of its chunks.
     pub(crate) body_len: u64,
-    /// Of the body so far; `None`: nobody wants to know. Boxed because hardly anybody does.
+    /// The hash of the body so far; `None`: not wanted. Boxed because few runs verify bodies.
     hash: Option<Box<XxHash64>>,
 }
 
-/// The head of the last response to a request, and what it says. Nearly all responses to a request begin
-/// with the same bytes, but for a date that changes once a second: a comparison tells that they are,
-/// and what follows from them need not be found again.
+/// The head of the last response to a request, and its parsed form. Nearly all responses to a request
+/// begin with equal bytes; only the date changes, once a second. If the bytes are equal, the head is
+/// not parsed again.
 #[derive(Default)]
 pub(crate) struct RepeatedResponse {
     bytes: Vec<u8>,
-    /// `None`: there was none.
+    /// The parsed head; `None`: no response has come yet.
     head: Option<ResponseHead>,
     request_was_head: bool,
 }
@@ -64,7 +64,7 @@ enum State {
     Done,
 }
 
-/// These bytes are no response.
+/// The received bytes are not a response.
 #[derive(Debug)]
 pub(crate) struct NotAResponse;
 
@@ -81,7 +81,7 @@ impl From<BadChunk> for NotAResponse {
 }
 
 impl Reader {
-    /// Reads the response to a request; `hashes`: also takes the hash of its body.
+    /// A reader for one response; `hashes`: also computes the hash of the body.
     pub(crate) fn new(request_was_head: bool, hashes: bool) -> Reader {
         Reader {
             state: State::Head,
@@ -99,8 +99,8 @@ impl Reader {
         self.hash.as_ref().map(|hash| hash.finish())
     }
 
-    /// How many of the bytes that come next need not be looked at: they are body, and nothing else.
-    /// They are told to [`Reader::skipped`] in place of [`Reader::take`].
+    /// How many of the next bytes are body for certain, and need not be looked at. The caller counts
+    /// them with [`Reader::skipped`] instead of passing them to [`Reader::take`].
     pub(crate) fn skippable(&self) -> Option<u64> {
         match self.state {
             _ if self.hash.is_some() => None,
@@ -110,7 +110,7 @@ impl Reader {
         }
     }
 
-    /// So many bytes of the body have come; `false`: more than there are.
+    /// Counts `count` bytes of the body; `false`: the body has fewer bytes left.
     pub(crate) fn skipped(&mut self, count: u64) -> bool {
         let State::Length(left) = &mut self.state else {
             self.body_len += count;
@@ -129,9 +129,9 @@ impl Reader {
         matches!(self.state, State::Done)
     }
 
-    /// Takes what it can of `input` and says how many bytes that was: all that belong to the response,
-    /// except for the beginning of a head, which must be offered again with more behind it. `repeated` is
-    /// that of the request, or of another.
+    /// Takes bytes from the beginning of `input` and returns how many: all that belong to the response,
+    /// but no part of an incomplete head. The caller passes an incomplete head again, with more bytes
+    /// behind it. `repeated` may belong to this request or to any other one.
     pub(crate) fn take(
         &mut self,
         input: &[u8],
@@ -175,7 +175,8 @@ impl Reader {
         }
     }
 
-    /// The server has closed its side: whether that ends the response, or cuts it short.
+    /// The server has closed its side. Returns `true` if this ends the response, `false` if the response
+    /// is cut.
     pub(crate) fn end_of_stream(&mut self) -> bool {
         if matches!(self.state, State::UntilClose) {
             self.state = State::Done;
@@ -200,7 +201,7 @@ pub(crate) fn body_hash(body: &[u8]) -> u64 {
     XxHash64::oneshot(0, body)
 }
 
-/// Shows a piece of the body to the hash.
+/// Adds a piece of the body to the hash.
 fn see(hash: &mut Option<Box<XxHash64>>, data: &[u8]) {
     if let Some(hash) = hash {
         hash.write(data);
@@ -294,7 +295,8 @@ mod tests {
         assert_ne!(Some(body_hash(b"hellp")), expected);
     }
 
-    /// Heads that begin alike, differ, come in pieces, or answer HEAD, each read as if it were alone.
+    /// A kept head never changes how the next response is read: heads that begin alike, differ, come in
+    /// pieces, or answer HEAD.
     #[test]
     fn a_repeated_response_changes_nothing() {
         let responses = [

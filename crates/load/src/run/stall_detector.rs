@@ -3,8 +3,8 @@
 //! thread is woken, and what reading the clock costs.
 //!
 //! A stopped process cannot time its own stop (signal(7): SIGSTOP cannot be caught), and its clock
-//! goes on meanwhile. So a thread that does nothing else asks to be woken every [`PERIOD`]; by as
-//! much as it wakes later than that, the process did not run.
+//! goes on meanwhile. So a thread that does nothing else asks to be woken every [`PERIOD`]; the
+//! process did not run for as long as the thread wakes late.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -14,27 +14,26 @@ use sys::process;
 
 use crate::account::counts::{record, times};
 
-/// What was found.
+/// What the watching thread has found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Watched {
     /// How long the process stood still, all in all.
     pub(crate) paused: Duration,
-    /// 99 % of the wakes were at most so late; `None`: there were none.
+    /// 99 % of the wake-ups were at most this late; `None`: there were no wake-ups.
     pub(crate) woken_late: Option<Duration>,
     /// What the clock shows between two readings, one right after the other.
     pub(crate) clock: Duration,
 }
 
-/// How often the thread wakes: a stop may be found up to so much too short.
+/// How often the thread wakes. A pause may be measured too short by up to this time.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// What wakes that thread later than this is a pause; less is what a busy machine's scheduler does
-/// to any thread.
+/// A wake-up later than this is a pause. The scheduler of a busy machine delays any thread by less.
 const NOTICED: Duration = Duration::from_millis(20);
 
-/// Watches from `start`, once that is known, until the other end of `over` is dropped.
+/// Watches from `start`, once it is set, until the sender of `over` is dropped.
 pub(crate) fn watch(start: &OnceLock<Instant>, over: &Receiver<()>) -> Watched {
-    // As the workers do.
+    // The worker threads have sharp timers too.
     let _ = process::sharpen_timers();
     let mut watched = Watched { clock: clock(), ..Watched::default() };
     let mut late = times();

@@ -1,8 +1,8 @@
-//! What is due of a schedule and waits for a free connection.
+//! The due starts of a schedule that wait for a free connection.
 //!
-//! Everything that waits came due in the order of the schedule, and is taken in that order. So a count
-//! and a second reading of the schedule, which lags behind the first, say all of it: a backlog takes
-//! the same room however long a server stalls.
+//! Starts come due in the order of the schedule, and are taken in this order. So the backlog is only a
+//! count, and a second iterator over the schedule that lags behind the first: its memory does not grow,
+//! however long a server stalls.
 
 use std::time::Instant;
 
@@ -17,24 +17,24 @@ pub(crate) struct ScheduleBacklog {
     lag: Option<Lag>,
 }
 
-/// Where the second reading of the schedule is.
+/// The position of the iterator that lags behind.
 struct Lag {
     /// The beginning of the window, which starts are relative to.
     begin: Instant,
     /// The oldest start that waits.
     oldest: Instant,
-    /// The starts behind it.
+    /// The starts after the oldest one.
     later: Starts,
 }
 
 impl ScheduleBacklog {
-    /// An empty one, of starts for so many calls each.
+    /// An empty backlog, of starts for `calls` calls each.
     pub(crate) fn new(calls: u32) -> ScheduleBacklog {
         ScheduleBacklog { calls, waiting: 0, newest_calls: calls, lag: None }
     }
 
-    /// Adds the start at `due`, for so many calls. The schedule goes on with `later`, from the window's
-    /// `begin` on.
+    /// Adds the start at `due`, for `calls` calls. `later` are the starts of the schedule after it,
+    /// counted from `begin`, the beginning of the window.
     pub(crate) fn push(&mut self, begin: Instant, due: Instant, calls: u32, later: &Starts) {
         if self.waiting == 0 {
             self.lag = Some(Lag { begin, oldest: due, later: later.clone() });
@@ -50,7 +50,7 @@ impl ScheduleBacklog {
         if self.waiting == 0 {
             return Some((lag.oldest, self.newest_calls));
         }
-        // It came due before, and so there is one.
+        // A start that waits was due before, so the schedule has it.
         let next = lag.begin + lag.later.next()?;
         Some((std::mem::replace(&mut lag.oldest, next), self.calls))
     }
@@ -60,7 +60,7 @@ impl ScheduleBacklog {
         self.waiting
     }
 
-    /// Forgets all of them.
+    /// Drops all starts.
     pub(crate) fn clear(&mut self) {
         self.waiting = 0;
     }
