@@ -1,12 +1,43 @@
-//! The load generator: connections that send requests at a pace, check every response, and count
-//! everything so that the sums add up.
+//! An HTTP/1.1 load generator: connections that send requests on a schedule, check every response, and
+//! count everything so that the sums add up.
 //!
-//! In reading order: [`plan`] is what a run is asked to do, [`shape`] when requests start,
-//! [`request`] what is asked and [`order`] in which order; `origin` is a server, and [`sources`] where
-//! connections come from. `conductor` runs the workers; `phases` takes each through a run, `worker` is
-//! what its connections share, `client` is one of those, which sends requests in `exchange`, reads
-//! responses with `reader` and counts in `account`; `pauses` knows when none of them ran, `interrupts` of
-//! signals. [`result`] is what a run tells machines, `summary` what it tells people.
+//! Latency counts from the intended start of a request, so a server that stalls cannot hide it. The
+//! result warns when the generator itself was the bottleneck. It sends no HTTP/2, uses no TLS, and runs
+//! no scripts.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use load::plan::options::Options;
+//! use load::plan::request::{Content, Request};
+//!
+//! /// Follows no events of the run.
+//! struct Quiet;
+//! impl load::Listener for Quiet {}
+//!
+//! let url = "http://127.0.0.1:8080/".parse().expect("a URL");
+//! let request = Request { url, content: Content::default().into() };
+//! let mechanism = mech::mechanisms::auto_of_readiness().expect("Linux has poll(2)");
+//! let mut options = Options::new(vec![request], mechanism); // a closed loop
+//! options.connections = 10;
+//! options.duration = Some(Duration::from_secs(5));
+//! let result = load::run(options, &mut Quiet)?;
+//! println!("{} responses", result.replies);
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+//!
+//! `examples/run_load.rs` keeps a schedule and prints the summary.
+//!
+//! # Where things are
+//!
+//! - [`plan`]: what a run is asked to do: its options, when requests start ([`plan::shape`]), which
+//!   requests ([`plan::request`]), in which order ([`plan::order`]), and from which local addresses
+//!   ([`plan::sources`]).
+//! - [`mod@run`]: how a run is carried out. `coordinator` leads the workers, `phases` leads one worker
+//!   through a run. `worker` is what the connections of a worker share; it draws the life of a request.
+//!   `client` is one connection; `exchange` sends and receives on it; `reader` reads a response.
+//! - [`account`]: counts, histograms, and joining results.
+//! - [`input`]: requests from files of other programs. [`output`]: JSON, CSV, histograms, summary.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 

@@ -19,7 +19,7 @@ use sys::socket::ListenOptions;
 #[cfg(doc)]
 use crate::Supervisor;
 
-/// Threads of the process that open files, unless we are told: one or two are enough for a disk.
+/// The default number of threads per process that open files: one or two are enough for a disk.
 pub const STAT_THREADS: usize = 2;
 
 /// What is served.
@@ -36,13 +36,13 @@ pub enum Source {
 pub struct Config {
     /// What is served.
     pub source: Source,
-    /// Where.
+    /// The addresses to listen at.
     pub listen: Vec<Listen>,
     /// How each worker waits.
     pub mechanism: &'static Mechanism,
-    /// What the mechanism is told.
+    /// The options of the mechanism.
     pub dispatch: mechanisms::Options,
-    /// Whether connections are taken over only when their first bytes are here
+    /// Whether connections are accepted only when their first bytes are here
     /// ([`ListenOptions::defer`]).
     pub defer_accept: bool,
     /// Whether files and directories whose names begin with a dot are served, beside `.well-known`.
@@ -52,16 +52,17 @@ pub struct Config {
     /// Whether the worker of the processor that a connection comes in on takes it
     /// ([`accept::ListenPlan::by_cpu`]).
     pub by_cpu: bool,
-    /// Whom a connection wakes, where that is a wait queue's matter.
+    /// Which waiting worker a connection wakes, for accept strategies with a wait queue.
     pub wake: Policy,
     /// How many connections are accepted per wait.
     pub accept_batch: AcceptBatch,
     /// What moves a file's bytes. `None`: small files are read and sent with their head, large ones
     /// go through the backend that measures best.
     pub files: Option<&'static Backend>,
-    /// What the backend is told; all workers share its threads.
+    /// The options of the file backend. All workers share its threads.
     pub file_options: fileio::Options,
-    /// Who opens files that may need the disk for it; `None`: the workers, and wait.
+    /// The threads that open files that may need the disk; `None`: the workers open files, and wait for
+    /// the disk.
     pub openers: Option<Arc<OpenPool>>,
     /// Whether files are opened so that reading leaves their access time as it is, where that is
     /// allowed.
@@ -70,7 +71,7 @@ pub struct Config {
     pub advise_sequential: bool,
     /// What a worker may keep of files it has served, in bytes; 0: nothing.
     pub cache: usize,
-    /// How kept files are known to be right.
+    /// How often a kept file is compared with the file system.
     pub revalidate: Revalidate,
     /// Threads that serve; or processes, under a [`Supervisor`].
     pub workers: NonZeroUsize,
@@ -90,7 +91,7 @@ pub struct Config {
     pub max_connections: Option<NonZeroUsize>,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
-    /// Where a line goes for each response that tells how long its stages took (`trace`).
+    /// The file that gets a line per response, with the time of each stage (`trace`).
     pub trace: Option<PathBuf>,
     /// How many bytes of a body a connection hands to the kernel before it is another's turn; `None`: as
     /// many as the processor's caches suggest ([`mech::net::NetOptions::send_budget`]).
@@ -108,8 +109,8 @@ pub struct Config {
 pub struct Listen {
     /// The name as it was given.
     pub name: String,
-    /// Its addresses, which differ. Port 0 takes a free one, the same for all if possible. Addresses
-    /// that this machine does not have are left out, but not all of them.
+    /// The addresses of the name, without duplicates. Port 0 takes a free port, one for all addresses
+    /// if possible. Addresses that this machine does not have are left out; at least one must be left.
     pub addresses: Vec<SocketAddr>,
 }
 
@@ -122,9 +123,10 @@ impl From<SocketAddr> for Listen {
 /// How long a kept file is served without a look whether its name still leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revalidate {
-    /// A file of which we do not hear.
+    /// For a file that is not watched.
     pub after: Duration,
-    /// A file of which we hear at once when it changes, by inotify(7); `None`: we hear of none.
+    /// For a file that is watched by inotify(7), which reports a change at once; `None`: files are not
+    /// watched.
     pub watched_after: Option<Duration>,
 }
 

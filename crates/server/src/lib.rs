@@ -1,13 +1,39 @@
-//! The web server: static files, or always the same bytes, over any dispatch mechanism.
+//! A web server for static files, or for one fixed body, over any dispatch mechanism.
 //!
-//! A [`Server`] is a few workers, each a thread with everything of its own (`worker.rs`), or a
-//! process with one such thread (`process.rs`), which a [`Supervisor`] keeps. They listen at the
-//! addresses (`listening.rs`) that the [`Config`] names (`config.rs`).
+//! It is a server for experiments: every mechanism, accept strategy and file backend is an option of
+//! [`Config`]. It has no TLS, no HTTP/2, no virtual hosts, and runs no programs for a request.
 //!
-//! A worker runs one coroutine per connection (`connection.rs`), which asks the worker's site what to
-//! answer (`site.rs`). The site finds files (`files.rs`) and writes responses (`reply.rs`). Files that
-//! may need a disk are opened by other threads (`pending.rs`); what was found is an `Entry` (`entry.rs`),
-//! kept in the worker's cache (`cache.rs`) and, with `--revalidate inotify`, watched (`watch.rs`).
+//! ```
+//! use std::io::{Read, Write};
+//! use std::net::TcpStream;
+//!
+//! use server::{Config, Server, Source};
+//!
+//! let mechanism = mech::mechanisms::auto_of_readiness().expect("Linux has poll(2)");
+//! let server = Server::start(Config::new(Source::Fixed(5), mechanism))?;
+//! let mut client = TcpStream::connect(server.addresses()[0])?;
+//! client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+//! let mut response = Vec::new();
+//! client.read_to_end(&mut response)?;
+//! assert!(response.starts_with(b"HTTP/1.1 200 OK\r\n"));
+//! server.stopper().stop();
+//! server.wait()?;
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+//!
+//! `examples/serve_directory.rs` serves files until a signal stops it.
+//!
+//! # Where things are
+//!
+//! A [`Server`] has a few workers. A worker is a thread with a mechanism, listening sockets and a cache
+//! of its own (`worker/thread.rs`), or a process with one such thread, which a [`Supervisor`] keeps
+//! (`supervisor/`). `listen/` binds the addresses of the [`Config`].
+//!
+//! A worker runs one coroutine per connection (`worker/connection.rs`). The coroutine passes what it has
+//! received to the worker's site (`respond/site.rs`), which looks files up (`lookup/`) and writes
+//! responses (`respond/response.rs`). Other threads open the files that may need a disk
+//! (`lookup/pending.rs`). An open file is an `Entry` (`lookup/entry.rs`) in the worker's cache
+//! (`lookup/cache.rs`); with `--revalidate inotify` it is watched (`lookup/watch.rs`).
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
@@ -56,13 +82,13 @@ pub struct Server {
     stopper: Stopper,
     reports: Receiver<Report>,
     trace: Option<Trace>,
-    /// Where the counters are written to.
+    /// The file that the counters are written to.
     counters: Option<PathBuf>,
 }
 
 /// The workers of one process.
 struct Crew {
-    /// The number of the first, among all workers of the server.
+    /// The number of this process's first worker, among all workers of the server.
     first: usize,
     /// Each one's, by address.
     handles: Vec<Vec<ListenerHandle>>,
@@ -90,13 +116,13 @@ impl Stopper {
     pub fn stop(&self) {
         self.deferred.end();
         for worker in &self.workers {
-            // It fails when the worker has ended already.
+            // Waking fails if the worker has ended already.
             let _ = worker.stop();
         }
     }
 
-    /// As [`Stopper::stop`], once the kernel has handed over the connections whose clients have sent nothing
-    /// yet, for which this blocks up to one and a half seconds.
+    /// Waits until the kernel has handed over the connections without any bytes yet, up to one and a half
+    /// seconds. Then stops like [`Stopper::stop`].
     fn stop_in_good_order(&self) {
         let until = self.deferred.end();
         while self.deferred.keeps_some() && Instant::now() < until {
@@ -108,7 +134,7 @@ impl Stopper {
     /// Blocks until every worker has looked for events.
     fn until_all_turn(&self) {
         for worker in &self.workers {
-            // It fails when the worker has ended already.
+            // Waking fails if the worker has ended already.
             let _ = worker.until_it_turns();
         }
     }
@@ -173,7 +199,7 @@ impl Server {
                 let ended = catch_unwind(AssertUnwindSafe(|| worker::thread::run(plan, ready)))
                     .unwrap_or_else(|_| Err(anyhow!("it panicked: a defect")))
                     .with_context(|| format!("worker {}", first + index));
-                // Nobody listens any more when the server was given up.
+                // The send fails if starting was given up: nobody needs the report then.
                 let _ = to_server.send(Report::Ended(ended));
             };
             if let Err(error) = start_thread(format!("worker {}", first + index), work) {
@@ -193,11 +219,11 @@ impl Server {
                 Ok(Report::Ready(remote)) => server.stopper.workers.push(remote),
                 Ok(Report::Ended(Err(reason))) => {
                     server.stopper.stop();
-                    // Logs what else goes wrong; what went wrong first is the answer.
+                    // Further errors are logged. The first error is returned.
                     let _ = server.wait();
                     return Err(reason);
                 }
-                // It has nothing to accept from, because of another worker's failure.
+                // This worker has no listening socket, because another worker failed.
                 Ok(Report::Ended(Ok(()))) => {}
                 Err(_) => bail!("a worker ended before it began"),
             }
@@ -208,7 +234,8 @@ impl Server {
     /// Finds what [`Server::start`] would find wrong with `config`, and starts nothing.
     ///
     /// # Errors
-    /// As [`Server::start`], as far as it can be known without a worker.
+    /// An address that cannot be bound, too few descriptors, or another fault that is known without a
+    /// worker.
     pub fn check(config: &Config) -> anyhow::Result<()> {
         if config.pin {
             processors(config.workers)?;
@@ -258,7 +285,7 @@ impl Server {
                     self.stopper.stop();
                     failure.get_or_insert(reason);
                 }
-                // Only while starting, when another worker has failed.
+                // The senders are gone only while starting, after another worker has failed.
                 Report::Ready(remote) => drop(remote.stop()),
             }
         }

@@ -27,7 +27,7 @@ static QUEUE: OnceLock<Arc<Queue>> = OnceLock::new();
 /// too: the standard hook would write to stderr itself.
 ///
 /// # Errors
-/// As [`start_thread`].
+/// The thread cannot be started.
 pub fn start() -> io::Result<()> {
     let queue = Arc::new(Queue::default());
     start_writer(&queue, io::stderr())?;
@@ -49,7 +49,7 @@ pub fn start() -> io::Result<()> {
 pub fn write_line(line: &[u8]) {
     match QUEUE.get() {
         Some(queue) => queue.put(line),
-        // Nobody is left to tell when stderr is gone.
+        // An error of stderr has nowhere to be reported.
         None => drop(io::stderr().lock().write_all(line)),
     }
 }
@@ -160,7 +160,7 @@ struct Writer<W> {
 impl<W: Write> Writer<W> {
     /// Writes `lines`, behind which `refused` more are lost.
     fn write(&mut self, lines: &[u8], refused: u64) {
-        // Those came before these.
+        // The lines lost earlier are reported before these lines.
         self.tell_lost();
         let taken = self.write_some(lines);
         self.lost += count_lines(&lines[taken..]) + refused;

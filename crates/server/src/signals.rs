@@ -1,4 +1,4 @@
-//! What signals mean to a server, and the thread that hears them.
+//! What signals mean to a server, and the thread that receives them.
 //!
 //! | signal | meaning |
 //! |---|---|
@@ -28,9 +28,9 @@ use crate::log;
 /// Which process of a server hears the signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The only one.
+    /// The only process of the server.
     Server,
-    /// The one that keeps the workers.
+    /// The supervisor, which keeps the workers.
     Supervisor,
     /// A worker, which has a supervisor.
     Worker,
@@ -57,7 +57,7 @@ enum Answer {
 /// What the log says when workers have been told to stop.
 pub(crate) const STOPPING: &str = "stopping: requests under way may finish";
 
-/// Who is told; `None` while the server starts.
+/// The function that signals are passed to; `None` while the server starts.
 type Listener = Arc<Mutex<Option<Box<dyn FnMut(Heard) + Send>>>>;
 
 /// The signals of the process, heard by a thread from the moment this is made until it is dropped.
@@ -71,7 +71,7 @@ impl StopSignals {
     /// with status 0: nobody was served, so nothing is lost.
     ///
     /// # Errors
-    /// What sigaction(2) says; those of [`start_thread`].
+    /// The error of sigaction(2), or of starting a thread.
     pub fn catch(role: Role) -> anyhow::Result<StopSignals> {
         let mut heard = vec![SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM];
         if role == Role::Supervisor {

@@ -12,7 +12,7 @@ use std::io::{self, Write as _};
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 
-/// Notes that the test that calls it is skipped, or a part of it, and why; takes what `println!` takes.
+/// Notes that the calling test, or a part of it, is skipped, and why. Takes the arguments of `println!`.
 #[macro_export]
 macro_rules! skip {
     ($($cause:tt)+) => {
@@ -20,8 +20,8 @@ macro_rules! skip {
     };
 }
 
-/// Notes that the running test is skipped for `cause`, of which the first line counts. [`skip!`] calls
-/// it.
+/// Notes that the running test is skipped for `cause`; the first line of `cause` is kept. Called by
+/// [`skip!`].
 ///
 /// A note that cannot be written is printed with the test's output: the test itself has not failed.
 pub fn note(cause: &str) {
@@ -33,7 +33,7 @@ pub fn note(cause: &str) {
     }
 }
 
-/// The test binary, and libtest's name of the test, which is that of its thread.
+/// The name of the test binary, and libtest's name of the test, which is the name of its thread.
 fn running_test() -> String {
     let binary = std::env::current_exe().ok();
     let binary = binary.as_deref().and_then(Path::file_stem).unwrap_or_default().to_string_lossy();
@@ -48,7 +48,7 @@ fn running_test() -> String {
 pub struct Notes(PathBuf);
 
 impl Notes {
-    /// Those of the `cargo test` that has started this process, and all test binaries of its run.
+    /// The notes of the `cargo test` run that has started this process.
     ///
     /// # Errors
     /// If procfs is not mounted, or no folder can be made beside the test binaries.
@@ -58,7 +58,7 @@ impl Notes {
         Notes::of(&folder, parent_id())
     }
 
-    /// Those in `folder` of the run whose process is `id`.
+    /// The notes in `folder` of the run with the process number `id`.
     fn of(folder: &Path, id: u32) -> io::Result<Notes> {
         fs::create_dir_all(folder)?;
         Ok(Notes(folder.join(format!("{id}-{}", start_time(id)?))))
@@ -70,7 +70,7 @@ impl Notes {
         file.write_all(format!("{test}\t{cause}\n").as_bytes())
     }
 
-    /// What has been noted; nothing is left of it, nor of runs whose process has ended.
+    /// Takes the notes of this run. Removes them, and also the notes of runs that have ended.
     ///
     /// # Errors
     /// If the notes are there and cannot be read.
@@ -83,7 +83,7 @@ impl Notes {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
             if path == self.0 || !is_running(&path) {
-                // Somebody else may have removed it.
+                // Another process may have removed the file.
                 let _ = fs::remove_file(path);
             }
         }
@@ -116,7 +116,7 @@ fn start_time(id: u32) -> io::Result<String> {
 #[derive(Debug)]
 pub struct Skipped(Vec<(String, String)>);
 
-/// More tests than that are counted, not named.
+/// The most tests that are named; further ones are only counted.
 const NAMED: usize = 3;
 
 impl fmt::Display for Skipped {

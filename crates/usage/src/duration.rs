@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// Reads a length of time: numbers with their units, as [`humantime`] reads them, and at the end
-/// perhaps a number without a unit, which is in seconds.
+/// Reads a length of time: numbers with units, as [`humantime`] reads them. The last number may have no
+/// unit; it is in seconds.
 ///
 /// Made to be a clap `value_parser`.
 ///
 /// # Errors
-/// One line that says what is wrong and how to write it; also for `M`, which is a month to humantime
-/// and a minute to whoever types it, and for more than 584 years, which no clock's sum can hold.
+/// One line that says what is wrong and how to write it. `M` is an error: humantime reads a month, and
+/// most users mean a minute. More than 584 years is an error too: the nanoseconds do not fit 64 bits.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let refused = || format!("'{text}' is no length of time: write it as 10s, 500ms or 2h 30m");
     let with_unit = match text.ends_with(|last: char| last.is_ascii_digit()) {
@@ -29,10 +29,10 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// As [`parse`], for a length of time that is not nothing.
+/// Reads a length of time like [`parse`], but not 0.
 ///
 /// # Errors
-/// As [`parse`], and for 0.
+/// One line that says what is wrong and how to write it; also for 0.
 pub fn parse_above_zero(text: &str) -> Result<Duration, String> {
     match parse(text)? {
         Duration::ZERO => Err("write a length of time above 0".to_owned()),
@@ -40,7 +40,7 @@ pub fn parse_above_zero(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A length of time for people, in whole seconds.
+/// Writes a length of time for people, in whole seconds.
 #[must_use]
 pub fn in_words(time: Duration) -> String {
     let whole = Duration::from_secs(time.as_secs_f64().round() as u64);

@@ -1,7 +1,14 @@
-//! What users write on command lines and in files: lengths of time, amounts of memory, counts; and the error for what
-//! cannot be carried out.
+//! Values as users write them on command lines and in files: lengths of time, amounts of memory, counts;
+//! and [`UsageError`], the error for a command that cannot be carried out.
 //!
-//! Values in, values out: no I/O, and nothing of the commands that read them.
+//! Text in, values out: no I/O, and no knowledge of the commands that use it.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! assert_eq!(usage::duration::parse("1.5m").unwrap(), Duration::from_secs(90));
+//! assert!(usage::duration::parse("1 fortnight").is_err());
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod count;

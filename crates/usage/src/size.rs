@@ -1,7 +1,7 @@
 //! Amounts of memory: `65536`, `512K`, `64MiB`, `64MB`, `2G`.
 
-/// Units in bytes, as GNU's tools have them: a letter alone, or with `iB`, stands for powers of 1024,
-/// and with `B` for powers of 1000. Crates for sizes take a letter alone for a power of 1000.
+/// Units in bytes, as GNU's tools have them: a letter alone, or with `iB`, is a power of 1024; with `B`,
+/// a power of 1000. Crates for sizes differ: they read a letter alone as a power of 1000.
 const UNITS: &[(&str, usize)] = &[
     ("KIB", 1 << 10),
     ("MIB", 1 << 20),
@@ -34,7 +34,7 @@ pub fn parse(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "write a number of bytes above 0, or 512K, 64M, 2G".to_owned())
 }
 
-/// Reads an amount in bytes, which may be none.
+/// Reads an amount in bytes; 0 is allowed.
 ///
 /// # Errors
 /// One line that says how to write it.

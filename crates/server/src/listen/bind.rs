@@ -11,10 +11,10 @@ use tracing::info;
 use crate::Config;
 use crate::Listen;
 
-/// What all addresses together have come to.
+/// The bound addresses.
 pub(crate) struct Bound {
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Each worker's, by address.
+    /// The listener handles of each worker, by address.
     pub(crate) handles: Vec<Vec<ListenerHandle>>,
     pub(crate) acceptors: Vec<Acceptor>,
 }
@@ -29,7 +29,7 @@ pub(crate) fn bind(config: &Config, among: Among) -> anyhow::Result<Bound> {
     Ok(bound)
 }
 
-/// Binds the addresses of a name: to the port that the first was given, if that is free.
+/// Binds the addresses of a name. With port 0, the others get the port of the first, if it is free.
 fn bind_name(
     config: &Config,
     among: Among,

@@ -1,6 +1,6 @@
 //! Clients that have connected and sent nothing yet, when the server is to stop.
 //!
-//! With TCP_DEFER_ACCEPT (tcp(7)) the kernel keeps a new connection to itself until its first bytes arrive,
+//! With TCP_DEFER_ACCEPT (tcp(7)) the kernel does not hand over a new connection until its first bytes arrive,
 //! or until it repeats its SYN-ACK, a second after the SYN. When the listening socket is closed meanwhile,
 //! the kernel forgets the connection and does not tell the client, which takes it for open and loses the
 //! request that it sends at last. Before its listening sockets are closed, a server therefore takes the
@@ -26,7 +26,7 @@ const AT_MOST: Duration = Duration::from_millis(1500);
 /// How long to wait before the kernel's table is read again.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// What a server knows of the connections that are kept from it.
+/// The connections that the kernel has not handed over yet, as far as a server knows of them.
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
     /// The listening sockets that defer: copies of the descriptors, which keep the sockets open.
@@ -36,7 +36,7 @@ pub(crate) struct Deferred {
 }
 
 impl Deferred {
-    /// Of a server of that configuration at `addresses`. It keeps copies of the descriptors in `handles`.
+    /// For a server of `config` at `addresses`. Keeps copies of the descriptors in `handles`.
     ///
     /// # Errors
     /// `EMFILE`, with the remedy.
@@ -57,7 +57,7 @@ impl Deferred {
     }
 
     /// Has the kernel hand over every connection that is new from now on, and closes the copies of the
-    /// descriptors. Returns until when the kernel may keep connections that came before, if it keeps any.
+    /// descriptors. Returns until when the kernel may keep connections that came before this call.
     pub(crate) fn end(&self) -> Instant {
         for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // A socket that keeps the option hands over a second late.
@@ -66,7 +66,7 @@ impl Deferred {
         Instant::now() + AT_MOST
     }
 
-    /// Whether the kernel keeps connections to itself. Never so if the server does not defer.
+    /// Whether the kernel still keeps connections; `false` if the server does not defer.
     pub(crate) fn keeps_some(&self) -> bool {
         if self.ports.is_empty() {
             return false;

@@ -1,10 +1,9 @@
 //! A worker's cache: entries by name, within a limit of bytes.
 //!
 //! Two queues, after *FIFO queues are all you need for cache eviction* (S3-FIFO, Yang et al., SOSP
-//! 2023): what is new waits in a short one, and only what is asked for again before it comes to the
-//! end of that gets into the long one. Someone who walks through names nobody else asks for, or
-//! through more files than fit, turns over the short queue and leaves the rest alone. A hit moves
-//! nothing: it sets a count in its item.
+//! 2023): a new item waits in a short queue. Only an item that is requested again before it comes to the
+//! end of the short queue gets into the long one. A client that requests many names once, or more files
+//! than fit, changes the short queue only. A hit moves nothing: it increments a count in its item.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -13,16 +12,16 @@ use std::time::Instant;
 
 use hashbrown::HashTable;
 
-/// The part of the limit that belongs to what was asked for once: one in so many.
+/// The share of the short queue in the limit: one part in this many.
 const NEW_SHARE: usize = 10;
 
-/// How often an item was asked for is of interest up to here.
+/// The highest count of requests that an item keeps.
 const USED_MOST: u8 = 3;
 
-/// What an item costs beside its value and its name: its place, its key, its share of the table.
+/// The bytes that an item costs beside its value and its name: its place, its key, its part of the table.
 const OVERHEAD: usize = 160;
 
-/// The queues are rid of vacant places once these outnumber the items by so many.
+/// Vacant places are removed from the queues when they outnumber the items by more than this.
 const VACANT_MOST: usize = 256;
 
 /// Values by name.
@@ -32,7 +31,7 @@ pub struct Cache<V> {
     /// The place of each item, by the hash of its name. It is small, so that a look-up finds it in
     /// the processor's cache, and waits for memory twice: for the item, then for what that leads to.
     places: HashTable<u32>,
-    /// `None`: removed, but still in a queue.
+    /// The items by place; `None`: removed, but the place is still in a queue.
     items: Vec<Option<Item<V>>>,
     free: Vec<u32>,
     new: VecDeque<u32>,
@@ -193,7 +192,8 @@ impl<V> Cache<V> {
             self.free.push(place);
             return true;
         }
-        // It was asked for again: it stays, or comes up, and has to be again.
+        // The item was requested again: it stays in the long queue, or moves there, and its count
+        // begins anew.
         let cost = item.cost;
         item.used = if item.is_new { 0 } else { item.used - 1 };
         item.is_new = false;

@@ -18,16 +18,16 @@ pub(crate) struct Entry {
     pub(crate) len: u64,
     pub(crate) validators: Validators,
     pub(crate) content_type: &'static str,
-    /// The name that it was opened under.
+    /// The name under which the file was opened.
     pub(crate) name: Box<[u8]>,
     pub(crate) stamp: Stamp,
-    /// By what its changes are heard of, if they are.
+    /// The watched path to the file, if the file is watched.
     pub(crate) trail: Option<WatchedPath>,
     /// The turn in which the open file was last asked for, and seen to be as it was.
     pub(crate) looked: Cell<Instant>,
-    /// What it costs to keep, in bytes, without the descriptor.
+    /// The bytes that it costs to keep the entry, without the descriptor.
     pub(crate) cost: usize,
-    /// Its bytes, if they are few, until the response is prepared.
+    /// The bytes of a short file, until the response is prepared.
     pub(crate) content: Option<Vec<u8>>,
 }
 
@@ -57,7 +57,7 @@ impl Entry {
         }
     }
 
-    /// Whether it keeps a descriptor.
+    /// Whether the entry keeps a descriptor.
     pub(crate) fn keeps_descriptor(&self) -> bool {
         matches!(self.source, Source::File(..))
     }
@@ -87,12 +87,12 @@ pub(crate) struct UsualHead {
     pub(crate) head_len: usize,
     /// Where the date's text begins.
     pub(crate) date: usize,
-    /// The second of that date.
+    /// The second of the date in the head.
     pub(crate) second: Cell<u64>,
 }
 
 impl UsualHead {
-    /// With the date of `clock`'s second. Bytes that are still on their way to somebody keep theirs.
+    /// The head with the date of `clock`'s second. Bytes that are still being sent keep their date.
     pub(crate) fn dated(&self, clock: &Clock) -> Ref<'_, Rc<[u8]>> {
         if self.second.replace(clock.seconds()) != clock.seconds() {
             let date = clock.date();

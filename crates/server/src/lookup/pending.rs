@@ -69,7 +69,7 @@ impl PendingOpen {
     /// Sets the outcome, and resumes the connections that wait. Each then looks its path up again, and
     /// finds the outcome by [`PendingOpen::outcome_of`].
     pub(crate) fn finish(&self, root: Arc<Root>, outcome: Outcome, net: &Net) {
-        // It is not set yet: the caller has just taken this out of the table.
+        // The outcome is set once only: the caller has just taken this out of the table.
         let _ = self.outcome.set((root, outcome));
         for key in self.waiters.take() {
             net.wake(key);
@@ -92,7 +92,7 @@ impl PendingOpens {
     /// Has a thread open `name`, which is not being opened yet, for the connection `key`.
     ///
     /// # Errors
-    /// As [`OpenPool::open`].
+    /// `WouldBlock` when no thread can be started, or the queue of the pool is full.
     pub(crate) fn begin(
         &mut self,
         root: &Arc<Root>,
@@ -111,7 +111,7 @@ impl PendingOpens {
     /// opening returned is of no use.
     ///
     /// # Errors
-    /// As [`OpenPool::open`].
+    /// `WouldBlock` when no thread can be started, or the queue of the pool is full.
     pub(crate) fn begin_again(
         &self,
         root: &Arc<Root>,
@@ -125,7 +125,7 @@ impl PendingOpens {
     /// hang would otherwise take all the threads that files need.
     ///
     /// # Errors
-    /// As [`OpenPool::open`].
+    /// `WouldBlock` when no thread can be started, or the queue of the pool is full.
     pub(crate) fn look_at_root(&mut self, root: &Arc<Root>) -> io::Result<()> {
         if !self.looks_at_root {
             self.pool.look_at_root(root, &self.results)?;

@@ -1,11 +1,11 @@
-//! Hearing at once that a file is no longer what it was.
+//! Learns at once when a file changes, by inotify(7).
 //!
-//! A file is found by its way: names, each in a directory, symbolic links and their targets included.
-//! Every directory on the way is watched, so a file stays what it was as long as nothing is heard of
-//! any name of its [`WatchedPath`]. What inotify(7) does not report is left to a look now and then.
+//! A path leads to a file by names, each in a directory, symbolic links and their targets included.
+//! Every directory on the way is watched, so a file is unchanged as long as nothing is reported for
+//! any name of its [`WatchedPath`]. inotify does not report everything, so files are also checked from time to time.
 //!
-//! Nothing is looked up when a file is asked for: changes are counted, and only an entry that was last
-//! found right at another count looks at the names of its trail.
+//! A request costs no look-up of names: changes are counted, and only an entry that was last checked at
+//! another count looks at the names of its path.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ const LINKS_MOST: u32 = 40;
 /// in use.
 const NAMES_SPARE: usize = 1024;
 
-/// What a trail costs to keep, and each of its names.
+/// The bytes that it costs to keep a watched path, and each of its names.
 const TRAIL_COST: usize = 256;
 const NAME_COST: usize = 16;
 
@@ -35,7 +35,7 @@ pub(crate) struct Watcher {
     inotify: Inotify,
     /// How many directories may be watched.
     most: usize,
-    /// What trails lead through, by directory. A name that has changed is none of these any more.
+    /// The names on watched paths, by directory. A name that has changed is removed.
     directories: HashMap<Watch, HashMap<Box<[u8]>, Rc<Name>>>,
     top: Option<Watch>,
     /// How often names have changed.
@@ -50,40 +50,40 @@ pub(crate) struct Watcher {
 #[derive(Default)]
 struct Name {
     changed: Cell<bool>,
-    /// The target, for a symbolic link.
+    /// The target, if the name is a symbolic link.
     link: OnceCell<Option<Box<[u8]>>>,
-    /// For a directory.
+    /// The watch, if the name is a directory.
     watch: Cell<Option<Watch>>,
 }
 
-/// The way to a file.
+/// The names that lead to a file.
 pub(crate) struct WatchedPath {
     names: Box<[Rc<Name>]>,
-    /// At how many changes it was last found to hold.
+    /// The count of changes when the path was last found unchanged.
     seen: Cell<u64>,
 }
 
 impl WatchedPath {
-    /// What it costs to keep, in bytes.
+    /// The bytes that it costs to keep the path.
     pub(crate) fn cost(&self) -> usize {
         TRAIL_COST + self.names.len() * NAME_COST
     }
 }
 
 impl Watcher {
-    /// Watches at most so many directories.
+    /// Watches at most `most` directories.
     pub(crate) fn new(most: usize) -> io::Result<Watcher> {
         let inotify = Inotify::open()?;
         let directories = HashMap::new();
         Ok(Watcher { inotify, most, directories, top: None, changes: 0, used: 0, made: 0 })
     }
 
-    /// What is readable when there is something to [`Watcher::hear`].
+    /// A descriptor that is readable when [`Watcher::hear`] has reports to handle.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.inotify.descriptor()
     }
 
-    /// Whether nothing was heard of any name on the trail.
+    /// Whether no change was reported for any name of the path.
     pub(crate) fn holds(&self, trail: &WatchedPath) -> bool {
         if trail.seen.get() == self.changes {
             return true;
@@ -147,13 +147,13 @@ impl Watcher {
         Ok(WatchedPath { names: names.into(), seen: Cell::new(self.changes) })
     }
 
-    /// Ends every trail: they begin at a root that is another one now.
+    /// Forgets every path: the root has been replaced.
     pub(crate) fn forget_everything(&mut self) {
         self.top = None;
         self.changes += u64::from(take_in(Change::Anything, &self.inotify, &mut self.directories));
     }
 
-    /// Takes in what has been reported.
+    /// Handles the reported changes.
     pub(crate) fn hear(&mut self) -> io::Result<()> {
         let Watcher { inotify, directories, changes, .. } = self;
         inotify.read(|change| *changes += u64::from(take_in(change, inotify, directories)))
@@ -183,7 +183,7 @@ impl Watcher {
         Rc::clone(names.entry(name.into()).or_default())
     }
 
-    /// Forgets the names that are on no trail, and the directories without names.
+    /// Forgets the names that are on no path, and the directories without names.
     fn forget_unused(&mut self) {
         self.used = 0;
         self.made = 0;
@@ -198,7 +198,7 @@ impl Watcher {
     }
 }
 
-/// Takes what has changed out of `directories`; `false`: nothing that was there.
+/// Removes the changed names from `directories`; `false`: none of them was there.
 fn take_in(
     change: Change<'_>,
     inotify: &Inotify,

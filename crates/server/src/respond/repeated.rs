@@ -1,5 +1,5 @@
-//! The last usual request of a turn: what asks with the same bytes in the same turn gets the same
-//! answer, without being parsed and looked up again.
+//! The last plain request of a turn. A request with equal bytes in one turn gets an equal response,
+//! without being parsed and looked up again.
 //!
 //! A worker that is busy finds many requests per wait, and where few files are wanted by many alike
 //! clients (proxies, feed readers, load generators) most of them are equal byte for byte. Elsewhere
@@ -13,7 +13,7 @@ use crate::lookup::entry::Entry;
 /// Longer heads are not worth a copy per turn.
 const HEAD_MOST: usize = 1024;
 
-/// One request head, and what it led to.
+/// One request head, and the entry that it led to.
 #[derive(Default)]
 pub(crate) struct RepeatedRequest {
     head: Vec<u8>,
@@ -21,8 +21,8 @@ pub(crate) struct RepeatedRequest {
 }
 
 impl RepeatedRequest {
-    /// What the request at the beginning of `input` leads to, and the length of its head, if it is
-    /// the one that was noted in this turn.
+    /// The length of the head at the beginning of `input`, and the entry that it leads to; `None`: it is
+    /// not the head that was noted in this turn.
     pub(crate) fn recall(&self, input: &[u8], turn: Instant) -> Option<(usize, &Rc<Entry>)> {
         let (entry, noted) = self.entry.as_ref()?;
         (*noted == turn && input.starts_with(&self.head)).then_some((self.head.len(), entry))

@@ -29,7 +29,7 @@ pub(crate) struct Response {
     pub(crate) head_len: usize,
     /// What is sent behind the output.
     pub(crate) body: Body,
-    /// How many bytes of the input are done with.
+    /// How many bytes of the input belong to requests that are done.
     pub(crate) consumed: usize,
     /// What the connection does once the response is sent.
     pub(crate) then: Then,
@@ -64,7 +64,7 @@ impl Response {
     }
 }
 
-/// Why a method is refused: it is none of those that read.
+/// The refusal of a method other than GET and HEAD; `None`: the method is served.
 pub(crate) fn refused_method(method: Method) -> Option<Refusal> {
     let status = match method {
         Method::Get | Method::Head => return None,
@@ -74,7 +74,7 @@ pub(crate) fn refused_method(method: Method) -> Option<Refusal> {
     Some(Refusal { status, reason: "" })
 }
 
-/// Answers that the request is not granted, in one line for people.
+/// Writes the response to a refused request: one line of text for people.
 pub(crate) fn refusal(
     refusal: Refusal,
     common: &Common<'_>,
@@ -104,13 +104,13 @@ pub(crate) fn redirect(
 }
 
 impl Entry {
-    /// Prepares the usual response, with the bytes if they were few and are as they were.
+    /// Prepares the usual response; with the body, if it is short and the file has not changed.
     pub(crate) fn prepare(&mut self, clock: &Clock) {
         let content = self.content.take();
         let Source::File(file, _) = &self.source else { return };
         let file = Rc::clone(file);
         let (usual, has_body) = usual_head(self, clock, |bytes| match &content {
-            // If it was written to while it was read, the bytes may be of two states.
+            // A file that was written to while it was read may give bytes of two states.
             Some(content) if Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp) => {
                 bytes.extend_from_slice(content);
                 true
@@ -187,12 +187,12 @@ fn end_whole(entry: &Entry, head: Head<'_>, now: u64) {
         .finish();
 }
 
-/// A time in the future would promise what the clock cannot keep (RFC 9110 section 8.8.2.1).
+/// The `Last-Modified` of an entry: never later than `now` (RFC 9110 section 8.8.2.1).
 fn last_modified(entry: &Entry, now: u64) -> DateText {
     http1::date::format(entry.validators.modified.min(now))
 }
 
-/// Answers a request for a file: with all of it, a part, or the news that there are none.
+/// Writes the response to a request for a file: all of the file, a part of it, 304, 412 or 416.
 ///
 /// Bodies of at most `in_memory` bytes are read into `out`, behind their head; longer ones are left
 /// to the file backend.
@@ -268,7 +268,7 @@ pub(crate) fn file(
             Response::followed_by(Body::File { file, offset, len: part.len() }, status)
         }
         Err(_) => {
-            // Its head has not left yet, so the client can still be told.
+            // The head has not been sent yet, so the client can still get an error status.
             out.truncate(before);
             let status = Status::InternalServerError;
             refusal(Refusal { status, reason: "the file could not be read" }, common, true, out)
@@ -276,7 +276,7 @@ pub(crate) fn file(
     }
 }
 
-/// A body that is always the same: `--reply-size`, the micro-server of the papers.
+/// One body for every request: `--reply-size`, the micro-server of the papers.
 pub(crate) struct Fixed {
     body: Rc<[u8]>,
     /// Head, and body if it is small, of the usual response in the current second.
@@ -284,7 +284,8 @@ pub(crate) struct Fixed {
     in_memory: bool,
 }
 
-/// A body in memory that is longer is cheaper to send from where it is than to copy behind a head.
+/// A body in memory up to this length is copied behind its head. A longer one is cheaper to send from
+/// where it is.
 const COPIED_MOST: usize = 4 * 1024;
 
 impl Fixed {
@@ -311,7 +312,7 @@ impl Fixed {
         Response::followed_by(body, Status::Ok)
     }
 
-    /// Any other response.
+    /// A response to a request that is not plain: HEAD, another method, or a connection that closes.
     pub(crate) fn unusual(
         &self,
         common: &Common<'_>,

@@ -1,5 +1,5 @@
 //! What one worker serves: it turns the bytes that a connection has received into the bytes that it
-//! is to send. No I/O on sockets here, so the same site serves over every mechanism.
+//! is to send. It does no I/O on sockets, so one site serves over every mechanism.
 
 use std::cell::RefCell;
 use std::io;
@@ -25,60 +25,60 @@ use crate::trace::Tracer;
 use crate::worker::clock::{Clock, Throttle};
 use crate::worker::spin::Spin;
 
-/// The longest heads that are read; the input buffer is as long as the longest.
+/// The longest request head and target. The input buffer has the length of the longest head.
 pub(crate) const LIMITS: Limits = Limits { target: 8 * 1024, head: 16 * 1024 };
 
 /// A request's body is passed over up to this length; behind a longer one the connection is closed.
 const SKIPPED_MOST: u64 = 64 * 1024;
 
-/// Responses of pipelined requests are gathered up to this length, then sent: with one more behind it
-/// the buffer stays within what its pool keeps for reuse.
+/// Responses of pipelined requests are gathered up to this length, then sent. With one more
+/// response behind it, the buffer is still small enough for its pool to keep it.
 const GATHERED_MOST: usize = 32 * 1024;
 
-/// How long a connection may take for what; `None`: as long as it likes.
+/// The time-outs of a connection; `None`: no limit.
 #[derive(Clone, Copy)]
 pub(crate) struct TimeOuts {
     /// From the first byte of a request to the end of its head (or of its body).
     pub(crate) header: Option<Duration>,
     /// Between requests, and for taking any byte of a response.
     pub(crate) idle: Option<Duration>,
-    /// Until the file that is asked for is open.
+    /// From the request to the opening of its file.
     pub(crate) open: Option<Duration>,
 }
 
 /// The responses that one send carries.
 pub(crate) struct Batch {
-    /// Whether there is one.
+    /// Whether there is a response.
     pub(crate) answered: bool,
-    /// What the connection does once they are sent.
+    /// What the connection does when the responses are sent.
     pub(crate) then: Then,
 }
 
 /// What is served.
 pub(crate) enum Content {
-    /// Files; of those not kept, parts of at most `in_memory` bytes are read, and the others left to
-    /// the file backend.
+    /// Files. Of a file that is not kept, a part of at most `in_memory` bytes is read; a longer part is
+    /// left to the file backend.
     Files { files: Box<Files>, in_memory: u64 },
-    /// Always the same bytes.
+    /// One body for every request.
     Fixed(Fixed),
 }
 
 /// A request whose head is complete.
 struct Asked<'a> {
     request: &'a Request<'a>,
-    /// The bytes of its head.
+    /// The bytes of the request's head.
     head: &'a [u8],
-    /// Whether nothing has been received behind its head.
+    /// Whether nothing has been received behind the head.
     alone: bool,
     /// Whether the connection goes on after the response.
     persists: bool,
 }
 
-/// What a response may be accompanied by in an experiment.
+/// What an experiment adds to each response.
 pub(crate) struct Extras {
-    /// Where the time of responses is written down, if it is.
+    /// The trace of responses, if there is one.
     pub(crate) tracer: Option<Tracer>,
-    /// The time that each response is to cost beside its own, if any.
+    /// The processor time that each response costs in addition, if any.
     pub(crate) spin: Option<Spin>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Site<'w> {
     state: RefCell<State<'w>>,
     pub(crate) counters: &'w Counters,
     pub(crate) time_outs: TimeOuts,
-    /// What experiments want of each response. Whoever has none pays for one test of a pointer.
+    /// What experiments add to each response. Without an experiment, this costs one test of a pointer.
     pub(crate) extras: Option<Box<Extras>>,
     complaints: RefCell<Throttle>,
 }
@@ -122,7 +122,7 @@ impl<'w> Site<'w> {
         Site { state, counters, time_outs, extras, complaints }
     }
 
-    /// Where the time of responses is written down, if it is.
+    /// The trace of responses, if there is one.
     pub(crate) fn tracer(&self) -> Option<&Tracer> {
         self.extras.as_ref()?.tracer.as_ref()
     }
@@ -186,7 +186,7 @@ impl<'w> Site<'w> {
         }
     }
 
-    /// Answers a client that was not heard out, or could not be served in time.
+    /// Writes the response to a request that did not arrive, or could not be served, in time.
     pub(crate) fn refuse(&self, key: Key, refusal: Refusal, output: &mut Vec<u8>, net: &Net) {
         let before = output.len();
         let mut response = self.state.borrow().refusal(refusal, output);
@@ -202,7 +202,7 @@ impl<'w> Site<'w> {
         }
     }
 
-    /// Takes in what other threads have opened.
+    /// Receives the files that other threads have opened.
     pub(crate) fn complete(&self, net: &Net) {
         let State { clock, content, .. } = &mut *self.state.borrow_mut();
         if let Content::Files { files, .. } = content {
@@ -210,7 +210,7 @@ impl<'w> Site<'w> {
         }
     }
 
-    /// Closes files that are kept open for nobody; see [`Files::sweep`].
+    /// Closes kept files that no request has used ([`Files::sweep`]).
     pub(crate) fn sweep(&self, now: Instant) {
         let state = &mut *self.state.borrow_mut();
         state.memo = RepeatedRequest::default();
@@ -224,7 +224,7 @@ impl<'w> Site<'w> {
         self.with_watcher(|watcher| watcher.descriptor()).transpose()
     }
 
-    /// Takes in what was reported of files.
+    /// Handles reported changes of files.
     pub(crate) fn hear(&self) -> io::Result<()> {
         self.with_watcher(Watcher::hear).unwrap_or(Ok(()))
     }
@@ -241,7 +241,7 @@ impl<'w> Site<'w> {
         self.complaints.borrow_mut().ask(now)
     }
 
-    /// Makes room for other descriptors; `false`: there was nothing to give.
+    /// Closes kept descriptors to make room; `false`: none was kept.
     pub(crate) fn give_back_descriptors(&self) -> bool {
         let state = &mut *self.state.borrow_mut();
         state.memo = RepeatedRequest::default();
@@ -355,7 +355,7 @@ impl State<'_> {
         })
     }
 
-    /// Answers what was asked in this turn before, in the same words.
+    /// Responds to a request that is equal to an earlier one of this turn.
     fn repeat(&self, input: &[u8], net: &Net, out: &mut Vec<u8>) -> Option<Response> {
         let (len, entry) = self.memo.recall(input, net.now()).filter(|_| !net.stopping())?;
         let usual = entry.usual()?;
@@ -366,7 +366,7 @@ impl State<'_> {
         Some(response)
     }
 }
-/// Whether the answer is all of the file, unconditionally.
+/// Whether the response is the whole file, without conditions.
 fn is_plain(request: &Request<'_>) -> bool {
     request.method == Method::Get && request.range.is_none() && request.conditions.is_empty()
 }

@@ -29,10 +29,10 @@ struct Contents {
 /// One file at a time: SIGUSR1 may come while the server writes its last counters.
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// Writes the counters beside the file and renames them to it: whoever finds the file finds all of it. What
-/// is no regular file, as a device or a pipe, is written to instead, as far as that goes without waiting.
+/// Writes the counters beside the file and renames them to it: whoever finds the file finds all of it. A
+/// device or a pipe is written to directly, as far as that goes without waiting.
 fn write(path: &Path, counter_table: &CounterTable) -> io::Result<()> {
-    // Before they are read: the last file has the last counters.
+    // Locked before the counters are read, so that the last file has the last counters.
     let _only = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let contents = Contents {
         schema: "drover.counters/1",
@@ -61,7 +61,7 @@ pub(crate) fn finish(path: Option<&Path>, counter_table: &CounterTable) {
     }
 }
 
-/// Answers SIGUSR1.
+/// Writes the counters at SIGUSR1.
 pub(crate) fn answer(path: Option<&Path>, counter_table: &CounterTable) {
     match path {
         Some(_) => finish(path, counter_table),

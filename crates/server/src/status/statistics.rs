@@ -12,14 +12,14 @@ use serde::Serialize;
 use sys::process;
 use sys::shared_counters::{Row, Table};
 
-/// What is counted.
+/// The counters of a worker.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub(crate) enum Counter {
     Connections,
     Closed,
     Requests,
-    /// By the first digit of the status: this, and the next three.
+    /// Responses by the first digit of the status, in four counters in a row.
     Responses2xx,
     Responses3xx,
     Responses4xx,
@@ -40,7 +40,7 @@ pub(crate) enum Counter {
     Overflows,
     /// The worker's thread, as long as it runs.
     Thread,
-    /// How often its threads that have ended had waited.
+    /// How often the ended threads of this worker had waited.
     Waits,
 }
 
@@ -52,12 +52,12 @@ const COUNTS: usize = Counter::Waits as usize + 1;
 pub(crate) struct CounterTable(Arc<Table<COUNTS>>);
 
 impl CounterTable {
-    /// For so many workers.
+    /// A table for `workers` workers.
     pub(crate) fn new(workers: usize) -> io::Result<CounterTable> {
         Table::new(workers).map(CounterTable)
     }
 
-    /// The one that another process has made.
+    /// The table that another process has made.
     pub(crate) fn attach(file: OwnedFd) -> io::Result<CounterTable> {
         Table::attach(file).map(CounterTable)
     }
@@ -71,7 +71,8 @@ impl CounterTable {
         Counters(self.0.row(worker))
     }
 
-    /// The process of a worker is gone, and the connections that it had open: their number.
+    /// Counts the connections of a worker as closed, because its process is gone. Returns how many were
+    /// open.
     pub(crate) fn close_all(&self, worker: usize) -> u64 {
         let worker = self.of(worker);
         let open = worker.get(Counter::Connections).saturating_sub(worker.get(Counter::Closed));
@@ -79,12 +80,12 @@ impl CounterTable {
         open
     }
 
-    /// What each worker has done.
+    /// The counters of each worker.
     pub(crate) fn workers(&self) -> Vec<WorkerStatistics> {
         (0..self.0.rows().len()).map(|worker| self.of(worker).accepting()).collect()
     }
 
-    /// What all have done. Each number is exact; they are not read at one instant.
+    /// The sums over all workers. Each number is exact; they are not read at one instant.
     pub(crate) fn sum(&self) -> Statistics {
         (0..self.0.rows().len()).fold(Statistics::default(), |sum, worker| {
             let worker = self.of(worker);
@@ -135,12 +136,12 @@ impl Counters {
         self.0[what as usize].load(Ordering::Relaxed)
     }
 
-    /// The calling thread is the worker's from now on.
+    /// From now on, the calling thread is this worker's thread.
     pub(crate) fn begin(&self) {
         self.0[Counter::Thread as usize].store(process::thread_number().into(), Ordering::Relaxed);
     }
 
-    /// Takes down what the worker's file backend has counted, now that the worker ends.
+    /// Adds the counts of the worker's file backend, when the worker ends.
     pub(crate) fn files(&self, counts: &fileio::Counts) {
         self.add(Counter::FileReads, counts.reads.load(Ordering::Relaxed));
         self.add(Counter::ReadsAtOnce, counts.at_once.load(Ordering::Relaxed));
@@ -148,7 +149,7 @@ impl Counters {
         self.add(Counter::StepsAdvised, counts.advised.load(Ordering::Relaxed));
     }
 
-    /// Takes down how often the calling thread, which is about to end, has waited, and its helpers.
+    /// Adds how often the calling thread and its helpers have waited, when the thread is about to end.
     pub(crate) fn end(&self, helpers: u64) {
         self.0[Counter::Thread as usize].store(0, Ordering::Relaxed);
         self.add(Counter::Waits, process::thread_waits().unwrap_or(0) + helpers);
@@ -168,7 +169,7 @@ impl Counters {
     }
 }
 
-/// What one worker has done since the server started, also in processes that were replaced.
+/// The counters of one worker since the server started, including processes that were replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WorkerStatistics {
     /// Connections accepted.
@@ -200,7 +201,7 @@ pub fn coefficient_of_variation(shares: &[u64]) -> f64 {
 pub struct Statistics {
     /// Connections accepted.
     pub connections: u64,
-    /// Of these, how many have ended.
+    /// Accepted connections that have ended.
     pub closed: u64,
     /// Request heads read without fault.
     pub requests: u64,
@@ -216,21 +217,25 @@ pub struct Statistics {
     pub bytes_sent: u64,
     /// Files that other threads were asked to open, because a disk might be needed.
     pub opened_elsewhere: u64,
-    /// Files whose access time is noted although it should not be: they are somebody else's.
+    /// Files whose access time is updated although it should not be: the kernel refuses O_NOATIME for
+    /// files of another user.
     pub noatime_refused: u64,
-    /// Reads of files apart from sending; this and the next three of workers that have ended.
+    /// Reads of files that are not part of a send. Counted when a worker ends.
     pub file_reads: u64,
-    /// Of these: reads by workers themselves, because the bytes were in the page cache.
+    /// Reads by the workers' own threads, because the bytes were in the page cache. Counted when a worker
+    /// ends.
     pub reads_at_once: u64,
-    /// Of all: reads that should have gone past the page cache, and could not.
+    /// Reads that should have bypassed the page cache (O_DIRECT), and could not. Counted when a worker
+    /// ends.
     pub reads_not_direct: u64,
-    /// Steps of files of which the kernel was told before they were read.
+    /// Parts of files that were announced to the kernel before they were read. Counted when a worker
+    /// ends.
     pub steps_advised: u64,
     /// Connections that an error ended: reset by the peer, or a file cut short.
     pub errors: u64,
     /// Connections that a time-out ended, or that were closed for others.
     pub time_outs: u64,
-    /// Of these: how many were idle, and closed to make room for others.
+    /// Idle connections that were closed to make room for others.
     pub idle_closed: u64,
     /// Connections with a request or a response under way that the end of the grace cut.
     pub cut: u64,

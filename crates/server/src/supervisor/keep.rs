@@ -1,9 +1,9 @@
 //! Workers as processes, and the process that keeps them.
 //!
 //! The supervisor binds the addresses, keeps every descriptor that a listener handle is made of, and serves
-//! nothing itself. A worker that dies, however it does, is replaced by one that goes by the same
-//! listener handles: connections that wait in them wait a little longer, and are not lost. One that dies at once,
-//! time and again, is replaced after a pause that grows. Workers die with the supervisor.
+//! nothing itself. A worker that dies for any reason is replaced by one with equal
+//! listener handles: connections that wait in them wait a little longer, and are not lost. After repeated deaths at
+//! once, the pause before a replacement grows. Workers die with the supervisor.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ use crate::signals::{Heard, STOPPING};
 use crate::status::statistics::CounterTable;
 use crate::supervisor::process::{ALIVE, Chosen, FLAG, Inheritance, PING};
 
-/// A worker that lives so long has not died at once.
+/// A worker that lives at least this long has not died at once.
 const LONG: Duration = Duration::from_secs(1);
 
 /// The pause before the second replacement of a worker that dies at once; it doubles each time.
@@ -54,12 +54,12 @@ const BEYOND_GRACE: Duration = Duration::from_secs(5);
 pub struct Supervisor {
     addresses: Vec<SocketAddr>,
     chosen: Chosen,
-    /// Each worker's, by address.
+    /// The listener handles of each worker, by address.
     handles: Vec<Vec<ListenerHandle>>,
     acceptors: Vec<Acceptor>,
     workers: Vec<Worker>,
     counter_table: CounterTable,
-    /// Where the counters are written to.
+    /// The file that the counters are written to.
     counters: Option<PathBuf>,
     grace: Duration,
     deferred: Deferred,
@@ -83,20 +83,20 @@ struct Process {
     stdin: Option<ChildStdin>,
     started: Instant,
     ready: bool,
-    /// How many pings it has not answered.
+    /// How many pings the worker has not answered.
     unanswered: u32,
-    /// Why it says that it failed.
+    /// The reason that a failed worker has given.
     reason: Option<String>,
 }
 
-/// What the supervisor hears: of a worker, by its place.
+/// What the supervisor hears. Messages about a worker carry its place.
 #[derive(Debug)]
 enum Message {
     Ready(usize),
-    /// It has answered a ping.
+    /// The worker has answered a ping.
     Alive(usize),
     Failed(usize, String),
-    /// Its stdout is closed: it has ended, or is about to.
+    /// The worker's stdout is closed: the worker has ended, or is about to.
     Ended(usize),
     /// The supervisor is to stop.
     Signal,
@@ -109,7 +109,7 @@ impl Supervisor {
     /// a thread that lives as long as the server: workers die with it.
     ///
     /// # Errors
-    /// As [`super::Server::start`].
+    /// An address that cannot be bound, or a worker that cannot start: one chain with the remedy.
     pub fn start(config: &Config) -> anyhow::Result<Supervisor> {
         if config.pin {
             processors(config.workers)?;
@@ -180,7 +180,7 @@ impl Supervisor {
                 Heard::Stop => Message::Signal,
                 Heard::Child => Message::Changed,
             };
-            // Nobody listens any more when the server has ended.
+            // The send fails when the server has ended already.
             let _ = sender.send(message);
         });
     }
@@ -234,7 +234,7 @@ impl Supervisor {
         self.inbox.recv_timeout(due.saturating_duration_since(Instant::now())).ok()
     }
 
-    /// Asks those workers for a sign of life that have given the last, and tells who has not for long.
+    /// Pings the workers that have answered the last ping, and logs which ones have not answered for long.
     fn ping(&mut self) {
         for (place, worker) in self.workers.iter_mut().enumerate() {
             let Some(process) = worker.process.as_mut().filter(|process| process.ready) else {
@@ -276,7 +276,7 @@ impl Supervisor {
                      wait until it gets a SIGCONT"
                 ),
                 Ok(Some(Change::GoesOn)) => info!("worker {place} (process {number}) goes on"),
-                // Its end is another message.
+                // The end of the worker is another message.
                 Ok(None) | Err(_) => {}
             }
         }
@@ -371,7 +371,7 @@ impl Supervisor {
                     None if line == ALIVE => Message::Alive(place),
                     None => Message::Ready(place),
                 };
-                // Nobody listens any more when the server has been given up.
+                // The send fails when starting was given up.
                 let _ = sender.send(message);
             }
             let _ = sender.send(Message::Ended(place));
@@ -414,7 +414,7 @@ impl Supervisor {
         self.handles.clear();
         for process in self.workers.iter_mut().filter_map(|worker| worker.process.as_mut()) {
             if let Some(stdin) = &mut process.stdin {
-                // It fails for one that has ended already.
+                // Writing fails for a worker that has ended already.
                 let _ = stdin.write_all(b"stop\n");
             }
         }
@@ -482,7 +482,7 @@ impl Drop for Supervisor {
 
 impl Process {
     fn kill(mut self) {
-        // It fails for one that has ended already.
+        // Killing fails for a worker that has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -490,7 +490,7 @@ impl Process {
 
 /// This process' command line again, for a worker.
 fn command(inheritance: &Inheritance) -> io::Result<Command> {
-    // The same file, also if another has taken its name since.
+    // /proc/self/exe is this program's file, also if another file has its name by now.
     let mut command = Command::new("/proc/self/exe");
     let mut arguments = std::env::args_os().skip(1);
     for argument in arguments.by_ref() {
@@ -513,7 +513,7 @@ fn cannot_start(place: usize, error: &io::Error) -> anyhow::Error {
     )
 }
 
-/// What a process has ended of, and what sends such a signal if nobody has.
+/// Why a process has ended; for a signal, also what usually sends it.
 fn describe(status: &io::Result<ExitStatus>) -> String {
     let status = match status {
         Ok(status) => status,

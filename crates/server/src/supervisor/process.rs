@@ -6,9 +6,9 @@
 //! | | |
 //! |---|---|
 //! | `ready`, on the worker's stdout | it accepts connections |
-//! | `failed REASON` | it cannot, or could not go on |
-//! | `ping`, on its stdin | look for events, and say that you did |
-//! | `alive`, on its stdout | it did |
+//! | `failed REASON` | it cannot accept connections, or could not go on |
+//! | `ping`, on its stdin | look for events, and answer `alive` |
+//! | `alive`, on its stdout | it has looked for events |
 //! | `stop`, on its stdin, or its end | stop in good order |
 
 use std::borrow::Cow;
@@ -41,13 +41,13 @@ pub type Chosen = (&'static Mechanism, &'static Strategy);
 /// What a worker process inherits: the value of [`FLAG`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Inheritance {
-    /// Which of the workers it is.
+    /// The number of the worker.
     pub(crate) worker: usize,
     /// The name of the dispatch mechanism of all workers.
     dispatch: Cow<'static, str>,
     /// The name of the accept strategy that has made the listener handles.
     accept: Cow<'static, str>,
-    /// The descriptors of its listener handles: a list for each address.
+    /// The descriptors of the worker's listener handles: a list for each address.
     pub(crate) handles: Vec<Vec<RawFd>>,
     /// The descriptor of the counters.
     pub(crate) counter_table: RawFd,

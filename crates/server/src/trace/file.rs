@@ -15,14 +15,14 @@ use tracing::{error, warn};
 use super::line::{Line, MOST};
 use super::{COLUMNS, FORMAT, FULL};
 
-/// How many times `FULL` lines may wait for the disk; what comes then is lost, and counted.
+/// How many batches of `FULL` lines may wait for the disk. Further lines are lost, and counted.
 const WAITING_MOST: usize = 8;
 
 /// A trace that is being written.
 #[derive(Debug)]
 pub(crate) struct Trace {
     path: PathBuf,
-    /// `None`: finished.
+    /// `None`: the trace is finished.
     running: Mutex<Option<(Sink, JoinHandle<()>)>>,
 }
 
@@ -72,7 +72,7 @@ impl Trace {
         }
     }
 
-    /// For one more worker.
+    /// A sink for one more worker.
     ///
     /// # Panics
     /// When the trace is finished.
@@ -134,7 +134,7 @@ fn write_all(
                 "cannot write --trace {}: {reason}; the trace ends here, serving goes on",
                 path.display()
             );
-            // What is there ends with a whole line, where the file can be cut.
+            // The file is cut after its last whole line, if the file can be cut.
             let _ = file.set_len(written);
             return;
         }

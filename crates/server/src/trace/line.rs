@@ -16,7 +16,7 @@ pub const COLUMNS: &str = "start_us,stat_us,queue_us,read_us,return_us,write_us,
 /// Longer than any line: ten numbers of 20 digits, and a few words.
 pub(crate) const MOST: usize = 400;
 
-/// What a line tells.
+/// The contents of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) noted: Noted,
@@ -50,7 +50,7 @@ impl Line {
             text.word("0,0,0,0", b',');
         } else {
             let stages = [stat, queue, read, back].map(micros);
-            // What is left is the way to the socket: the stages sum up to the total.
+            // The rest of the total time is the last stage: the way to the socket.
             let write = total.saturating_sub(stages.iter().sum());
             text.number(reads.into());
             text.number(micros(longest));
@@ -67,7 +67,7 @@ fn micros(time: Duration) -> u64 {
     time.as_secs() * 1_000_000 + u64::from(time.subsec_micros())
 }
 
-/// The line so far: its last bytes, as digits come out in that order.
+/// The line so far. It is written from the end, because digits come out in reverse order.
 struct Text<'s> {
     bytes: &'s mut [u8; MOST],
     start: usize,

@@ -23,7 +23,7 @@ pub use line::{COLUMNS, FORMAT};
 /// How long a worker that is not busy may keep its lines.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// The times of a response that nobody read for.
+/// The times of a response without a read of its file.
 const NO_READS: Times = Times {
     backend: None,
     reads: 0,
@@ -53,11 +53,11 @@ struct State {
     traced: Vec<Traced>,
 }
 
-/// What is known of a connection.
+/// The trace's state of one connection.
 #[derive(Default)]
 struct Traced {
     number: u64,
-    /// When the file was asked for that is being opened.
+    /// When the file that is being opened was requested.
     opening: Option<Instant>,
     /// The responses that have not left yet.
     responses: Vec<Noted>,
@@ -70,7 +70,7 @@ pub(crate) struct Noted {
     stat: Duration,
     status: Status,
     bytes: u64,
-    /// Whether the file backend moves its body.
+    /// Whether the file backend moves the response's body.
     file: bool,
 }
 
@@ -126,7 +126,7 @@ impl Tracer {
         traced.responses.push(Noted { start, stat, status, bytes, file });
     }
 
-    /// What stood in the output has left, or never will.
+    /// The bytes in the output have been sent, or never will be.
     pub(crate) fn done(&self, conn: &Conn<'_>, sent: &io::Result<()>) {
         let state = &mut *self.state.borrow_mut();
         let Some(traced) = state.traced.get(conn.key().slot as usize) else { return };
@@ -140,7 +140,7 @@ impl Tracer {
         self.state.borrow_mut().hand_over();
     }
 
-    /// The worker has ended: what has not left never will.
+    /// The worker has ended: bytes in the output will not be sent any more.
     pub(crate) fn finish(&self) {
         let state = &mut *self.state.borrow_mut();
         for slot in 0..state.traced.len() {
@@ -190,7 +190,7 @@ impl State {
         if let Some(sink) = &self.sink
             && !sink.take(&mut self.lines)
         {
-            // The file cannot be written to any more, as the log knows.
+            // The file cannot be written to any more; the log says so.
             self.sink = None;
         }
     }

@@ -1,11 +1,11 @@
-//! What a worker knows of the time: the date in its responses, and how often it may complain.
+//! The time as a worker needs it: the date of responses, and a limit of log messages per second.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http1::date::{self, DateText};
 
-/// The date of the responses. The system's clock is read once per second, by a comparison of the
-/// loop's own time, which the worker has anyway.
+/// The date of the responses. The system's clock is read once per second: the time of the
+/// loop, which the worker has anyway, tells when a second is over.
 pub(crate) struct Clock {
     /// When the second of `date` is over.
     until: Instant,
@@ -54,7 +54,7 @@ pub(crate) struct Throttle {
 }
 
 impl Throttle {
-    /// `Some` with the number of messages held back before, if this one may be written.
+    /// Whether a message may be written: `Some` with the number of messages held back before it.
     pub(crate) fn ask(&mut self, now: Instant) -> Option<u64> {
         if self.silent_until.is_some_and(|until| now < until) {
             self.held_back += 1;

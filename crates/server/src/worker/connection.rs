@@ -1,4 +1,4 @@
-//! The coroutine of a connection: one for all mechanisms.
+//! The coroutine of a connection. One coroutine serves every dispatch mechanism.
 
 use std::io;
 use std::rc::Rc;
@@ -16,17 +16,17 @@ use crate::status::statistics::Counter;
 /// How long a connection that is closed for a fault is read on, so that the client finds the response.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// The answer to a head that did not come in time.
+/// The response to a head that did not come in time.
 static LATE: Refusal = Refusal { status: Status::RequestTimeout, reason: "" };
 
-/// The answer when a file could not be opened in time: its disk or its network hangs.
+/// The response when a file could not be opened in time: its disk or its network hangs.
 static NOT_OPENED: Refusal =
     Refusal { status: Status::ServiceUnavailable, reason: "the file cannot be opened now" };
 
 /// Serves one connection from its first byte to its last.
 ///
-/// Functions here return `async` blocks where an `async fn` would keep its arguments twice: an idle
-/// connection costs the size of this future.
+/// An idle connection costs the size of this future. Functions here return `async` blocks, because an
+/// `async fn` would keep its arguments twice.
 pub(crate) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Output = ()> + use<'w> {
     site.counters.add(Counter::Connections, 1);
     let counted = Counted { conn, site, finished: false };
@@ -45,13 +45,13 @@ pub(crate) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Outpu
     }
 }
 
-/// Responds, sends, receives, until one side has had enough.
+/// Responds, sends and receives, until one side ends the connection.
 #[expect(clippy::manual_async_fn)]
 fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result<()>> {
     async move {
-        // Whether the deadline is that of a request which has begun: more bytes do not move it.
+        // Whether the deadline belongs to a request that has begun: more bytes do not extend it.
         let mut begun = false;
-        // The file that the request in front has waited for.
+        // The file that the first request in the input waits for.
         let mut awaited: Option<Rc<PendingOpen>> = None;
         let refusal = loop {
             let (Batch { answered, then }, progress) =
@@ -60,7 +60,7 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
             let input = match over(conn, site, progress)? {
                 Some(input) => input,
                 None => {
-                    // A request's deadline ends with its head: the client may take its time now.
+                    // The deadline of a request ends with its head.
                     conn.set_deadline(site.time_outs.idle);
                     let sent = flush(conn, site).await;
                     ended(conn, site, sent)?;
@@ -107,7 +107,8 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
     }
 }
 
-/// Takes down how far a response came at once. `Some`: it is over, and so many bytes lie in the input.
+/// Records how far a response came in one step. `Some`: it is complete, and this many bytes lie in the
+/// input.
 fn over(conn: &Conn<'_>, site: &Site<'_>, progress: Progress) -> io::Result<Option<usize>> {
     let Progress { sent, done, input } = progress;
     site.counters.add(Counter::BytesSent, sent);
@@ -123,13 +124,13 @@ fn flush(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result<()
     conn.flush_with(site.time_outs.idle, |count| site.counters.add(Counter::BytesSent, count))
 }
 
-/// Takes down how the sending of a response has ended.
+/// Records how the sending of a response has ended.
 #[inline]
 fn ended(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Result<()> {
     if sent.is_err() || site.extras.is_some() { take_down(conn, site, sent) } else { Ok(()) }
 }
 
-/// Has the end of a response traced, and logged where it went wrong.
+/// Traces the end of a response, and logs a failure.
 #[cold]
 fn take_down(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Result<()> {
     if let Some(tracer) = site.tracer() {
@@ -141,8 +142,8 @@ fn take_down(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Resu
     sent
 }
 
-/// Logs why a file could not be sent to its end, if that is the file's doing: a connection that is
-/// over, or took nothing for too long, ends for reasons of the client's or the network's.
+/// Logs why a file could not be sent to its end, if the file is the cause. Nothing is logged when
+/// the client or the network is the cause: a closed connection, or one that took nothing for too long.
 fn complain(conn: &Conn<'_>, site: &Site<'_>, error: &io::Error) {
     let is_our_time_out = error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
     if is_our_time_out || !conn.is_connected() {
@@ -174,7 +175,7 @@ fn skip(conn: &Conn<'_>, site: &Site<'_>, mut left: u64) -> impl Future<Output =
     }
 }
 
-/// Answers a request that will not be served, for which time has run out, and closes.
+/// Responds to a request for which time has run out, and closes.
 #[expect(clippy::manual_async_fn)]
 fn refuse(
     conn: &Conn<'_>,
@@ -204,7 +205,7 @@ fn linger(conn: &Conn<'_>) -> impl Future<Output = io::Result<()>> {
         conn.set_deadline(Some(LINGER));
         loop {
             conn.io(|io| (io.input.len(), ()));
-            // Whether the client has seen the end or just goes on, it has had its time.
+            // The end of the stream and the end of the time mean one thing here: close now.
             if !matches!(conn.fill().await, Ok(1..)) {
                 return Ok(());
             }
@@ -212,12 +213,12 @@ fn linger(conn: &Conn<'_>) -> impl Future<Output = io::Result<()>> {
     }
 }
 
-/// A connection whose end is counted, also when its coroutine is dropped: the grace is over then.
+/// Counts the end of a connection, also when its coroutine is dropped because the grace is over.
 struct Counted<'w> {
     conn: Conn<'w>,
     site: &'w Site<'w>,
-    /// Whether the coroutine has come to its end: what is left in the buffers was not cut by the end
-    /// of the grace.
+    /// Whether the coroutine has ended by itself. Otherwise the end of the grace has cut what is left in
+    /// the buffers.
     finished: bool,
 }
 

@@ -1,7 +1,7 @@
 //! What a worker's dispatch mechanism has reported, turn by turn, written to a file (`--record-events FILE`).
 //!
-//! The first line says what the file is and when it begins, in seconds since 1970. Each turn that had events
-//! is a line: microseconds since then, and the number of the connection of each event, in their order.
+//! The first line says what the file is and when it begins, in seconds since 1970. Each turn with events
+//! is a line: microseconds since the beginning of the file, and the connection number of each event, in order.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -17,7 +17,7 @@ const FORMAT: &str = "drover.events/1";
 /// The file of a worker's events. It is complete when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    /// `None`: a write has failed.
+    /// The file; `None`: a write has failed.
     file: Option<BufWriter<File>>,
     began: Instant,
 }

@@ -6,30 +6,30 @@ use tracing::warn;
 use crate::Config;
 use crate::Source;
 
-/// Descriptors of a worker's own: what it waits by and is woken by, and those of its file backend.
+/// Descriptors that a worker needs for itself: for its mechanism, its waker, and its file backend.
 const OF_A_WORKER: u64 = 4;
 
-/// Half of the descriptors is kept for files, as each connection may need one, but never more than so
-/// many: most send the same files.
+/// The most descriptors that are kept for files. Up to this number, half of all descriptors is kept,
+/// because each connection may need a file. Most connections send the same few files.
 const FOR_FILES_MOST: u64 = 1024;
 
 /// How many connections the workers of a process may have at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connections {
-    /// Each of them, by the descriptors that the process may have.
+    /// The limit per worker that follows from the process's descriptors.
     by_descriptors: u64,
-    /// All workers of the server, by the configuration.
+    /// The limit of the configuration, for all workers of the server.
     configured: u64,
     /// How many workers the server has.
     workers: u64,
 }
 
 impl Connections {
-    /// For a process with `sharers` workers. To be called when the listening sockets are open, and no
-    /// connection is.
+    /// The limits in a process with `sharers` workers. Call this when the listening sockets are open, and
+    /// no connection is.
     ///
     /// # Errors
-    /// If not one descriptor is left.
+    /// No descriptor is left for a connection.
     pub(crate) fn new(config: &Config, sharers: usize) -> anyhow::Result<Connections> {
         let open = sys::process::lowest_free_descriptor()
             .context("cannot open another descriptor; raise the limit of open files (ulimit -n)")?;
@@ -56,7 +56,7 @@ impl Connections {
         Ok(connections)
     }
 
-    /// How many the worker with that number, among all of the server, may have: at least one.
+    /// How many connections worker number `worker`, among all of the server, may have: at least one.
     pub(crate) fn of_worker(&self, worker: usize) -> usize {
         let more = (worker as u64) < self.configured % self.workers;
         let configured = self.configured / self.workers + u64::from(more);

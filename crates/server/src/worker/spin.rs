@@ -10,8 +10,8 @@ const READINGS: usize = 1000;
 /// How many readings of the clock a step may take, beside [`SHORTEST_PAUSE`].
 const SLACK: u32 = 8;
 
-/// A thread that has lost its processor and has it again was away for longer than this: that takes two
-/// context switches.
+/// A thread that loses its processor is away for longer than this: it takes two context switches to
+/// come back.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(1);
 
 /// A busy loop of a known length.
@@ -29,12 +29,12 @@ impl Spin {
             let start = Instant::now();
             start.elapsed()
         });
-        // The shortest one: others were interrupted.
+        // The shortest reading: the longer ones were interrupted.
         let reading = reading.min().unwrap_or_default();
         Spin { length, longest_step: SHORTEST_PAUSE + SLACK * reading }
     }
 
-    /// Uses the processor for as long as it is to. Time in which the thread did not run does not count, so
+    /// Uses the processor for the length of this loop. Time in which the thread did not run does not count, so
     /// that its CPU time grows by this length at least.
     pub(crate) fn run(&self) {
         let mut spun = Duration::ZERO;

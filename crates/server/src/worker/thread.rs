@@ -26,7 +26,7 @@ use crate::worker::events::Recorder;
 use crate::worker::spin::Spin;
 
 /// Bodies up to this length that are not kept are read and sent with their head by one call when the
-/// choice of the file backend is ours. A read of 1 KiB costs less than the second call that lends
+/// user names no file backend. A read of 1 KiB costs less than the second call that lends
 /// the page, one of 16 KiB costs a third more; they cross between 4 and 5 KiB.
 const READ_MOST: u64 = 4 * 1024;
 
@@ -43,16 +43,16 @@ const LINGER_SHARE: u32 = 20;
 /// What a worker is made of.
 pub(crate) struct Plan {
     pub(crate) config: Arc<Config>,
-    /// This worker's ways to connections, one per address.
+    /// The accept queues of this worker, one per address.
     pub(crate) handles: Vec<ListenerHandle>,
     /// The processor to stay on.
     pub(crate) cpu: Option<usize>,
     pub(crate) counters: Counters,
     /// How many workers share the process' descriptors.
     pub(crate) sharers: usize,
-    /// How many connections it may have at a time.
+    /// How many connections this worker may have at a time.
     pub(crate) connections: usize,
-    /// Where its trace goes, if there is one, and its number in it.
+    /// The trace, if there is one, and this worker's number in it.
     pub(crate) trace: Option<(Sink, usize)>,
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     }
 }
 
-/// Takes in the files that other threads open, and closes those that are kept open for nobody.
+/// Receives the files that other threads open, and closes kept files that no request has used.
 fn look_after_files<'n, F: Future<Output = ()>>(
     executor: &mut Executor<'n, F>,
     net: &'n Net,
@@ -153,14 +153,14 @@ fn look_after_files<'n, F: Future<Output = ()>>(
             let results = OpenResults::new(net.remote(), conn.key());
             site.open_elsewhere(pool, &results);
             async move {
-                // It has no deadline, so it waits without end.
+                // The connection has no deadline, so it waits without end.
                 while conn.until(|| !results.is_empty()).await.is_ok() {
                     site.complete(net);
                 }
             }
         });
     }
-    // By the coarse timers: a precise sleep costs every turn a look at the clock.
+    // Uses the coarse timers: a precise sleep costs a clock reading in every turn.
     executor.background(|conn| async move {
         loop {
             conn.set_deadline(Some(SWEEP_EVERY));
@@ -186,7 +186,7 @@ fn net_options(config: &Config) -> NetOptions {
     options
 }
 
-/// The name of the backend that sends what needs no reading apart.
+/// The name of the file backend that sends bodies which are not read into memory first.
 fn sender(config: &Config) -> &'static str {
     config.files.or(fileio::AUTO_TAKES.first().copied()).map_or("", |backend| backend.name)
 }
@@ -247,7 +247,7 @@ async fn accept(
         .await
 }
 
-/// Makes room where descriptors or memory have run out; `false`: nothing was left to give.
+/// Frees something when descriptors or memory have run out; `false`: nothing can be freed.
 fn make_room(net: &Net, site: &Site<'_>) -> bool {
     if site.give_back_descriptors() {
         return true;
