@@ -70,7 +70,7 @@ pub use signals::{Role, StopSignals};
 use status::statistics::CounterTable;
 pub use status::statistics::{Statistics, WorkerStatistics, coefficient_of_variation};
 pub use supervisor::keep::Supervisor;
-pub use supervisor::process::{Chosen, FLAG as WORKER_FLAG, Inheritance, be_worker};
+pub use supervisor::process::{FLAG as WORKER_FLAG, Inheritance, MechanismAndStrategy, be_worker};
 use trace::Trace;
 
 /// A running server. Dropping it asks it to stop.
@@ -303,7 +303,7 @@ impl Drop for Server {
     }
 }
 
-/// A processor for each worker, of those that this process may use.
+/// A processor for each worker, from the processors that this process may use.
 fn processors(workers: NonZeroUsize) -> anyhow::Result<Vec<usize>> {
     let mut cpus = sys::process::usable_cpus().context("cannot learn the processors (--pin)")?;
     if cpus.len() < workers.get() {

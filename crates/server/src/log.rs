@@ -115,8 +115,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Waits for lines, and takes all of them, with the number of those that were refused after them.
-    /// What was taken before is written.
+    /// Waits for lines and takes all of them, with the number of lines refused after them. Called when
+    /// the lines taken before are written.
     fn take(&self) -> (Vec<u8>, u64) {
         let mut state = self.lock();
         state.writing = false;
@@ -151,7 +151,7 @@ fn start_writer(queue: &Arc<Queue>, out: impl Write + Send + 'static) -> io::Res
 /// The thread's side of the log.
 struct Writer<W> {
     out: W,
-    /// How many lines are lost that nobody was told of.
+    /// The number of lost lines that the log has not reported yet.
     lost: u64,
     /// Whether the last line that was written has no end yet.
     in_line: bool,

@@ -5,7 +5,7 @@ use std::fmt;
 /// The command was used wrongly: ends the process with status 2.
 ///
 /// The message is one line that names the flag and the remedy. Everything else that goes wrong is an
-/// [`anyhow::Error`] with context, printed as one chain, and ends with status 1.
+/// `anyhow::Error` with context, printed as one chain, and ends with status 1.
 #[derive(Debug)]
 pub struct UsageError(String);
 

@@ -21,8 +21,8 @@ use super::choice::names;
 use super::stdout::stdout;
 use server::log;
 use server::{
-    Chosen, Config, Inheritance, Role, Server, Source, Statistics, StopSignals, Supervisor,
-    WorkerStatistics, be_worker, coefficient_of_variation,
+    Config, Inheritance, MechanismAndStrategy, Role, Server, Source, Statistics, StopSignals,
+    Supervisor, WorkerStatistics, be_worker, coefficient_of_variation,
 };
 use usage::UsageError;
 
@@ -65,7 +65,7 @@ fn set_up_worker(args: Args, inheritance: &Inheritance) -> anyhow::Result<(Confi
     let signals = StopSignals::catch(Role::Worker)?;
     // Whatever can be had now, the supervisor has opened the listener handles of what it has chosen.
     allow_many_descriptors(&args)?;
-    let config = configuration(args, inheritance.chosen()?)?;
+    let config = configuration(args, inheritance.mechanism_and_strategy()?)?;
     // The supervisor writes what all have counted.
     Ok((Config { counters: None, ..config }, signals))
 }
@@ -144,7 +144,7 @@ fn tell_end(sum: Statistics, workers: &[WorkerStatistics]) {
     }
 }
 
-fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Config> {
+fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyhow::Result<Config> {
     let source = match args.reply_size {
         Some(size) => Source::Fixed(size),
         None => Source::Directory(Arc::new(open_root(&args.root)?)),
@@ -213,7 +213,7 @@ fn configuration(args: Args, (mechanism, accept): Chosen) -> anyhow::Result<Conf
 
 /// What was asked for, or the best that all workers can have; and why that is not rings, if they would
 /// be better.
-fn choose(args: &Args) -> anyhow::Result<(Chosen, Option<String>)> {
+fn choose(args: &Args) -> anyhow::Result<(MechanismAndStrategy, Option<String>)> {
     let mut why_no_rings = None;
     let auto = || match mechanisms::rings(args.workers().get()) {
         Ok(mechanism) => Some(mechanism),

@@ -1,4 +1,4 @@
-//! Response heads: [`parse`] reads one, as a client does; [`Head`] writes one, as a server does.
+//! Response heads: [`parse()`] reads one, as a client does; [`Head`] writes one, as a server does.
 
 mod parse;
 mod write;

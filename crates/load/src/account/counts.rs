@@ -18,7 +18,7 @@ pub(crate) enum Failure {
     ClientTimeout,
     /// The connection was not open in time.
     ConnectTimeout,
-    /// Nothing took the connection: nobody listens, or there is no way there.
+    /// Nothing took the connection: no socket listens, or there is no route.
     Refused,
     /// The peer ended the connection with a reset.
     Reset,
@@ -100,9 +100,9 @@ pub(crate) struct Connections {
     pub(crate) reused: u64,
     /// Idle connections open at the end of the window.
     pub(crate) idle_held: u64,
-    /// Closed by the server: between two responses, or with a response that said so.
+    /// Connections closed by the server: between two responses, or by a response with `Connection: close`.
     pub(crate) closed_by_peer: u64,
-    /// Closed because the server sent a response that nobody had asked for; each is an error too.
+    /// Connections closed because of an unsolicited response; each is an error too.
     pub(crate) unsolicited: u64,
     /// Not accepted by the server when the window began, as far as that can be seen.
     pub(crate) unaccepted: u64,

@@ -2,8 +2,8 @@
 //! bucket by bucket, series are laid side by side by the time of day, and what follows from them is
 //! computed anew.
 //!
-//! It takes what results say of themselves and nothing else, so that results of other machines and
-//! of other days are joined by the same code as those of the processes of one run. Between machines,
+//! It uses only what is in the results. So one function joins results of several machines, of several
+//! days, and of the processes of one run. Between machines,
 //! the alignment is as good as their clocks.
 
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ pub fn parse(text: &[u8]) -> Result<LoadResult, String> {
 /// # Errors
 /// One line, if a histogram cannot be read, or there is nothing to join.
 pub fn merge(results: Vec<(String, LoadResult)>) -> Result<LoadResult, String> {
-    let mut sum = Sum::default();
+    let mut sum = MergedSum::default();
     let mut results = results.into_iter();
     let Some((name, first)) = results.next() else {
         return Err("there is nothing to join".to_string());
@@ -60,7 +60,7 @@ pub fn merge(results: Vec<(String, LoadResult)>) -> Result<LoadResult, String> {
 
 /// What cannot be added up from result to result.
 #[derive(Default)]
-struct Sum {
+struct MergedSum {
     latency: Option<Times>,
     service: Option<Times>,
     connect: Option<Times>,
@@ -68,20 +68,20 @@ struct Sum {
     transfer: Option<Times>,
     slip: Option<Times>,
     /// The window of each result.
-    windows: Vec<Window>,
+    windows: Vec<ResultWindow>,
     warnings: Vec<(String, Vec<String>)>,
     offered_rate: f64,
     closed: bool,
 }
 
-struct Window {
+struct ResultWindow {
     start: f64,
     length: f64,
     responses: f64,
     series: Vec<u64>,
 }
 
-impl Sum {
+impl MergedSum {
     fn take(&mut self, name: String, result: &mut LoadResult) -> Result<(), String> {
         let Histograms { service, connect, first_byte, transfer, slip } =
             std::mem::take(&mut result.histograms);
@@ -106,7 +106,7 @@ impl Sum {
             let length = result.duration_s;
             let responses = (result.achieved_rate.unwrap_or(0.0) * length).round();
             let series = result.reply_rate.take().map_or_else(Vec::new, |rate| rate.series);
-            self.windows.push(Window { start, length, responses, series });
+            self.windows.push(ResultWindow { start, length, responses, series });
         }
         match result.offered_rate {
             Some(rate) => self.offered_rate += rate,

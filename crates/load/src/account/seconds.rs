@@ -95,7 +95,7 @@ impl Second {
         self.latencies.add(&other.latencies).expect("all histograms have the same bounds");
     }
 
-    /// What happened since `earlier`, of the same source.
+    /// What happened since `earlier`; both count one source.
     fn since(&self, earlier: &Second) -> Second {
         let mut latencies = self.latencies.clone();
         latencies.subtract(&earlier.latencies).expect("counts only grow");
@@ -103,7 +103,7 @@ impl Second {
     }
 }
 
-/// The seconds of a worker's window, as they end. Off until somebody asks for them.
+/// The seconds of a worker's window, as they end. Off until [`Seconds::begin`].
 #[derive(Default)]
 pub(crate) struct Seconds {
     /// The end of the second that has not been closed yet.
@@ -126,7 +126,7 @@ impl Seconds {
         self.end.get().is_some_and(|end| now >= end)
     }
 
-    /// The end of the second that comes next; `None`: nobody has asked.
+    /// The end of the second that comes next; `None`: off.
     pub(crate) fn end(&self) -> Option<Instant> {
         self.end.get()
     }

@@ -15,7 +15,7 @@ use crate::output::summary::time;
 enum Goal {
     Time(Duration),
     Responses(u64),
-    /// Until somebody ends it.
+    /// No end: the run goes on until a signal ends it.
     None,
 }
 
@@ -35,7 +35,7 @@ pub struct Progress {
 const HISTORY: usize = 24;
 
 impl Progress {
-    /// A view of a run of a `duration`, or of so many `requests`.
+    /// A view of a run with a `duration`, or with a number of `requests`.
     #[must_use]
     pub fn new(duration: Option<Duration>, requests: Option<u64>) -> Progress {
         let (goal, length, template) = match (duration, requests) {

@@ -111,7 +111,7 @@ pub struct ErrorCounts {
     pub truncated: u64,
     /// The body was not as long as expected; null without an expectation.
     pub bad_length: Option<u64>,
-    /// The body was not the same as before, or not the one expected; null if nobody verified it.
+    /// The body differs from earlier ones, or from the expected one; null if bodies are not verified.
     pub bad_body: Option<u64>,
     /// What came was not HTTP/1, or more came than the response, or a response before its request.
     pub protocol: u64,
@@ -143,10 +143,10 @@ pub struct ConnectionCounts {
     pub reused: u64,
     /// Idle connections open at the end of the window; null if none was asked for.
     pub idle_held: Option<u64>,
-    /// Closed by the server between two responses, or by a response that said so.
+    /// Connections closed by the server between two responses, or by a response with
+    /// `Connection: close`.
     pub closed_by_peer: u64,
-    /// Closed because the server sent a response that nobody had asked for; each is an error of the class
-    /// protocol.
+    /// Connections closed because of an unsolicited response; each is an error of the class `protocol`.
     pub unsolicited: u64,
 }
 
@@ -301,7 +301,7 @@ impl LoadResult {
     }
 
     /// Why the run counts as failed, if it does: it was interrupted, lost a process, got no response at
-    /// all, or responses that nobody had asked for.
+    /// all, or got unsolicited responses.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         if self.interrupted {
@@ -373,7 +373,7 @@ pub(crate) fn setting(plan: &Plan) -> String {
     )
 }
 
-/// The responses by status, of those that `counts`.
+/// The responses by status; only statuses for which `counts` is true.
 fn statuses(account: &Account, counts: impl Fn(u16) -> bool) -> BTreeMap<String, u64> {
     let seen = (0..).zip(account.statuses.iter()).filter(|(_, count)| **count > 0);
     seen.filter(|(status, _)| counts(*status))
@@ -480,7 +480,7 @@ impl ResponseRate {
 
 /// The warnings of a run. Each says what was seen, its likely cause, and what helps.
 fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
-    let mut warnings = plan.forebodings.clone();
+    let mut warnings = plan.preflight_warnings.clone();
     let mut warn = |condition: bool, text: String| {
         if condition {
             warnings.push(text);

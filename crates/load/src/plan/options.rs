@@ -58,7 +58,7 @@ pub struct Options {
     pub expect_size: Option<u64>,
     /// The statuses that responses may have.
     pub expect_status: StatusSet,
-    /// Whether the bodies of all successful responses to a request must be the same.
+    /// Whether the bodies of all successful responses to a request must be equal.
     pub verify: bool,
     /// The body that all successful responses must have, if it is known before the run.
     pub expect_body: Option<Vec<u8>>,
@@ -123,7 +123,7 @@ pub(crate) struct Plan {
     /// The processor of each thread, if threads are pinned.
     pub(crate) processors: Vec<usize>,
     /// Warnings about the run that are known before it begins.
-    pub(crate) forebodings: Vec<String>,
+    pub(crate) preflight_warnings: Vec<String>,
 }
 
 impl std::ops::Deref for Plan {
@@ -160,10 +160,10 @@ impl Plan {
             ))
             .into());
         }
-        let mut forebodings = Vec::from_iter(fewer_threads(&mut options, most));
+        let mut preflight_warnings = Vec::from_iter(fewer_threads(&mut options, most));
         let workers = options.threads * options.processes;
         let own = total.div_ceil(options.processes);
-        forebodings.extend(too_few_descriptors(own, options.threads)?);
+        preflight_warnings.extend(too_few_descriptors(own, options.threads)?);
         let mut origins = Origins::new(&options.asked, &options.order, options.unix.as_deref())?;
         let churn = options.session.calls.is_some();
         let ports = options.sources.ports_each();
@@ -178,12 +178,12 @@ impl Plan {
                 Address::Unix(_) => Ok((Sources::Default, None)),
             },
         )?;
-        forebodings.extend(shortages);
+        preflight_warnings.extend(shortages);
         if let Some(body) = &options.expect_body {
             origins.expect_body(body_hash(body));
         }
         let processors = if options.pin { processors(workers)? } else { Vec::new() };
-        Ok(Plan { options, origins, processors, forebodings })
+        Ok(Plan { options, origins, processors, preflight_warnings })
     }
 
     /// The share of one thread of this process in the load of all processes.
@@ -259,7 +259,7 @@ fn fewer_threads(options: &mut Options, connections: u32) -> Option<String> {
     })
 }
 
-/// A processor for each thread, of those that this process may use.
+/// A processor for each thread, from the processors that this process may use.
 fn processors(threads: u32) -> anyhow::Result<Vec<usize>> {
     let cpus = process::usable_cpus().context("cannot learn the processors (--pin)")?;
     if cpus.len() < threads as usize {

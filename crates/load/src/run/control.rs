@@ -38,12 +38,12 @@ pub(crate) struct RunControl {
     pub(crate) interrupted: AtomicBool,
     /// Whether workers tell of every second.
     pub(crate) seconds: bool,
-    pub(crate) workers: Vec<Counts>,
+    pub(crate) workers: Vec<WorkerProgress>,
 }
 
 /// A worker's progress; the worker writes it ten times a second.
 #[derive(Default)]
-pub(crate) struct Counts {
+pub(crate) struct WorkerProgress {
     pub(crate) responses: AtomicU64,
     pub(crate) closed: AtomicU64,
 }
@@ -57,7 +57,7 @@ pub(crate) struct CoordinatorHandle<'b> {
 
 impl CoordinatorHandle<'_> {
     /// Whether every worker has the descriptors it needs for itself. Connections are opened after
-    /// that, so that those of the first worker do not take the descriptors of the last.
+    /// that. Otherwise the connections of the first worker could take the descriptors of the last.
     pub(crate) fn all_are_equipped(&self) -> bool {
         self.control.equipped.load(Ordering::Acquire)
     }

@@ -17,7 +17,7 @@ use crate::account::counts::Account;
 use crate::account::seconds::{Differences, SECOND, Second, Sum};
 use crate::output::listener::Listener;
 use crate::plan::options::Plan;
-use crate::run::control::{CoordinatorHandle, Counts, Report, RunControl};
+use crate::run::control::{CoordinatorHandle, Report, RunControl, WorkerProgress};
 use crate::run::interrupts::Interrupts;
 use crate::run::phases::{self, Outcome, Window};
 use crate::run::stall_detector::{self, Watched};
@@ -46,7 +46,7 @@ pub(crate) struct Run {
     /// Pauses, late wake-ups and the step of the clock: how exact the times are.
     pub(crate) watched: Watched,
     pub(crate) interrupted: bool,
-    /// Whether the window ended, or never began, because nobody was left in it.
+    /// Whether the window ended, or never began, because no connection was left in it.
     pub(crate) all_lost: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
         close: AtomicBool::new(false),
         interrupted: AtomicBool::new(false),
         seconds: listener.wants_seconds(),
-        workers: (0..plan.threads).map(|_| Counts::default()).collect(),
+        workers: (0..plan.threads).map(|_| WorkerProgress::default()).collect(),
     };
     let (reports, inbox) = channel();
     let signals = Interrupts::listen(plan.process.is_some()).context("cannot listen to signals")?;
@@ -214,7 +214,7 @@ impl<'b> Coordinator<'b> {
 
     /// Reads the workers' progress and tells the listener.
     fn look(&mut self) -> io::Result<()> {
-        let sum = |count: fn(&Counts) -> &AtomicU64| -> u64 {
+        let sum = |count: fn(&WorkerProgress) -> &AtomicU64| -> u64 {
             self.control.workers.iter().map(|worker| count(worker).load(Ordering::Relaxed)).sum()
         };
         let elapsed = self.control.start.get().map(|start| start.elapsed());

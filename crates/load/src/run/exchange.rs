@@ -28,7 +28,7 @@ const LONG: u64 = 16 * 1024;
 const HEAD_ROOM: usize = 1024;
 
 /// When the first byte and the last byte of a response came.
-struct Times {
+struct ReceiveTimes {
     first_byte: Instant,
     end: Instant,
 }
@@ -107,7 +107,7 @@ impl Client<'_, '_> {
         number: usize,
         index: usize,
         sent: Instant,
-    ) -> Result<Times, Failure> {
+    ) -> Result<ReceiveTimes, Failure> {
         let Link { conn, worker, .. } = self.link;
         let last = index == self.behind.len();
         // The response may have come together with the one before.
@@ -150,7 +150,7 @@ impl Client<'_, '_> {
             }
             if reader.is_done() {
                 let end = fresh.unwrap_or_else(Instant::now);
-                return Ok(Times { first_byte: first_byte.unwrap_or(end), end });
+                return Ok(ReceiveTimes { first_byte: first_byte.unwrap_or(end), end });
             }
             if let (Some(rate), Some(begun)) = (worker.plan.read_rate, first_byte) {
                 self.read_slowly(rate, begun, reader).await?;
@@ -195,7 +195,7 @@ impl Client<'_, '_> {
         call: Call,
         sent: Instant,
         reader: &Reader,
-        received: &Result<Times, Failure>,
+        received: &Result<ReceiveTimes, Failure>,
     ) {
         let worker = self.link.worker;
         worker.close_seconds(received.as_ref().map_or_else(|_| Instant::now(), |times| times.end));

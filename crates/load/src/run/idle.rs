@@ -30,7 +30,7 @@ pub struct IdleResult {
     pub errors: ErrorCounts,
 }
 
-/// Holds the connections of `options`, those that send requests and those that do not, until the
+/// Holds the idle and the measured connections of `options` until the
 /// window is over, no connection is left, or a signal asks for the end.
 ///
 /// # Errors

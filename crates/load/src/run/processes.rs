@@ -1,7 +1,7 @@
 //! A load of several processes, for more connections than one table of descriptors holds.
 //!
-//! The parent starts the same command line again as often as was asked for, each time with the number
-//! of the process among its options, and sends no request itself. The number of a
+//! The parent starts its own command line once per process, each time with the number of the process
+//! among the options, and sends no request itself. The number of a
 //! child alone decides its share: which requests, connections and moments of the schedule are its own.
 //! Parent and child talk in lines over the child's stdin and stdout:
 //!
@@ -270,7 +270,7 @@ impl Process {
     }
 
     /// Why the child ended, after its last line.
-    fn last_words(&mut self, error: Option<anyhow::Error>) -> io::Result<String> {
+    fn exit_reason(&mut self, error: Option<anyhow::Error>) -> io::Result<String> {
         if error.is_some() {
             // A child that writes lines this parent does not know is not waited for.
             self.child.kill()?;
@@ -348,7 +348,7 @@ impl Parent<'_> {
         Ok(())
     }
 
-    /// The results of the children by their names, and what became of those that have none.
+    /// The results of the children with their names, and for each child without a result the reason.
     fn results(self) -> (Vec<(String, LoadResult)>, Vec<String>) {
         let mut results = Vec::new();
         let mut lost = Vec::new();
@@ -394,7 +394,7 @@ impl Parent<'_> {
                 let child = &mut self.children[number];
                 (child.ended, child.stdin) = (true, None);
                 if child.result.is_none() {
-                    child.lost = Some(child.last_words(error)?);
+                    child.lost = Some(child.exit_reason(error)?);
                 }
                 self.sum.end(number);
                 self.begin()?;

@@ -78,8 +78,8 @@ impl<V> Cache<V> {
         Some((&item.value, &mut item.checked))
     }
 
-    /// Puts a value of `cost` bytes in, in place of any that has its name. What costs a tenth of
-    /// the limit or more is not kept.
+    /// Puts a value of `cost` bytes in, in place of any that has its name. A value that costs a tenth
+    /// of the limit or more is not kept.
     pub fn insert(&mut self, name: &[u8], value: Rc<V>, cost: usize, now: Instant) {
         self.remove(name);
         let cost = cost + name.len() + OVERHEAD;
@@ -167,8 +167,8 @@ impl<V> Cache<V> {
         self.places.is_empty()
     }
 
-    /// Looks at so many places, going on where the last call has ended, and takes out what is
-    /// `unwanted` in them.
+    /// Looks at `places` places, from where the last call has ended, and removes the `unwanted` values
+    /// in them.
     pub(crate) fn sweep(&mut self, places: usize, unwanted: impl Fn(&V) -> bool) {
         for _ in 0..places.min(self.items.len()) {
             self.swept = (self.swept + 1) % self.items.len();

@@ -22,7 +22,7 @@ pub(crate) struct Entry {
     pub(crate) name: Box<[u8]>,
     pub(crate) stamp: Stamp,
     /// The watched path to the file, if the file is watched.
-    pub(crate) trail: Option<WatchedPath>,
+    pub(crate) watched: Option<WatchedPath>,
     /// The turn in which the open file was last asked for, and seen to be as it was.
     pub(crate) looked: Cell<Instant>,
     /// The bytes that it costs to keep the entry, without the descriptor.
@@ -50,7 +50,7 @@ impl Entry {
             content_type: mime::of(name),
             name: name.into(),
             stamp,
-            trail: None,
+            watched: None,
             looked: Cell::new(now),
             cost: size_of::<Entry>() + name.len(),
             content,

@@ -116,7 +116,7 @@ pub(crate) enum Lookup<'a> {
 
 impl Files {
     /// # Errors
-    /// As [`Watcher::new`], if files are to be watched.
+    /// If files are to be watched: the error of inotify_init1(2).
     pub(crate) fn new(root: Arc<Root>, options: FileOptions, now: Instant) -> io::Result<Files> {
         let watches = options.cache > 0 && options.revalidate.watched_after.is_some();
         let watcher = watches.then(|| Watcher::new(DIRECTORIES_MOST)).transpose()?;
@@ -154,9 +154,9 @@ impl Files {
             && self.cache.remove_where(Entry::keeps_descriptor)
     }
 
-    /// Looks at some of the kept descriptors, and closes those whose file has changed or was removed, and
-    /// those that no request has used for [`UNUSED_FOR`]. To be called about once a second: each call
-    /// goes on where the last one ended.
+    /// Looks at some of the kept descriptors. Closes a descriptor if its file has changed or was removed,
+    /// or if no request has used it for [`UNUSED_FOR`]. Called about once a second; each call continues
+    /// where the last one ended.
     pub(crate) fn sweep(&mut self, now: Instant) {
         if self.keeps_descriptors {
             let some = SWEPT_LEAST + self.cache.len() / SWEPT_PART;
@@ -221,8 +221,10 @@ impl Files {
         let path = without_query(path);
         let (entry, checked) = self.cache.get(path)?;
         let Revalidate { after, watched_after } = self.options.revalidate;
-        let (after, holds) = match (&entry.trail, &self.watcher) {
-            (Some(trail), Some(watcher)) => (watched_after.unwrap_or(after), watcher.holds(trail)),
+        let (after, holds) = match (&entry.watched, &self.watcher) {
+            (Some(watched), Some(watcher)) => {
+                (watched_after.unwrap_or(after), watcher.holds(watched))
+            }
             _ => (after, true),
         };
         let in_time = now < *checked + after;
@@ -380,8 +382,8 @@ impl Files {
         }
     }
 
-    /// The response to a request whose file, `name`, could not be opened. Logged if the fault is not the
-    /// client's.
+    /// The response if the requested file, `name`, could not be opened. Logged unless the client is at
+    /// fault.
     fn refusal(&mut self, name: &[u8], error: &io::Error, now: Instant) -> Refusal {
         let (status, reason) = match Cause::of(error) {
             Cause::Missing => return Refusal { status: Status::NotFound, reason: "" },
@@ -455,9 +457,9 @@ impl Files {
     fn watch(&mut self, entry: &mut Entry) {
         let Some(watcher) = &mut self.watcher else { return };
         match watcher.follow(&self.root, &entry.name) {
-            Ok(trail) => {
+            Ok(watched) => {
                 let stamp = self.root.stamp(&entry.name);
-                entry.trail = stamp.is_ok_and(|stamp| stamp == entry.stamp).then_some(trail);
+                entry.watched = stamp.is_ok_and(|stamp| stamp == entry.stamp).then_some(watched);
             }
             Err(error) if !std::mem::replace(&mut self.unwatched, true) => {
                 let (name, after) = (entry.name.escape_ascii(), self.options.revalidate.after);

@@ -22,12 +22,12 @@ pub(crate) const DIRECTORIES_MOST: usize = 16 * 1024;
 /// As many symbolic links as the kernel follows on one way (path_resolution(7)).
 const LINKS_MOST: u32 = 40;
 
-/// Names are looked through for unused ones when more than so many were made, beyond as many as were
-/// in use.
+/// Unused names are searched for when more names were made than were in use at the last search, plus
+/// this many.
 const NAMES_SPARE: usize = 1024;
 
 /// The bytes that it costs to keep a watched path, and each of its names.
-const TRAIL_COST: usize = 256;
+const WATCHED_PATH_COST: usize = 256;
 const NAME_COST: usize = 16;
 
 /// The directories that a worker watches.
@@ -66,7 +66,7 @@ pub(crate) struct WatchedPath {
 impl WatchedPath {
     /// The bytes that it costs to keep the path.
     pub(crate) fn cost(&self) -> usize {
-        TRAIL_COST + self.names.len() * NAME_COST
+        WATCHED_PATH_COST + self.names.len() * NAME_COST
     }
 }
 
@@ -84,13 +84,13 @@ impl Watcher {
     }
 
     /// Whether no change was reported for any name of the path.
-    pub(crate) fn holds(&self, trail: &WatchedPath) -> bool {
-        if trail.seen.get() == self.changes {
+    pub(crate) fn holds(&self, watched: &WatchedPath) -> bool {
+        if watched.seen.get() == self.changes {
             return true;
         }
-        let holds = !trail.names.iter().any(|name| name.changed.get());
+        let holds = !watched.names.iter().any(|name| name.changed.get());
         if holds {
-            trail.seen.set(self.changes);
+            watched.seen.set(self.changes);
         }
         holds
     }
@@ -251,20 +251,20 @@ mod tests {
         (directory, root)
     }
 
-    /// Whether the trail to current/a holds after `act`, and that of `control` with it.
+    /// Whether the watched path to current/a holds after `act`, and also the path `control`.
     fn holds_after(control: &str, act: impl FnOnce(&Path)) -> bool {
         let (directory, root) = deployed();
         let mut watcher = Watcher::new(DIRECTORIES_MOST).unwrap();
-        let trail = watcher.follow(&root, b"current/a").unwrap();
+        let watched = watcher.follow(&root, b"current/a").unwrap();
         let other = watcher.follow(&root, control.as_bytes()).unwrap();
         watcher.hear().unwrap();
-        assert!(watcher.holds(&trail) && watcher.holds(&trail));
+        assert!(watcher.holds(&watched) && watcher.holds(&watched));
         act(directory.path());
         watcher.hear().unwrap();
         assert!(watcher.holds(&other), "{control} is not concerned");
-        let holds = watcher.holds(&trail);
+        let holds = watcher.holds(&watched);
         let anew = watcher.follow(&root, b"current/a");
-        assert!(anew.is_err() || anew.is_ok_and(|trail| watcher.holds(&trail)));
+        assert!(anew.is_err() || anew.is_ok_and(|watched| watcher.holds(&watched)));
         holds
     }
 
@@ -289,11 +289,11 @@ mod tests {
     fn every_trail_ends_when_events_are_lost_and_can_be_followed_again() {
         let (_directory, root) = deployed();
         let mut watcher = Watcher::new(DIRECTORIES_MOST).unwrap();
-        let trails =
+        let paths =
             [&b"current/a"[..], b"releases/2/b"].map(|path| watcher.follow(&root, path).unwrap());
         let Watcher { inotify, directories, changes, .. } = &mut watcher;
         *changes += u64::from(take_in(Change::Anything, inotify, directories));
-        assert!(trails.iter().all(|trail| !watcher.holds(trail)));
+        assert!(paths.iter().all(|watched| !watcher.holds(watched)));
         let again = watcher.follow(&root, b"current/a").unwrap();
         assert!(watcher.holds(&again));
     }

@@ -43,7 +43,7 @@ pub(crate) enum Then {
     Again,
     /// Wait until a file is open, then look at the input again.
     Wait(Rc<PendingOpen>),
-    /// Pass over so many bytes that have not been received yet: a request's body.
+    /// Skip this many bytes that have not been received yet: the rest of a request's body.
     Skip(u64),
     /// Close.
     Close,
@@ -117,7 +117,7 @@ impl Entry {
             }
             _ => self.len == 0,
         });
-        self.cost += self.trail.as_ref().map_or(0, WatchedPath::cost) + usual.len();
+        self.cost += self.watched.as_ref().map_or(0, WatchedPath::cost) + usual.len();
         self.source =
             if has_body { Source::Memory(usual) } else { Source::File(file, Some(usual)) };
     }

@@ -102,7 +102,7 @@ pub(crate) struct Site<'w> {
 
 struct State<'w> {
     clock: Clock,
-    memo: RepeatedRequest,
+    repeated: RepeatedRequest,
     content: Content,
     counters: &'w Counters,
 }
@@ -116,7 +116,7 @@ impl<'w> Site<'w> {
         extras: Option<Box<Extras>>,
     ) -> Site<'w> {
         let clock = Clock::new(net.now());
-        let mut state = State { clock, memo: RepeatedRequest::default(), content, counters };
+        let mut state = State { clock, repeated: RepeatedRequest::default(), content, counters };
         state.prepare();
         let (state, complaints) = (RefCell::new(state), RefCell::default());
         Site { state, counters, time_outs, extras, complaints }
@@ -213,7 +213,7 @@ impl<'w> Site<'w> {
     /// Closes kept files that no request has used ([`Files::sweep`]).
     pub(crate) fn sweep(&self, now: Instant) {
         let state = &mut *self.state.borrow_mut();
-        state.memo = RepeatedRequest::default();
+        state.repeated = RepeatedRequest::default();
         if let Content::Files { files, .. } = &mut state.content {
             files.sweep(now);
         }
@@ -236,7 +236,7 @@ impl<'w> Site<'w> {
         }
     }
 
-    /// Whether one more complaint may be logged: the number of those that were not.
+    /// Whether one more message may be logged: `Some` with the number of messages held back.
     pub(crate) fn may_complain(&self, now: Instant) -> Option<u64> {
         self.complaints.borrow_mut().ask(now)
     }
@@ -244,7 +244,7 @@ impl<'w> Site<'w> {
     /// Closes kept descriptors to make room; `false`: none was kept.
     pub(crate) fn give_back_descriptors(&self) -> bool {
         let state = &mut *self.state.borrow_mut();
-        state.memo = RepeatedRequest::default();
+        state.repeated = RepeatedRequest::default();
         match &mut state.content {
             Content::Files { files, .. } => files.give_back_descriptors(),
             Content::Fixed(_) => false,
@@ -319,7 +319,7 @@ impl State<'_> {
         net: &Net,
         out: &mut Vec<u8>,
     ) -> ControlFlow<Then, Response> {
-        let State { clock, memo, content, counters } = self;
+        let State { clock, repeated, content, counters } = self;
         let Asked { request, head, alone, persists } = asked;
         let connection = Connection::new(request.version, *persists);
         let common = Common { server: SERVER, date: clock.date(), connection };
@@ -342,7 +342,7 @@ impl State<'_> {
             Lookup::Ready(entry) => match entry.usual() {
                 Some(usual) if is_plain(request) => {
                     if connection == Connection::Implied && request.framing == Framing::None {
-                        memo.note(head, &entry, net.now());
+                        repeated.note(head, &entry, net.now());
                     }
                     response::usual(&entry, usual, clock, connection, *alone, out)
                 }
@@ -357,7 +357,7 @@ impl State<'_> {
 
     /// Responds to a request that is equal to an earlier one of this turn.
     fn repeat(&self, input: &[u8], net: &Net, out: &mut Vec<u8>) -> Option<Response> {
-        let (len, entry) = self.memo.recall(input, net.now()).filter(|_| !net.stopping())?;
+        let (len, entry) = self.repeated.recall(input, net.now()).filter(|_| !net.stopping())?;
         let usual = entry.usual()?;
         let alone = len == input.len();
         let mut response =

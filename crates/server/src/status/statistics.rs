@@ -247,7 +247,7 @@ pub struct Statistics {
     pub overflows: u64,
 }
 
-/// The figures in words, separated by commas; those that are 0 are left out.
+/// The figures in words, separated by commas; figures that are 0 are left out.
 impl fmt::Display for Statistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let figures = [

@@ -29,7 +29,7 @@ use crate::listen::deferred::{Deferred, LOOK_AGAIN};
 use crate::processors;
 use crate::signals::{Heard, STOPPING};
 use crate::status::statistics::CounterTable;
-use crate::supervisor::process::{ALIVE, Chosen, FLAG, Inheritance, PING};
+use crate::supervisor::process::{ALIVE, FLAG, Inheritance, MechanismAndStrategy, PING};
 
 /// A worker that lives at least this long has not died at once.
 const LONG: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ const BEYOND_GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Supervisor {
     addresses: Vec<SocketAddr>,
-    chosen: Chosen,
+    mechanism_and_strategy: MechanismAndStrategy,
     /// The listener handles of each worker, by address.
     handles: Vec<Vec<ListenerHandle>>,
     acceptors: Vec<Acceptor>,
@@ -119,7 +119,7 @@ impl Supervisor {
         let (sender, inbox) = channel();
         let workers = handles.iter().map(|_| Worker::default()).collect();
         let mut supervisor = Supervisor {
-            chosen: (config.mechanism, config.accept),
+            mechanism_and_strategy: (config.mechanism, config.accept),
             grace: config.grace,
             counters: config.counters.clone(),
             deferred: Deferred::of(config, &handles, &addresses)?,
@@ -352,8 +352,12 @@ impl Supervisor {
     }
 
     fn fill(&mut self, place: usize) -> io::Result<()> {
-        let inheritance =
-            Inheritance::of(place, self.chosen, &self.handles[place], &self.counter_table);
+        let inheritance = Inheritance::of(
+            place,
+            self.mechanism_and_strategy,
+            &self.handles[place],
+            &self.counter_table,
+        );
         let mut command = command(&inheritance)?;
         let handles = self.handles[place].iter().flat_map(ListenerHandle::descriptors);
         mech_process::pass_on(&mut command, handles.chain([self.counter_table.file()]));

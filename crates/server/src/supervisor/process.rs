@@ -36,7 +36,7 @@ pub(crate) const PING: &str = "ping";
 pub(crate) const ALIVE: &str = "alive";
 
 /// How workers wait, and how connections come to them.
-pub type Chosen = (&'static Mechanism, &'static Strategy);
+pub type MechanismAndStrategy = (&'static Mechanism, &'static Strategy);
 
 /// What a worker process inherits: the value of [`FLAG`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ pub struct Inheritance {
 impl Inheritance {
     pub(crate) fn of(
         worker: usize,
-        (mechanism, strategy): Chosen,
+        (mechanism, strategy): MechanismAndStrategy,
         handles: &[ListenerHandle],
         counter_table: &CounterTable,
     ) -> Inheritance {
@@ -76,7 +76,7 @@ impl Inheritance {
     ///
     /// # Errors
     /// If no supervisor of this version has written it.
-    pub fn chosen(&self) -> anyhow::Result<Chosen> {
+    pub fn mechanism_and_strategy(&self) -> anyhow::Result<MechanismAndStrategy> {
         let mechanism = mechanisms::by_name(&self.dispatch).context("no such mechanism")?;
         Ok((mechanism, accept::by_name(&self.accept).context("no such strategy")?))
     }
@@ -144,7 +144,7 @@ mod tests {
                 let inheritance = Inheritance::of(0, (mechanism, strategy), &[], &counter_table);
                 let text = serde_json::to_string(&inheritance).unwrap();
                 let read: Inheritance = serde_json::from_str(&text).unwrap();
-                let (by, through) = read.chosen().unwrap();
+                let (by, through) = read.mechanism_and_strategy().unwrap();
                 assert_eq!((by.name, through.name), (mechanism.name, strategy.name));
             }
         }

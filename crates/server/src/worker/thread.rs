@@ -87,7 +87,7 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     let mut executor = Executor::new(&net, config.grace);
     if let Some(changes) = site.changes()? {
         let readable = Readable::open(&net, changes).context("cannot wait for changes of files")?;
-        // Before any listener: what is ready at the same time is answered after it was heard of.
+        // Spawned before any listener, so that in one turn changes of files are handled before requests.
         executor.watch(readable, |readable| async {
             if let Err(error) = hear(readable, &site).await {
                 *failure.borrow_mut() = Some(("hearing of changes of files", error));

@@ -75,8 +75,9 @@ impl Share {
 }
 
 impl Schedule {
-    /// One request per `period` on each of so many connections: requests at equal distances that
-    /// each go to the connection which has been free for longest reach every one once per period.
+    /// One request per `period` on each of `connections` connections. Requests come at equal distances,
+    /// and each goes to the connection that has been free for longest: so each connection gets one
+    /// request per period.
     #[must_use]
     pub fn every(period: Duration, connections: u32) -> Schedule {
         let rate = Rate::Constant(f64::from(connections) / period.as_secs_f64());
