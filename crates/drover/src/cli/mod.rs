@@ -204,8 +204,8 @@ mod tests {
              see 'drover serve --help'",
         );
         says(
-            "drover serve --rate-scale 2",
-            "unexpected argument '--rate-scale' found; it is a flag of 'drover lab run'; \
+            "drover serve --fail-if x",
+            "unexpected argument '--fail-if' found; it is a flag of 'drover lab compare'; \
              see 'drover serve --help'",
         );
         says(
