@@ -7,11 +7,12 @@ use serde::Serialize;
 use super::candidates::Axis;
 use super::verdict::verdict;
 use super::{AUTO, LOW_RATE, SATURATION};
+use crate::analysis::Bound;
 use crate::model::{Level, Sample};
 use crate::record::{Measured, Record};
 use crate::report::model::answer::{Answer, Choose, Finding, Outcome, Rule, findings};
 use crate::report::model::estimate::estimate;
-use crate::report::model::words::{number, quantity, range, sign};
+use crate::report::model::words::{number, quantity, range};
 use crate::report::terminal::Lines;
 use crate::spec::factor::CASE;
 
@@ -137,15 +138,18 @@ fn percentile(measured: &Measured, name: &str) -> Option<String> {
     let samples = measured.samples();
     let own: Vec<&Sample> = samples.iter().filter(of_candidate).collect();
     let found = estimate(&own, "latency-p99", metric.better)?;
-    let interval = match (found.low, found.high) {
-        (Some(low), Some(high)) => format!(" ({})", range(low, high)),
+    let interval = match (found.bound, found.low, found.high) {
+        (Bound::Exact, Some(low), Some(high)) => format!(" ({})", range(low, high)),
         _ => String::new(),
     };
-    Some(format!(
-        " At the low rate 99 % of its responses came within {}{}{interval}.",
-        sign(found.bound),
-        quantity(&number(found.value), metric.unit)
-    ))
+    let bound = match found.bound {
+        Bound::Exact => "",
+        Bound::AtMost => "at most ",
+        Bound::AtLeast => "at least ",
+        Bound::Unknown => return None,
+    };
+    let value = quantity(&number(found.value), metric.unit);
+    Some(format!(" At the low rate 99 % of its responses came within {bound}{value}{interval}."))
 }
 
 /// That servers have closed idle connections: what was measured then is less than what was asked.

@@ -120,31 +120,47 @@ fn shares(samples: &[Sample], metric: &str, better: Better) -> BTreeMap<String, 
 }
 
 /// Takes out the candidate with the least share until the number of those that are left fits; two of each axis
-/// stay in any case. Returns who was taken out, the worst first.
+/// stay. Where these are too many, the last axis goes as a whole, but never the first one. Returns who was taken
+/// out.
 #[must_use]
 pub fn cut(looks: &[Look], fits: impl Fn(usize) -> bool) -> Vec<Look> {
-    let mut left: Vec<&Look> = looks.iter().collect();
-    let mut out = Vec::new();
-    while !fits(left.len()) {
-        let of_axis = |axis: Axis| left.iter().filter(|look| look.axis == axis).count();
-        let may_go = (0..left.len()).filter(|at| of_axis(left[*at].axis) > 2);
-        let worst = may_go.min_by(|a, b| left[*a].share.total_cmp(&left[*b].share));
-        let Some(worst) = worst else { break };
-        out.push(left.remove(worst).clone());
+    let mut axes: Vec<Axis> = looks.iter().map(|look| look.axis).collect();
+    axes.dedup();
+    loop {
+        let (mut left, mut out): (Vec<Look>, Vec<Look>) =
+            looks.iter().cloned().partition(|look| axes.contains(&look.axis));
+        while !fits(left.len()) {
+            let Some(worst) = worst(&left) else { break };
+            out.push(left.remove(worst));
+        }
+        if fits(left.len()) || axes.len() <= 1 {
+            return out;
+        }
+        axes.pop();
     }
-    out
 }
 
-/// Who was left out, and which flag brings them back, in a sentence; `budget` measures all of them.
+/// The candidate with the least share, of an axis that has more than two.
+fn worst(left: &[Look]) -> Option<usize> {
+    let of_axis = |axis: Axis| left.iter().filter(|look| look.axis == axis).count();
+    let may_go = (0..left.len()).filter(|at| of_axis(left[*at].axis) > 2);
+    may_go.min_by(|a, b| left[*a].share.total_cmp(&left[*b].share))
+}
+
+/// Who was left out, and which flag brings them back, in a sentence; `budget` measures all of them. Of `gone`
+/// axes nobody is left.
 #[must_use]
-pub fn left_out_words(out: &[Look], budget: &str) -> String {
-    let each = out.iter().map(|look| match look.share > 0.0 {
-        true => format!("{} ({} of the best)", look.name, number(look.share)),
-        false => format!("{} (failed)", look.name),
-    });
+pub fn left_out_words(out: &[Look], gone: &[Axis], budget: &str) -> String {
+    let whole = gone.iter().map(|axis| format!("all {}", axis.plural()));
+    let others =
+        out.iter().filter(|look| !gone.contains(&look.axis)).map(|look| match look.share > 0.0 {
+            true => format!("{} ({} of the best)", look.name, number(look.share)),
+            false => format!("{} (failed)", look.name),
+        });
+    let all: Vec<String> = others.chain(whole).collect();
     format!(
         "Left out after a first look, to save time: {}. --budget {budget} measures them too.",
-        list(&each.collect::<Vec<_>>())
+        list(&all)
     )
 }
 
@@ -212,11 +228,31 @@ mod tests {
         let names = |out: &[Look]| out.iter().map(|look| look.name.clone()).collect::<Vec<_>>();
         let out = cut(&looks, |left| left <= 3);
         assert_eq!(names(&out), ["e", "c"]);
-        let words = left_out_words(&out, "12m");
+        let words = left_out_words(&out, &[], "12m");
         assert!(words.contains("e (failed) and c (0.25 of the best). --budget 12m"), "{words}");
         // Two stay, whether they fit or not.
         assert_eq!(names(&cut(&looks, |_| false)), ["e", "c", "d"]);
         assert_eq!(low_rate(&saturation), Some(10.0));
         assert_eq!(low_rate(&[sample("a", "reply-rate", 3.0)]), None);
+    }
+
+    #[test]
+    fn an_axis_goes_as_a_whole_where_two_candidates_of_each_are_too_many() {
+        let look = |axis, name: &str, share| Look { axis, name: name.to_owned(), share };
+        let looks = [
+            look(Axis::Dispatch, "a", 0.9),
+            look(Axis::Dispatch, "b", 1.0),
+            look(Axis::Dispatch, "c", 0.5),
+            look(Axis::Dispatch, "d", 0.2),
+            look(Axis::Accept, "x", 1.0),
+            look(Axis::Accept, "y", 0.95),
+        ];
+        let names = |most| {
+            let out = cut(&looks, |left| left <= most);
+            out.iter().map(|look| look.name.clone()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!([names(4), names(3), names(1)], ["d c", "x y d", "x y d c"]);
+        let words = left_out_words(&cut(&looks, |left| left <= 3), &[Axis::Accept], "9m");
+        assert!(words.contains("d (0.2 of the best) and all accept strategies."), "{words}");
     }
 }

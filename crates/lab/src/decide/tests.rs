@@ -154,11 +154,9 @@ fn of_ties_the_simplest_is_named() {
 fn noise_is_no_answer_and_no_tie() {
     let truths = &[("epoll", 30.0, 15.0), ("uring", 31.0, 15.5), ("select", 300.0, 90.0)];
     let (verdict, text) = decided(truths, 0.3, None);
-    assert!(
-        verdict.contains("nothing was shown to be better at either load; whether "),
-        "{verdict}"
-    );
-    assert!(verdict.contains(" is as good, this machine could not tell."), "{verdict}");
+    for expected in ["nothing was shown to be better at either load", "could not tell it from "] {
+        assert!(verdict.contains(expected), "no {expected:?} in {verdict}");
+    }
     assert!(!verdict.contains("select"), "{verdict}");
     assert!(text.contains("This machine could not tell"), "{text}");
 }

@@ -86,9 +86,12 @@ fn listed(names: &[&str]) -> String {
     list(&names.iter().map(ToString::to_string).collect::<Vec<_>>())
 }
 
-/// `a is`, `a and b are`.
-fn are(names: &[&str]) -> String {
-    format!("{} {}", listed(names), if names.len() == 1 { "is" } else { "are" })
+/// That it is open which of several is the best.
+fn open_words(others: &[&str]) -> String {
+    format!(
+        "This machine could not tell it from {}: a longer --budget, or a quieter machine, may.",
+        listed(others)
+    )
 }
 
 /// What to take by what was found at a low rate and at saturation; `auto` is what is taken without a flag.
@@ -131,9 +134,7 @@ fn at_one<'f>(axis: Axis, one: &Side<'f>) -> Found<'f> {
     text += &match (others.is_empty(), one.is_certain) {
         (true, _) => ": it is the best.".to_owned(),
         (false, true) => format!(": {} are equal, and it is the simplest.", listed(&one.best)),
-        (false, false) => {
-            format!("; whether {} as good, this machine could not tell.", are(&others))
-        }
+        (false, false) => format!(": nothing was shown to be better. {}", open_words(&others)),
     };
     (text, taken, one.best.clone())
 }
@@ -144,17 +145,11 @@ fn at_both<'f>(axis: Axis, low: &Side<'f>, saturation: &Side<'f>) -> Found<'f> {
     if left.is_empty() {
         return differing(axis, low, saturation);
     }
-    let taken = match best.is_empty() {
-        false => simplest(axis, &best),
-        // The best at one load that is not ruled out at the other.
-        true => {
-            let firsts = [low, saturation].map(|side| side.best[0]);
-            firsts.into_iter().find(|name| left.contains(name)).unwrap_or(left[0])
-        }
-    };
+    // Where no candidate is the best at both loads, what is not ruled out at either has to do.
+    let taken = simplest(axis, if best.is_empty() { &left } else { &best });
     let reason = match low.is_certain && saturation.is_certain {
         true => certain(taken, &best, low, saturation),
-        false => uncertain(taken, &best, &without(&left, &best)),
+        false => uncertain(taken, &best, &left),
     };
     (format!("Take {} {taken}: {reason}", axis.flag()), taken, best)
 }
@@ -179,15 +174,17 @@ fn certain(taken: &str, best: &[&str], low: &Side<'_>, saturation: &Side<'_>) ->
     }
 }
 
-fn uncertain(taken: &str, best: &[&str], open: &[&str]) -> String {
+fn uncertain(taken: &str, best: &[&str], left: &[&str]) -> String {
     let mut text = "nothing was shown to be better at either load".to_owned();
-    if best.len() > 1 {
-        text += &format!(", and it is the simplest of {}, equal within 5 % at both", listed(best));
+    match best.len() {
+        0 if left.len() > 1 => text += ", and it is the simplest of what is left",
+        0 | 1 => {}
+        _ => text += &format!(", and it is the simplest of {}, which are equal", listed(best)),
     }
-    let open = without(open, &[taken]);
+    let open = without(&without(left, best), &[taken]);
     match open.is_empty() {
         true => text + ".",
-        false => format!("{text}; whether {} as good, this machine could not tell.", are(&open)),
+        false => format!("{text}. {}", open_words(&open)),
     }
 }
 

@@ -121,7 +121,7 @@ fn slowed_servers(
         levels: workloads(&args.workloads),
         ..Overrides::default()
     };
-    let samples = session.pilot(equal, &overrides)?;
+    let samples = session.pilot(equal, "A first look", &overrides)?;
     let cpu = calibrate::cpu_per_request(&samples);
     if cpu.is_empty() {
         let why = samples.iter().find_map(|sample| sample.failure.as_deref());

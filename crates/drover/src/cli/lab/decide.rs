@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use lab::analysis::FEWEST_ROUNDS;
 use lab::decide::fit::{self, Extent, Look, Time, Wanted};
 use lab::decide::{
-    self, Candidates, Decision, Lifetime, Question, Request, Response, SampledFiles, Scene,
+    self, Axis, Candidates, Decision, Lifetime, Question, Request, Response, SampledFiles, Scene,
 };
 use lab::hash::hash_bytes;
 use lab::model::Sample;
@@ -30,6 +30,9 @@ const WIDTH: usize = 80;
 
 /// The loads of each candidate.
 const LOADS: usize = 2;
+
+/// How many candidates are compared at least.
+const FEWEST: usize = 2;
 
 /// A low rate in a look that only tells who is out of the question, where none could be told from a first one.
 const ANY_RATE: f64 = 100.0;
@@ -226,14 +229,13 @@ impl Asked {
             left_s: self.budget.as_secs_f64() - LOADS as f64 * look_s,
             beside_s: run_s - self.look_extent().window_s,
         };
-        let fewest = LOADS * 2 * self.axes.len();
-        if time.needed_s(fewest, self.wanted) > time.left_s {
+        if time.needed_s(LOADS * FEWEST, self.wanted) > time.left_s {
             let message = format!(
                 "--budget {}: {} and a first look take longer; --budget {} is enough, or ask for fewer \
                  --connections or --subjects",
                 duration::in_words(self.budget),
                 self.needs(),
-                self.needed(time, 2 * self.axes.len())
+                self.needed(time, FEWEST)
             );
             return Err(UsageError::new(message).into());
         }
@@ -243,7 +245,7 @@ impl Asked {
     /// What an answer needs at least.
     fn needs(&self) -> String {
         let rounds = self.wanted.rounds.unwrap_or(FEWEST_ROUNDS as u32);
-        format!("{rounds} rounds of {} candidates at {LOADS} loads", 2 * self.axes.len())
+        format!("{rounds} rounds of {FEWEST} candidates at {LOADS} loads")
     }
 
     /// A budget that so many candidates fit into, in whole minutes.
@@ -258,7 +260,11 @@ impl Asked {
     fn look(&self, rate: f64) -> anyhow::Result<(Vec<Vec<Sample>>, f64)> {
         let begun = Instant::now();
         let experiments = self.experiments(&[rate], self.look_extent())?;
-        let look = |experiment: &Experiment| self.session.pilot(experiment, &Overrides::default());
+        let load = if rate > 0.0 { decide::LOW_RATE } else { decide::SATURATION };
+        let look = |experiment: &Experiment| {
+            let what = format!("A first look, {load} ({})", experiment.id);
+            self.session.pilot(experiment, &what, &Overrides::default())
+        };
         let samples: Vec<Vec<Sample>> =
             experiments.iter().map(look).collect::<anyhow::Result<_>>()?;
         let runs = samples.iter().map(Vec::len).sum::<usize>().max(1);
@@ -282,12 +288,15 @@ impl Asked {
         if out.is_empty() {
             return Ok(());
         }
-        let words = fit::left_out_words(&out, &self.needed(time, looks.len()));
         for axis in &mut self.axes {
             axis.names.retain(|name| {
                 !out.iter().any(|look| look.axis == axis.axis && look.name == *name)
             });
         }
+        let gone = self.axes.iter().filter(|axis| axis.names.is_empty()).map(|axis| axis.axis);
+        let gone: Vec<Axis> = gone.collect();
+        self.axes.retain(|axis| !axis.names.is_empty());
+        let words = fit::left_out_words(&out, &gone, &self.needed(time, looks.len()));
         write!(stdout(), "{}", terminal::wrapped("  ! ", 4, &words, WIDTH))?;
         self.scene.gaps.push(words);
         Ok(())
@@ -380,8 +389,6 @@ fn fault(faults: Faults) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
-    use lab::decide::Axis;
-
     use super::*;
 
     #[test]

@@ -57,11 +57,11 @@ impl OwnSession {
     pub(super) fn pilot(
         &self,
         experiment: &Experiment,
+        what: &str,
         overrides: &Overrides,
     ) -> anyhow::Result<Vec<Sample>> {
         let (selection, plan) = self.plan(experiment, overrides)?;
-        let (id, runs, seconds) = (&experiment.id, plan.runs(), plan.estimate_s);
-        writeln!(stdout(), "A first look ({id}), {runs} runs, about {seconds:.0} s")?;
+        writeln!(stdout(), "{what}: {} runs, about {:.0} s", plan.runs(), plan.estimate_s)?;
         let folder = self.settings.out.join(format!("first-look-{}", std::process::id()));
         // One that was killed, and whose number this process has now, has left a journal: containers give the
         // same numbers again.

@@ -132,7 +132,7 @@ fn rates(args: &Args, comparison: &Comparison, session: &OwnSession) -> anyhow::
     let overrides =
         Overrides { rounds: Some(1), window: Some(args.window.min(LOOK)), ..Overrides::default() };
     let experiment = comparison.saturation().map_err(usage)?;
-    Ok(versus::rates(&session.pilot(&experiment, &overrides)?))
+    Ok(versus::rates(&session.pilot(&experiment, "A first look", &overrides)?))
 }
 
 fn usage(faults: Faults) -> anyhow::Error {
