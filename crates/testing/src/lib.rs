@@ -1,9 +1,13 @@
+//! What tests of several crates share: a [`browser`], and a third result.
+//!
 //! A third result of a test, which libtest does not have: skipped, as a whole or in part, because this
 //! machine lacks what the test needs.
 //!
 //! A test that is skipped calls [`skip!`] with the cause. The causes of one `cargo test` are kept in a
 //! file beside its test binaries, and the target `skipped` of this crate, which runs last, prints how
 //! many tests were skipped and why.
+
+pub mod browser;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};

@@ -1,23 +1,14 @@
 //! The page in a real browser: headless Chromium, where it is installed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use testing::browser::{PROGRAMS, chromium};
 
 use super::render;
 use crate::report::model::Report;
 use crate::report::testing::{Builder, quick, text};
-
-/// Programs that are Chromium, the first that is found is taken.
-const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
-
-fn chromium() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    let candidates = PROGRAMS.iter().flat_map(|name| folders.iter().map(move |it| it.join(name)));
-    candidates.into_iter().find(|program| program.is_file())
-}
 
 /// What a browser makes of the page in a frame of this width, after everything was drawn and every
 /// switch was used.
