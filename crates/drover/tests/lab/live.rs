@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use testing::browser::{Browser, DRIVER, PROGRAMS};
 
 use super::{lab, write_experiment};
 
@@ -57,11 +59,11 @@ fn a_report_is_served_while_it_grows() {
     let folder = tempfile::tempdir().unwrap();
     let mut running = Running::start(folder.path(), "1000");
     let address = running.address();
-    // When the first run has ended, the report of what was planned is there.
+    // Whoever opens the address as soon as it is told finds the report of what is planned.
+    assert!(get(&address, "/report.html").contains("The experiment short"));
     let stderr = BufReader::new(running.lab.stderr.take().unwrap());
     let first = stderr.lines().map(Result::unwrap).find(|line| line.starts_with("1/2000 short: "));
     assert!(first.is_some());
-    assert!(get(&address, "/report.html").contains("The experiment short"));
     let progress = get(&address, "/progress.json");
     assert!(progress.contains("\"of\":2000") && progress.contains("short: "), "{progress}");
     assert_eq!(running.interrupt(), Some(1));
@@ -74,8 +76,51 @@ fn a_report_is_served_until_its_reader_ends() {
     let mut running = Running::start(folder.path(), "1");
     let address = running.address();
     running.line("The report stays there");
-    assert!(get(&address, "/progress.json").starts_with("HTTP/1.1 404"));
+    assert!(get(&address, "/progress.json").contains("\"has_ended\":true"));
     let report = get(&address, "/report.html");
     assert!(report.contains("2 runs: 1 round of 2 cells"), "{report}");
+    assert_eq!(running.interrupt(), Some(0));
+    assert!(!folder.path().join("drover-lab/progress.json").exists());
+}
+
+/// What a page tells of itself, asked once in a tenth of a second; `null` while it is being replaced.
+fn state(browser: &Browser) -> Value {
+    let script = "await new Promise((then) => setTimeout(then, 100));
+        const heading = document.getElementById('method');
+        return {
+            is_over: /40 of 40 runs/.test(document.querySelector('header').textContent)
+                && document.getElementById('progress').hidden,
+            top: heading.getBoundingClientRect().top,
+            unfolded: document.querySelectorAll('main details[open]').length,
+        };";
+    let script = format!("return (async () => {{ {script} }})()");
+    browser.run(&script, &[]).unwrap_or_default()
+}
+
+#[test]
+fn a_browser_follows_a_session_to_its_end_and_stays_where_its_reader_is() {
+    let Some(browser) = Browser::start().unwrap() else {
+        return testing::skip!("no {DRIVER} with {} is installed", PROGRAMS.join(" or "));
+    };
+    browser.show_as(1200, 500, false).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut running = Running::start(folder.path(), "20");
+    browser.open(&format!("http://{}/report.html", running.address())).unwrap();
+    // The reader goes to a heading in the middle and unfolds what is there.
+    let script = "for (const it of document.querySelectorAll('main details')) it.open = true;
+        document.getElementById('method').scrollIntoView();
+        scrollBy(0, 20);";
+    browser.run(script, &[]).unwrap();
+    let before = state(&browser);
+    running.line("The report stays there");
+    // The page looks every two seconds.
+    let seen: Vec<Value> =
+        (0..1200).map(|_| state(&browser)).take_while(|it| it["is_over"] != true).collect();
+    assert!(seen.len() < 1200, "the page does not follow: {:?}", seen.last());
+    let after = state(&browser);
+    let top = |state: &Value| state["top"].as_f64().unwrap();
+    assert!((top(&after) - top(&before)).abs() < 100.0, "{before} {after}");
+    assert!(after["unfolded"].as_u64() >= before["unfolded"].as_u64(), "{before} {after}");
+    assert_eq!(json!(browser.console().unwrap()), json!([]));
     assert_eq!(running.interrupt(), Some(0));
 }

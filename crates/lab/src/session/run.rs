@@ -34,12 +34,14 @@ pub struct Settings {
 pub enum Event<'e> {
     /// The session's folder, before anything is run.
     Folder(&'e Path),
-    /// An experiment begins.
+    /// An experiment begins. There is a report of the session by now.
     Begins {
         /// The experiment with its plan.
         planned: &'e Planned,
         /// Its number in the session, from 0.
         number: usize,
+        /// How long the session still takes.
+        clock: &'e Clock,
     },
     /// Something of the experiment that runs.
     Of {
@@ -195,7 +197,7 @@ impl Running<'_> {
         }
         let planned = session.planned[number].clone();
         let begun = Instant::now();
-        tell(Event::Begins { planned: &planned, number });
+        tell(Event::Begins { planned: &planned, number, clock: &self.clock });
         let own = self.folder.join(&planned.experiment.id);
         let options = run::Options {
             drover: self.settings.drover.clone(),

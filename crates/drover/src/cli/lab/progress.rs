@@ -35,7 +35,7 @@ impl Progress<'_> {
     pub(super) fn tell(&self, event: &Event<'_>) {
         match event {
             Event::Folder(folder) => self.line(&format!("Session: {}", folder.display())),
-            Event::Begins { planned, number } => self.begins(planned, *number),
+            Event::Begins { planned, number, clock } => self.begins(planned, *number, clock),
             Event::Of { planned, event, clock } => self.of_run(planned, event, clock),
             Event::Refused { id, why } => self.line(&format!("{id} cannot be run here: {why}")),
             Event::Note(note) => self.line(note),
@@ -52,7 +52,7 @@ impl Progress<'_> {
         }
     }
 
-    fn begins(&self, planned: &Planned, number: usize) {
+    fn begins(&self, planned: &Planned, number: usize, clock: &Clock) {
         self.line(&format!(
             "{} ({} of {}): {} in {}, about {}",
             planned.experiment.id,
@@ -62,6 +62,14 @@ impl Progress<'_> {
             counted(planned.plan.rounds as usize, "round"),
             in_words(planned.estimate())
         ));
+        self.show(&format!("{} begins", planned.experiment.id), clock);
+    }
+
+    /// Tells whoever looks at the page that is shown live what is under way.
+    fn show(&self, running: &str, clock: &Clock) {
+        if let Some(Err(error)) = self.live.map(|live| live.begins(running, clock)) {
+            self.line(&format!("--live: {error}"));
+        }
     }
 
     fn of_run(&self, planned: &Planned, event: &OfRun<'_>, clock: &Clock) {
@@ -77,11 +85,7 @@ impl Progress<'_> {
             OfRun::Note(note) => self.line(&format!("{id}: {note}")),
             OfRun::Begins { cell, .. } => {
                 let cell = words::cell(&planned.plan.cells[*cell].cell, &planned.experiment);
-                if let Some(Err(error)) =
-                    self.live.map(|live| live.begins(&format!("{id}: {cell}"), clock))
-                {
-                    self.line(&format!("--live: {error}"));
-                }
+                self.show(&format!("{id}: {cell}"), clock);
                 if let Some(bar) = &self.bar {
                     let left = in_words(clock.remaining());
                     bar.set_length(clock.runs().1 as u64);

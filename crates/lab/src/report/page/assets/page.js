@@ -316,32 +316,52 @@
   const PLACE = "drover-reader";
   const keyOf = (node) =>
     `${node.parentElement.closest("[id]")?.id}/${node.parentElement.querySelectorAll("details").length}`;
+  const line = document.getElementById("progress");
+  const top = (node) => node.getBoundingClientRect().top;
   const reload = () => {
     const open = [...document.querySelectorAll("main details[open]")].map(keyOf);
-    sessionStorage.setItem(PLACE, JSON.stringify({ y: window.scrollY, open }));
+    // Reports grow: the place is that of the last element with a name that begins above the view.
+    const named = [...document.querySelectorAll("main :is(h2, h3, h4, article)[id]")];
+    const at = named.findLast((it) => it.offsetParent !== null && top(it) <= 0);
+    const place = at ? { id: at.id, top: top(at) } : { y: window.scrollY };
+    const progress = line.hidden ? "" : line.textContent;
+    sessionStorage.setItem(PLACE, JSON.stringify({ ...place, open, progress }));
+    // The browser's own way back counts in pixels, and would come after this one.
+    history.scrollRestoration = "manual";
     location.reload();
   };
   const isServed = location.protocol.startsWith("http");
   const kept = isServed ? sessionStorage.getItem(PLACE) : null;
   if (kept !== null) {
     sessionStorage.removeItem(PLACE);
-    const { y, open } = JSON.parse(kept);
-    for (const node of document.querySelectorAll("main details")) node.open ||= open.includes(keyOf(node));
-    window.scrollTo(0, y);
+    const place = JSON.parse(kept);
+    for (const node of document.querySelectorAll("main details"))
+      node.open ||= place.open.includes(keyOf(node));
+    // The line takes its room before the place is looked for.
+    line.hidden = data.is_complete || place.progress === "";
+    line.textContent = place.progress;
+    const at = place.id && document.getElementById(place.id);
+    if (at) window.scrollBy(0, top(at) - place.top);
+    else window.scrollTo(0, place.y ?? 0);
+    // When a page is loaded, the browser would go its own way.
+    const isSafe = () => {
+      history.scrollRestoration = "auto";
+    };
+    addEventListener("load", () => setTimeout(isSafe, 1000));
   }
   const version = async () =>
     (await fetch(location.pathname, { method: "HEAD", cache: "no-store" })).headers.get("etag");
   const follow = async () => {
-    const line = document.getElementById("progress");
     const first = await version();
     for (let isLive = false; ; isLive = true) {
       const found = await fetch("progress.json", { cache: "no-store" });
-      if (!found.ok) {
-        // The session is over, and the last report of it complete.
+      const progress = found.ok ? await found.json() : { has_ended: true };
+      if (progress.has_ended) {
+        // The last report of the session is there.
         if (isLive) reload();
         return;
       }
-      const { done, of, left, running } = await found.json();
+      const { done, of, left, running } = progress;
       line.hidden = false;
       line.textContent = `The session runs: ${done} of ${of} runs, about ${left} left; ${running}.`;
       if ((await version()) !== first) {
@@ -353,7 +373,6 @@
   };
   if (isServed && !data.is_complete)
     follow().catch(() => {
-      const line = document.getElementById("progress");
       if (!line.hidden) line.textContent = "The lab has ended: this is the report as it was last.";
     });
   document.documentElement.dataset.ready = "true";
