@@ -33,13 +33,10 @@ window.drover = (() => {
 
   const tick = (value) =>
     Math.abs(value) >= 1e4 || (value !== 0 && Math.abs(value) < 1e-3)
-      ? d3.format("~s")(value)
+      ? d3.format(".3~s")(value)
       : number(value);
 
-  /**
-   * Ticks of a logarithmic axis: powers of ten, with others between them where there is room. (d3 leaves
-   * out the names of ticks above a limit that shrinks with the number of decades; these are below it.)
-   */
+  /** Ticks of a logarithmic axis: powers of ten, with others between them where there is room. */
   function logTicks([low, high]) {
     const ticks = [];
     const decades = Math.log10(high / low);
@@ -61,8 +58,11 @@ window.drover = (() => {
     return [from, high === from ? from + 1 : high + (high - from) * 0.05];
   }
 
+  // d3 leaves out the names of logarithmic ticks whose first digits are too far above a power of the base: with
+  // base 10, that of 9000; with base 2, none of a handful of ticks.
   const axis = (isLog, range, label) => ({
     type: isLog ? "log" : "linear",
+    ...(isLog ? { base: 2 } : {}),
     domain: range,
     label,
     grid: true,

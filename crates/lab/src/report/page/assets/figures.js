@@ -16,6 +16,17 @@ drover.figures = (() => {
     return it;
   };
 
+  /** A drawing whose coordinates have two decimals, which is all that can be seen. */
+  function shorten(svg) {
+    const names = ["d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "transform", "width", "height"];
+    const short = (it) => String(Number(Number(it).toFixed(2)));
+    for (const node of svg.querySelectorAll("*")) {
+      for (const name of names.filter((it) => node.hasAttribute(it)))
+        node.setAttribute(name, node.getAttribute(name).replace(/-?\d+\.\d{3,}/g, short));
+    }
+    return svg;
+  }
+
   /** The points of a figure: medians, raw runs and published values by panel and subject. */
   function points(experiment, figure) {
     const { samples } = experiment;
@@ -324,21 +335,22 @@ drover.figures = (() => {
       return undefined;
     }
 
-    /** All panels, their titles and the legend in one drawing. */
-    svg() {
+    /** All panels, their titles, the legend and what the signs mean in one drawing of at most this width. */
+    svg(most = 1000) {
       const NS = "http://www.w3.org/2000/svg";
       const size = (svg) => [svg.viewBox.baseVal.width, svg.viewBox.baseVal.height];
+      const title = this.drawn.some((it) => it.title) ? 20 : 0;
       const cell = [
         d3.max(this.drawn, (it) => size(it.svg)[0]) + 16,
-        d3.max(this.drawn, (it) => size(it.svg)[1]) + 26,
+        d3.max(this.drawn, (it) => size(it.svg)[1]) + title + 6,
       ];
-      const columns = Math.max(1, Math.min(this.drawn.length, Math.floor(1000 / cell[0])));
+      const columns = Math.max(1, Math.min(this.drawn.length, Math.floor(most / cell[0])));
+      const width = Math.max(columns * cell[0], 480);
       const rest = this.names.filter((it) => !this.hidden.has(it));
-      const head = 30 + (this.names.length > 1 ? 18 * Math.ceil(rest.length / 6) : 0);
-      const [width, height] = [
-        Math.max(columns * cell[0], 480),
-        head + Math.ceil(this.drawn.length / columns) * cell[1],
-      ];
+      const entry = (d3.max(rest, (it) => it.length) ?? 0) * 7 + 32;
+      const perLine = Math.max(1, Math.floor((width - 8) / entry));
+      const head = 30 + (this.names.length > 1 ? 18 * Math.ceil(rest.length / perLine) : 0);
+      const height = head + Math.ceil(this.drawn.length / columns) * cell[1] + 16;
       const root = d3
         .create("svg:svg")
         .attr("xmlns", NS)
@@ -349,24 +361,15 @@ drover.figures = (() => {
         .attr("color", css("--ink"))
         .attr("fill", css("--ink"));
       root.append("rect").attr("width", width).attr("height", height).attr("fill", css("--ground"));
-      root
-        .append("text")
-        .attr("x", 8)
-        .attr("y", 18)
-        .attr("font-size", 14)
-        .attr("font-weight", 700)
-        .text(`${this.experiment.title} – ${this.figure.title}`);
+      const write = (parent, x, y, size, text) =>
+        parent.append("text").attr("x", x).attr("y", y).attr("font-size", size).text(text);
+      write(root, 8, 18, 14, `${this.experiment.title} – ${this.figure.title}`).attr("font-weight", 700);
       if (this.names.length > 1) {
         rest.forEach((name, at) => {
-          const [x, y] = [8 + ((at % 6) * width) / 6, 38 + 18 * Math.floor(at / 6)];
+          const [x, y] = [8 + (at % perLine) * entry, 38 + 18 * Math.floor(at / perLine)];
           const key = d3.select(root.node().appendChild(this.key(name)));
           key.attr("x", x).attr("y", y - 11);
-          root
-            .append("text")
-            .attr("x", x + 20)
-            .attr("y", y)
-            .attr("font-size", 12)
-            .text(name);
+          write(root, x + 20, y, 12, name);
         });
       }
       this.drawn.forEach((it, at) => {
@@ -376,19 +379,28 @@ drover.figures = (() => {
             "transform",
             `translate(${(at % columns) * cell[0]},${head + Math.floor(at / columns) * cell[1]})`,
           );
-        group
-          .append("text")
-          .attr("x", 8)
-          .attr("y", 14)
-          .attr("font-size", 12)
-          .attr("font-weight", 600)
-          .text(it.title);
+        write(group, 8, 14, 12, it.title).attr("font-weight", 600);
         const copy = it.svg.cloneNode(true);
-        copy.setAttribute("y", 20);
+        copy.setAttribute("y", title);
         copy.removeAttribute("tabindex");
         group.node().append(copy);
       });
-      return new XMLSerializer().serializeToString(root.node());
+      write(root, 8, height - 6, 11, this.signs()).attr("fill", css("--dim"));
+      return new XMLSerializer().serializeToString(shorten(root.node()));
+    }
+
+    /** What the signs of a drawing mean, for those who see it without the page. */
+    signs() {
+      const shown = this.shown();
+      const has = (kind) => shown.some((it) => it.kind === kind);
+      return [
+        has("median") && "Filled: medians, with intervals of 95 %",
+        has("raw") && "small dots: runs",
+        has("void") && "grey crosses: runs that do not count",
+        has("published") && "hollow, dashed: the document’s values",
+      ]
+        .filter(Boolean)
+        .join("; ");
     }
 
     csv() {
