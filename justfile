@@ -25,6 +25,10 @@ budget *ARGS:
 lab:
     cargo run --release -- lab
 
+# The pictures and findings of docs/experiments from a session's folder: just pictures drover-lab/SESSION "a note"
+pictures SESSION NOTE="":
+    cargo run -p drover-lab --example pictures -- "{{SESSION}}" "{{NOTE}}"
+
 # One fuzz target for a minute: just fuzz request
 fuzz TARGET:
     cargo +nightly fuzz run {{TARGET}} -- -max_total_time=60

@@ -5,6 +5,7 @@
 //! only show it.
 
 pub mod csv;
+pub mod docs;
 pub mod model;
 pub mod page;
 pub mod terminal;

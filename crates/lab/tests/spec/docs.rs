@@ -2,9 +2,11 @@
 //!
 //! `UPDATE=1 cargo test -p drover-lab --test spec docs` writes them anew.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use lab::report::docs::{self, Results};
 use lab::spec::{built_in, reference, schema};
 
 use crate::Memory;
@@ -12,8 +14,12 @@ use crate::Memory;
 /// What stands in front of the page's example of faults; what is said of it is in the next block.
 const FAULTY: &str = "<!-- faulty -->\n```\n";
 
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
 fn page() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiments.md")
+    docs().join("experiments.md")
 }
 
 /// Compares a file with what it should be, or writes it.
@@ -44,10 +50,7 @@ fn the_reference_is_that_of_the_types() {
         ("metrics", reference::metrics()),
         ("experiments", reference::experiments(&all)),
     ] {
-        let begin = format!("<!-- generated: {name} -->\n");
-        let start = page.find(&begin).expect("the page has the marker") + begin.len();
-        let end = start + page[start..].find("<!-- end -->").expect("the part ends");
-        page.replace_range(start..end, &format!("\n{text}\n"));
+        page = docs::fill(&page, name, &text).unwrap();
     }
     let start = page.find(FAULTY).expect("the page has a faulty example") + FAULTY.len();
     let (faulty, rest) = page[start..].split_once("```\n").unwrap();
@@ -73,5 +76,59 @@ fn the_page_s_examples_are_read() {
         if let Err(faults) = Memory::new([("page.toml", example)]).read("page.toml") {
             panic!("{faults}\n{example}");
         }
+    }
+}
+
+/// The facts and the claims of a page are those of its experiment, its findings those of `results.json`.
+#[test]
+fn every_experiment_has_a_page_that_is_up_to_date() {
+    let folder = docs().join("experiments");
+    let results = fs::read_to_string(folder.join("results.json")).unwrap();
+    let results: Results = serde_json::from_str(&results).unwrap();
+    let pages = docs::pages(&folder, &results).unwrap();
+    assert_eq!(pages.len(), built_in::names().len() + 1);
+    for (path, text) in pages {
+        same(&path, &text);
+    }
+}
+
+/// The files in this folder with one of these extensions.
+fn files(folder: &Path, extensions: &[&str]) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let wanted = entries.filter(|path| {
+        path.extension().is_some_and(|own| extensions.iter().any(|extension| own == *extension))
+    });
+    wanted.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+/// Pictures are made from a session, and none of them loads anything, is large or is forgotten.
+#[test]
+fn every_picture_is_shown_small_and_complete() {
+    let folder = docs().join("pictures");
+    let pages: Vec<String> = ["..", ".", "experiments"]
+        .iter()
+        .flat_map(|it| files(&docs().join(it), &["md"]).into_iter().map(move |name| (it, name)))
+        .map(|(it, name)| fs::read_to_string(docs().join(it).join(name)).unwrap())
+        .collect();
+    let manifest = fs::read_to_string(docs().join("experiments/pictures.toml")).unwrap();
+    let mut total = 0;
+    for name in files(&folder, &["svg", "webp"]) {
+        let picture = fs::read(folder.join(&name)).unwrap();
+        total += picture.len();
+        assert!(picture.len() <= 80_000, "{name} has {} bytes", picture.len());
+        assert!(pages.iter().any(|page| page.contains(&format!("pictures/{name}"))), "{name}");
+        let (stem, kind) = name.rsplit_once('.').unwrap();
+        assert!(manifest.contains(&format!("name = \"{stem}\"\n")), "{name} cannot be made again");
+        if kind == "svg" {
+            let text = String::from_utf8(picture).unwrap();
+            for banned in ["<script", "<image", "href", "url(", "font-face", "/home/", "/tmp/"] {
+                assert!(!text.contains(banned), "{name}: {banned}");
+            }
+        }
+    }
+    assert!(total <= 1_500_000, "all pictures have {total} bytes");
+    for experiment in built_in::names() {
+        let page = fs::read_to_string(docs().join(format!("experiments/{experiment}.md"))).unwrap();
+        assert!(page.contains("](../pictures/"), "{experiment} shows no picture");
     }
 }

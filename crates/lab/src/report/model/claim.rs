@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::words;
 use crate::analysis::{Bound, Interval};
@@ -72,7 +72,7 @@ pub struct VerdictReport {
 }
 
 /// What a verdict means for its claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tone {
     /// The claim was found to be true.
