@@ -7,6 +7,7 @@ pub mod claims;
 pub mod compare;
 pub mod decide;
 mod digits;
+pub mod document;
 pub mod drive;
 pub mod failure;
 pub mod hash;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::document::suggestion;
 use crate::model::Level;
 use crate::plan::Overrides;
 use crate::spec::experiment::Experiment;
 use crate::spec::factor::CASE;
 use crate::spec::metric::Instrument;
-use crate::spec::suggestion;
 
 /// The experiments that run, each with what the user says of it, and what a reader has to know.
 ///

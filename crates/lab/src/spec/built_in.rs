@@ -7,10 +7,10 @@ use indexmap::IndexMap;
 
 use super::embedded::{EXPERIMENTS, FOLDER, SHARED};
 use super::experiment::Experiment;
-use super::fault::Faults;
 pub use super::read::peers;
 use super::read::{self, Files};
 use super::subject::Subject;
+use crate::document::Faults;
 
 /// The files that are part of the program.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,10 +7,9 @@
 use std::collections::BTreeMap;
 
 use super::factor::CASE;
-use super::fault::{Fault, Place, listed, nearest, suggestion};
 use super::metric;
-use super::node::{Node, Type};
 use super::setting;
+use crate::document::{Fault, Node, Place, Type, listed, nearest, suggestion};
 use crate::model::Level;
 
 /// What a server's texts may name beside factors.

@@ -4,8 +4,9 @@ use std::io;
 use std::path::Path;
 
 use super::experiment::Experiment;
-use super::fault::Faults;
 use super::read::{Files, read_from};
+use crate::document::Faults;
+pub(crate) use crate::document::quoted;
 
 /// What faults name in place of a file: commands make experiments of their flags.
 const SOURCE: &str = "the command line";
@@ -25,11 +26,6 @@ impl Files for Text<'_> {
 /// As of [`read_from`].
 pub(crate) fn read_made(text: &str) -> Result<Experiment, Faults> {
     read_from(&Text(text), Path::new(SOURCE))
-}
-
-/// A text as TOML has it.
-pub(crate) fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
 }
 
 /// Texts as a TOML array.

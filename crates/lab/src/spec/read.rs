@@ -12,11 +12,10 @@ use super::check;
 use super::claim::{Published, Row};
 use super::embedded;
 use super::experiment::{Experiment, Fragment, QUICK, SCHEMA};
-use super::fault::{Fault, Faults, Source, suggestion};
-use super::node::{Entry, Node, Value};
 use super::preset::Preset;
 use super::subject::Subject;
 use super::{schema, walk};
+use crate::document::{Entry, Fault, Faults, Node, Source, Value, suggestion};
 use crate::model::Level;
 
 /// The tables that included files may have, which are put together.

@@ -2,12 +2,11 @@
 
 use serde_json::Value as Json;
 
-use super::fault::{Fault, listed, nearest, suggestion};
 use super::load;
 use super::metric;
-use super::node::{Node, Type, Value};
 use super::pool;
 use super::setting;
+use crate::document::{Fault, Node, Type, Value, listed, nearest, suggestion};
 
 /// Checks `root` against `schema`, a schema of this module's `schema`.
 pub(super) fn check(root: &Node, schema: &Json) -> Vec<Fault> {

@@ -6,50 +6,68 @@ use indexmap::IndexMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::fault::{Fault, Place, Source};
+use super::{Fault, Place, Source};
 
 /// A value and its place.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) place: Place,
-    pub(super) value: Value,
+pub struct Node {
+    /// Where it stands.
+    pub place: Place,
+    /// What it is.
+    pub value: Value,
 }
 
 /// What a node is.
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub enum Value {
+    /// A text.
     Text(String),
+    /// A number with a fraction or an exponent.
     Number(f64),
+    /// A whole number.
     Integer(i64),
+    /// True or false.
     Bool(bool),
     /// A date or a time of day, which no key takes.
     Date,
+    /// Values, in their order.
     List(Vec<Node>),
+    /// Entries by key, in their order.
     Table(IndexMap<String, Entry>),
 }
 
 /// A key's place, and its value.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) key: Place,
-    pub(super) node: Node,
+pub struct Entry {
+    /// Where the key stands.
+    pub key: Place,
+    /// The value.
+    pub node: Node,
 }
 
 /// The kinds of values, as JSON Schema calls them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Type {
+pub enum Type {
+    /// [`Value::Text`].
     Text,
+    /// [`Value::Number`].
     Number,
+    /// [`Value::Integer`].
     Integer,
+    /// [`Value::Bool`].
     Bool,
+    /// [`Value::Date`].
     Date,
+    /// [`Value::List`].
     List,
+    /// [`Value::Table`].
     Table,
 }
 
 impl Type {
     /// The kind in words.
-    pub(super) fn words(self) -> &'static str {
+    #[must_use]
+    pub fn words(self) -> &'static str {
         match self {
             Type::Text => "a text",
             Type::Number => "a number",
@@ -67,7 +85,7 @@ impl Node {
     ///
     /// # Errors
     /// Every fault of its syntax.
-    pub(super) fn parse(source: &Rc<Source>) -> Result<Node, Vec<Fault>> {
+    pub fn parse(source: &Rc<Source>) -> Result<Node, Vec<Fault>> {
         let (table, errors) = DeTable::parse_recoverable(&source.text);
         let place = |span| Place { source: Rc::clone(source), span };
         let first = errors.iter().filter_map(|error| error.span()).map(|span| span.start).min();
@@ -90,7 +108,8 @@ impl Node {
     }
 
     /// The kind of its value.
-    pub(super) fn kind(&self) -> Type {
+    #[must_use]
+    pub fn kind(&self) -> Type {
         match self.value {
             Value::Text(_) => Type::Text,
             Value::Number(_) => Type::Number,
@@ -103,7 +122,7 @@ impl Node {
     }
 
     /// The entries, if it is a table.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&String, &Entry)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&String, &Entry)> {
         let table = match &self.value {
             Value::Table(table) => Some(table),
             _ => None,
@@ -112,7 +131,8 @@ impl Node {
     }
 
     /// The entry with that key, if it is a table that has one.
-    pub(super) fn entry(&self, key: &str) -> Option<&Entry> {
+    #[must_use]
+    pub fn entry(&self, key: &str) -> Option<&Entry> {
         match &self.value {
             Value::Table(table) => table.get(key),
             _ => None,
@@ -120,12 +140,14 @@ impl Node {
     }
 
     /// The value of that key, if it is a table that has one.
-    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Node> {
         self.entry(key).map(|entry| &entry.node)
     }
 
     /// The items, if it is a list.
-    pub(super) fn items(&self) -> &[Node] {
+    #[must_use]
+    pub fn items(&self) -> &[Node] {
         match &self.value {
             Value::List(items) => items,
             _ => &[],
@@ -133,7 +155,8 @@ impl Node {
     }
 
     /// The text, if it is one.
-    pub(super) fn text(&self) -> Option<&str> {
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
             _ => None,
@@ -141,7 +164,8 @@ impl Node {
     }
 
     /// The number, if it is one.
-    pub(super) fn number(&self) -> Option<f64> {
+    #[must_use]
+    pub fn number(&self) -> Option<f64> {
         match self.value {
             Value::Number(number) => Some(number),
             Value::Integer(number) => Some(number as f64),
@@ -150,12 +174,13 @@ impl Node {
     }
 
     /// The keys, if it is a table.
-    pub(super) fn keys(&self) -> Vec<&str> {
+    #[must_use]
+    pub fn keys(&self) -> Vec<&str> {
         self.entries().map(|(key, _)| key.as_str()).collect()
     }
 
     /// Every text in it, keys apart.
-    pub(super) fn texts(&self) -> Vec<(&str, &Place)> {
+    pub(crate) fn texts(&self) -> Vec<(&str, &Place)> {
         match &self.value {
             Value::Text(text) => vec![(text, &self.place)],
             Value::List(items) => items.iter().flat_map(Node::texts).collect(),
@@ -165,7 +190,7 @@ impl Node {
     }
 
     /// The value without places, for serde. Dates, which are refused before, become empty texts.
-    pub(super) fn plain(&self) -> toml::Value {
+    pub(crate) fn plain(&self) -> toml::Value {
         match &self.value {
             Value::Text(text) => toml::Value::String(text.clone()),
             Value::Number(number) => toml::Value::Float(*number),

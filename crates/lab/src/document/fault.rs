@@ -1,4 +1,4 @@
-//! Faults of an experiment file: where each is, what it is, and what would be right.
+//! Faults of a document: where each is, what it is, and what would be right.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,18 +6,20 @@ use std::rc::Rc;
 
 /// A file's name and text.
 #[derive(Debug)]
-pub(super) struct Source {
+pub struct Source {
     /// The name that faults begin with.
-    pub(super) name: String,
+    pub name: String,
     /// Its text.
-    pub(super) text: String,
+    pub text: String,
 }
 
 /// A stretch of a source.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) source: Rc<Source>,
-    pub(super) span: Range<usize>,
+pub struct Place {
+    /// The source.
+    pub source: Rc<Source>,
+    /// The bytes of its text.
+    pub span: Range<usize>,
 }
 
 impl Place {
@@ -34,7 +36,8 @@ impl Place {
     }
 
     /// A fault at this place.
-    pub(super) fn fault(&self, message: impl Into<String>) -> Fault {
+    #[must_use]
+    pub fn fault(&self, message: impl Into<String>) -> Fault {
         let (line, column) = self.line_and_column();
         Fault { file: self.source.name.clone(), line, column, message: message.into() }
     }
@@ -59,14 +62,14 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Every fault of an experiment file and the files that it includes, in the order of their places; at
-/// least one.
+/// Every fault of a document and of those that it includes, in the order of their places; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults(pub Vec<Fault>);
 
 impl Faults {
     /// The faults in the order of their places, each once.
-    pub(super) fn new(mut faults: Vec<Fault>) -> Faults {
+    #[must_use]
+    pub fn new(mut faults: Vec<Fault>) -> Faults {
         faults.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
         faults.dedup();
         Faults(faults)
@@ -88,7 +91,7 @@ impl fmt::Display for Faults {
 impl std::error::Error for Faults {}
 
 /// The name that was probably meant, if one is near enough.
-pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const SIMILAR: f64 = 0.55;
     let similarity = |other: &str| {
         let (name, other) = (name.to_lowercase(), other.to_lowercase());
@@ -102,7 +105,9 @@ pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
 }
 
 /// The words that point from a name that does not exist to those that do: the nearest, or all of a few.
-pub(crate) fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+/// They go behind a fault.
+#[must_use]
+pub fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     const FEW: usize = 8;
     let known: Vec<&str> = known.into_iter().collect();
     match nearest(name, known.iter().copied()) {
@@ -114,7 +119,7 @@ pub(crate) fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str
 }
 
 /// The names, each in quotes, with commas between them.
-pub(super) fn listed(names: &[&str]) -> String {
+pub(crate) fn listed(names: &[&str]) -> String {
     names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
 }
 
