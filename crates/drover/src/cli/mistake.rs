@@ -10,6 +10,21 @@ use clap::{Arg, Command};
 /// command that has a flag of that name.
 pub(super) fn in_one_line(error: &clap::Error, program: &Command, args: &[OsString]) -> String {
     let (command, path) = command_of(program, args);
+    let parts = parts(error, command).into_iter().chain(elsewhere(error, program));
+    format!("{}; see '{path} --help'", joined(parts))
+}
+
+/// The same of one of the flags of `command`, wherever it was written.
+pub(super) fn in_words(error: &clap::Error, command: &Command) -> String {
+    joined(parts(error, command).into_iter())
+}
+
+fn joined(parts: impl Iterator<Item = String>) -> String {
+    parts.collect::<Vec<_>>().join("; ").replace(":; ", ": ")
+}
+
+/// The sentences of an error, without usage and without tips that mislead.
+fn parts(error: &clap::Error, command: &Command) -> Vec<String> {
     let hidden: Vec<String> =
         command.get_arguments().filter(|flag| flag.is_hide_set()).filter_map(quoted).collect();
     let misleads = |line: &str| {
@@ -17,15 +32,14 @@ pub(super) fn in_one_line(error: &clap::Error, program: &Command, args: &[OsStri
             || (line.starts_with("tip: ") && hidden.iter().any(|flag| line.contains(flag)))
     };
     let rendered = error.render().to_string();
-    let parts = rendered
+    rendered
         .lines()
         .map(str::trim)
         .take_while(|line| !line.starts_with("Usage:"))
         .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
         .filter(|line| !misleads(line))
-        .map(|line| line.trim_start_matches("error: ").trim_start_matches("tip: ").to_owned());
-    let parts: Vec<String> = parts.chain(elsewhere(error, program)).collect();
-    format!("{}; see '{path} --help'", parts.join("; ").replace(":; ", ": "))
+        .map(|line| line.trim_start_matches("error: ").trim_start_matches("tip: ").to_owned())
+        .collect()
 }
 
 /// The subcommand that `args` name, and the words that lead to it.

@@ -5,6 +5,7 @@
 mod choice;
 mod console_reporter;
 pub mod count;
+mod faults;
 mod idle;
 mod lab;
 mod listen;
@@ -21,7 +22,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use server::log;
@@ -55,9 +56,10 @@ enum Command {
 }
 
 impl Command {
-    fn run(self) -> anyhow::Result<()> {
+    /// Runs the command, whose own part of the command line is `matches`.
+    fn run(self, matches: &ArgMatches) -> anyhow::Result<()> {
         match self {
-            Command::Serve(args) => serve::run(*args),
+            Command::Serve(args) => serve::run(*args, matches),
             Command::Lab(args) => lab::run(args),
             Command::Idle(args) => idle::run(args),
             Command::Load(args) => load::run(*args),
@@ -79,12 +81,15 @@ pub fn main() -> ExitCode {
 
 fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    let cli = match Cli::try_parse_from(&args) {
-        Ok(cli) => cli,
+    let parsed = Cli::command().try_get_matches_from(&args);
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => return report_parse_error(&error, &args),
     };
+    let (_, of_command) = matches.subcommand().expect("there is no command without a subcommand");
     set_up_logging(cli.verbose.saturating_add(cli.command.verbosity()));
-    let status = match cli.command.run() {
+    let status = match cli.command.run(of_command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report_failure(&error),
     };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use clap::ArgMatches;
 use mech::accept::wait_queue::Policy;
 use mech::accept::{self, Settings};
 use mech::fileio::{self, ReadMemory};
@@ -26,8 +27,12 @@ use server::{
 };
 use usage::UsageError;
 
+mod check;
+mod config;
 mod flags;
 
+use check::check;
+use config::FlagValues;
 pub(super) use flags::Args;
 
 /// For how many descriptors there is room from the start, over all processes, if as many may be open.
@@ -39,25 +44,30 @@ const RECORDED_PER_WAIT: usize = 65_536;
 /// Over what time a client's rate is averaged where no time-out says what its patience is.
 const RATE_WINDOW: Duration = Duration::from_secs(60);
 
-/// Runs `drover serve`.
-pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
+/// Runs `drover serve`, whose command line is `matches`.
+pub(super) fn run(mut args: Args, matches: &ArgMatches) -> anyhow::Result<()> {
     if let Some(inheritance) = args.as_worker.take() {
         let status = be_worker(set_up_worker(args, &inheritance), &inheritance);
         log::finish();
         std::process::exit(status);
     }
+    let (args, flags) = config::complete(args, matches)?;
+    check_or_serve(args, &flags).map_err(|error| flags.place(error))
+}
+
+fn check_or_serve(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     if args.processes && args.trace.is_some() {
         bail!(UsageError::new(
             "--trace: it is written by one process; use it without --processes".to_string()
         ));
     }
     if args.check {
-        return check(args);
+        return check(args, flags);
     }
     log::start()?;
     // Before anything is opened that could wait for ever: a signal ends that.
     let role = if args.processes { Role::Supervisor } else { Role::Server };
-    serve(args, &StopSignals::catch(role)?)
+    serve(args, flags, &StopSignals::catch(role)?)
 }
 
 fn set_up_worker(args: Args, inheritance: &Inheritance) -> anyhow::Result<(Config, StopSignals)> {
@@ -70,23 +80,9 @@ fn set_up_worker(args: Args, inheritance: &Inheritance) -> anyhow::Result<(Confi
     Ok((Config { counters: None, ..config }, signals))
 }
 
-/// Tells what would be wrong, or what would be served.
-fn check(args: Args) -> anyhow::Result<()> {
+fn serve(args: Args, flags: &FlagValues, signals: &StopSignals) -> anyhow::Result<()> {
     let processes = args.processes;
-    let (chosen, why_no_rings) = choose(&args)?;
-    let served = what_is_served(&args);
-    let config = configuration(args, chosen)?;
-    Server::check(&config)?;
-    let described = describe(&config, processes, why_no_rings);
-    let addresses: Vec<_> =
-        config.listen.iter().flat_map(|listen| &listen.addresses).copied().collect();
-    let urls = urls(&addresses);
-    writeln!(stdout(), "no fault found; would serve {served} on {urls}: {described}")?;
-    Ok(())
-}
-
-fn serve(args: Args, signals: &StopSignals) -> anyhow::Result<()> {
-    let processes = args.processes;
+    let arguments = flags.for_workers(args.workers()).words();
     let (chosen, why_no_rings) = choose(&args)?;
     allow_many_descriptors(&args)?;
     let served = what_is_served(&args);
@@ -94,7 +90,7 @@ fn serve(args: Args, signals: &StopSignals) -> anyhow::Result<()> {
     let described = describe(&config, processes, why_no_rings);
     let grace = config.grace;
     let (result, sum, workers) = if processes {
-        let mut server = Supervisor::start(&config)?;
+        let mut server = Supervisor::start(&config, &arguments)?;
         server.stop_at(signals);
         announce(server.addresses())?;
         info!("serving {served} on {}: {described}", urls(server.addresses()));
@@ -299,7 +295,7 @@ fn file_options(args: &Args) -> anyhow::Result<fileio::Options> {
 fn open_root(directory: &Path) -> anyhow::Result<Root> {
     let refused = |reason: &dyn std::fmt::Display| {
         let directory = directory.display();
-        UsageError::new(format!("cannot serve '{directory}': {reason}; ROOT must be a directory"))
+        UsageError::new(format!("ROOT must be a directory: cannot serve '{directory}': {reason}"))
     };
     let root = Root::open(directory).map_err(|error| refused(&error))?;
     // Whether the kernel has openat2 shows at the first file; better here than at each request.

@@ -66,13 +66,16 @@ impl Server {
         Server::start(command, 1)
     }
 
-    /// Starts `command`, a `drover serve` on port 0 with one worker unless it says otherwise, and
-    /// reads the `n_addresses` lines that say that it accepts.
+    /// Starts `command`, a `drover serve` on port 0 with one worker unless it, or its file, says otherwise,
+    /// and reads the `n_addresses` lines that say that it accepts.
     pub(crate) fn start(mut command: Command, n_addresses: usize) -> Server {
-        if !command.get_args().any(|argument| argument == "--workers") {
+        let has = |command: &Command, flag: &str| {
+            command.get_args().any(|argument| argument == flag || argument == "--config")
+        };
+        if !has(&command, "--workers") {
             command.args(["--workers", "1"]);
         }
-        if !command.get_args().any(|argument| argument == "--listen") {
+        if !has(&command, "--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();

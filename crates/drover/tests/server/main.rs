@@ -6,6 +6,7 @@
 mod accepting;
 mod cache;
 mod conditions;
+mod config;
 mod connections;
 mod counters;
 mod disk;

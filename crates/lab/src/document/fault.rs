@@ -24,7 +24,8 @@ pub struct Place {
 
 impl Place {
     /// The line and the column of its beginning, both from 1; columns count characters.
-    fn line_and_column(&self) -> (usize, usize) {
+    #[must_use]
+    pub fn line_and_column(&self) -> (usize, usize) {
         let text = &self.source.text;
         let mut at = self.span.start.min(text.len());
         while !text.is_char_boundary(at) {

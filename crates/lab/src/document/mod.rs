@@ -10,3 +10,9 @@ mod node;
 pub use fault::{Fault, Faults, Place, Source, suggestion};
 pub(crate) use fault::{listed, nearest};
 pub use node::{Entry, Node, Type, Value};
+
+/// A text as TOML has it, in quotes.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}

@@ -5,6 +5,7 @@
 //! listener handles: connections that wait in them wait a little longer, and are not lost. After repeated deaths at
 //! once, the pause before a replacement grows. Workers die with the supervisor.
 
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
@@ -52,6 +53,8 @@ const BEYOND_GRACE: Duration = Duration::from_secs(5);
 /// A server whose workers are processes. Dropping it kills them.
 #[derive(Debug)]
 pub struct Supervisor {
+    /// What workers are started with.
+    arguments: Vec<OsString>,
     addresses: Vec<SocketAddr>,
     mechanism_and_strategy: MechanismAndStrategy,
     /// The listener handles of each worker, by address.
@@ -106,11 +109,12 @@ enum Message {
 
 impl Supervisor {
     /// Binds every address, starts the workers, and returns when all of them accept. To be called on
-    /// a thread that lives as long as the server: workers die with it.
+    /// a thread that lives as long as the server: workers die with it. `arguments` are those of this
+    /// program that make a server of the same configuration; a worker gets them and [`FLAG`].
     ///
     /// # Errors
     /// An address that cannot be bound, or a worker that cannot start: one chain with the remedy.
-    pub fn start(config: &Config) -> anyhow::Result<Supervisor> {
+    pub fn start(config: &Config, arguments: &[OsString]) -> anyhow::Result<Supervisor> {
         if config.pin {
             processors(config.workers)?;
         }
@@ -123,6 +127,7 @@ impl Supervisor {
             grace: config.grace,
             counters: config.counters.clone(),
             deferred: Deferred::of(config, &handles, &addresses)?,
+            arguments: arguments.to_vec(),
             addresses,
             handles,
             acceptors,
@@ -358,7 +363,7 @@ impl Supervisor {
             &self.handles[place],
             &self.counter_table,
         );
-        let mut command = command(&inheritance)?;
+        let mut command = command(&self.arguments, &inheritance)?;
         let handles = self.handles[place].iter().flat_map(ListenerHandle::descriptors);
         mech_process::pass_on(&mut command, handles.chain([self.counter_table.file()]));
         let mut child = command.spawn()?;
@@ -492,19 +497,11 @@ impl Process {
     }
 }
 
-/// This process' command line again, for a worker.
-fn command(inheritance: &Inheritance) -> io::Result<Command> {
+/// This program again, for a worker.
+fn command(arguments: &[OsString], inheritance: &Inheritance) -> io::Result<Command> {
     // /proc/self/exe is this program's file, also if another file has its name by now.
     let mut command = Command::new("/proc/self/exe");
-    let mut arguments = std::env::args_os().skip(1);
-    for argument in arguments.by_ref() {
-        let is_command = argument == "serve";
-        command.arg(argument);
-        if is_command {
-            break;
-        }
-    }
-    command.arg(FLAG).arg(serde_json::to_string(inheritance)?).args(arguments);
+    command.args(arguments).arg(FLAG).arg(serde_json::to_string(inheritance)?);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     mech_process::die_with_parent(&mut command);
     Ok(command)
@@ -546,7 +543,7 @@ mod tests {
         let mechanism = mech::mechanisms::auto(1).unwrap();
         let workers = NonZeroUsize::new(2).unwrap();
         let config = Config { workers, ..Config::new(Source::Fixed(1), mechanism) };
-        let error = format!("{:#}", Supervisor::start(&config).unwrap_err());
+        let error = format!("{:#}", Supervisor::start(&config, &[]).unwrap_err());
         for part in ["worker ", "before it accepted connections", "exit status: ", "--processes"] {
             assert!(error.contains(part), "{error}");
         }

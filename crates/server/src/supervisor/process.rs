@@ -1,7 +1,8 @@
 //! One worker as a process: what it is given by its supervisor, and what they say to each other.
 //!
-//! The supervisor starts its own command line again with a flag ([`FLAG`]) that says which worker
-//! this is, and which of the descriptors that it has are its listener handles. They talk in lines:
+//! The supervisor starts its own program again, with its own configuration as flags and one more
+//! ([`FLAG`]) that says which worker this is, and which of the descriptors that it has are its listener handles. They
+//! talk in lines:
 //!
 //! | | |
 //! |---|---|

@@ -17,11 +17,11 @@ pub(super) mod session;
 mod trace;
 mod versus;
 
-use std::io::Write;
 use std::path::Path;
 
 use lab::spec::{Experiment, Faults, built_in};
 
+use crate::cli::faults::refuse;
 use usage::UsageError;
 
 /// Where sessions go unless told otherwise.
@@ -107,12 +107,7 @@ fn experiments(names: &[String]) -> anyhow::Result<Vec<Experiment>> {
     if faults.is_empty() {
         return Ok(found);
     }
-    let mut err = std::io::stderr();
-    faults.iter().for_each(|fault| drop(writeln!(err, "{fault}")));
-    let many = if faults.len() == 1 { "fault" } else { "faults" };
-    let message =
-        format!("{} {many} in experiment files, see above: nothing was run", faults.len());
-    Err(UsageError::new(message).into())
+    Err(refuse(&Faults(faults), "experiment files", "nothing was run").into())
 }
 
 /// The experiment of that name.

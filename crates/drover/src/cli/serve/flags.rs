@@ -55,7 +55,17 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     pub(super) grace: Duration,
 
-    /// Check the flags, the directory and the addresses, and serve nothing
+    /// Take from FILE (TOML) what the command line does not say
+    ///
+    /// A key is the long name of a flag, its value what the flag takes: workers = 4, pin = true,
+    /// listen = ["8080", ":80"]; 'root' is the directory. Relative paths begin at the folder of the file.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+
+    /// Print what would be served, or is wrong; serve nothing
+    ///
+    /// Prints every value with who has set it, in lines that make a file for --config.
     #[arg(help_heading = SERVING)]
     #[arg(long)]
     pub(super) check: bool,
@@ -324,6 +334,11 @@ fn backends() -> String {
 pub(super) struct Workers(Option<NonZeroUsize>);
 
 impl Workers {
+    /// Whether it is not said how many.
+    pub(super) fn is_auto(self) -> bool {
+        self.0.is_none()
+    }
+
     /// How many that is. Each needs a connection of the `most` that there may be.
     fn number(self, most: Option<NonZeroUsize>) -> NonZeroUsize {
         self.0.unwrap_or_else(|| {

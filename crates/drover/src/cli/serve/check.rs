@@ -1,0 +1,65 @@
+//! `drover serve --check`: what would be wrong, or what would be served and who has set what.
+
+use std::io::Write;
+
+use mech::mechanisms::Features;
+
+use super::config::{self, FlagValues, Notes};
+use super::flags::Args;
+use super::{choose, configuration, describe, urls, what_is_served};
+use crate::cli::stdout::stdout;
+use server::{MechanismAndStrategy, Server};
+
+/// Tells what would be wrong, or what would be served and who has set what.
+pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
+    let processes = args.processes;
+    let (chosen, why_no_rings) = choose(&args)?;
+    let served = what_is_served(&args);
+    let notes = notes(&args, chosen, why_no_rings.as_deref());
+    let config = configuration(args, chosen)?;
+    Server::check(&config)?;
+    let described = describe(&config, processes, why_no_rings);
+    let addresses: Vec<_> =
+        config.listen.iter().flat_map(|listen| &listen.addresses).copied().collect();
+    let urls = urls(&addresses);
+    let mut out = stdout();
+    writeln!(out, "no fault found; would serve {served} on {urls}: {described}")?;
+    writeln!(out, "\n# Who has set what, as a file for --config:")?;
+    Ok(write!(out, "{}", config::table(flags, &notes))?)
+}
+
+/// What `auto`, and flags that are not set, come to.
+fn notes(
+    args: &Args,
+    (mechanism, accept): MechanismAndStrategy,
+    why_no_rings: Option<&str>,
+) -> Notes {
+    let mut notes = Notes::new();
+    if args.dispatch.0.is_none() {
+        let why = match why_no_rings {
+            Some(reason) => reason.to_owned(),
+            None if mechanism.features.contains(Features::COMPLETION) => {
+                "every worker can have a ring".to_owned()
+            }
+            None => "measured best of what works here".to_owned(),
+        };
+        notes.insert("dispatch", format!("takes {}: {why}", mechanism.name));
+    }
+    if args.accept.0.is_none() {
+        let of = format!("takes {}, for {} by {}", accept.name, args.workers(), mechanism.name);
+        notes.insert("accept", of);
+    }
+    if args.files.0.is_none() {
+        notes.insert("files", "by a file's size, and whether it is in memory".to_owned());
+    }
+    if args.workers.is_auto() {
+        notes.insert("workers", format!("takes {}, as the usable processors", args.workers()));
+    }
+    if args.max_connections.is_none() {
+        notes.insert("max-connections", "as the limit of open files allows".to_owned());
+    }
+    if args.read_memory.is_none() {
+        notes.insert("read-memory", "by the memory that there is".to_owned());
+    }
+    notes
+}

@@ -1,0 +1,270 @@
+//! The configuration file: a key for each flag, whose value is read by the parser of that flag.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::Path;
+use std::rc::Rc;
+
+use clap::{Arg, Command};
+use lab::document::{Entry, Fault, Faults, Node, Place, Source, Type, Value, suggestion};
+
+use super::flag_values::{Kind, NO_SETTINGS, Origin, command, is_path, is_setting, name, word};
+use crate::cli::mistake;
+
+/// Flags of every command that are no keys either.
+const OF_EVERY_COMMAND: [&str; 2] = ["verbose", "help"];
+
+/// What a file sets.
+#[derive(Debug)]
+pub(super) struct Set {
+    /// The name of the flag.
+    pub(super) name: String,
+    /// Its values as a command line would have them.
+    pub(super) values: Vec<OsString>,
+    pub(super) origin: Origin,
+}
+
+/// Reads the file at `path`: what it sets, in its order.
+///
+/// # Errors
+/// Every fault that it has.
+pub(super) fn read(path: &Path) -> Result<Vec<Set>, Faults> {
+    let name = path.display().to_string();
+    match fs::read_to_string(path) {
+        Ok(text) => parse(name, text, path.parent().unwrap_or(Path::new(""))),
+        Err(error) => {
+            let message = format!("cannot be read: {error}");
+            Err(Faults(vec![Fault { file: name, line: 1, column: 1, message }]))
+        }
+    }
+}
+
+/// Reads a file's `text`, whose relative paths begin at `folder`.
+fn parse(name: String, text: String, folder: &Path) -> Result<Vec<Set>, Faults> {
+    let root = Node::parse(&Rc::new(Source { name, text })).map_err(Faults::new)?;
+    let mut reader = Reader { command: command(), folder, sets: Vec::new(), faults: Vec::new() };
+    for (key, entry) in root.entries() {
+        reader.key(key, entry);
+    }
+    if reader.faults.is_empty() { Ok(reader.sets) } else { Err(Faults::new(reader.faults)) }
+}
+
+struct Reader<'r> {
+    command: Command,
+    folder: &'r Path,
+    sets: Vec<Set>,
+    faults: Vec<Fault>,
+}
+
+impl Reader<'_> {
+    fn key(&mut self, key: &str, entry: &Entry) {
+        let command = std::mem::take(&mut self.command);
+        match flag_of(&command, key) {
+            Some(flag) => self.flag(&command, flag, key, entry),
+            None => self.faults.push(entry.key.fault(unknown(&command, key))),
+        }
+        self.command = command;
+    }
+
+    /// Reads the value of a key whose flag is known.
+    fn flag(&mut self, command: &Command, flag: &Arg, key: &str, entry: &Entry) {
+        let Place { source, .. } = &entry.key;
+        let (line, column) = entry.key.line_and_column();
+        let origin = Origin::File { name: source.name.clone(), line, column };
+        if let Some(before) = self.sets.iter().find(|set| set.name == name(flag)) {
+            let message = format!(
+                "'{key}' is another name of '{}', which is at {}",
+                before.name, before.origin
+            );
+            return self.faults.push(entry.key.fault(message));
+        }
+        let values = self.values(command, flag, key, &entry.node);
+        self.sets.push(Set { name: name(flag).to_owned(), values, origin });
+    }
+
+    /// The values of a key, as a command line would have them; fewer if some have faults.
+    fn values(&mut self, command: &Command, flag: &Arg, key: &str, node: &Node) -> Vec<OsString> {
+        let kind = Kind::of(flag);
+        let items = match &node.value {
+            Value::List(items) if kind == Kind::List && items.is_empty() => {
+                let message = format!("'{key}' is empty: leave the key out, or name a value");
+                self.faults.push(node.place.fault(message));
+                return Vec::new();
+            }
+            Value::List(items) if kind == Kind::List => &items[..],
+            _ => std::slice::from_ref(node),
+        };
+        let values = items.iter().filter_map(|item| match self.value(command, flag, key, item) {
+            Ok(value) => Some(value),
+            Err(message) => {
+                self.faults.push(item.place.fault(message));
+                None
+            }
+        });
+        values.collect()
+    }
+
+    /// One value as a command line would have it.
+    fn value(
+        &self,
+        command: &Command,
+        flag: &Arg,
+        key: &str,
+        node: &Node,
+    ) -> Result<OsString, String> {
+        let kind = Kind::of(flag);
+        let text = match &node.value {
+            Value::Bool(whether) => whether.to_string(),
+            _ if kind == Kind::Switch => {
+                return Err(format!("'{key}' is true or false, not {}", node.kind().words()));
+            }
+            Value::Text(text) => text.clone(),
+            Value::Integer(number) => number.to_string(),
+            Value::Number(number) => number.to_string(),
+            Value::List(_) if kind != Kind::List => {
+                return Err(format!("'{key}' takes one value, not a list"));
+            }
+            Value::Date | Value::List(_) | Value::Table(_) => {
+                return Err(no_value(key, node.kind()));
+            }
+        };
+        if kind == Kind::Switch {
+            return Ok(text.into());
+        }
+        let value = match is_path(flag) && !text.is_empty() {
+            true => self.folder.join(text).into_os_string(),
+            false => text.into(),
+        };
+        accepted(command, kind, name(flag), &value)?;
+        Ok(value)
+    }
+}
+
+fn no_value(key: &str, kind: Type) -> String {
+    format!("'{key}' takes a value, as in {key} = \"…\", not {}", kind.words())
+}
+
+/// Whether the flag takes the value; if not, what the flag says.
+fn accepted(command: &Command, kind: Kind, name: &str, value: &OsStr) -> Result<(), String> {
+    let words = [OsString::from("serve"), word(kind, name, value)];
+    let tried = command.clone().try_get_matches_from(words);
+    tried.map(drop).map_err(|error| mistake::in_words(&error, command))
+}
+
+/// The flag that a key sets.
+fn flag_of<'c>(command: &'c Command, key: &str) -> Option<&'c Arg> {
+    let has_name = |flag: &&Arg| {
+        name(flag) == key || flag.get_visible_aliases().is_some_and(|names| names.contains(&key))
+    };
+    command.get_arguments().filter(|flag| is_setting(flag)).find(has_name)
+}
+
+/// What is said of a key that sets no flag.
+fn unknown(command: &Command, key: &str) -> String {
+    if NO_SETTINGS.contains(&key) || OF_EVERY_COMMAND.contains(&key) {
+        return format!(
+            "'{key}' is for the command line: a file has what every start of the server is to have"
+        );
+    }
+    let known: Vec<&str> =
+        command.get_arguments().filter(|flag| is_setting(flag)).map(name).collect();
+    match suggestion(key, known) {
+        nearest if nearest.is_empty() => {
+            format!("there is no key '{key}': keys are the flags of 'drover serve --help'")
+        }
+        nearest => format!("there is no key '{key}'{nearest}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<(String, Vec<OsString>)>, Vec<String>> {
+        match parse("f.toml".to_owned(), text.to_owned(), Path::new("/etc/drover")) {
+            Ok(sets) => Ok(sets.into_iter().map(|set| (set.name, set.values)).collect()),
+            Err(faults) => Err(faults.0.iter().map(ToString::to_string).collect()),
+        }
+    }
+
+    #[track_caller]
+    fn sets(text: &str, name: &str, values: &[&str]) {
+        let values: Vec<OsString> = values.iter().map(Into::into).collect();
+        assert_eq!(read(text), Ok(vec![(name.to_owned(), values)]), "{text}");
+    }
+
+    #[test]
+    fn a_key_has_the_values_of_its_flag() {
+        sets("listen = ['127.0.0.1:8080', 8081]", "listen", &["127.0.0.1:8080", "8081"]);
+        sets("listen = 8080", "listen", &["8080"]);
+        sets("port = ':80'", "listen", &[":80"]);
+        sets("workers = 4", "workers", &["4"]);
+        sets("workers = '4'", "workers", &["4"]);
+        sets("grace = 0.5", "grace", &["0.5"]);
+        sets("pin = true", "pin", &["true"]);
+        sets("pin = false", "pin", &["false"]);
+        sets("cache = '64M'", "cache", &["64M"]);
+    }
+
+    #[test]
+    fn relative_paths_begin_at_the_folder_of_the_file() {
+        sets("root = 'public'", "root", &["/etc/drover/public"]);
+        sets("root = '/srv'", "root", &["/srv"]);
+        sets("counters = 'c.json'", "counters", &["/etc/drover/c.json"]);
+        // Nothing but paths.
+        sets("listen = 'localhost:80'", "listen", &["localhost:80"]);
+    }
+
+    #[track_caller]
+    fn says(text: &str, expected: &[&str]) {
+        let faults = read(text).unwrap_err();
+        assert_eq!(faults.len(), expected.len(), "{faults:?}");
+        for (fault, words) in faults.iter().zip(expected) {
+            assert!(words.split('|').all(|word| fault.contains(word)), "{words}: {fault}");
+        }
+    }
+
+    #[test]
+    fn every_fault_of_a_file_is_told_with_its_place() {
+        says(
+            "worker = 3\nlisten = ['x', 80, 'y']\npin = 1\n\n[cache]\nsize = 3\n",
+            &[
+                "f.toml:1:1: |'worker'|nearest is 'workers'",
+                "f.toml:2:11: |'x' for '--listen|HOST:PORT",
+                "f.toml:2:20: |'y' for '--listen",
+                "f.toml:3:7: |true or false, not a whole number",
+                "f.toml:5:1: |'cache' takes a value|not a table",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_wrong_value_is_answered_by_the_flag() {
+        says("workers = 0", &["f.toml:1:11: |number above 0, or auto"]);
+        says("workers = true", &["'true' for '--workers"]);
+        says("dispatch = 'kqueue'", &["--dispatch|usable here are auto"]);
+        says("read-threads = 4096", &["1..=1024"]);
+        says("workers = [1]", &["takes one value, not a list"]);
+        says("listen = []", &["empty"]);
+        says("listen = [[80]]", &["takes a value|not a list"]);
+        says("grace = 2026-01-01", &["not a date"]);
+        says("port = 80\nlisten = 81", &["f.toml:2:1: |'listen', which is at f.toml:1"]);
+        says("a = [1", &["f.toml:1:5: |no end"]);
+    }
+
+    /// Neither flags that say what to do with a file, nor the one that makes a process a worker.
+    #[test]
+    fn what_makes_no_sense_in_a_file_is_no_key() {
+        for key in ["config", "check", "verbose", "help"] {
+            says(&format!("{key} = true"), &["is for the command line"]);
+        }
+        let worker = server::WORKER_FLAG.trim_start_matches('-');
+        let faults = read(&format!("{worker} = 'x'\nas-work = 'x'\n")).unwrap_err();
+        assert!(
+            faults
+                .iter()
+                .all(|it| it.contains("no key") && !it.contains(&format!("nearest is '{worker}'")))
+        );
+        says("accept_batch = 3", &["nearest is 'accept-batch'"]);
+    }
+}

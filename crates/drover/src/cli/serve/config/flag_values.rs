@@ -1,0 +1,225 @@
+//! What each flag of `drover serve` is set to, and who has set it.
+
+use std::any::TypeId;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches};
+
+use crate::cli::serve::flags::Args;
+
+/// Flags that say what to do with a configuration, and are no part of one.
+pub(super) const NO_SETTINGS: [&str; 2] = ["config", "check"];
+
+/// The flags of `drover serve` by themselves: what a key of a file is read by.
+pub(super) fn command() -> Command {
+    Args::augment_args(Command::new("serve"))
+}
+
+/// Who has set a flag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli::serve) enum Origin {
+    /// Nobody: it has its default, if it has one.
+    Default,
+    /// The command line.
+    CommandLine,
+    /// The process that keeps this worker.
+    Supervisor,
+    /// A configuration file; line and column count from 1.
+    File { name: String, line: usize, column: usize },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::CommandLine => f.write_str("command line"),
+            Origin::Supervisor => f.write_str("supervisor"),
+            Origin::File { name, line, .. } => write!(f, "{name}:{line}"),
+        }
+    }
+}
+
+/// How the value of a flag is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A word without a flag.
+    Positional,
+    /// The flag alone, or not at all.
+    Switch,
+    /// The flag with a value.
+    One,
+    /// The flag with a value, as often as there are values.
+    List,
+}
+
+impl Kind {
+    pub(super) fn of(flag: &Arg) -> Kind {
+        match flag.get_action() {
+            _ if flag.is_positional() => Kind::Positional,
+            ArgAction::SetTrue => Kind::Switch,
+            ArgAction::Append => Kind::List,
+            _ => Kind::One,
+        }
+    }
+}
+
+/// A flag, and what it is set to.
+#[derive(Clone, Debug)]
+pub(in crate::cli::serve) struct FlagValue {
+    /// The long name of the flag, which is the key of a file.
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    /// The values as they are written; a switch has `true` or `false`. None: it is not set.
+    pub(super) values: Vec<OsString>,
+    pub(super) origin: Origin,
+    /// The group of the flag in help texts.
+    pub(super) heading: Option<String>,
+    /// Whether the short help shows the flag: it is not there for experiments alone.
+    pub(super) is_common: bool,
+    pub(super) is_path: bool,
+}
+
+/// The name of a flag, which is the key of a file.
+pub(super) fn name(flag: &Arg) -> &str {
+    flag.get_long().unwrap_or(flag.get_id().as_str())
+}
+
+/// Whether the values of a flag are paths.
+pub(super) fn is_path(flag: &Arg) -> bool {
+    flag.get_value_parser().type_id() == TypeId::of::<PathBuf>()
+}
+
+/// Whether a flag is a part of a configuration.
+pub(super) fn is_setting(flag: &Arg) -> bool {
+    !flag.is_hide_set() && !NO_SETTINGS.contains(&name(flag))
+}
+
+impl FlagValue {
+    fn of(flag: &Arg, matches: &ArgMatches) -> FlagValue {
+        let (id, kind) = (flag.get_id().as_str(), Kind::of(flag));
+        let values = match kind {
+            Kind::Switch => vec![matches.get_flag(id).to_string().into()],
+            _ => matches.get_raw(id).into_iter().flatten().map(OsStr::to_owned).collect(),
+        };
+        let origin = match matches.value_source(id) {
+            Some(ValueSource::CommandLine) => Origin::CommandLine,
+            _ => Origin::Default,
+        };
+        FlagValue {
+            name: name(flag).to_owned(),
+            kind,
+            values,
+            origin,
+            heading: flag.get_help_heading().map(str::to_owned),
+            is_common: !flag.is_hide_short_help_set(),
+            is_path: is_path(flag),
+        }
+    }
+
+    /// The words that set it on a command line.
+    fn words(&self) -> Vec<OsString> {
+        match self.kind {
+            _ if self.origin == Origin::Default => Vec::new(),
+            Kind::Switch if self.values == ["true"] => vec![format!("--{}", self.name).into()],
+            Kind::Switch => Vec::new(),
+            _ => self.values.iter().map(|value| word(self.kind, &self.name, value)).collect(),
+        }
+    }
+}
+
+/// The word that gives a flag a value.
+pub(super) fn word(kind: Kind, name: &str, value: &OsStr) -> OsString {
+    let mut word = match kind {
+        // What begins with a dash would be a flag.
+        Kind::Positional if value.as_encoded_bytes().starts_with(b"-") => OsString::from("./"),
+        Kind::Positional => OsString::new(),
+        _ => format!("--{name}=").into(),
+    };
+    word.push(value);
+    word
+}
+
+/// The flags of a server, in the order in which they are declared.
+#[derive(Clone, Debug)]
+pub(in crate::cli::serve) struct FlagValues {
+    pub(super) all: Vec<FlagValue>,
+    /// How often `-v` was given.
+    verbose: u8,
+}
+
+impl FlagValues {
+    /// Those that a command line makes.
+    pub(super) fn of(matches: &ArgMatches) -> FlagValues {
+        let command = command();
+        let flags = command.get_arguments().filter(|flag| is_setting(flag));
+        let verbose = matches.try_get_one::<u8>("verbose").ok().flatten();
+        FlagValues {
+            all: flags.map(|flag| FlagValue::of(flag, matches)).collect(),
+            verbose: verbose.copied().unwrap_or_default(),
+        }
+    }
+
+    /// Sets what the command line does not.
+    pub(super) fn fill_in(&mut self, name: &str, values: Vec<OsString>, origin: Origin) {
+        let free = |it: &&mut FlagValue| it.name == name && it.origin != Origin::CommandLine;
+        if let Some(setting) = self.all.iter_mut().find(free) {
+            (setting.values, setting.origin) = (values, origin);
+        }
+    }
+
+    /// The same where it is said how many workers there are, whatever processors can be used by then.
+    pub(in crate::cli::serve) fn for_workers(&self, workers: NonZeroUsize) -> FlagValues {
+        let mut fixed = self.clone();
+        fixed.fill_in("workers", vec![workers.to_string().into()], Origin::Supervisor);
+        fixed
+    }
+
+    /// The words behind `drover` that start a server with the same settings, whatever files say by then.
+    pub(in crate::cli::serve) fn words(&self) -> Vec<OsString> {
+        let verbose = std::iter::repeat_n(OsString::from("-v"), self.verbose.into());
+        let settings = self.all.iter().flat_map(FlagValue::words);
+        ["serve".into()].into_iter().chain(verbose).chain(settings).collect()
+    }
+
+    /// The flags as a server reads them.
+    ///
+    /// # Errors
+    /// Two of them do not go together; each by itself was read before.
+    pub(super) fn parse(&self) -> clap::error::Result<Args> {
+        let settings = self.all.iter().flat_map(FlagValue::words);
+        let words = std::iter::once(OsString::from("serve")).chain(settings);
+        Args::from_arg_matches(&command().try_get_matches_from(words)?)
+    }
+
+    /// The settings that a message names, in the order in which it does.
+    pub(super) fn named_in(&self, message: &str) -> Vec<&FlagValue> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let place = |setting: &FlagValue| {
+            let word = match setting.kind {
+                Kind::Positional => setting.name.to_uppercase(),
+                _ => format!("--{}", setting.name),
+            };
+            let mut found = message.match_indices(&word);
+            found.find(|(at, _)| !message[at + word.len()..].starts_with(is_part)).map(|(at, _)| at)
+        };
+        let named = self.all.iter().filter_map(|setting| Some((place(setting)?, setting)));
+        let mut named: Vec<(usize, &FlagValue)> = named.collect();
+        named.sort_by_key(|(at, _)| *at);
+        named.into_iter().map(|(_, setting)| setting).collect()
+    }
+
+    /// The error with the place in front of it where a file says what the error is about: the setting that
+    /// its message names first.
+    pub(in crate::cli::serve) fn place(&self, error: anyhow::Error) -> anyhow::Error {
+        match self.named_in(&error.to_string()).first().map(|setting| &setting.origin) {
+            Some(Origin::File { name, line, column }) => {
+                error.context(format!("{name}:{line}:{column}"))
+            }
+            _ => error,
+        }
+    }
+}

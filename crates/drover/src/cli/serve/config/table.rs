@@ -1,0 +1,110 @@
+//! The configuration of a server as lines of a file, each with who has said so.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt::Write;
+
+use super::flag_values::{FlagValue, FlagValues, Kind, Origin};
+
+/// Where the origins begin, if the values leave room.
+const COLUMN: usize = 33;
+
+/// What there is to say of a setting beside its value: of `auto`, what it takes. By the setting's name.
+pub(in crate::cli::serve) type Notes = BTreeMap<&'static str, String>;
+
+/// Every setting as a line of a configuration file, in the groups of the help texts; flags for experiments
+/// only if they are set. The lines as they are can be given to `--config`.
+pub(in crate::cli::serve) fn table(flags: &FlagValues, notes: &Notes) -> String {
+    let mut headings: Vec<Option<&str>> = Vec::new();
+    for flag in &flags.all {
+        let heading = flag.heading.as_deref();
+        if !headings.contains(&heading) {
+            headings.push(heading);
+        }
+    }
+    let has_replies = flags.all.iter().any(|it| it.name == "reply-size" && !it.values.is_empty());
+    let mut text = String::new();
+    for heading in headings {
+        let is_shown = |it: &&FlagValue| {
+            it.heading.as_deref() == heading
+                && (it.is_common || it.origin != Origin::Default)
+                // Nothing of a directory is served then, and a file may not have both.
+                && !(it.kind == Kind::Positional && has_replies)
+        };
+        let lines: Vec<String> = flags
+            .all
+            .iter()
+            .filter(is_shown)
+            .map(|setting| line(setting, notes.get(setting.name.as_str())))
+            .collect();
+        if let (Some(heading), false) = (heading, lines.is_empty()) {
+            let _ = writeln!(text, "\n# {heading}");
+        }
+        lines.iter().for_each(|line| text.extend([line, "\n"]));
+    }
+    text
+}
+
+fn line(setting: &FlagValue, note: Option<&String>) -> String {
+    let values: Vec<String> = setting.values.iter().map(|value| written(setting, value)).collect();
+    let value = match setting.kind {
+        _ if values.is_empty() => format!("# {}", setting.name),
+        Kind::List => format!("{} = [{}]", setting.name, values.join(", ")),
+        _ => format!("{} = {}", setting.name, values.join("")),
+    };
+    let note = note.map_or(String::new(), |note| format!(": {note}"));
+    format!("{value:COLUMN$} # {}{note}", setting.origin)
+}
+
+/// A value as TOML has it.
+fn written(setting: &FlagValue, value: &OsStr) -> String {
+    let text = match setting.is_path {
+        // Where the lines are put into a file, a relative path begins elsewhere.
+        true => std::path::absolute(value).map_or_else(|_| value.into(), Into::into),
+        false => value.to_owned(),
+    };
+    let text = text.to_string_lossy().into_owned();
+    let is_number = text.parse::<u32>().is_ok_and(|number| number.to_string() == text);
+    match is_number || setting.kind == Kind::Switch {
+        true => text,
+        false => lab::document::quoted(&text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::flag_values::command;
+    use super::*;
+
+    fn flags(words: &[&str]) -> FlagValues {
+        let words = [&["serve"], words].concat();
+        FlagValues::of(&command().try_get_matches_from(words).unwrap())
+    }
+
+    #[test]
+    fn a_line_says_value_and_origin() {
+        let mut flags = flags(&["/srv", "--workers", "2", "--pin", "--overflow=ignore"]);
+        let origin = Origin::File { name: "d.toml".to_owned(), line: 7, column: 1 };
+        flags.fill_in("listen", vec!["80".into(), ":81".into()], origin.clone());
+        flags.fill_in("workers", vec!["9".into()], origin);
+        let notes = Notes::from([("dispatch", "takes poll".to_owned())]);
+        let text = table(&flags, &notes);
+        let lines = text.lines().map(|line| line.split('#').map(str::trim).collect::<Vec<_>>());
+        let lines: Vec<_> = lines.map(|parts| parts.join(" # ")).collect();
+        for line in [
+            "root = \"/srv\" # command line",
+            " # Serving",
+            "listen = [80, \":81\"] # d.toml:7",
+            "workers = 2 # command line",
+            "pin = true # command line",
+            "dispatch = \"auto\" # default: takes poll",
+            "overflow = \"ignore\" # command line",
+            " # max-connections # default",
+            "hidden = false # default",
+        ] {
+            assert!(lines.iter().any(|it| it == line), "{line:?} in\n{text}");
+        }
+        assert!(!text.contains("advise"), "{text}");
+        assert!(!text.contains("\nconfig") && !text.contains("\ncheck"), "{text}");
+    }
+}
