@@ -1,15 +1,15 @@
 //! What Linux offers and Rust's standard library does not: one safe wrapper for each kernel facility.
 //!
 //! - [`socket`]: listening, connecting and sending sockets.
-//! - [`ring`]: one io_uring, what a kernel may lack of it, and the buffers that it receives into.
+//! - [`ring`]: one io_uring, the parts of it that a kernel may lack, and the buffers that it receives into.
 //! - [`waker`]: ending a wait from another thread, by eventfd(2) or by a signal.
 //! - [`shared_counters`]: numbers in memory that processes share.
 //! - [`process`]: CPU clocks, pinning, limits, rights, children.
 //! - [`tcp_table`]: the kernel's tables of TCP sockets.
-//! - [`syscall!`]: the fence between C's return conventions and [`std::io::Result`].
+//! - [`syscall!`]: converts C's return conventions to [`std::io::Result`].
 //!
-//! A wrapper decides nothing: which mechanism to use, and when, is the affair of the crates above. `unsafe` is
-//! allowed here, in `mech` and in `waiters`, and nowhere else in the project.
+//! A wrapper decides nothing: the crates that use `sys` choose the mechanism. `unsafe` is
+//! allowed in `sys`, `mech` and `waiters`, and nowhere else in the project.
 #![cfg(target_os = "linux")]
 
 pub mod process;

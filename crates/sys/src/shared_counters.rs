@@ -1,4 +1,4 @@
-//! Numbers in memory that processes share: counters that one writes and all may read.
+//! Numbers in memory that processes share. One process writes a counter; every process may read it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,14 +9,14 @@ use std::sync::atomic::AtomicU64;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// `N` numbers. The alignment keeps two rows apart by two cache lines, which is what today's
-/// processors fetch together.
+/// `N` numbers: one row of a table. The alignment of two cache lines keeps writers of two rows apart,
+/// because current processors fetch cache lines in pairs.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Numbers<const N: usize>([AtomicU64; N]);
 
-/// What the numbers of a memory file are for. Who looks at the same memory has to do so by atomics of
-/// the same size: each kind has its own.
+/// What the numbers of a memory file are for. A kind fixes the size of the atomics: two processes that
+/// access one word by atomics of different sizes would have undefined behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Kind {
@@ -26,30 +26,30 @@ pub enum Kind {
     Lock = u64::from_be_bytes(*b"droverlk"),
 }
 
-/// Rows of numbers, all 0 at first, in a memory file (memfd_create(2)) that is mapped into every
-/// process that has its descriptor. A row before them says what they are.
+/// Rows of numbers, all 0 at first, in a memory file (memfd_create(2)). Every process that has the
+/// file's descriptor maps the file. The file begins with a header row: the kind and the size of a row.
 #[derive(Debug)]
 pub struct Table<const N: usize> {
-    /// The mapping, with that first row.
+    /// The mapping: the header row, then `count` rows.
     map: NonNull<Numbers<N>>,
     count: usize,
     file: OwnedFd,
 }
 
-/// One row of a table, which it keeps mapped.
+/// One row of a table. It keeps the table mapped.
 #[derive(Clone, Debug)]
 pub struct Row<const N: usize> {
     numbers: NonNull<Numbers<N>>,
     _table: Arc<Table<N>>,
 }
 
-// SAFETY: a mapping is usable from every thread, and all there is in it are atomics.
+// SAFETY: a mapping is usable from every thread, and it contains nothing but atomics.
 unsafe impl<const N: usize> Send for Table<N> {}
-// SAFETY: as above.
+// SAFETY: a mapping is usable from every thread, and it contains nothing but atomics.
 unsafe impl<const N: usize> Sync for Table<N> {}
-// SAFETY: a pointer into a table, which it keeps.
+// SAFETY: a row points into a table, which the row keeps mapped; the table is `Send` and `Sync`.
 unsafe impl<const N: usize> Send for Row<N> {}
-// SAFETY: as above.
+// SAFETY: a row points into a table, which the row keeps mapped; the table is `Send` and `Sync`.
 unsafe impl<const N: usize> Sync for Row<N> {}
 
 impl<const N: usize> Table<N> {
@@ -64,7 +64,7 @@ impl<const N: usize> Table<N> {
     /// The table behind a descriptor ([`Table::file`]), in another process.
     ///
     /// # Errors
-    /// `InvalidData` if it is no table of such rows; `ENOMEM`.
+    /// `InvalidData` if the file is no table of rows of `N` numbers; `ENOMEM`.
     pub fn attach(file: OwnedFd) -> io::Result<Arc<Table<N>>> {
         Table::open(Kind::Counters, file)
     }
@@ -80,15 +80,15 @@ impl<const N: usize> Table<N> {
         )?;
         rustix::fs::ftruncate(&file, ((1 + count.max(1)) * size_of::<Numbers<N>>()) as u64)?;
         rustix::io::pwrite(&file, &(kind as u64).to_ne_bytes(), 0)?;
-        // Nobody can take the pages away from under a reader.
+        // A reader of a page that was truncated away would get SIGBUS: forbid truncation.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
         Table::open(kind, file)
     }
 
-    /// The table of that kind behind a descriptor, in another process.
+    /// The table of kind `kind` behind a descriptor, in another process.
     ///
     /// # Errors
-    /// `InvalidData` if it is no table of that kind and of such rows; `ENOMEM`.
+    /// `InvalidData` if the file is no table of that kind with rows of `N` numbers; `ENOMEM`.
     pub fn open(kind: Kind, file: OwnedFd) -> io::Result<Arc<Table<N>>> {
         let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
         let sealed = seals.contains(SealFlags::SHRINK);
@@ -109,7 +109,7 @@ impl<const N: usize> Table<N> {
         Ok(Arc::new(Table { map, count, file }))
     }
 
-    /// What another process attaches.
+    /// The memory file. Another process gives its descriptor to [`Table::attach`] or [`Table::open`].
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -118,16 +118,16 @@ impl<const N: usize> Table<N> {
     /// All rows.
     #[must_use]
     pub fn rows(&self) -> &[Numbers<N>] {
-        // SAFETY: so many rows are mapped behind the first, page-aligned, as long as `self` is, and
-        // the seal keeps them there; any bytes are numbers, and who attaches a file of this kind
-        // changes them as atomics of this size.
+        // SAFETY: `count` rows are mapped behind the header row, page-aligned, as long as `self` lives,
+        // and the seal keeps the file that long. Any bytes are valid numbers, and every process that
+        // attaches a file of this kind changes the numbers by atomics of this size.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(1), self.count) }
     }
 
     /// One row, to keep.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If `index` is not less than the number of rows.
     #[must_use]
     pub fn row(self: &Arc<Table<N>>, index: usize) -> Row<N> {
         Row { numbers: NonNull::from(&self.rows()[index]), _table: Arc::clone(self) }
@@ -137,8 +137,8 @@ impl<const N: usize> Table<N> {
 impl<const N: usize> Drop for Table<N> {
     fn drop(&mut self) {
         let len = (1 + self.count) * size_of::<Numbers<N>>();
-        // SAFETY: the mapping of `open`; whoever borrows from it borrows `self` or owns it.
-        // A failure would leave it mapped, which harms nobody.
+        // SAFETY: this is the mapping that `open` made; every reference into it borrows `self` or a row,
+        // which owns the table. A failure would leave the memory mapped, which does no harm.
         let _ = unsafe { rustix::mm::munmap(self.map.as_ptr().cast(), len) };
     }
 }
@@ -147,7 +147,7 @@ impl<const N: usize> std::ops::Deref for Row<N> {
     type Target = [AtomicU64; N];
 
     fn deref(&self) -> &[AtomicU64; N] {
-        // SAFETY: the row is mapped as long as the table lives, which `self` keeps.
+        // SAFETY: the row is mapped as long as its table lives, and `self` keeps the table.
         &unsafe { self.numbers.as_ref() }.0
     }
 }
@@ -186,7 +186,7 @@ mod tests {
             rustix::fs::ftruncate(&file, 1024).unwrap();
             file
         };
-        // Of the right length, and sealed, but nobody's numbers.
+        // A file of the right length, and sealed, but without a header row.
         let sealed = file();
         rustix::fs::fcntl_add_seals(&sealed, SealFlags::SHRINK | SealFlags::SEAL).unwrap();
         let lock = Table::<1>::create(Kind::Lock, 1).unwrap().file().try_clone_to_owned().unwrap();

@@ -1,4 +1,4 @@
-//! Sockets: listening ones, and vectored sends.
+//! Sockets: listening and connecting, options and counters, vectored sends.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
@@ -52,9 +52,9 @@ pub struct ListenOptions {
     /// How many connections may wait to be accepted; the kernel caps it at
     /// `net.core.somaxconn`.
     pub backlog: i32,
-    /// `TCP_DEFER_ACCEPT`: a connection is handed over once its first bytes are here, so that the
-    /// first receive never waits. One that stays silent is handed over all the same, when the kernel
-    /// has repeated its SYN-ACK: after about a second. For protocols whose client speaks first.
+    /// `TCP_DEFER_ACCEPT` (tcp(7)): accept(2) returns a connection once its first bytes have arrived, so
+    /// that the first receive finds them. A connection without bytes is returned when the kernel has
+    /// repeated its SYN-ACK: after about a second. For protocols in which the client speaks first.
     pub defer: bool,
 }
 
@@ -84,11 +84,11 @@ pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd
     Ok(fd)
 }
 
-/// A socket that has `address` and does not listen: those that do share it with `SO_REUSEPORT`
-/// ([`ListenOptions::reuse_port`]).
+/// A socket that is bound to `address` and does not listen. Listening sockets share the address with it by
+/// `SO_REUSEPORT` ([`ListenOptions::reuse_port`]).
 ///
 /// # Errors
-/// Those of [`listen`].
+/// Errors of [`listen`].
 pub fn reserve(address: SocketAddr) -> io::Result<OwnedFd> {
     let fd = for_bind(address)?;
     sockopt::set_socket_reuseport(&fd, true)?;
@@ -96,11 +96,11 @@ pub fn reserve(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Fails if a socket listens on `address` already, even one with `SO_REUSEPORT`
-/// that would share it: binding without that option is refused then.
+/// Fails if a socket listens on `address` already, even a socket with `SO_REUSEPORT`
+/// that would share the address: the kernel refuses to bind another without that option.
 ///
 /// # Errors
-/// Those of [`listen`].
+/// Errors of [`listen`].
 pub fn check_free(address: SocketAddr) -> io::Result<()> {
     Ok(rustix::net::bind(for_bind(address)?, &address)?)
 }
@@ -122,7 +122,7 @@ fn for_bind(address: SocketAddr) -> io::Result<OwnedFd> {
 /// ports for each target (ip(7)).
 ///
 /// # Errors
-/// `EMFILE`; `EADDRNOTAVAIL` for a source address that is not ours.
+/// `EMFILE`; `EADDRNOTAVAIL` for a source address that this machine does not have.
 pub fn for_connect(target: impl Into<Address>, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
     let target = match target.into() {
         Address::Ip(target) => target,
@@ -142,7 +142,7 @@ pub fn for_connect(target: impl Into<Address>, source: Option<SocketAddr>) -> io
 }
 
 /// Lets connect(2) choose the local port from `ports` only (ip(7), `IP_LOCAL_PORT_RANGE`, Linux
-/// 6.3). Ends that lie outside `net.ipv4.ip_local_port_range` do not count: that range's do.
+/// 6.3). The kernel replaces an end outside `net.ipv4.ip_local_port_range` by that range's end.
 ///
 /// # Errors
 /// `ENOPROTOOPT` before Linux 6.3; `EINVAL` for a range that is empty.
@@ -153,22 +153,22 @@ pub fn limit_local_ports(fd: &OwnedFd, ports: &RangeInclusive<u16>) -> io::Resul
     set_option(fd, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, range.cast_signed())
 }
 
-/// Bounds what a socket holds of received bytes that nobody has read (`SO_RCVBUF`, socket(7)): the
-/// peer can send no more until they are read. The kernel doubles the number, and has a least one.
-/// To be called before connect(2), which tells the peer the window.
+/// Limits the received bytes that wait in a socket (`SO_RCVBUF`, socket(7)): the peer can send no more
+/// until they are read. The kernel doubles `bytes` and has a minimum. Call this function before
+/// connect(2), which announces the window to the peer.
 ///
 /// # Errors
-/// Those of setsockopt(2).
+/// Errors of setsockopt(2).
 pub fn set_receive_buffer(fd: &OwnedFd, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_recv_buffer_size(fd, bytes)?)
 }
 
-/// Lets the number of the processor that handles a connection's first packet choose among the
-/// sockets of an `SO_REUSEPORT` group, in the order in which they were bound; a number that is no
-/// socket's leaves the choice to the hash (socket(7), `SO_ATTACH_REUSEPORT_CBPF`).
+/// Makes the kernel choose among the sockets of an `SO_REUSEPORT` group by the number of the processor
+/// that handles a connection's first packet: number n chooses the socket that was bound as the nth, from
+/// 0. A number without a socket leaves the choice to the hash (socket(7), `SO_ATTACH_REUSEPORT_CBPF`).
 ///
 /// # Errors
-/// Those of setsockopt(2).
+/// Errors of setsockopt(2).
 pub fn choose_by_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
     // linux/filter.h: ancillary data has negative offsets.
     let cpu = (libc::SKF_AD_OFF + libc::SKF_AD_CPU).cast_unsigned();
@@ -178,7 +178,7 @@ pub fn choose_by_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
     let mut program = [op(load, cpu), op(ret, 0)];
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     let len = size_of_val(&program) as libc::socklen_t;
-    // SAFETY: the kernel copies the program, which lives over the call, and the length is its own.
+    // SAFETY: `program` outlives the call, its length is passed, and the kernel copies it.
     crate::syscall!(setsockopt(
         listener.as_raw_fd(),
         libc::SOL_SOCKET,
@@ -189,13 +189,13 @@ pub fn choose_by_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
     .map(drop)
 }
 
-/// Wakes one of those that wait for connections of a listening socket and cannot know of those that
-/// are there: each had its one wake-up (`EPOLLEXCLUSIVE`, accept(2)), and whoever got it could not
-/// use it.
+/// Wakes one more worker that waits for connections of a listening socket. A connection wakes one worker
+/// only (`EPOLLEXCLUSIVE`, accept(2)); a worker that was woken and could not take the connection calls
+/// this function, because no other worker knows of that connection.
 ///
-/// Setting `TCP_NOTSENT_LOWAT`, to what it is, makes the kernel wake who waits for room to send
-/// (`do_tcp_setsockopt`). Of those that wait for connections, only they hear it who asked for
-/// writability as well, or who look again however they are woken.
+/// Setting `TCP_NOTSENT_LOWAT` to its present value makes the kernel wake everyone who waits for room to
+/// send (`do_tcp_setsockopt`). So the wake-up reaches only workers that asked for writability as well, or
+/// that look for connections after any wake-up.
 pub fn wake_waiter(listener: BorrowedFd<'_>) -> io::Result<()> {
     let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
     set_option(listener, level, name, get_option(listener, level, name)?)
@@ -204,23 +204,25 @@ pub fn wake_waiter(listener: BorrowedFd<'_>) -> io::Result<()> {
 /// The address that a socket is bound to.
 ///
 /// # Errors
-/// `EBADF`, `ENOTSOCK`; `InvalidData` for a socket that is not an IP one.
+/// `EBADF`, `ENOTSOCK`; `InvalidData` for a socket without an IP address.
 pub fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     SocketAddr::try_from(rustix::net::getsockname(fd)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not an IP socket"))
 }
 
-/// Sends `parts` one behind the other in one call (sendmsg(2), `MSG_NOSIGNAL`).
+/// Sends `parts` one behind the other in one call (sendmsg(2), `MSG_NOSIGNAL`), and returns how many bytes
+/// the socket took.
 pub fn send_vectored(fd: BorrowedFd<'_>, parts: &[&[u8]; 2]) -> io::Result<usize> {
     let parts = [IoSlice::new(parts[0]), IoSlice::new(parts[1])];
     let mut control = SendAncillaryBuffer::default();
     Ok(rustix::net::sendmsg(fd, &parts, &mut control, SendFlags::NOSIGNAL)?)
 }
 
-/// [`send_vectored`] of `head` and of memory that nobody here may look at, because others change it.
+/// Sends `head` and `bytes` behind it in one call (sendmsg(2), `MSG_NOSIGNAL`). `bytes` is no slice, because
+/// other processes may change that memory, for example a mapped file.
 ///
 /// # Safety
-/// `bytes` are mapped until the call is over.
+/// The memory of `bytes` is mapped until the call returns.
 pub unsafe fn send_behind(
     fd: BorrowedFd<'_>,
     head: &[u8],
@@ -229,10 +231,10 @@ pub unsafe fn send_behind(
     let part =
         |start: *const u8, len| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
     let mut parts = [part(head.as_ptr(), head.len()), part(bytes.cast(), bytes.len())];
-    // SAFETY: a msghdr of zeroes is one without address, parts and control data.
+    // SAFETY: a msghdr of zeroes is valid: it has no address, no parts and no control data.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     (header.msg_iov, header.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
-    // SAFETY: the header and the parts outlive the call, which only reads them and the bytes.
+    // SAFETY: the header, the parts and the bytes outlive the call, and the kernel only reads them.
     let sent = crate::syscall!(sendmsg(fd.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL))?;
     Ok(sent as usize)
 }
@@ -243,43 +245,44 @@ fn tcp(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?)
 }
 
-/// Whether connections come out of this listener with their first bytes
+/// Whether this listener returns connections with their first bytes
 /// ([`ListenOptions::defer`]).
 #[must_use]
 pub fn defers(listener: BorrowedFd<'_>) -> bool {
     get_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT).is_ok_and(|seconds| seconds > 0)
 }
 
-/// Has a listening socket hand over connections as soon as they are established, where it
-/// [`defers`]. One that the kernel has kept until now comes with its first bytes, or when its
-/// SYN-ACK is repeated: a second after the SYN.
+/// Ends deferring ([`ListenOptions::defer`]): from now on the listening socket returns connections as soon
+/// as they are established. A connection that the kernel keeps back already still comes with its first
+/// bytes, or when its SYN-ACK is repeated: a second after the SYN.
 ///
 /// # Errors
-/// `ENOPROTOOPT` or `EOPNOTSUPP` for what is no TCP socket.
+/// `ENOPROTOOPT` or `EOPNOTSUPP` if the socket is no TCP socket.
 pub fn stop_deferring(listener: impl AsFd) -> io::Result<()> {
     set_option(&listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 0)
 }
 
-/// What a peer has taken of what was sent to it.
+/// How much of the sent data a peer has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// Bytes that it has acknowledged.
+    /// Bytes that the peer has acknowledged.
     pub bytes: u64,
-    /// For how long there were bytes that it had not.
+    /// For how long there were bytes that the peer had not acknowledged.
     pub busy: Duration,
 }
 
-/// What the peer of a TCP socket has taken since it connected; `None` where the kernel does not tell.
+/// How much the peer of a TCP socket has acknowledged since it connected; `None` if the kernel does not
+/// tell: for other sockets, and before Linux 4.10.
 pub fn delivered(fd: BorrowedFd<'_>) -> Option<Delivered> {
-    // `struct tcp_info` of linux/tcp.h, of which libc has the beginning only: its 64-bit words, two
-    // of which are `tcpi_bytes_acked` (Linux 4.1) and `tcpi_busy_time` in microseconds (4.10).
+    // `struct tcp_info` of linux/tcp.h as 64-bit words; libc has only its beginning. Two of the words
+    // are `tcpi_bytes_acked` (Linux 4.1) and `tcpi_busy_time` in microseconds (Linux 4.10).
     const BYTES_ACKED: usize = 120 / 8;
     const BUSY_TIME: usize = 168 / 8;
     let mut words = [0u64; BUSY_TIME + 1];
     let mut len = size_of_val(&words) as libc::socklen_t;
     let (place, len_place) = ((&raw mut words).cast(), &raw mut len);
     let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
-    // SAFETY: both pointers are to variables that outlive the call, and `len` is the first one's.
+    // SAFETY: both pointers are to variables that outlive the call, and `len` is the value's size.
     crate::syscall!(getsockopt(fd.as_raw_fd(), level, name, place, len_place)).ok()?;
     (len as usize == size_of_val(&words)).then(|| Delivered {
         bytes: words[BYTES_ACKED],
@@ -295,7 +298,7 @@ fn get_option(
     let mut value: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     let (place, len) = ((&raw mut value).cast(), &raw mut len);
-    // SAFETY: both pointers are to variables that outlive the call, and `len` is the first one's.
+    // SAFETY: both pointers are to variables that outlive the call, and `len` is the value's size.
     crate::syscall!(getsockopt(fd.as_raw_fd(), level, name, place, len))?;
     Ok(value)
 }
@@ -312,11 +315,11 @@ fn set_option(
         .map(drop)
 }
 
-/// The addresses of the interfaces that are up, without those that only a link knows (`fe80::`): what
-/// others, and this machine itself, can connect to.
+/// The addresses of the interfaces that are up, without link-local addresses (`fe80::`): the addresses
+/// that this machine and other machines can connect to.
 ///
 /// # Errors
-/// What getifaddrs(3) says.
+/// Errors of getifaddrs(3).
 pub fn interface_addresses() -> io::Result<Vec<IpAddr>> {
     let usable = nix::ifaddrs::getifaddrs()?.filter(|it| it.flags.contains(InterfaceFlags::IFF_UP));
     let ip = |address: SockaddrStorage| match (address.as_sockaddr_in(), address.as_sockaddr_in6())
@@ -328,8 +331,8 @@ pub fn interface_addresses() -> io::Result<Vec<IpAddr>> {
     Ok(usable.filter_map(|interface| ip(interface.address?)).collect())
 }
 
-/// Whether listening has failed because this machine does not have the address, or nothing of its family: it may have
-/// the other addresses of a name.
+/// Whether listening has failed because this machine does not have the address, or does not support its
+/// family. A caller that listens on all addresses of a name then goes on with the next address.
 #[must_use]
 pub fn is_absent(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
@@ -345,7 +348,7 @@ mod tests {
     #[test]
     fn an_address_that_is_shared_is_not_free() {
         let options = ListenOptions { reuse_port: true, ..ListenOptions::default() };
-        // One that no other test uses: what is let go here could be theirs in between.
+        // An address that no other test uses: between the calls the port is free for anyone.
         let first = listen("127.0.87.1:0".parse().unwrap(), options).unwrap();
         let address = local_address(first.as_fd()).unwrap();
         let second = listen(address, options).unwrap();

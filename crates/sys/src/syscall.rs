@@ -1,4 +1,4 @@
-//! The fence between C's return conventions and [`std::io::Result`], for the few calls that rustix does not have.
+//! Converts C's return conventions to [`std::io::Result`], for the few calls that rustix does not have.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ macro_rules! syscall {
     }};
 }
 
-/// A time-out as `struct timespec`. One that has too many seconds for it becomes the longest there is.
+/// A time-out as `struct timespec`. A time-out with too many seconds becomes the longest possible one.
 #[must_use]
 pub fn timespec(timeout: Duration) -> libc::timespec {
     libc::timespec {

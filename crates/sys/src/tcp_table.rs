@@ -7,17 +7,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The table of sockets of IPv4.
 pub const IPV4: &str = "/proc/net/tcp";
 
-/// The table of sockets of IPv6; those on `[::]` may take IPv4 connections too.
+/// The table of sockets of IPv6. A socket on `[::]` may take IPv4 connections too.
 pub const IPV6: &str = "/proc/net/tcp6";
 
-/// What a socket does, as far as it matters here.
+/// The state of a socket; states that nobody here needs are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The kernel has answered a SYN, and has not handed over a connection.
+    /// The kernel has answered a SYN; accept(2) cannot return the connection yet.
     SynReceived,
-    /// It waits for connections.
+    /// The socket listens for connections.
     Listening,
-    /// Anything else.
+    /// Any other state.
     Other,
 }
 
@@ -26,20 +26,21 @@ pub enum State {
 pub struct Row {
     /// The socket's own address.
     pub address: IpAddr,
-    /// Its own port.
+    /// The socket's own port.
     pub port: u16,
-    /// What the socket does.
+    /// The socket's state.
     pub state: State,
-    /// The length of its receive queue: of a listening socket the connections that were not accepted.
+    /// The length of the receive queue, in bytes. For a listening socket: how many connections wait to be
+    /// accepted.
     pub received: u32,
 }
 
-/// The rows of a table, listening sockets first; none of a table that there is not here.
+/// The rows of a table, listening sockets first. No rows if the kernel does not have the table.
 pub fn rows(table: &str) -> impl Iterator<Item = Row> {
     File::open(table).into_iter().flat_map(|table| rows_of(BufReader::new(table)))
 }
 
-/// The rows of a table, up to the first line that is none.
+/// The rows of a table, up to the first line that cannot be read as a row.
 pub fn rows_of(table: impl BufRead) -> impl Iterator<Item = Row> {
     table.lines().skip(1).map_while(|line| Row::parse(&line.ok()?))
 }

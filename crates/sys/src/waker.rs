@@ -1,4 +1,4 @@
-//! Ending another thread's wait.
+//! A handle that ends another thread's wait.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,10 +7,10 @@ use rustix::event::EventfdFlags;
 
 use crate::syscall;
 
-/// Ends the wait of the dispatcher it belongs to, from any thread.
+/// Ends the wait of the dispatcher that the waker belongs to, from any thread.
 ///
-/// A wake that comes while the dispatcher is not waiting ends its next wait;
-/// several wakes before that are one.
+/// A wake that comes while the dispatcher is not waiting ends its next wait.
+/// Several wakes before that wait count as one.
 #[derive(Debug)]
 pub struct Waker(WakeMethod);
 
@@ -18,8 +18,8 @@ pub struct Waker(WakeMethod);
 enum WakeMethod {
     /// A counter that is readable while it is not zero (eventfd(2)).
     Eventfd(OwnedFd),
-    /// A signal to one thread: an eventfd has no `fasync` method, so `O_ASYNC`
-    /// on it does nothing and mechanisms on signals need this.
+    /// A signal to one thread, for mechanisms that wait for signals: an eventfd has
+    /// no `fasync` method, so `O_ASYNC` on an eventfd does nothing.
     Signal { thread: libc::pid_t, number: libc::c_int },
 }
 
@@ -34,9 +34,9 @@ impl Waker {
     }
 
     /// A waker that sends signal `number`, which `thread` has blocked and
-    /// waits for: a standard signal. A real-time one would be refused when the
-    /// queue is full, just when a wake is needed most; a standard one is
-    /// delivered all the same, without its siginfo.
+    /// waits for. It must be a standard signal: the kernel refuses a real-time signal
+    /// when the queue is full, and a wake is needed most then. A standard signal is
+    /// delivered even then, without its siginfo (signal(7)).
     pub fn signal(thread: libc::pid_t, number: libc::c_int) -> Waker {
         Waker(WakeMethod::Signal { thread, number })
     }
@@ -49,20 +49,20 @@ impl Waker {
         }
     }
 
-    /// Ends the wait; where nobody waits any more, does nothing.
+    /// Ends the wait. Does nothing if the waiting thread has ended.
     ///
     /// # Errors
-    /// What the kernel says; no error is known to happen.
+    /// Errors of write(2) or tgkill(2); no error is known to happen.
     pub fn wake(&self) -> io::Result<()> {
         match &self.0 {
             WakeMethod::Eventfd(fd) => match rustix::io::write(fd, &1u64.to_ne_bytes()) {
-                // The counter is at its maximum: it is readable, which is all we want.
+                // EAGAIN: the counter is at its maximum, so the eventfd is readable already.
                 Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
                 Err(error) => Err(error.into()),
             },
             WakeMethod::Signal { thread, number } => {
                 let process = rustix::process::getpid().as_raw_nonzero().get();
-                // SAFETY: tgkill takes three integers and touches no memory of ours.
+                // SAFETY: tgkill takes three integers and touches no memory of this process.
                 match syscall!(syscall(libc::SYS_tgkill, process, *thread, *number)) {
                     Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
                     _ => Ok(()),

@@ -1,19 +1,21 @@
-//! How large this processor's caches are, as sysfs tells (Documentation/ABI/testing/sysfs-devices-system-cpu).
+//! The sizes of this processor's caches, read from sysfs
+//! (Documentation/ABI/testing/sysfs-devices-system-cpu).
 
 use std::fs;
 use std::path::Path;
 
-/// What a second-level cache holds where sysfs does not tell: in a container without it, or on some
-/// processors of other makers. Most have between half of it and twice as much.
+/// The size in bytes that is assumed for a second-level cache where sysfs does not give one: in a
+/// container without sysfs, and on some processors. Most caches have between half and twice this size.
 const SECOND_LEVEL_USUAL: u64 = 1 << 20;
 
-/// The bytes of a processor's own second-level cache.
+/// The size, in bytes, of one processor's second-level cache.
 #[must_use]
 pub fn second_level_cache() -> u64 {
     second_level(Path::new("/sys/devices/system/cpu/cpu0/cache")).unwrap_or(SECOND_LEVEL_USUAL)
 }
 
-/// What the folder of a processor's caches says: one folder each, with its level, its type and its size.
+/// The size of the second-level cache, in bytes, from the folder of a processor's caches. Each cache has
+/// a folder in it with the files `level`, `type` and `size`.
 fn second_level(caches: &Path) -> Option<u64> {
     let text = |folder: &Path, name| fs::read_to_string(folder.join(name)).ok();
     fs::read_dir(caches).ok()?.flatten().find_map(|entry| {

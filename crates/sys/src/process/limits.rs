@@ -1,4 +1,4 @@
-//! Resource limits of this process (getrlimit(2)), and room for as many descriptors as it may have.
+//! Resource limits of this process (getrlimit(2)), and the size of its table of descriptors.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -12,9 +12,9 @@ use super::status_of;
 /// A resource limit of this process; `None` means unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What holds now.
+    /// The limit that the kernel enforces now.
     pub soft: Option<u64>,
-    /// How far the process may raise it by itself.
+    /// How far the process may raise the soft limit without privileges.
     pub hard: Option<u64>,
 }
 
@@ -28,49 +28,49 @@ pub fn open_files_limit() -> Limit {
 /// that holds then.
 ///
 /// # Errors
-/// What prlimit(2) says.
+/// Errors of prlimit(2).
 pub fn raise_open_files_limit() -> io::Result<Limit> {
     let Limit { hard, .. } = open_files_limit();
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: hard, maximum: hard })?;
     Ok(open_files_limit())
 }
 
-/// The lowest descriptor number that is not in use, which is how many descriptors are open if there are
-/// no gaps.
+/// The lowest descriptor number that is not in use. If the numbers in use have no gaps, this is how many
+/// descriptors are open.
 ///
 /// # Errors
-/// `EMFILE` if there is no descriptor left, `ENOMEM`.
+/// `EMFILE` if all descriptors are in use, `ENOMEM`.
 pub fn lowest_free_descriptor() -> io::Result<u64> {
     let lowest = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
     Ok(lowest.as_raw_fd().unsigned_abs().into())
 }
 
-/// Makes room in this process' table of descriptors for `count` of them, which takes 8 bytes each, or
-/// for as many as the limit allows.
+/// Makes room in this process' table of descriptors for `count` descriptors, or for as many as the limit
+/// allows. The room takes 8 bytes for each.
 ///
-/// The kernel makes a full table larger, by a power of two, for whoever opens the next descriptor.
-/// Where threads share it, that one sleeps until no processor can be reading the old table any more
+/// The kernel enlarges a full table, to a power of two, in the call that opens the next descriptor. If
+/// threads share the table, that call sleeps until no processor can be reading the old table
 /// (`expand_files` in fs/file.c waits for an RCU grace period): for 5 to 16 ms, at 64 descriptors, at
-/// 256, and so on. An event loop must not, so this is done beforehand. A child made by fork(2) has no
-/// more room than it needs.
+/// 256, and so on. An event loop must not sleep so long; it calls this function before it begins. A child
+/// made by fork(2) gets only as much room as its open descriptors need.
 ///
 /// # Errors
-/// `EMFILE` if there is no descriptor left, `ENOMEM`.
+/// `EMFILE` if all descriptors are in use, `ENOMEM`.
 pub fn make_room_for_descriptors(count: u64) -> io::Result<()> {
     let count = open_files_limit().soft.map_or(count, |limit| limit.min(count));
     let Some(last) = count.checked_sub(1).and_then(|last| RawFd::try_from(last).ok()) else {
         return Ok(());
     };
     let any = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
-    // The lowest one that is free from there on.
+    // The new descriptor gets the lowest free number from `last` on.
     match rustix::io::fcntl_dupfd_cloexec(&any, last) {
-        // All from there on are in use: there is room.
+        // EMFILE: all numbers from `last` on are in use, so the table has room for them.
         Ok(_) | Err(Errno::MFILE) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// For how many descriptors there is room in the table of `process` (`FDSize` in
+/// How many descriptors the table of `process` has room for (`FDSize` in
 /// proc_pid_status(5)); `None` if there is no such process.
 #[must_use]
 pub fn room_for_descriptors(process: u32) -> Option<u64> {
@@ -114,7 +114,7 @@ mod tests {
         make_room_for_descriptors(wanted).unwrap();
         assert!(room() >= wanted);
         make_room_for_descriptors(0).unwrap();
-        // More than the process may open is no error. (A limit of a milliard would take 8 GB.)
+        // A count above the limit is no error. (A table for a limit of 10⁹ would take 8 GB.)
         if limit <= 1 << 20 {
             make_room_for_descriptors(u64::MAX).unwrap();
         }

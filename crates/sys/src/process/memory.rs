@@ -1,12 +1,12 @@
-//! How much memory this process may have.
+//! How much memory this process may use.
 
 use std::path::Path;
 
 use rustix::process::Resource;
 
-/// The least of what this machine has, of what the process' cgroup and those above it may have (version
-/// 2, `memory.max`; version 1, `memory.limit_in_bytes`), and of `RLIMIT_AS`, in bytes; `None` if the
-/// kernel tells none of them.
+/// The memory that this process may use, in bytes: the smallest of the machine's memory, the limits of the
+/// process' cgroup and of the cgroups above it (version 2, `memory.max`; version 1,
+/// `memory.limit_in_bytes`), and `RLIMIT_AS`. `None` if the kernel tells none of these.
 #[must_use]
 pub fn memory_limit() -> Option<u64> {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
@@ -22,8 +22,9 @@ fn total(meminfo: &str) -> Option<u64> {
     text.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The least limit of the groups that `cgroups` (`/proc/self/cgroup`) names, and of those above them.
-/// In a container the names may be those of another mount: what is not there counts as without a limit.
+/// The smallest limit of the groups that `cgroups` (`/proc/self/cgroup`) names, and of the groups above
+/// them, in bytes. In a container the names may belong to another mount: a group that does not exist
+/// counts as one without a limit.
 fn cgroup_limit(mount: &Path, cgroups: &str) -> Option<u64> {
     let mut least = None;
     for line in cgroups.lines() {

@@ -1,5 +1,5 @@
-//! Processes as a laboratory needs them: CPU clocks, pinning, limits, and
-//! children that never outlive their parent.
+//! Processes and threads as a laboratory needs them: CPU clocks, pinning, limits, and
+//! children that end with their parent.
 
 use std::ffi::CString;
 use std::io;
@@ -36,10 +36,10 @@ pub use usage::{
     voluntary_switches, waits_of,
 };
 
-/// Starts a thread. Unlike [`std::thread::spawn`] it does not panic where the kernel starts no more.
+/// Starts a thread. [`std::thread::spawn`] panics if the kernel refuses a new thread; this function fails.
 ///
 /// # Errors
-/// `WouldBlock` when the user, or the container, has too many threads, or memory has run out; its message has the remedy.
+/// `WouldBlock` if the user or the container has too many threads, or memory has run out. The message has the remedy.
 pub fn start_thread<R: Send + 'static>(
     name: impl Into<String>,
     work: impl FnOnce() -> R + Send + 'static,
@@ -47,11 +47,11 @@ pub fn start_thread<R: Send + 'static>(
     thread::Builder::new().name(name.into()).spawn(work).map_err(no_thread)
 }
 
-/// Does `work` on a thread that ends with it, which alone hears what a mechanism leaves behind: a ring that has been
-/// closed interrupts its thread once more.
+/// Runs `work` on a new thread and waits for it. For work that opens and closes a ring: the kernel interrupts
+/// a ring's thread once more some time after the ring was closed, and the new thread has ended by then.
 ///
 /// # Errors
-/// As [`start_thread`].
+/// Fails if [`start_thread`] fails.
 pub fn on_own_thread<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, work).map_err(no_thread)?;
@@ -64,17 +64,16 @@ fn no_thread(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot start a thread: {error}; {remedy}"))
 }
 
-/// Lets others run that wait for this thread's processor (sched_yield(2)).
+/// Lets other threads run that wait for this thread's processor (sched_yield(2)).
 pub fn give_way() {
     rustix::thread::sched_yield();
 }
 
-/// Makes the calling thread's waits end when they should: by default the kernel
-/// may add up to 50 µs to each (PR_SET_TIMERSLACK(2const)), to wake for several
-/// at once.
+/// Makes the calling thread's time-outs exact: by default the kernel may add up
+/// to 50 µs to each (PR_SET_TIMERSLACK(2const)), to let several end at once.
 ///
 /// # Errors
-/// What prctl(2) says; the waits are then late, and nothing else is wrong.
+/// Errors of prctl(2). The time-outs then stay late; nothing else is wrong.
 pub fn sharpen_timers() -> io::Result<()> {
     Ok(rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?)
 }
@@ -123,35 +122,36 @@ pub fn pin(command: &mut Command, cpus: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes `command`'s process stand back where others want the same processor: `SCHED_IDLE`. A process
-/// that is merely nice runs to the end of its slice, some milliseconds, before it gives way (sched(7),
-/// and what the kernel calls `RUN_TO_PARITY`).
+/// Gives `command`'s process the scheduling policy `SCHED_IDLE`: any other process that wants its
+/// processor gets it at once. A high nice value is not enough: such a process still runs to the end of
+/// its slice, some milliseconds (sched(7); the scheduler feature `RUN_TO_PARITY`).
 pub fn stand_back(command: &mut Command) {
-    // SAFETY: it makes one system call; no allocation, no lock.
+    // SAFETY: the closure makes one system call; no allocation, no lock.
     unsafe {
         command.pre_exec(stand_back_here);
     }
 }
 
-/// Makes the calling thread, and threads that it starts from now on, stand back likewise.
+/// Gives the calling thread, and threads that it starts from now on, the policy `SCHED_IDLE`: any other
+/// thread that wants their processor gets it at once.
 ///
 /// # Errors
-/// What sched_setscheduler(2) says.
+/// Errors of sched_setscheduler(2).
 pub fn stand_back_here() -> io::Result<()> {
     let priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the structure outlives the call, which keeps no pointer to it.
+    // SAFETY: `priority` outlives the call, and the kernel keeps no pointer to it.
     syscall!(sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority)).map(drop)
 }
 
-/// Gives `command`'s process a mount of `folder` in its place on which every access is noted
-/// (`strictatime`), in a mount namespace that ends with it. To be started by root, whose mounts have
-/// changeable options.
+/// Makes `command`'s process see `folder` through a mount that records every access time (`strictatime`).
+/// The mount is in a mount namespace that ends with the process. Only root may start such a command, and
+/// only where the options of its mounts may be changed.
 ///
 /// # Errors
 /// `InvalidInput` if the path has a zero byte.
 pub fn note_access_times(command: &mut Command, folder: &Path) -> io::Result<()> {
     let folder = CString::new(folder.as_os_str().as_bytes())?;
-    // SAFETY: four system calls on strings made before; no allocation, no lock.
+    // SAFETY: the closure makes four system calls on strings made before; no allocation, no lock.
     unsafe {
         command.pre_exec(move || {
             let changed = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
@@ -164,7 +164,7 @@ pub fn note_access_times(command: &mut Command, folder: &Path) -> io::Result<()>
     Ok(())
 }
 
-/// Why [`note_access_times`] does not work here; `None`: it does.
+/// Why [`note_access_times`] does not work here; `None` if it works.
 pub fn cannot_note_access_times() -> Option<String> {
     let mut trial = Command::new("true");
     let run = note_access_times(&mut trial, &std::env::temp_dir()).and_then(|()| trial.status());
@@ -174,11 +174,11 @@ pub fn cannot_note_access_times() -> Option<String> {
     ))
 }
 
-/// Makes `command`'s process an ordinary user, as far as it can see, who owns what this process' user
-/// owns: it gets a user namespace without any user in it. A server that is started by root gives up
-/// its rights, or refuses to serve, and then may not read what root alone may read.
+/// Makes `command`'s process see itself as an ordinary user: it gets a user namespace that maps no user.
+/// The process still owns the files of this process' user. Without this a server that is started by root
+/// gives up its rights, or refuses to serve, and then cannot read files that only root may read.
 pub fn hide_root(command: &mut Command) {
-    // SAFETY: one system call without arguments that point anywhere; no allocation, no lock.
+    // SAFETY: the closure makes one system call without pointers; no allocation, no lock.
     unsafe {
         command.pre_exec(|| {
             crate::syscall!(unshare(libc::CLONE_NEWUSER))?;
@@ -188,18 +188,18 @@ pub fn hide_root(command: &mut Command) {
 }
 
 /// Makes the kernel kill `command`'s process when the *thread* that spawns it
-/// ends, however it ends: also by SIGKILL.
+/// ends, for any reason, also by SIGKILL (PR_SET_PDEATHSIG(2const)).
 ///
-/// So spawn from a thread that lives as long as the child is needed. The
-/// setting survives exec, but is not inherited by the child's own children.
+/// Spawn the child from a thread that lives as long as the child is needed. The
+/// setting survives exec, but the child's own children do not inherit it.
 pub fn die_with_parent(command: &mut Command) {
     let parent = Pid::from_raw(std::process::id().cast_signed());
-    // SAFETY: two system calls on copied values; no allocation, no lock.
+    // SAFETY: the closure makes two system calls on copied values; no allocation, no lock.
     unsafe {
         command.pre_exec(move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            // A parent that died before the line above sends no signal any
-            // more; its orphan has another parent by then.
+            // A parent that died before the prctl(2) call sends no signal. Its
+            // orphan has another parent by then.
             if rustix::process::getppid() == parent {
                 Ok(())
             } else {
@@ -209,17 +209,18 @@ pub fn die_with_parent(command: &mut Command) {
     }
 }
 
-/// The variable by which a process knows what its parent has passed on: the parent's number, a colon,
-/// and the descriptors'.
+/// The environment variable that tells a process what its parent has passed on: the parent's process
+/// number, a colon, and the numbers of the descriptors.
 const PASSED_ON: &str = "DROVER_PASSED_ON";
 
-/// Lets `command`'s process have `descriptors` under their numbers of here, as long as they are open
-/// here when it is started. It takes them by [`inherited`]. To be called once for a command.
+/// Passes `descriptors` on to `command`'s process under the numbers that they have in this process. They
+/// must be open when the process is started. The process takes them by [`inherited`]. Call this function
+/// once for a command.
 pub fn pass_on<'d>(command: &mut Command, descriptors: impl IntoIterator<Item = BorrowedFd<'d>>) {
     let numbers: Vec<RawFd> = descriptors.into_iter().map(|fd| fd.as_raw_fd()).collect();
     let named: Vec<_> = numbers.iter().map(RawFd::to_string).collect();
     command.env(PASSED_ON, format!("{}:{}", std::process::id(), named.join(",")));
-    // SAFETY: a system call per number on values made before; no allocation, no lock.
+    // SAFETY: the closure makes a system call per number on values made before; no allocation, no lock.
     unsafe {
         command.pre_exec(move || {
             for &number in &numbers {
@@ -230,12 +231,12 @@ pub fn pass_on<'d>(command: &mut Command, descriptors: impl IntoIterator<Item = 
     }
 }
 
-/// Takes a descriptor that the parent has passed on ([`pass_on`]): each can be taken once. Call it
-/// before other threads run programs.
+/// Takes a descriptor that the parent has passed on ([`pass_on`]). Each descriptor can be taken once. Call
+/// this function before other threads start programs, which would inherit the descriptor.
 ///
 /// # Errors
-/// `EBADF` if it is not open; `InvalidInput` if the parent, which must be alive, has not passed it on,
-/// or it was taken already.
+/// `EBADF` if the descriptor is not open; `InvalidInput` if the parent, which must be alive, has not
+/// passed it on, or if it was taken before.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     static TAKEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
     let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -244,17 +245,18 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     if flags & libc::FD_CLOEXEC != 0 || taken.contains(&number) || !was_passed_on(number) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // SAFETY: fcntl with F_SETFD takes integers and touches no memory; the descriptor is nobody else's,
-    // as the parent has said.
+    // SAFETY: fcntl with F_SETFD takes integers and touches no memory. The parent has passed the
+    // descriptor on for this purpose, so nobody else in this process owns it.
     syscall!(fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC))?;
     taken.push(number);
     // SAFETY: the descriptor came with the exec: the parent said so in the environment, which safe code
-    // cannot change. So nobody here owns it, unless it was taken before, and then it is in `taken`.
+    // cannot change. So nobody in this process owns the descriptor unless it was taken before, and a
+    // descriptor that was taken is in `taken`.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Whether this process' parent says that it has passed the descriptor on. The variable names the parent,
-/// because processes that a child starts inherit the variable too, and it is not meant for them.
+/// Whether this process' parent says in [`PASSED_ON`] that it has passed the descriptor on. The variable
+/// names the parent, because a child's own children inherit the variable too, but not the descriptors.
 fn was_passed_on(number: RawFd) -> bool {
     let said = std::env::var(PASSED_ON).unwrap_or_default();
     let Some((parent, numbers)) = said.split_once(':') else { return false };
@@ -262,7 +264,7 @@ fn was_passed_on(number: RawFd) -> bool {
     ours.as_deref() == Some(parent) && numbers.split(',').any(|it| it.parse() == Ok(number))
 }
 
-/// The number of the calling thread, the same for all processes.
+/// The kernel's number of the calling thread (gettid(2)), which is valid in all processes.
 #[must_use]
 pub fn thread_number() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
@@ -274,11 +276,11 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether this process may mount file systems itself. Root of a container often may not, and root of
-/// a user namespace only in a mount namespace of that (mount_namespaces(7)).
+/// Whether this process may mount file systems itself. Root in a container often may not, and root in a
+/// user namespace may only in a mount namespace that belongs to it (mount_namespaces(7)).
 #[must_use]
 pub fn may_mount() -> bool {
-    // It begins what would become a file system (Linux 5.2), and asks for the right to mount one.
+    // fsopen(2) (Linux 5.2) checks for the right to mount, and mounts nothing.
     match rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC) {
         Err(Errno::NOSYS) => {
             let sets = rustix::thread::capabilities(None);
@@ -288,16 +290,16 @@ pub fn may_mount() -> bool {
     }
 }
 
-/// Whether a program that is given the rights of its owner (set-user-id) would get that of mounting:
-/// it does not in a container without it, nor where no program gets new rights (capabilities(7),
-/// `PR_SET_NO_NEW_PRIVS`).
+/// Whether a set-user-id program of root would get the right to mount. It would not get that right in a
+/// container that lacks it, or where no program gets new rights (capabilities(7),
+/// PR_SET_NO_NEW_PRIVS(2const)).
 #[must_use]
 pub fn may_be_helped_to_mount() -> bool {
     let is_within = rustix::thread::capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN);
     is_within.unwrap_or(false) && !rustix::thread::no_new_privs().unwrap_or(false)
 }
 
-/// Asks a child to stop in good order (SIGTERM). [`Child::kill`] is the other way.
+/// Asks a child to stop in good order (SIGTERM). [`Child::kill`] stops a child at once (SIGKILL).
 ///
 /// # Errors
 /// `ESRCH` if the child has been waited for.
@@ -309,14 +311,14 @@ pub fn ask_to_stop(child: &Child) -> io::Result<()> {
 /// What has become of a child that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It was stopped: by SIGSTOP, or by a terminal.
+    /// A signal has stopped the child: SIGSTOP, or one of a terminal.
     Stopped,
-    /// It goes on (SIGCONT).
+    /// The child runs again, after SIGCONT.
     GoesOn,
 }
 
-/// The last change of a child since the last call, if there was one. The kernel tells of both, and of a child's
-/// end, by SIGCHLD.
+/// The last change of a child since the last call, if there was one. The kernel sends SIGCHLD when a child is
+/// stopped, when it continues, and when it ends.
 ///
 /// # Errors
 /// `ECHILD` if the child has been waited for.
@@ -347,7 +349,7 @@ fn cpu_set(cpus: &[usize]) -> io::Result<CpuSet> {
     Ok(set)
 }
 
-/// What the kernel says of a process, or a thread, behind `field` (proc_pid_status(5)).
+/// The number behind `field` in the status file of a process or a thread (proc_pid_status(5)).
 fn status_of(process: u32, field: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     text.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
@@ -361,7 +363,7 @@ mod tests {
     use std::process::Stdio;
     use std::time::{Duration, SystemTime};
 
-    /// A shell that runs `script` and inherits nothing to write to but a pipe.
+    /// A shell that runs `script`. Its only output is a pipe.
     pub(super) fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -373,11 +375,11 @@ mod tests {
         if let Some(obstacle) = cannot_note_access_times() {
             return testing::skip!("{obstacle}");
         }
-        // Not in /tmp, which may be memory.
+        // Not in /tmp, which may be a tmpfs.
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, "content").unwrap();
-        // Younger than the last change, and than a day: relatime leaves it.
+        // An access time later than the last change and less than a day old: relatime does not update it.
         let hours_ago = |hours: u64| SystemTime::now() - Duration::from_secs(3600 * hours);
         let accessed = hours_ago(1);
         let times = FileTimes::new().set_accessed(accessed).set_modified(hours_ago(2));
@@ -455,7 +457,7 @@ mod tests {
         let (reader, writer) = io::pipe().unwrap();
         let (_other, kept) = io::pipe().unwrap();
         let numbers = [writer.as_raw_fd(), kept.as_raw_fd()];
-        // By its path: to some shells a number of two digits is none.
+        // By a path: some shells take no descriptor number of two digits.
         let script = format!(
             "echo hello >/proc/self/fd/{}; [ -e /proc/self/fd/{} ] && echo seen",
             numbers[0], numbers[1]
@@ -473,7 +475,7 @@ mod tests {
     #[test]
     fn what_was_opened_here_is_not_inherited() {
         let (reader, writer) = io::pipe().unwrap();
-        // As programs open it that know nothing of exec.
+        // Without close-on-exec, as programs open a file that do not know of exec.
         let open_across_exec = rustix::io::fcntl_dupfd_cloexec(&writer, 0).unwrap();
         rustix::io::fcntl_setfd(&open_across_exec, rustix::io::FdFlags::empty()).unwrap();
         for number in [reader.as_raw_fd(), open_across_exec.as_raw_fd(), 0] {
@@ -483,7 +485,7 @@ mod tests {
 
     const NUMBER: &str = "DROVER_TEST_INHERITED";
 
-    /// Not a test: what the child of the next one does.
+    /// Not a test: the child process of another test runs this function.
     #[test]
     fn take_what_the_parent_has_passed_on() {
         let Ok(number) = std::env::var(NUMBER) else { return };

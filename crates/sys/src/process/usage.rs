@@ -1,5 +1,5 @@
-//! What processes and threads have used of the machine, by the kernel's own account: time on
-//! processors, waits, switches.
+//! What processes and threads have used of the machine, as the kernel counts it: time on
+//! processors, waits, context switches.
 
 use std::io;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use super::status_of;
 use crate::syscall;
 
 /// The CPU time that process `pid` has used, user and system, in the kernel's
-/// nanosecond accounting: all its threads, those that have ended and
-/// io_uring's workers included; its child processes not.
+/// nanosecond accounting. Counts all threads of the process, also threads that have
+/// ended and io_uring's workers. Does not count child processes.
 ///
 /// A thread that is running on another processor at this moment is accounted
 /// up to its last tick or switch.
@@ -42,14 +42,14 @@ pub fn thread_cpu_time() -> Duration {
     Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// How often the threads of this process have given up their processor to wait for something: each
-/// time one was woken it does so once more (`ru_nvcsw`, getrusage(2)).
+/// How often the threads of this process have given up their processor to wait for something
+/// (`ru_nvcsw`, getrusage(2)). Each wake-up of a thread adds one, when the thread waits again.
 #[must_use]
 pub fn voluntary_switches() -> u64 {
     usage_of(libc::RUSAGE_SELF).map_or(0, |usage| usage.ru_nvcsw.cast_unsigned())
 }
 
-/// How long the calling thread could have run and was not given a processor: the second number of
+/// How long the calling thread was ready to run but had no processor: the second number of
 /// `/proc/thread-self/schedstat` (Documentation/scheduler/sched-stats.rst). `None` if the kernel
 /// does not count it.
 #[must_use]
@@ -59,15 +59,15 @@ pub fn thread_run_delay() -> Option<Duration> {
     Some(Duration::from_nanos(nanoseconds))
 }
 
-/// The time on `CLOCK_MONOTONIC`, which [`std::time::Instant`] reads too, since a moment that is the
-/// same for all processes (clock_gettime(2)).
+/// The time on `CLOCK_MONOTONIC` (clock_gettime(2)), which [`std::time::Instant`] reads too. Times of
+/// different processes of one machine can be compared.
 #[must_use]
 pub fn monotonic_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// How often the calling thread has given its processor up to wait for something.
+/// How often the calling thread has given up its processor to wait for something (`ru_nvcsw`).
 ///
 /// # Errors
 /// What getrusage(2) says.
@@ -75,8 +75,8 @@ pub fn thread_waits() -> io::Result<u64> {
     Ok(usage_of(libc::RUSAGE_THREAD)?.ru_nvcsw.cast_unsigned())
 }
 
-/// How often another thread has had the calling thread's processor since that began: because it
-/// waited, or because the other one was to run.
+/// How often the calling thread has lost its processor to another thread since it started: because it
+/// waited (`ru_nvcsw`), or because the scheduler preempted it (`ru_nivcsw`).
 ///
 /// # Errors
 /// What getrusage(2) says.
@@ -93,7 +93,8 @@ fn usage_of(whose: libc::c_int) -> io::Result<libc::rusage> {
     Ok(usage)
 }
 
-/// As [`thread_waits`], of the thread with number `thread` in any process; `None` if there is none.
+/// How often thread number `thread` of any process has given up its processor to wait for something;
+/// `None` if there is no such thread. [`thread_waits`] counts for the calling thread.
 #[must_use]
 pub fn waits_of(thread: u32) -> Option<u64> {
     status_of(thread, "voluntary_ctxt_switches:")
@@ -167,7 +168,7 @@ mod tests {
         assert!(first + second >= Duration::from_millis(20), "{first:?} {second:?}");
     }
 
-    /// In a process of its own too, which says so in nanoseconds.
+    /// The test starts itself as a second process too, which prints its time in nanoseconds.
     #[test]
     fn the_clock_of_all_processes_never_goes_back() {
         const ROLE: &str = "DROVER_TEST_CLOCK";

@@ -1,8 +1,8 @@
 //! Provided buffers: memory that the kernel picks from when data arrives.
 //!
 //! A receive that is armed on an idle connection names a *group* of buffers,
-//! not one: a buffer is taken when there are bytes for it, so idle connections
-//! hold none (io_uring_provided_buffers(7)). The ring of free buffers is shared
+//! not one buffer. The kernel takes a buffer when there are bytes for it, so idle connections
+//! have none (io_uring_provided_buffers(7)). The ring of free buffers is shared
 //! memory; giving one back is a store, not a system call.
 
 use std::io::{self, Write};
@@ -22,11 +22,12 @@ use crate::ring::features::{Parts, explain, is};
 /// The one group that a worker's ring has.
 pub const GROUP: u16 = 0;
 
-/// A ring, and the buffers that it receives into.
+/// An io_uring and the buffers that it receives into.
 pub struct RingWithBuffers {
-    /// Before `buffers`, and so dropped before: closing it ends what its requests do with them.
+    /// The io_uring. It is declared before `buffers`, and so it is dropped first: closing the ring ends the
+    /// requests that write to the buffers.
     pub ring: Ring,
-    /// What it receives into.
+    /// The buffers that the ring's requests receive into.
     pub buffers: BufferRing,
 }
 
@@ -34,19 +35,19 @@ pub struct RingWithBuffers {
 /// offered to the kernel. It is part of a [`RingWithBuffers`].
 pub struct BufferRing {
     /// The entries, then (from the next page on) the buffers: one mapping, so
-    /// that the whole is few pages of the TLB.
+    /// that few entries of the TLB cover the whole.
     map: NonNull<u8>,
     map_len: usize,
     buffers_at: usize,
     entries: u16,
-    /// How many of them are in circulation: the first.
+    /// How many buffers are in circulation: those with numbers below this one.
     lent: u16,
     size: usize,
     tail: u16,
 }
 
-/// A buffer that the kernel has handed out and that was not given back: it writes to it no more. One
-/// that is lost is out of circulation.
+/// A buffer that the kernel has filled and handed out. The kernel does not write to it until
+/// [`BufferRing::give_back`]. A `Received` that is dropped takes its buffer out of circulation.
 #[must_use]
 pub struct Received(u16);
 
@@ -54,7 +55,7 @@ impl Received {
     /// The buffer of a completion, if it has one.
     ///
     /// # Safety
-    /// The completion is one of the ring's receives, and this is asked once.
+    /// The completion is of a receive of this ring, and the function is called once for a completion.
     pub unsafe fn of(completion: &cqueue::Entry) -> Option<Received> {
         cqueue::buffer_select(completion.flags()).map(Received)
     }
@@ -62,19 +63,19 @@ impl Received {
 
 const PAGE: usize = 4096;
 
-/// Between two buffers, so that not all begin in the same set of a processor's cache.
+/// Bytes between two buffers, so that the buffers do not all begin in one set of a processor's cache.
 const LINE: usize = 64;
 
-/// Buffers in circulation at first. The kernel takes them in turn, so what it writes to and what is
-/// read stays in the processor's cache only if they are not many more than are needed at once.
+/// Buffers in circulation at first. The kernel takes buffers in turn, so they stay in the processor's
+/// cache only if there are not many more than are needed at once.
 const LENT_AT_FIRST: u16 = 64;
 
 impl RingWithBuffers {
     /// Makes a ring for socket requests, and up to `entries` (a power of two, 2 to
-    /// 32,768) buffers of `size` bytes, offered to it as they are needed.
+    /// 32,768) buffers of `size` bytes. Buffers come into circulation as they are needed.
     ///
     /// # Errors
-    /// Those of [`Ring::open`]; `Unsupported` before Linux 6.0.
+    /// Errors of [`Ring::open`]; `Unsupported` before Linux 6.0.
     pub fn open(
         submissions: u32,
         completions: u32,
@@ -105,7 +106,8 @@ impl RingWithBuffers {
         Ok(())
     }
 
-    /// Receives a byte into a buffer as connections do: multishot receive has no flag to look at.
+    /// Receives one byte into a buffer by a multishot receive, as connections do. The kernel has no flag
+    /// that says whether it supports this.
     fn try_out(&mut self) -> io::Result<()> {
         let RingWithBuffers { ring, buffers } = self;
         let (ours, mut peer) = UnixStream::pair()?;
@@ -118,7 +120,7 @@ impl RingWithBuffers {
         loop {
             ring.wait(None)?;
             while let Some(completion) = ring.completion() {
-                // SAFETY: there is no other request, and each completion is asked once.
+                // SAFETY: the receive is the ring's only request, and `of` is called once per completion.
                 if let Some(buffer) = unsafe { Received::of(&completion) } {
                     buffers.give_back(buffer);
                 }
@@ -150,7 +152,7 @@ impl BufferRing {
         Ok(BufferRing { map, map_len, buffers_at, entries, lent: 0, size, tail: 0 })
     }
 
-    /// A receive found no buffer: one more goes into circulation, if there is one.
+    /// Puts one more buffer into circulation, if there is one. To be called when a receive found none.
     pub fn lend_more(&mut self) {
         if self.lent < self.entries {
             self.lent += 1;
@@ -179,12 +181,12 @@ impl BufferRing {
         self.offer(buffer.0);
     }
 
-    /// Leaves the buffers to the kernel for ever: it may not be done with them.
+    /// Never frees the buffers, because a request that has not ended may still write to them.
     pub fn leak(&mut self) {
         self.map_len = 0;
     }
 
-    /// Offers buffer `id`, which the kernel does not have.
+    /// Offers buffer `id` to the kernel, which must not have it already.
     fn offer(&mut self, id: u16) {
         let address = self.map.as_ptr() as u64 + self.offset(id) as u64;
         let place = usize::from(self.tail & (self.entries - 1));
@@ -209,8 +211,8 @@ impl Drop for BufferRing {
         if self.map_len == 0 {
             return;
         }
-        // SAFETY: the mapping is ours alone: the ring that it was registered with has been
-        // dropped before (`RingWithBuffers`), and no slice of it outlives `self`. Unmapping
+        // SAFETY: nobody else uses the mapping: the ring that it was registered with has been
+        // dropped before (`RingWithBuffers`), and no slice of the mapping outlives `self`. Unmapping
         // what was mapped with these arguments cannot fail.
         let _ = unsafe { munmap(self.map.as_ptr().cast(), self.map_len) };
     }
@@ -220,7 +222,7 @@ impl Drop for BufferRing {
 mod tests {
     use super::*;
 
-    /// More connections have something to be received than there are buffers in circulation.
+    /// More connections have received bytes than there are buffers in circulation.
     #[test]
     fn as_many_buffers_are_lent_as_a_turn_needs() {
         const CONNECTIONS: u64 = LENT_AT_FIRST as u64 + 20;
@@ -247,7 +249,7 @@ mod tests {
                         None => ring.wait(None).unwrap(),
                     }
                 };
-                // SAFETY: a completion of a receive's, asked once.
+                // SAFETY: the completion is of a receive, and `of` is called once for it.
                 match unsafe { Received::of(&completion) } {
                     Some(buffer) => {
                         assert_eq!(buffers.bytes(&buffer, 1), b"?");

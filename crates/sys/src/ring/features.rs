@@ -1,4 +1,4 @@
-//! What the kernel's io_uring may lack, and how that is said.
+//! The parts of io_uring that a kernel may lack, and the errors that name them.
 
 use std::io;
 
@@ -7,8 +7,8 @@ use io_uring::{IoUring, Probe, opcode};
 use rustix::io::Errno;
 
 bitflags! {
-    /// Parts of io_uring that somebody here cannot do without. What only makes it
-    /// faster is not among them.
+    /// Parts of io_uring that some mechanism or backend needs. Parts that only make
+    /// io_uring faster are not listed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Parts: u8 {
         /// A full completion queue loses nothing (`IORING_FEAT_NODROP`).
@@ -17,7 +17,7 @@ bitflags! {
         const TIMEOUT = 2;
         /// Multishot poll has no flag; `IORING_FEAT_RSRC_TAGS` came with it.
         const POLL_MULTISHOT = 4;
-        /// The requests for sockets; a kernel may be built without.
+        /// The requests for sockets; a kernel may be built without them.
         const SOCKETS = 8;
         /// Successful requests can be silent (`IORING_FEAT_CQE_SKIP`).
         const CQE_SKIP = 16;
@@ -31,7 +31,7 @@ bitflags! {
     }
 }
 
-/// Each part as people call it, and the Linux that brought it.
+/// Each part, its name in messages, and the Linux version that brought it.
 const NAMES: &[(Parts, &str, &str)] = &[
     (Parts::NODROP, "completions that outlast a full queue", "5.5"),
     (Parts::SOCKETS, "accept, connect, send and receive", "5.6"),
@@ -55,11 +55,11 @@ const SOCKET_REQUESTS: &[u8] = &[
 ];
 
 impl Parts {
-    /// Fails unless `ring` has all that is `needed`, as far as it can be asked: not
-    /// the parts without a flag.
+    /// Fails unless `ring` has all parts in `needed`. Parts without a flag cannot be
+    /// checked here.
     ///
     /// # Errors
-    /// As [`Parts::require`]; what io_uring_register(2) says.
+    /// Errors of [`Parts::require`] and of io_uring_register(2).
     pub fn check(ring: &IoUring, needed: Parts) -> io::Result<()> {
         let params = ring.params();
         let mut offered = Parts::all();
@@ -70,7 +70,7 @@ impl Parts {
         if needed.intersects(Parts::SOCKETS | Parts::READS) {
             let mut probe = Probe::new();
             match ring.submitter().register_probe(&mut probe) {
-                // Before Linux 5.6 there is nothing to be asked.
+                // Linux before 5.6 cannot be asked which requests it has.
                 Err(error) if !is(&error, Errno::INVAL) => {
                     return Err(explain("io_uring_register", error));
                 }
@@ -83,10 +83,10 @@ impl Parts {
         offered.require(needed)
     }
 
-    /// Fails unless `self` has all that is `needed`.
+    /// Fails unless `self` has all parts in `needed`.
     ///
     /// # Errors
-    /// `Unsupported`, with what is missing and the Linux that has it.
+    /// `Unsupported`, with the missing part and the Linux version that has it.
     pub fn require(self, needed: Parts) -> io::Result<()> {
         let missing: Vec<_> = NAMES
             .iter()
@@ -101,16 +101,16 @@ impl Parts {
     }
 }
 
-/// Whether `error` is what the kernel calls `errno`.
+/// Whether `error` is the kernel's error `errno`.
 pub fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }
 
-/// The sysctl that takes io_uring from those without privileges, since Linux 6.6.
+/// The sysctl that forbids io_uring to processes without privileges (1) or to all (2), since Linux 6.6.
 const SYSCTL: &str = "/proc/sys/kernel/io_uring_disabled";
 
-/// Says who forbids `call` and what helps: the error number alone sends people
-/// searching.
+/// `error` with a message that says who forbids `call` and what helps. The error
+/// number alone does not tell.
 pub fn explain(call: &str, error: io::Error) -> io::Error {
     let sysctl = std::fs::read_to_string(SYSCTL).ok();
     match cause(&error, sysctl.as_deref().map(str::trim)) {
@@ -119,7 +119,7 @@ pub fn explain(call: &str, error: io::Error) -> io::Error {
     }
 }
 
-/// Why the kernel refuses, as far as its error and the sysctl's value tell.
+/// Why the kernel refuses, as far as its error and the value of the sysctl tell.
 fn cause(error: &io::Error, sysctl: Option<&str>) -> Option<&'static str> {
     let errno = Errno::from_io_error(error)?;
     Some(match (errno, sysctl) {

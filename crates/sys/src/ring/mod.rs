@@ -2,8 +2,8 @@
 //!
 //! A ring belongs to the thread that makes it (`IORING_SETUP_SINGLE_ISSUER`),
 //! and the kernel posts completions only while that thread is in
-//! io_uring_enter(2) (`IORING_SETUP_DEFER_TASKRUN`, 6.1): no interrupt of
-//! running code, and events that come meanwhile are gathered into one.
+//! io_uring_enter(2) (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1). So the kernel does
+//! not interrupt running code, and reports all completions of a turn together.
 //! Some time after a ring has been dropped the kernel interrupts its thread once
 //! more to take the ring off it: a call that is not restarted returns `EINTR`.
 
@@ -21,8 +21,8 @@ pub mod features;
 
 use features::{Parts, explain, is};
 
-/// Makes rings, and tries again where there is no memory for them, after pauses of 0.6 s in all. Since
-/// Linux 6.14 it counts as its user's locked memory, until some time after a ring has been dropped.
+/// Makes a ring by `make`, and tries again if that fails with `ENOMEM`, with pauses of 0.6 s in all. Since
+/// Linux 6.14 a ring's memory counts as locked memory of its user, until some time after the ring was dropped.
 pub fn retry_on_enomem<T>(make: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let pauses = [10, 20, 40, 80, 160, 320].map(Duration::from_millis);
     for pause in pauses {
@@ -37,7 +37,7 @@ pub fn retry_on_enomem<T>(make: impl Fn() -> io::Result<T>) -> io::Result<T> {
 /// A submission and a completion queue shared with the kernel.
 pub struct Ring {
     ring: IoUring,
-    /// What did not fit into the submission queue, in order.
+    /// Requests that did not fit into the submission queue, in order.
     waiting: VecDeque<squeue::Entry>,
     defers: bool,
 }
@@ -48,19 +48,19 @@ impl Ring {
     /// passes it on in the next [`Ring::wait`].
     ///
     /// # Errors
-    /// What io_uring_setup(2) says, with the cause: `ENOSYS` or `EPERM` where
-    /// the kernel, a sysctl or a seccomp profile forbids it, `EMFILE`, `ENOMEM`;
-    /// `Unsupported` if it lacks a part that every user needs, or one that is
-    /// `needed` as well.
+    /// Errors of io_uring_setup(2), with the cause: `ENOSYS` or `EPERM` where
+    /// the kernel, a sysctl or a seccomp profile forbids io_uring, `EMFILE`, `ENOMEM`.
+    /// `Unsupported` if the kernel lacks a part that every ring needs, or a part in
+    /// `needed`.
     pub fn open(submissions: u32, completions: u32, needed: Parts) -> io::Result<Ring> {
         Ring::build(submissions, completions, needed, true)
     }
 
-    /// As [`Ring::open`], for a thread that hears of completions by its eventfd: the kernel
-    /// posts them when they happen. What it defers until a call, it does not always ring for.
+    /// Makes a ring for a thread that waits for completions on an eventfd. The kernel posts completions
+    /// when they happen: it does not always signal the eventfd for completions that it defers.
     ///
     /// # Errors
-    /// As [`Ring::open`].
+    /// Errors of [`Ring::open`].
     pub fn open_with_eventfd(
         submissions: u32,
         completions: u32,
@@ -86,7 +86,7 @@ impl Ring {
             builder.build(submissions)
         };
         let (ring, defers) = match if defers { deferred() } else { builder().build(submissions) } {
-            // Linux before 6.1 knows the call but not these flags.
+            // Linux before 6.1 has io_uring but not these flags.
             Err(error) if defers && is(&error, Errno::INVAL) => {
                 (builder().build(submissions), false)
             }
@@ -98,7 +98,7 @@ impl Ring {
         Ok(Ring { ring, waiting: VecDeque::new(), defers })
     }
 
-    /// Whether completions wait until they are asked for, and interrupt nothing.
+    /// Whether the kernel posts completions only in [`Ring::wait`] (`IORING_SETUP_DEFER_TASKRUN`).
     pub fn defers(&self) -> bool {
         self.defers
     }
@@ -115,12 +115,12 @@ impl Ring {
         }
     }
 
-    /// Submits what is queued and waits until there is a completion or `timeout`
-    /// has passed (`None`: no limit): one system call, unless more was queued
-    /// than the submission queue holds. Returns early when a signal handler ran.
+    /// Submits the queued requests and waits until there is a completion or `timeout`
+    /// has passed (`None`: no limit). One system call, unless more requests were queued
+    /// than the submission queue takes. Returns early when a signal handler ran.
     ///
     /// # Errors
-    /// What io_uring_enter(2) says of the call itself.
+    /// Errors of io_uring_enter(2) itself; a request's error is in its completion.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         while !self.waiting.is_empty() {
             if !self.enter(Some(Duration::ZERO))? {
@@ -128,7 +128,7 @@ impl Ring {
             }
             let mut queue = self.ring.submission();
             while let Some(entry) = self.waiting.front()
-                // SAFETY: as `push`, whose caller keeps what the entry points to alive.
+                // SAFETY: the caller of `push` keeps alive what the entry points to.
                 && unsafe { queue.push(entry) }.is_ok()
             {
                 self.waiting.pop_front();
@@ -137,12 +137,12 @@ impl Ring {
         self.enter(timeout).map(drop)
     }
 
-    /// One io_uring_enter(2). `false`: it could not do what was asked, and can
-    /// when completions have been taken, or later.
+    /// One io_uring_enter(2). `false`: the kernel could not submit or wait now; it can
+    /// after completions have been taken, or later.
     fn enter(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         let mut flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
         if self.ring.params().is_feature_no_iowait() {
-            // Otherwise an idle server counts as waiting for a disk.
+            // Without this flag an idle server counts as waiting for a disk (iowait).
             flags |= EnterFlags::NO_IOWAIT;
         }
         let limit = timeout.map(Timespec::from);
@@ -152,16 +152,16 @@ impl Ring {
         }
         let wanted = u32::from(timeout != Some(Duration::ZERO));
         let queued = self.ring.submission().len() as u32;
-        // SAFETY: EXT_ARG goes with SubmitArgs, which outlives the call as its
-        // timespec does; `queued` entries are in the queue.
+        // SAFETY: EXT_ARG goes with SubmitArgs; it and its timespec outlive the
+        // call; `queued` entries are in the queue.
         let entered =
             unsafe { self.ring.submitter().enter(queued, wanted, flags.bits(), Some(&arguments)) };
         match entered {
             Ok(_) => Ok(true),
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::TIME | Errno::INTR) => Ok(true),
-                // No memory for a request; or the kernel holds completions that it
-                // can only pass on when the queue has room again.
+                // EAGAIN: no memory for a request. EBUSY: the kernel keeps completions
+                // that it can pass on only when the completion queue has room.
                 Some(Errno::AGAIN | Errno::BUSY) => Ok(false),
                 _ => Err(explain("io_uring_enter", error)),
             },
@@ -175,25 +175,25 @@ impl Ring {
     ///
     /// # Safety
     /// `address` is page-aligned memory for `entries` entries that lives until
-    /// the ring is dropped, as the buffers do that the entries name.
+    /// the ring is dropped. The buffers that the entries name live as long.
     pub unsafe fn register_buffers(
         &self,
         address: u64,
         entries: u16,
         group: u16,
     ) -> io::Result<()> {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises that `address` is such memory.
         unsafe { self.ring.submitter().register_buf_ring_with_flags(address, entries, group, 0) }
     }
 
-    /// Whether the kernel has been given all requests, and has reported what it has to: a request
-    /// that ends while it is submitted has, after this, either shown its completion or has none.
+    /// Whether the kernel has been given all requests and has no completion to report. A request that
+    /// ends while it is submitted has shown its completion by then, if it has one.
     pub fn is_settled(&mut self) -> bool {
         let queue = self.ring.submission();
         self.waiting.is_empty() && queue.is_empty() && !queue.cq_overflow()
     }
 
-    /// Whether requests are queued that the kernel was not given yet.
+    /// Whether requests are queued that the kernel has not been given yet.
     pub fn has_queued(&mut self) -> bool {
         !self.waiting.is_empty() || !self.ring.submission().is_empty()
     }
@@ -217,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    /// Far more requests than fit into either queue.
+    /// Submits far more requests than fit into the submission or the completion queue.
     #[test]
     fn full_queues_lose_nothing() {
         const REQUESTS: u64 = 500;
