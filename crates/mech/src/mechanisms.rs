@@ -2,7 +2,7 @@
 //!
 //! A *readiness* mechanism tells which descriptors would not block, and its user makes the transfer
 //! ([`crate::readiness`], a file each). A *completion* mechanism makes the transfer itself and tells what it has done
-//! ([`crate::uring`]). This file stands above both.
+//! (`uring/`). This file stands above both.
 
 use sys::process::on_own_thread;
 

@@ -150,7 +150,7 @@ impl Net {
     }
 
     /// Has `told` called whenever the kernel's queue of events has overflowed
-    /// ([`mechanism::Features::CAN_OVERFLOW`]), whether what was lost is recovered or not.
+    /// ([`crate::mechanisms::Features::CAN_OVERFLOW`]), whether what was lost is recovered or not.
     pub fn on_overflow(&self, told: impl Fn() + 'static) {
         self.inner.borrow_mut().driver.on_overflow(Box::new(told));
     }
