@@ -8,8 +8,7 @@ use super::question::{Lifetime, Question, Response, Scene};
 use super::{AUTO, LOW_RATE, PRESET, SATURATION};
 use crate::spec::experiment::SCHEMA;
 use crate::spec::factor::CASE;
-use crate::spec::made::{array, quoted, read_made};
-use crate::spec::setting::placeholders;
+use crate::spec::made::{array, literal, quoted, read_made};
 use crate::spec::{self, Experiment, Faults};
 
 /// The longest warm-up: servers that differ in how they wait are steady soon.
@@ -137,26 +136,14 @@ impl Request<'_> {
     }
 }
 
-/// A text whose placeholders stand for themselves.
-fn literal(text: &str) -> String {
-    let mut written = text.to_owned();
-    let mut names = placeholders(text);
-    names.sort_unstable();
-    names.dedup();
-    for name in names {
-        written = written.replace(&format!("{{{name}}}"), &format!("{{{{{name}}}}}"));
-    }
-    written
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
     use crate::decide::candidates::Axis;
-    use crate::decide::files::SampledFiles;
     use crate::model::Level;
+    use crate::site::SampledFiles;
 
     const SCENE: Scene = Scene {
         active: 50,
@@ -224,8 +211,11 @@ mod tests {
 
     #[test]
     fn files_are_served_from_where_they_are() {
-        let files =
-            SampledFiles { root: "/srv/{port}/a b".into(), files: vec![("/x".to_owned(), 9)] };
+        let files = SampledFiles {
+            root: "/srv/{port}/a b".into(),
+            files: vec![("/x".to_owned(), 9)],
+            ..SampledFiles::default()
+        };
         let question = Question {
             connections: 1000,
             active: 0.05,

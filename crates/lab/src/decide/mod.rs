@@ -8,7 +8,6 @@
 mod answer;
 mod candidates;
 mod experiment;
-mod files;
 pub mod fit;
 mod question;
 #[cfg(test)]
@@ -18,7 +17,6 @@ mod verdict;
 pub use answer::{Decision, SCHEMA};
 pub use candidates::{Axis, Candidates, candidates};
 pub use experiment::Request;
-pub use files::SampledFiles;
 pub use question::{Lifetime, Question, Response, Scene};
 
 /// The preset of the experiments.

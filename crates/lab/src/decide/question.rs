@@ -2,8 +2,7 @@
 
 use crate::plan::limits::{Limits, descriptors};
 use crate::report::model::words::{counted, number};
-
-use super::files::SampledFiles;
+use crate::site::SampledFiles;
 
 /// Descriptors that a server of files keeps for them.
 const FOR_FILES: u64 = 1024;

@@ -2,6 +2,7 @@
 
 mod cell;
 mod metrics;
+mod unkept;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ use crate::plan::{Plan, Selection};
 use crate::process::{Guard, Interrupt};
 use crate::site::Store;
 use crate::spec::Experiment;
+
+pub use unkept::Unkept;
 
 /// What a session needs beside the plan.
 #[derive(Clone, Debug)]

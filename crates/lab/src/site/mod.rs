@@ -1,9 +1,12 @@
-//! The files that a run serves: pools in the page cache, on a disk, or behind a modelled disk.
+//! The files that a run serves: pools in the page cache, on a disk, or behind a modelled disk; and those of a
+//! user's folder.
 
 mod pool;
 mod probe;
+mod sampled;
 mod store;
 
 pub use pool::{Files, Shape};
 pub use probe::Gain;
+pub use sampled::SampledFiles;
 pub use store::{Site, Store};

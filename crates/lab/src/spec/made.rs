@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::experiment::Experiment;
 use super::read::{Files, read_from};
+use super::setting::placeholders;
 use crate::document::Faults;
 pub(crate) use crate::document::quoted;
 
@@ -26,6 +27,18 @@ impl Files for Text<'_> {
 /// As of [`read_from`].
 pub(crate) fn read_made(text: &str) -> Result<Experiment, Faults> {
     read_from(&Text(text), Path::new(SOURCE))
+}
+
+/// A text whose placeholders stand for themselves.
+pub(crate) fn literal(text: &str) -> String {
+    let mut written = text.to_owned();
+    let mut names = placeholders(text);
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        written = written.replace(&format!("{{{name}}}"), &format!("{{{{{name}}}}}"));
+    }
+    written
 }
 
 /// Texts as a TOML array.

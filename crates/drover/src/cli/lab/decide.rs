@@ -8,14 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use lab::analysis::FEWEST_ROUNDS;
 use lab::decide::fit::{self, Extent, Look, Time, Wanted};
-use lab::decide::{
-    self, Axis, Candidates, Decision, Lifetime, Question, Request, Response, SampledFiles, Scene,
-};
+use lab::decide::{self, Axis, Candidates, Decision, Lifetime, Question, Request, Response, Scene};
 use lab::hash::hash_bytes;
 use lab::model::Sample;
 use lab::plan::Overrides;
 use lab::plan::limits::Limits;
 use lab::report::terminal;
+use lab::site::SampledFiles;
 use lab::spec::{Experiment, Faults};
 
 use super::OUT;

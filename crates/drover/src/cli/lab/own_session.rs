@@ -5,7 +5,7 @@ use std::io::Write;
 use lab::model::Sample;
 use lab::plan::limits::Limits;
 use lab::plan::{Overrides, Plan, Selection};
-use lab::run::{End, Event, Options};
+use lab::run::{End, Unkept};
 use lab::session::{Outcome, Request, Session, Settings};
 use lab::spec::Experiment;
 
@@ -62,26 +62,14 @@ impl OwnSession {
     ) -> anyhow::Result<Vec<Sample>> {
         let (selection, plan) = self.plan(experiment, overrides)?;
         writeln!(stdout(), "{what}: {} runs, about {:.0} s", plan.runs(), plan.estimate_s)?;
-        let folder = self.settings.out.join(format!("first-look-{}", std::process::id()));
-        // One that was killed, and whose number this process has now, has left a journal: containers give the
-        // same numbers again.
-        let _ = std::fs::remove_dir_all(&folder);
-        let options = Options {
-            drover: self.settings.drover.clone(),
-            folder: folder.clone(),
-            pools: self.settings.pools.clone(),
-            resumes: false,
-            is_forced: false,
-            interrupt: self.settings.interrupt.clone(),
+        let unkept = Unkept {
+            drover: &self.settings.drover,
+            folder: self.settings.out.join(format!("first-look-{}", std::process::id())),
+            pools: &self.settings.pools,
+            interrupt: &self.settings.interrupt,
         };
-        let mut samples = plan.unavailable();
-        let end = lab::run::run(experiment, &selection, &plan, &options, &mut |event| {
-            if let Event::Ended { run, .. } = event {
-                samples.push(run.sample.clone());
-            }
-        });
-        let _ = std::fs::remove_dir_all(&folder);
-        anyhow::ensure!(end? != End::Interrupted, "interrupted: nothing was measured");
+        let (samples, end) = unkept.samples(experiment, &selection, &plan, &mut |_| {})?;
+        anyhow::ensure!(end != End::Interrupted, "interrupted: nothing was measured");
         Ok(samples)
     }
 }

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -16,32 +17,60 @@ const MOST_FILES: usize = 4000;
 /// How many bytes they have at most, together. One file is taken in any case.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// How many entries of a folder are looked at.
+/// How many entries of a folder are looked at, and for how long.
 const MOST_ENTRIES: usize = 1_000_000;
+const LONGEST_WALK: Duration = Duration::from_secs(10);
+
+/// The only name with a dot at its beginning that a server shows by itself: RFC 8615.
+const WELL_KNOWN: &str = ".well-known";
 
 /// Files of a folder, chosen at random: those that are asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SampledFiles {
     /// The folder, as an absolute path.
     pub root: PathBuf,
     /// The paths of the files on a server, each with its size in bytes; never empty.
     pub files: Vec<(String, u64)>,
+    /// How many files there are to choose from.
+    pub found: usize,
+    /// How many were left out because they are larger than wanted.
+    pub larger: usize,
+    /// Whether the folder is so large that a part of it was not looked at.
+    pub is_cut: bool,
 }
 
 impl SampledFiles {
-    /// Chooses from the regular files below `root` whose names do not begin with a dot: others would not be
-    /// served. Names that are not UTF-8 and links are left out.
+    /// Chooses from the regular files below `root` that a server shows: those whose names do not begin with a
+    /// dot, and those of `/.well-known`. Names that are not UTF-8, links and empty files are left out.
     ///
     /// # Errors
     /// In words: the folder cannot be read, or has no file that could be served.
     pub fn of(root: &Path, seed: u64) -> Result<SampledFiles, String> {
+        SampledFiles::up_to(root, seed, u64::MAX)
+    }
+
+    /// As [`SampledFiles::of`], from files of at most `largest` bytes.
+    ///
+    /// # Errors
+    /// As [`SampledFiles::of`]; all files are larger.
+    pub fn up_to(root: &Path, seed: u64, largest: u64) -> Result<SampledFiles, String> {
         let told = root.display();
         let canonical = root.canonicalize().map_err(|error| format!("{told}: {error}"))?;
         let mut found = Vec::new();
-        walk(&canonical, &mut found).map_err(|error| format!("{told}: {error}"))?;
+        let is_cut = walk(&canonical, &mut found).map_err(|error| format!("{told}: {error}"))?;
+        let all = found.len();
+        found.retain(|(_, size)| *size <= largest);
+        let larger = all - found.len();
+        if found.is_empty() && larger > 0 {
+            return Err(format!(
+                "{told}: all {larger} files are larger than {}; sending one takes longer than a run",
+                size_words(largest)
+            ));
+        }
         // Folders list their entries in any order.
         found.sort();
         found.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
+        let to_choose_from = found.len();
         let mut bytes = 0;
         let mut files = Vec::new();
         for (path, size) in found.into_iter().take(MOST_FILES) {
@@ -56,7 +85,9 @@ impl SampledFiles {
                 "{told} has no file that could be served: name a folder with files (names that begin with a \
                  dot and empty files do not count)"
             )),
-            false => Ok(SampledFiles { root: canonical, files }),
+            false => {
+                Ok(SampledFiles { root: canonical, files, found: to_choose_from, larger, is_cut })
+            }
         }
     }
 
@@ -72,11 +103,7 @@ impl SampledFiles {
     /// How many there are, and how large.
     #[must_use]
     pub fn in_words(&self) -> String {
-        let size = |share| match self.quantile(share) {
-            bytes if bytes < 1000 => format!("{bytes} B"),
-            bytes if bytes < 1_000_000 => format!("{} KB", three_digits(bytes as f64 / 1e3)),
-            bytes => format!("{} MB", three_digits(bytes as f64 / 1e6)),
-        };
+        let size = |share| size_words(self.quantile(share));
         format!(
             "{} files of {} (half of them up to {}, 90 % up to {})",
             self.files.len(),
@@ -84,6 +111,12 @@ impl SampledFiles {
             size(0.5),
             size(0.9)
         )
+    }
+
+    /// The length of all chosen files together, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|(_, size)| *size).sum()
     }
 
     /// A line for each file: its path on a server.
@@ -106,10 +139,20 @@ impl SampledFiles {
     }
 }
 
-/// Adds the files below a folder, each by its path on a server.
-fn walk(root: &Path, found: &mut Vec<(String, u64)>) -> io::Result<()> {
+/// A size for people.
+fn size_words(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes < 1000 => format!("{bytes} B"),
+        bytes if bytes < 1_000_000 => format!("{} KB", three_digits(bytes as f64 / 1e3)),
+        bytes => format!("{} MB", three_digits(bytes as f64 / 1e6)),
+    }
+}
+
+/// Adds the files below a folder, each by its path on a server. Returns whether it has ended early.
+fn walk(root: &Path, found: &mut Vec<(String, u64)>) -> io::Result<bool> {
     let mut folders = vec![(root.to_owned(), String::new())];
     let mut entries = 0;
+    let begun = Instant::now();
     while let Some((folder, prefix)) = folders.pop() {
         let listed = match fs::read_dir(&folder) {
             // A folder within that nobody may read is not served either.
@@ -119,7 +162,9 @@ fn walk(root: &Path, found: &mut Vec<(String, u64)>) -> io::Result<()> {
         for entry in listed.flatten() {
             entries += 1;
             let name = entry.file_name();
-            let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
+            let is_shown =
+                |name: &&str| !name.starts_with('.') || (prefix.is_empty() && *name == WELL_KNOWN);
+            let Some(name) = name.to_str().filter(is_shown) else { continue };
             let Ok(kind) = entry.file_type() else { continue };
             let path = format!("{prefix}/{}", encoded(name));
             if kind.is_dir() {
@@ -131,11 +176,11 @@ fn walk(root: &Path, found: &mut Vec<(String, u64)>) -> io::Result<()> {
                 found.push((path, about.len()));
             }
         }
-        if entries > MOST_ENTRIES {
-            break;
+        if entries > MOST_ENTRIES || begun.elapsed() > LONGEST_WALK {
+            return Ok(!folders.is_empty());
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 /// A name as a part of a path in a URL: all but the unreserved characters of RFC 3986 is encoded.
@@ -188,17 +233,27 @@ mod tests {
         write("c.css", 3000);
         write("big", 2_000_000);
         write(".hidden/d", 7);
+        write(".well-known/f", 800);
         write(".e", 7);
         write("empty", 0);
         let sampled = SampledFiles::of(folder.path(), 1).unwrap();
         let mut files = sampled.files.clone();
         files.sort();
-        let expected = [("/a%20b/%C3%BCber.html", 500), ("/big", 2_000_000), ("/c.css", 3000)];
+        let expected = [
+            ("/.well-known/f", 800),
+            ("/a%20b/%C3%BCber.html", 500),
+            ("/big", 2_000_000),
+            ("/c.css", 3000),
+        ];
         assert_eq!(files, expected.map(|(path, size)| (path.to_owned(), size)));
-        assert_eq!((sampled.quantile(0.5), sampled.quantile(0.9)), (3000, 2_000_000));
+        assert_eq!((sampled.quantile(0.5), sampled.quantile(0.9)), (800, 2_000_000));
+        let small = SampledFiles::up_to(folder.path(), 1, 3000).unwrap();
+        assert_eq!((small.files.len(), small.larger, small.bytes()), (3, 1, 4300));
+        let why = SampledFiles::up_to(folder.path(), 1, 400).unwrap_err();
+        assert!(why.contains("all 4 files are larger than 400 B"), "{why}");
         let words = sampled.in_words();
-        assert!(words.contains("half of them up to 3.00 KB, 90 % up to 2.00 MB"), "{words}");
-        assert_eq!(sampled.urls().lines().count(), 3);
+        assert!(words.contains("half of them up to 800 B, 90 % up to 2.00 MB"), "{words}");
+        assert_eq!(sampled.urls().lines().count(), 4);
         sampled.take_into_memory().unwrap();
         fs::remove_file(folder.path().join("c.css")).unwrap();
         assert!(sampled.take_into_memory().unwrap_err().contains("c.css"));
