@@ -24,5 +24,6 @@ pub mod session;
 pub mod site;
 pub mod spec;
 pub mod subject;
+pub mod tune;
 pub mod versus;
 pub mod wire;

@@ -29,7 +29,7 @@ use crate::spec::metric::Better;
 pub use decide::{RATIO_MARGIN, Sizes};
 pub use rows::Row;
 pub(crate) use rows::too_few;
-pub(crate) use runs::CellRuns;
+pub(crate) use runs::{CellRuns, Rounds};
 pub use runs::{Levels, Tally};
 pub use verdict::{Reason, Size, Verdict};
 

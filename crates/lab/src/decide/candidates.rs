@@ -130,7 +130,8 @@ pub fn candidates(question: &Question) -> Result<Vec<Candidates>, String> {
     Ok(all)
 }
 
-fn of_dispatch(auto: &Mechanism) -> Candidates {
+/// The dispatch mechanisms, of which `auto` is taken without a flag.
+pub(crate) fn of_dispatch(auto: &Mechanism) -> Candidates {
     let known = built_in::dispatch_mechanisms();
     let is_model = |name: &str| known.get(name).is_some_and(|subject| subject.model);
     let usable = mechanisms::ALL.iter().filter(|it| {
@@ -152,7 +153,8 @@ fn simplicity(mechanism: &Mechanism) -> (u32, Reverse<u32>) {
     (duties.bits().count_ones(), Reverse((all - duties).bits().count_ones()))
 }
 
-fn of_accept(mechanism: &Mechanism, workers: NonZeroUsize) -> Candidates {
+/// The accept strategies for so many workers under a mechanism.
+pub(crate) fn of_accept(mechanism: &Mechanism, workers: NonZeroUsize) -> Candidates {
     let usable =
         accept::ALL.iter().filter(|it| it.goes_with(mechanism).is_ok() && it.probe().is_ok());
     Candidates {
@@ -163,7 +165,8 @@ fn of_accept(mechanism: &Mechanism, workers: NonZeroUsize) -> Candidates {
     }
 }
 
-fn of_files(mechanism: &Mechanism) -> Candidates {
+/// The file backends, under a mechanism.
+pub(crate) fn of_files(mechanism: &Mechanism) -> Candidates {
     let usable = fileio::ALL.iter().filter(|it| it.probe().is_ok());
     let usable = usable.map(|it| it.name.to_owned());
     // A cache of the server's own would stand in for most of them.

@@ -16,6 +16,7 @@ mod verdict;
 
 pub use answer::{Decision, SCHEMA};
 pub use candidates::{Axis, Candidates, candidates};
+pub(crate) use candidates::{of_accept, of_dispatch, of_files};
 pub use experiment::Request;
 pub use question::{Lifetime, Question, Response, Scene};
 

@@ -8,5 +8,5 @@ mod store;
 
 pub use pool::{Files, Shape};
 pub use probe::Gain;
-pub use sampled::SampledFiles;
+pub use sampled::{Bounds, SampledFiles};
 pub use store::{Site, Store};

@@ -11,18 +11,29 @@ use rand::seq::SliceRandom;
 
 use crate::digits::three_digits;
 
-/// How many files are asked for at most.
-const MOST_FILES: usize = 4000;
-
-/// How many bytes they have at most, together. One file is taken in any case.
-const MOST_BYTES: u64 = 1 << 30;
-
 /// How many entries of a folder are looked at, and for how long.
 const MOST_ENTRIES: usize = 1_000_000;
 const LONGEST_WALK: Duration = Duration::from_secs(10);
 
 /// The only name with a dot at its beginning that a server shows by itself: RFC 8615.
 const WELL_KNOWN: &str = ".well-known";
+
+/// How much is chosen at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// How many files.
+    pub files: usize,
+    /// How many bytes they have together. One file is taken in any case.
+    pub bytes: u64,
+    /// The length of the largest file.
+    pub largest: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { files: 4000, bytes: 1 << 30, largest: u64::MAX }
+    }
+}
 
 /// Files of a folder, chosen at random: those that are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,25 +57,25 @@ impl SampledFiles {
     /// # Errors
     /// In words: the folder cannot be read, or has no file that could be served.
     pub fn of(root: &Path, seed: u64) -> Result<SampledFiles, String> {
-        SampledFiles::up_to(root, seed, u64::MAX)
+        SampledFiles::within(root, seed, Bounds::default())
     }
 
-    /// As [`SampledFiles::of`], from files of at most `largest` bytes.
+    /// As [`SampledFiles::of`], with bounds of one's own.
     ///
     /// # Errors
-    /// As [`SampledFiles::of`]; all files are larger.
-    pub fn up_to(root: &Path, seed: u64, largest: u64) -> Result<SampledFiles, String> {
+    /// As [`SampledFiles::of`]; all files are too large.
+    pub fn within(root: &Path, seed: u64, bounds: Bounds) -> Result<SampledFiles, String> {
         let told = root.display();
         let canonical = root.canonicalize().map_err(|error| format!("{told}: {error}"))?;
         let mut found = Vec::new();
         let is_cut = walk(&canonical, &mut found).map_err(|error| format!("{told}: {error}"))?;
         let all = found.len();
-        found.retain(|(_, size)| *size <= largest);
+        found.retain(|(_, size)| *size <= bounds.largest);
         let larger = all - found.len();
         if found.is_empty() && larger > 0 {
             return Err(format!(
                 "{told}: all {larger} files are larger than {}; sending one takes longer than a run",
-                size_words(largest)
+                size_words(bounds.largest)
             ));
         }
         // Folders list their entries in any order.
@@ -73,8 +84,8 @@ impl SampledFiles {
         let to_choose_from = found.len();
         let mut bytes = 0;
         let mut files = Vec::new();
-        for (path, size) in found.into_iter().take(MOST_FILES) {
-            if bytes + size > MOST_BYTES && !files.is_empty() {
+        for (path, size) in found.into_iter().take(bounds.files) {
+            if bytes + size > bounds.bytes && !files.is_empty() {
                 continue;
             }
             bytes += size;
@@ -125,17 +136,29 @@ impl SampledFiles {
         self.files.iter().map(|(path, _)| format!("{path}\n")).collect()
     }
 
-    /// Reads every file once, so that it is in the page cache.
+    /// Reads every file once, so that it is in the page cache. Those that cannot be read, as by this user, are
+    /// no longer among the files.
     ///
     /// # Errors
-    /// In words: a file cannot be read.
-    pub fn take_into_memory(&self) -> Result<(), String> {
-        for (path, _) in &self.files {
-            let path = self.root.join(decoded(path.trim_start_matches('/')));
+    /// In words: no file can be read.
+    pub fn take_into_memory(&mut self) -> Result<(), String> {
+        let mut first = None;
+        let root = &self.root;
+        self.files.retain(|(path, _)| {
+            let path = root.join(decoded(path.trim_start_matches('/')));
             let read = File::open(&path).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
-            read.map_err(|error| format!("{}: {error}", path.display()))?;
+            match read {
+                Ok(_) => true,
+                Err(error) => {
+                    first.get_or_insert_with(|| format!("{}: {error}", path.display()));
+                    false
+                }
+            }
+        });
+        match (self.files.is_empty(), first) {
+            (true, Some(why)) => Err(format!("no file can be read: {why}")),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -236,7 +259,7 @@ mod tests {
         write(".well-known/f", 800);
         write(".e", 7);
         write("empty", 0);
-        let sampled = SampledFiles::of(folder.path(), 1).unwrap();
+        let mut sampled = SampledFiles::of(folder.path(), 1).unwrap();
         let mut files = sampled.files.clone();
         files.sort();
         let expected = [
@@ -247,16 +270,25 @@ mod tests {
         ];
         assert_eq!(files, expected.map(|(path, size)| (path.to_owned(), size)));
         assert_eq!((sampled.quantile(0.5), sampled.quantile(0.9)), (800, 2_000_000));
-        let small = SampledFiles::up_to(folder.path(), 1, 3000).unwrap();
+        let up_to = |largest| {
+            SampledFiles::within(folder.path(), 1, Bounds { largest, ..Bounds::default() })
+        };
+        let small = up_to(3000).unwrap();
         assert_eq!((small.files.len(), small.larger, small.bytes()), (3, 1, 4300));
-        let why = SampledFiles::up_to(folder.path(), 1, 400).unwrap_err();
+        let two = Bounds { files: 2, ..Bounds::default() };
+        let two = SampledFiles::within(folder.path(), 1, two).unwrap();
+        assert_eq!((two.files.len(), two.found), (2, 4));
+        let why = up_to(400).unwrap_err();
         assert!(why.contains("all 4 files are larger than 400 B"), "{why}");
         let words = sampled.in_words();
         assert!(words.contains("half of them up to 800 B, 90 % up to 2.00 MB"), "{words}");
         assert_eq!(sampled.urls().lines().count(), 4);
         sampled.take_into_memory().unwrap();
         fs::remove_file(folder.path().join("c.css")).unwrap();
-        assert!(sampled.take_into_memory().unwrap_err().contains("c.css"));
+        sampled.take_into_memory().unwrap();
+        assert_eq!(sampled.files.len(), 3);
+        fs::remove_dir_all(folder.path()).unwrap();
+        assert!(sampled.take_into_memory().unwrap_err().contains("No such file"));
     }
 
     #[test]

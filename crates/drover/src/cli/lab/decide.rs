@@ -338,7 +338,7 @@ fn question(args: &Args, seed: u64) -> anyhow::Result<Question> {
         None => Response::Bytes(args.response as u64),
         Some(root) => {
             let refused = |why| UsageError::new(format!("--root {why}"));
-            let files = SampledFiles::of(root, seed).map_err(refused)?;
+            let mut files = SampledFiles::of(root, seed).map_err(refused)?;
             files.take_into_memory().map_err(refused)?;
             Response::Files(files)
         }

@@ -1,0 +1,111 @@
+//! What some rounds say of a candidate: what a response costs, and how many there are in a second.
+
+use serde::Serialize;
+
+use super::{MODERATE, SATURATION};
+use crate::analysis::Bound;
+use crate::claims::{CellRuns, Rounds, Tally};
+use crate::digits::percent;
+use crate::model::{Level, Sample};
+use crate::spec::factor::CASE;
+use crate::spec::metric::Better;
+
+/// The metric at the moderate rate: CPU time per response, in microseconds.
+pub(super) const COST: &str = "cpu-per-reply";
+
+/// The metric at saturation: responses per second.
+pub(super) const SPEED: &str = "reply-rate";
+
+/// More failed requests than the default configuration had, in percent of all: the candidate is broken.
+const MORE_ERRORS: f64 = 1.0;
+
+/// A candidate with what was measured of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Contender {
+    /// Its name.
+    pub name: String,
+    /// What a response costs at the moderate rate, by round.
+    pub cost: Rounds,
+    /// Responses per second at saturation, by round.
+    pub speed: Rounds,
+    /// Why it is out of the question.
+    pub failure: Option<String>,
+}
+
+impl Contender {
+    /// Reads the samples of a candidate, some of which may be of others. `errors` is the share of requests that
+    /// fail under any candidate, in percent.
+    #[must_use]
+    pub fn read(name: &str, samples: &[Sample], errors: f64) -> Contender {
+        let of = |case: &str| -> Vec<&Sample> {
+            let is_of_case = |sample: &&Sample| {
+                sample.cell.subject == name
+                    && sample.cell.levels.get(CASE) == Some(&Level::Name(case.to_owned()))
+            };
+            samples.iter().filter(is_of_case).collect()
+        };
+        let (moderate, saturation) = (of(MODERATE), of(SATURATION));
+        let cost = CellRuns::compared(&moderate, COST, Better::Lower);
+        let speed = CellRuns::compared(&saturation, SPEED, Better::Higher);
+        let failed = [&cost.tally, &speed.tally].into_iter().find_map(failed);
+        let failing = [&moderate, &saturation].into_iter().find_map(|it| failing(it, errors));
+        Contender {
+            name: name.to_owned(),
+            cost: positive(cost.rounds),
+            speed: positive(speed.rounds),
+            failure: failed.or(failing),
+        }
+    }
+
+    /// The rounds in which both was measured.
+    pub(super) fn rounds(&self) -> impl Iterator<Item = u32> + '_ {
+        self.cost.keys().filter(|round| self.speed.contains_key(round)).copied()
+    }
+
+    /// Adds the rounds of the same candidate that were measured later, with numbers that go on.
+    pub(super) fn add(&mut self, later: &Contender, after: u32) {
+        let numbered = |(round, value): (&u32, &(f64, Bound))| (round + after, *value);
+        self.cost.extend(later.cost.iter().map(numbered));
+        self.speed.extend(later.speed.iter().map(numbered));
+        self.failure = self.failure.take().or_else(|| later.failure.clone());
+    }
+}
+
+/// The values that have a ratio to others.
+fn positive(mut rounds: Rounds) -> Rounds {
+    rounds.retain(|_, (value, _)| *value > 0.0);
+    rounds
+}
+
+/// Why most of the runs have failed, or none could be made.
+fn failed(tally: &Tally) -> Option<String> {
+    let of_most = tally.first_failure.clone().filter(|_| tally.fails());
+    tally.unavailable.clone().or(of_most)
+}
+
+/// That far more requests fail than have to, in most runs.
+fn failing(samples: &[&Sample], errors: f64) -> Option<String> {
+    let mut shares: Vec<f64> =
+        samples.iter().filter_map(|sample| sample.values.get("error-percent").copied()).collect();
+    shares.sort_by(f64::total_cmp);
+    let median = shares.get(shares.len() / 2)?;
+    (*median > errors + MORE_ERRORS)
+        .then(|| format!("{} % of its requests failed", percent(*median)))
+}
+
+/// The rounds that all of these have.
+pub(super) fn common(contenders: &[&Contender]) -> Vec<u32> {
+    let Some((first, others)) = contenders.split_first() else { return Vec::new() };
+    let in_all = |round: &u32| others.iter().all(|it| it.rounds().any(|other| other == *round));
+    first.rounds().filter(in_all).collect()
+}
+
+/// A candidate with these values, one per round.
+#[cfg(test)]
+pub(super) fn for_test(name: &str, cost: &[f64], speed: &[f64]) -> Contender {
+    let rounds = |values: &[f64]| {
+        (1..).zip(values).map(|(round, value)| (round, (*value, Bound::Exact))).collect()
+    };
+    let (cost, speed) = (rounds(cost), rounds(speed));
+    Contender { name: name.to_owned(), cost, speed, failure: None }
+}

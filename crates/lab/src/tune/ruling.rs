@@ -1,0 +1,331 @@
+//! Who is taken of the last candidates, and by which rule.
+
+use serde::Serialize;
+
+use super::MARGIN;
+use super::halving::Out;
+use super::knob::Knob;
+use super::reading::{Contender, common};
+use crate::analysis::summary::{mean, median};
+use crate::analysis::{Bound, Curve, FEWEST_ROUNDS, Interval, Scale};
+use crate::claims::Rounds;
+
+/// The confidence of every interval. Two or three candidates are compared by two measures, and what `auto` takes
+/// is not to be given up because one of these comparisons is a chance hit.
+pub(super) const LEVEL: f64 = 0.99;
+
+/// Why a candidate is taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// It is worse in no measure, and every other one is worse in one.
+    Best,
+    /// It is worse in no measure, and neither are these, which come after it in the order of preference.
+    Tie(Vec<String>),
+    /// Each is worse in one measure. It has the most of responses per second and per CPU time together.
+    Trade,
+    /// As [`Rule::Trade`]; these have no less, and come after it in the order of preference.
+    TradeTie(Vec<String>),
+    /// It is the only one that could be measured.
+    Only,
+    /// There is nothing to choose, or it was not found out, for this reason: it is what `auto` takes.
+    NotMeasured(String),
+}
+
+/// A candidate of the last rounds, beside the one that is taken.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Place {
+    /// Its name.
+    pub name: String,
+    /// The median of what a response costs, in microseconds of CPU time.
+    pub cost: f64,
+    /// The median of responses per second.
+    pub speed: f64,
+    /// Its cost ÷ that of the one that is taken; `None` of that one itself.
+    pub cost_ratio: Option<Interval>,
+    /// Its speed ÷ that of the one that is taken.
+    pub speed_ratio: Option<Interval>,
+}
+
+/// What is taken for a flag.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ruling {
+    /// The flag.
+    pub knob: Knob,
+    /// The candidate that is taken; `None`: there was nothing to choose.
+    pub taken: Option<String>,
+    /// The candidate that `auto` takes, or that is the default.
+    pub auto: Option<String>,
+    /// Why.
+    pub rule: Rule,
+    /// Those of the last rounds, who is taken first.
+    pub places: Vec<Place>,
+    /// How many rounds these have.
+    pub rounds: usize,
+    /// Who went before, and why.
+    pub out: Vec<Out>,
+}
+
+impl Ruling {
+    /// That a flag stays at what `auto` takes.
+    #[must_use]
+    pub fn not_measured(knob: Knob, auto: Option<String>, why: impl Into<String>) -> Ruling {
+        let rule = Rule::NotMeasured(why.into());
+        Ruling { knob, taken: None, auto, rule, places: Vec::new(), rounds: 0, out: Vec::new() }
+    }
+
+    /// The candidate that is taken, if it is another one than `auto` takes.
+    #[must_use]
+    pub fn change(&self) -> Option<&str> {
+        self.taken.as_deref().filter(|taken| self.auto.as_deref() != Some(taken))
+    }
+}
+
+/// Who is taken of `finalists`, which are in the order of preference: what `auto` takes, then the simpler ones.
+#[must_use]
+pub fn rule(
+    knob: Knob,
+    auto: Option<String>,
+    finalists: &[Contender],
+    mut out: Vec<Out>,
+) -> Ruling {
+    let (left, failed): (Vec<&Contender>, Vec<&Contender>) =
+        finalists.iter().partition(|it| it.failure.is_none());
+    let why = |it: &&Contender| Some(Out { name: it.name.clone(), why: it.failure.clone()? });
+    out.extend(failed.iter().filter_map(why));
+    let rounds = common(&left);
+    let stays = |why: String, out| Ruling {
+        rounds: rounds.len(),
+        out,
+        ..Ruling::not_measured(knob, auto.clone(), why)
+    };
+    if left.is_empty() {
+        return stays("no candidate could be measured".to_owned(), out);
+    }
+    if rounds.len() < FEWEST_ROUNDS && left.len() > 1 {
+        let made = rounds.len();
+        return stays(format!("there was time for {made} of {FEWEST_ROUNDS} rounds"), out);
+    }
+    let (taken, rule) = choose(&left, &rounds);
+    if knob == Knob::Workers
+        && let Some(auto) = left.iter().find(|it| Some(&it.name) == auto.as_ref())
+        && may_be_faster(auto, left[taken], &rounds)
+    {
+        // What more workers are for.
+        let why =
+            "the load generator was the limit, so that it is not known what more workers can do";
+        let places = places(&left, auto, &rounds);
+        return Ruling { places, ..stays(why.to_owned(), out) };
+    }
+    let places = places(&left, left[taken], &rounds);
+    let taken = Some(left[taken].name.clone());
+    Ruling { knob, taken, auto, rule, places, rounds: rounds.len(), out }
+}
+
+/// Whether a candidate may give any number of responses more than the one that is taken.
+fn may_be_faster(it: &Contender, taken: &Contender, rounds: &[u32]) -> bool {
+    let (logs, bound) = ratio(&it.speed, &taken.speed, rounds);
+    it.name != taken.name && interval(&logs, bound).is_none_or(|it| it.high.is_infinite())
+}
+
+/// The number of the candidate that is taken, and why.
+fn choose(left: &[&Contender], rounds: &[u32]) -> (usize, Rule) {
+    let not_worse = |measures: &[Measure]| -> Vec<usize> {
+        let is_worse = |at: usize| measures.iter().any(|it| it.is_worse(left, at, rounds));
+        (0..left.len()).filter(|at| !is_worse(*at)).collect()
+    };
+    let names = |others: &[usize]| others.iter().map(|at| left[*at].name.clone()).collect();
+    match (left.len(), not_worse(&[Measure::Cost, Measure::Speed]).as_slice()) {
+        (1, _) => return (0, Rule::Only),
+        (_, [one]) => return (*one, Rule::Best),
+        (_, [first, others @ ..]) => return (*first, Rule::Tie(names(others))),
+        (_, []) => {}
+    }
+    match not_worse(&[Measure::Both]).as_slice() {
+        [one] => (*one, Rule::Trade),
+        [first, others @ ..] => (*first, Rule::TradeTie(names(others))),
+        // The best one is not worse than itself.
+        [] => (0, Rule::Only),
+    }
+}
+
+/// What candidates are compared by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Measure {
+    Cost,
+    Speed,
+    /// The geometric mean of both, as good as halving's scores.
+    Both,
+}
+
+impl Measure {
+    /// By how much a candidate is worse than another, by round, as a logarithm; and what that number is.
+    fn contrast(self, of: &Contender, to: &Contender, rounds: &[u32]) -> (Vec<f64>, Bound) {
+        match self {
+            Measure::Cost => ratio(&of.cost, &to.cost, rounds),
+            Measure::Speed => ratio(&to.speed, &of.speed, rounds),
+            Measure::Both => {
+                let (cost, of_cost) = ratio(&of.cost, &to.cost, rounds);
+                let (speed, of_speed) = ratio(&to.speed, &of.speed, rounds);
+                let halves = std::iter::zip(cost, speed).map(|(cost, speed)| 0.5 * (cost + speed));
+                (halves.collect(), of_cost.and(of_speed))
+            }
+        }
+    }
+
+    /// Whether a candidate is worse than the best one, beyond noise and beyond the margin.
+    fn is_worse(self, left: &[&Contender], at: usize, rounds: &[u32]) -> bool {
+        let behind = |it: usize| mean(&self.contrast(left[it], left[0], rounds).0);
+        let best = (0..left.len()).min_by(|a, b| behind(*a).total_cmp(&behind(*b)));
+        let Some(best) = best.filter(|best| *best != at) else { return false };
+        let (logs, bound) = self.contrast(left[at], left[best], rounds);
+        interval(&logs, bound).is_some_and(|it| it.low > 1.0 && it.value >= MARGIN)
+    }
+}
+
+/// One quantity ÷ another, by round, as a logarithm; and what the quotient says.
+fn ratio(of: &Rounds, to: &Rounds, rounds: &[u32]) -> (Vec<f64>, Bound) {
+    let log = |round: &u32| of[round].0.ln() - to[round].0.ln();
+    let bound = |round: &u32| of[round].1.over(to[round].1);
+    (rounds.iter().map(log).collect(), rounds.iter().map(bound).collect())
+}
+
+fn interval(logs: &[f64], bound: Bound) -> Option<Interval> {
+    Some(Curve::of_rounds(logs, Scale::Log)?.bounded(bound).interval(LEVEL))
+}
+
+/// The candidates beside one of them, who comes first.
+fn places(left: &[&Contender], first: &Contender, rounds: &[u32]) -> Vec<Place> {
+    let mut places: Vec<Place> = left.iter().map(|it| place(it, first, rounds)).collect();
+    places.sort_by_key(|place| place.name != first.name);
+    places
+}
+
+fn place(of: &Contender, taken: &Contender, rounds: &[u32]) -> Place {
+    let values = |all: &Rounds| -> Vec<f64> { rounds.iter().map(|round| all[round].0).collect() };
+    let beside = |of: &Rounds, to: &Rounds| {
+        let (logs, bound) = ratio(of, to, rounds);
+        interval(&logs, bound)
+    };
+    let is_taken = of.name == taken.name;
+    Place {
+        name: of.name.clone(),
+        cost: median(&values(&of.cost)).unwrap_or(f64::NAN),
+        speed: median(&values(&of.speed)).unwrap_or(f64::NAN),
+        cost_ratio: if is_taken { None } else { beside(&of.cost, &taken.cost) },
+        speed_ratio: if is_taken { None } else { beside(&of.speed, &taken.speed) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tune::reading::for_test;
+
+    /// Values of six rounds about a mean, as noisy as told.
+    fn about(value: f64, noise: f64) -> Vec<f64> {
+        [1.0, -0.8, 0.4, -0.5, 0.7, -0.9].iter().map(|it| value * (1.0 + noise * it)).collect()
+    }
+
+    fn contender(name: &str, cost: f64, speed: f64) -> Contender {
+        for_test(name, &about(cost, 0.01), &about(speed, -0.01))
+    }
+
+    fn ruled(finalists: &[Contender]) -> Ruling {
+        rule(Knob::Dispatch, Some("auto".to_owned()), finalists, Vec::new())
+    }
+
+    #[track_caller]
+    fn takes(finalists: &[Contender], name: &str, rule: Rule) -> Ruling {
+        let ruling = ruled(finalists);
+        assert_eq!((ruling.taken.as_deref(), &ruling.rule), (Some(name), &rule), "{ruling:?}");
+        ruling
+    }
+
+    #[test]
+    fn a_clear_winner_is_taken_with_its_figures() {
+        let all = [contender("auto", 12.0, 1000.0), contender("b", 10.0, 1200.0)];
+        let ruling = takes(&all, "b", Rule::Best);
+        assert_eq!(ruling.change(), Some("b"));
+        assert_eq!(ruling.places[0].name, "b");
+        assert_eq!(ruling.places[0].cost_ratio, None);
+        let ratio = ruling.places[1].cost_ratio.unwrap();
+        assert!((ratio.value - 1.2).abs() < 0.01 && ratio.low > 1.1, "{ratio:?}");
+        assert_eq!(ruling.rounds, 6);
+    }
+
+    /// Whether it is known to be one, or not known to be none.
+    #[test]
+    fn a_tie_goes_to_who_comes_first() {
+        let tie = Rule::Tie(vec!["b".to_owned()]);
+        let ruling = takes(
+            &[contender("auto", 10.2, 1000.0), contender("b", 10.0, 1010.0)],
+            "auto",
+            tie.clone(),
+        );
+        assert_eq!(ruling.change(), None);
+        let noisy = [
+            for_test("auto", &about(12.0, 0.5), &about(900.0, 0.5)),
+            for_test("b", &about(10.0, -0.5), &about(1000.0, -0.4)),
+        ];
+        takes(&noisy, "auto", tie);
+    }
+
+    /// One that is as fast as any and costs more, and one that costs as little as any and is slower: neither
+    /// is taken if a third one is worse in nothing.
+    #[test]
+    fn nobody_is_taken_who_is_worse_in_one_measure() {
+        let all = [
+            contender("a", 10.0, 700.0),
+            contender("b", 14.0, 1010.0),
+            contender("c", 10.1, 1000.0),
+        ];
+        takes(&all, "c", Rule::Best);
+    }
+
+    #[test]
+    fn where_each_is_worse_in_one_measure_both_count() {
+        let all = [contender("one", 10.0, 1000.0), contender("two", 11.0, 1900.0)];
+        takes(&all, "two", Rule::Trade);
+        let even = [contender("one", 10.0, 1000.0), contender("two", 12.0, 1205.0)];
+        takes(&even, "one", Rule::TradeTie(vec!["two".to_owned()]));
+    }
+
+    /// A generator at its limit has seen the least of what a server can do.
+    #[test]
+    fn a_bound_rules_out_only_in_its_direction() {
+        let limited = |mut it: Contender| {
+            it.speed.values_mut().for_each(|(_, bound)| *bound = Bound::AtLeast);
+            it
+        };
+        let slower = limited(contender("auto", 10.0, 900.0));
+        takes(&[slower, contender("b", 10.0, 1000.0)], "auto", Rule::Tie(vec!["b".to_owned()]));
+        let faster = limited(contender("b", 10.0, 1000.0));
+        takes(&[contender("auto", 10.0, 900.0), faster], "b", Rule::Best);
+    }
+
+    #[test]
+    fn workers_are_not_taken_away_where_nobody_knows_what_they_can_do() {
+        let mut limited = contender("2", 11.0, 1000.0);
+        limited.speed.values_mut().for_each(|(_, bound)| *bound = Bound::AtLeast);
+        let auto = Some("2".to_owned());
+        let ruling =
+            rule(Knob::Workers, auto.clone(), &[limited, contender("1", 10.0, 1000.0)], Vec::new());
+        assert!(matches!(ruling.rule, Rule::NotMeasured(why) if why.contains("load generator")));
+        let known = [contender("2", 11.0, 1000.0), contender("1", 10.0, 1000.0)];
+        assert_eq!(rule(Knob::Workers, auto, &known, Vec::new()).taken.as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn too_few_rounds_and_failures_leave_what_auto_takes() {
+        let few = [for_test("auto", &[1.0; 5], &[1.0; 5]), for_test("b", &[0.5; 5], &[2.0; 5])];
+        let ruling = ruled(&few);
+        assert_eq!((ruling.taken, ruling.rounds), (None, 5));
+        assert!(matches!(ruling.rule, Rule::NotMeasured(why) if why.contains("5 of 6 rounds")));
+        let mut failed = contender("auto", 1.0, 1.0);
+        failed.failure = Some("it ended".to_owned());
+        let ruling = takes(&[failed.clone(), contender("b", 2.0, 2.0)], "b", Rule::Only);
+        assert_eq!(ruling.out[0].why, "it ended");
+        assert!(matches!(ruled(&[failed]).rule, Rule::NotMeasured(_)));
+    }
+}

@@ -1,0 +1,136 @@
+//! A ruling for people: what is taken and why, with the figures of the last candidates, in 80 columns.
+
+use std::fmt::Write;
+
+use super::ruling::{Place, Rule, Ruling};
+use crate::analysis::Interval;
+use crate::digits::{ratio_words, three_digits};
+use crate::report::model::words::list;
+use crate::report::terminal::wrapped;
+
+/// The longest name of a candidate: `linux-aio-sendfile`.
+const NAME: usize = 18;
+
+impl Ruling {
+    /// What is taken and by which rule, in a sentence or two.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let taken = self.taken.as_deref().or(self.auto.as_deref()).unwrap_or("auto");
+        let auto = match (&self.auto, self.change()) {
+            // Of file backends it is one itself, with a line of its own.
+            (Some(auto), Some(_)) if auto != "auto" => format!(" auto takes {auto}."),
+            _ => String::new(),
+        };
+        let kept = match self.change() {
+            None => "what auto takes",
+            Some(_) => "the simpler one",
+        };
+        let also = |names: &[String]| match names {
+            [] => String::new(),
+            names => format!("{}: ", list(names)),
+        };
+        match &self.rule {
+            Rule::NotMeasured(why) => format!("left as it is: {why}."),
+            Rule::Only => format!("{taken}: the only one that could be measured.{auto}"),
+            Rule::Best => format!(
+                "{taken}: each of the others costs more CPU per response or gives fewer responses.{auto}"
+            ),
+            Rule::Tie(names) => format!(
+                "{taken}, {kept}: it is a tie with {}no difference of 3 % or more is beyond noise.{auto}",
+                also(names)
+            ),
+            Rule::Trade => format!(
+                "{taken}: none is best in both measures, and it gives most responses for its CPU and time \
+                 together.{auto}"
+            ),
+            Rule::TradeTie(names) => format!(
+                "{taken}, {kept}: none is best in both measures, and both together are a tie with {}no \
+                 difference of 3 % or more is beyond noise.{auto}",
+                also(names)
+            ),
+        }
+    }
+}
+
+/// The lines of a ruling: its sentence, the last candidates with their ratios to the one that is taken, and who
+/// went before, in lines of at most `width` columns (80 and more fit the table).
+#[must_use]
+pub fn table(ruling: &Ruling, width: usize) -> String {
+    let mut text = wrapped("", 2, &format!("{}: {}", ruling.knob.name(), ruling.sentence()), width);
+    if !ruling.places.is_empty() {
+        let _ = writeln!(
+            text,
+            "  {:NAME$} {:>6} {:<19} {:>7} {:<19}",
+            "", "CPU µs", "ratio (99 %)", "resp./s", "ratio (99 %)"
+        );
+        ruling.places.iter().for_each(|place| text.push_str(&row(place)));
+        if ruling.places.iter().any(is_bounded) {
+            text += &wrapped("  ", 2, LIMITED, width);
+        }
+    }
+    for out in &ruling.out {
+        text += &wrapped(&format!("  {:NAME$} ", out.name), 4, &format!("out: {}", out.why), width);
+    }
+    text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// What it means that a ratio has no end.
+const LIMITED: &str = "(A ratio without an end: the load generator was the limit.)";
+
+fn is_bounded(place: &Place) -> bool {
+    let has_no_end = |it: &Interval| it.low <= 0.0 || it.high.is_infinite();
+    [&place.cost_ratio, &place.speed_ratio].into_iter().flatten().any(has_no_end)
+}
+
+fn row(place: &Place) -> String {
+    let ratio = |ratio: &Option<Interval>| ratio.as_ref().map_or(String::new(), ratio_words);
+    let (cost, speed) = (three_digits(place.cost), three_digits(place.speed));
+    let (of_cost, of_speed) = (ratio(&place.cost_ratio), ratio(&place.speed_ratio));
+    format!("  {:NAME$} {cost:>6} {of_cost:<19} {speed:>7} {of_speed:<19}\n", place.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tune::halving::Out;
+    use crate::tune::reading::for_test;
+    use crate::tune::{Knob, rule};
+
+    #[test]
+    fn a_ruling_fits_a_terminal_and_says_why() {
+        let contender = |name: &str, cost: f64, speed: f64| {
+            let about = |value: f64| [0.99, 1.01, 1.0, 0.98, 1.02, 1.0].map(|it| it * value);
+            for_test(name, &about(cost), &about(speed))
+        };
+        let out = Out {
+            name: "posix-aio".to_owned(),
+            why: "1.31 × the CPU and 0.800 × the responses of sendfile in 2 rounds".to_owned(),
+        };
+        let auto = Some("auto".to_owned());
+        let finalists =
+            [contender("auto", 31.2, 123_456.0), contender("linux-aio-sendfile", 90.0, 30_000.0)];
+        let ruling = rule(Knob::Files, auto.clone(), &finalists, vec![out]);
+        let text = table(&ruling, 80);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+        }
+        for expected in [
+            "files: auto: each of the others costs more CPU per response or gives fewer\n",
+            "\n  auto                 31.2                      123456\n",
+            "\n  linux-aio-sendfile   90.0 2.88 (2.88 … 2.88)    30000 0.243 (0.243 … 0.243)\n",
+            "\n  posix-aio          out: 1.31 × the CPU and 0.800 × the responses of sendfile",
+        ] {
+            assert!(text.contains(expected), "{expected:?} in\n{text}");
+        }
+        let why = Ruling::not_measured(Knob::Accept, auto, "one worker has nobody");
+        assert_eq!(table(&why, 80), "accept: left as it is: one worker has nobody.\n");
+    }
+
+    #[test]
+    fn a_change_tells_what_auto_takes() {
+        let finalists =
+            [for_test("uring", &[2.0; 6], &[1.0; 6]), for_test("epoll", &[1.0; 6], &[2.0; 6])];
+        let ruling = rule(Knob::Dispatch, Some("uring".to_owned()), &finalists, Vec::new());
+        assert!(ruling.sentence().ends_with("fewer responses. auto takes uring."), "{ruling:?}");
+    }
+}
