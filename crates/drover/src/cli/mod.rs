@@ -15,6 +15,7 @@ mod mistake;
 mod serve;
 mod share;
 mod stdout;
+mod tune;
 mod what;
 
 use std::ffi::OsString;
@@ -47,6 +48,8 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Re-run the classic experiments on this machine and judge their claims
     Lab(lab::Args),
+    /// Measure which flags serve a directory best on this machine, and write them to a file
+    Tune(tune::Args),
     /// Hold idle connections to a server
     Idle(idle::Args),
     /// Load an HTTP server, and tell the truth about rates, latencies and errors
@@ -61,6 +64,7 @@ impl Command {
         match self {
             Command::Serve(args) => serve::run(*args, matches),
             Command::Lab(args) => lab::run(args),
+            Command::Tune(args) => tune::run(&args),
             Command::Idle(args) => idle::run(args),
             Command::Load(args) => load::run(*args),
             Command::Mechanisms(args) => mechanisms::run(args),

@@ -30,10 +30,12 @@ use usage::UsageError;
 mod check;
 mod config;
 mod flags;
+mod tuned;
 
 use check::check;
 use config::FlagValues;
 pub(super) use flags::Args;
+pub(super) use tuned::Tuned;
 
 /// For how many descriptors there is room from the start, over all processes, if as many may be open.
 const ROOM: u64 = 65_536;
@@ -52,6 +54,7 @@ pub(super) fn run(mut args: Args, matches: &ArgMatches) -> anyhow::Result<()> {
         std::process::exit(status);
     }
     let (args, flags) = config::complete(args, matches)?;
+    let (args, flags) = tuned::complete(args, flags);
     check_or_serve(args, &flags).map_err(|error| flags.place(error))
 }
 
@@ -87,7 +90,7 @@ fn serve(args: Args, flags: &FlagValues, signals: &StopSignals) -> anyhow::Resul
     allow_many_descriptors(&args)?;
     let served = what_is_served(&args);
     let config = configuration(args, chosen)?;
-    let described = describe(&config, processes, why_no_rings);
+    let described = describe(&config, processes, why_no_rings, flags);
     let grace = config.grace;
     let (result, sum, workers) = if processes {
         let mut server = Supervisor::start(&config, &arguments)?;
@@ -350,7 +353,12 @@ fn urls(addresses: &[SocketAddr]) -> String {
 }
 
 /// What was picked, on each axis.
-fn describe(config: &Config, processes: bool, why_no_rings: Option<String>) -> String {
+fn describe(
+    config: &Config,
+    processes: bool,
+    why_no_rings: Option<String>,
+    flags: &FlagValues,
+) -> String {
     let kind = if processes { "worker process" } else { "worker" };
     let workers = match config.workers.get() {
         1 => format!("1 {kind}"),
@@ -371,7 +379,10 @@ fn describe(config: &Config, processes: bool, why_no_rings: Option<String>) -> S
     let regret = regret.unwrap_or_default();
     let spin =
         config.spin.map_or(String::new(), |spin| format!(", slower by {spin:?} per request"));
-    format!("dispatch {}{regret}, {workers}, {files}{spin}", config.mechanism.name)
+    let tuned = flags.tuned().map_or(String::new(), |(names, on)| {
+        format!("; {} as tuned on {on} (drover tune)", names.join(", "))
+    });
+    format!("dispatch {}{regret}, {workers}, {files}{spin}{tuned}", config.mechanism.name)
 }
 
 /// The strategies that can be told it.

@@ -26,12 +26,23 @@ impl Environment {
     /// # Errors
     /// If the program cannot be read.
     pub fn look(program: &Path) -> io::Result<Environment> {
-        let uname = rustix::system::uname();
-        let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
-        let kernel = [uname.sysname(), uname.release(), uname.version(), uname.machine()]
-            .map(text)
-            .join(" ");
-        Ok(Environment { kernel, program: hash_file(program)?, machine: machine() })
+        Ok(Environment { kernel: kernel(), program: hash_file(program)?, machine: machine() })
+    }
+
+    /// As [`Environment::look`], with no more of the machine than [`Environment::differences`] compares: for
+    /// those who have no time.
+    ///
+    /// # Errors
+    /// If the program cannot be read.
+    pub fn identity(program: &Path) -> io::Result<Environment> {
+        let names = ["processor", "processors"];
+        let machine = std::iter::zip(names, [processor(), processors()])
+            .filter_map(|(name, value)| Some((name.to_string(), value?)));
+        Ok(Environment {
+            kernel: kernel(),
+            program: hash_file(program)?,
+            machine: machine.collect(),
+        })
     }
 
     /// Why a session that began in this environment cannot be resumed in `other`.
@@ -57,13 +68,32 @@ impl Environment {
     }
 }
 
+/// Name, release, version and architecture of the kernel.
+fn kernel() -> String {
+    let uname = rustix::system::uname();
+    let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+    [uname.sysname(), uname.release(), uname.version(), uname.machine()].map(text).join(" ")
+}
+
+/// What /proc/cpuinfo tells of the first processor under that name.
+fn of_cpu(name: &str) -> Option<String> {
+    let cpuinfo = read("/proc/cpuinfo")?;
+    let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_string())
+}
+
+/// The model of the processor.
+fn processor() -> Option<String> {
+    of_cpu("model name")
+}
+
+/// How many processors this process may use.
+fn processors() -> Option<String> {
+    sys::process::usable_cpus().ok().map(|cpus| cpus.len().to_string())
+}
+
 /// What the kernel tells of the machine; what it does not tell is missing.
 fn machine() -> BTreeMap<String, String> {
-    let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
-    let of_cpu = |name: &str| {
-        let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
-        Some(line.split_once(':')?.1.trim().to_string())
-    };
     let virtual_machine =
         of_cpu("flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor").to_string());
     let memory = read("/proc/meminfo").and_then(|text| {
@@ -74,10 +104,9 @@ fn machine() -> BTreeMap<String, String> {
         let end = |end: Option<u64>| end.map_or("unlimited".to_string(), |end| end.to_string());
         format!("{} (hard limit {})", end(limit.soft), end(limit.hard))
     };
-    let cpus = sys::process::usable_cpus().ok();
     let told = [
-        ("processor", of_cpu("model name")),
-        ("processors", cpus.map(|cpus| cpus.len().to_string())),
+        ("processor", processor()),
+        ("processors", processors()),
         ("virtual machine", virtual_machine),
         ("memory", memory),
         ("governor", read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
@@ -152,6 +181,9 @@ mod tests {
         assert!(here.kernel.starts_with("Linux "), "{}", here.kernel);
         assert!(here.machine.contains_key("processors") && here.machine.contains_key("memory"));
         assert_eq!(here.differences(&here), Vec::<String>::new());
+        let identity = Environment::identity(&program).unwrap();
+        assert_eq!(here.differences(&identity), Vec::<String>::new());
+        assert!(identity.machine.len() <= 2, "{identity:?}");
     }
 
     #[test]

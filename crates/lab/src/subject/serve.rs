@@ -35,6 +35,8 @@ impl Subject for Serve<'_> {
         // A connection may be idle for longer than a web server would allow, and from the start.
         unless_given("--idle-timeout", "0");
         unless_given("--defer-accept", "off");
+        // What auto takes is to be the same here whatever was found for a folder before.
+        unless_given("--tuned", "off");
         unless_given("--listen", &format!("{}:0", scene.wire.address()));
         if let Some(trace) = scene.trace {
             unless_given("--trace", &trace.display().to_string());

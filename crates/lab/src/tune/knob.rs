@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use mech::accept;
-use mech::dispatch;
+use mech::mechanisms;
 use serde::Serialize;
 
 use crate::decide::{of_accept, of_dispatch, of_files};
@@ -129,12 +129,12 @@ const CALLS: u32 = 8;
 pub fn contest(knob: Knob, scene: &Scene, chosen: &Chosen) -> Result<Contest, String> {
     Ok(match knob {
         Knob::Dispatch => {
-            let auto = dispatch::auto(1).ok_or("no dispatch mechanism works here")?;
+            let auto = mechanisms::auto(1).ok_or("no dispatch mechanism works here")?;
             let found = of_dispatch(auto);
             of_one_worker(knob, found.names, found.auto, chosen)
         }
         Knob::Files => {
-            let auto = dispatch::auto(1).ok_or("no dispatch mechanism works here")?;
+            let auto = mechanisms::auto(1).ok_or("no dispatch mechanism works here")?;
             let found = of_files(auto);
             of_one_worker(knob, found.names, found.auto, chosen)
         }
@@ -203,8 +203,8 @@ fn accept_strategies(scene: &Scene, chosen: &Chosen) -> Result<Contest, String> 
     if workers < 2 {
         return Err("one worker has nobody to share connections with".to_owned());
     }
-    let mechanism = chosen.of(Knob::Dispatch).and_then(dispatch::by_name);
-    let mechanism = mechanism.or_else(|| dispatch::auto(workers));
+    let mechanism = chosen.of(Knob::Dispatch).and_then(mechanisms::by_name);
+    let mechanism = mechanism.or_else(|| mechanisms::auto(workers));
     let mechanism = mechanism.ok_or("no dispatch mechanism works here")?;
     let count = NonZeroUsize::new(workers).unwrap_or(NonZeroUsize::MIN);
     let mut names = of_accept(mechanism, count).names;

@@ -18,7 +18,7 @@ pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let notes = notes(&args, chosen, why_no_rings.as_deref());
     let config = configuration(args, chosen)?;
     Server::check(&config)?;
-    let described = describe(&config, processes, why_no_rings);
+    let described = describe(&config, processes, why_no_rings, flags);
     let addresses: Vec<_> =
         config.listen.iter().flat_map(|listen| &listen.addresses).copied().collect();
     let urls = urls(&addresses);

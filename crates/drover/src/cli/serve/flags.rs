@@ -153,6 +153,11 @@ pub(in crate::cli) struct Args {
           long_help = backend_help())]
     pub(super) files: Choice<Backend>,
 
+    /// Whether 'auto' takes what 'drover tune ROOT' has found with this kernel, processor and program
+    #[arg(help_heading = WORKERS, hide_short_help = true)]
+    #[arg(long, value_name = "WHETHER", default_value = "on", value_parser = ["on", "off"])]
+    pub(super) tuned: String,
+
     /// How many threads of the process read files that are not in the page cache
     ///
     /// For --files auto; with --files threads they read all files.

@@ -26,6 +26,8 @@ pub(in crate::cli::serve) enum Origin {
     Default,
     /// The command line.
     CommandLine,
+    /// `drover tune`, on that day.
+    Tuned(String),
     /// The process that keeps this worker.
     Supervisor,
     /// A configuration file; line and column count from 1.
@@ -37,6 +39,7 @@ impl fmt::Display for Origin {
         match self {
             Origin::Default => f.write_str("default"),
             Origin::CommandLine => f.write_str("command line"),
+            Origin::Tuned(on) => write!(f, "tuned on {on} (drover tune)"),
             Origin::Supervisor => f.write_str("supervisor"),
             Origin::File { name, line, .. } => write!(f, "{name}:{line}"),
         }
@@ -171,6 +174,23 @@ impl FlagValues {
         }
     }
 
+    /// Sets what is left to be chosen, whoever has left it.
+    pub(in crate::cli::serve) fn replace(&mut self, name: &str, value: OsString, origin: Origin) {
+        if let Some(flag) = self.all.iter_mut().find(|flag| flag.name == name) {
+            (flag.values, flag.origin) = (vec![value], origin);
+        }
+    }
+
+    /// The names of the flags that `drover tune` has set, and the day.
+    pub(in crate::cli::serve) fn tuned(&self) -> Option<(Vec<&str>, &str)> {
+        let tuned = self.all.iter().filter_map(|flag| match &flag.origin {
+            Origin::Tuned(on) => Some((flag.name.as_str(), on.as_str())),
+            _ => None,
+        });
+        let (names, days): (Vec<&str>, Vec<&str>) = tuned.unzip();
+        Some((names, *days.first()?))
+    }
+
     /// The same where it is said how many workers there are, whatever processors can be used by then.
     pub(in crate::cli::serve) fn for_workers(&self, workers: NonZeroUsize) -> FlagValues {
         let mut fixed = self.clone();
@@ -189,7 +209,7 @@ impl FlagValues {
     ///
     /// # Errors
     /// Two of them do not go together; each by itself was read before.
-    pub(super) fn parse(&self) -> clap::error::Result<Args> {
+    pub(in crate::cli::serve) fn parse(&self) -> clap::error::Result<Args> {
         let settings = self.all.iter().flat_map(FlagValue::words);
         let words = std::iter::once(OsString::from("serve")).chain(settings);
         Args::from_arg_matches(&command().try_get_matches_from(words)?)

@@ -13,12 +13,11 @@ use clap::ArgMatches;
 use clap::error::ErrorKind;
 use lab::document::{Fault, Faults};
 
-pub(super) use flag_values::FlagValues;
+pub(super) use flag_values::{FlagValues, Origin};
 pub(super) use table::{Notes, table};
 
 use super::flags::Args;
 use crate::cli::{faults, mistake};
-use flag_values::Origin;
 use usage::UsageError;
 
 /// The flags of the command line, and what the file of `--config` says beside them.
