@@ -56,7 +56,7 @@ pub(super) static HANDOFF: Strategy = Strategy {
 const MOST: usize = 64;
 
 /// How long an agent rests when a connection could not be accepted.
-const REST: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Where connections wait for workers.
 pub(crate) struct AcceptQueue {
@@ -247,7 +247,7 @@ fn serve(queue: &AcceptQueue, worker: usize, agent: BorrowedFd<'_>) {
             };
             queue.handing.fetch_sub(1, Ordering::SeqCst);
             match next {
-                Some(Next::Taken(Err(_))) => thread::sleep(REST),
+                Some(Next::Taken(Err(_))) => thread::sleep(RETRY_PAUSE),
                 _ if sent => break,
                 _ => return,
             }
@@ -266,7 +266,7 @@ fn send(agent: BorrowedFd<'_>, socket: BorrowedFd<'_>) {
         let byte = [IoSlice::new(&[0])];
         match rustix::net::sendmsg(agent, &byte, &mut control, SendFlags::NOSIGNAL) {
             Err(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => {
-                thread::sleep(REST);
+                thread::sleep(RETRY_PAUSE);
             }
             // Should the worker's end be closed, so is the connection.
             _ => return,

@@ -73,7 +73,7 @@ struct Job {
     root: Arc<Root>,
     /// The file to open; `None`: look where the root's own path leads.
     name: Option<Box<[u8]>>,
-    how: OpenOptions,
+    options: OpenOptions,
     results: Arc<OpenResults>,
 }
 
@@ -130,10 +130,10 @@ impl OpenPool {
         &self,
         root: &Arc<Root>,
         name: &[u8],
-        how: OpenOptions,
+        options: OpenOptions,
         results: &Arc<OpenResults>,
     ) -> io::Result<()> {
-        self.push(root, Some(name.into()), how, results)
+        self.push(root, Some(name.into()), options, results)
     }
 
     /// Looks on one of the threads whether the root's path leads to another directory by now
@@ -149,11 +149,11 @@ impl OpenPool {
         &self,
         root: &Arc<Root>,
         name: Option<Box<[u8]>>,
-        how: OpenOptions,
+        options: OpenOptions,
         results: &Arc<OpenResults>,
     ) -> io::Result<()> {
         let shared = self.shared()?;
-        let job = Job { root: Arc::clone(root), name, how, results: Arc::clone(results) };
+        let job = Job { root: Arc::clone(root), name, options, results: Arc::clone(results) };
         let mut state = lock(&shared.state);
         if state.queued_bytes + job.cost() > QUEUED_BYTES_MOST {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -228,10 +228,10 @@ impl Job {
     }
 
     fn run(self) {
-        let Job { root, name, how, results } = self;
+        let Job { root, name, options, results } = self;
         match name {
             Some(name) => {
-                let result = root.open_as(&name, how);
+                let result = root.open_as(&name, options);
                 results.post(Opened::File { root, name, result });
             }
             None => {

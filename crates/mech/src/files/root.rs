@@ -198,10 +198,11 @@ impl Root {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`, `ENAMETOOLONG`; `EXDEV` when the
     /// path leads outside; `EMFILE`; `EAGAIN` when a rename kept racing.
-    pub fn open_as(&self, path: &[u8], how: OpenOptions) -> io::Result<OpenFile> {
-        let (fd, noatime_refused) = self.open_beneath(path, how.noatime, ResolveFlags::empty())?;
-        let mut open = OpenFile::new(fd, noatime_refused, how)?;
-        if open.is_to_be_read(how) {
+    pub fn open_as(&self, path: &[u8], options: OpenOptions) -> io::Result<OpenFile> {
+        let (fd, noatime_refused) =
+            self.open_beneath(path, options.noatime, ResolveFlags::empty())?;
+        let mut open = OpenFile::new(fd, noatime_refused, options)?;
+        if open.is_to_be_read(options) {
             let mut bytes = Vec::new();
             let read = append(open.fd.as_fd(), 0, open.stamp.len as usize, &mut bytes);
             open.content = read.is_ok().then_some(bytes);
@@ -215,11 +216,11 @@ impl Root {
     /// # Errors
     /// As [`Root::open_as`]; `WouldBlock`: a disk may be needed. That is what a kernel before 5.12
     /// always says.
-    pub fn try_open_cached(&self, path: &[u8], how: OpenOptions) -> io::Result<OpenFile> {
-        let opened = self.open_beneath(path, how.noatime, ResolveFlags::CACHED);
+    pub fn try_open_cached(&self, path: &[u8], options: OpenOptions) -> io::Result<OpenFile> {
+        let opened = self.open_beneath(path, options.noatime, ResolveFlags::CACHED);
         let (fd, noatime_refused) = opened.map_err(without_cached)?;
-        let mut open = OpenFile::new(fd, noatime_refused, how)?;
-        if open.is_to_be_read(how) {
+        let mut open = OpenFile::new(fd, noatime_refused, options)?;
+        if open.is_to_be_read(options) {
             let mut bytes = Vec::new();
             try_append_cached(open.fd.as_fd(), 0, open.stamp.len as usize, &mut bytes)?;
             open.content = Some(bytes);
@@ -334,7 +335,7 @@ fn open_at(
 
 impl OpenFile {
     /// What fstat(2) says of an open file; the kernel is told how it will be read.
-    fn new(fd: OwnedFd, noatime_refused: bool, how: OpenOptions) -> io::Result<OpenFile> {
+    fn new(fd: OwnedFd, noatime_refused: bool, options: OpenOptions) -> io::Result<OpenFile> {
         let stat = rustix::fs::fstat(&fd)?;
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => FileKind::Regular,
@@ -342,15 +343,15 @@ impl OpenFile {
             _ => FileKind::Other,
         };
         let open = OpenFile { fd, kind, stamp: Stamp::new(&stat), content: None, noatime_refused };
-        if how.sequential && open.kind == FileKind::Regular && !open.is_to_be_read(how) {
+        if options.sequential && open.kind == FileKind::Regular && !open.is_to_be_read(options) {
             // Advice: where it is not taken, nothing is lost.
             let _ = rustix::fs::fadvise(&open.fd, 0, None, Advice::Sequential);
         }
         Ok(open)
     }
 
-    fn is_to_be_read(&self, how: OpenOptions) -> bool {
-        self.kind == FileKind::Regular && (1..=how.content).contains(&self.stamp.len)
+    fn is_to_be_read(&self, options: OpenOptions) -> bool {
+        self.kind == FileKind::Regular && (1..=options.content).contains(&self.stamp.len)
     }
 }
 
@@ -556,20 +557,23 @@ mod tests {
         std::fs::write(directory.path().join("a"), b"abc").unwrap();
         std::fs::write(directory.path().join("empty"), b"").unwrap();
         let root = Root::open(directory.path()).unwrap();
-        let how = OpenOptions { content: 3, noatime: true, sequential: true };
-        assert_eq!(root.open_as(b"a", how).unwrap().content.as_deref(), Some(&b"abc"[..]));
-        assert_eq!(root.open_as(b"a", OpenOptions { content: 2, ..how }).unwrap().content, None);
-        assert_eq!(root.open_as(b"empty", how).unwrap().content, None);
-        assert!(!root.open_as(b"a", how).unwrap().noatime_refused, "it is our own file");
+        let options = OpenOptions { content: 3, noatime: true, sequential: true };
+        assert_eq!(root.open_as(b"a", options).unwrap().content.as_deref(), Some(&b"abc"[..]));
+        assert_eq!(
+            root.open_as(b"a", OpenOptions { content: 2, ..options }).unwrap().content,
+            None
+        );
+        assert_eq!(root.open_as(b"empty", options).unwrap().content, None);
+        assert!(!root.open_as(b"a", options).unwrap().noatime_refused, "it is our own file");
         // Written just now and looked up: all of it is at hand.
-        match root.try_open_cached(b"a", how) {
+        match root.try_open_cached(b"a", options) {
             Ok(open) => assert_eq!(open.content.as_deref(), Some(&b"abc"[..])),
             Err(error) => {
                 assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
                 testing::skip!("this file system or kernel cannot say what is at hand");
             }
         }
-        assert_eq!(Cause::of(&root.open_as(b"b", how).unwrap_err()), Cause::Missing);
+        assert_eq!(Cause::of(&root.open_as(b"b", options).unwrap_err()), Cause::Missing);
         if let Ok(stamp) = root.try_stamp_cached(b"a") {
             assert_eq!(stamp, root.stamp(b"a").unwrap());
         }
@@ -578,8 +582,8 @@ mod tests {
     #[test]
     fn files_of_others_are_opened_though_their_access_time_is_noted() {
         let root = Root::open(Path::new("/")).unwrap();
-        let how = OpenOptions { noatime: true, ..OpenOptions::default() };
-        let open = root.open_as(b"proc/version", how).unwrap();
+        let options = OpenOptions { noatime: true, ..OpenOptions::default() };
+        let open = root.open_as(b"proc/version", options).unwrap();
         // To root in a user namespace it is a file of others, too.
         let noatime = OFlags::RDONLY | OFlags::NOATIME;
         let refused = rustix::fs::open("/proc/version", noatime, Mode::empty()).is_err();

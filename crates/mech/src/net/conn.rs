@@ -111,7 +111,7 @@ impl<'n> Conn<'n> {
     fn poll_fill_so(&self, fill: Fill) -> Poll<io::Result<usize>> {
         self.poll_receive(|driver, key, slot, pool| {
             let polled = driver.poll_fill(key, slot, pool, fill);
-            if fill.place != StreamPosition::Within && polled.is_pending() {
+            if fill.position != StreamPosition::Within && polled.is_pending() {
                 slot.flags |= Flags::IDLE;
             }
             polled
@@ -165,8 +165,8 @@ impl<'n> Conn<'n> {
     pub fn fill_idle(&self) -> impl Future<Output = io::Result<usize>> + use<'_, 'n> {
         poll_fn(|_| {
             let last = self.net.idle_is_over() && self.input_len() == 0;
-            let place = if last { StreamPosition::Last } else { StreamPosition::Between };
-            match self.poll_fill_so(Fill { place, ..Fill::ANY }) {
+            let position = if last { StreamPosition::Last } else { StreamPosition::Between };
+            match self.poll_fill_so(Fill { position, ..Fill::ANY }) {
                 Poll::Ready(Err(error)) if last && error.kind() == io::ErrorKind::WouldBlock => {
                     Poll::Ready(Ok(0))
                 }

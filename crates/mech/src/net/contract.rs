@@ -1,16 +1,16 @@
-//! The contract between the coroutines' operations and the kernel, and the
-//! slot that both work on.
+//! The contract between the coroutines' operations and a dispatch mechanism: the
+//! trait [`Driver`].
 //!
-//! It is completion-shaped: an operation is asked for with `poll_…`, which says
-//! `Ready` with its result or `Pending`, and in that case the slot is named by
-//! a later [`Driver::turn`] once asking again makes sense. A readiness
-//! mechanism tries, and waits for readiness; a completion mechanism submits,
-//! and waits for the completion. Buffers live in the slot, so an operation that
-//! nobody asks about any more is harmless.
+//! The contract has the shape of completions. A coroutine asks for an operation with
+//! `poll_…`, which returns `Ready` with the result, or `Pending`. After `Pending` a
+//! later [`Driver::turn`] names the slot when the coroutine should ask again. A
+//! readiness mechanism tries the system call and waits for readiness; a completion
+//! mechanism submits a request and waits for its completion. Buffers live in the
+//! slot, so a coroutine may give up an operation at any time.
 //!
-//! Before a stop, what has arrived is served: a receive or an accept that is
-//! asked for as the `last` one goes to the kernel, whatever was reported, and
-//! ends with `WouldBlock` when there is nothing more to take.
+//! Before a stop the worker serves everything that has arrived. A receive or an
+//! accept that is asked for as the `last` one always asks the kernel, and ends with
+//! `WouldBlock` when there is nothing more to take.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,52 +27,52 @@ use crate::fileio::Times;
 use crate::key::Key;
 use crate::readiness::Event;
 
-/// Bytes that one receive skips at most: as much as a socket's queue usually holds. It is zeroed
-/// memory that a TCP socket never touches, so that it takes up none.
+/// Bytes that one receive skips at most: as many as a socket's queue usually has. The buffer for them is
+/// zeroed memory; a TCP socket never writes to it, so it occupies no pages.
 pub(crate) const SKIPPED_AT_ONCE: usize = 1 << 20;
 
-/// What is asked for with a receive.
+/// What a receive is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fill {
-    /// How many bytes are wanted at once; a mechanism that receives by itself
-    /// may have taken more when it is asked.
+    /// How many bytes are wanted at most. A completion mechanism may have received
+    /// more before it is asked.
     pub(crate) most: usize,
-    /// Where in the stream it stands.
-    pub(crate) place: StreamPosition,
+    /// Where in the stream of messages the receive stands.
+    pub(crate) position: StreamPosition,
 }
 
 /// Where in a stream of messages a receive stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamPosition {
-    /// Within a message, or nobody has said that there are any.
+    /// Within a message, or the stream is not divided into messages.
     Within,
     /// Between two messages.
     Between,
-    /// Between two messages, and the worker stops: it takes what is there, and does not wait.
+    /// Between two messages while the worker stops: the receive takes what is there, and does not wait.
     Last,
 }
 
 impl Fill {
-    /// As much as there is.
-    pub(crate) const ANY: Fill = Fill { most: usize::MAX, place: StreamPosition::Within };
+    /// A receive without a limit, within a message.
+    pub(crate) const ANY: Fill = Fill { most: usize::MAX, position: StreamPosition::Within };
 
     /// Whether no receive comes after this one.
     pub(crate) fn is_last(self) -> bool {
-        self.place == StreamPosition::Last
+        self.position == StreamPosition::Last
     }
 }
 
-/// What is asked for with an accept.
+/// What an accept is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AcceptRequest {
-    /// A mechanism that accepts by itself may accept whatever comes. Otherwise it accepts one
-    /// connection each time that it is asked, because there may be no room for more.
+    /// Whether a completion mechanism may accept connections before it is asked for them. If not, it
+    /// accepts one connection per call, because the worker may have no room for more.
     pub(crate) ahead: bool,
-    /// It is the last one before a stop.
+    /// Whether this is the last accept before a stop.
     pub(crate) last: bool,
 }
 
-/// Empties `keys` of the owners of slots, and names those who still are.
+/// Empties `keys`, and adds the slots of those keys that still own their slots to `resume`.
 pub(crate) fn resume_owners(slots: &[Slot], keys: &mut Vec<Key>, resume: &mut Vec<u32>) {
     for key in keys.drain(..) {
         if slots.get(key.slot as usize).is_some_and(|slot| slot.generation == key.generation) {
@@ -84,33 +84,33 @@ pub(crate) fn resume_owners(slots: &[Slot], keys: &mut Vec<Key>, resume: &mut Ve
 /// How a socket came to its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// `accept4` returned it: connected, perhaps with data already.
+    /// `accept4` returned the socket: it is connected and may have data already.
     Accepted,
-    /// As `Accepted`, and data is almost certainly there: its listener defers.
+    /// `accept4` returned the socket from a listener that defers: it almost certainly has data.
     AcceptedWithData,
-    /// Connected by somebody else, perhaps with data already.
+    /// The caller has connected the socket, which may have data already.
     Adopted,
-    /// Made by us, not connected yet.
+    /// A new socket, not connected yet.
     Connecting,
-    /// Listens.
+    /// A listening socket that no other worker waits for.
     Listening,
-    /// As `Listening`, and other workers wait for the same socket, of which one
-    /// is to be woken by a connection (`Features::EXCLUSIVE`).
+    /// A listening socket that other workers wait for too. A connection should wake only
+    /// one of them (`Features::EXCLUSIVE`).
     ListeningExclusive,
-    /// Made by somebody else, and no socket: it is only waited for.
+    /// A descriptor of the caller that is not a socket: the driver only waits for it.
     Foreign,
 }
 
-/// Who hears of the events of each wait.
+/// A function that is called with the events of each wait.
 pub(crate) type EventListener = Box<dyn FnMut(&[Event])>;
 
-/// The contract; implementations: over any readiness mechanism
-/// (`net/readiness.rs`), and over a completion ring.
+/// The contract. It has two implementations: over any readiness mechanism
+/// (`net/over_readiness.rs`), and over a completion ring (`uring/driver.rs`).
 pub(crate) trait Driver {
     /// Takes over the socket in `slot.fd`.
     fn open(&mut self, key: Key, slot: &mut Slot, origin: Origin) -> io::Result<()>;
 
-    /// Gives up and closes the socket in `slot.fd`.
+    /// Deregisters and closes the socket in `slot.fd`.
     fn close(&mut self, key: Key, slot: &mut Slot);
 
     /// Takes one connection from the backlog of a listener.
@@ -121,16 +121,16 @@ pub(crate) trait Driver {
         take: AcceptRequest,
     ) -> Poll<io::Result<OwnedFd>>;
 
-    /// A connection that was accepted ahead of being asked for.
+    /// Takes a connection that the mechanism has accepted before it was asked for one.
     fn accepted(&mut self, _key: Key) -> Option<OwnedFd> {
         None
     }
 
-    /// A listener that could not take a connection rests: what arrives until it
-    /// is asked for the next one is for other workers.
-    fn rest(&mut self, key: Key, slot: &mut Slot);
+    /// Pauses a listener that could not take a connection: until the next
+    /// [`Driver::poll_accept`], connections wake other workers.
+    fn pause_accept(&mut self, key: Key, slot: &mut Slot);
 
-    /// Connects.
+    /// Connects the slot's socket to `address`.
     fn poll_connect(
         &mut self,
         key: Key,
@@ -138,13 +138,13 @@ pub(crate) trait Driver {
         address: &SocketAddrAny,
     ) -> Poll<io::Result<()>>;
 
-    /// Waits until a foreign descriptor may be readable; its owner then reads it
-    /// until `EAGAIN`.
+    /// Waits until a descriptor of [`Origin::Foreign`] may be readable. The owner then
+    /// reads it until `EAGAIN`.
     fn poll_readable(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<()>>;
 
-    /// Receives into the slot's input buffer, which comes from `pool` once there
-    /// is something to receive; 0 is the end of the stream. `StorageFull`: there
-    /// is no room in it.
+    /// Receives into the slot's input buffer, and returns how many bytes; 0 is the
+    /// end of the stream. The buffer is taken from `pool` when there is something to
+    /// receive. `StorageFull`: the buffer has no room.
     fn poll_fill(
         &mut self,
         key: Key,
@@ -154,8 +154,8 @@ pub(crate) trait Driver {
     ) -> Poll<io::Result<usize>>;
 
     /// Receives up to `most` bytes, at least 1, and drops them; 0 is the end of
-    /// the stream. The slot's input is empty; a mechanism that receives into it by
-    /// itself leaves there what came beyond `most`.
+    /// the stream. The slot's input is empty before the call. A completion mechanism
+    /// may have received more than `most` bytes; it puts the others into the input.
     fn poll_skip(
         &mut self,
         key: Key,
@@ -164,8 +164,8 @@ pub(crate) trait Driver {
         most: usize,
     ) -> Poll<io::Result<usize>>;
 
-    /// Sends as much of `output` as can be sent now, and reports how many bytes
-    /// that was; 0 only if `output` was empty.
+    /// Sends as much of `output` as the socket takes now, and returns how many bytes;
+    /// 0 only if `output` was empty.
     fn poll_flush(
         &mut self,
         key: Key,
@@ -173,36 +173,36 @@ pub(crate) trait Driver {
         output: &mut Output,
     ) -> Poll<io::Result<u64>>;
 
-    /// Takes all of `output` or nothing, and says how many bytes that was. What it has taken it sends
-    /// by itself, before it reports anything that was received. A mechanism whose sends are over when
-    /// they return needs no such thing.
+    /// Takes all of `output` or nothing, and returns how many bytes it has taken. The driver sends these
+    /// bytes by itself, before it reports anything that the connection receives. A readiness mechanism
+    /// takes nothing: its sends are over when they return.
     fn post(&mut self, _key: Key, _slot: &mut Slot, _output: &mut Output) -> u64 {
         0
     }
 
-    /// Whether something that [`Driver::post`] has taken is not sent yet, as far as the last turn
-    /// has shown.
+    /// Whether bytes that [`Driver::post`] has taken are not sent yet, as far as the last turn has
+    /// shown.
     fn is_posting(&self, _key: Key) -> bool {
         false
     }
 
-    /// What reading files for the connection took since the last call; see [`FileIo::take_times`].
+    /// How long reading files for the connection took since the last call; see [`FileIo::take_times`].
     fn take_file_times(&mut self, key: Key) -> Times;
 
-    /// Has `told` called whenever the kernel's queue of events has overflowed. A mechanism without such a
-    /// queue never calls it.
+    /// Sets a function that is called whenever the kernel's queue of events has overflowed. A mechanism
+    /// without such a queue never calls it.
     fn on_overflow(&mut self, _told: Box<dyn Fn()>) {}
 
-    /// Has `told` called with the events of each wait, as the mechanism has reported them. A completion
-    /// mechanism never calls it.
+    /// Sets a function that is called with the events of each wait, as the mechanism has reported them. A
+    /// completion mechanism never calls it.
     fn on_events(&mut self, _told: EventListener) {}
 
-    /// See [`FileIo::forget_cached`].
+    /// Forgets what is known of the page cache; see [`FileIo::forget_cached`].
     fn forget_cached(&mut self);
 
-    /// Waits, at most `timeout`, and names the slots whose coroutines should
-    /// ask again. What arrives by itself goes into a buffer of the slot's, from
-    /// `pool`.
+    /// Waits, at most `timeout` (`None`: no limit), and adds the slots of coroutines
+    /// that should ask again to `resume`. A completion mechanism puts received bytes
+    /// into the slot's input, a buffer from `pool`.
     fn turn(
         &mut self,
         slots: &mut [Slot],

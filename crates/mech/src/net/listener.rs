@@ -33,12 +33,12 @@ pub struct Listener<'n> {
     won: Cell<bool>,
     source: ConnectionSource,
     on_loss: Option<Box<dyn Fn() + 'n>>,
-    on_crowd: Option<Box<dyn Fn(usize) + 'n>>,
+    on_full: Option<Box<dyn Fn(usize) + 'n>>,
 }
 
 /// How long a listener rests when there is no room, descriptor, memory or buffer for
 /// another connection, if none ends before. Those that arrive meanwhile wait in the backlog.
-const REST: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A mechanism that accepts by itself does so while there is room for more connections than a backlog
 /// can hold: 4096, the usual limit (`net.core.somaxconn`).
@@ -96,7 +96,7 @@ impl<'n> Listener<'n> {
             entered.inspect_err(|_| conn.with(|inner, slot| inner.release(slot)))?;
         let origin = if defers { Origin::AcceptedWithData } else { Origin::Accepted };
         // The first look is no answer to a wake-up.
-        Ok(Listener { conn, origin, won: Cell::new(true), source, on_loss: None, on_crowd: None })
+        Ok(Listener { conn, origin, won: Cell::new(true), source, on_loss: None, on_full: None })
     }
 
     /// Calls `tell` whenever the worker was woken for a connection and there was
@@ -107,8 +107,8 @@ impl<'n> Listener<'n> {
 
     /// Calls `tell` whenever a connection has come for which there was no room
     /// ([`super::NetOptions::connections`]), with the number of idle ones that are closed for it.
-    pub fn on_crowd(&mut self, tell: impl Fn(usize) + 'n) {
-        self.on_crowd = Some(Box::new(tell));
+    pub fn on_full(&mut self, tell: impl Fn(usize) + 'n) {
+        self.on_full = Some(Box::new(tell));
     }
 
     pub(super) fn slot(&self) -> u32 {
@@ -144,7 +144,7 @@ impl<'n> Listener<'n> {
                 // Of those that are one too many ([`Listener::make_room`]), one may be idle by now.
                 match net.room() < 0 && net.expire_idle()? > 0 {
                     true => self.conn.yield_now().await,
-                    false => self.rest().await,
+                    false => self.pause().await,
                 }
                 continue;
             };
@@ -165,7 +165,7 @@ impl<'n> Listener<'n> {
                         }
                     } else {
                         failed = 0;
-                        self.rest().await;
+                        self.pause().await;
                         if net.stopping() {
                             return Ok(());
                         }
@@ -185,28 +185,32 @@ impl<'n> Listener<'n> {
         let net = self.conn.net();
         if net.room() <= 0 && !net.stopping() {
             let expired = net.expire_idle()?;
-            self.on_crowd.iter().for_each(|tell| tell(expired));
+            self.on_full.iter().for_each(|tell| tell(expired));
             self.conn.yield_now().await;
         }
         Ok(())
     }
 
-    /// Leaves what arrives to other workers, until a connection has ended or it has rested.
-    async fn rest(&self) {
+    /// Leaves what arrives to other workers, until a connection has ended or it has is_over.
+    async fn pause(&self) {
         let net = self.conn.net();
-        let (key, until) = (self.conn.key(), net.now() + REST);
+        let (key, until) = (self.conn.key(), net.now() + ACCEPT_PAUSE);
         self.conn.with(|inner, index| {
-            inner.driver.rest(key, &mut inner.slots[index as usize]);
-            inner.crowded.push(index);
+            inner.driver.pause_accept(key, &mut inner.slots[index as usize]);
+            inner.paused_listeners.push(index);
         });
         self.conn.set_alarm(until);
         poll_fn(|_| {
-            let rested = net.now() >= until || net.stopping();
+            let is_over = net.now() >= until || net.stopping();
             self.conn.with(|inner, index| {
-                if rested {
-                    inner.crowded.retain(|listener| *listener != index);
+                if is_over {
+                    inner.paused_listeners.retain(|listener| *listener != index);
                 }
-                if inner.crowded.contains(&index) { Poll::Pending } else { Poll::Ready(()) }
+                if inner.paused_listeners.contains(&index) {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(())
+                }
             })
         })
         .await;

@@ -118,7 +118,7 @@ impl Net {
             live: 0,
             services: 0,
             delivered: HashMap::new(),
-            crowded: Vec::new(),
+            paused_listeners: Vec::new(),
         };
         Ok(Net {
             inner: RefCell::new(inner),

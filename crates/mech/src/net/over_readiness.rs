@@ -264,7 +264,7 @@ impl Driver for ReadinessDriver {
 
     /// A wake-up that came for this worker alone is passed on: the connection that it could not
     /// take is still there, and no other worker has heard of it.
-    fn rest(&mut self, key: Key, slot: &mut Slot) {
+    fn pause_accept(&mut self, key: Key, slot: &mut Slot) {
         if slot.flags.contains(Flags::EXCLUSIVE) {
             // Should either fail, the next connection wakes somebody.
             let _ = self.detach(key, slot);

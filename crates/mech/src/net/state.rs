@@ -48,7 +48,7 @@ pub(super) struct Inner {
     /// What had been delivered to slow peers when that was last looked at ([`MinRate`]), by slot.
     pub(super) delivered: HashMap<u32, Delivered>,
     /// The listeners that wait until a connection has ended.
-    pub(super) crowded: Vec<u32>,
+    pub(super) paused_listeners: Vec<u32>,
 }
 
 impl Inner {
@@ -89,7 +89,7 @@ impl Inner {
             self.wheel.clear(&mut slot.deadline);
             self.live -= 1;
             self.free.push(index);
-            while let Some(listener) = self.crowded.pop() {
+            while let Some(listener) = self.paused_listeners.pop() {
                 self.resume(listener);
             }
         }

@@ -1,4 +1,4 @@
-//! The backlog of a listener, taken by the ring.
+//! Accepting by the ring: accept requests, and wake-ups between rings that share a listening socket.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -11,7 +11,7 @@ use crate::key::Key;
 use crate::net::slot::Slot;
 use crate::uring::in_flight::{NONE, RequestId, Work};
 
-/// Takes a connection from the backlog, without the ring.
+/// Accepts a connection from the backlog by accept4(2), without the ring.
 pub(super) fn take_connection(slot: &Slot) -> io::Result<OwnedFd> {
     let fd = slot.fd.as_ref().ok_or(Errno::BADF)?;
     Ok(rustix::net::accept_with(fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?)
@@ -22,7 +22,8 @@ impl CompletionDriver {
         self.listeners.iter_mut().find(|listener| listener.slot == slot)
     }
 
-    /// Has the ring accept one connection, or (`ahead`) whatever comes.
+    /// Queues an accept request: multishot if `ahead` and if no other ring shares the socket, otherwise for
+    /// one connection.
     pub(super) fn arm_accept(&mut self, key: Key, slot: &Slot, ahead: bool) -> io::Result<()> {
         let exclusive = self.listening(key.slot).is_some_and(|listener| listener.exclusive);
         let (work, armed) = match ahead && !exclusive {
@@ -31,14 +32,14 @@ impl CompletionDriver {
         };
         let accept = self.requests.submit(key, descriptor(slot)?, work);
         let state = &mut self.states[key.slot as usize];
-        (state.armed, state.send) = (armed, accept);
+        (state.armed, state.request) = (armed, accept);
         Ok(())
     }
 
     pub(super) fn accept_completed(&mut self, slot: u32, ours: bool, result: i32) {
         if result >= 0 {
-            // SAFETY: a descriptor that the kernel has just made for this
-            // completion, and that nobody else knows of.
+            // SAFETY: the kernel has just made this descriptor for this
+            // completion, and no other code knows of it.
             let socket = unsafe { OwnedFd::from_raw_fd(result) };
             if let Some(listener) = self.listening(slot)
                 && ours
@@ -50,8 +51,8 @@ impl CompletionDriver {
         }
     }
 
-    /// The wait for a relayed wake-up is over: it came, or was cancelled so that another ring hears that of
-    /// this one.
+    /// Handles the end of a [`Work::Relay`] request. Either another ring has sent its wake-up, or this ring
+    /// has cancelled the request to send a wake-up itself.
     pub(super) fn relay_ended(&mut self, key: Key, id: RequestId, result: i32, slots: &[Slot]) {
         let listener = self.listeners.iter_mut().find(|listener| listener.relay == id);
         let (Some(listener), Some(slot)) = (listener, slots.get(key.slot as usize)) else { return };
@@ -59,10 +60,10 @@ impl CompletionDriver {
         listener.relay = NONE;
         let Some(fd) = &slot.fd else { return };
         if gives {
-            // Should it fail, the next connection wakes somebody.
+            // If this fails, the next connection wakes a worker.
             let _ = sys::socket::wake_waiter(fd.as_fd());
         } else if result >= 0 {
-            // An accept that is made anew looks first.
+            // The accept is armed again afterwards, and a new accept request looks at the backlog first.
             self.pause(key.slot);
         }
         if result >= 0 || result == -libc::ECANCELED {

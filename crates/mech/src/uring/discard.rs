@@ -1,4 +1,4 @@
-//! Received bytes that nobody wants.
+//! Skipping: received bytes that no coroutine wants.
 
 use std::io;
 use std::task::Poll;
@@ -10,7 +10,7 @@ use crate::net::slot::Slot;
 use crate::uring::in_flight::Extent;
 
 impl CompletionDriver {
-    /// Receives up to `most` bytes for nobody.
+    /// Arms a receive that drops up to `most` bytes.
     pub(super) fn arm_skip(&mut self, index: u32, slot: &Slot, most: usize) -> io::Result<()> {
         if self.skipped.is_empty() {
             self.skipped = vec![0; SKIPPED_AT_ONCE];
@@ -19,15 +19,15 @@ impl CompletionDriver {
         self.arm_receive(index, slot, Extent::Skip { into, most: most.min(SKIPPED_AT_ONCE) as u32 })
     }
 
-    /// Skipped bytes that were not reported.
+    /// Takes the count of skipped bytes that no call has reported yet.
     pub(super) fn take_skipped(&mut self, index: u32) -> Option<usize> {
         let state = &mut self.states[index as usize];
         let skipped = std::mem::take(&mut state.skipped);
         skipped.then(|| std::mem::take(&mut state.fresh) as usize)
     }
 
-    /// What has not been received into buffers is dropped by the kernel. A long rest is worth the
-    /// end of a multishot receive.
+    /// Skips received bytes first, then has the kernel drop bytes that it has not received into buffers.
+    /// Ends a multishot receive for that if many bytes are left to skip.
     pub(super) fn skip(
         &mut self,
         index: u32,

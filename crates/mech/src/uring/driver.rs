@@ -1,33 +1,37 @@
 //! The net contract over completions: io_uring does the transfers.
 //!
-//! A connection has one receive armed for as long as it lives, a multishot one
-//! from the second on. What it receives is copied from the kernel's provided
-//! buffer to the connection's own as soon as it is reported, so that no
-//! connection can keep the buffers that all share; one that sends faster than
-//! its coroutine asks is not received from until that has caught up. A send is
-//! one request with `MSG_WAITALL`, or a post. Requests are queued and submitted together by
-//! the turn's one io_uring_enter(2), which also waits.
+//! **Receiving.** A connection always has one receive armed: the first one ends with
+//! the first bytes, the later ones are multishot. The driver copies received bytes
+//! from the kernel's provided buffer to the connection's own buffer as soon as they
+//! are reported, because all connections share the provided buffers. If a peer sends
+//! faster than the coroutine reads, the driver stops receiving from that connection
+//! until the coroutine has caught up.
 //!
-//! A coroutine that wants only a little, because it will skip what follows, gets it
-//! by a receive for that; and what is skipped is dropped by the kernel, if no
-//! multishot receive has taken it before.
+//! A coroutine that wants only a few bytes, because it will skip what follows, gets
+//! them by a receive of that many bytes. The kernel drops skipped bytes, unless a
+//! multishot receive has taken them before.
 //!
-//! A multishot request ends when the kernel is out of buffers or of room for
-//! completions, and before a stop when it is cancelled, so that what it has taken
-//! is known: it is made anew when the coroutine asks for more. Where there are
-//! sockets of the Unix domain, every receive is for once: since these tell how many
-//! bytes are left (`SO_INQ`, Linux 6.17), a multishot one that finds bytes and the
-//! end of the stream at once reports the bytes, and never the end.
+//! A multishot request ends when the kernel has no free buffer or no room for
+//! completions. The driver cancels it before a stop, to learn what it has taken. The
+//! driver arms it again when the coroutine asks for more. Once there is a socket of
+//! the Unix domain, no receive is multishot: such sockets tell how many bytes are
+//! left (`SO_INQ`, Linux 6.17), and a multishot receive that finds bytes and the end
+//! of the stream together reports the bytes and never the end.
 //!
-//! `EAGAIN` is no error of a connection's here either: a request that finds its socket
-//! ready and then not, 128 times (`APOLL_MAX_RETRY`), is left to a thread of the
-//! kernel's, which gives up where it would have to wait. Such a request is made anew.
+//! **Sending.** A send is one request with `MSG_WAITALL`, or a post (`uring/send.rs`).
+//! Requests are queued; the one io_uring_enter(2) of a turn submits them and waits.
+//! A file's bytes are sent by the worker's file backend with plain system calls:
+//! io_uring has no sendfile(2) request, and its splice(2) request always runs on a
+//! kernel thread.
 //!
-//! What the kernel works on belongs to the request (`net/requests.rs`), not to
-//! the connection: one that is closed leaves its requests behind as orphans,
-//! cancelled, and each gives up what it holds with its last completion. A file's
-//! bytes go by the worker's file backend, with plain system calls, because
-//! sendfile(2) has no request and splice(2)'s is always punted to a kernel thread.
+//! **`EAGAIN`** does not end a connection. A request that finds its socket ready and
+//! then not ready, 128 times (`APOLL_MAX_RETRY`), moves to a kernel thread, which
+//! fails with `EAGAIN` where it would have to wait. The driver makes such a request
+//! again.
+//!
+//! **Memory.** The memory that the kernel works on belongs to the request
+//! (`uring/in_flight.rs`), not to the connection. Closing a connection cancels its
+//! requests; each request frees its memory with its last completion.
 
 use std::collections::VecDeque;
 use std::io;
@@ -53,16 +57,16 @@ use crate::net::contract::{AcceptRequest, Driver, Fill, Origin, resume_owners};
 use crate::net::slot::Slot;
 
 impl CompletionDriver {
-    /// Hands `output` to the kernel in one request.
+    /// Queues one request that sends `output`.
     fn submit_send(&mut self, key: Key, slot: &Slot, output: &mut Output) -> io::Result<()> {
         let fd = descriptor(slot)?;
         let sending = self.sending(output);
-        self.states[key.slot as usize].send = self.requests.submit(key, fd, Work::Send(sending));
+        self.states[key.slot as usize].request = self.requests.submit(key, fd, Work::Send(sending));
         Ok(())
     }
 
-    /// Sends the head and as much of the file as the socket takes, and waits for
-    /// writability with a request of its own when it takes nothing.
+    /// Sends the head and as much of the file as the socket takes now. If the socket
+    /// takes nothing, queues a request that waits until the socket is writable.
     fn send_file(&mut self, key: Key, slot: &Slot, output: &mut Output) -> Poll<io::Result<u64>> {
         let Body::File { file, offset, .. } = &output.body else {
             return Poll::Ready(Err(Errno::INVAL.into()));
@@ -85,15 +89,15 @@ impl CompletionDriver {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let writable = self.requests.submit(key, fd.as_raw_fd(), Work::Writable);
-                self.states[key.slot as usize].send = writable;
+                self.states[key.slot as usize].request = writable;
                 Poll::Pending
             }
             Err(error) => Poll::Ready(Err(error)),
         }
     }
 
-    /// Takes in one completion of another request, and names the slot whose coroutine should ask
-    /// again.
+    /// Handles one completion of a request that is not a receive. Returns the slot of the coroutine that
+    /// should ask again.
     fn request_completed(
         &mut self,
         slots: &mut [Slot],
@@ -106,7 +110,7 @@ impl CompletionDriver {
             .get(key.slot as usize)
             .is_some_and(|slot| slot.generation == key.generation && slot.fd.is_some());
         let ours =
-            alive && self.states.get(key.slot as usize).is_some_and(|state| state.send == id);
+            alive && self.states.get(key.slot as usize).is_some_and(|state| state.request == id);
         match work {
             Work::Accept | Work::AcceptOnce => self.accept_completed(key.slot, ours, result),
             Work::Wake => self.waker.drain()?,
@@ -126,24 +130,24 @@ impl CompletionDriver {
         Ok(ours.then_some(key.slot))
     }
 
-    /// The last completion of a live connection's request.
+    /// Handles the last completion of a live connection's request.
     fn request_ended(&mut self, key: Key, work: Work, result: i32, slot: &mut Slot) {
         let state = &mut self.states[key.slot as usize];
-        state.send = NONE;
+        state.request = NONE;
         match work {
             Work::Post(sending) | Work::Send(sending) if state.post != Post::Over => {
                 self.post_ended(key, slot, sending, result);
             }
             Work::Accept | Work::AcceptOnce => state.armed = Armed::Nothing,
             Work::Send(mut sending) => {
-                state.sent = result;
+                state.result = result;
                 sending.output.sent(u64::try_from(result).unwrap_or(0));
                 if let Some(place) = &mut slot.sending {
                     std::mem::swap(&mut **place, &mut sending.output);
                 }
                 self.recycle(sending);
             }
-            Work::Connect(_) | Work::Readable => state.sent = result,
+            Work::Connect(_) | Work::Readable => state.result = result,
             _ => {}
         }
     }
@@ -155,7 +159,7 @@ impl Drop for CompletionDriver {
             self.pause(slot as u32);
         }
         if !self.requests.end_all() {
-            // A receive that has not ended may still write there.
+            // A receive that has not ended may still write to this memory.
             std::mem::forget(std::mem::take(&mut self.skipped));
         }
     }
@@ -168,7 +172,7 @@ impl Driver for CompletionDriver {
             self.states.resize(index + 1, IDLE);
         }
         match origin {
-            // A connection for one request then ends with nothing to cancel.
+            // Not multishot: a connection with only one message then has no receive to cancel.
             Origin::Accepted | Origin::AcceptedWithData => {
                 self.arm_receive(key.slot, slot, Extent::Once { most: 0 })
             }
@@ -196,20 +200,20 @@ impl Driver for CompletionDriver {
         }
     }
 
-    /// The requests' cancellations are queued before the close: by the time the
-    /// kernel comes to it, nothing holds the socket any more, and the number is
-    /// not reused while an entry that names it waits in the queue.
+    /// Queues the cancellations of the slot's requests before the close of its socket. When
+    /// the kernel closes the socket, no request uses it any more, and its number is not
+    /// reused while an entry in the queue names it.
     fn close(&mut self, key: Key, slot: &mut Slot) {
         self.files.forget(key);
         let Some(fd) = slot.fd.take() else { return };
         let state = &mut self.states[key.slot as usize];
-        // The next owner's receives are told from this one's.
-        let State { armed, serial, send, .. } =
+        // The serial stays: it tells the receives of the slot's next owner from those of this owner.
+        let State { armed, serial, request, .. } =
             std::mem::replace(state, State { serial: state.serial, ..IDLE });
         if armed.receives() {
             self.requests.cancel_receive(Receive { slot: key.slot, serial });
         }
-        self.requests.cancel(send);
+        self.requests.cancel(request);
         self.take_overflow(key.slot);
         if let Some(place) = self.listeners.iter().position(|it| it.slot == key.slot) {
             self.requests.cancel(self.listeners.swap_remove(place).relay);
@@ -245,11 +249,11 @@ impl Driver for CompletionDriver {
         self.listening(key.slot)?.accepted.pop_front()
     }
 
-    /// No accept stays armed until the next is asked for. But the connection that could not be taken
-    /// is still there, and no other worker has heard of it.
-    fn rest(&mut self, key: Key, slot: &mut Slot) {
+    /// Cancels the armed accept; the next `poll_accept` arms one again. The connection that could not be
+    /// taken still waits in the backlog, and no other worker knows of it: another ring is woken.
+    fn pause_accept(&mut self, key: Key, slot: &mut Slot) {
         if slot.fd.is_none() {
-            // Its connections come from a thread or a queue, not by the ring.
+            // A listener without a socket gets its connections from a thread or a queue, not by the ring.
             return;
         }
         self.pause(key.slot);
@@ -269,25 +273,26 @@ impl Driver for CompletionDriver {
         address: &SocketAddrAny,
     ) -> Poll<io::Result<()>> {
         let state = &mut self.states[key.slot as usize];
-        match state.take_sent() {
+        match state.take_result() {
             Some(result) => return Poll::Ready(result.map(drop)),
-            None if state.send != NONE => return Poll::Pending,
+            None if state.request != NONE => return Poll::Pending,
             None => {}
         }
         self.unix |= address.address_family() == AddressFamily::UNIX;
         let work = Work::Connect(Box::new(address.clone()));
-        self.states[key.slot as usize].send = self.requests.submit(key, descriptor(slot)?, work);
+        self.states[key.slot as usize].request = self.requests.submit(key, descriptor(slot)?, work);
         Poll::Pending
     }
 
-    /// A poll that is asked for looks first, so nothing is missed in between.
+    /// Queues a poll request. The kernel looks at the descriptor when it gets the request, so bytes that came
+    /// before are reported.
     fn poll_readable(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<()>> {
         let state = &mut self.states[key.slot as usize];
-        if let Some(result) = state.take_sent() {
+        if let Some(result) = state.take_result() {
             return Poll::Ready(result.map(drop));
         }
-        if state.send == NONE {
-            self.states[key.slot as usize].send =
+        if state.request == NONE {
+            self.states[key.slot as usize].request =
                 self.requests.submit(key, descriptor(slot)?, Work::Readable);
         }
         Poll::Pending
@@ -304,7 +309,7 @@ impl Driver for CompletionDriver {
             self.receive_behind_post(key.slot, slot, fill.is_last())?;
             return Poll::Pending;
         }
-        // A skip that was given up has taken these.
+        // Bytes that a skip has taken which its coroutine gave up: they are dropped.
         self.take_skipped(key.slot);
         self.catch_up(key.slot, slot, pool);
         let fresh = std::mem::take(&mut self.states[key.slot as usize].fresh);
@@ -353,13 +358,13 @@ impl Driver for CompletionDriver {
             self.await_post(key.slot);
             return Poll::Pending;
         }
-        match state.take_sent() {
-            // It sent nothing, and is sent again.
+        match state.take_result() {
+            // The request sent nothing: it is made again.
             Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
             Some(sent) => return Poll::Ready(sent.map(u64::from)),
             None => {}
         }
-        if state.send != NONE {
+        if state.request != NONE {
             return Poll::Pending;
         }
         if output.is_empty() {
@@ -397,8 +402,8 @@ impl Driver for CompletionDriver {
     ) -> io::Result<()> {
         let timeout = if self.awaited { Some(Duration::ZERO) } else { timeout };
         self.requests.wait(timeout)?;
-        while let Some((whose, completion)) = self.requests.completion() {
-            resume.extend(match whose {
+        while let Some((owner, completion)) = self.requests.completion() {
+            resume.extend(match owner {
                 CompletionOwner::Receive(receive) => {
                     self.receive_completed(slots, pool, receive, &completion)
                 }

@@ -1,8 +1,10 @@
-//! The requests that a ring has, with all that the kernel works on: it stays
-//! where it is until the last completion, whatever becomes of its connection.
+//! The requests that a ring has under way, with the memory that the kernel works on.
+//! The memory of a request stays in its place until the request's last completion,
+//! even if the connection is closed before.
 //!
-//! A receive works on nothing but the buffers that all share, and every idle
-//! connection has one: it is no more than a number that its slot knows.
+//! A receive has no memory of its own: it uses the provided buffers, which all
+//! connections share. Every idle connection has a receive, so a receive is only a
+//! slot number and a serial number.
 
 use std::collections::HashSet;
 use std::io;
@@ -19,50 +21,50 @@ use sys::ring::buffers::{BufferRing, GROUP, RingWithBuffers};
 /// Index of a request.
 pub(super) type RequestId = u32;
 
-/// No request.
+/// The [`RequestId`] that stands for no request.
 pub(super) const NONE: RequestId = RequestId::MAX;
 
 /// The `user_data` of requests that nobody waits for.
 const NOBODY: u64 = u64::MAX;
 
-/// A cancellation has the `user_data` of its target with this bit. It is silent
-/// unless it has failed.
+/// A cancellation has the `user_data` of its target with this bit. It has a completion
+/// only if it fails (`IOSQE_CQE_SKIP_SUCCESS`).
 const CANCELLATION: u64 = 1 << 63;
 
-/// The `user_data` of a receive has this bit, the slot's serial and the slot.
+/// The `user_data` of a receive has this bit, the receive's serial and its slot.
 const RECEIVE: u64 = 1 << 62;
 
-/// The bits of a serial.
+/// The bits of a serial number.
 const SERIAL: u32 = u32::MAX >> 2;
 
-/// How much of a body one send takes: a whole large one would leave a slow
-/// peer without progress to show before its deadline.
+/// How many bytes of a body one send request takes. A request for a whole large body
+/// would show no progress of a slow peer before the deadline.
 const SEND_MOST: usize = 128 * 1024;
 
-/// How often and how long it is waited for one more request to end: cancellation
-/// is a matter of microseconds.
+/// How often [`Requests::end_all`] waits for one more request to end. A cancellation
+/// takes microseconds.
 const CANCEL_WAITS: u32 = 100;
 const CANCEL_WAIT: Duration = Duration::from_millis(10);
 
-/// What a request does, and what it works on.
+/// What a request does, and the memory that it works on.
 pub(super) enum Work {
     Free,
-    /// Multishot.
+    /// A multishot accept.
     Accept,
-    /// Of one connection.
+    /// An accept of one connection.
     AcceptOnce,
     Writable,
     Readable,
-    /// A worker that shares the listening socket could not take a connection
-    /// ([`sys::socket::wake_waiter`]): one of the others hears it.
+    /// A wait for the wake-up that another worker sends when it could not take a
+    /// connection from the shared listening socket ([`sys::socket::wake_waiter`]).
     Relay,
     Wake,
     Connect(Box<SocketAddrAny>),
-    /// Boxed because few connections are sending at a time, and because the
-    /// kernel reads the header and the parts where they are.
+    /// A send. It is boxed because few connections send at a time, and because the
+    /// kernel reads the header and the parts, so they must not move.
     Send(Box<Sending>),
-    /// A send that is over when it has been submitted, and has a completion only if something is
-    /// left of it.
+    /// A send that does not wait for room in the socket. It has a completion only if some bytes were
+    /// not sent.
     Post(Box<Sending>),
 }
 
@@ -73,25 +75,25 @@ pub(super) struct Sending {
     parts: [libc::iovec; 2],
 }
 
-/// Whose completion it is.
+/// The request that a completion belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CompletionOwner {
-    /// A receive's.
+    /// A receive.
     Receive(Receive),
-    /// That of a request with that number.
+    /// Any other request, by its index.
     Request(RequestId),
 }
 
-/// What a receive is known by.
+/// The identity of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Receive {
     pub(super) slot: u32,
-    /// Tells it from those that the slot had before; 30 bits.
+    /// Tells this receive from earlier receives of the slot; 30 bits.
     pub(super) serial: u32,
 }
 
 impl Receive {
-    /// The slot's next.
+    /// The identity of the slot's next receive.
     pub(super) fn next(self) -> Receive {
         Receive { serial: (self.serial + 1) & SERIAL, ..self }
     }
@@ -105,42 +107,42 @@ impl Receive {
     }
 }
 
-/// What a receive takes.
+/// How much a receive takes, and where the bytes go.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Extent {
-    /// All that comes, into provided buffers, until it is cancelled (multishot).
+    /// All bytes that come, into provided buffers, until the receive is cancelled (multishot).
     All,
-    /// What there is, up to so many bytes, into one provided buffer; 0: as much as that holds.
+    /// The next bytes, `most` at most, into one provided buffer; 0: as many as the buffer has room for.
     Once { most: u32 },
-    /// What there is, up to so many bytes that nobody looks at. With `MSG_TRUNC` a TCP socket drops
-    /// them (tcp(7)); others copy them to that memory.
+    /// The next bytes, `most` at most, which are dropped. With `MSG_TRUNC` a TCP socket copies nothing
+    /// (tcp(7)); other sockets copy the bytes to `into`.
     Skip { into: *mut u8, most: u32 },
 }
 
 /// All requests of one ring.
 pub(super) struct Requests {
-    /// Before what its requests work on, and so dropped before.
+    /// Declared before the memory that its requests work on, and so dropped first.
     ring: RingWithBuffers,
     entries: Vec<Request>,
     free: Vec<RequestId>,
     /// How many receives have not ended.
     receives: usize,
-    /// Those of them that were cancelled.
+    /// The receives that were cancelled and have not ended.
     cancelled: HashSet<Receive>,
-    /// Posts that have not failed and may not have been submitted.
+    /// Posts without a completion so far. They may not have been submitted yet.
     posts: Vec<RequestId>,
 }
 
 struct Request {
-    /// Whose it is; an owner that is gone has another generation.
+    /// The owner of the request. If the owner is gone, its slot has another generation.
     key: Key,
-    /// Tells it from those that had its index before; 30 bits.
+    /// Tells this request from earlier requests with its index; 30 bits.
     serial: u32,
     work: Work,
 }
 
 impl Work {
-    /// The request on `fd`. What it points to is on the heap, behind `self`.
+    /// The queue entry of this work on `fd`. The entry points only to heap memory that `self` owns.
     fn entry(&mut self, fd: RawFd) -> squeue::Entry {
         let fd = types::Fd(fd);
         let poll = |events: i16| opcode::PollAdd::new(fd, events as u32);
@@ -166,8 +168,8 @@ impl Work {
                 opcode::Connect::new(fd, address.as_ptr().cast(), address.addr_len()).build()
             }
             Work::Send(sending) => sending.entry(fd, libc::MSG_WAITALL),
-            // It fails unless it sends all, and what has failed is not silent
-            // (io_uring_enter(2), IOSQE_CQE_SKIP_SUCCESS).
+            // A post that does not send all its bytes counts as failed, and a failed request has a
+            // completion in spite of IOSQE_CQE_SKIP_SUCCESS (io_uring_enter(2)).
             Work::Post(sending) => sending
                 .entry(fd, libc::MSG_WAITALL | libc::MSG_DONTWAIT)
                 .flags(squeue::Flags::SKIP_SUCCESS),
@@ -178,7 +180,7 @@ impl Work {
 impl Sending {
     pub(super) fn new() -> Box<Sending> {
         let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        // SAFETY: a msghdr of zeroes is one without address, parts and control data.
+        // SAFETY: a msghdr of zeroes is valid: it has no address, no parts and no control data.
         let header: libc::msghdr = unsafe { std::mem::zeroed() };
         Box::new(Sending { output: Output::default(), header, parts: [nothing; 2] })
     }
@@ -221,16 +223,16 @@ impl Requests {
         }
     }
 
-    /// What receives go into.
+    /// The buffers that receives write to.
     pub(super) fn buffers(&mut self) -> &mut BufferRing {
         &mut self.ring.buffers
     }
 
-    /// Queues a receive of what `extent` says.
+    /// Queues a receive of the given extent.
     ///
     /// # Safety
-    /// The memory of an [`Extent::Skip`] lives until [`Requests::end_all`] has said that all have
-    /// ended, and nobody else uses it.
+    /// The memory of an [`Extent::Skip`] lives until [`Requests::end_all`] has returned `true`, and no
+    /// other code uses it.
     pub(super) unsafe fn receive(&mut self, receive: Receive, fd: RawFd, extent: Extent) {
         let fd = types::Fd(fd);
         let entry = match extent {
@@ -244,12 +246,12 @@ impl Requests {
             }
         };
         self.receives += 1;
-        // SAFETY: the provided buffers outlive the ring, or are leaked (`end_all`), and the caller's
-        // memory outlives the request.
+        // SAFETY: the provided buffers outlive the ring or are leaked (`end_all`). The caller promises
+        // that its memory outlives the request.
         unsafe { self.ring.ring.push(&entry.user_data(receive.user_data())) };
     }
 
-    /// A receive has had its last completion.
+    /// To be called when a receive has had its last completion.
     pub(super) fn receive_ended(&mut self, receive: Receive) {
         self.receives -= 1;
         if !self.cancelled.is_empty() {
@@ -257,7 +259,7 @@ impl Requests {
         }
     }
 
-    /// As [`Requests::cancel`].
+    /// Cancels a receive; its last completion still comes.
     pub(super) fn cancel_receive(&mut self, receive: Receive) {
         self.cancelled.insert(receive);
         self.push_cancellation(receive.user_data());
@@ -273,8 +275,8 @@ impl Requests {
         let request = &mut self.entries[id as usize];
         (request.key, request.work) = (key, work);
         let user_data = request.user_data(id);
-        // SAFETY: what the entry points to is on the heap behind `work`, which
-        // stays in `entries` until the last completion.
+        // SAFETY: the entry points only to heap memory that `work` owns, and
+        // `work` stays in `entries` until the last completion.
         unsafe { self.ring.ring.push(&entry.user_data(user_data)) };
         id
     }
@@ -286,23 +288,23 @@ impl Requests {
         id
     }
 
-    /// Whether the posts that are left are over; to be asked when all completions have been taken.
+    /// Whether the posts that are left are over. To be called when all completions have been taken.
     pub(super) fn posts_are_over(&mut self) -> bool {
         self.posts.is_empty() || self.ring.ring.is_settled()
     }
 
-    /// One of the posts that are over, to be retired.
+    /// Takes one of the posts that are over. The caller retires it.
     pub(super) fn take_post(&mut self) -> Option<RequestId> {
         self.posts.pop()
     }
 
-    /// Whose request it is, and what it does.
+    /// The owner of a request, and its work.
     pub(super) fn get(&self, id: RequestId) -> (Key, &Work) {
         let request = &self.entries[id as usize];
         (request.key, &request.work)
     }
 
-    /// Takes a finished request's work out.
+    /// Frees the index of a finished request, and returns the request's work.
     pub(super) fn retire(&mut self, id: RequestId) -> Work {
         self.free.push(id);
         let request = &mut self.entries[id as usize];
@@ -310,7 +312,7 @@ impl Requests {
         std::mem::replace(&mut request.work, Work::Free)
     }
 
-    /// As [`Requests::retire`], for a request that has had its last completion.
+    /// Retires a request that has had its last completion ([`Requests::retire`]).
     pub(super) fn ended(&mut self, id: RequestId) -> Work {
         let work = self.retire(id);
         if matches!(work, Work::Post(_)) {
@@ -319,8 +321,8 @@ impl Requests {
         work
     }
 
-    /// Ends a request before its time, unless `id` is [`NONE`]; its last completion
-    /// comes all the same. A post ends by itself.
+    /// Cancels a request, unless `id` is [`NONE`]. Its last completion still comes. A
+    /// post ends by itself and is not cancelled.
     pub(super) fn cancel(&mut self, id: RequestId) {
         if id != NONE && !matches!(self.entries[id as usize].work, Work::Post(_)) {
             self.push_cancellation(self.entries[id as usize].user_data(id));
@@ -333,8 +335,8 @@ impl Requests {
         unsafe { self.ring.ring.push(&cancel.flags(squeue::Flags::SKIP_SUCCESS)) };
     }
 
-    /// A cancellation finds nothing while the kernel is about to look whether its
-    /// target can go on: then it is repeated.
+    /// Repeats a cancellation that has failed. A cancellation does not find its target
+    /// while the kernel is checking whether the target can continue.
     fn cancellation_failed(&mut self, target: u64) {
         let expects_input = if target & RECEIVE != 0 {
             self.cancelled.contains(&Receive::from_user_data(target))
@@ -348,20 +350,20 @@ impl Requests {
         }
     }
 
-    /// Closes a descriptor after all that was queued before. Its number is not
-    /// reused while an entry that names it waits in the queue.
+    /// Queues the close of a descriptor behind the requests that were queued before. So its
+    /// number is not reused while an entry in the queue names it.
     pub(super) fn close(&mut self, fd: OwnedFd) {
         let close = opcode::Close::new(types::Fd(fd.into_raw_fd())).build().user_data(NOBODY);
-        // SAFETY: a close points to no memory, and the descriptor was given up.
+        // SAFETY: a close points to no memory, and this function owns the descriptor.
         unsafe { self.ring.ring.push(&close.flags(squeue::Flags::SKIP_SUCCESS)) };
     }
 
-    /// Submits what is queued, and waits; see [`Ring::wait`].
+    /// Submits the queued requests, and waits; see [`Ring::wait`].
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.ring.ring.wait(timeout)
     }
 
-    /// The next completion that somebody waits for.
+    /// The next completion that has an owner.
     pub(super) fn completion(&mut self) -> Option<(CompletionOwner, cqueue::Entry)> {
         loop {
             let completion = self.ring.ring.completion()?;
@@ -381,13 +383,15 @@ impl Requests {
         }
     }
 
-    /// Ends all requests; receives are to be cancelled before. Closing a ring does so
-    /// too, but not at once: the memory that requests work on can be freed when each
-    /// has had its last completion, and is leaked should one not come (`false`): that
-    /// of its own here, and what receives skip into by the caller.
+    /// Ends all requests, and returns whether all have had their last completion. The
+    /// caller cancels the receives before. Closing the ring would end the requests too,
+    /// but later, and their memory must not be freed before they have ended. On `false`
+    /// the memory of the requests is leaked here, and the caller must leak the memory
+    /// that skipping receives write to.
     ///
-    /// Each is cancelled by its number: for a cancellation of all, the kernel
-    /// (`IORING_ASYNC_CANCEL_ALL`) looks at all again for each that it finds.
+    /// Each request is cancelled by its number. A cancellation of all requests
+    /// (`IORING_ASYNC_CANCEL_ALL`) is slow: the kernel searches all requests again for
+    /// each that it finds.
     pub(super) fn end_all(&mut self) -> bool {
         for id in 0..self.entries.len() {
             if !matches!(self.entries[id].work, Work::Free) {
@@ -402,9 +406,9 @@ impl Requests {
                 return false;
             }
             waits += 1;
-            while let Some((whose, completion)) = self.completion() {
+            while let Some((owner, completion)) = self.completion() {
                 waits = 0;
-                match whose {
+                match owner {
                     _ if cqueue::more(completion.flags()) => {}
                     CompletionOwner::Receive(receive) => self.receive_ended(receive),
                     CompletionOwner::Request(id) => drop(self.ended(id)),

@@ -1,8 +1,8 @@
 //! `uring`: io_uring as a completion mechanism.
 //!
-//! The kernel does the accepting, receiving and sending and reports what it has
-//! done, so there is no readiness to ask for: this file holds the record and
-//! the trial, and `net/completion.rs` the work.
+//! The kernel accepts, receives and sends, and reports what it has done; there is no
+//! readiness to ask for. This file has the mechanism's record and its probe;
+//! `driver.rs` does the work.
 
 use std::io;
 
@@ -19,7 +19,7 @@ mod state;
 
 pub(crate) use state::CompletionDriver;
 
-/// io_uring, completions.
+/// The record of `uring`: io_uring, completions.
 pub(crate) static URING: Mechanism = Mechanism {
     name: "uring",
     summary: "io_uring as completions: multishot accept and receive, provided buffers, one call per turn",
@@ -32,17 +32,18 @@ pub(crate) static URING: Mechanism = Mechanism {
     kind: Kind::Completion { probe },
 };
 
-/// Sets up what the driver needs, as large as it is by default: memory may be short where it counts
-/// as locked.
+/// Sets up a ring of the default size with all that the driver needs. The size matters: a ring may fail
+/// with `ENOMEM` where its memory counts as locked memory.
 fn probe() -> io::Result<()> {
     retry_on_enomem(|| state::ring(&Options::default())).map(drop)
 }
 
-/// Who may have so many has no narrow limit.
+/// How many rings [`try_out`] opens at most. A process that may have so many has no tight limit.
 const MOST_TRIED: usize = 256;
 
-/// Sets up so many at once, and sees whether they defer their completions, without which they measure
-/// worse than epoll. To be asked on a thread of its own, as a probe.
+/// Checks whether `workers` rings can exist at once, and whether they defer their completions: rings that
+/// do not defer are slower than epoll. To be called on a thread of its own, because a closed ring
+/// interrupts its thread once more.
 pub(crate) fn try_out(workers: usize) -> io::Result<()> {
     let make = |_| state::ring(&Options::default());
     let rings =

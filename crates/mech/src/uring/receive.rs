@@ -1,4 +1,4 @@
-//! Receiving: what the kernel hands over in its buffers comes to the connection's own.
+//! Receiving: copies the bytes from the kernel's provided buffers to the connection's own buffer.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::net::slot::Slot;
 use crate::uring::in_flight::{Extent, Receive};
 use sys::ring::buffers::Received;
 
-/// Receives what there is, without the ring.
+/// Receives the bytes that have arrived, by recv(2) without the ring.
 pub(super) fn receive_now(slot: &mut Slot, pool: &mut Pool) -> io::Result<usize> {
     let mut input = slot.take_input(pool);
     let fd = slot.fd.as_ref().ok_or(Errno::BADF)?;
@@ -39,7 +39,7 @@ impl CompletionDriver {
         let expects_input = matches!(extent, Extent::All);
         state.armed = if expects_input { Armed::Receive } else { Armed::ReceiveOnce };
         state.serial = receive.serial;
-        // SAFETY: what is skipped goes to `skipped`, which outlives the requests or is leaked.
+        // SAFETY: skipped bytes go to `skipped`, which outlives the requests or is leaked.
         unsafe { self.requests.receive(receive, fd, extent) };
         Ok(())
     }
@@ -49,12 +49,13 @@ impl CompletionDriver {
         self.unix |= domain == Some(Ok(AddressFamily::UNIX));
     }
 
-    /// Nearly always there is none, and nothing to hash.
+    /// Takes the bytes of a slot that did not fit into its input buffer. The map is nearly always empty, and
+    /// then the slot is not hashed.
     pub(super) fn take_overflow(&mut self, slot: u32) -> Option<Vec<u8>> {
         if self.overflow.is_empty() { None } else { self.overflow.remove(&slot) }
     }
 
-    /// Moves what did not fit before into the slot's input.
+    /// Moves bytes that did not fit into the slot's input buffer before into it now.
     pub(super) fn catch_up(&mut self, index: u32, slot: &mut Slot, pool: &mut Pool) {
         if let Some(mut waiting) = self.take_overflow(index) {
             let moved = slot.put(&waiting, pool);
@@ -66,7 +67,7 @@ impl CompletionDriver {
         }
     }
 
-    /// Takes in a completion of a receive, and names the slot whose coroutine should ask again.
+    /// Handles a completion of a receive. Returns the slot of the coroutine that should ask again.
     pub(super) fn receive_completed(
         &mut self,
         slots: &mut [Slot],
@@ -90,7 +91,7 @@ impl CompletionDriver {
         ours.then_some(index)
     }
 
-    /// Takes in what a connection has received: `slot` is `None` if it is gone.
+    /// Takes the bytes of a completion; `slot` is `None` if the connection is gone.
     fn take_received(
         &mut self,
         index: u32,
@@ -99,7 +100,7 @@ impl CompletionDriver {
         completion: &cqueue::Entry,
     ) {
         let result = completion.result();
-        // SAFETY: it is a receive's, and nobody else asks.
+        // SAFETY: the completion is of a receive, and `of` is called once for it.
         let buffer = unsafe { Received::of(completion) };
         if let Some(slot) = slot {
             match &buffer {
@@ -113,7 +114,7 @@ impl CompletionDriver {
                 _ => {}
             }
             match -result {
-                // No end of the stream: the receive is armed again when the coroutine asks.
+                // ENOBUFS is not the end of the stream: the receive is armed again when the coroutine asks.
                 libc::ENOBUFS => self.requests.buffers().lend_more(),
                 libc::ECANCELED | libc::EAGAIN => {}
                 0.. => self.states[index as usize].end = result as i16,

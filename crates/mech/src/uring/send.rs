@@ -1,14 +1,15 @@
-//! Replies that nobody waits for.
+//! Posts: sends of small responses that no coroutine waits for.
 //!
-//! A post is a send that the kernel either makes whole while it is submitted, without a word, or
-//! ends with a completion that says how far it came (`MSG_DONTWAIT`, `MSG_WAITALL` and
-//! `IOSQE_CQE_SKIP_SUCCESS` together). So a reply that fits into the socket's buffer, as nearly
-//! every small one does, costs no completion and no second look of its coroutine, and the worker's
-//! wait ends with what clients send, not with what it has sent itself.
+//! A post is a send with `MSG_DONTWAIT`, `MSG_WAITALL` and `IOSQE_CQE_SKIP_SUCCESS`. If all its bytes
+//! fit into the socket's buffer, as nearly every small response does, the kernel sends them when the
+//! request is submitted, and there is no completion. Otherwise a completion says how many bytes were
+//! sent. So a small response costs no completion and does not resume its coroutine, and the worker's
+//! wait ends only when clients send something.
 //!
-//! To the coroutine a post is over at once, as a send(2) is over when the kernel has copied. What is
-//! left of one that fell short goes by an ordinary send; until that is over the connection receives
-//! nothing, not even its end, so that nobody closes it before.
+//! For the coroutine a post is over at once, as a send(2) is over when the kernel has copied the bytes.
+//! If bytes of a post are left, an ordinary send sends them. Until that send is over the driver reports
+//! nothing that the connection receives, not even the end of the stream, so that the coroutine does not
+//! close the connection too early.
 
 use std::io;
 
@@ -29,19 +30,19 @@ impl CompletionDriver {
             Body::File { .. } => false,
         };
         let Ok(fd) = descriptor(slot) else { return 0 };
-        if !small || output.is_empty() || self.states[key.slot as usize].send != NONE {
+        if !small || output.is_empty() || self.states[key.slot as usize].request != NONE {
             return 0;
         }
         let len = output.left();
         let sending = self.sending(output);
         let state = &mut self.states[key.slot as usize];
         state.post = Post::UnderWay;
-        state.send = self.requests.post(key, fd, sending);
+        state.request = self.requests.post(key, fd, sending);
         len
     }
 
-    /// The connection asks for bytes behind a post that may not be over: a receive is armed if there
-    /// is none, and what is there is held back.
+    /// Handles a fill of a connection with a post that may not be over. Arms a receive if none is armed;
+    /// received bytes are not reported until the post is over.
     pub(super) fn receive_behind_post(
         &mut self,
         index: u32,
@@ -59,14 +60,15 @@ impl CompletionDriver {
         Ok(())
     }
 
-    /// The coroutine asks again when its post is over. Nobody but the next turn says that of one that
-    /// it submits: it must not wait for something else.
+    /// Has the coroutine resumed when its post is over. The next turn submits the post and then knows
+    /// whether it is over, so that turn must not wait for an event.
     pub(super) fn await_post(&mut self, index: u32) {
         self.states[index as usize].post = Post::Awaited;
         self.awaited = true;
     }
 
-    /// A send behind a post, or a post that fell short, has ended with `result`: the rest follows.
+    /// Handles the end of a post with bytes left, or of the send that follows such a post. `result` is the
+    /// number of bytes sent, or −errno. Sends the bytes that are left.
     pub(super) fn post_ended(
         &mut self,
         key: Key,
@@ -84,11 +86,11 @@ impl CompletionDriver {
             }
             self.recycle(sending);
         } else if let Ok(fd) = descriptor(slot) {
-            state.send = self.requests.submit(key, fd, Work::Send(sending));
+            state.request = self.requests.submit(key, fd, Work::Send(sending));
         }
     }
 
-    /// The posts that have had no completion are over.
+    /// Ends the posts that have had no completion, once all completions have been taken.
     pub(super) fn settle_posts(&mut self, slots: &[Slot], resume: &mut Vec<u32>) {
         if !self.requests.posts_are_over() {
             return;
@@ -100,8 +102,8 @@ impl CompletionDriver {
                 self.recycle(sending);
             }
             let state = &mut self.states[key.slot as usize];
-            if state.send == id && slots[key.slot as usize].generation == key.generation {
-                state.send = NONE;
+            if state.request == id && slots[key.slot as usize].generation == key.generation {
+                state.request = NONE;
                 if std::mem::replace(&mut state.post, Post::Over) == Post::Awaited {
                     resume.push(key.slot);
                 }

@@ -1,4 +1,4 @@
-//! What a completion driver keeps: of itself, of each slot, and of each listener.
+//! The state of a completion driver: of the driver itself, of each slot, and of each listener.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -18,46 +18,47 @@ use crate::net::buffers::Output;
 use crate::net::options::NetOptions;
 use crate::net::slot::Slot;
 
-/// Requests that one system call submits.
+/// The size of the submission queue: how many requests one system call submits at most.
 pub(super) const SUBMISSIONS: u32 = 512;
 
 /// Bytes of a provided buffer.
 pub(super) const BUFFER_SIZE: usize = 8 * 1024;
 
-/// The driver's side of a slot.
+/// The driver's state of one slot.
 #[derive(Clone, Copy)]
 pub(super) struct State {
     pub(super) armed: Armed,
-    /// The serial of its last receive.
+    /// The serial number of the slot's last receive.
     pub(super) serial: u32,
-    /// The send, connect, accept or wait for readiness under way.
-    pub(super) send: RequestId,
+    /// The request under way that is not a receive: a send, connect, accept or wait for readiness; or
+    /// [`NONE`].
+    pub(super) request: RequestId,
     pub(super) post: Post,
     /// Received bytes that no fill has reported yet.
     pub(super) fresh: u32,
-    /// They were skipped, and lie nowhere.
+    /// Whether the bytes counted in `fresh` were skipped, so that no buffer has them.
     pub(super) skipped: bool,
-    /// How the stream ended: 0 or −errno, after the bytes; [`STREAM_OPEN`].
+    /// How the stream ended, behind the fresh bytes: 0, −errno, or [`STREAM_OPEN`].
     pub(super) end: i16,
-    /// The result of the last such request that nobody has asked for yet, or [`NO_RESULT`].
-    pub(super) sent: i32,
+    /// The result of the last `request` that has ended, until the coroutine takes it; or [`NO_RESULT`].
+    pub(super) result: i32,
 }
 
-/// The stream has not ended.
+/// The value of [`State::end`] while the stream has not ended.
 pub(super) const STREAM_OPEN: i16 = i16::MIN;
 
-/// Nothing has ended.
+/// The value of [`State::result`] while there is no result to take.
 pub(super) const NO_RESULT: i32 = i32::MIN;
 
 pub(super) const IDLE: State = State {
     armed: Armed::Nothing,
     serial: 0,
-    send: NONE,
+    request: NONE,
     post: Post::Over,
     fresh: 0,
     skipped: false,
     end: STREAM_OPEN,
-    sent: NO_RESULT,
+    result: NO_RESULT,
 };
 
 impl State {
@@ -70,9 +71,9 @@ impl State {
         }
     }
 
-    /// The result of the last request, once.
-    pub(super) fn take_sent(&mut self) -> Option<io::Result<u32>> {
-        match std::mem::replace(&mut self.sent, NO_RESULT) {
+    /// Takes the result of the last request, if there is one.
+    pub(super) fn take_result(&mut self) -> Option<io::Result<u32>> {
+        match std::mem::replace(&mut self.result, NO_RESULT) {
             NO_RESULT => None,
             result @ 0.. => Some(Ok(result as u32)),
             error => Some(Err(io::Error::from_raw_os_error(-error))),
@@ -80,26 +81,26 @@ impl State {
     }
 }
 
-/// What a slot has armed, to hear of what comes by itself.
+/// The request that a slot has armed for what arrives without being asked for: bytes or connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Armed {
     Nothing,
-    /// A receive of whatever comes.
+    /// A multishot receive.
     Receive,
-    /// A receive that is over with what comes next.
+    /// A receive that ends with the next bytes.
     ReceiveOnce,
-    /// An accept of whatever comes: the listener's request.
+    /// A multishot accept, which is the slot's `request`.
     Accept,
     /// An accept of one connection.
     AcceptOnce,
-    /// A receive that was cancelled, and has not ended yet.
+    /// A receive that was cancelled and has not ended yet.
     PausedReceive,
-    /// An accept, likewise.
+    /// An accept that was cancelled and has not ended yet.
     PausedAccept,
 }
 
 impl Armed {
-    /// Whether it is a receive that was not cancelled.
+    /// Whether a receive is armed that was not cancelled.
     pub(super) fn receives(self) -> bool {
         matches!(self, Armed::Receive | Armed::ReceiveOnce)
     }
@@ -108,58 +109,62 @@ impl Armed {
 #[expect(clippy::vec_box, reason = "the kernel points into the boxes")]
 pub(crate) struct CompletionDriver {
     pub(super) requests: Requests,
-    /// Where skipped bytes go from sockets that ignore `MSG_TRUNC` (all but those of TCP); empty until the
-    /// first skip. Declared behind `requests`, and so dropped after it: the kernel writes here.
+    /// The memory for skipped bytes of sockets that ignore `MSG_TRUNC` (everything but TCP); empty until the
+    /// first skip. The kernel writes here, so this field is declared behind `requests` and dropped after it.
     pub(super) skipped: Vec<u8>,
-    /// What did not fit into the input buffers of connections whose receive was
-    /// cancelled for it, by slot.
+    /// Received bytes that did not fit into a connection's input buffer, by slot. The
+    /// connection's receive was cancelled then.
     pub(super) overflow: HashMap<u32, Vec<u8>>,
-    /// Kept for reuse.
+    /// Boxes that are kept for reuse.
     pub(super) spare: Vec<Box<Sending>>,
     /// Whether a coroutine waits for a post that the next turn submits.
     pub(super) awaited: bool,
-    /// Whether there has been a socket of the Unix domain.
+    /// Whether the driver has had a socket of the Unix domain.
     pub(super) unix: bool,
     pub(super) states: Vec<State>,
     pub(super) listeners: Vec<RingListener>,
     pub(super) files: Box<dyn FileIo>,
-    /// Whose file has been read.
+    /// Connections for which the file backend has read a part of a file.
     pub(super) read: Vec<Key>,
     pub(super) waker: Arc<Waker>,
 }
 
-/// The number of the slot's socket.
+/// The descriptor number of the slot's socket.
 pub(super) fn descriptor(slot: &Slot) -> io::Result<RawFd> {
     slot.fd.as_ref().map(AsRawFd::as_raw_fd).ok_or_else(|| Errno::BADF.into())
 }
 
-/// The ring of a driver with those options, and its buffers.
+/// Makes the ring of a driver with `options`, and the ring's buffers.
 pub(super) fn ring(options: &Options) -> io::Result<RingWithBuffers> {
     RingWithBuffers::open(SUBMISSIONS, options.completions, options.receive_buffers, BUFFER_SIZE)
 }
 
-/// What is kept of a listener.
+/// The driver's state of one listener.
 pub(super) struct RingListener {
+    /// The listener's slot.
     pub(super) slot: u32,
-    /// Other rings accept from the same socket: one connection per request, after which this ring
-    /// waits behind them. A multishot accept would stay first, and be given every connection.
+    /// Whether other rings accept from the same socket. Then each request accepts one connection, and the
+    /// ring waits behind the other rings afterwards. A multishot accept would stay first and get every
+    /// connection.
     pub(super) exclusive: bool,
-    /// The wait for another ring to say that it could not take a connection; or [`NONE`].
+    /// The request that waits for a wake-up from another ring that could not take a connection
+    /// ([`Work::Relay`]); or [`NONE`].
     pub(super) relay: RequestId,
-    /// Whether this ring has one to give, when it no longer waits for such relayed wake-up itself.
+    /// Whether this ring wakes another ring when its own `relay` request has ended. It waits for that
+    /// end, because otherwise it could wake itself.
     pub(super) relay_wakeup: bool,
-    /// Connections taken from its backlog and not asked for yet.
+    /// Connections that the ring has accepted and no coroutine has asked for yet.
     pub(super) accepted: VecDeque<OwnedFd>,
 }
 
-/// What became of a connection's last post.
+/// The state of a connection's last post (see `uring/send.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Post {
-    /// All of it was taken.
+    /// There was no post, or the kernel has taken all of it, or it has failed.
     Over,
-    /// Some of it may be left.
+    /// A part of the post may be left.
     UnderWay,
-    /// Likewise, and the coroutine is to be resumed when it is over.
+    /// A part of the post may be left, and the coroutine is resumed when the post is over.
     Awaited,
 }
 
@@ -196,7 +201,7 @@ impl CompletionDriver {
         }
     }
 
-    /// Ends what the slot has armed: what it has taken comes before its end.
+    /// Cancels the slot's armed request. What the request has taken is reported before its end.
     pub(super) fn pause(&mut self, slot: u32) {
         let state = &mut self.states[slot as usize];
         match state.armed {
@@ -206,13 +211,13 @@ impl CompletionDriver {
             }
             Armed::Accept | Armed::AcceptOnce => {
                 state.armed = Armed::PausedAccept;
-                self.requests.cancel(state.send);
+                self.requests.cancel(state.request);
             }
             Armed::Nothing | Armed::PausedReceive | Armed::PausedAccept => {}
         }
     }
 
-    /// Takes all of `output`, and leaves an empty one.
+    /// Moves all of `output` into a box for the kernel, and leaves an empty output.
     pub(super) fn sending(&mut self, output: &mut Output) -> Box<Sending> {
         let mut sending = self.spare.pop().unwrap_or_else(Sending::new);
         std::mem::swap(&mut sending.output, output);

@@ -10,12 +10,12 @@ use mech::mechanisms::{self, Features, Options};
 use mech::readiness::{Interest, Ready};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::sockets::{Crowd, drain_messages, local_pair};
+use crate::sockets::{SocketGroup, drain_messages, local_pair};
 use crate::stress::Random;
 use crate::subject::{Subject, key};
 use crate::{PATIENCE, child, for_mechanisms_with};
 
-const CROWD: usize = 200;
+const GROUP: usize = 200;
 
 /// Runs `case` in a child that may have `limit` signals queued, for each
 /// mechanism that can overflow.
@@ -31,29 +31,29 @@ fn with_queue_of(limit: u64, test: &str, options: Options, case: impl Fn(Subject
     });
 }
 
-fn attached(subject: &mut Subject) -> Crowd {
-    let crowd = Crowd::new(CROWD);
-    for (slot, receiver) in crowd.receivers.iter().enumerate() {
+fn attached(subject: &mut Subject) -> SocketGroup {
+    let group = SocketGroup::new(GROUP);
+    for (slot, receiver) in group.receivers.iter().enumerate() {
         subject.attach(receiver, key(slot as u32), Interest::READABLE);
     }
     subject.settle();
-    crowd
+    group
 }
 
 #[test]
 fn an_overflow_loses_no_event() {
     let test = "overflow::an_overflow_loses_no_event";
     with_queue_of(8, test, Options::default(), |mut subject| {
-        let crowd = attached(&mut subject);
+        let group = attached(&mut subject);
         let (ours, mut peer) = local_pair();
-        subject.attach(&ours, key(CROWD as u32), Interest::READABLE);
-        (0..CROWD).for_each(|to| crowd.send(to));
+        subject.attach(&ours, key(GROUP as u32), Interest::READABLE);
+        (0..GROUP).for_each(|to| group.send(to));
         peer.write_all(b"last words").unwrap();
         drop(peer);
         assert!(subject.wait(Some(PATIENCE)).overflowed);
-        (0..CROWD).for_each(|slot| subject.expect(key(slot as u32), Ready::READABLE));
+        (0..GROUP).for_each(|slot| subject.expect(key(slot as u32), Ready::READABLE));
         // Folded into one, so the end has to be told with the data.
-        subject.expect(key(CROWD as u32), Ready::READABLE | Ready::HANGUP);
+        subject.expect(key(GROUP as u32), Ready::READABLE | Ready::HANGUP);
     });
 }
 
@@ -64,14 +64,14 @@ fn events_during_recovery_are_not_lost() {
     const MESSAGES: usize = 20_000;
     let test = "overflow::events_during_recovery_are_not_lost";
     with_queue_of(8, test, Options::default(), |mut subject| {
-        let crowd = attached(&mut subject);
-        let crowd = Arc::new(crowd);
-        let theirs = Arc::clone(&crowd);
+        let group = attached(&mut subject);
+        let group = Arc::new(group);
+        let theirs = Arc::clone(&group);
         // Not waited for: where events are lost it has no end.
         thread::spawn(move || {
             let mut random = Random::new(8);
             for _ in 0..MESSAGES {
-                let to = random.below(CROWD);
+                let to = random.below(GROUP);
                 while !theirs.try_send(to) {
                     thread::yield_now();
                 }
@@ -84,7 +84,7 @@ fn events_during_recovery_are_not_lost() {
             assert!(!subject.events.is_empty(), "{got} of {MESSAGES}, then nothing");
             for event in &subject.events {
                 if event.ready.contains(Ready::READABLE) {
-                    got += drain_messages(&crowd.receivers[event.key.slot as usize]);
+                    got += drain_messages(&group.receivers[event.key.slot as usize]);
                 }
             }
         }
@@ -98,8 +98,8 @@ fn ignoring_an_overflow_loses_events_as_asked() {
     let test = "overflow::ignoring_an_overflow_loses_events_as_asked";
     let options = Options { ignore_overflow: true, ..Options::default() };
     with_queue_of(8, test, options, |mut subject| {
-        let crowd = attached(&mut subject);
-        (0..CROWD).for_each(|to| crowd.send(to));
+        let group = attached(&mut subject);
+        (0..GROUP).for_each(|to| group.send(to));
         let (mut reported, mut overflowed) = (0, false);
         loop {
             overflowed |= subject.wait(Some(Duration::ZERO)).overflowed;
@@ -109,7 +109,7 @@ fn ignoring_an_overflow_loses_events_as_asked() {
             reported += subject.events.len();
         }
         assert!(overflowed);
-        assert!(reported < CROWD, "{reported} were reported");
+        assert!(reported < GROUP, "{reported} were reported");
     });
 }
 
@@ -123,8 +123,8 @@ fn a_wake_gets_through_when_the_queue_has_no_room_at_all() {
             assert!(subject.wait(Some(PATIENCE)).woken);
             other.join().unwrap().unwrap();
         }
-        let crowd = attached(&mut subject);
-        (0..CROWD).for_each(|to| crowd.send(to));
+        let group = attached(&mut subject);
+        (0..GROUP).for_each(|to| group.send(to));
         subject.dispatcher.waker().wake().unwrap();
         let batch = subject.wait(Some(PATIENCE));
         assert!(batch.woken && batch.overflowed, "{batch:?}");

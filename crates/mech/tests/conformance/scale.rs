@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use mech::readiness::{Interest, Ready};
 
-use crate::sockets::{Crowd, descriptor_limit, drain_messages};
+use crate::sockets::{SocketGroup, descriptor_limit, drain_messages};
 use crate::subject::{Subject, key};
 use crate::{PATIENCE, on_every_mechanism};
 
@@ -17,36 +17,36 @@ fn ten_thousand_descriptors() {
         testing::skip!("needs {} descriptors, RLIMIT_NOFILE is {limit}", SIZE + 1_500);
         return;
     }
-    let crowd = Crowd::new(SIZE);
+    let group = SocketGroup::new(SIZE);
     on_every_mechanism(|subject| {
-        for (slot, receiver) in crowd.receivers.iter().enumerate() {
+        for (slot, receiver) in group.receivers.iter().enumerate() {
             // What a failed case before this one has left.
             drain_messages(receiver);
             subject.attach(receiver, key(slot as u32), Interest::READABLE);
         }
         subject.settle();
-        expect_exactly(subject, &crowd, &[]);
+        expect_exactly(subject, &group, &[]);
         let few: Vec<usize> = (0..SIZE).step_by(997).chain([SIZE - 1]).collect();
-        expect_exactly(subject, &crowd, &few);
+        expect_exactly(subject, &group, &few);
         let all: Vec<usize> = (0..SIZE).collect();
-        expect_exactly(subject, &crowd, &all);
+        expect_exactly(subject, &group, &all);
         for gone in (0..SIZE).step_by(2) {
-            subject.detach(&crowd.receivers[gone], key(gone as u32));
-            crowd.send(gone);
+            subject.detach(&group.receivers[gone], key(gone as u32));
+            group.send(gone);
         }
         let rest: Vec<usize> = (1..SIZE).step_by(2).collect();
-        expect_exactly(subject, &crowd, &rest);
+        expect_exactly(subject, &group, &rest);
         for &left in &rest {
-            subject.detach(&crowd.receivers[left], key(left as u32));
+            subject.detach(&group.receivers[left], key(left as u32));
         }
     });
 }
 
 /// Sends a message to each of `chosen` and sees exactly those become readable.
 #[track_caller]
-fn expect_exactly(subject: &mut Subject, crowd: &Crowd, chosen: &[usize]) {
+fn expect_exactly(subject: &mut Subject, group: &SocketGroup, chosen: &[usize]) {
     for &to in chosen {
-        crowd.send(to);
+        group.send(to);
     }
     let mut seen = vec![false; SIZE];
     let mut left = chosen.len();
@@ -60,7 +60,7 @@ fn expect_exactly(subject: &mut Subject, crowd: &Crowd, chosen: &[usize]) {
         for event in &subject.events {
             let slot = event.key.slot as usize;
             if event.ready.contains(Ready::READABLE) && !seen[slot] {
-                assert_eq!(drain_messages(&crowd.receivers[slot]), 1, "of {slot}");
+                assert_eq!(drain_messages(&group.receivers[slot]), 1, "of {slot}");
                 seen[slot] = true;
                 left -= 1;
             }

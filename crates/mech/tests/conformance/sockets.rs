@@ -70,7 +70,7 @@ pub(crate) fn drain_messages(socket: &UnixDatagram) -> usize {
 
 /// Many descriptors and few senders that reach them all: what is unread of a
 /// sender's messages counts against the sender, so each has a group.
-pub(crate) struct Crowd {
+pub(crate) struct SocketGroup {
     pub(crate) receivers: Vec<UnixDatagram>,
     addresses: Vec<SocketAddr>,
     senders: Vec<UnixDatagram>,
@@ -78,22 +78,23 @@ pub(crate) struct Crowd {
 
 const GROUP: usize = 50;
 
-impl Crowd {
-    pub(crate) fn new(size: usize) -> Crowd {
-        let mut crowd = Crowd { receivers: Vec::new(), addresses: Vec::new(), senders: Vec::new() };
+impl SocketGroup {
+    pub(crate) fn new(size: usize) -> SocketGroup {
+        let mut group =
+            SocketGroup { receivers: Vec::new(), addresses: Vec::new(), senders: Vec::new() };
         for _ in 0..size {
             let address = unused_address();
             let receiver = UnixDatagram::bind_addr(&address).unwrap();
             receiver.set_nonblocking(true).unwrap();
-            crowd.receivers.push(receiver);
-            crowd.addresses.push(address);
+            group.receivers.push(receiver);
+            group.addresses.push(address);
         }
         for _ in 0..size.div_ceil(GROUP) {
             let sender = UnixDatagram::unbound().unwrap();
             sender.set_nonblocking(true).unwrap();
-            crowd.senders.push(sender);
+            group.senders.push(sender);
         }
-        crowd
+        group
     }
 
     /// Sends one message, for which the receiver must have room.

@@ -101,7 +101,7 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     for handle in handles {
         let mut listener = Listener::enter(&net, handle).context("cannot wait for connections")?;
         listener.on_loss(|| counters.add(Counter::AcceptsLost, 1));
-        listener.on_crowd(|expired| {
+        listener.on_full(|expired| {
             counters.add(Counter::IdleClosed, expired as u64);
             if let Some(others) = site.may_complain(net.now()) {
                 warn!(

@@ -49,7 +49,7 @@ struct Shared {
 struct State {
     taken: VecDeque<io::Result<OwnedFd>>,
     /// An error was passed on, and nobody has asked again since.
-    resting: bool,
+    paused: bool,
     ended: bool,
     thread: libc::pid_t,
     /// How often the thread has waited; known when it has ended.
@@ -133,7 +133,7 @@ impl AcceptThread {
             }
             None if state.ended => Next::Ended,
             None => {
-                if std::mem::take(&mut state.resting) {
+                if std::mem::take(&mut state.paused) {
                     self.0.changed.notify_all();
                 }
                 Next::Nothing
@@ -193,7 +193,7 @@ impl Shared {
             if self.stop.load(Ordering::Acquire) {
                 return Some(true);
             }
-            if state.taken.len() < self.most && !state.resting {
+            if state.taken.len() < self.most && !state.paused {
                 return Some(false);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -207,7 +207,7 @@ impl Shared {
         match taken {
             Ok(socket) => state.taken.push_back(Ok(socket)),
             Err(Some(error)) => {
-                state.resting = true;
+                state.paused = true;
                 state.taken.push_back(Err(error));
             }
             Err(None) => {}

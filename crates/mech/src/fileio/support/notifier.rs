@@ -16,11 +16,11 @@ use rustix::io::Errno;
 use sys::process::start_thread;
 use sys::waker::Waker;
 
-pub(crate) struct Notifier(Means);
+pub(crate) struct Notifier(NotifyMethod);
 
-enum Means {
+enum NotifyMethod {
     Waker(Arc<Waker>),
-    Ringer { fd: Arc<OwnedFd>, over: Arc<AtomicBool>, thread: Option<JoinHandle<()>> },
+    Thread { fd: Arc<OwnedFd>, over: Arc<AtomicBool>, thread: Option<JoinHandle<()>> },
 }
 
 impl Notifier {
@@ -30,7 +30,7 @@ impl Notifier {
     /// `EMFILE`; `EAGAIN` when there are too many threads.
     pub(crate) fn new(waker: &Arc<Waker>) -> io::Result<Notifier> {
         if waker.as_eventfd().is_some() {
-            return Ok(Notifier(Means::Waker(Arc::clone(waker))));
+            return Ok(Notifier(NotifyMethod::Waker(Arc::clone(waker))));
         }
         let fd = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?);
         let over = Arc::new(AtomicBool::new(false));
@@ -45,14 +45,14 @@ impl Notifier {
             }
         };
         let thread = start_thread("notifier", ring)?;
-        Ok(Notifier(Means::Ringer { fd, over, thread: Some(thread) }))
+        Ok(Notifier(NotifyMethod::Thread { fd, over, thread: Some(thread) }))
     }
 
     /// What the kernel is to write to.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
-            Means::Waker(waker) => waker.as_eventfd().expect("`new` saw that there is one"),
-            Means::Ringer { fd, .. } => fd.as_fd(),
+            NotifyMethod::Waker(waker) => waker.as_eventfd().expect("`new` saw that there is one"),
+            NotifyMethod::Thread { fd, .. } => fd.as_fd(),
         }
     }
 }
@@ -73,7 +73,7 @@ impl Notifier {
 
 impl Drop for Notifier {
     fn drop(&mut self) {
-        if let Means::Ringer { fd, over, thread } = &mut self.0 {
+        if let NotifyMethod::Thread { fd, over, thread } = &mut self.0 {
             over.store(true, Ordering::Release);
             let rung = rustix::io::write(&**fd, &1u64.to_ne_bytes());
             if let (Ok(_) | Err(Errno::AGAIN), Some(thread)) = (rung, thread.take()) {
