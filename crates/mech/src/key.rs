@@ -1,22 +1,22 @@
-//! The one identity that everything in a worker is known by.
+//! The identity of a connection, a listener or a service within a worker.
 
-/// A connection's (or listener's, or service's) identity: the index of its
+/// The identity of a connection, a listener or a service: the index of its
 /// slot and the generation of that slot.
 ///
-/// It travels through the kernel as `epoll_data`, io_uring `user_data` or
+/// A key travels through the kernel as `epoll_data`, as io_uring `user_data` or
 /// beside a descriptor in a table, and comes back with each event. A slot's
-/// generation changes when the slot is given up, so an event that was under way
-/// for the previous owner dies on comparison.
+/// generation changes when its owner gives the slot up, so a late event for the
+/// previous owner is recognised by its old generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// Index into the worker's slots.
     pub slot: u32,
-    /// Which owner of that slot, counted from its first.
+    /// The number of the slot's owner, counted from the first owner.
     pub generation: u32,
 }
 
 impl Key {
-    /// The key under which a worker's own waker is registered; never a slot's.
+    /// The key under which a worker's own waker is registered. No slot has this key.
     pub const WAKER: Key = Key { slot: u32::MAX, generation: u32::MAX };
 
     /// The key as the 64 bits that the kernel carries.

@@ -1,4 +1,4 @@
-//! A mechanism as data: its name, its features, and how it is put to work.
+//! A dispatch mechanism as data: its name, its features, and the functions that open or probe it.
 //!
 //! What a mechanism can and cannot do is data ([`Features`]): code outside this crate asks for a feature, never for a
 //! name. [`crate::mechanisms`] lists the records.
@@ -12,7 +12,7 @@ use sys::process::on_own_thread;
 use crate::readiness::Readiness;
 
 bitflags! {
-    /// What a mechanism does, as far as its user has to know.
+    /// What a mechanism does, as far as the code that uses it has to know.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Features: u16 {
         /// Reports each *change*, once: after an event the owner must go on
@@ -40,35 +40,35 @@ bitflags! {
         const PER_EVENT_SYSCALL = 1 << 6;
         /// Tells a half-close apart from data ([`Ready::HANGUP`]).
         const REPORTS_HANGUP = 1 << 7;
-        /// Can be one of several waiters on a shared listener without waking
-        /// all of them ([`Readiness::attach_exclusive`]; a completion mechanism
-        /// accepts one connection per request).
+        /// Several workers can wait for one listening socket so that a connection
+        /// wakes only one of them ([`Readiness::attach_exclusive`]; a completion
+        /// mechanism accepts one connection per request).
         const EXCLUSIVE = 1 << 8;
         /// Events are delivered to the thread that made the mechanism; no other
-        /// can use it.
+        /// thread can use it.
         const THREAD_BOUND = 1 << 9;
         /// A user-space model of an interface that this kernel does not have;
         /// every table and chart says so.
         const MODEL = 1 << 10;
         /// Reports transfers that the kernel has made ([`Kind::Completion`]).
         const COMPLETION = 1 << 11;
-        /// The events of an open file go to one waiter: the last one that attached
-        /// it, in whatever process (`F_SETOWN` is the file's). Several workers
-        /// cannot wait for one listening socket.
+        /// The events of an open file go only to the waiter that attached it last,
+        /// in any process (`F_SETOWN` is a property of the open file). Several
+        /// workers cannot wait for one listening socket.
         const ONE_OWNER = 1 << 12;
     }
 }
 
 impl Features {
-    /// Whether a read that returned less than it asked for still has to be
-    /// followed by one that returns `EAGAIN` before waiting.
+    /// Whether the owner must read until `EAGAIN` before it waits, even after a
+    /// read that returned less than it asked for.
     ///
-    /// A later arrival raises a new event by itself; what can be lost is an
-    /// end-of-stream that was folded into the same event as the data. State
-    /// mechanisms report it at the next wait, hang-up-reporting ones have told
-    /// it already, and uncoalesced queues hold an event of its own for it. (An
-    /// owner that folds two such events into one bit before it reads has to
-    /// confirm all the same.)
+    /// Bytes that arrive later raise a new event. But the end of the stream may
+    /// have been merged into one event with the data, and would be lost. Three
+    /// features exclude this: a state mechanism reports the end at the next wait,
+    /// [`Features::REPORTS_HANGUP`] reports it with the data, and without
+    /// [`Features::COALESCES`] the end has an event of its own. (An owner that
+    /// merges two events into one bit before it reads must confirm in any case.)
     #[must_use]
     pub const fn must_confirm_short_read(self) -> bool {
         self.contains(Features::EDGE)
@@ -78,12 +78,12 @@ impl Features {
 }
 
 bitflags! {
-    /// Which parts of the /dev/poll patch the model has, beside the interest set.
+    /// The parts of the /dev/poll patch that the model has beside the interest set.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct DevPollModel: u8 {
-        /// Scans apart from the sleep. The others imply it; alone it is what they are compared with.
+        /// Scans and sleeps are separate. The other parts imply this one; alone it is their baseline.
         const APART = 1 << 0;
-        /// A scan asks only descriptors that have changed, or were ready when they were last asked.
+        /// A scan asks only descriptors that have changed, or that were ready at the last scan.
         const HINTS = 1 << 1;
         /// A scan walks over a hash table of 8192 buckets.
         const WALK = 1 << 2;
@@ -92,25 +92,26 @@ bitflags! {
     }
 }
 
-/// What a mechanism needs to know before it is made.
+/// The settings of a mechanism.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// How many events one wait returns at most, where the kernel call takes
     /// such a number.
     pub events_per_wait: usize,
-    /// Do *not* recover the events that an overflow of the kernel's queue has
-    /// lost: the deliberately wrong server of the overflow experiment. Only
-    /// mechanisms with [`Features::CAN_OVERFLOW`] look at it.
+    /// Whether events that an overflow of the kernel's queue has lost stay lost:
+    /// the deliberately wrong server of the overflow experiment. Only mechanisms
+    /// with [`Features::CAN_OVERFLOW`] use this setting.
     pub ignore_overflow: bool,
-    /// Room in the queue that an io_uring reports in; 16 bytes each. What does
-    /// not fit waits in the kernel, but ends the request that reports it, which
-    /// has to be made anew.
+    /// The size of an io_uring's completion queue, in completions of 16 bytes. A
+    /// completion that does not fit waits in the kernel, but ends its multishot
+    /// request, which must be made again.
     pub completions: u32,
-    /// How many buffers a completion mechanism lends the kernel at most for what
-    /// may arrive during one turn: a power of two, 2 to 32,768. What arrives when
-    /// none is left waits in its socket.
+    /// How many buffers a completion mechanism lends the kernel at most for bytes
+    /// that arrive during one turn: a power of two, 2 to 32,768. If none is left,
+    /// bytes wait in their socket.
     pub receive_buffers: u16,
-    /// Which parts of the /dev/poll patch `devpoll` models beside the interest set. Only it looks at them.
+    /// The parts of the /dev/poll patch that `devpoll` models beside the interest set. Only `devpoll` uses
+    /// this setting.
     pub devpoll: DevPollModel,
 }
 
@@ -126,41 +127,41 @@ impl Default for Options {
     }
 }
 
-/// One mechanism as data: its only name, its features, how to make it.
+/// One mechanism as data: its name, its features, and the functions that open or probe it.
 pub struct Mechanism {
-    /// The one spelling: flag value, file name, test label, chart legend.
+    /// The mechanism's only name: in flags, file names, tests and charts.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// What the mechanism is, in a line.
     pub summary: &'static str,
-    /// What its user has to know.
+    /// What the code that uses the mechanism has to know.
     pub features: Features,
-    /// The system calls that it waits with, and no others.
+    /// The system calls that the mechanism waits with, and no others.
     pub waits_with: &'static [&'static str],
-    /// How it is put to work.
+    /// Whether it reports readiness or completions, and its functions.
     pub kind: Kind,
 }
 
 /// The two ways in which a kernel can be waited on.
 #[derive(Clone, Copy)]
 pub enum Kind {
-    /// It tells what would not block, and the owner makes the transfer.
+    /// The mechanism reports which descriptors would not block, and the owner makes the transfer.
     Readiness {
-        /// Makes one for the calling thread.
+        /// Makes an instance for the calling thread.
         open: fn(&Options) -> io::Result<Box<dyn Readiness>>,
     },
-    /// It makes the transfers itself and tells what it has done: only
-    /// [`crate::net`] can put it to work.
+    /// The mechanism makes the transfers itself and reports what it has done. Only
+    /// [`crate::net`] can use it.
     Completion {
-        /// Tries everything that it needs.
+        /// Tries every part of the kernel that the mechanism needs.
         probe: fn() -> io::Result<()>,
     },
 }
 
 impl Mechanism {
-    /// Makes one for the calling thread.
+    /// Makes an instance of a readiness mechanism for the calling thread.
     ///
     /// # Errors
-    /// What the kernel says; `Unsupported` of a completion mechanism.
+    /// The kernel's errors; `Unsupported` for a completion mechanism.
     pub fn open(&self, options: &Options) -> io::Result<Box<dyn Readiness>> {
         match self.kind {
             Kind::Readiness { open } => open(options),
@@ -173,13 +174,13 @@ impl Mechanism {
 
     /// Whether this kernel, in this process, can use the mechanism.
     ///
-    /// Tries on a thread of its own, because a mechanism leaves traces: blocked
-    /// signals while it lives, and a ring that has been closed interrupts its
-    /// thread once more, in whatever call that is.
+    /// The probe runs on a thread of its own, because a mechanism affects its thread:
+    /// it blocks signals while it lives, and a ring that was closed interrupts its
+    /// thread once more, in any call.
     ///
     /// # Errors
-    /// The reason why not, in words for people: what was tried and what the
-    /// kernel said.
+    /// The reason, as a sentence for users: what was tried and how the kernel
+    /// answered.
     pub fn probe(&self) -> Result<(), String> {
         let trial = || {
             if let Kind::Completion { probe } = self.kind {

@@ -1,8 +1,8 @@
 //! Every dispatch mechanism, and the choice among them.
 //!
-//! A *readiness* mechanism tells which descriptors would not block, and its user makes the transfer
-//! ([`crate::readiness`], a file each). A *completion* mechanism makes the transfer itself and tells what it has done
-//! (`uring/`). This file stands above both.
+//! A *readiness* mechanism reports which descriptors would not block, and its user makes the transfer
+//! ([`crate::readiness`], a file each). A *completion* mechanism makes the transfer itself and reports what it has done
+//! (`uring/`). This file uses both; neither uses this file.
 
 use sys::process::on_own_thread;
 
@@ -12,7 +12,7 @@ use crate::readiness::{
 };
 use crate::uring;
 
-/// Every mechanism, in the order that people list them: oldest first.
+/// Every mechanism, the oldest first.
 pub static ALL: &[&Mechanism] = &[
     &select::SELECT,
     &poll::POLL,
@@ -33,27 +33,27 @@ pub fn by_name(name: &str) -> Option<&'static Mechanism> {
     ALL.iter().copied().find(|mechanism| mechanism.name == name)
 }
 
-/// What a server or a client of so many workers takes that is told to choose: the first usable one of
-/// those that measure best (see docs/performance.md and docs/load.md), none of which is ever a model.
+/// The mechanism that `auto` means for a server or a client of `workers` workers: the first usable one of
+/// those that are fastest (docs/performance.md and docs/load.md). Never a model.
 #[must_use]
 pub fn auto(workers: usize) -> Option<&'static Mechanism> {
     rings(workers).ok().or_else(auto_of_readiness)
 }
 
-/// The mechanism of [`auto`] where so many workers can have a fast ring each.
+/// `uring`, if `workers` workers can have a fast ring each.
 ///
 /// # Errors
-/// The reason why not, in words for people.
+/// The reason why they cannot, as a sentence for users.
 pub fn rings(workers: usize) -> Result<&'static Mechanism, String> {
-    // See `Mechanism::probe`.
+    // On a thread of its own, because a closed ring interrupts its thread once more.
     on_own_thread(|| uring::try_out(workers))
         .and_then(|tried| tried)
         .map(|()| &uring::URING)
         .map_err(|error| error.to_string())
 }
 
-/// The same for those who look at all of long messages, or read slowly: a ring receives what comes
-/// into buffers that its connections share, and it is copied from there.
+/// The readiness mechanism that `auto` means, for a client that reads every byte of long messages, or that
+/// reads slowly. A ring is slower for it: bytes that a ring receives are copied from its shared buffers.
 #[must_use]
 pub fn auto_of_readiness() -> Option<&'static Mechanism> {
     ["epoll-et", "epoll", "poll"]
@@ -62,7 +62,7 @@ pub fn auto_of_readiness() -> Option<&'static Mechanism> {
         .find(|mechanism| mechanism.probe().is_ok())
 }
 
-/// Whether it is the model of /dev/poll, which [`Options::devpoll`] is for.
+/// Whether `mechanism` is the model of /dev/poll, which alone uses [`Options::devpoll`].
 #[must_use]
 pub fn models_devpoll(mechanism: &Mechanism) -> bool {
     std::ptr::eq(mechanism, &devpoll::DEVPOLL)

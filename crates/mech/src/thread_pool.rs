@@ -1,4 +1,4 @@
-//! Threads of a process that take jobs from one queue, in the order in which they came.
+//! Threads that take jobs from one queue, in the order in which the jobs came.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 
 use sys::process::start_thread;
 
-/// Threads, and the queue in front of them. Its users bound it: each has a limited number of jobs in
-/// it.
+/// Threads and their queue of jobs. The queue itself has no limit; each user of the pool limits how many
+/// jobs it has in the queue.
 pub(crate) struct Pool<J> {
     queue: Arc<Queue<J>>,
     threads: Vec<JoinHandle<()>>,
@@ -25,10 +25,11 @@ struct State<J> {
 }
 
 impl<J: Send + 'static> Pool<J> {
-    /// Starts `threads` threads (at least one), named `name` and their number, that do `work`.
+    /// Starts `threads` threads (at least one) that call `work` with each job. A thread's name is `name`
+    /// and a number.
     ///
     /// # Errors
-    /// `EAGAIN` when the process or the user has too many.
+    /// `EAGAIN` if the process or the user has too many threads.
     pub(crate) fn start(threads: usize, name: &str, work: fn(J)) -> io::Result<Arc<Pool<J>>> {
         let state = Mutex::new(State { jobs: VecDeque::new(), closed: false });
         let queue = Arc::new(Queue { state, not_empty: Condvar::new() });
@@ -44,7 +45,7 @@ impl<J: Send + 'static> Pool<J> {
         Ok(Arc::new(pool))
     }
 
-    /// Has `job` done.
+    /// Puts `job` into the queue.
     pub(crate) fn push(&self, job: J) {
         lock(&self.queue.state).jobs.push_back(job);
         self.queue.not_empty.notify_one();
@@ -63,7 +64,7 @@ impl<J> Drop for Pool<J> {
         lock(&self.queue.state).closed = true;
         self.queue.not_empty.notify_all();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so, and its pool ends all the same.
+            // A thread that panicked has printed its message; the pool ends in any case.
             let _ = thread.join();
         }
     }
@@ -84,7 +85,7 @@ impl<J> Queue<J> {
     }
 }
 
-/// What a panicking thread leaves behind is whole: every change is one push or pop.
+/// Locks a mutex, also after a panic: every change behind it is one push or pop, so the data is whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! The buffers of a connection: owned by its slot, lent from a pool, and given
-//! back as soon as they are empty, so that an idle connection owns none.
+//! The buffers of a connection. A slot takes them from a pool, and gives them
+//! back as soon as they are empty, so an idle connection has none.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ impl Input {
         Input { bytes: vec![0; capacity].into_boxed_slice(), start: 0, end: 0 }
     }
 
-    /// One that is full of those bytes, in that order.
+    /// A buffer that is exactly as long as `parts` together, and filled with them.
     fn of(parts: [&[u8]; 2]) -> Input {
         let bytes = parts.concat().into_boxed_slice();
         Input { end: bytes.len(), bytes, start: 0 }
@@ -30,8 +30,8 @@ impl Input {
         self.start == self.end
     }
 
-    /// The room behind the received bytes, after moving them to the front if
-    /// there is none. Empty when the buffer is full.
+    /// The room behind the received bytes. If there is none, the bytes are moved to
+    /// the front first. Empty if the buffer is full.
     pub(crate) fn spare(&mut self) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -42,7 +42,7 @@ impl Input {
         &mut self.bytes[self.end..]
     }
 
-    /// Copies as much of `bytes` as there is room for, and says how much that was.
+    /// Copies as many of `bytes` as there is room for, and returns how many.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> usize {
         let spare = self.spare();
         let count = spare.len().min(bytes.len());
@@ -61,22 +61,21 @@ impl Input {
     }
 }
 
-/// What follows the head of a message.
+/// The body of a message, which follows its head.
 #[derive(Clone, Debug, Default)]
 pub enum Body {
-    /// Nothing, or it stands behind the head already.
+    /// No body, or one that stands in the output behind the head.
     #[default]
     None,
-    /// Bytes in memory, sent from where they are.
+    /// Bytes in memory, which are sent without a copy into the output.
     Shared(Rc<[u8]>),
-    /// `len` bytes of a file from `offset` on, moved by the worker's file backend.
+    /// `len` bytes of a file from `offset` on, sent by the worker's file backend.
     File {
-        /// The open file; it stays open until the last byte is sent.
+        /// The open file. It stays open until the last byte is sent.
         file: Rc<OwnedFd>,
-        /// First byte to send.
+        /// The first byte to send.
         offset: u64,
-        /// How many bytes to send. A file that turns out shorter ends the
-        /// connection.
+        /// How many bytes to send. If the file is shorter, the connection fails.
         len: u64,
     },
 }
@@ -91,8 +90,8 @@ impl Body {
     }
 }
 
-/// Bytes to send that the kernel has not taken yet: heads (and small bodies
-/// behind them), then at most one [`Body`].
+/// The bytes that a connection has to send: heads and small bodies, then at most
+/// one [`Body`].
 pub(crate) struct Output {
     pub(crate) head: Vec<u8>,
     pub(crate) head_sent: usize,
@@ -141,22 +140,22 @@ impl Output {
     }
 }
 
-/// A worker's buffers that no connection needs now. They are boxed because a
-/// slot holds the pointer: moving one in or out moves no buffer.
+/// A worker's free buffers. They are boxed, so that moving one between the pool and
+/// a slot moves only a pointer.
 #[expect(clippy::vec_box)]
 pub(crate) struct Pool {
     input_capacity: usize,
     inputs: Vec<Box<Input>>,
-    /// How many input buffers of full size there are, those of connections included.
+    /// How many input buffers of full size exist, in the pool and in slots.
     large: usize,
     outputs: Vec<Box<Output>>,
-    /// How many outputs connections have: so many are sending.
+    /// How many outputs slots have: this many connections are sending.
     outputs_lent: u64,
 }
 
-/// Buffers kept for reuse; what a burst needed beyond it goes back to the allocator.
+/// How many buffers the pool keeps. Further buffers, after a burst, go back to the allocator.
 const KEPT: usize = 256;
-/// An output that grew beyond this is not worth keeping.
+/// The largest capacity, in bytes, of an output that the pool keeps.
 const OUTPUT_KEPT_CAPACITY: usize = 64 * 1024;
 
 impl Pool {
@@ -164,7 +163,7 @@ impl Pool {
         Pool { input_capacity, inputs: Vec::new(), large: 0, outputs: Vec::new(), outputs_lent: 0 }
     }
 
-    /// An empty buffer of full size, if there is one.
+    /// Takes an empty buffer of full size, if the pool has one.
     #[inline]
     pub(crate) fn free_input(&mut self) -> Option<Box<Input>> {
         self.inputs.pop()
@@ -189,13 +188,13 @@ impl Pool {
         }
     }
 
-    /// Whether an input buffer has only the size of what it holds ([`Pool::shrink`]).
+    /// Whether an input buffer is only as large as its content ([`Pool::shrink`]).
     pub(crate) fn is_small(&self, input: &Input) -> bool {
         input.bytes.len() < self.input_capacity
     }
 
-    /// A buffer of the size of what `input` holds, for a connection that waits in the middle of a
-    /// message; the large one goes back. One that is more than half full is left as it is.
+    /// Replaces `input` by a buffer that is only as large as its content, for a connection that waits in
+    /// the middle of a message. A buffer that is more than half full is returned unchanged.
     pub(crate) fn shrink(&mut self, input: Box<Input>) -> Box<Input> {
         if self.is_small(&input) || input.filled().len() > self.input_capacity / 2 {
             return input;
@@ -205,15 +204,15 @@ impl Pool {
         small
     }
 
-    /// A small buffer that holds those bytes, where there are as many large ones as are kept, and none
-    /// is free: a burst of short messages is not worth more.
+    /// A small buffer with the bytes of `parts`, if the pool has no free large buffer and may not keep
+    /// another one. So a burst of short messages does not allocate large buffers.
     pub(crate) fn small_of(&self, parts: [&[u8]; 2]) -> Option<Box<Input>> {
         let scarce = self.inputs.is_empty() && self.large >= KEPT;
         let fits = parts[0].len() + parts[1].len() < self.input_capacity;
         (scarce && fits).then(|| Box::new(Input::of(parts)))
     }
 
-    /// A buffer with room for more than the small one holds.
+    /// A buffer of full size with the content of `small`.
     #[cold]
     pub(crate) fn grow(&mut self, small: &Input) -> Box<Input> {
         let mut input = self.take_input();

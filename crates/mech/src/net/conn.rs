@@ -1,4 +1,4 @@
-//! A coroutine's connection.
+//! A connection, as its coroutine uses it.
 
 use std::future::poll_fn;
 use std::io;
@@ -19,44 +19,43 @@ use crate::fileio::Times;
 use crate::key::Key;
 use sys::socket::Address;
 
-/// The right to one slot of a worker: a socket (or none yet), its buffers and
-/// its deadline. Dropping it closes the socket.
+/// A connection: one slot of a worker, with a socket (or none yet), buffers and
+/// a deadline. Dropping the `Conn` closes the socket.
 ///
-/// Each `async` operation has a `poll_` twin for coroutines that wait for
-/// several things at once; a coroutine is resumed by events of its own slot,
-/// its deadline, its alarm and [`Net::wake`], and asks again then.
+/// Some `async` operations have a `poll_` variant for coroutines that wait for
+/// several things at once. A coroutine is resumed by events of its own slot, its
+/// deadline, its alarm and [`Net::wake`]; it then polls again.
 pub struct Conn<'n> {
     net: &'n Net,
     key: Key,
 }
 
-/// Both buffers of a connection at once; see [`Conn::io`].
+/// Both buffers of a connection; see [`Conn::io`].
 pub struct Io<'b> {
-    /// What was received and not consumed.
+    /// The received bytes that were not consumed.
     pub input: &'b [u8],
-    /// Where heads (and small bodies) are written; sent by [`Conn::send`], behind what is being sent
-    /// already.
+    /// The bytes to send: heads and small bodies are appended here. [`Conn::send`] sends them, behind
+    /// bytes that are being sent already.
     pub output: &'b mut Vec<u8>,
 }
 
-/// What a coroutine answers with: see [`Conn::respond`].
+/// A coroutine's answer to what it has received; see [`Conn::respond`].
 #[derive(Debug)]
 pub struct Answer {
-    /// How many bytes of the input are done with.
+    /// How many bytes of the input are consumed.
     pub consumed: usize,
-    /// What is sent behind the output.
+    /// The body that is sent behind the output.
     pub body: Body,
-    /// Whether the next thing that the coroutine wants is to receive. Then sending may be left to the
-    /// worker.
+    /// Whether the coroutine receives next. Then the worker may do the sending by itself.
     pub expects_input: bool,
 }
 
-/// How far [`Conn::respond`] came.
+/// The result of [`Conn::respond`].
 #[derive(Debug)]
 pub struct Progress {
-    /// Bytes that were sent, or that the worker sends before it reports what was received.
+    /// How many bytes were sent, or will be sent by the worker before it reports received bytes.
     pub sent: u64,
-    /// Whether nothing is left to send; or why no more can be sent, as by [`Conn::flush`].
+    /// Whether nothing is left to send; or the error, one of those of [`Conn::flush`].
     pub done: io::Result<bool>,
     /// Received bytes that have not been consumed.
     pub input: usize,
@@ -73,18 +72,18 @@ impl<'n> Conn<'n> {
         self.net
     }
 
-    /// Its identity.
+    /// The connection's identity.
     #[must_use]
     pub fn key(&self) -> Key {
         self.key
     }
 
-    /// Receives more bytes behind those in the input buffer, and says how many;
+    /// Receives more bytes behind those in the input buffer, and returns how many;
     /// 0 is the end of the stream.
     ///
     /// # Errors
-    /// `TimedOut` when the deadline has passed; `StorageFull` when the buffer is
-    /// full of bytes that were not consumed; otherwise the kernel's.
+    /// `TimedOut` if the deadline has passed; `StorageFull` if the buffer is full
+    /// of bytes that were not consumed; the kernel's errors.
     pub fn fill(&self) -> impl Future<Output = io::Result<usize>> + use<'_, 'n> {
         poll_fn(|_| self.poll_fill())
     }
@@ -94,11 +93,11 @@ impl<'n> Conn<'n> {
         self.poll_fill_so(Fill::ANY)
     }
 
-    /// [`Conn::fill`] with up to `most` bytes, at least 1; over a completion
-    /// mechanism also with what it has received before it was told so.
+    /// Receives up to `most` bytes, at least 1. A completion mechanism may have
+    /// received more bytes before this call; it then reports these too.
     ///
     /// # Errors
-    /// As [`Conn::fill`].
+    /// Errors of [`Conn::fill`].
     pub async fn fill_some(&self, most: usize) -> io::Result<usize> {
         poll_fn(|_| self.poll_fill_some(most)).await
     }
@@ -118,15 +117,15 @@ impl<'n> Conn<'n> {
         })
     }
 
-    /// Receives up to `most` bytes, at least 1, that nobody wants to see, and says
-    /// how many; 0 is the end of the stream. A TCP socket copies none of them, but
-    /// for those that a completion mechanism has received before. To be called with
-    /// an empty input buffer; over a completion mechanism, bytes beyond `most` may
-    /// lie there afterwards. Once begun it is to be asked until it is done: what one
-    /// that was given up has taken is gone.
+    /// Receives up to `most` bytes, at least 1, drops them, and returns how many; 0 is
+    /// the end of the stream. A TCP socket does not copy these bytes, except bytes that
+    /// a completion mechanism has received before. The input buffer must be empty; over
+    /// a completion mechanism it may contain bytes beyond `most` afterwards. Poll the
+    /// future until it is ready: if it is dropped before, an unknown number of bytes
+    /// may be lost.
     ///
     /// # Errors
-    /// As [`Conn::fill`].
+    /// Errors of [`Conn::fill`].
     pub async fn skip(&self, most: usize) -> io::Result<usize> {
         poll_fn(|_| {
             self.poll_receive(|driver, key, slot, pool| driver.poll_skip(key, slot, pool, most))
@@ -145,7 +144,7 @@ impl<'n> Conn<'n> {
                 return Poll::Pending;
             }
             let slot = &mut inner.slots[index as usize];
-            // Nearly always there is nothing, neither before nor after.
+            // The input is nearly always empty, before and after.
             if slot.input.is_some() {
                 slot.grow_input(&mut inner.pool);
             }
@@ -157,11 +156,12 @@ impl<'n> Conn<'n> {
         })
     }
 
-    /// [`Conn::fill`] between two messages: when the worker stops, a connection
-    /// that sends nothing for a while ([`Net::stop`]) gets 0 as well, and [`Net::expire_idle`] ends its wait.
+    /// Receives more bytes, as [`Conn::fill`] does; for a wait between two messages. It also returns 0 if
+    /// the worker stops and the peer sends nothing for a while ([`Net::linger`]). [`Net::expire_idle`] ends
+    /// the wait with `TimedOut`.
     ///
     /// # Errors
-    /// As [`Conn::fill`].
+    /// Errors of [`Conn::fill`].
     pub fn fill_idle(&self) -> impl Future<Output = io::Result<usize>> + use<'_, 'n> {
         poll_fn(|_| {
             let last = self.net.idle_is_over() && self.input_len() == 0;
@@ -175,7 +175,7 @@ impl<'n> Conn<'n> {
         })
     }
 
-    /// Whether there are bytes to send, or received ones that were not consumed.
+    /// Whether there are bytes to send, or received bytes that were not consumed.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         self.with(|inner, index| {
@@ -190,9 +190,9 @@ impl<'n> Conn<'n> {
         self.with(|inner, index| inner.slots[index as usize].received().len())
     }
 
-    /// Works on both buffers: reads what was received, appends to what will be
-    /// sent. `work` returns how many bytes of the input it has consumed, beside
-    /// its result; it must not use the `Net`.
+    /// Calls `work` with both buffers: it reads received bytes and appends bytes to
+    /// send. `work` returns how many bytes of the input it has consumed, and a result.
+    /// `work` must not use the `Net` or a `Conn`.
     pub fn io<R>(&self, work: impl FnOnce(Io<'_>) -> (usize, R)) -> R {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
@@ -207,10 +207,10 @@ impl<'n> Conn<'n> {
         })
     }
 
-    /// [`Conn::io`], [`Conn::queue`] and the beginning of [`Conn::flush`] in one look at the slot:
-    /// `work` returns a body to send behind the output too, and as much of both is sent as the
-    /// socket takes now. The second value says how far that went; when it is not done,
-    /// [`Conn::flush`] sends the rest.
+    /// [`Conn::io`], [`Conn::queue`] and the beginning of [`Conn::flush`] in one call, which is cheaper:
+    /// `work` also returns a body to send behind the output, and as much of both is sent as the
+    /// socket takes now. The second value tells how much was sent; if bytes are left,
+    /// [`Conn::flush`] sends them.
     pub fn respond<R>(&self, work: impl FnOnce(Io<'_>) -> (Answer, R)) -> (R, Progress) {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
@@ -230,18 +230,18 @@ impl<'n> Conn<'n> {
     /// Sends the output, then `body`: [`Conn::queue`], then [`Conn::flush`].
     ///
     /// # Errors
-    /// As [`Conn::flush`].
+    /// Errors of [`Conn::flush`].
     pub fn send(
         &self,
         body: Body,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> impl Future<Output = io::Result<u64>> + use<'_, 'n> {
         self.queue(body);
-        self.flush(patience)
+        self.flush(timeout)
     }
 
-    /// Puts `body` behind the output, in place of any whose sending has not begun. It
-    /// lies in the slot then, and a coroutine that waits needs no room for it.
+    /// Puts `body` behind the output. It replaces a queued body that is not being sent yet. The body is
+    /// stored in the slot, so the waiting coroutine needs no memory for it.
     pub fn queue(&self, body: Body) {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
@@ -253,29 +253,29 @@ impl<'n> Conn<'n> {
         });
     }
 
-    /// Sends the output and what is queued behind it, and says how many bytes
-    /// that was. Whenever the peer takes none of it, the deadline moves
-    /// `patience` into the future: a peer that takes nothing for so long is
-    /// given up, a slow one only below [`super::NetOptions::min_rate`].
+    /// Sends the output and the queued body, and returns how many bytes. Whenever
+    /// a send has to wait, the deadline moves to `timeout` from now. So the
+    /// connection fails if the peer takes nothing for that long; a slow peer only
+    /// fails below [`super::NetOptions::min_rate`].
     ///
     /// # Errors
-    /// `TimedOut`; `UnexpectedEof` when a file is shorter than its body should
-    /// be; `BrokenPipe` or `ConnectionReset` when the peer is gone. After an
-    /// error the connection must be closed: what was promised cannot be sent.
-    pub async fn flush(&self, patience: Option<Duration>) -> io::Result<u64> {
+    /// `TimedOut`; `UnexpectedEof` if a file is shorter than its body should
+    /// be; `BrokenPipe` or `ConnectionReset` if the peer is gone. After an
+    /// error the connection must be closed, because the message is incomplete.
+    pub async fn flush(&self, timeout: Option<Duration>) -> io::Result<u64> {
         let mut total = 0;
-        self.flush_with(patience, |count| total += count).await?;
+        self.flush_with(timeout, |count| total += count).await?;
         Ok(total)
     }
 
-    /// [`Conn::flush`] that tells `sent` how many bytes each transfer was, as
-    /// they leave: also before an error, or when the coroutine is dropped.
+    /// [`Conn::flush`] that calls `sent` with the number of bytes of each transfer, at
+    /// once. So the caller knows the count even after an error.
     ///
     /// # Errors
-    /// As [`Conn::flush`].
+    /// Errors of [`Conn::flush`].
     pub fn flush_with(
         &self,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
         mut sent: impl FnMut(u64),
     ) -> impl Future<Output = io::Result<()>> {
         let mut waits = false;
@@ -291,8 +291,8 @@ impl<'n> Conn<'n> {
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                     Poll::Pending => {
                         if !std::mem::replace(&mut waits, true) {
-                            if patience.is_some() {
-                                self.set_deadline(patience);
+                            if timeout.is_some() {
+                                self.set_deadline(timeout);
                             }
                             pace.check(self)?;
                         }
@@ -303,10 +303,10 @@ impl<'n> Conn<'n> {
         })
     }
 
-    /// Sends what it can of the output; 0 when there is nothing left of it.
+    /// Sends as much of the output as the socket takes, and returns how many bytes; 0 if nothing is left.
     ///
     /// # Errors
-    /// As [`Conn::send`].
+    /// Errors of [`Conn::flush`].
     pub fn poll_send(&self) -> Poll<io::Result<u64>> {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
@@ -318,7 +318,7 @@ impl<'n> Conn<'n> {
                 inner.slots[index as usize].sending = Some(sending);
                 return Poll::Pending;
             }
-            // What is empty may be with the kernel: the driver knows, and has said so
+            // An empty output may be with the kernel. The driver knows that, and puts it back
             // when it reports a transfer.
             let send_budget = inner.send_budget.of(&mut sending, inner.pool.outputs_lent());
             let slot = &mut inner.slots[index as usize];
@@ -335,8 +335,8 @@ impl<'n> Conn<'n> {
         })
     }
 
-    /// What reading files for this connection took since the last call, if
-    /// [`crate::fileio::Options::timed`] asked for that.
+    /// How long reading files for this connection took since the last call. All zero unless
+    /// [`crate::fileio::Options::timed`] is set.
     #[must_use]
     pub fn take_file_times(&self) -> Times {
         self.with(|inner, _| inner.driver.take_file_times(self.key))
@@ -347,13 +347,13 @@ impl<'n> Conn<'n> {
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.with(|inner, index| {
-            // A socket of TCP has no peer once it is closed.
+            // A TCP socket has no peer once its connection is closed.
             let fd = inner.slots[index as usize].fd.as_ref();
             fd.is_some_and(|fd| rustix::net::getpeername(fd).is_ok())
         })
     }
 
-    /// The name of the file whose bytes are to be sent, also after that has failed.
+    /// The path of the file that is being sent, also after sending has failed.
     #[must_use]
     pub fn sends_from(&self) -> Option<PathBuf> {
         self.with(|inner, index| match &inner.slots[index as usize].sending.as_ref()?.body {
@@ -363,24 +363,24 @@ impl<'n> Conn<'n> {
     }
 
     /// Connects `socket` (see [`sys::socket::for_connect`]) and makes it the
-    /// connection's, in place of any it had.
+    /// socket of this connection. A socket that the connection had is closed.
     ///
     /// # Errors
     /// `ConnectionRefused`, `AddrNotAvailable` (no local port left), `TimedOut`
-    /// when the deadline has passed, and the kernel's others. `WouldBlock`: the
-    /// queue of a unix socket is full, and unlike TCP's it does not tell when
-    /// there is room again.
+    /// if the deadline has passed, and other errors of connect(2). `WouldBlock`: the
+    /// queue of a listening unix socket is full, and the kernel does not report when
+    /// it has room again.
     pub async fn connect(&self, socket: OwnedFd, target: impl Into<Address>) -> io::Result<()> {
         let target = target.into().to_kernel()?;
         self.with(|inner, index| {
             inner.close(index);
-            // Attached before connect(2): mechanisms that report changes miss none.
+            // Attached before connect(2), so that a mechanism that reports changes misses none.
             inner.open(self.key, socket, Origin::Connecting)
         })?;
         poll_fn(|_| {
             self.with(|inner, index| {
                 let slot = &mut inner.slots[index as usize];
-                // A connection that is open came in time, even if that is noticed late.
+                // An open connection counts as in time, even if the worker notices it late.
                 let connected = inner.driver.poll_connect(self.key, slot, &target);
                 if connected.is_pending() {
                     slot.check_deadline()?;
@@ -391,14 +391,14 @@ impl<'n> Conn<'n> {
         .await
     }
 
-    /// Closes the socket and empties the buffers; the slot stays, and may
+    /// Closes the socket and empties the buffers. The slot stays and may
     /// connect again.
     pub fn close(&self) {
         self.with(|inner, index| inner.close(index));
     }
 
     /// Ends the sending side (shutdown(2), `SHUT_WR`): the peer reads the end
-    /// of the stream, and can still send.
+    /// of the stream and can still send.
     ///
     /// # Errors
     /// `ENOTCONN`.
@@ -409,9 +409,9 @@ impl<'n> Conn<'n> {
         })
     }
 
-    /// From `after` now on, operations fail with `TimedOut`; `None`: never.
-    /// Coarse: it comes true up to one timer resolution late. Costs nothing to
-    /// move.
+    /// Sets the deadline: operations fail with `TimedOut` once `after` has passed from
+    /// now; `None`: never. The deadline may fire up to one timer resolution late.
+    /// Moving it is cheap.
     pub fn set_deadline(&self, after: Option<Duration>) {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
@@ -442,12 +442,12 @@ impl<'n> Conn<'n> {
         self.with(|inner, _| inner.alarms.push(std::cmp::Reverse((at, self.key))));
     }
 
-    /// Waits until `done` says so, which is asked whenever this coroutine is resumed: by
-    /// [`super::Remote::wake`], for one. What is done at the moment of the deadline has come in time, and
-    /// the operation that follows does not fail because of that deadline.
+    /// Waits until `done` returns true. `done` is called whenever this coroutine is resumed, for example by
+    /// [`super::Remote::wake`]. If `done` returns true when the deadline has just passed, that counts as in
+    /// time, and the next operation does not fail because of that deadline.
     ///
     /// # Errors
-    /// `TimedOut` when the deadline has passed.
+    /// `TimedOut` if the deadline has passed.
     pub async fn until(&self, mut done: impl FnMut() -> bool) -> io::Result<()> {
         poll_fn(|_| {
             let done = done();
@@ -467,7 +467,7 @@ impl<'n> Conn<'n> {
         .await
     }
 
-    /// Lets every other coroutine that is ready, and one wait, come first.
+    /// Lets every other ready coroutine run, and the worker wait once, before this coroutine continues.
     pub async fn yield_now(&self) {
         let mut yielded = false;
         poll_fn(|_| {
@@ -480,10 +480,10 @@ impl<'n> Conn<'n> {
         .await;
     }
 
-    /// Works on the worker and the connection's slot.
+    /// Calls `work` with the worker's state and the index of the connection's slot.
     ///
     /// # Panics
-    /// If the connection was kept longer than the coroutine it was made for.
+    /// If the `Conn` was kept longer than the coroutine that it was made for.
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Inner, u32) -> R) -> R {
         let mut inner = self.net.inner.borrow_mut();
         assert!(inner.slot(self.key).is_some(), "a Conn ends with its coroutine");

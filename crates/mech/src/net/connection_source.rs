@@ -1,4 +1,4 @@
-//! Where a listener's connections come from: what an accept strategy's listener handle leads to.
+//! The source of a listener's connections, as its accept strategy has made it.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -13,30 +13,31 @@ use super::contract::{AcceptRequest, Origin};
 use crate::accept::wait_queue::Waiter;
 use crate::accept::{AcceptQueue, AcceptSource, AcceptThread, ListenerHandle, Next, ask, receive};
 
-/// One listener's.
+/// The source of one listener's connections.
 pub(super) enum ConnectionSource {
-    /// The listening socket in the slot, by the worker's mechanism.
+    /// The listening socket in the slot, which the worker waits for by its mechanism.
     Socket,
-    /// A thread of the worker's own.
+    /// An accept thread of this worker.
     Thread(AcceptThread),
-    /// A queue that all workers take from.
+    /// A queue of connections that all workers take from.
     AcceptQueue { queue: Arc<AcceptQueue>, waiter: RefCell<Waiter> },
-    /// The unix socket in the slot, which another process sends them by.
+    /// The unix socket in the slot: another process sends connections over it.
     Channel(Channel),
 }
 
 /// The worker's side of a channel.
 #[derive(Default)]
 pub(super) struct Channel {
-    /// Whether the next connection was asked for.
+    /// Whether the worker has asked for the next connection.
     asked: Cell<bool>,
-    /// Keeps room in the table of descriptors: a connection that arrives where there is none is
-    /// lost (unix(7), `MSG_CTRUNC`).
+    /// A descriptor that keeps a number free for the next connection: a connection that arrives when
+    /// the process may have no more descriptors is lost (unix(7), `MSG_CTRUNC`).
     reserve: RefCell<Option<OwnedFd>>,
 }
 
 impl ConnectionSource {
-    /// Enters, in the slot of `conn`. Returns whether connections come with their first bytes.
+    /// Makes the source from a listener handle, in the slot of `conn`. Returns also whether connections
+    /// come with their first bytes.
     pub(super) fn enter(
         conn: &Conn<'_>,
         handle: ListenerHandle,
@@ -45,7 +46,7 @@ impl ConnectionSource {
             conn.with(|inner, _| inner.open(conn.key(), socket, origin))
         };
         let (remote, key) = (conn.net().remote(), conn.key());
-        // It fails for a worker that has ended, and that hears nothing any more.
+        // It fails if the worker has ended; then nobody needs the wake-up.
         let wake = move || drop(remote.wake(key));
         Ok(match handle.open()? {
             AcceptSource::Socket { socket, exclusive } => {
@@ -69,13 +70,13 @@ impl ConnectionSource {
         })
     }
 
-    /// Whether the worker may be woken for a connection that another gets: what comes by a channel
-    /// is its own.
+    /// Whether the worker may be woken for a connection that another worker gets. A connection that comes
+    /// by a channel is for this worker only.
     pub(super) fn can_lose(&self) -> bool {
         !matches!(self, ConnectionSource::Channel(_))
     }
 
-    /// The next connection. Before a stop (`last`) what there is, then `WouldBlock`.
+    /// Takes the next connection. Before a stop (`take.last`) only if one is there; otherwise `WouldBlock`.
     pub(super) fn poll(&self, conn: &Conn<'_>, take: AcceptRequest) -> Poll<io::Result<OwnedFd>> {
         let last = take.last;
         match self {
@@ -100,7 +101,7 @@ impl ConnectionSource {
                 if found.is_ready() {
                     return found;
                 }
-                // On the queue first: what comes after this look wakes.
+                // On the wait queue first, so that a connection that comes after the look wakes the worker.
                 let mut waiter = waiter.borrow_mut();
                 waiter.prepare();
                 let found = look();
@@ -142,7 +143,7 @@ impl Channel {
                         self.asked.set(false);
                         return Poll::Ready(Ok(socket));
                     }
-                    // There is no supervisor any more: nothing comes until the worker ends.
+                    // The supervisor has ended: no connection comes any more.
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !last => {
                         return Poll::Pending;
                     }

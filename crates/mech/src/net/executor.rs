@@ -1,4 +1,4 @@
-//! Runs a worker's coroutines.
+//! The executor: runs a worker's coroutines.
 
 use std::future::Future;
 use std::io;
@@ -13,15 +13,15 @@ type Service<'n> = Pin<Box<dyn Future<Output = ()> + 'n>>;
 /// The executor of one worker: a slab of connection coroutines, all of one
 /// type, and a few services.
 ///
-/// Its coroutines wait for nothing but what their [`Conn`] offers. They are
-/// resumed through their slot, so there is no `std::task::Waker` to count
-/// references of, no allocation per connection beyond the slab's pages, and an
-/// idle connection costs the size of its coroutine. Futures that need a real
-/// `Waker` do not belong here: use [`super::Remote::wake`].
+/// The coroutines may await only operations of their [`Conn`]. They are
+/// resumed through their slot, so there is no reference-counted
+/// `std::task::Waker` and no allocation per connection beyond the slab's pages; an
+/// idle connection costs the size of its coroutine. A future that needs a real
+/// `Waker` never wakes here: use [`super::Remote::wake`].
 pub struct Executor<'n, F> {
     net: &'n Net,
     pages: Vec<Box<[Entry<'n, F>]>>,
-    /// How long connections may finish what they are at once a stop is asked.
+    /// How long connections may take to finish their work after a stop was asked for.
     grace: Duration,
 }
 
@@ -31,7 +31,7 @@ enum Entry<'n, F> {
     Service(Service<'n>),
 }
 
-/// Coroutines per page: a page never moves, so what is pinned in it stays.
+/// Coroutines per page. A page never moves, so the coroutines in it stay pinned.
 const PAGE: usize = 64;
 
 impl<'n, F: Future<Output = ()>> Executor<'n, F> {
@@ -42,16 +42,16 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         Executor { net, pages: Vec::new(), grace }
     }
 
-    /// Adds a coroutine of its own kind. `make` gets a slot without a socket,
-    /// for sleeping and waking.
+    /// Adds a coroutine that serves no connection. `make` gets a slot without a socket,
+    /// by which the coroutine sleeps and is woken.
     pub fn service<S: Future<Output = ()> + 'n>(&mut self, make: impl FnOnce(Conn<'n>) -> S) {
         let conn = self.net.task();
         let slot = conn.key().slot;
         self.add(slot, Entry::Service(Box::pin(make(conn))));
     }
 
-    /// Adds a coroutine as [`Executor::service`] does, which runs as long as there are others: it need
-    /// not end for the executor to end.
+    /// Adds a service ([`Executor::service`]) that runs only as long as there are other coroutines: the
+    /// executor does not wait for its end.
     pub fn background<S: Future<Output = ()> + 'n>(&mut self, make: impl FnOnce(Conn<'n>) -> S) {
         let conn = self.net.task();
         let slot = conn.key().slot;
@@ -69,7 +69,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         self.add(slot, Entry::Service(Box::pin(make(listener))));
     }
 
-    /// Adds the coroutine of a descriptor that is no socket.
+    /// Adds the coroutine that reads a descriptor other than a socket.
     pub fn watch<S: Future<Output = ()> + 'n>(
         &mut self,
         readable: Readable<'n>,
@@ -83,7 +83,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
     /// each new connection.
     ///
     /// # Errors
-    /// What the mechanism's wait says, if it fails for good.
+    /// Errors of the mechanism's wait that do not pass.
     pub fn run(mut self, mut spawn: impl FnMut(Conn<'n>) -> F) -> io::Result<()> {
         let mut stop_at = None;
         loop {
@@ -98,17 +98,17 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
             let idle = self.net.inner.borrow().run_queue.is_empty();
             self.net.turn(idle)?;
         }
-        // Mechanisms that queue what they are told (a ring) learn of the last sends
-        // here, and those who made them hear what became of them.
+        // A ring queues requests: this turn submits the last sends and reports
+        // their results.
         self.net.turn(false)?;
         self.run_ready(&mut spawn);
-        // And of the last closes: until then they hold the sockets open.
+        // Submits the last closes; the sockets stay open until then.
         drop(self.pages);
         self.net.turn(false)
     }
 
-    /// Whether the grace has passed since the stop was first seen. The alarm
-    /// that ends the wait then is that of any live slot.
+    /// Whether the grace time has passed since the stop was first seen. Sets an alarm
+    /// for its end on any live slot.
     fn grace_is_over(&self, stop_at: &mut Option<Instant>) -> bool {
         let now = self.net.now();
         let end = *stop_at.get_or_insert_with(|| {
@@ -119,8 +119,8 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         now >= end
     }
 
-    /// One pass over what was ready when it began; what becomes ready during
-    /// the pass comes after the next wait.
+    /// Runs each coroutine that is ready when the call begins. A coroutine that becomes
+    /// ready during the call runs after the next wait.
     fn run_ready(&mut self, spawn: &mut impl FnMut(Conn<'n>) -> F) {
         let budget = self.net.budget;
         let mut left = self.net.inner.borrow().run_queue.len();
@@ -138,7 +138,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         }
     }
 
-    /// Makes coroutines for new slots; each runs in this pass.
+    /// Makes coroutines for new slots; they run in the same pass of `run_ready`.
     fn spawn_pending(&mut self, spawn: &mut impl FnMut(Conn<'n>) -> F, left: &mut usize) {
         loop {
             let mut inner = self.net.inner.borrow_mut();
@@ -173,7 +173,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
             Entry::Coroutine(coroutine) => {
                 // SAFETY: pages are boxed slices that are never moved or resized, an
                 // entry is only ever replaced whole (which drops it in place), and
-                // nothing hands out the future otherwise: it stays pinned.
+                // no other code gives access to the future: it stays pinned.
                 let coroutine = unsafe { Pin::new_unchecked(coroutine) };
                 coroutine.poll(&mut context)
             }

@@ -1,4 +1,4 @@
-//! Accepting.
+//! Accepting: a listener takes connections and gives each to a coroutine.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -18,44 +18,44 @@ use crate::accept::ListenerHandle;
 /// How many connections are accepted per wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptBatch {
-    /// At most so many; the rest waits in the backlog until the next wait.
+    /// At most this many; more connections stay in the backlog until the next wait.
     Most(NonZeroU32),
-    /// All that there are: the *multi-accept* of Chandra & Mosberger (2001).
+    /// All connections that are there: the *multi-accept* of Chandra & Mosberger (2001).
     All,
 }
 
-/// A worker's way to new connections, in the hands of its accept coroutine.
+/// A worker's listener, owned by its accept coroutine.
 pub struct Listener<'n> {
     conn: Conn<'n>,
-    /// What is known of the connections that it hands over.
+    /// What is known of the connections that the listener accepts.
     origin: Origin,
-    /// Whether it has handed one over since it last waited.
+    /// Whether the listener has accepted a connection since it last waited.
     won: Cell<bool>,
     source: ConnectionSource,
     on_loss: Option<Box<dyn Fn() + 'n>>,
     on_full: Option<Box<dyn Fn(usize) + 'n>>,
 }
 
-/// How long a listener rests when there is no room, descriptor, memory or buffer for
-/// another connection, if none ends before. Those that arrive meanwhile wait in the backlog.
+/// How long a listener pauses when there is no room, descriptor, memory or buffer for another
+/// connection. A connection that ends before ends the pause. New connections wait in the backlog.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A mechanism that accepts by itself does so while there is room for more connections than a backlog
-/// can hold: 4096, the usual limit (`net.core.somaxconn`).
+/// A completion mechanism accepts connections ahead only while the worker has room for more than a full
+/// backlog: 4096 connections, the usual limit (`net.core.somaxconn`).
 const BACKLOG: isize = 4096;
 
-/// Attempts that may fail one after the other without a rest. Some errors say that one connection is
-/// lost, and last all the same: `EPERM` of a firewall or of a seccomp filter.
+/// How many attempts may fail in a row without a pause. Some errors look like those of one connection but
+/// do not pass, for example `EPERM` of a firewall or of a seccomp filter.
 const FAILED_MOST: u32 = 16;
 
-/// Whether accept(2) says that the listening socket is no use any more.
+/// Whether an error of accept(2) means that the listening socket is broken.
 fn is_of_the_listener(error: &io::Error) -> bool {
     let broken = [Errno::BADF, Errno::INVAL, Errno::NOTSOCK, Errno::FAULT];
     Errno::from_io_error(error).is_some_and(|error| broken.contains(&error))
 }
 
-/// Whether the error may be that of one connection: accept(2) reports network errors that are
-/// pending on a new socket, which mean "try the next one".
+/// Whether an error of accept(2) may concern one connection only: accept(2) reports network errors that
+/// are pending on a new socket. The caller then tries the next connection.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -79,34 +79,36 @@ impl<'n> Listener<'n> {
     /// Registers a non-blocking listening socket that no other worker waits for.
     ///
     /// # Errors
-    /// What the mechanism says.
+    /// Errors of registering the socket with the mechanism.
     pub fn open(net: &'n Net, socket: OwnedFd) -> io::Result<Listener<'n>> {
         Listener::enter(net, socket.into())
     }
 
-    /// Goes by the listener handle that a strategy has made for this worker.
+    /// Makes the listener from the handle that an accept strategy has made for this worker.
     ///
     /// # Errors
-    /// What the mechanism says: `Unsupported` if the strategy does not go with it.
+    /// Errors of registering with the mechanism; `Unsupported` if the strategy does not go with the
+    /// mechanism.
     pub fn enter(net: &'n Net, handle: ListenerHandle) -> io::Result<Listener<'n>> {
         let conn = net.task();
-        // Gives the slot back on every way out but the last.
+        // `conn` gives the slot back if one of the following calls fails.
         let entered = ConnectionSource::enter(&conn, handle);
         let (source, defers) =
             entered.inspect_err(|_| conn.with(|inner, slot| inner.release(slot)))?;
         let origin = if defers { Origin::AcceptedWithData } else { Origin::Accepted };
-        // The first look is no answer to a wake-up.
+        // `won` is true at first: the first look does not answer a wake-up, so it cannot be a lost race.
         Ok(Listener { conn, origin, won: Cell::new(true), source, on_loss: None, on_full: None })
     }
 
-    /// Calls `tell` whenever the worker was woken for a connection and there was
-    /// none: another was faster.
+    /// Sets a function that is called whenever the worker was woken for a connection and there was
+    /// none: another worker was faster.
     pub fn on_loss(&mut self, tell: impl Fn() + 'n) {
         self.on_loss = Some(Box::new(tell));
     }
 
-    /// Calls `tell` whenever a connection has come for which there was no room
-    /// ([`super::NetOptions::connections`]), with the number of idle ones that are closed for it.
+    /// Sets a function that is called whenever a connection has come for which there was no room
+    /// ([`super::NetOptions::connections`]). Its argument is the number of idle connections that are
+    /// closed for the new one.
     pub fn on_full(&mut self, tell: impl Fn(usize) + 'n) {
         self.on_full = Some(Box::new(tell));
     }
@@ -115,15 +117,19 @@ impl<'n> Listener<'n> {
         self.conn.key().slot
     }
 
-    /// Accepts until the worker stops, `batch` connections per wait, and hands
-    /// each to a coroutine of its own. `trouble` is told of what kept a
-    /// connection from being accepted, and says whether it has done something
-    /// about it: then the next attempt comes after the others' turn, otherwise after
-    /// a rest. What concerns one connection alone is tried again at once; but after
-    /// 16 failures in a row there is a rest, whatever they are. Where there is no
-    /// room ([`super::NetOptions::connections`]), connections that have been idle
-    /// longest are closed ([`Net::expire_idle`]); while none is, the next one waits.
-    /// Nothing ends the loop but the stop, or a listener that is broken.
+    /// Accepts until the worker stops, `batch` connections per wait, and gives
+    /// each to a coroutine of its own.
+    ///
+    /// When accepting fails, `trouble` is called with the error and returns whether it
+    /// has freed something. If it has, the next attempt follows after the other
+    /// coroutines' turn; otherwise after a pause of 50 ms. An error of one connection
+    /// alone is followed by the next attempt at once. After 16 failures in a row there
+    /// is always a pause.
+    ///
+    /// If there is no room ([`super::NetOptions::connections`]), the connections that
+    /// have been idle longest are closed ([`Net::expire_idle`]). If no connection is
+    /// idle, the new one waits. The loop ends only when the worker stops or the
+    /// listening socket is broken.
     ///
     /// # Errors
     /// Errors of the listening socket itself (`EBADF`, `EINVAL`, `ENOTSOCK`).
@@ -141,7 +147,7 @@ impl<'n> Listener<'n> {
         loop {
             let accepted = poll_fn(|_| self.poll_accept()).await;
             let Some(accepted) = accepted.transpose() else {
-                // Of those that are one too many ([`Listener::make_room`]), one may be idle by now.
+                // There may be one connection too many ([`Listener::make_room`]); one may be idle by now.
                 match net.room() < 0 && net.expire_idle()? > 0 {
                     true => self.conn.yield_now().await,
                     false => self.pause().await,
@@ -179,8 +185,8 @@ impl<'n> Listener<'n> {
         }
     }
 
-    /// Has idle connections closed if there is no room for the one that was accepted. That one is
-    /// served all the same should none be idle any more.
+    /// Closes idle connections if there is no room for the connection that was accepted. If no connection
+    /// is idle any more, the new one is served in spite of the limit.
     async fn make_room(&self) -> io::Result<()> {
         let net = self.conn.net();
         if net.room() <= 0 && !net.stopping() {
@@ -191,7 +197,7 @@ impl<'n> Listener<'n> {
         Ok(())
     }
 
-    /// Leaves what arrives to other workers, until a connection has ended or it has is_over.
+    /// Leaves new connections to other workers until a connection of this worker ends, or for [`ACCEPT_PAUSE`].
     async fn pause(&self) {
         let net = self.conn.net();
         let (key, until) = (self.conn.key(), net.now() + ACCEPT_PAUSE);
@@ -214,12 +220,12 @@ impl<'n> Listener<'n> {
             })
         })
         .await;
-        // The next look is no answer to a wake-up either.
+        // The look after a pause does not answer a wake-up, so it cannot be a lost race.
         self.won.set(true);
     }
 
-    /// `None`: there is no room for a connection, and none is idle. `WouldBlock`: the worker stops, and
-    /// what had arrived by then was taken.
+    /// Takes the next connection. `None`: there is no room, and no connection is idle. `WouldBlock`: the
+    /// worker stops, and all connections that had arrived are taken.
     fn poll_accept(&self) -> Poll<io::Result<Option<OwnedFd>>> {
         let net = self.conn.net();
         let (last, room) = (net.stopping(), net.room());
@@ -233,7 +239,7 @@ impl<'n> Listener<'n> {
         if let Some(tell) = &self.on_loss
             && poll.is_pending()
             && !won
-            // Then it was woken to stop.
+            // On `last` the worker was woken to stop, not for a connection.
             && !last
             && self.source.can_lose()
         {

@@ -1,10 +1,10 @@
-//! Peers that take what they are sent too slowly.
+//! The minimum rate at which a peer must take what is sent to it.
 //!
-//! A peer's rate is judged by what the kernel counts for its socket (`TCP_INFO`, tcp(7)): the bytes
-//! that it has acknowledged, over the time in which there were bytes for it (`tcpi_busy_time`, since
-//! Linux 4.10). So time in which the server had nothing to send, because it waited for a disk or for
-//! its turn, is not held against the peer, and neither is what socket buffers hold counted for it.
-//! Nothing is counted per send: the kernel is asked once per window, when a send has to wait.
+//! The rate is computed from the kernel's counters of the socket (`TCP_INFO`, tcp(7)): the bytes that the
+//! peer has acknowledged, divided by the time in which there were bytes to send or to acknowledge
+//! (`tcpi_busy_time`, since Linux 4.10). So the peer is not blamed for time in which the server had
+//! nothing to send, because it waited for a disk or for its turn; and bytes in socket buffers do not
+//! count as taken. A send costs nothing: the kernel is asked once per window, when a send has to wait.
 
 use std::io;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -15,32 +15,32 @@ use super::Conn;
 use super::state::Inner;
 use sys::socket::{Delivered, delivered};
 
-/// How slowly a peer may take what it is sent.
+/// The lowest rate at which a peer may take what is sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinRate {
-    /// Bytes per second, on an average over `window`.
+    /// Bytes per second, on average over `window`.
     pub bytes_per_second: NonZeroU64,
-    /// How long a peer may be slower. It is judged for the first time when it has taken its time for a
-    /// second and then for so long.
+    /// How long a peer may be slower. The kernel is asked for the first time one second (or one window, if that
+    /// is shorter) after a send to the peer first had to wait, and the peer is judged one window later.
     pub window: Duration,
 }
 
-/// How long a response may take before anybody asks how fast it is taken. What the socket buffers of
-/// both sides take at once is over by then.
+/// How long a response may take before its rate is measured. By then the socket buffers of both sides,
+/// which take bytes at once, are full.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The window in which the peer of one response is judged.
+/// The current window of one response, at whose end the peer's rate is judged.
 #[derive(Default)]
 pub(super) struct Pace {
-    /// The tick with which it ends; `None`: no send has waited yet.
+    /// The tick at which the window ends; `None`: no send has waited yet.
     ends: Option<NonZeroU32>,
 }
 
 impl Pace {
-    /// Looks at the peer's rate if a window is over. To be called when a send begins to wait.
+    /// Judges the peer's rate if the window is over. To be called when a send begins to wait.
     ///
     /// # Errors
-    /// `TimedOut`: the peer was too slow.
+    /// `TimedOut` if the peer was too slow.
     pub(super) fn check(&mut self, conn: &Conn<'_>) -> io::Result<()> {
         let Some(min_rate) = conn.net().min_rate else { return Ok(()) };
         conn.with(|inner, index| match self.ends {
@@ -58,7 +58,7 @@ impl Pace {
     }
 }
 
-/// Compares with what was delivered at the last look, and takes down what is delivered now.
+/// Compares the kernel's counters with those at the end of the last window, and stores them for the next.
 fn judge(inner: &mut Inner, index: u32, bytes_per_second: NonZeroU64) -> io::Result<()> {
     let fd = inner.slots[index as usize].fd.as_ref();
     let Some(end) = fd.and_then(|fd| delivered(fd.as_fd())) else { return Ok(()) };

@@ -1,10 +1,10 @@
 //! What coroutines see of the network: connections that own their buffers.
 //!
-//! A [`Net`] belongs to one worker and one thread. Each coroutine holds a
-//! [`Conn`]: the right to a slot, in which its socket, its buffers and its
-//! deadline live. Operations have the shape of completions (receive into my
-//! buffer, send what I have written), so that the same coroutine runs over
-//! every readiness mechanism and over a completion ring.
+//! A [`Net`] belongs to one worker and one thread. Each coroutine owns a
+//! [`Conn`]: a slot with the connection's socket, buffers and deadline.
+//! Operations have the shape of completions ("receive into my buffer", "send what
+//! I have written"), so one coroutine runs over every readiness mechanism and over a
+//! completion ring.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -51,8 +51,8 @@ use slot::Flags;
 use state::Inner;
 use timers::Wheel;
 
-/// How long a file that was in the page cache is taken to be there. Pages that were just sent are the
-/// last that the kernel takes back; a worker that comes upon missing ones waits for the disk.
+/// How long a file that was in the page cache is assumed to be still there. The kernel reclaims pages last
+/// that were just sent. If the assumption is wrong, the worker waits for the disk.
 const CACHE_KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// One worker's connections, timers and mechanism. Used by one thread.
@@ -63,28 +63,29 @@ pub struct Net {
     stopping: Cell<bool>,
     /// How long idle connections may still send a request after [`Net::stop`].
     linger: Cell<Duration>,
-    /// Until when that is; `None`: they see the end already, or the worker does not stop.
+    /// The time until which idle connections may still send a request. `None`: the worker does not stop,
+    /// or that time is over.
     linger_until: Cell<Option<Instant>>,
-    /// How long it has looked for events in vain, in place of sleeping.
+    /// How long the worker has looked for events without finding one, instead of sleeping.
     spun: Cell<Duration>,
-    /// Until when what is known of the page cache counts.
+    /// The time until which knowledge of the page cache is used ([`CACHE_KNOWN_FOR`]).
     cache_known_until: Cell<Instant>,
-    /// How often threads that accepted for this worker, and have ended, had waited.
+    /// How often accept threads of this worker have waited; only threads that have ended are counted.
     helpers_waited: Cell<u64>,
     remote: Arc<remote::Shared>,
     mechanism: &'static Mechanism,
-    /// Transfers per coroutine and turn.
+    /// How many transfers a coroutine may make per turn.
     budget: u32,
-    /// Connections at a time.
+    /// How many connections there may be at a time.
     connections: usize,
     min_rate: Option<MinRate>,
 }
 
 impl Net {
-    /// Makes the network of a worker, on the thread that will run it.
+    /// Makes the network of a worker. To be called on the thread that will run it.
     ///
     /// # Errors
-    /// What the kernel says when the mechanism is set up.
+    /// The kernel's errors of setting up the mechanism.
     pub fn open(options: &NetOptions) -> io::Result<Net> {
         let (driver, waker): (Box<dyn Driver>, _) = match options.mechanism.kind {
             Kind::Readiness { .. } => {
@@ -143,20 +144,21 @@ impl Net {
         self.mechanism
     }
 
-    /// The time of this turn: read once per wait, not per call.
+    /// The time of this turn. The clock is read once per wait.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now.get()
     }
 
-    /// Has `told` called whenever the kernel's queue of events has overflowed
-    /// ([`crate::mechanisms::Features::CAN_OVERFLOW`]), whether what was lost is recovered or not.
+    /// Sets a function that is called whenever the kernel's queue of events has overflowed
+    /// ([`crate::mechanisms::Features::CAN_OVERFLOW`]), whether the lost events are recovered or not.
     pub fn on_overflow(&self, told: impl Fn() + 'static) {
         self.inner.borrow_mut().driver.on_overflow(Box::new(told));
     }
 
-    /// Has `told` called with the events of each wait, as the mechanism has reported them: one for each of
-    /// the kernel's where it does not coalesce. A completion mechanism reports none.
+    /// Sets a function that is called with the events of each wait, as the mechanism has reported them. A
+    /// mechanism that does not coalesce reports each event of the kernel. A completion mechanism reports
+    /// none.
     pub fn on_events(&self, told: impl FnMut(&[crate::readiness::Event]) + 'static) {
         self.inner.borrow_mut().driver.on_events(Box::new(told));
     }
@@ -180,8 +182,8 @@ impl Net {
         self.resume_all();
     }
 
-    /// Has a later stop give idle connections so much time to send a request:
-    /// one that was on its way when the stop came is lost otherwise.
+    /// Sets how long idle connections may still send a request after a stop. Without
+    /// this time a request that is on its way when the stop comes is lost.
     pub fn linger(&self, time: Duration) {
         self.linger.set(time);
     }
@@ -191,7 +193,7 @@ impl Net {
         self.stopping.get() && self.linger_until.get().is_none()
     }
 
-    /// Has idle connections see the end of their stream, if their time is over.
+    /// Lets idle connections see the end of their stream, if their time is over ([`Net::linger`]).
     fn end_linger(&self) {
         if self.linger_until.get().is_some_and(|until| until <= self.now()) {
             self.linger_until.set(None);
@@ -206,14 +208,14 @@ impl Net {
         }
     }
 
-    /// How long the worker has looked for events in vain, because of [`NetOptions::spin`].
+    /// How long the worker has looked for events without finding one, because of [`NetOptions::spin`].
     #[must_use]
     pub fn spun(&self) -> Duration {
         self.spun.get()
     }
 
-    /// How often threads that accepted for this worker gave their processor up to
-    /// wait; known when its listeners have ended.
+    /// How often the accept threads of this worker have given up their processor to
+    /// wait. Known when the worker's listeners have ended.
     #[must_use]
     pub fn helpers_waited(&self) -> u64 {
         self.helpers_waited.get()
@@ -245,20 +247,20 @@ impl Net {
         }
     }
 
-    /// Ends the wait of the connections that have waited longest for a message to begin, as if their
-    /// deadlines had passed, and says how many they are: a few of those that are idle, 0 if none is.
-    /// They are closed when their coroutines have run. Without deadlines, it is any of them.
+    /// Ends the wait of a few idle connections, as if their deadlines had passed, and returns how many. The
+    /// connections that have waited longest for a message are chosen; if connections have no deadlines, any
+    /// idle ones. They are closed when their coroutines have run.
     ///
     /// # Errors
-    /// What the mechanism's wait says.
+    /// Errors of the mechanism's wait.
     pub fn expire_idle(&self) -> io::Result<usize> {
         let mut inner = self.inner.borrow_mut();
-        // A connection whose message has come is not idle, though nobody has looked yet.
+        // A connection is not idle if its message has arrived, even if the worker has not seen it yet.
         inner.turn(Some(Duration::ZERO))?;
         Ok(inner.expire_idle())
     }
 
-    /// How many more connections there may be; less than 0 if there are too many.
+    /// How many more connections there may be; negative if there are too many.
     fn room(&self) -> isize {
         let inner = self.inner.borrow();
         self.connections.min(isize::MAX as usize) as isize - (inner.live - inner.services) as isize
@@ -269,7 +271,7 @@ impl Net {
         self.inner.borrow().idle().next().is_some()
     }
 
-    /// A slot without a socket yet, for a coroutine of the caller's.
+    /// A slot without a socket, for a coroutine of the caller.
     pub(crate) fn task(&self) -> Conn<'_> {
         let mut inner = self.inner.borrow_mut();
         let key = inner.take_slot();
@@ -278,8 +280,8 @@ impl Net {
         Conn::new(self, key)
     }
 
-    /// Has the executor run its coroutine on a new slot, without a socket:
-    /// the coroutine connects it itself.
+    /// Makes the executor start a coroutine on a new slot without a socket. The
+    /// coroutine connects the slot itself ([`Conn::connect`]).
     pub fn spawn(&self) -> Key {
         let mut inner = self.inner.borrow_mut();
         let key = inner.take_slot();
@@ -290,7 +292,7 @@ impl Net {
     /// Hands an accepted, non-blocking socket to a new coroutine.
     ///
     /// # Errors
-    /// What the mechanism says when it is registered; the socket is closed.
+    /// Errors of registering the socket with the mechanism. The socket is closed then.
     pub fn adopt(&self, socket: OwnedFd) -> io::Result<Key> {
         self.adopt_from(socket, Origin::Adopted)
     }
@@ -306,8 +308,8 @@ impl Net {
         Ok(key)
     }
 
-    /// Polls the driver once, and fires the deadlines and alarms that are due. Without `block` it does not
-    /// wait; with it, it waits until there is an event or something is due.
+    /// Polls the driver once, and fires the deadlines and alarms that are due. If `block`, waits until there
+    /// is an event or something is due.
     fn turn(&self, block: bool) -> io::Result<()> {
         let mut inner = self.inner.borrow_mut();
         let timeout = if block { inner.timeout(self.now.get()) } else { Some(Duration::ZERO) };
@@ -322,15 +324,15 @@ impl Net {
             self.spun.set(self.spun.get() + (self.now.get() - before));
         }
         if inner.wheel.next().is_some_and(|next| next <= self.now.get()) {
-            // What is here goes before deadlines that have passed. A process that was stopped has
-            // not seen it: its wait was interrupted (signal(7)), or had ended before the stop.
+            // Events that have arrived go before deadlines that have passed. A process that was stopped
+            // has not seen them: its wait was interrupted (signal(7)), or had ended before the stop.
             inner.turn(Some(Duration::ZERO))?;
         }
         inner.fire(self.now.get());
         Ok(())
     }
 
-    /// Does what other threads have asked for.
+    /// Does what other threads have asked for ([`Remote`]).
     fn hear_remote(&self) {
         if !self.remote.asked() {
             return;
@@ -352,8 +354,8 @@ mod tests {
     use super::*;
     use crate::mechanisms;
 
-    /// A request that is queued names the socket by its number: would the socket be closed first,
-    /// another could have the number when the driver submits its queue to end it.
+    /// A queued request names its socket by the number. If the socket were closed first, another socket
+    /// could have that number when the driver submits its queue.
     #[test]
     fn sockets_are_closed_after_what_was_queued_for_them_has_ended() {
         for mechanism in mechanisms::ALL {
@@ -370,7 +372,7 @@ mod tests {
             conn.queue(Body::Shared(b"sent".as_slice().into()));
             net.inner.borrow_mut().budget = 1;
             let _begun = conn.poll_send();
-            // Its coroutine would close it in good order.
+            // Not dropped: that would close the socket in good order.
             std::mem::forget(conn);
             drop(net);
             let mut received = Vec::new();

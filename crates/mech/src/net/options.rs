@@ -1,4 +1,4 @@
-//! How a worker's network is made.
+//! The settings of a worker's network.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -9,37 +9,37 @@ use crate::mechanism::{self, Mechanism};
 #[cfg(doc)]
 use crate::net::Conn;
 
-/// How a worker's network is made.
+/// The settings of a worker's network. [`NetOptions::new`] has the defaults.
 #[derive(Clone, Debug)]
 pub struct NetOptions {
     /// The dispatch mechanism.
     pub mechanism: &'static Mechanism,
     /// The file backend.
     pub files: &'static Backend,
-    /// What the file backend is told. Workers with clones of it share its threads.
+    /// The settings of the file backend. Workers with clones of one value share its threads.
     pub file_options: fileio::Options,
-    /// What the mechanism is told.
+    /// The settings of the mechanism.
     pub dispatch: mechanism::Options,
-    /// Bytes of an input buffer; a message head must fit into one.
+    /// The size of an input buffer, in bytes. A message head must fit into one.
     pub input_capacity: usize,
     /// Granularity of deadlines ([`Conn::set_deadline`]).
     pub timer_resolution: Duration,
-    /// How long before a precise sleep is over the worker stays awake and looks for events: a
-    /// processor that idles wakes late, by a millisecond and more in some virtual machines.
+    /// For how long before the end of a precise sleep the worker polls for events instead of sleeping: an
+    /// idle processor wakes late, by a millisecond and more in some virtual machines.
     pub spin: Duration,
-    /// How many transfers a coroutine may make before the others get their turn.
+    /// How many transfers a coroutine may make before the other coroutines get their turn.
     pub budget: u32,
-    /// How many connections there may be at a time; listeners keep the next one waiting.
+    /// How many connections there may be at a time. Listeners let further connections wait.
     pub connections: usize,
-    /// How slowly peers may take what [`Conn::flush`] sends; `None`: as slowly as they like.
+    /// The lowest rate at which peers may take what [`Conn::flush`] sends; `None`: no limit.
     pub min_rate: Option<MinRate>,
-    /// How many bytes of a body a coroutine hands to the kernel in its turn; `None`: as many as leave the
-    /// bytes of all connections in the processor's caches until they are received.
+    /// How many bytes of a body a coroutine sends in its turn. `None`: chosen so that the bytes of all
+    /// connections are still in the processor's caches when their peers receive them.
     pub send_budget: Option<NonZeroU64>,
 }
 
 impl NetOptions {
-    /// The defaults, on `mechanism`.
+    /// The default settings, with `mechanism`.
     #[must_use]
     pub fn new(mechanism: &'static Mechanism) -> NetOptions {
         NetOptions {

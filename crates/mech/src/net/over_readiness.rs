@@ -1,8 +1,8 @@
-//! The net contract over a readiness mechanism — any of them.
+//! The net contract over any readiness mechanism.
 //!
-//! Each operation tries its system call if the slot's cached readiness allows
-//! it, and otherwise waits for an event. Which bits may be trusted, and when
-//! the mechanism has to be told something, follows from its features alone.
+//! An operation tries its system call if the slot's cached readiness allows
+//! it; otherwise it waits for an event. The mechanism's features alone decide which
+//! bits may be trusted and when the mechanism must be told something.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,21 +28,21 @@ pub(crate) struct ReadinessDriver {
     features: Features,
     files: Box<dyn FileIo>,
     events: Vec<Event>,
-    /// Whose file has been read.
+    /// Connections for which the file backend has read a part of a file.
     read: Vec<Key>,
-    /// Where skipped bytes go from sockets that know no better.
+    /// The memory for skipped bytes of sockets that ignore `MSG_TRUNC` (everything but TCP).
     skipped: Vec<u8>,
-    /// Connections won from exclusive listeners since one was put behind the others.
+    /// Connections accepted from exclusive listeners since a listener was last registered again.
     won: u32,
-    /// Who hears of overflows of the kernel's queue of events.
+    /// Called when the kernel's queue of events has overflowed.
     on_overflow: Option<Box<dyn Fn()>>,
-    /// Who hears of all events.
+    /// Called with the events of each wait.
     on_events: Option<EventListener>,
 }
 
-/// How many connections a worker wins before it gives way, as in nginx. At 1,000 connections per second
-/// 16 workers' shares vary by 0.07 (coefficient of variation) instead of 3.9, at no cost in CPU time
-/// that shows (docs/accept.md).
+/// After this many connections a worker registers its exclusive listener again, behind those of the other
+/// workers, as nginx does. At 1,000 connections per second the shares of 16 workers then vary by 0.07
+/// (coefficient of variation) instead of 3.9; the cost in CPU time is not measurable (docs/accept.md).
 const ACCEPTS_BEFORE_REREGISTER: u32 = 16;
 
 impl ReadinessDriver {
@@ -61,9 +61,9 @@ impl ReadinessDriver {
         }
     }
 
-    /// Says `Pending` until an event sets `bit` again.
+    /// Clears `bit` and returns `Pending`; an event that sets `bit` resumes the coroutine.
     fn wait_for<T>(&mut self, key: Key, slot: &mut Slot, bit: Interest) -> Poll<io::Result<T>> {
-        // What is known to be ready need not be reported.
+        // A direction that is known to be ready need not be reported.
         let known = Interest::from_bits_truncate(slot.ready.bits());
         let wanted = (slot.armed - known) | bit;
         if slot.flags.contains(Flags::EXCLUSIVE) {
@@ -78,8 +78,8 @@ impl ReadinessDriver {
         Poll::Pending
     }
 
-    /// Attaches the connection if it is not yet. `true`: what came just before is not reported, and
-    /// has to be looked for once more.
+    /// Attaches the connection if it is not attached. `true`: the mechanism does not report what came just
+    /// before, so the caller must try its system call once more.
     fn attach_late(&mut self, key: Key, slot: &mut Slot, bit: Interest) -> io::Result<bool> {
         if slot.flags.contains(Flags::ATTACHED) {
             return Ok(false);
@@ -114,8 +114,9 @@ impl ReadinessDriver {
         }
     }
 
-    /// Puts a listener behind those of other workers, now and then: the first to have registered is
-    /// woken first, and would be given every connection that comes while it waits.
+    /// Registers an exclusive listener again after [`ACCEPTS_BEFORE_REREGISTER`] connections, which puts it
+    /// behind those of the other workers. The kernel wakes the waiter that registered first, so without
+    /// this one worker would get every connection that comes while it waits.
     fn give_way(&mut self, key: Key, slot: &mut Slot) -> io::Result<()> {
         self.won += 1;
         if self.won == ACCEPTS_BEFORE_REREGISTER {
@@ -126,14 +127,14 @@ impl ReadinessDriver {
         Ok(())
     }
 
-    /// Whether a receive that returned less than it could have shows that the
-    /// next would return `EAGAIN`.
+    /// Whether a receive that did not fill its buffer shows that the next receive
+    /// would return `EAGAIN`.
     fn short_read_ends_it(&self, slot: &Slot) -> bool {
         !self.features.must_confirm_short_read()
             && !slot.flags.intersects(Flags::GUESSED | Flags::HANGUP)
     }
 
-    /// Receives once; `Pending`: there is nothing to receive.
+    /// Makes one receive call; `Pending`: there is nothing to receive.
     fn receive(&self, slot: &mut Slot, pool: &mut Pool, most: usize) -> Poll<io::Result<usize>> {
         let mut input = slot.take_input(pool);
         let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
@@ -152,8 +153,8 @@ impl ReadinessDriver {
         received
     }
 
-    /// Takes down what a receive into `room` bytes says of the socket; `Pending`:
-    /// that there is nothing to receive.
+    /// Updates the slot's readiness from the result of a receive into `room` bytes.
+    /// `Pending`: there is nothing to receive.
     fn note_received<B>(
         &self,
         slot: &mut Slot,
@@ -176,7 +177,7 @@ impl ReadinessDriver {
         }
     }
 
-    /// Takes down what one event says.
+    /// Updates the slot's readiness from one event.
     fn note(&mut self, slot: &mut Slot, event: Event) -> io::Result<()> {
         let bits = event.ready & (Ready::READABLE | Ready::WRITABLE);
         if event.ready.contains(Ready::HANGUP) {
@@ -185,8 +186,8 @@ impl ReadinessDriver {
         if self.features.contains(Features::REARM) {
             slot.armed = Interest::empty();
         } else if !self.features.contains(Features::EDGE) && slot.ready.contains(bits) {
-            // A state mechanism repeats itself at every wait: what its owner
-            // has not used since the last report is not asked about any more.
+            // A state mechanism reports the same state at every wait. If the owner
+            // has not used a report, the mechanism is not asked again.
             if slot.flags.contains(Flags::EXCLUSIVE) {
                 return self.detach(event.key, slot);
             }
@@ -195,8 +196,8 @@ impl ReadinessDriver {
                 self.dispatcher.want(fd.as_fd(), event.key, slot.armed)?;
             }
         } else if slot.ready.contains(Ready::READABLE) && bits.contains(Ready::READABLE) {
-            // Two events become one bit: the second may have been the end of
-            // the stream, which a short read would leave unseen.
+            // Two events are merged into one bit. The second may be the end of the
+            // stream, which the owner would miss after a short read.
             slot.flags |= Flags::GUESSED;
         }
         slot.ready |= bits;
@@ -210,8 +211,8 @@ impl Driver for ReadinessDriver {
         slot.flags -= Flags::GUESSED | Flags::HANGUP | Flags::ATTACHED | Flags::EXCLUSIVE;
         let misses_earlier = self.features.contains(Features::MISSES_EARLIER);
         match origin {
-            // A connection for a single request ends before it has to be waited for: the mechanism
-            // hears of it only if there is nothing to receive, or no room to send.
+            // Not attached yet: a connection with only one request often ends without a wait. It is
+            // attached when there is nothing to receive, or no room to send.
             Origin::AcceptedWithData => {
                 slot.ready = Ready::READABLE | Ready::WRITABLE;
                 return Ok(());
@@ -231,7 +232,7 @@ impl Driver for ReadinessDriver {
 
     fn close(&mut self, key: Key, slot: &mut Slot) {
         self.files.forget(key);
-        // Should the kernel disagree about it, closing still ends it.
+        // If detaching fails, the close deregisters the socket.
         let _ = self.detach(key, slot);
         slot.fd = None;
     }
@@ -252,7 +253,7 @@ impl Driver for ReadinessDriver {
                 }
                 result => {
                     if slot.flags.contains(Flags::EXCLUSIVE) && result.is_ok() {
-                        // Should it fail, the wait for the next one registers anew, and says why.
+                        // If this fails, the next wait registers the listener again and reports the error.
                         let _ = self.give_way(key, slot);
                     }
                     return Poll::Ready(result.map_err(io::Error::from));
@@ -262,11 +263,11 @@ impl Driver for ReadinessDriver {
         self.wait_for(key, slot, Interest::READABLE)
     }
 
-    /// A wake-up that came for this worker alone is passed on: the connection that it could not
-    /// take is still there, and no other worker has heard of it.
+    /// Passes a wake-up that only this worker got on to another worker: the connection that this worker
+    /// could not take still waits, and no other worker knows of it.
     fn pause_accept(&mut self, key: Key, slot: &mut Slot) {
         if slot.flags.contains(Flags::EXCLUSIVE) {
-            // Should either fail, the next connection wakes somebody.
+            // If one of these calls fails, the next connection wakes a worker.
             let _ = self.detach(key, slot);
             if let Some(fd) = &slot.fd {
                 let _ = sys::socket::wake_waiter(fd.as_fd());
@@ -274,8 +275,8 @@ impl Driver for ReadinessDriver {
         }
     }
 
-    /// Asking connect(2) again tells a finished connect from a spurious event:
-    /// it answers `EISCONN`, `EALREADY`, or with the error.
+    /// Calls connect(2) again after an event. The answer tells a finished connect
+    /// (`EISCONN`) from a spurious event (`EALREADY`) and from a failure.
     fn poll_connect(
         &mut self,
         key: Key,
@@ -328,8 +329,8 @@ impl Driver for ReadinessDriver {
         }
     }
 
-    /// With `MSG_TRUNC` a TCP socket takes bytes from its queue and copies none
-    /// (tcp(7)); other sockets copy them into the buffer that nobody reads.
+    /// With `MSG_TRUNC` a TCP socket removes bytes from its queue and copies none
+    /// (tcp(7)). Other sockets copy them into `skipped`, which nobody reads.
     fn poll_skip(
         &mut self,
         key: Key,
@@ -379,8 +380,8 @@ impl Driver for ReadinessDriver {
                         slot.ready -= Ready::WRITABLE;
                     }
                     // One transfer per call: the caller charges it to the coroutine's
-                    // budget, so that a peer who reads as fast as we send takes no
-                    // worker for itself, and its deadline keeps moving.
+                    // budget. So a peer that reads as fast as the worker sends cannot
+                    // occupy the worker, and its deadline keeps moving.
                     return Poll::Ready(Ok(count));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -438,7 +439,7 @@ impl Driver for ReadinessDriver {
     }
 }
 
-/// One system call's worth (two for a file behind a head) of `output`.
+/// Sends `output` by one system call; by two for a file behind a head.
 fn send(
     key: Key,
     socket: BorrowedFd<'_>,

@@ -1,4 +1,4 @@
-//! Waiting for a descriptor that is no socket.
+//! Waiting for a descriptor that is not a socket.
 
 use std::future::poll_fn;
 use std::io;
@@ -8,17 +8,17 @@ use std::task::Poll;
 use super::contract::Origin;
 use super::{Conn, Net};
 
-/// A descriptor whose reader waits by the worker's mechanism, and reads it
-/// itself: an inotify queue, a timer, a pipe.
+/// A descriptor other than a socket: an inotify queue, a timer, a pipe. A coroutine
+/// waits for it by the worker's mechanism, and reads it by itself.
 pub struct Readable<'n> {
     conn: Conn<'n>,
 }
 
 impl<'n> Readable<'n> {
-    /// Registers a descriptor with the worker. The reader keeps a duplicate.
+    /// Registers a descriptor with the worker, which owns `fd`. The reader reads from a duplicate.
     ///
     /// # Errors
-    /// What the mechanism says; `EPERM` from some for a regular file.
+    /// Errors of registering with the mechanism; some mechanisms fail with `EPERM` for a regular file.
     pub fn open(net: &'n Net, fd: OwnedFd) -> io::Result<Readable<'n>> {
         let conn = net.task();
         conn.with(|inner, index| {
@@ -32,11 +32,11 @@ impl<'n> Readable<'n> {
     }
 
     /// Waits until there may be something to read; `false`: the worker stops.
-    /// Before it is called again, the descriptor must be read until `EAGAIN`:
-    /// some mechanisms report only what comes after that.
+    /// Read the descriptor until `EAGAIN` before the next call: some mechanisms
+    /// report only bytes that come after that.
     ///
     /// # Errors
-    /// What the mechanism says.
+    /// Errors of the mechanism.
     pub async fn ready(&self) -> io::Result<bool> {
         poll_fn(|_| {
             if self.conn.net().stopping() {

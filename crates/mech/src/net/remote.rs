@@ -1,4 +1,4 @@
-//! Reaching a worker from another thread.
+//! A handle by which other threads reach a worker.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -6,14 +6,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use crate::key::Key;
 use sys::waker::Waker;
 
-/// What a worker shares with other threads; written only when it is asked for
-/// something.
+/// The state that a worker shares with other threads. It is written only when a
+/// thread asks the worker for something.
 pub(super) struct Shared {
     waker: Arc<Waker>,
     asked: AtomicBool,
     stop: AtomicBool,
     keys: Mutex<Vec<Key>>,
-    /// How often the worker has done what it was asked for.
+    /// How often the worker has handled the requests of other threads.
     turns: Mutex<u64>,
     turned: Condvar,
 }
@@ -30,7 +30,7 @@ impl Shared {
         }
     }
 
-    /// Whether anything was asked since the last call.
+    /// Whether another thread has asked for something since the last call.
     pub(super) fn asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed) && self.asked.swap(false, Ordering::AcqRel)
     }
@@ -51,8 +51,8 @@ impl Shared {
     }
 }
 
-/// A worker as other threads see it: it can be asked to resume a coroutine, or
-/// to stop.
+/// A handle to a worker for other threads: they can make the worker resume a
+/// coroutine, or stop.
 #[derive(Clone)]
 pub struct Remote(Arc<Shared>);
 
@@ -64,18 +64,18 @@ impl Remote {
     /// Resumes the coroutine of `key`, if there still is one.
     ///
     /// # Errors
-    /// What [`Waker::wake`] says; the worker then hears it when its wait ends
-    /// for another reason.
+    /// Errors of [`Waker::wake`]. The worker then resumes the coroutine when its wait
+    /// ends for another reason.
     pub fn wake(&self, key: Key) -> std::io::Result<()> {
         self.0.keys.lock().unwrap_or_else(PoisonError::into_inner).push(key);
         self.0.ask()
     }
 
-    /// Blocks until the worker has looked for events once more: as long as it is stopped or hangs, and
-    /// for ever when it has ended.
+    /// Blocks until the worker has looked for events once more. Blocks while the worker is stopped or
+    /// hangs, and for ever if it has ended.
     ///
     /// # Errors
-    /// What [`Waker::wake`] says.
+    /// Errors of [`Waker::wake`].
     pub fn until_it_turns(&self) -> std::io::Result<()> {
         let turns = self.0.turns.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *turns;
@@ -87,7 +87,7 @@ impl Remote {
     /// Asks the worker to stop gracefully; see [`super::Net::stop`].
     ///
     /// # Errors
-    /// What [`Waker::wake`] says: `ESRCH` when the worker's thread has ended.
+    /// Errors of [`Waker::wake`]: `ESRCH` if the worker's thread has ended.
     pub fn stop(&self) -> std::io::Result<()> {
         self.0.stop.store(true, Ordering::Release);
         self.0.ask()

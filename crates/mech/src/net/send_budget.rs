@@ -1,26 +1,26 @@
-//! How many bytes of a body a connection hands to the kernel before it is another connection's turn.
+//! How many bytes of a body a connection may send before the next connection's turn.
 //!
-//! What all connections have sent in a round of turns is to be in the processor's caches still when their
-//! peers receive it: the fewer send, the more each may send. [`super::NetOptions::send_budget`] sets a
-//! number of bytes instead.
+//! The bytes that all connections send in one round of turns should still be in the processor's caches when
+//! their peers receive them. So the fewer connections send, the more each of them may send.
+//! [`super::NetOptions::send_budget`] sets a fixed number of bytes instead.
 
 use std::num::NonZeroU64;
 
 use super::buffers::Output;
 
-/// A coroutine that has sent so many bytes, and has more, comes back after the others, however few they
-/// are: sending 1 MiB takes 0.3 ms.
+/// The most bytes that a coroutine may send in its turn, however few others send: sending 1 MiB takes
+/// 0.3 ms.
 const MOST: u64 = 1 << 20;
 
-/// How many second-level caches the bytes fill that all connections of a worker send in one round of
-/// turns: with the processor's share of the third level there is about so much cache.
+/// How much all connections of a worker send in one round of turns, in units of the second-level cache. A
+/// processor's second-level cache and its share of the third level have about this size.
 const CACHES_HELD: u64 = 4;
 
-/// A coroutine may send so many bytes in its turn, however many others send: with less, the calls cost
-/// more than the caches save.
+/// The fewest bytes that a coroutine may send in its turn, however many others send. With fewer bytes the
+/// calls cost more than the caches save.
 const LEAST: u64 = 256 << 10;
 
-/// The bounds of a turn's bytes.
+/// The limits for the bytes of one turn.
 #[derive(Debug)]
 pub(super) struct SendBudget {
     /// How many bytes all connections together send in one round of turns.
@@ -30,7 +30,7 @@ pub(super) struct SendBudget {
 }
 
 impl SendBudget {
-    /// So many bytes per turn; `None`: as many as the processor's caches suggest.
+    /// A budget of `fixed` bytes per turn; `None`: computed from the size of the processor's caches.
     pub(super) fn new(fixed: Option<NonZeroU64>) -> SendBudget {
         match fixed.map(NonZeroU64::get) {
             Some(bytes) => SendBudget { in_a_round: bytes, least: bytes, most: bytes },
@@ -41,8 +41,8 @@ impl SendBudget {
         }
     }
 
-    /// How many bytes of `output` may be sent before the others' turn, where so many connections send. A
-    /// body that is no longer than the least that each may send is sent whole.
+    /// How many bytes of `output` may be sent before the next coroutine's turn, if `senders` connections
+    /// send. A body of at most the smallest budget is sent whole.
     pub(super) fn of(&self, output: &mut Output, senders: u64) -> u64 {
         if output.body_left() > self.least {
             output.at_once = (self.in_a_round / senders.max(1)).clamp(self.least, self.most);

@@ -1,4 +1,4 @@
-//! What a worker's network consists of, and what it does with a slot: give it out, resume its coroutine, send, close.
+//! The state of a worker's network, and the operations on its slots: open, resume the coroutine, send, close.
 
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
@@ -17,37 +17,38 @@ use super::timers::{Tick, Wheel};
 use super::{Conn, MinRate};
 use crate::key::Key;
 
-/// How many idle connections make room at once: an eighth of them, and no more than so many (as in
-/// nginx's `ngx_drain_connections`), because finding them takes a look at every slot.
+/// How many idle connections are closed at once to make room: an eighth of the idle connections, and at
+/// most this many (as in nginx's `ngx_drain_connections`). Several, because the search looks at every slot.
 const IDLE_EXPIRED: usize = 32;
 
 /// A worker's driver, slots, timers and run queue.
 pub(super) struct Inner {
-    /// Before `slots`, and so dropped before: it ends what the kernel does with their sockets. A
-    /// request that is queued names its socket by the number, which another could have then.
+    /// The driver. It is declared before `slots` and so dropped first: it ends the kernel's work on the
+    /// sockets of the slots. A queued request names its socket by number, and another socket could get
+    /// the number of one that was closed first.
     pub(super) driver: Box<dyn Driver>,
     pub(super) slots: Vec<Slot>,
     pub(super) free: Vec<u32>,
     pub(super) wheel: Wheel,
     /// Precise sleeps ([`Conn::sleep_until`]); the wheel's are coarse.
     pub(super) alarms: BinaryHeap<std::cmp::Reverse<(Instant, Key)>>,
-    /// See [`NetOptions::spin`].
+    /// The time of [`NetOptions::spin`].
     pub(super) spin: Duration,
     pub(super) run_queue: VecDeque<u32>,
     /// Slots that wait for the executor to give them a coroutine.
     pub(super) to_spawn: VecDeque<u32>,
-    /// Kept between turns for its memory.
+    /// Slots to resume in this turn. The vector is kept between turns for its memory.
     pub(super) events: Vec<u32>,
     pub(super) pool: Pool,
     pub(super) send_budget: SendBudget,
-    /// What is left of the running coroutine's transfers.
+    /// How many transfers the running coroutine may still make.
     pub(super) budget: u32,
     pub(super) live: usize,
-    /// How many of these are listeners and services.
+    /// How many of the live tasks are listeners and services.
     pub(super) services: usize,
-    /// What had been delivered to slow peers when that was last looked at ([`MinRate`]), by slot.
+    /// The counters of slow peers' sockets at the end of their last window ([`MinRate`]), by slot.
     pub(super) delivered: HashMap<u32, Delivered>,
-    /// The listeners that wait until a connection has ended.
+    /// Listeners that wait until a connection ends, by slot.
     pub(super) paused_listeners: Vec<u32>,
 }
 
@@ -68,7 +69,7 @@ impl Inner {
         slot.key(index)
     }
 
-    /// The task of a slot no longer counts among those that keep the executor running.
+    /// Excludes the task of a slot from the tasks that keep the executor running.
     pub(super) fn put_in_background(&mut self, index: u32) {
         let flags = &mut self.slots[index as usize].flags;
         self.services -= usize::from(flags.contains(Flags::SERVICE));
@@ -76,12 +77,12 @@ impl Inner {
         self.live -= 1;
     }
 
-    /// Gives a slot up: its socket is closed, its buffers go back.
+    /// Frees a slot: closes its socket and gives its buffers back to the pool.
     pub(super) fn release(&mut self, index: u32) {
         self.close(index);
         let slot = &mut self.slots[index as usize];
         if slot.flags.contains(Flags::TAKEN) {
-            // The count below takes one away again.
+            // A background task is not in `live`; the subtraction of one below must not count it.
             self.live += usize::from(slot.flags.contains(Flags::BACKGROUND));
             self.services -= usize::from(slot.flags.contains(Flags::SERVICE));
             slot.flags &= Flags::QUEUED;
@@ -95,7 +96,7 @@ impl Inner {
         }
     }
 
-    /// The connections on which nothing is under way: when they are due, and their slots.
+    /// The idle connections: the tick of each one's deadline, and its slot.
     pub(super) fn idle(&self) -> impl Iterator<Item = (Tick, u32)> {
         let slots = self.slots.iter().zip(0..);
         let idle = slots
@@ -122,7 +123,7 @@ impl Inner {
         self.driver.open(key, slot, origin).inspect_err(|_| slot.fd = None)
     }
 
-    /// Closes the slot's socket, if it has one, and gives its buffers back.
+    /// Closes the slot's socket, if it has one, and gives its buffers back to the pool.
     pub(super) fn close(&mut self, index: u32) {
         if !self.delivered.is_empty() {
             self.delivered.remove(&index);
@@ -157,8 +158,8 @@ impl Inner {
         Some(index)
     }
 
-    /// Charges one transfer to the running coroutine; `false`: its budget is
-    /// used up, and it comes back after the others.
+    /// Charges one transfer to the running coroutine. `false`: its budget is
+    /// used up, and it is resumed after the other coroutines.
     pub(super) fn charge(&mut self, index: u32) -> bool {
         if self.budget == 0 {
             self.resume(index);
@@ -168,9 +169,9 @@ impl Inner {
         true
     }
 
-    /// Sends what the slot's socket takes of `output`, and says how much that was, also before an
-    /// error, and whether it was all; what is left lies in the slot. So does all of it if something
-    /// before it is still being sent.
+    /// Sends as much of `output` as the slot's socket takes. Returns how many bytes, also before an error,
+    /// and whether all was sent. Bytes that are left stay in the slot. If the slot is still sending
+    /// something else, nothing of `output` is sent now.
     pub(super) fn begin_sending(
         &mut self,
         key: Key,
@@ -219,7 +220,7 @@ impl Inner {
             (Some(alarm), Some(tick)) => Some(alarm.min(tick)),
             (alarm, tick) => alarm.or(tick),
         }?;
-        // `now` is the start of this turn; only a precise sleep is worth asking the clock again.
+        // `now` is the start of this turn. Only a precise sleep needs the exact time from the clock.
         let now = if Some(due) == alarm { Instant::now() } else { now };
         Some(due.saturating_duration_since(now))
     }

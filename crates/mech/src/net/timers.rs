@@ -1,31 +1,32 @@
 //! One hashed wheel of coarse time-outs per worker.
 //!
-//! Almost every time-out of a server is moved or cancelled before it comes
-//! true, so moving one must cost nothing: a connection's deadline is a field of
-//! its slot, and the wheel's entry, when its tick comes, looks at that field
-//! and goes round again if the deadline has moved (Varghese & Lauck, *Hashed
-//! and Hierarchical Timing Wheels*, SOSP 1987, scheme 6, with lazy deletion).
+//! Almost every time-out of a server is moved or cancelled before it fires, so
+//! moving one must be cheap. A connection's deadline is a field of its slot; moving
+//! the deadline changes only that field. When the tick of the wheel's entry comes,
+//! the wheel reads the field and inserts the entry again if the deadline has moved
+//! (Varghese & Lauck, *Hashed and Hierarchical Timing Wheels*, SOSP 1987, scheme 6,
+//! with lazy deletion).
 
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 const BUCKETS: usize = 1024;
 
-/// A point in time, in ticks since the wheel began; 0 is "none". 32 bits of milliseconds would be over
-/// after 49 days.
+/// A point in time, in ticks since the wheel began; 0 means none. It has 64 bits, because 32 bits of
+/// milliseconds overflow after 49 days.
 pub(crate) type Tick = u64;
 
 /// The two fields of a slot that belong to the wheel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Deadline {
-    /// When it is due; 0: never.
+    /// The tick of the deadline; 0: there is none.
     due: Tick,
-    /// The tick of this slot's one live entry in the wheel; 0: it has none.
+    /// The tick of this slot's only live entry in the wheel; 0: the slot has no entry.
     entry: Tick,
 }
 
 impl Deadline {
-    /// When it is due; 0: never.
+    /// The tick of the deadline; 0: there is none.
     pub(crate) fn due(self) -> Tick {
         self.due
     }
@@ -33,7 +34,7 @@ impl Deadline {
 
 pub(crate) struct Wheel {
     start: Instant,
-    /// The time of the last [`Wheel::expire`], in nanoseconds since the start; 64 bits of them are
+    /// The time of the last [`Wheel::expire`], in nanoseconds since the start. 64 bits are enough for
     /// 584 years.
     now: u64,
     /// Nanoseconds per tick.
@@ -43,7 +44,8 @@ pub(crate) struct Wheel {
     current: Tick,
     /// The earliest tick that may hold an entry; `None`: the wheel is empty.
     next: Option<Tick>,
-    /// The last deadline that was set since then, and its tick: most are alike.
+    /// The last duration that was set since the last [`Wheel::expire`], and its tick. Most deadlines of a
+    /// turn have one duration, and so the tick is computed once.
     last: Option<(Duration, Tick)>,
 }
 
@@ -55,7 +57,7 @@ impl Wheel {
     }
 
     /// Sets or moves the deadline of `slot` to the first tick that is `after` or more later than the
-    /// last [`Wheel::expire`]. Without a look at any clock: it is done for every request.
+    /// last [`Wheel::expire`]. Does not read the clock, because it is called for every request.
     pub(crate) fn set(&mut self, slot: u32, deadline: &mut Deadline, after: Duration) {
         deadline.due = match self.last {
             Some((last, tick)) if last == after => tick,
@@ -66,13 +68,13 @@ impl Wheel {
         }
     }
 
-    /// The low bits of the first tick that is `after` or more later than the last [`Wheel::expire`]:
-    /// for a coroutine that has no room for all of them, and looks again in days at most.
+    /// The low 32 bits of the first tick that is `after` or more later than the last [`Wheel::expire`].
+    /// They save memory in a coroutine; its next [`Wheel::has_passed`] must come within days.
     pub(crate) fn tick_after(&mut self, after: Duration) -> NonZeroU32 {
         NonZeroU32::new(self.tick_of(after) as u32).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// Whether the tick with these low bits is over, as of the last [`Wheel::expire`].
+    /// Whether the tick with these low bits was over at the last [`Wheel::expire`].
     pub(crate) fn has_passed(&self, tick: NonZeroU32) -> bool {
         let now = (self.now / self.resolution) as u32;
         now.wrapping_sub(tick.get()) <= u32::MAX / 2
@@ -85,20 +87,20 @@ impl Wheel {
         tick
     }
 
-    /// Cancels. The entry stays until its tick comes, and serves whoever sets
-    /// the deadline before: also the slot's next owner.
+    /// Cancels the deadline. The entry stays in the wheel until its tick comes. If the
+    /// slot, or its next owner, sets a deadline before, that deadline uses the entry.
     pub(crate) fn clear(&mut self, deadline: &mut Deadline) {
         deadline.due = 0;
     }
 
-    /// When [`Wheel::expire`] has something to do next.
+    /// The time at which [`Wheel::expire`] may have something to do next.
     pub(crate) fn next(&self) -> Option<Instant> {
         let since_start = |tick| Duration::from_nanos(self.resolution.saturating_mul(tick));
         self.next.map(|tick| self.start + since_start(tick))
     }
 
-    /// Calls `due` for every slot whose deadline is not after `now`.
-    /// `deadline_of` finds a slot's deadline, if the slot still has a use.
+    /// Calls `due` for every slot with a deadline not after `now`.
+    /// `deadline_of` finds a slot's deadline, if the slot is in use.
     pub(crate) fn expire<S>(
         &mut self,
         now: Instant,
@@ -116,7 +118,7 @@ impl Wheel {
                 let owner = &mut slots[slot as usize];
                 let deadline = deadline_of(owner);
                 if deadline.entry != tick {
-                    // The slot has had an earlier entry since.
+                    // The slot has another live entry, with an earlier tick.
                 } else if deadline.due == 0 {
                     deadline.entry = 0;
                 } else if deadline.due > tick {
@@ -126,8 +128,8 @@ impl Wheel {
                     due(slot, owner);
                 }
             }
-            // Nothing was inserted into this bucket meanwhile: a turn ahead is
-            // out of reach of `insert`. It keeps its memory.
+            // Nothing was inserted into this bucket meanwhile, because `insert` never
+            // goes a full turn ahead. The bucket's vector keeps its memory.
             self.buckets[tick as usize % BUCKETS] = bucket;
             self.next = self.first_after(tick);
         }
@@ -135,8 +137,8 @@ impl Wheel {
     }
 
     fn insert(&mut self, slot: u32, deadline: &mut Deadline) {
-        // A deadline beyond one turn of the wheel goes round: its entry comes
-        // up after a turn and is inserted again.
+        // The entry of a deadline more than one turn of the wheel ahead comes up
+        // after one turn, and is inserted again then.
         deadline.entry = deadline.due.min(self.current + BUCKETS as Tick - 1);
         self.buckets[deadline.entry as usize % BUCKETS].push(slot);
         self.next = Some(self.next.map_or(deadline.entry, |next| next.min(deadline.entry)));
@@ -187,7 +189,7 @@ mod tests {
         wheel.set(0, &mut slots[0], TICK * 5);
         wheel.set(0, &mut slots[0], TICK * 9);
         assert!(fired(&mut wheel, &mut slots, start + TICK * 8).is_empty());
-        // From the eighth tick on.
+        // The wheel is at its eighth tick now.
         wheel.set(0, &mut slots[0], TICK * 12);
         wheel.set(0, &mut slots[0], TICK * 2);
         assert_eq!(fired(&mut wheel, &mut slots, start + TICK * 10), [0]);
