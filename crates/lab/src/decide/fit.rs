@@ -1,8 +1,9 @@
 //! How much of a question fits into its time: rounds and windows, and who is left out where not all fit.
 
+use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 
-use super::candidates::Axis;
+use super::candidates::{Axis, Candidates};
 use crate::analysis::FEWEST_ROUNDS;
 use crate::digits::two_digits;
 use crate::model::Sample;
@@ -23,6 +24,9 @@ pub const SHORTEST_S: f64 = 0.2;
 
 /// The low rate, as a share of what the slowest candidate has served at saturation.
 const LOW: f64 = 0.1;
+
+/// The share of the best below which a candidate is slow by a single run.
+const SLOW: f64 = 0.67;
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,11 +92,20 @@ pub struct Look {
     /// The share of what the best of its axis gives that it gives too, at the load where this share is the
     /// greater one; 0 if it failed.
     pub share: f64,
+    /// How many of its axis are simpler; 0 also for the one that `auto` takes.
+    pub simpler: usize,
+}
+
+impl Look {
+    /// Whether it is out of the question, by a single run at each load.
+    fn is_slow(&self) -> bool {
+        self.share < SLOW
+    }
 }
 
 /// The candidates of an axis as two looks have seen them, at saturation and at a low rate.
 #[must_use]
-pub fn looks(axis: Axis, names: &[String], saturation: &[Sample], low: &[Sample]) -> Vec<Look> {
+pub fn looks(candidates: &Candidates, saturation: &[Sample], low: &[Sample]) -> Vec<Look> {
     let of_each = [
         shares(saturation, "reply-rate", Better::Higher),
         shares(low, "cpu-per-reply", Better::Lower),
@@ -100,8 +113,11 @@ pub fn looks(axis: Axis, names: &[String], saturation: &[Sample], low: &[Sample]
     let share = |name: &String| {
         of_each.iter().filter_map(|shares| shares.get(name)).copied().fold(0.0, f64::max)
     };
-    let look = |name: &String| Look { axis, name: name.clone(), share: share(name) };
-    names.iter().map(look).collect()
+    let look = |(place, name): (usize, &String)| {
+        let simpler = if candidates.auto.as_ref() == Some(name) { 0 } else { place };
+        Look { axis: candidates.axis, name: name.clone(), share: share(name), simpler }
+    };
+    candidates.names.iter().enumerate().map(look).collect()
 }
 
 /// Of each subject the share of what the best one gives.
@@ -119,9 +135,9 @@ fn shares(samples: &[Sample], metric: &str, better: Better) -> BTreeMap<String, 
     values
 }
 
-/// Takes out the candidate with the least share until the number of those that are left fits; two of each axis
-/// stay. Where these are too many, the last axis goes as a whole, but never the first one. Returns who was taken
-/// out.
+/// Takes out candidates until the number of those that are left fits: the slow ones first, then those that are
+/// least simple, since one run tells nothing of small differences. Two of each axis stay. Where these are too
+/// many, the last axis goes as a whole, but never the first one. Returns who was taken out.
 #[must_use]
 pub fn cut(looks: &[Look], fits: impl Fn(usize) -> bool) -> Vec<Look> {
     let mut axes: Vec<Axis> = looks.iter().map(|look| look.axis).collect();
@@ -140,27 +156,38 @@ pub fn cut(looks: &[Look], fits: impl Fn(usize) -> bool) -> Vec<Look> {
     }
 }
 
-/// The candidate with the least share, of an axis that has more than two.
+/// The candidate that can be done without most easily, of an axis that has more than two.
 fn worst(left: &[Look]) -> Option<usize> {
     let of_axis = |axis: Axis| left.iter().filter(|look| look.axis == axis).count();
     let may_go = (0..left.len()).filter(|at| of_axis(left[*at].axis) > 2);
-    may_go.min_by(|a, b| left[*a].share.total_cmp(&left[*b].share))
+    let price = |at: &usize| {
+        let look = &left[*at];
+        let share = if look.is_slow() { look.share } else { 1.0 };
+        (share, Reverse(look.simpler))
+    };
+    may_go.min_by(|a, b| price(a).partial_cmp(&price(b)).unwrap_or(Ordering::Equal))
 }
 
 /// Who was left out, and which flag brings them back, in a sentence; `budget` measures all of them. Of `gone`
 /// axes nobody is left.
 #[must_use]
 pub fn left_out_words(out: &[Look], gone: &[Axis], budget: &str) -> String {
-    let whole = gone.iter().map(|axis| format!("all {}", axis.plural()));
-    let others =
-        out.iter().filter(|look| !gone.contains(&look.axis)).map(|look| match look.share > 0.0 {
-            true => format!("{} ({} of the best)", look.name, number(look.share)),
-            false => format!("{} (failed)", look.name),
-        });
-    let all: Vec<String> = others.chain(whole).collect();
+    let others = || out.iter().filter(|look| !gone.contains(&look.axis));
+    let slow = others().filter(|look| look.is_slow()).map(|look| match look.share > 0.0 {
+        true => format!("{} ({} of the best)", look.name, number(look.share)),
+        false => format!("{} (failed)", look.name),
+    });
+    let complex = others().filter(|look| !look.is_slow()).map(|look| look.name.clone());
+    let complex: Vec<String> = complex.collect();
+    let mut reasons = vec![list(&slow.collect::<Vec<_>>())];
+    if !complex.is_empty() {
+        reasons.push(format!("the less simple {}", list(&complex)));
+    }
+    reasons.extend(gone.iter().map(|axis| format!("all {}", axis.plural())));
+    reasons.retain(|reason| !reason.is_empty());
     format!(
         "Left out after a first look, to save time: {}. --budget {budget} measures them too.",
-        list(&all)
+        reasons.join("; ")
     )
 }
 
@@ -220,8 +247,13 @@ mod tests {
         // At a low rate b is the best.
         let costs = [("a", 12.0), ("b", 10.0), ("c", 40.0), ("d", 20.0)];
         let low = costs.map(|(name, cost)| sample(name, "cpu-per-reply", cost));
-        let names = ["a", "b", "c", "d", "e"].map(str::to_owned);
-        let looks = looks(Axis::Dispatch, &names, &saturation, &low);
+        let candidates = Candidates {
+            axis: Axis::Dispatch,
+            flags: Vec::new(),
+            names: ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec(),
+            auto: Some("d".to_owned()),
+        };
+        let looks = looks(&candidates, &saturation, &low);
         let shares: Vec<f64> = looks.iter().map(|look| look.share).collect();
         assert_eq!(shares, [1.0, 1.0, 0.25, 0.9, 0.0]);
         assert_eq!(cut(&looks, |_| true), []);
@@ -230,15 +262,21 @@ mod tests {
         assert_eq!(names(&out), ["e", "c"]);
         let words = left_out_words(&out, &[], "12m");
         assert!(words.contains("e (failed) and c (0.25 of the best). --budget 12m"), "{words}");
+        // None of the others is slow: a is the simplest, and d what auto takes.
+        let out = cut(&looks, |left| left <= 2);
+        assert_eq!(names(&out), ["e", "c", "b"]);
+        let words = left_out_words(&out, &[], "12m");
+        assert!(words.contains("c (0.25 of the best); the less simple b. "), "{words}");
         // Two stay, whether they fit or not.
-        assert_eq!(names(&cut(&looks, |_| false)), ["e", "c", "d"]);
+        assert_eq!(names(&cut(&looks, |_| false)), ["e", "c", "b"]);
         assert_eq!(low_rate(&saturation), Some(10.0));
         assert_eq!(low_rate(&[sample("a", "reply-rate", 3.0)]), None);
     }
 
     #[test]
     fn an_axis_goes_as_a_whole_where_two_candidates_of_each_are_too_many() {
-        let look = |axis, name: &str, share| Look { axis, name: name.to_owned(), share };
+        let look =
+            |axis, name: &str, share| Look { axis, name: name.to_owned(), share, simpler: 0 };
         let looks = [
             look(Axis::Dispatch, "a", 0.9),
             look(Axis::Dispatch, "b", 1.0),
@@ -253,6 +291,6 @@ mod tests {
         };
         assert_eq!([names(4), names(3), names(1)], ["d c", "x y d", "x y d c"]);
         let words = left_out_words(&cut(&looks, |left| left <= 3), &[Axis::Accept], "9m");
-        assert!(words.contains("d (0.2 of the best) and all accept strategies."), "{words}");
+        assert!(words.contains("d (0.2 of the best); all accept strategies."), "{words}");
     }
 }

@@ -65,7 +65,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "HOW", default_value = "long")]
     lifetime: Life,
 
-    /// How long it may take; the slowest in a first look are left out where not all fit
+    /// How long it may take; where not all candidates fit, those that are slow in a first look are left out,
+    /// then the less simple ones
     #[arg(long, value_name = "T", default_value = "5m", value_parser = duration::parse_above_zero)]
     budget: Duration,
 
@@ -270,7 +271,7 @@ impl Asked {
         Ok((samples, begun.elapsed().as_secs_f64() / runs as f64))
     }
 
-    /// Takes out the slowest candidates until the others fit, and says so.
+    /// Takes out candidates until the others fit, and says so.
     fn cut(
         &mut self,
         saturation: &[Vec<Sample>],
@@ -278,9 +279,8 @@ impl Asked {
         time: Time,
     ) -> anyhow::Result<()> {
         let samples = std::iter::zip(saturation, low);
-        let looks = std::iter::zip(&self.axes, samples).flat_map(|(axis, (saturation, low))| {
-            fit::looks(axis.axis, &axis.names, saturation, low)
-        });
+        let looks = std::iter::zip(&self.axes, samples)
+            .flat_map(|(axis, (saturation, low))| fit::looks(axis, saturation, low));
         let looks: Vec<Look> = looks.collect();
         let fits = |candidates: usize| time.extent(LOADS * candidates, self.wanted).is_some();
         let out = fit::cut(&looks, fits);
