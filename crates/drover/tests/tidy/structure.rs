@@ -19,19 +19,19 @@ const CRATES: &[(&str, &[&str])] = &[
     ("drover", &["sys", "usage", "mech", "waiters", "server", "load", "lab"]),
 ];
 
-fn manifest(name: &str) -> toml::Table {
+/// The crates of the workspace that a crate uses, by its manifest.
+fn used_by(name: &str) -> BTreeSet<String> {
     let path = root().join("crates").join(name).join("Cargo.toml");
-    fs::read_to_string(&path).unwrap().parse().unwrap()
+    let manifest: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+    let used = manifest.get("dependencies").and_then(|it| it.as_table()).unwrap();
+    used.keys().filter_map(|it| it.strip_prefix("drover-")).map(str::to_owned).collect()
 }
 
 #[test]
 fn crates_depend_only_downwards() {
     for (name, may) in CRATES {
-        let manifest = manifest(name);
-        let used = manifest.get("dependencies").and_then(|it| it.as_table()).unwrap();
-        let used: BTreeSet<&str> =
-            used.keys().filter_map(|dependency| dependency.strip_prefix("drover-")).collect();
-        let may: BTreeSet<&str> = may.iter().copied().collect();
+        let used = used_by(name);
+        let may: BTreeSet<String> = may.iter().map(|it| (*it).to_owned()).collect();
         assert!(used.is_subset(&may), "{name} may use {may:?}, and uses {used:?}");
     }
 }
@@ -41,19 +41,13 @@ fn crates_depend_only_downwards() {
 fn the_picture_of_the_crates_is_true() {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     for (name, _) in CRATES {
-        let manifest = manifest(name);
-        let used = manifest.get("dependencies").and_then(|it| it.as_table()).unwrap();
-        let used: BTreeSet<&str> =
-            used.keys().filter_map(|dependency| dependency.strip_prefix("drover-")).collect();
+        let used = used_by(name);
         let begin = format!("| `{name}` |");
         let row = text.lines().find(|line| line.starts_with(&begin));
         let row = row.unwrap_or_else(|| panic!("ARCHITECTURE.md has no row '{begin}'"));
         let column = row.split('|').nth(2).unwrap();
-        let told: BTreeSet<&str> = column
-            .split(',')
-            .map(|it| it.trim().trim_matches('`'))
-            .filter(|it| *it != "–")
-            .collect();
+        let told = column.split(',').map(|it| it.trim().trim_matches('`'));
+        let told: BTreeSet<String> = told.filter(|it| *it != "–").map(str::to_owned).collect();
         assert_eq!(told, used, "what ARCHITECTURE.md says that {name} uses, and what it uses");
     }
 }

@@ -39,7 +39,7 @@ pub mod power;
 mod ratio_of_means;
 pub mod simultaneous;
 pub mod spread;
-mod student;
+pub(crate) mod student;
 pub mod summary;
 
 pub use censored::Bound;

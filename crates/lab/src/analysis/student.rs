@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// The t that is exceeded with this probability, at most one half.
-pub(super) fn t_quantile(tail: f64, freedom: f64) -> f64 {
+pub(crate) fn t_quantile(tail: f64, freedom: f64) -> f64 {
     /// More quantiles than a report asks for.
     const MOST: usize = 10_000;
     thread_local! {

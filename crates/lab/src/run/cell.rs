@@ -32,7 +32,7 @@ use crate::spec::phases::Until;
 use crate::spec::pool::Pool;
 use crate::spec::setting::level_of;
 use crate::spec::subject::Kind as SubjectKind;
-use crate::subject::{Crowd, PipeSet, Running, Scene, SelfDriven, WorkFolder};
+use crate::subject::{PipeSet, Running, Scene, SelfDriven, WaiterSubject, WorkFolder};
 use crate::wire::Wire;
 
 /// What a run has measured.
@@ -94,7 +94,7 @@ impl Session<'_> {
                 let connects = self.experiment.load.connects.as_ref().ok_or_else(|| {
                     Failure::failed("waiters need a load of connections ([load.connects])")
                 })?;
-                one.drive_itself(&Crowd { subject, waiters, connects })
+                one.drive_itself(&WaiterSubject { subject, waiters, connects })
             }
             Some(SubjectKind::Pipes(pipes)) => {
                 let tokens = self.experiment.load.tokens.as_ref().ok_or_else(|| {

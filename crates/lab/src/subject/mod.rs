@@ -21,7 +21,7 @@ pub use find::{find, on_path};
 pub use pipes::PipeSet;
 pub use ready::wait_until_ready;
 pub use serve::Serve;
-pub use waiters::Crowd;
+pub use waiters::WaiterSubject;
 
 use crate::failure::Failure;
 use crate::model::Level;

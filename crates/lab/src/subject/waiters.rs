@@ -23,7 +23,7 @@ const GATHERING: Duration = Duration::from_secs(120);
 
 /// Waiters on one listening socket, and the connections that they get.
 #[derive(Debug)]
-pub struct Crowd<'a> {
+pub struct WaiterSubject<'a> {
     /// The subject's description.
     pub subject: &'a spec::Subject,
     /// What waits.
@@ -32,7 +32,7 @@ pub struct Crowd<'a> {
     pub connects: &'a Connects,
 }
 
-impl Crowd<'_> {
+impl WaiterSubject<'_> {
     fn command(&self, scene: &Scene<'_>, window: Duration) -> Result<Command, Failure> {
         let resolve = |count: &spec::setting::Count| {
             count.resolve(scene.levels).map_err(Failure::failed).map(|count| count.to_string())
@@ -61,7 +61,7 @@ impl Crowd<'_> {
     }
 }
 
-impl SelfDriven for Crowd<'_> {
+impl SelfDriven for WaiterSubject<'_> {
     fn measure(&self, scene: &Scene<'_>, window: Duration) -> Result<Measured, Failure> {
         let command = self.command(scene, window)?;
         let words = command_line(&command);

@@ -7,10 +7,10 @@
 //! who is not clearly behind stays, so that noise costs time and no candidate.
 
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::MARGIN;
 use super::reading::{Contender, common};
+use crate::analysis::student::t_quantile;
 use crate::analysis::summary::mean;
 use crate::claims::Rounds;
 use crate::digits::three_digits;
@@ -108,8 +108,7 @@ impl<'c> Scores<'c> {
             by_round.map(move |(score, of_round)| score - own - of_round + grand)
         });
         let variance = residuals.map(|it| it * it).sum::<f64>() / freedom;
-        let t = StudentsT::new(0.0, 1.0, freedom)
-            .map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - LEVEL / (candidates - 1.0)));
+        let t = t_quantile(LEVEL / (candidates - 1.0), freedom);
         (t * (2.0 * variance / rounds).sqrt()).max(MARGIN.ln())
     }
 

@@ -9,6 +9,8 @@ mod participants;
 mod requests;
 mod schedule_backlog;
 mod starts;
+#[cfg(test)]
+mod testing;
 mod window;
 
 use std::cell::{Cell, RefCell};
@@ -275,36 +277,14 @@ mod tests {
 
     use mech::net::{Executor, NetOptions};
 
+    use super::testing::{options, starts};
     use super::*;
     use crate::plan::options::Options;
-    use crate::plan::request::Request;
     use crate::plan::shape::{Arrivals, Rate, Schedule, SessionOptions, Think, Unit};
     use crate::run::client;
 
     fn plan() -> Plan {
         Plan::new(options()).unwrap()
-    }
-
-    /// The schedule of one worker alone.
-    fn starts(plan: &Plan) -> Starts {
-        let schedule = plan.schedule.as_ref().unwrap();
-        schedule.starts(plan.duration, Share { worker: 0, workers: 1 }, plan.seed)
-    }
-
-    fn options() -> Options {
-        let url = "http://127.0.0.1:9/".parse().unwrap();
-        let asked = vec![Request { url, content: Default::default() }];
-        Options {
-            connections: 2,
-            schedule: Some(Schedule {
-                rate: Rate::Constant(1000.0),
-                arrivals: Arrivals::Constant,
-                unit: Unit::Request,
-            }),
-            duration: Some(Duration::from_secs(1)),
-            timeout: Duration::from_secs(1),
-            ..Options::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
-        }
     }
 
     /// Tens of thousands of connections are held by one process.

@@ -259,38 +259,15 @@ impl<'n> StartQueue<'n> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::time::Duration;
 
     use mech::net::NetOptions;
     use proptest::prelude::*;
 
     use super::*;
     use crate::plan::options::{Options, Plan};
-    use crate::plan::request::Request;
-    use crate::plan::shape::{Arrivals, Rate, Schedule, Share, Unit};
+    use crate::plan::shape::Share;
     use crate::run::worker::Worker;
-
-    /// The schedule of one worker alone.
-    fn starts(plan: &Plan) -> Starts {
-        let schedule = plan.schedule.as_ref().unwrap();
-        schedule.starts(plan.duration, Share { worker: 0, workers: 1 }, plan.seed)
-    }
-
-    fn options() -> Options {
-        let url = "http://127.0.0.1:9/".parse().unwrap();
-        let asked = vec![Request { url, content: Default::default() }];
-        Options {
-            connections: 2,
-            schedule: Some(Schedule {
-                rate: Rate::Constant(1000.0),
-                arrivals: Arrivals::Constant,
-                unit: Unit::Request,
-            }),
-            duration: Some(Duration::from_secs(1)),
-            timeout: Duration::from_secs(1),
-            ..Options::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
-        }
-    }
+    use crate::run::worker::testing::{options, starts};
 
     /// What may happen to one of three connections, or to the schedule.
     #[derive(Clone, Copy, Debug)]
