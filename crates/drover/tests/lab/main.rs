@@ -2,6 +2,7 @@
 
 mod compare;
 mod ends;
+mod history;
 mod live;
 mod mistakes;
 mod sessions;

@@ -11,6 +11,7 @@
 //! | where is the median of some rounds? | order statistics | [`median`] |
 //! | by what factor do two subjects differ? | t on paired logarithms | [`paired`] |
 //! | by what factor do two sessions differ? | Welch's t on logarithms | [`independent`] |
+//! | since when is a series of sessions at another level? | binary segmentation with stretches | [`change_points`] |
 //! | is every level like the lowest? | simultaneous max-t bounds | [`simultaneous`] |
 //! | how does a metric grow? | t on one log–log slope per round | [`exponent`] |
 //! | where does a subject stop keeping up? | interpolation per round | [`knee`] |
@@ -25,6 +26,7 @@
 pub mod best;
 pub mod calibrate;
 pub mod censored;
+pub mod change_points;
 pub mod curve;
 pub mod equivalence;
 pub mod exponent;

@@ -30,7 +30,7 @@ impl Condition {
     }
 
     /// Whether the whole interval lies on that side: noise does not make a condition true.
-    fn is_met(&self, ratio: &Interval) -> bool {
+    pub(super) fn is_met(&self, ratio: &Interval) -> bool {
         match self.side {
             Side::Below => ratio.high < self.ratio,
             Side::Above => ratio.low > self.ratio,

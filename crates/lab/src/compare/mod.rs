@@ -6,6 +6,7 @@
 //! family, as the claims of a report are ([`crate::claims::family`]).
 
 mod condition;
+pub mod history;
 mod ratio;
 mod table;
 #[cfg(test)]

@@ -210,7 +210,8 @@ impl CellRatio {
     }
 }
 
-fn values(runs: &CellRuns) -> Vec<f64> {
+/// The values of the rounds that count.
+pub(super) fn values(runs: &CellRuns) -> Vec<f64> {
     runs.rounds.values().map(|(value, _)| *value).collect()
 }
 
@@ -239,7 +240,7 @@ fn lacking(base: &CellRuns, other: &CellRuns) -> Option<Obstacle> {
 }
 
 /// Why these runs say too little: what is left when most of them failed would be chosen by success.
-fn lack(runs: &CellRuns) -> Option<Reason> {
+pub(super) fn lack(runs: &CellRuns) -> Option<Reason> {
     let rounds = runs.rounds.len();
     if rounds >= FEWEST_ROUNDS && !runs.tally.fails() {
         return None;

@@ -7,7 +7,7 @@ use crate::report::terminal::{Lines, columns, plain};
 use crate::spec::metric::Better;
 
 /// The columns of a terminal.
-const WIDTH: usize = 80;
+pub(super) const WIDTH: usize = 80;
 
 /// The columns of a cell's name; a longer one has a line of its own.
 const NAME: usize = 24;
@@ -43,19 +43,34 @@ fn ratios(lines: &mut Lines, other: &OtherSession, shows_all: bool) {
     if rows.is_empty() {
         return;
     }
-    let head = numbers("BASE", "OTHER", "ratio (95 %)", "");
-    lines.line("");
-    lines.line(&format!("{}{head}", " ".repeat(NAME + 2)));
+    head(lines, "BASE", "OTHER");
     for group in rows.chunk_by(|a, b| (&a.experiment, &a.metric) == (&b.experiment, &b.metric)) {
         let row = group[0];
-        let better = match row.better {
-            Better::Higher => "higher is better",
-            Better::Lower => "lower is better",
-        };
-        let unit = if row.unit.is_empty() { String::new() } else { format!("{}, ", row.unit) };
-        lines.wrapped("", 2, &format!("{}: {} ({unit}{better})", row.experiment, row.metric));
+        metric(lines, (&row.experiment, &row.metric), &row.unit, row.better);
         group.iter().for_each(|row| ratio(lines, row));
     }
+}
+
+/// The names of the columns, behind an empty line.
+pub(super) fn head(lines: &mut Lines, before: &str, after: &str) {
+    let head = numbers(before, after, "ratio (95 %)", "");
+    lines.line("");
+    lines.line(&format!("{}{head}", " ".repeat(NAME + 2)));
+}
+
+/// The line above the cells of an experiment and a metric.
+pub(super) fn metric(
+    lines: &mut Lines,
+    (experiment, metric): (&str, &str),
+    unit: &str,
+    better: Better,
+) {
+    let better = match better {
+        Better::Higher => "higher is better",
+        Better::Lower => "lower is better",
+    };
+    let unit = if unit.is_empty() { String::new() } else { format!("{unit}, ") };
+    lines.wrapped("", 2, &format!("{experiment}: {metric} ({unit}{better})"));
 }
 
 /// The columns behind a name.
@@ -71,8 +86,22 @@ fn ratio(lines: &mut Lines, row: &CellRatio) {
         None => "none".to_owned(),
     };
     let standing = if is_comparable { row.standing.word() } else { "" };
-    let numbers = numbers(&median(row.base), &median(row.other), &words, standing);
-    let name = plain(&row.name);
+    cell(lines, &row.name, [row.base, row.other], &words, standing);
+    if let (false, Some(why)) = (is_comparable, &row.why) {
+        lines.wrapped("    ", 4, &format!("not comparable: {why}"));
+    }
+}
+
+/// The line of a cell, or two if its name is long.
+pub(super) fn cell(
+    lines: &mut Lines,
+    name: &str,
+    [before, after]: [Option<f64>; 2],
+    ratio: &str,
+    standing: &str,
+) {
+    let numbers = numbers(&median(before), &median(after), ratio, standing);
+    let name = plain(name);
     let room = WIDTH.saturating_sub(columns(&numbers) + 2);
     if columns(&name) <= NAME.min(room) {
         let gap = " ".repeat(NAME.min(room) - columns(&name));
@@ -80,9 +109,6 @@ fn ratio(lines: &mut Lines, row: &CellRatio) {
     } else {
         lines.wrapped("  ", 4, &name);
         lines.line(&format!("{}{numbers}", " ".repeat((NAME + 2).min(room))));
-    }
-    if let (false, Some(why)) = (is_comparable, &row.why) {
-        lines.wrapped("    ", 4, &format!("not comparable: {why}"));
     }
 }
 
@@ -146,11 +172,7 @@ fn differences(lines: &mut Lines, other: &OtherSession) {
     let mut found: Vec<String> = other.environment.clone();
     for one in &other.experiments {
         if one.base_hash != one.other_hash {
-            found.push(format!(
-                "{}: the experiment, or what of it was run, is another one (hash {} then, {} now): \
-                 experiment.json and selection.json in its folders say which",
-                one.id, one.base_hash, one.other_hash
-            ));
+            found.push(another_experiment(&one.id, &one.base_hash, &one.other_hash));
         }
         for (cells, session) in [(one.only_base, "BASE"), (one.only_other, "OTHER")] {
             if cells > 0 {
@@ -170,6 +192,14 @@ fn differences(lines: &mut Lines, other: &OtherSession) {
     }
     lines.wrapped("", 2, "What else differs (then: BASE, now and here: OTHER):");
     found.iter().for_each(|text| lines.wrapped("  ", 4, text));
+}
+
+/// That an experiment has another hash.
+pub(super) fn another_experiment(id: &str, then: &str, now: &str) -> String {
+    format!(
+        "{id}: the experiment, or what of it was run, is another one (hash {then} then, {now} now): \
+         experiment.json and selection.json in its folders say which"
+    )
 }
 
 /// What the words mean.

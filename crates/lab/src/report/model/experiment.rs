@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::claim::{self, ClaimReport};
 use super::estimate::{Estimate, estimate, marks};
@@ -101,7 +101,7 @@ pub struct FactorReport {
 }
 
 /// A metric.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MetricReport {
     /// Its name.
     pub name: String,

@@ -1,10 +1,13 @@
-//! `drover lab compare`: saved sessions side by side.
+//! `drover lab compare`: saved sessions side by side, or all sessions of a history.
+
+mod history;
 
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use lab::compare::history::Since;
 use lab::compare::{self, Condition, SessionComparison};
 use lab::record::Record;
 
@@ -19,23 +22,32 @@ const NAMED: usize = 5;
 pub(super) struct Args {
     /// The session that others are compared with: its folder, or the folder of several sessions, of which the
     /// newest is taken
-    #[arg(value_name = "BASE")]
-    base: PathBuf,
+    #[arg(value_name = "BASE", required_unless_present = "history")]
+    base: Option<PathBuf>,
 
     /// The sessions that are compared with it, of another kernel, machine or version of a program
-    #[arg(value_name = "OTHER", required = true)]
+    #[arg(value_name = "OTHER", required_unless_present = "history")]
     others: Vec<PathBuf>,
+
+    /// Add the named sessions to FILE, which is created, and show in which session anything has changed, of all
+    /// that FILE has; without sessions, only show it
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+
+    /// With --history and --fail-if: pass over what has changed before this day or time (UTC), as in 2026-11-23
+    #[arg(long, value_name = "TIME", requires = "history")]
+    since: Option<Since>,
 
     /// Compare by these metrics only [default: those of the experiments' claims and figures]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     metric: Vec<String>,
 
-    /// Show every ratio, also of what is equal, open or not comparable
+    /// Show every ratio, also of what is equal, open or not comparable; every session of a history
     #[arg(long)]
     all: bool,
 
     /// Exit with 1 if, in any cell, OTHER ÷ BASE of a metric is on that side with its whole interval, as in
-    /// 'reply-rate < 0.95'; repeatable
+    /// 'reply-rate < 0.95'; repeatable. In a history: the newest level ÷ the level before it
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<Condition>,
 
@@ -46,19 +58,33 @@ pub(super) struct Args {
 
 /// Runs `drover lab compare`.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let base = read(&args.base)?;
-    let others: Vec<Record> =
-        args.others.iter().map(|folder| read(folder)).collect::<anyhow::Result<_>>()?;
-    let comparison = SessionComparison::of(&base, &others, &args.metric);
-    check_experiments(&comparison)?;
-    check_metrics(&compare::metrics(&base, &others), &args.metric)?;
-    write!(stdout(), "{}", compare::table(&comparison, args.all))?;
-    if let Some(file) = &args.json {
-        let mut text = serde_json::to_vec_pretty(&comparison)?;
-        text.push(b'\n');
-        std::fs::write(file, text).with_context(|| format!("--json {}", file.display()))?;
+    let folders = args.base.iter().chain(&args.others);
+    let sessions: Vec<Record> =
+        folders.map(|folder| read(folder)).collect::<anyhow::Result<_>>()?;
+    match (&args.history, &sessions[..]) {
+        (Some(file), sessions) => history::run(args, file, sessions),
+        (None, [base, others @ ..]) => compare(args, base, others),
+        (None, []) => bail!(UsageError::new("name the sessions: BASE, and those beside it")),
     }
-    judge(&args.fail_if, &comparison)
+}
+
+/// Compares sessions with the first.
+fn compare(args: &Args, base: &Record, others: &[Record]) -> anyhow::Result<()> {
+    let comparison = SessionComparison::of(base, others, &args.metric);
+    check_experiments(&comparison)?;
+    check_metrics(&compare::metrics(base, others), &args.metric)?;
+    write!(stdout(), "{}", compare::table(&comparison, args.all))?;
+    write_json(args, &comparison)?;
+    let compared: Vec<&str> = comparison.compared_metrics().into_iter().collect();
+    judge(&args.fail_if, &compared, |condition| condition.met_by(&comparison))
+}
+
+/// Writes all of a result, where the user wants it.
+fn write_json(args: &Args, result: &impl serde::Serialize) -> anyhow::Result<()> {
+    let Some(file) = &args.json else { return Ok(()) };
+    let mut text = serde_json::to_vec_pretty(result)?;
+    text.push(b'\n');
+    std::fs::write(file, text).with_context(|| format!("--json {}", file.display()))
 }
 
 /// Reads the session of a folder.
@@ -98,26 +124,29 @@ fn check_experiments(comparison: &SessionComparison) -> Result<(), UsageError> {
     }
 }
 
-/// Fails if a condition is met in any cell.
-fn judge(conditions: &[Condition], comparison: &SessionComparison) -> anyhow::Result<()> {
-    let compared: Vec<&str> = comparison.compared_metrics().into_iter().collect();
+/// Fails if a condition is met in any cell; `met_by` has the cells in words.
+fn judge(
+    conditions: &[Condition],
+    compared: &[&str],
+    met_by: impl Fn(&Condition) -> Vec<String>,
+) -> anyhow::Result<()> {
     for condition in conditions {
         if !compared.contains(&condition.metric()) {
             bail!(UsageError::new(format!(
                 "--fail-if: no compared cell has the metric '{}'; those that there are: {}",
                 condition.metric(),
-                listed(&compared)
+                listed(compared)
             )));
         }
     }
-    let met: Vec<String> = conditions.iter().filter_map(|it| told(it, comparison)).collect();
+    let told = |condition| told(condition, &met_by(condition));
+    let met: Vec<String> = conditions.iter().filter_map(told).collect();
     ensure!(met.is_empty(), "{}", met.join("; "));
     Ok(())
 }
 
 /// The cells in which a condition is met, in words; `None`: it is met in no cell.
-fn told(condition: &Condition, comparison: &SessionComparison) -> Option<String> {
-    let cells = condition.met_by(comparison);
+fn told(condition: &Condition, cells: &[String]) -> Option<String> {
     let more = match cells.len().checked_sub(NAMED) {
         None | Some(0) => String::new(),
         Some(more) => format!(", and {more} more"),
