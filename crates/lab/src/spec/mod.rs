@@ -6,6 +6,7 @@
 pub mod built_in;
 mod check;
 pub mod claim;
+mod each;
 mod embedded;
 pub mod experiment;
 pub mod factor;

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::check;
 use super::claim::{Published, Row};
+use super::each;
 use super::embedded;
 use super::experiment::{Experiment, Fragment, QUICK, SCHEMA};
 use super::preset::Preset;
@@ -92,6 +93,7 @@ impl Reader<'_> {
         let mut shared = IndexMap::new();
         self.includes(&root, path, &mut vec![normal(path)], &mut shared);
         self.put_together(&mut root, shared);
+        each::expand(&mut root);
         self.faults.extend(check::check(&root));
         if !self.faults.is_empty() {
             return None;

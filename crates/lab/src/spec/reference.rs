@@ -186,6 +186,7 @@ fn of_type(name: &str) -> String {
         "Scale" => "`\"linear\"` or `\"log\"`",
         "Which" => "`\"every\"`, `\"some\"` or `\"mean\"`",
         "Until" => "`\"steady\"`, `\"connected\"` or `\"nothing\"`",
+        "Each" => "`\"dispatch\"`, `\"accept\"` or `\"files\"`",
         "WaitersAs" => "`\"threads\"` or `\"processes\"`",
         "Version" => "`\"drover.experiment/2\"`",
         "Instrument" => {

@@ -22,6 +22,11 @@ use super::setting::{Count, Time};
     {"required": ["waiters"]}, {"required": ["pipes"]}
 ]))]
 pub struct Subject {
+    /// In place of one subject, one for each mechanism of this kind that no other subject of the experiment is
+    /// named after: `{each}` is its name in the subject's texts. In lists of subjects the name of this one
+    /// stands for all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub each: Option<Each>,
     /// Drover's own server with these flags, behind those of the experiment's key `serve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve: Option<Vec<String>>,
@@ -72,6 +77,18 @@ pub struct Subject {
     /// What it is, in a line, for the legend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+}
+
+/// A kind of mechanism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Each {
+    /// Dispatch mechanisms.
+    Dispatch,
+    /// Accept strategies.
+    Accept,
+    /// File backends.
+    Files,
 }
 
 /// The kind of a subject, with what only this kind has.
