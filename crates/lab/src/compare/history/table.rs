@@ -81,6 +81,19 @@ fn counts(lines: &mut Lines, history: &History) {
         all - worse - better - short
     );
     lines.wrapped("", 2, &text);
+    let lost: Vec<&Series> = history.lost().collect();
+    if let Some(first) = lost.first() {
+        let session = history.sessions.last().map_or("", |newest| newest.name.as_str());
+        let text = format!(
+            "{} of them without a value in {session}, which the session before had: its report says why \
+             (first: {}: {}, {})",
+            lost.len(),
+            first.experiment,
+            first.name,
+            first.metric
+        );
+        lines.wrapped("! ", 2, &text);
+    }
 }
 
 /// What the words mean.
@@ -99,6 +112,15 @@ fn legend(lines: &mut Lines, history: &History) {
 }
 
 impl History {
+    /// The series that the newest session lacks and the one before it has.
+    fn lost(&self) -> impl Iterator<Item = &Series> {
+        let before = self.sessions.len().checked_sub(2);
+        self.series.iter().filter(move |one| {
+            let newest = one.medians.last().map(|(session, _)| *session);
+            before.is_some() && newest == before
+        })
+    }
+
     /// The levels that begin with a session, by its place.
     fn changes_in(&self, session: usize) -> impl Iterator<Item = (&Series, &Change)> {
         let all = self.series.iter().flat_map(|one| one.changes.iter().map(move |it| (one, it)));

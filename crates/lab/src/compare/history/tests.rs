@@ -124,6 +124,13 @@ fn bounds_failures_and_other_presets_are_left_out() {
     // A generator at its limit bounds the rate, and leaves the price of a reply as it is.
     assert_eq!((sessions("a", "reply-rate"), sessions("a", "cpu-per-reply")), (8, 9));
     assert_eq!((sessions("b", "reply-rate"), sessions("c", "reply-rate")), (8, 9));
+    // The newest session is the one without them, and a failure is no silent matter.
+    let text = in_one_line(&table(&history, false));
+    let lost = "! 6 of them without a value in day-8, which the session before had";
+    assert!(
+        text.contains(lost) && text.contains("(first: one: a, n 10 things, reply-rate)"),
+        "{text}"
+    );
 }
 
 #[test]
