@@ -8,13 +8,14 @@ mod null_report;
 
 use std::process::ExitCode;
 
-use lab::analysis::best::best;
-use lab::analysis::exponent::slope;
-use lab::analysis::knee::{Load, knee};
-use lab::analysis::median::median_interval;
+use lab::analysis::estimate::best::best;
+use lab::analysis::estimate::exponent::slope;
+use lab::analysis::estimate::knee::{Load, knee};
+use lab::analysis::estimate::median::median_interval;
+use lab::analysis::estimate::simultaneous::{against_lowest, simultaneous};
+use lab::analysis::estimate::{paired, spread};
 use lab::analysis::noise::{Noise, column, covered};
-use lab::analysis::simultaneous::{against_lowest, simultaneous};
-use lab::analysis::{Bound, Curve, Extreme, Scale, paired, spread};
+use lab::analysis::{Bound, Curve, Extreme, Scale};
 use lab::claims::{Judgement, Verdict};
 use rand::rngs::Xoshiro256PlusPlus;
 

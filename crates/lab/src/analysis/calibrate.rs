@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::FEWEST_ROUNDS;
 use super::curve::{Curve, Scale};
-use super::power::smallest_distance;
+use super::decision::power::smallest_distance;
 use super::summary::{logs, mean};
 
 /// How often equal runs are split at random into two subjects.
@@ -122,7 +122,7 @@ mod tests {
         let share = covered(500, 3, |random| {
             let rounds = Noise::SMOOTH.rounds(random, 10, &[truth, 1.0]);
             let pairs = rounds.iter().map(|round| (round[0], round[1])).collect();
-            super::super::paired::ratio(&[pairs]).unwrap().p_above(1.0) <= 0.025
+            super::super::estimate::paired::ratio(&[pairs]).unwrap().p_above(1.0) <= 0.025
         });
         assert!((share - 0.8).abs() < 0.1, "{truth}: {share}");
     }

@@ -171,7 +171,7 @@ impl Curve {
         self
     }
 
-    /// The greatest or the least of several effects; see [`super::best`]. `None` of none.
+    /// The greatest or the least of several effects; see [`super::estimate::best`]. `None` of none.
     pub fn extreme(members: Vec<Curve>, extreme: Extreme) -> Option<Curve> {
         let first = members.first()?;
         let (scale, rounds) = (first.scale, first.rounds);

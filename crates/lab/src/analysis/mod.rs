@@ -8,39 +8,29 @@
 //!
 //! | question | method | file |
 //! |---|---|---|
-//! | where is the median of some rounds? | order statistics | [`median`] |
-//! | by what factor do two subjects differ? | t on paired logarithms | [`paired`] |
-//! | by what factor do two sessions differ? | Welch's t on logarithms | [`independent`] |
-//! | since when is a series of sessions at another level? | binary segmentation with stretches | [`change_points`] |
-//! | is every level like the lowest? | simultaneous max-t bounds | [`simultaneous`] |
-//! | how does a metric grow? | t on one log–log slope per round | [`exponent`] |
-//! | where does a subject stop keeping up? | interpolation per round | [`knee`] |
-//! | what does the best of several do? | intersection–union | [`best`] |
-//! | which of two spreads is larger? | Brown–Forsythe, paired, with Fieller's interval | [`spread`] |
-//! | is there no difference? | two one-sided tests | [`equivalence`] |
-//! | how many rounds are needed? | power of the t test | [`power`] |
-//! | which of many claims stand together? | Holm | [`holm`] |
+//! | where is the median of some rounds? | order statistics | [`estimate::median`] |
+//! | by what factor do two subjects differ? | t on paired logarithms | [`estimate::paired`] |
+//! | by what factor do two sessions differ? | Welch's t on logarithms | [`estimate::independent`] |
+//! | since when is a series of sessions at another level? | binary segmentation with stretches | [`decision::change_points`] |
+//! | is every level like the lowest? | simultaneous max-t bounds | [`estimate::simultaneous`] |
+//! | how does a metric grow? | t on one log–log slope per round | [`estimate::exponent`] |
+//! | where does a subject stop keeping up? | interpolation per round | [`estimate::knee`] |
+//! | what does the best of several do? | intersection–union | [`estimate::best`] |
+//! | which of two spreads is larger? | Brown–Forsythe, paired, with Fieller's interval | [`estimate::spread`] |
+//! | is there no difference? | two one-sided tests | [`decision::equivalence`] |
+//! | how many rounds are needed? | power of the t test | [`decision::power`] |
+//! | which of many claims stand together? | Holm | [`decision::holm`] |
 //! | what does a limited measurement say? | one-sided bounds | [`censored`] |
 //! | what can this machine tell? | random splits of equal subjects | [`calibrate`] |
 
-pub mod best;
 pub mod calibrate;
 pub mod censored;
-pub mod change_points;
 pub mod curve;
-pub mod equivalence;
-pub mod exponent;
-pub mod holm;
-pub mod independent;
-pub mod knee;
+pub mod decision;
+pub mod estimate;
 mod max_t;
-pub mod median;
 pub mod noise;
-pub mod paired;
-pub mod power;
 mod ratio_of_means;
-pub mod simultaneous;
-pub mod spread;
 pub(crate) mod student;
 pub mod summary;
 

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use super::experiment::{AGAIN, SERVER, SLOWED_METRIC, percent, slowed_name, spin_factor};
 use super::{Found, MetricNoise, ROUNDS, SIZE, SlowedServer, Smallest};
 use crate::analysis::calibrate::{Calibration, SPLITS};
-use crate::analysis::power::power;
+use crate::analysis::decision::power::power;
 use crate::analysis::summary::median;
 use crate::analysis::{Bound, Curve, FEWEST_ROUNDS, Scale};
 use crate::claims::nature::{self, Use};

@@ -1,8 +1,8 @@
 //! From what rounds say of one effect to a verdict: the region that the claim names, the value where
 //! there is nothing, and the sizes of the tests.
 
-use crate::analysis::equivalence::{p_outside, p_within};
-use crate::analysis::power::rounds_needed;
+use crate::analysis::decision::equivalence::{p_outside, p_within};
+use crate::analysis::decision::power::rounds_needed;
 use crate::analysis::{Curve, Scale};
 use crate::spec::claim::Region;
 

@@ -1,6 +1,6 @@
 //! The claims of one report are a family: the more of them there are, the more each has to show.
 
-use crate::analysis::holm::holm;
+use crate::analysis::decision::holm::holm;
 
 use super::combine;
 use super::decide::Sizes;

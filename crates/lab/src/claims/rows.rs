@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::analysis::best::best;
-use crate::analysis::simultaneous::{DRAWS, simultaneous};
-use crate::analysis::{Bound, Curve, Extreme, FEWEST_ROUNDS, Interval, Scale, spread};
+use crate::analysis::estimate::best::best;
+use crate::analysis::estimate::simultaneous::{DRAWS, simultaneous};
+use crate::analysis::estimate::spread;
+use crate::analysis::{Bound, Curve, Extreme, FEWEST_ROUNDS, Interval, Scale};
 use crate::model::{Level, Mark};
 use crate::spec::claim::{Claim, Effect, Side, Which};
 use crate::spec::metric::Better;

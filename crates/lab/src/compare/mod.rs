@@ -2,7 +2,7 @@
 //! one has too, metric by metric and cell by cell, and what else differs between the two.
 //!
 //! Runs count, and values are bounds, by the rule of claims and medians. Sessions have no round in common, so
-//! that each ratio is one of independent samples ([`crate::analysis::independent`]); all ratios are one
+//! that each ratio is one of independent samples ([`crate::analysis::estimate::independent`]); all ratios are one
 //! family, as the claims of a report are ([`crate::claims::family`]).
 
 mod condition;
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::analysis::holm::holm;
+use crate::analysis::decision::holm::holm;
 use crate::claims::RATIO_MARGIN;
 use crate::claims::family::FALSE_ALARMS;
 use crate::model::{Cell, Mark, Sample};

@@ -4,8 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::analysis::estimate::independent;
 use crate::analysis::summary::median;
-use crate::analysis::{Bound, Curve, FEWEST_ROUNDS, Interval, independent};
+use crate::analysis::{Bound, Curve, FEWEST_ROUNDS, Interval};
 use crate::claims::{CellRuns, RATIO_MARGIN, Reason, Verdict, too_few};
 use crate::model::{Cell, Sample};
 use crate::report::model::experiment::MetricReport;

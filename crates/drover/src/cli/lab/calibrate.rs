@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use lab::analysis::FEWEST_ROUNDS;
-use lab::analysis::power::POWER;
+use lab::analysis::decision::power::POWER;
 use lab::calibrate::{self, Calibration};
 use lab::model::{Level, Mark, Sample};
 use lab::plan::Overrides;

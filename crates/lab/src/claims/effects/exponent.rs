@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::Bound;
-use crate::analysis::exponent::slope;
+use crate::analysis::estimate::exponent::slope;
 use crate::model::Level;
 
 use super::{CellRuns, Joined, Member, Rounds, Scale, Statistics, tally};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::analysis::Bound;
-use crate::analysis::knee::{Load, knee as find};
+use crate::analysis::estimate::knee::{Load, knee as find};
 use crate::model::Level;
 
 use super::{CellRuns, Joined, Member, Rounds, Scale, Statistics, tally};

@@ -1,8 +1,8 @@
 //! Many sessions in the order of time: in which cells, and since which session, a metric has another level.
 //!
 //! A *series* is a metric of a cell over the sessions that have it. All series are one family: whether one has
-//! changed at all is decided by Holm's procedure ([`crate::analysis::holm`]), and where it has changed by
-//! [`crate::analysis::change_points`] at the size that this procedure gives it.
+//! changed at all is decided by Holm's procedure ([`crate::analysis::decision::holm`]), and where it has changed by
+//! [`crate::analysis::decision::change_points`] at the size that this procedure gives it.
 
 mod entry;
 mod file;
@@ -17,8 +17,8 @@ use serde::Serialize;
 
 use super::{Condition, LEVEL, Standing};
 use crate::analysis::Interval;
-use crate::analysis::change_points::{self, FEWEST_VALUES};
-use crate::analysis::holm::holm;
+use crate::analysis::decision::change_points::{self, FEWEST_VALUES};
+use crate::analysis::decision::holm::holm;
 use crate::analysis::summary::{geometric_mean, logs};
 use crate::claims::family::FALSE_ALARMS;
 use crate::digits::ratio_words;

@@ -1,7 +1,7 @@
 //! A history for terminals: at most 80 columns, what has changed by the session in which it changed.
 
 use super::{Change, History, HistorySession, Series};
-use crate::analysis::change_points::{FEWEST_VALUES, SHORTEST};
+use crate::analysis::decision::change_points::{FEWEST_VALUES, SHORTEST};
 use crate::compare::Standing;
 use crate::compare::table::{WIDTH, cell, head, metric};
 use crate::digits::ratio_words;

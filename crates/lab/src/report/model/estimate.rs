@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::analysis::Bound;
-use crate::analysis::median::median_interval;
+use crate::analysis::estimate::median::median_interval;
 use crate::analysis::summary::median;
 use crate::claims::CellRuns;
 use crate::model::{Mark, Sample};

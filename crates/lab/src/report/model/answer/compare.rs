@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Candidate, Outcome, Rule, Standing};
-use crate::analysis::best::best;
-use crate::analysis::equivalence::p_within;
-use crate::analysis::simultaneous::{DRAWS, simultaneous};
+use crate::analysis::decision::equivalence::p_within;
+use crate::analysis::estimate::best::best;
+use crate::analysis::estimate::simultaneous::{DRAWS, simultaneous};
 use crate::analysis::{Bound, Curve, Extreme, FEWEST_ROUNDS, Scale};
 use crate::claims::{CellRuns, Levels};
 use crate::model::{Mark, Sample};

@@ -1,6 +1,6 @@
 //! The best of several subjects, without the advantage of choosing it by the values that are compared.
 
-use super::curve::{Curve, Extreme};
+use crate::analysis::curve::{Curve, Extreme};
 
 /// The effect of the best of several subjects: the greatest or the least of their effects.
 ///
@@ -24,8 +24,8 @@ pub fn best(effects: Vec<Vec<Curve>>, above: Extreme, below: Extreme) -> Option<
 mod tests {
     use super::*;
     use crate::analysis::curve::Scale;
+    use crate::analysis::estimate::simultaneous::{DRAWS, simultaneous};
     use crate::analysis::noise::{Noise, column, covered};
-    use crate::analysis::simultaneous::{DRAWS, simultaneous};
     use crate::analysis::summary::logs;
 
     /// The effects of the first subject against each of the others.

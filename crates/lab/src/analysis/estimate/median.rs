@@ -2,7 +2,7 @@
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-use super::curve::Interval;
+use crate::analysis::curve::Interval;
 
 /// The interval of the median with at least this confidence; its `level` is the one it reaches.
 ///
@@ -17,7 +17,7 @@ pub fn median_interval(values: &[f64], level: f64) -> Option<Interval> {
     let reached = |k: usize| coverage(count, k);
     let k = (1..=count / 2).rev().find(|&k| reached(k) >= level)?;
     Some(Interval {
-        value: super::summary::median(&sorted)?,
+        value: crate::analysis::summary::median(&sorted)?,
         low: sorted[k - 1],
         high: sorted[count - k],
         level: reached(k),

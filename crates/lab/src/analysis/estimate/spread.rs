@@ -1,9 +1,9 @@
 //! Which of two subjects varies more from round to round: the ratio of their spreads.
 
-use super::FEWEST_ROUNDS;
-use super::curve::Curve;
-use super::ratio_of_means::RatioOfMeans;
-use super::summary::{logs, median};
+use crate::analysis::FEWEST_ROUNDS;
+use crate::analysis::curve::Curve;
+use crate::analysis::ratio_of_means::RatioOfMeans;
+use crate::analysis::summary::{logs, median};
 
 /// The ratio of the spreads of two subjects' logarithms, paired by round.
 ///

@@ -1,6 +1,6 @@
 //! Showing that there is no difference worth the name.
 
-use super::curve::Curve;
+use crate::analysis::curve::Curve;
 
 /// The p-value of "the effect lies outside `low..=high`": small where it lies inside.
 ///
@@ -29,8 +29,8 @@ pub fn p_outside(curve: &Curve, low: f64, high: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::analysis::curve::Scale;
+    use crate::analysis::estimate::paired;
     use crate::analysis::noise::{Noise, covered};
-    use crate::analysis::paired;
 
     fn ratio_of(
         noise: Noise,

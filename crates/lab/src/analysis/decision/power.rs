@@ -7,8 +7,8 @@ use std::rc::Rc;
 use statrs::distribution::{ContinuousCDF, Normal};
 use statrs::function::gamma::ln_gamma;
 
-use super::FEWEST_ROUNDS;
-use super::student::t_quantile;
+use crate::analysis::FEWEST_ROUNDS;
+use crate::analysis::student::t_quantile;
 
 /// The share of experiments that are to find what is there.
 pub const POWER: f64 = 0.8;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::curve::{Curve, Scale};
-use super::max_t::MaxT;
+use crate::analysis::curve::{Curve, Scale};
+use crate::analysis::max_t::MaxT;
 
 /// How many experiments without an effect are simulated for the distribution of the greatest |t|.
 pub const DRAWS: usize = 2000;

@@ -1,7 +1,7 @@
 //! The ratio of two samples that have no round in common: those of two sessions.
 
-use super::curve::{Curve, Scale};
-use super::summary::logs;
+use crate::analysis::curve::{Curve, Scale};
+use crate::analysis::summary::logs;
 
 /// The geometric mean of `above` ÷ that of `below`, with Welch's t on logarithms.
 ///

@@ -1,7 +1,7 @@
 //! The ratio of two subjects, paired by round.
 
-use super::curve::{Curve, Scale};
-use super::summary::mean;
+use crate::analysis::curve::{Curve, Scale};
+use crate::analysis::summary::mean;
 
 /// The mean over cells of each round's logarithm of a ratio. `cells` holds, for each cell, one pair
 /// (above the line, below the line) per round; every cell has the same rounds.

@@ -1,6 +1,6 @@
 //! Where a subject stops answering all that it is asked: the knee.
 
-use super::censored::Bound;
+use crate::analysis::censored::Bound;
 
 /// Below this share of the offered rate a subject does not keep up.
 pub const KEEPS_UP: f64 = 0.97;

@@ -1,12 +1,12 @@
 //! How a metric grows with a factor: the exponent of a power law.
 
-use super::summary::mean;
+use crate::analysis::summary::mean;
 
 /// The slope of ln y over ln x by least squares: 0 where y is constant, 1 where it is proportional to x,
 /// 2 where it grows with the square.
 ///
 /// One such slope is taken in each round; the rounds' slopes then go to
-/// [`Curve::of_rounds`](super::Curve::of_rounds), because the points of one round share its
+/// [`Curve::of_rounds`](crate::analysis::Curve::of_rounds), because the points of one round share its
 /// disturbances and are not independent of each other (one summary per unit: J. N. S. Matthews et al.,
 /// "Analysis of serial measurements in medical research", BMJ 300, 1990). Points with x = 0, which has no logarithm, are left
 /// out. `None` with fewer than two different x, or if a y is not positive.

@@ -13,9 +13,9 @@
 //! of series needs less. The price is an assumption: values vary around their level as normal logarithms do,
 //! each by itself. A machine that is slow for a week has another level for a week, and that is what is said.
 
-use super::curve::{Interval, Scale};
-use super::student::{t_quantile, t_tail};
-use super::summary::mean;
+use crate::analysis::curve::{Interval, Scale};
+use crate::analysis::student::{t_quantile, t_tail};
+use crate::analysis::summary::mean;
 
 /// The fewest values that a level has: what a session or two did is no level.
 pub const SHORTEST: usize = 3;
