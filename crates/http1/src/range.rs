@@ -1,7 +1,9 @@
 //! Byte ranges (RFC 9110 section 14): what a `Range` field asks of a representation.
 //!
 //! A server may always ignore the field and send everything (RFC 9110 section 14.2). This is done
-//! for every field that is not valid. Several ranges are recognised; the caller decides about them.
+//! for every field that is not valid, and for one that asks for too much: several ranges are served as long
+//! as they are not many and together no longer than the representation (RFC 9110 section 14.2 warns of
+//! requests for many small or overlapping ranges, which cost a server more than they cost a client).
 
 use crate::framing::list;
 
@@ -22,26 +24,37 @@ impl ByteRange {
     }
 }
 
+/// The most ranges that a request may ask for; one with more gets everything.
+pub const MOST_RANGES: usize = 64;
+
+/// Two ranges with no more bytes than this between them are sent as one: the head of a part costs more.
+const GAP: u64 = 80;
+
 /// What a `Range` field asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Ranges {
-    /// The field is invalid or in a unit other than bytes: answer 200 with everything.
+    /// The field is invalid, in a unit other than bytes, or asks for more than is served in parts: answer
+    /// 200 with everything.
     Ignore,
     /// One range, cut to the representation's length: answer 206.
     Satisfiable(ByteRange),
-    /// One range with no byte of the representation in it: answer 416.
+    /// No range has a byte of the representation in it: answer 416.
     Unsatisfiable,
-    /// More than one range, all well-formed: answer 200 with everything, or 206 in several parts.
-    Several,
+    /// Two ranges or more, in the order in which they were asked for, none near another: answer 206 in as
+    /// many parts (`multipart/byteranges`).
+    Several(Vec<ByteRange>),
 }
 
 /// Reads the value of a `Range` field against a representation of `length` bytes.
 ///
-/// A number too large for 64 bits counts as the largest 64-bit number.
+/// A number too large for 64 bits counts as the largest 64-bit number. Of several ranges, those without a byte
+/// of the representation are left out, and those that overlap or nearly touch become one, in the place of the
+/// first.
 pub fn parse(value: &[u8], length: u64) -> Ranges {
     let Some(set) = strip_unit(value) else {
         return Ranges::Ignore;
     };
+    // The only range, of the usual request, needs no list.
     let mut only = None;
     let mut count = 0;
     for item in list(set) {
@@ -54,8 +67,43 @@ pub fn parse(value: &[u8], length: u64) -> Ranges {
     match only {
         None => Ranges::Ignore,
         Some(spec) if count == 1 => spec.resolve(length),
-        Some(_) => Ranges::Several,
+        Some(_) if count > MOST_RANGES => Ranges::Ignore,
+        Some(_) => several(set, length),
     }
+}
+
+/// What a list of well-formed ranges asks for.
+fn several(set: &[u8], length: u64) -> Ranges {
+    let mut ranges: Vec<ByteRange> = Vec::new();
+    for spec in list(set).filter_map(Spec::parse) {
+        match spec.resolve(length) {
+            Ranges::Satisfiable(range) => add(&mut ranges, range),
+            Ranges::Unsatisfiable => {}
+            Ranges::Ignore | Ranges::Several(_) => return Ranges::Ignore,
+        }
+    }
+    let total: u64 = ranges.iter().map(ByteRange::len).sum();
+    match &ranges[..] {
+        [] => Ranges::Unsatisfiable,
+        [only] => Ranges::Satisfiable(*only),
+        // Ranges that do not overlap are no longer than everything, but their heads come on top.
+        [..] if total.saturating_add(GAP * ranges.len() as u64) > length => Ranges::Ignore,
+        [..] => Ranges::Several(ranges),
+    }
+}
+
+/// Adds a range to ranges of which none is near another, and leaves them so.
+fn add(ranges: &mut Vec<ByteRange>, mut new: ByteRange) {
+    let mut place = ranges.len();
+    let is_near = |a: &ByteRange, b: &ByteRange| {
+        a.start <= b.end.saturating_add(GAP) && b.start <= a.end.saturating_add(GAP)
+    };
+    while let Some(near) = ranges.iter().position(|range| is_near(range, &new)) {
+        let range = ranges.remove(near);
+        new = ByteRange { start: new.start.min(range.start), end: new.end.max(range.end) };
+        place = place.min(near);
+    }
+    ranges.insert(place.min(ranges.len()), new);
 }
 
 fn strip_unit(value: &[u8]) -> Option<&[u8]> {
@@ -185,9 +233,42 @@ mod tests {
         }
     }
 
+    fn parts<const N: usize>(parts: [(u64, u64); N]) -> Ranges {
+        Ranges::Several(parts.map(|(start, end)| ByteRange { start, end }).into())
+    }
+
     #[test]
-    fn more_than_one_range_is_left_to_the_caller() {
-        gives("bytes=0-1,2-3", LENGTH, Ranges::Several);
-        gives("bytes=0-1, -1", LENGTH, Ranges::Several);
+    fn several_ranges_keep_their_order() {
+        gives("bytes=0-1,500-600", LENGTH, parts([(0, 2), (500, 601)]));
+        gives("bytes=500-600, -1 ,0-1", LENGTH, parts([(500, 601), (999, 1000), (0, 2)]));
+        gives("bytes=1000-,0-1,5000-,500-", LENGTH, parts([(0, 2), (500, 1000)]));
+        gives("bytes=1000-,0-1", LENGTH, part(0, 2));
+        gives("bytes=1000-,5000-", LENGTH, Ranges::Unsatisfiable);
+    }
+
+    #[test]
+    fn ranges_that_overlap_or_nearly_touch_are_one() {
+        gives("bytes=0-1,2-3", LENGTH, part(0, 4));
+        gives("bytes=0-9,90-99", LENGTH, part(0, 100));
+        gives("bytes=0-9,91-99", LENGTH, parts([(0, 10), (91, 100)]));
+        gives(
+            "bytes=300-400,0-9,350-500,700-710",
+            LENGTH,
+            parts([(300, 501), (0, 10), (700, 711)]),
+        );
+        // The last one joins two that were apart.
+        gives("bytes=0-9,200-209,500-509,5-205", LENGTH, parts([(0, 210), (500, 510)]));
+    }
+
+    #[test]
+    fn more_than_the_representation_is_the_representation() {
+        gives("bytes=0-450,540-", LENGTH, Ranges::Ignore);
+        let many = |count: u64| -> String {
+            let ranges = (0..count).map(|at| format!("{}-{}", 1000 * at, 1000 * at + 1));
+            format!("bytes={}", ranges.collect::<Vec<_>>().join(","))
+        };
+        let Ranges::Several(found) = parse(many(64).as_bytes(), 1 << 20) else { panic!("several") };
+        assert_eq!(found.len(), MOST_RANGES);
+        gives(&many(65), 1 << 20, Ranges::Ignore);
     }
 }

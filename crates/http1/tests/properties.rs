@@ -213,6 +213,32 @@ proptest! {
     }
 
     #[test]
+    fn several_ranges_are_apart_and_have_every_byte_that_was_asked_for(
+        asked in prop::collection::vec((0..2000u64, 0..300u64), 2..20),
+        length in 1..2000u64,
+    ) {
+        let texts: Vec<String> =
+            asked.iter().map(|(start, more)| format!("{start}-{}", start + more)).collect();
+        let found = match range::parse(format!("bytes={}", texts.join(",")).as_bytes(), length) {
+            Ranges::Several(found) => found,
+            Ranges::Satisfiable(only) => vec![only],
+            Ranges::Ignore => vec![range::ByteRange { start: 0, end: length }],
+            Ranges::Unsatisfiable => Vec::new(),
+        };
+        for (at, part) in found.iter().enumerate() {
+            prop_assert!(part.start < part.end && part.end <= length);
+            for other in &found[..at] {
+                prop_assert!(part.end < other.start || other.end < part.start);
+            }
+        }
+        for (start, more) in asked {
+            for byte in (start..=start + more).take_while(|byte| *byte < length) {
+                prop_assert!(found.iter().any(|part| part.start <= byte && byte < part.end));
+            }
+        }
+    }
+
+    #[test]
     fn a_written_range_is_read_back(start: u64, more: u64, length: u64) {
         let last = start.saturating_add(more);
         let value = format!("bytes={start}-{last}");

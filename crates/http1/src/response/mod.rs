@@ -1,7 +1,9 @@
 //! Response heads: [`parse()`] reads one, as a client does; [`Head`] writes one, as a server does.
 
+mod multipart;
 mod parse;
 mod write;
 
+pub use multipart::Multipart;
 pub use parse::{BadResponse, Body, MAX_FIELDS, MAX_HEAD, ResponseHead, parse};
 pub use write::{CONTINUE, Common, Connection, Head};

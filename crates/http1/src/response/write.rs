@@ -86,10 +86,7 @@ impl<'o> Head<'o> {
 
     /// Any field.
     pub fn field(self, name: &str, value: &[u8]) -> Self {
-        self.out.extend_from_slice(name.as_bytes());
-        self.out.extend_from_slice(b": ");
-        self.out.extend_from_slice(value);
-        self.out.extend_from_slice(b"\r\n");
+        push_field(self.out, name, value);
         self
     }
 
@@ -123,13 +120,7 @@ impl<'o> Head<'o> {
 
     /// `Content-Range` of a 206: `range` of a representation of `length` bytes.
     pub fn content_range(self, range: ByteRange, length: u64) -> Self {
-        self.out.extend_from_slice(b"Content-Range: bytes ");
-        push_decimal(self.out, range.start);
-        self.out.push(b'-');
-        push_decimal(self.out, range.end - 1);
-        self.out.push(b'/');
-        push_decimal(self.out, length);
-        self.out.extend_from_slice(b"\r\n");
+        push_content_range(self.out, range, length);
         self
     }
 
@@ -185,6 +176,25 @@ impl<'o> Head<'o> {
             }
         }
     }
+}
+
+/// Appends a field.
+pub(super) fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `Content-Range`: `range` of a representation of `length` bytes.
+pub(super) fn push_content_range(out: &mut Vec<u8>, range: ByteRange, length: u64) {
+    out.extend_from_slice(b"Content-Range: bytes ");
+    push_decimal(out, range.start);
+    out.push(b'-');
+    push_decimal(out, range.end - 1);
+    out.push(b'/');
+    push_decimal(out, length);
+    out.extend_from_slice(b"\r\n");
 }
 
 fn push_decimal(out: &mut Vec<u8>, mut number: u64) {

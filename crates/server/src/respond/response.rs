@@ -16,6 +16,7 @@ use mech::net::Body;
 use crate::lookup::entry::{Entry, Source, UsualHead};
 use crate::lookup::pending::PendingOpen;
 use crate::lookup::watch::WatchedPath;
+use crate::respond::parts::Parts;
 use crate::worker::clock::Clock;
 use mech::files::root::Stamp;
 
@@ -29,6 +30,8 @@ pub(crate) struct Response {
     pub(crate) head_len: usize,
     /// What is sent behind the output.
     pub(crate) body: Body,
+    /// What is sent behind the body, of a response in several parts.
+    pub(crate) parts: Option<Box<Parts>>,
     /// How many bytes of the input belong to requests that are done.
     pub(crate) consumed: usize,
     /// What the connection does once the response is sent.
@@ -43,6 +46,8 @@ pub(crate) enum Then {
     Again,
     /// Wait until a file is open, then look at the input again.
     Wait(Rc<PendingOpen>),
+    /// Send the other parts of a response, then do this.
+    Parts(Box<(Parts, Then)>),
     /// Skip this many bytes that have not been received yet: the rest of a request's body.
     Skip(u64),
     /// Close.
@@ -60,7 +65,7 @@ impl Response {
 
     /// A response whose head stands in the output, with `body` behind it.
     fn followed_by(body: Body, status: Status) -> Response {
-        Response { status, head_len: 0, body, consumed: 0, then: Then::Receive }
+        Response { status, head_len: 0, body, parts: None, consumed: 0, then: Then::Receive }
     }
 }
 
@@ -192,7 +197,7 @@ fn last_modified(entry: &Entry, now: u64) -> DateText {
     http1::date::format(entry.validators.modified.min(now))
 }
 
-/// Writes the response to a request for a file: all of the file, a part of it, 304, 412 or 416.
+/// Writes the response to a request for a file: all of the file, parts of it, 304, 412 or 416.
 ///
 /// Bodies of at most `in_memory` bytes are read into `out`, behind their head; longer ones are left
 /// to the file backend.
@@ -228,7 +233,11 @@ pub(crate) fn file(
                 head(out, status).unsatisfied_range(entry.len).text("", with_body);
                 return Response::written(status);
             }
-            Some(Ranges::Several | Ranges::Ignore) | None => (Status::Ok, whole),
+            Some(Ranges::Several(ranges)) => {
+                let parts = Parts::new(entry, ranges, in_memory);
+                return several(entry, parts, &modified, common, out);
+            }
+            Some(Ranges::Ignore) | None => (Status::Ok, whole),
         },
     };
     let before = out.len();
@@ -273,6 +282,28 @@ pub(crate) fn file(
             let status = Status::InternalServerError;
             refusal(Refusal { status, reason: "the file could not be read" }, common, true, out)
         }
+    }
+}
+
+/// Writes the response to a request for several parts of a file, as far as it may stand in the output.
+fn several(
+    entry: &Entry,
+    mut parts: Parts,
+    modified: &DateText,
+    common: &Common<'_>,
+    out: &mut Vec<u8>,
+) -> Response {
+    let status = Status::PartialContent;
+    Head::new(out, status, common)
+        .content_type(&parts.content_type())
+        .content_length(parts.content_length())
+        .last_modified(modified)
+        .etag(&entry.validators.etag)
+        .accept_ranges()
+        .finish();
+    match parts.write(out) {
+        Body::None => Response::written(status),
+        body => Response { parts: Some(Box::new(parts)), ..Response::followed_by(body, status) },
     }
 }
 

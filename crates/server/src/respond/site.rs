@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http1::response::{Common, Connection};
-use http1::{Framing, Limits, Method, Refusal, Request, request};
+use http1::{Framing, Limits, Method, Refusal, Request, Status, request};
 use mech::Key;
 use mech::files::open_pool::{OpenPool, OpenResults};
 use mech::net::{Answer, Body, Io, Net};
@@ -18,6 +18,7 @@ use mech::net::{Answer, Body, Io, Net};
 use crate::lookup::files::{Files, Lookup, LookupContext, Requester};
 use crate::lookup::pending::PendingOpen;
 use crate::lookup::watch::Watcher;
+use crate::respond::parts::Parts;
 use crate::respond::repeated::RepeatedRequest;
 use crate::respond::response::{self, Fixed, Response, SERVER, Then};
 use crate::status::statistics::{Counter, Counters};
@@ -163,7 +164,11 @@ impl<'w> Site<'w> {
             let full = !matches!(body, Body::None) || output.len() >= GATHERED_MOST;
             if !expects_input || full {
                 let more = response.consumed < input.len();
-                batch.then = if expects_input && more { Then::Again } else { response.then };
+                let then = if expects_input && more { Then::Again } else { response.then };
+                batch.then = match response.parts {
+                    None => then,
+                    Some(parts) => Then::Parts(Box::new((*parts, then))),
+                };
                 break;
             }
         }
@@ -172,6 +177,23 @@ impl<'w> Site<'w> {
         }
         let expects_input = matches!(batch.then, Then::Receive | Then::Skip(_));
         (Answer { consumed, body, expects_input }, batch)
+    }
+
+    /// Writes what follows of a response in parts; the body of the answer is `Body::None` at its end.
+    pub(crate) fn go_on(
+        &self,
+        key: Key,
+        parts: &mut Parts,
+        io: Io<'_>,
+        net: &Net,
+    ) -> (Answer, bool) {
+        let before = io.output.len();
+        let body = parts.write(io.output);
+        if let Some(tracer) = self.tracer() {
+            tracer.note(key, net.now(), Status::PartialContent, io.output.len() - before, &body);
+        }
+        let is_over = matches!(body, Body::None);
+        (Answer { consumed: 0, body, expects_input: false }, is_over)
     }
 
     /// Counts a response, spins for it, and has it traced.

@@ -9,6 +9,7 @@ use mech::net::{Answer, Body, Conn, Progress};
 use tracing::warn;
 
 use crate::lookup::pending::PendingOpen;
+use crate::respond::parts::Parts;
 use crate::respond::response::Then;
 use crate::respond::site::{Batch, Site};
 use crate::status::statistics::Counter;
@@ -81,6 +82,11 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
                         }
                     }
                 }
+                // Few responses have parts: what these need is apart, so that every connection is smaller.
+                Then::Parts(rest) => match Box::pin(send(conn, site, rest)).await? {
+                    true => continue,
+                    false => return Ok(()),
+                },
                 Then::Skip(len) => {
                     skip(conn, site, len).await?;
                     continue;
@@ -105,6 +111,32 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
         };
         refuse(conn, site, refusal).await
     }
+}
+
+/// Sends what follows behind the first body of a response in parts, and does what is to be done then. Returns
+/// whether the connection goes on.
+async fn send(conn: &Conn<'_>, site: &Site<'_>, rest: Box<(Parts, Then)>) -> io::Result<bool> {
+    let (mut parts, then) = *rest;
+    let mut is_over = false;
+    while !is_over {
+        let progress;
+        (is_over, progress) = conn.respond(|io| site.go_on(conn.key(), &mut parts, io, conn.net()));
+        if over(conn, site, progress)?.is_none() {
+            conn.set_deadline(site.time_outs.idle);
+            let sent = flush(conn, site).await;
+            ended(conn, site, sent)?;
+        }
+    }
+    match then {
+        Then::Skip(len) => skip(conn, site, len).await?,
+        Then::Close => return Ok(false),
+        Then::Linger => {
+            linger(conn).await?;
+            return Ok(false);
+        }
+        Then::Receive | Then::Again | Then::Wait(_) | Then::Parts(_) => {}
+    }
+    Ok(true)
 }
 
 /// Records how far a response came in one step. `Some`: it is complete, and this many bytes lie in the

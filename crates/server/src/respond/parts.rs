@@ -1,0 +1,94 @@
+//! The response to a request for several ranges, part after part.
+//!
+//! Parts that may be read into memory stand in the output one behind the other. Any other part is left to the
+//! file backend: the connection sends it, and then asks for what follows.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+use http1::range::ByteRange;
+use http1::response::Multipart;
+use mech::files::root;
+use mech::net::Body;
+
+use crate::lookup::entry::{Entry, Source};
+
+/// What is left of a response in parts.
+pub(crate) struct Parts {
+    around: Multipart,
+    bytes: Bytes,
+    /// Parts of at most so many bytes are read into memory.
+    in_memory: u64,
+    left: std::vec::IntoIter<ByteRange>,
+}
+
+/// Where the bytes of all parts are.
+enum Bytes {
+    /// Behind a head in memory of this length.
+    Memory(Rc<[u8]>, usize),
+    /// In a file.
+    File(Rc<OwnedFd>),
+}
+
+impl Parts {
+    /// The parts of an entry.
+    pub(crate) fn new(entry: &Entry, ranges: Vec<ByteRange>, in_memory: u64) -> Parts {
+        let bytes = match &entry.source {
+            Source::Memory(usual) => {
+                Bytes::Memory(Rc::clone(&usual.bytes.borrow()), usual.head_len)
+            }
+            Source::File(file, _) => Bytes::File(Rc::clone(file)),
+        };
+        let around = Multipart::new(entry.content_type, entry.len, random());
+        Parts { around, bytes, in_memory, left: ranges.into_iter() }
+    }
+
+    /// The value of `Content-Type`.
+    pub(crate) fn content_type(&self) -> String {
+        self.around.content_type()
+    }
+
+    /// The value of `Content-Length`.
+    pub(crate) fn content_length(&self) -> u64 {
+        self.around.content_length(self.left.as_slice())
+    }
+
+    /// Writes as many parts as may stand in the output. A body: it is the rest of the last of them, and
+    /// is sent before more is written. `Body::None`: the response ends here.
+    pub(crate) fn write(&mut self, out: &mut Vec<u8>) -> Body {
+        for part in self.left.by_ref() {
+            self.around.push_head(part, out);
+            let body = match &self.bytes {
+                Bytes::Memory(bytes, head) => {
+                    let body = &bytes[*head..];
+                    out.extend_from_slice(&body[part.start as usize..part.end as usize]);
+                    continue;
+                }
+                Bytes::File(file) => {
+                    let is_read = part.len() <= self.in_memory
+                        && root::try_append_cached(
+                            file.as_fd(),
+                            part.start,
+                            part.len() as usize,
+                            out,
+                        )
+                        .is_ok();
+                    if is_read {
+                        continue;
+                    }
+                    Body::File { file: Rc::clone(file), offset: part.start, len: part.len() }
+                }
+            };
+            return body;
+        }
+        self.around.push_end(out);
+        Body::None
+    }
+}
+
+/// A number that nobody outside can guess: the keys of the standard library's hash maps are random.
+fn random() -> u128 {
+    let half = || u128::from(RandomState::new().build_hasher().finish());
+    half() << 64 | half()
+}
