@@ -1,6 +1,7 @@
 //! Parsing requests and writing responses: nanoseconds per call.
 
 use divan::{Bencher, black_box};
+use http1::conditional::Validators;
 use http1::response::{Common, Connection, Head};
 use http1::{Limits, Status, date, path, request};
 
@@ -51,6 +52,7 @@ fn parse_pipelined_16(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn write_head(bencher: Bencher<'_, '_>) {
     let date = date::format(1_700_000_000);
+    let validators = Validators::new(1_600_000_000, 0, 102_400, Some(7));
     let mut out = Vec::new();
     bencher.bench_local(|| {
         out.clear();
@@ -58,7 +60,7 @@ fn write_head(bencher: Bencher<'_, '_>) {
         Head::new(&mut out, black_box(Status::Ok), &common)
             .content_type("text/html; charset=utf-8")
             .content_length(black_box(102_400))
-            .last_modified(&date)
+            .validators(black_box(&validators), 1_700_000_000)
             .accept_ranges()
             .finish();
         out.len()

@@ -63,29 +63,32 @@ impl std::fmt::Debug for ETag {
     }
 }
 
-/// What identifies the state of a file.
+/// What identifies the state of a file; nothing does of a file whose time was never set.
+///
+/// Images of containers and packages (OSTree, Nix, Bazel) give every file the time 0 or 1, so that a new
+/// version of such a file may have the time and the length of the old one. A validator would be a promise that
+/// such a file never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validators {
     /// The strong entity tag.
-    pub etag: ETag,
-    /// `Last-Modified` in whole seconds since the epoch; a file from before 1970 counts as 0.
-    pub modified: u64,
+    pub etag: Option<ETag>,
+    /// `Last-Modified` in whole seconds since the epoch.
+    pub modified: Option<u64>,
 }
 
 impl Validators {
     /// The validators of a file, from the same numbers as [`ETag::new`].
     pub fn new(seconds: i64, nanoseconds: u32, size: u64, inode: Option<u64>) -> Self {
-        Validators {
-            etag: ETag::new(seconds, nanoseconds, size, inode),
-            modified: u64::try_from(seconds).unwrap_or(0),
-        }
+        /// Times up to this second are those of files whose time was never set, or before 1970.
+        const UNSET: u64 = 1;
+        let modified = u64::try_from(seconds).ok().filter(|seconds| *seconds > UNSET);
+        let etag = modified.map(|_| ETag::new(seconds, nanoseconds, size, inode));
+        Validators { etag, modified }
     }
 
-    /// Whether `Last-Modified` is a strong validator at `now`, in seconds since the epoch: at least a
-    /// second has passed (RFC 9110 section 8.8.2.2). In the second of the modification, another one
-    /// would leave the date as it is.
-    fn date_is_strong(&self, now: u64) -> bool {
-        self.modified < now
+    /// Whether this is the file's tag.
+    fn is_tag(&self, opaque: &[u8]) -> bool {
+        self.etag.is_some_and(|tag| tag.as_bytes() == opaque)
     }
 }
 
@@ -172,22 +175,21 @@ pub enum Outcome {
 /// Evaluates the preconditions of a GET or HEAD for a file that exists. `now` is the second of the
 /// response's `Date`.
 pub fn evaluate(conditions: &Conditions<'_>, file: &Validators, now: u64) -> Outcome {
-    let tag = file.etag.as_bytes();
     if let Some(tags) = conditions.if_match {
-        if !matches_any(tags, tag, Comparison::Strong) {
+        if !matches_any(tags, file, Comparison::Strong) {
             return Outcome::PreconditionFailed;
         }
     } else if let Some(limit) = conditions.if_unmodified_since.and_then(date::parse)
-        && file.modified > limit
+        && file.modified.is_some_and(|modified| modified > limit)
     {
         return Outcome::PreconditionFailed;
     }
     if let Some(tags) = conditions.if_none_match {
-        if matches_any(tags, tag, Comparison::Weak) {
+        if matches_any(tags, file, Comparison::Weak) {
             return Outcome::NotModified;
         }
     } else if let Some(since) = conditions.if_modified_since.and_then(date::parse)
-        && file.modified <= since
+        && file.modified.is_some_and(|modified| modified <= since)
     {
         return Outcome::NotModified;
     }
@@ -198,10 +200,11 @@ pub fn evaluate(conditions: &Conditions<'_>, file: &Validators, now: u64) -> Out
 }
 
 /// `If-Range` takes one entity tag, compared strongly, or a date that matches exactly and is a strong
-/// validator (RFC 9110 section 13.1.5).
+/// validator (RFC 9110 section 13.1.5). A date is strong if its second is over at `now` (section 8.8.2.2):
+/// within the second of a modification, another one would leave the date as it is.
 fn range_applies(validator: &[u8], file: &Validators, now: u64) -> bool {
-    validator == file.etag.as_bytes()
-        || (file.date_is_strong(now) && date::parse(validator) == Some(file.modified))
+    let is_date = |modified| modified < now && date::parse(validator) == Some(modified);
+    file.is_tag(validator) || file.modified.is_some_and(is_date)
 }
 
 /// How entity tags are compared (RFC 9110 section 8.8.3.2). A file's tag ([`ETag`]) is strong, so the
@@ -212,14 +215,14 @@ enum Comparison {
     Weak,
 }
 
-/// Whether `tags`, a list of entity tags or `*`, has one that matches `tag`. A `*` among tags, on a
+/// Whether `tags`, a list of entity tags or `*`, has one that matches the file's. A `*` among tags, on a
 /// line of its own or not, is no entity tag and matches nothing.
-fn matches_any(tags: ListField<'_>, tag: &[u8], comparison: Comparison) -> bool {
+fn matches_any(tags: ListField<'_>, file: &Validators, comparison: Comparison) -> bool {
     tags == ListField::Line(b"*")
         || tags
             .lines()
             .flat_map(tags_of)
-            .any(|(weak, opaque)| opaque == tag && (!weak || comparison == Comparison::Weak))
+            .any(|(weak, opaque)| file.is_tag(opaque) && (!weak || comparison == Comparison::Weak))
 }
 
 /// The entity tags of one line: whether each is weak, and its quoted part. Ends before the first
@@ -276,7 +279,7 @@ mod tests {
 
     #[test]
     fn tags_have_a_fixed_form_and_room_for_the_largest_numbers() {
-        assert_eq!(file().etag.as_bytes(), TAG.as_bytes());
+        assert_eq!(file().etag.unwrap().as_bytes(), TAG.as_bytes());
         let small = ETag::new(0, 1, 0, Some(0));
         assert_eq!(small.as_bytes(), b"\"000000001-0-0\"");
         let large = ETag::new(-1, u32::MAX, u64::MAX, Some(u64::MAX));
@@ -294,8 +297,29 @@ mod tests {
     }
 
     #[test]
-    fn a_file_from_before_1970_counts_as_1970() {
-        assert_eq!(Validators::new(-5, 0, 1, None).modified, 0);
+    fn a_file_whose_time_was_never_set_has_no_validators() {
+        let none = Validators { etag: None, modified: None };
+        for seconds in [i64::MIN, -5, 0, 1] {
+            assert_eq!(Validators::new(seconds, 5, 1, Some(7)), none);
+        }
+        let conditions = |field: &str| {
+            let head = format!("GET / HTTP/1.0\r\n{field}\r\n\r\n");
+            let request = crate::request::parse(head.as_bytes(), &Default::default());
+            evaluate(&request.unwrap().unwrap().conditions, &none, 1_000_000_000)
+        };
+        for (field, expected) in [
+            ("If-Match: *", Outcome::Proceed),
+            ("If-Match: \"\"", Outcome::PreconditionFailed),
+            ("If-None-Match: *", Outcome::NotModified),
+            ("If-None-Match: \"\"", Outcome::Proceed),
+            ("If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT", Outcome::Proceed),
+            ("If-Unmodified-Since: Thu, 01 Jan 1970 00:00:00 GMT", Outcome::Proceed),
+            ("If-Range: Thu, 01 Jan 1970 00:00:01 GMT", Outcome::IgnoreRange),
+            ("If-Range: \"\"", Outcome::IgnoreRange),
+        ] {
+            assert_eq!(conditions(field), expected, "{field}");
+        }
+        assert!(Validators::new(2, 0, 1, None).etag.is_some());
     }
 
     #[test]
@@ -389,7 +413,7 @@ mod tests {
     }
     #[test]
     fn if_range_takes_a_date_only_when_its_second_is_over() {
-        let modified = file().modified;
+        let modified = file().modified.unwrap();
         let at = |now, validator| outcome_at(now, &[("If-Range", validator)]);
         assert_eq!(at(modified + 1, MODIFIED), Outcome::Proceed);
         // The file may change once more within this second; or its clock is ahead of ours.

@@ -47,8 +47,7 @@
 //!     .content_type(mime::of(&name))
 //!     .content_length(part.len())
 //!     .content_range(part, length)
-//!     .last_modified(&date::format(file.modified))
-//!     .etag(&file.etag)
+//!     .validators(&file, now)
 //!     .finish();
 //! assert!(out.starts_with(b"HTTP/1.1 206 Partial Content\r\nServer: drover\r\n"));
 //! # Ok::<(), http1::Refusal>(())

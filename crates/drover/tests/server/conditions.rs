@@ -98,3 +98,23 @@ fn httpdate(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     String::from_utf8(http1::date::format(seconds).to_vec()).unwrap()
 }
+
+/// Images of containers and packages set every file's time to 0 or 1: nothing tells versions of a file apart.
+#[test]
+fn a_file_whose_time_was_never_set_has_no_validators() {
+    let site = Site::new();
+    let old = std::fs::File::open(site.file("old", "0123456789")).unwrap();
+    let server = Server::on(&site, &[]);
+    for (seconds, has_validators) in [(0, false), (1, false), (2, true)] {
+        old.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+        let server = Server::on(&site, &[]);
+        let reply = server.get("/old").is(200);
+        assert_eq!(reply.field("ETag").is_some(), has_validators, "{seconds}");
+        assert_eq!(reply.field("Last-Modified").is_some(), has_validators, "{seconds}");
+        server.ask("/old", &["Range: bytes=0-1"]).is(206);
+    }
+    old.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    server.ask("/old", &["If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT"]).is(200);
+    let fields = ["Range: bytes=0-1", "If-Range: Thu, 01 Jan 1970 00:00:00 GMT"];
+    server.ask("/old", &fields).is(200);
+}

@@ -5,8 +5,8 @@
 //! response without a file. Nothing is formatted through `std::fmt` and nothing is allocated once the
 //! buffer has grown to its size.
 
-use crate::conditional::ETag;
-use crate::date::DateText;
+use crate::conditional::Validators;
+use crate::date::{self, DateText};
 use crate::framing::Version;
 use crate::range::ByteRange;
 use crate::status::Status;
@@ -103,14 +103,17 @@ impl<'o> Head<'o> {
         self
     }
 
-    /// `Last-Modified`, which must not be later than `Date` (RFC 9110 section 8.8.2.1).
-    pub fn last_modified(self, date: &DateText) -> Self {
-        self.field("Last-Modified", date)
-    }
-
-    /// `ETag`
-    pub fn etag(self, tag: &ETag) -> Self {
-        self.field("ETag", tag.as_bytes())
+    /// `Last-Modified`, never later than `now` (RFC 9110 section 8.8.2.1), and `ETag`, as far as there
+    /// are validators.
+    pub fn validators(self, validators: &Validators, now: u64) -> Self {
+        let head = match validators.modified {
+            Some(modified) => self.field("Last-Modified", &date::format(modified.min(now))),
+            None => self,
+        };
+        match &validators.etag {
+            Some(tag) => head.field("ETag", tag.as_bytes()),
+            None => head,
+        }
     }
 
     /// `Accept-Ranges: bytes`
@@ -237,7 +240,6 @@ fn is_query_byte(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::date;
 
     fn written(status: Status, connection: Connection, rest: impl FnOnce(Head<'_>)) -> String {
         let date = date::format(784_111_777);
@@ -253,8 +255,7 @@ mod tests {
             head.content_type("text/html")
                 .content_length(10)
                 .content_range(ByteRange { start: 90, end: 100 }, u64::MAX)
-                .last_modified(&date::format(0))
-                .etag(&ETag::new(0, 0, 100, None))
+                .validators(&Validators::new(2, 0, 100, None), u64::MAX)
                 .accept_ranges()
                 .finish();
         });
@@ -263,8 +264,8 @@ mod tests {
             "HTTP/1.1 206 Partial Content\r\nServer: drover\r\n\
              Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Type: text/html\r\n\
              Content-Length: 10\r\nContent-Range: bytes 90-99/18446744073709551615\r\n\
-             Last-Modified: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
-             ETag: \"000000000-64\"\r\nAccept-Ranges: bytes\r\n\r\n"
+             Last-Modified: Thu, 01 Jan 1970 00:00:02 GMT\r\n\
+             ETag: \"200000000-64\"\r\nAccept-Ranges: bytes\r\n\r\n"
         );
     }
 

@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use http1::conditional::{self, Outcome};
-use http1::date::DateText;
 use http1::range::{self, ByteRange, Ranges};
 use http1::response::{Common, Connection, Head};
 use http1::{Method, Refusal, Request, Status};
@@ -186,15 +185,9 @@ pub(crate) fn usual(
 fn end_whole(entry: &Entry, head: Head<'_>, now: u64) {
     head.content_type(entry.content_type)
         .content_length(entry.len)
-        .last_modified(&last_modified(entry, now))
-        .etag(&entry.validators.etag)
+        .validators(&entry.validators, now)
         .accept_ranges()
         .finish();
-}
-
-/// The `Last-Modified` of an entry: never later than `now` (RFC 9110 section 8.8.2.1).
-fn last_modified(entry: &Entry, now: u64) -> DateText {
-    http1::date::format(entry.validators.modified.min(now))
 }
 
 /// Writes the response to a request for a file: all of the file, parts of it, 304, 412 or 416.
@@ -211,13 +204,12 @@ pub(crate) fn file(
 ) -> Response {
     let with_body = request.method != Method::Head;
     let validators = &entry.validators;
-    let modified = last_modified(entry, now);
     let head = |out, status| Head::new(out, status, common);
     let whole = ByteRange { start: 0, end: entry.len };
     let (status, part) = match conditional::evaluate(&request.conditions, validators, now) {
         Outcome::NotModified => {
             let status = Status::NotModified;
-            head(out, status).last_modified(&modified).etag(&validators.etag).finish();
+            head(out, status).validators(validators, now).finish();
             return Response::written(status);
         }
         Outcome::PreconditionFailed => {
@@ -235,7 +227,7 @@ pub(crate) fn file(
             }
             Some(Ranges::Several(ranges)) => {
                 let parts = Parts::new(entry, ranges, in_memory);
-                return several(entry, parts, &modified, common, out);
+                return several(entry, parts, common, now, out);
             }
             Some(Ranges::Ignore) | None => (Status::Ok, whole),
         },
@@ -246,8 +238,7 @@ pub(crate) fn file(
             .content_type(entry.content_type)
             .content_length(part.len())
             .content_range(part, entry.len)
-            .last_modified(&modified)
-            .etag(&validators.etag)
+            .validators(validators, now)
             .accept_ranges()
             .finish();
     } else {
@@ -289,16 +280,15 @@ pub(crate) fn file(
 fn several(
     entry: &Entry,
     mut parts: Parts,
-    modified: &DateText,
     common: &Common<'_>,
+    now: u64,
     out: &mut Vec<u8>,
 ) -> Response {
     let status = Status::PartialContent;
     Head::new(out, status, common)
         .content_type(&parts.content_type())
         .content_length(parts.content_length())
-        .last_modified(modified)
-        .etag(&entry.validators.etag)
+        .validators(&entry.validators, now)
         .accept_ranges()
         .finish();
     match parts.write(out) {
