@@ -14,7 +14,9 @@ fuzz_target!(|input: (u8, u8, &[u8])| {
         assert!(part == Ok(None) || part == whole, "at {end}: {part:?}, not {whole:?}");
     }
     if let Ok(Some(request)) = whole {
-        let head = &input[..request.head_len];
+        let head = request.head;
+        assert!(input.starts_with(head));
+        assert!(request.fields().count() <= request::MAX_FIELDS);
         assert!(head.len() <= limits.head && request.target.len() <= limits.target);
         assert!(head.ends_with(b"\r\n\r\n"));
         for line in head.split_inclusive(|byte| *byte == b'\n') {

@@ -42,7 +42,7 @@ fn parse_pipelined_16(bencher: Bencher<'_, '_>) {
         let mut rest = black_box(&input[..]);
         let mut requests = 0;
         while let Ok(Some(request)) = request::parse(rest, &Limits::default()) {
-            rest = &rest[request.head_len..];
+            rest = &rest[request.head.len()..];
             requests += 1;
         }
         assert_eq!(requests, 16);

@@ -1,6 +1,12 @@
-//! HTTP/1.1 as values: bytes in, values out. No socket, no file, no clock, no unsafe, and no
-//! allocation per request once the caller's buffers have grown to their size. It is neither a server
-//! nor a client: the caller does the reading and writing.
+//! HTTP/1.1 as values: bytes in, values out. For servers and clients that do their own reading and writing.
+//!
+//! **What it is.** Parsers and writers as plain functions: no socket, no file, no clock, no `unsafe`, and no allocation
+//! per request once the caller's buffers have grown to their size. The parsers are strict, because a message that two
+//! recipients read in two ways is how requests are smuggled.
+//!
+//! **What it is not.** Neither a server nor a client; nothing waits, and nothing is asynchronous. No HTTP/2, no TLS, no
+//! content coding such as gzip. Of a request's body it tells only where it ends. [`Status`] has the codes that a server
+//! of files sends, and [`Method`] tells apart what such a server has to; everything that was sent can be had as text.
 //!
 //! The modules in the order in which a server needs them:
 //!
@@ -11,6 +17,30 @@
 //! 5. [`response`] writes the response's head, with a type from [`mime`] and dates from [`date`].
 //!
 //! A client reads a response's head with [`response::parse`], and a chunked body with [`chunked`].
+//!
+//! # All that a head says
+//!
+//! The parsers interpret the fields that decide where a message ends, and those of files. Every other field is read
+//! when it is asked for: [`Fields`] is an iterator over the bytes of the head.
+//!
+//! ```
+//! use http1::{Limits, Method, request, response};
+//!
+//! let input = b"PROPFIND /notes HTTP/1.1\r\nHost: example.org\r\nDepth: 1\r\nCookie: a=b\r\n\r\n";
+//! let request = request::parse(input, &Limits::default())?.expect("the head is complete");
+//! assert_eq!((request.method, request.method_text()), (Method::Unknown, "PROPFIND"));
+//! let names: Vec<_> = request.fields().map(|(name, _value)| name).collect();
+//! assert_eq!(names, ["Host", "Depth", "Cookie"]);
+//! let depth = request.fields().find(|(name, _value)| name.eq_ignore_ascii_case("depth"));
+//! assert_eq!(depth, Some(("Depth", b"1".as_slice())));
+//!
+//! let input = b"HTTP/1.1 207 Multi-Status\r\nServer: any\r\nContent-Length: 2\r\n\r\nok";
+//! let response = response::parse(input, false)?.expect("the head is complete");
+//! assert_eq!(response.reason(input), Some(b"Multi-Status".as_slice()));
+//! assert_eq!(response.fields(input).next(), Some(("Server", b"any".as_slice())));
+//! assert_eq!(&input[response.head_len..], b"ok");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! # A request from its first byte to its response
 //!
@@ -53,10 +83,12 @@
 //! # Ok::<(), http1::Refusal>(())
 //! ```
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 pub mod chunked;
 pub mod conditional;
 pub mod date;
+mod fields;
 mod framing;
 pub mod mime;
 pub mod path;
@@ -65,6 +97,7 @@ pub mod request;
 pub mod response;
 mod status;
 
+pub use fields::Fields;
 pub use framing::Version;
 pub use request::{Framing, Limits, Method, Request};
 pub use status::{Refusal, Status};

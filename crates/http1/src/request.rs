@@ -8,6 +8,7 @@
 use std::mem::MaybeUninit;
 
 use crate::conditional::{Conditions, ListField};
+use crate::fields::{Fields, start_line};
 use crate::framing::{Delimiters, Stated, Version, list};
 use crate::status::{Refusal, Status};
 
@@ -75,11 +76,14 @@ pub enum Framing {
 
 /// A request head. All slices borrow from the input.
 ///
+/// The parser interprets the fields that decide how a message is delimited and which part of a file it asks for. All
+/// other fields are read when they are asked for, by [`Request::fields`].
+///
 /// Of an `Accept-Encoding` in several lines the first is kept; a second `Host`, `Range`, `If-Range` or
 /// date is a 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// The method.
+    /// The method. [`Request::method_text`] has its text.
     pub method: Method,
     /// The request target as it was sent, for logs.
     pub target: &'a [u8],
@@ -88,8 +92,9 @@ pub struct Request<'a> {
     pub path: &'a [u8],
     /// The version in the request line.
     pub version: Version,
-    /// The head's length in bytes, leading and closing empty lines included.
-    pub head_len: usize,
+    /// The bytes of the head, leading and closing empty lines included. What follows in the input is the body or the
+    /// next request.
+    pub head: &'a [u8],
     /// Whether the client lets the connection persist after the response.
     pub keep_alive: bool,
     /// How the body is delimited.
@@ -195,7 +200,7 @@ fn interpret<'a>(
         target,
         path: target,
         version,
-        head_len: bytes.len(),
+        head: bytes,
         keep_alive: false,
         framing: Framing::None,
         expect_continue: false,
@@ -222,6 +227,21 @@ fn interpret<'a>(
 }
 
 impl<'a> Request<'a> {
+    /// All fields in the order in which they were sent, the interpreted ones included. Each call reads the head again;
+    /// nothing is allocated.
+    #[must_use]
+    pub fn fields(&self) -> Fields<'a> {
+        Fields::of(self.head)
+    }
+
+    /// The method as it was sent, also a method that [`Method`] does not name.
+    #[must_use]
+    pub fn method_text(&self) -> &'a str {
+        let method = start_line(self.head).split(|byte| *byte == b' ').next();
+        // The parser accepts only tokens (RFC 9110 section 9.1), which are ASCII.
+        method.and_then(|method| str::from_utf8(method).ok()).unwrap_or_default()
+    }
+
     /// Takes one field line of `head`. The length of the name tells nearly all of them apart.
     fn take(
         &mut self,
@@ -378,7 +398,7 @@ mod tests {
     fn head_len_counts_leading_empty_lines_and_stops_at_the_next_request() {
         let first = format!("\r\n\r\n{}", get(""));
         let both = format!("{first}{}", get("Range: bytes=0-1\r\n"));
-        assert_eq!(whole(&both).head_len, first.len());
+        assert_eq!(whole(&both).head, first.as_bytes());
         assert_eq!(whole(&both).range, None);
     }
 
@@ -390,6 +410,28 @@ mod tests {
         let connect = whole("CONNECT example.org:443 HTTP/1.0\r\n\r\n");
         assert_eq!(connect.method, Method::Other);
         assert_eq!(connect.path, b"example.org:443");
+    }
+
+    #[test]
+    fn every_method_has_its_text() {
+        for method in ["GET", "HEAD", "DELETE", "get", "PROPFIND", "!#$%&'*+-.^_`|~1"] {
+            let input = format!("\r\n{method} / HTTP/1.0\r\n\r\n");
+            assert_eq!(whole(&input).method_text(), method);
+        }
+    }
+
+    #[test]
+    fn all_fields_can_be_had_in_their_order() {
+        let input = get("User-Agent: a b\r\nCookie: x=1\r\ncookie:y=2\r\nRange: bytes=0-\r\n");
+        let fields: Vec<_> = whole(&input).fields().collect();
+        let wanted: [(&str, &[u8]); 5] = [
+            ("Host", b"a"),
+            ("User-Agent", b"a b"),
+            ("Cookie", b"x=1"),
+            ("cookie", b"y=2"),
+            ("Range", b"bytes=0-"),
+        ];
+        assert_eq!(fields, wanted);
     }
 
     #[test]

@@ -122,10 +122,43 @@ proptest! {
     ) {
         let limits = Limits::default();
         if let Ok(Some(request)) = request::parse(&input, &limits) {
-            let head = &input[..request.head_len];
+            let head = request.head;
+            prop_assert!(input.starts_with(head));
             prop_assert!(head.ends_with(b"\r\n\r\n"));
             prop_assert!(head.len() <= limits.head && request.target.len() <= limits.target);
             prop_assert_ne!(request.framing, Framing::Length(0));
+        }
+    }
+
+    #[test]
+    fn an_accepted_request_has_the_method_and_the_fields_that_httparse_finds(
+        input in request_bytes(),
+    ) {
+        if let Ok(Some(request)) = request::parse(&input, &Limits::default()) {
+            let mut room = [httparse::EMPTY_HEADER; request::MAX_FIELDS];
+            let mut head = httparse::Request::new(&mut room);
+            prop_assert!(head.parse(&input).unwrap().is_complete());
+            prop_assert_eq!(Some(request.method_text()), head.method);
+            let fields: Vec<_> = request.fields().collect();
+            let wanted: Vec<_> = head.headers.iter().map(|field| (field.name, field.value)).collect();
+            prop_assert_eq!(fields, wanted);
+        }
+    }
+
+    #[test]
+    fn an_accepted_response_has_the_reason_and_the_fields_that_httparse_finds(
+        input in response_bytes(),
+    ) {
+        if let Ok(Some(response)) = response::parse(&input, false) {
+            let mut room = [httparse::EMPTY_HEADER; response::MAX_FIELDS];
+            let mut head = httparse::Response::new(&mut room);
+            prop_assert!(head.parse(&input).unwrap().is_complete());
+            let reason = response.reason(&input).unwrap_or_default();
+            // httparse leaves out a reason phrase that is not ASCII.
+            prop_assert!(!reason.is_ascii() || Some(reason) == head.reason.map(str::as_bytes));
+            let fields: Vec<_> = response.fields(&input).collect();
+            let wanted: Vec<_> = head.headers.iter().map(|field| (field.name, field.value)).collect();
+            prop_assert_eq!(fields, wanted);
         }
     }
 

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 
+use crate::fields::{Fields, start_line};
 use crate::framing::{Delimiters, Stated, Version};
 
 /// The longest head a response may have, in bytes.
@@ -28,7 +29,7 @@ pub enum Body {
     UntilClose,
 }
 
-/// A response head.
+/// A response head. It borrows nothing, so that it can be kept while its bytes are consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
     /// The status code, 100 to 599.
@@ -45,6 +46,25 @@ impl ResponseHead {
     /// Whether this is a 1xx: the final response follows right behind it.
     pub fn is_interim(&self) -> bool {
         self.status < 200
+    }
+
+    /// All fields in the order in which they were sent. `input` is the input that [`parse`] was called with; each call
+    /// reads its head again, and nothing is allocated.
+    #[must_use]
+    pub fn fields<'a>(&self, input: &'a [u8]) -> Fields<'a> {
+        Fields::of(self.head_of(input))
+    }
+
+    /// The reason phrase behind the status code, for people; `None`: there is none, or it is empty. `input` is the input
+    /// that [`parse`] was called with.
+    #[must_use]
+    pub fn reason<'a>(&self, input: &'a [u8]) -> Option<&'a [u8]> {
+        let reason = start_line(self.head_of(input)).get("HTTP/1.1 200 ".len()..)?;
+        (!reason.is_empty()).then_some(reason)
+    }
+
+    fn head_of<'a>(&self, input: &'a [u8]) -> &'a [u8] {
+        &input[..self.head_len.min(input.len())]
     }
 }
 
@@ -160,6 +180,25 @@ mod tests {
 
     fn refused(input: &str) -> &'static str {
         parse(input.as_bytes(), false).unwrap_err().reason
+    }
+
+    #[test]
+    fn all_fields_and_the_reason_can_be_had() {
+        let input = b"HTTP/1.1 404 Not  Here\r\nServer: x\r\nSet-Cookie: a\r\nset-cookie:b\r\nContent-Length: 2\r\n\r\nno";
+        let response = parse(input, false).unwrap().unwrap();
+        assert_eq!(response.reason(input), Some(b"Not  Here".as_slice()));
+        let fields: Vec<_> = response.fields(input).collect();
+        let wanted: [(&str, &[u8]); 4] = [
+            ("Server", b"x"),
+            ("Set-Cookie", b"a"),
+            ("set-cookie", b"b"),
+            ("Content-Length", b"2"),
+        ];
+        assert_eq!(fields, wanted);
+        for bare in ["HTTP/1.1 200\r\n\r\n", "HTTP/1.0 200 \r\n\r\n"] {
+            assert_eq!(whole(bare).reason(bare.as_bytes()), None);
+            assert_eq!(whole(bare).fields(bare.as_bytes()).count(), 0);
+        }
     }
 
     #[test]

@@ -67,8 +67,6 @@ pub(crate) enum Content {
 /// A request whose head is complete.
 struct Asked<'a> {
     request: &'a Request<'a>,
-    /// The bytes of the request's head.
-    head: &'a [u8],
     /// Whether nothing has been received behind the head.
     alone: bool,
     /// Whether the connection goes on after the response.
@@ -314,10 +312,10 @@ impl State<'_> {
                 return ControlFlow::Continue(response);
             }
         };
-        let (head, rest) = input.split_at(request.head_len);
+        let rest = &input[request.head.len()..];
         let skipped = body_to_skip(&request);
         let persists = request.keep_alive && skipped.is_some() && !net.stopping();
-        let asked = Asked { request: &request, head, alone: rest.is_empty(), persists };
+        let asked = Asked { request: &request, alone: rest.is_empty(), persists };
         let mut response = self.answer(&asked, requester, net, out)?;
         self.counters.add(Counter::Requests, 1);
         (response.consumed, response.then) = match skipped.filter(|_| persists) {
@@ -327,7 +325,7 @@ impl State<'_> {
             None => (input.len(), Then::Linger),
             Some(skipped) => match skipped.checked_sub(rest.len() as u64) {
                 Some(left @ 1..) => (input.len(), Then::Skip(left)),
-                _ => (head.len() + skipped as usize, Then::Receive),
+                _ => (request.head.len() + skipped as usize, Then::Receive),
             },
         };
         ControlFlow::Continue(response)
@@ -342,7 +340,7 @@ impl State<'_> {
         out: &mut Vec<u8>,
     ) -> ControlFlow<Then, Response> {
         let State { clock, repeated, content, counters } = self;
-        let Asked { request, head, alone, persists } = asked;
+        let Asked { request, alone, persists } = asked;
         let connection = Connection::new(request.version, *persists);
         let common = Common { server: SERVER, date: clock.date(), connection };
         let with_body = request.method != Method::Head;
@@ -364,7 +362,7 @@ impl State<'_> {
             Lookup::Ready(entry) => match entry.usual() {
                 Some(usual) if is_plain(request) => {
                     if connection == Connection::Implied && request.framing == Framing::None {
-                        repeated.note(head, &entry, net.now());
+                        repeated.note(request.head, &entry, net.now());
                     }
                     response::usual(&entry, usual, clock, connection, *alone, out)
                 }
