@@ -32,6 +32,7 @@ mod send_budget;
 pub(crate) mod slot;
 mod state;
 mod timers;
+mod worker_thread;
 
 pub use buffers::Body;
 pub use conn::{Answer, Conn, Io, Progress};
@@ -41,6 +42,7 @@ pub use min_rate::MinRate;
 pub use options::NetOptions;
 pub use readable::Readable;
 pub use remote::Remote;
+pub use worker_thread::WorkerThread;
 
 use crate::uring::CompletionDriver;
 use buffers::Pool;

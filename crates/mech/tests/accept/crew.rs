@@ -97,20 +97,14 @@ pub(crate) fn work(
     handle: ListenerHandle,
     ready: impl FnOnce(Remote),
 ) {
-    // The coroutines' type names the lifetime of the net.
-    let made = Box::into_raw(Box::new(Net::open(&NetOptions::new(mechanism)).unwrap()));
-    // SAFETY: it was made just now, and lives until the end of this function.
-    let net: &'static Net = unsafe { &*made };
-    let mut executor = Executor::new(net, PATIENCE);
-    let listener = Listener::enter(net, handle).unwrap();
+    let net = Net::open(&NetOptions::new(mechanism)).unwrap();
+    let mut executor = Executor::new(&net, PATIENCE);
+    let listener = Listener::enter(&net, handle).unwrap();
     executor.listen(listener, |listener| async move {
         listener.run(AcceptBatch::All, |_| false).await.unwrap();
     });
     ready(net.remote());
     executor.run(|conn| serve(conn, number)).unwrap();
-    // SAFETY: the executor has taken all that refers to it along. Kept, the rings of a whole suite
-    // would be more memory than an ordinary user may lock.
-    drop(unsafe { Box::from_raw(made) });
 }
 
 async fn serve(conn: Conn<'_>, number: u8) {

@@ -42,17 +42,18 @@ fn a_deadline_ends_a_wait_for_input() {
 #[test]
 fn what_is_done_at_the_deadline_has_come_in_time() {
     on_every_mechanism(|mechanism| {
-        let worker = Worker::start(fine(mechanism), AcceptBatch::All, |conn| async move {
-            conn.set_deadline(Some(Duration::from_millis(1)));
-            let mut asked = 0;
-            let is_second = || {
-                asked += 1;
-                asked > 1
-            };
-            let answer = if conn.until(is_second).await.is_ok() { b"done" } else { b"late" };
-            conn.io(|io| (0, io.output.extend_from_slice(answer)));
-            let _ = conn.send(Body::None, None).await;
-        });
+        let worker =
+            Worker::start(fine(mechanism), AcceptBatch::All, async move |conn: Conn<'_>| {
+                conn.set_deadline(Some(Duration::from_millis(1)));
+                let mut asked = 0;
+                let is_second = || {
+                    asked += 1;
+                    asked > 1
+                };
+                let answer = if conn.until(is_second).await.is_ok() { b"done" } else { b"late" };
+                conn.io(|io| (0, io.output.extend_from_slice(answer)));
+                let _ = conn.send(Body::None, None).await;
+            });
         let mut answer = String::new();
         worker.connect().read_to_string(&mut answer).unwrap();
         assert_eq!(answer, "done", "{}", mechanism.name);
@@ -65,14 +66,11 @@ fn send_much(
     patience: Duration,
 ) -> (Worker, mpsc::Receiver<Result<u64, ErrorKind>>) {
     let (tell, told) = mpsc::channel();
-    let worker = Worker::start(fine(mechanism), AcceptBatch::All, move |conn| {
-        let tell = tell.clone();
-        async move {
-            let body: Rc<[u8]> = vec![7; 64 << 20].into();
-            conn.set_deadline(Some(patience));
-            let sent = conn.send(Body::Shared(body), Some(patience)).await;
-            tell.send(sent.map_err(|error| error.kind())).unwrap();
-        }
+    let worker = Worker::start(fine(mechanism), AcceptBatch::All, async move |conn: Conn<'_>| {
+        let body: Rc<[u8]> = vec![7; 64 << 20].into();
+        conn.set_deadline(Some(patience));
+        let sent = conn.send(Body::Shared(body), Some(patience)).await;
+        tell.send(sent.map_err(|error| error.kind())).unwrap();
     });
     (worker, told)
 }
@@ -119,10 +117,10 @@ fn another_thread_resumes_a_coroutine() {
         let (give_key, take_key) = mpsc::channel();
         let (give, take) = mpsc::channel();
         let take = std::sync::Arc::new(std::sync::Mutex::new(take));
-        let worker = Worker::start(NetOptions::new(mechanism), AcceptBatch::All, move |conn| {
-            let take = std::sync::Arc::clone(&take);
-            let give_key = give_key.clone();
-            async move {
+        let worker = Worker::start(
+            NetOptions::new(mechanism),
+            AcceptBatch::All,
+            async move |conn: Conn<'_>| {
                 give_key.send(conn.key()).unwrap();
                 let number: u8 = std::future::poll_fn(|_| match take.lock().unwrap().try_recv() {
                     Ok(number) => std::task::Poll::Ready(number),
@@ -131,8 +129,8 @@ fn another_thread_resumes_a_coroutine() {
                 .await;
                 conn.io(|io| (0, io.output.push(number)));
                 conn.send(Body::None, None).await.unwrap();
-            }
-        });
+            },
+        );
         let mut stream = worker.connect();
         let key = take_key.recv_timeout(PATIENCE).unwrap();
         give.send(42).unwrap();

@@ -280,17 +280,16 @@ fn a_head_is_sent_once_though_the_file_cannot_be_read() {
         let backend = fileio::by_name("splice").unwrap();
         let options = NetOptions { files: backend, ..NetOptions::new(mechanism) };
         let path = file.path().to_owned();
-        let worker = crate::Worker::start(options, AcceptBatch::All, move |conn| {
-            let file: Rc<OwnedFd> = Rc::new(std::fs::File::open(&path).unwrap().into());
-            async move {
+        let worker =
+            crate::Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
+                let file: Rc<OwnedFd> = Rc::new(std::fs::File::open(&path).unwrap().into());
                 conn.fill().await.unwrap();
                 let refused = seccomp::refuse(&[libc::SYS_splice], libc::EAGAIN);
                 let head = if refused.is_ok() { "head" } else { "" };
                 conn.io(|io| (io.input.len(), io.output.extend_from_slice(head.as_bytes())));
                 // It cannot be sent.
                 let _ = conn.send(Body::File { file, offset: 0, len: 1000 }, None).await;
-            }
-        });
+            });
         let mut stream = worker.connect();
         stream.write_all(b"?").unwrap();
         let mut received = Vec::new();

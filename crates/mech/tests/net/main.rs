@@ -13,6 +13,7 @@ mod replies;
 #[path = "../conformance/seccomp.rs"]
 #[expect(dead_code, reason = "it is for several suites")]
 mod seccomp;
+mod threads;
 mod transfers;
 mod unix;
 mod workers;
@@ -65,42 +66,29 @@ struct Worker {
 
 impl Worker {
     /// Serves every connection with `serve`.
-    fn start<S, F>(options: NetOptions, batch: AcceptBatch, serve: S) -> Worker
+    fn start<S>(options: NetOptions, batch: AcceptBatch, serve: S) -> Worker
     where
-        S: Fn(Conn<'static>) -> F + Send + 'static,
-        F: Future<Output = ()>,
+        S: AsyncFn(Conn<'_>) + Send + 'static,
     {
         Worker::start_on(ListenOptions::default(), options, batch, serve)
     }
 
-    fn start_on<S, F>(
-        how: ListenOptions,
-        options: NetOptions,
-        batch: AcceptBatch,
-        serve: S,
-    ) -> Worker
+    fn start_on<S>(how: ListenOptions, options: NetOptions, batch: AcceptBatch, serve: S) -> Worker
     where
-        S: Fn(Conn<'static>) -> F + Send + 'static,
-        F: Future<Output = ()>,
+        S: AsyncFn(Conn<'_>) + Send + 'static,
     {
         let socket = listen(([127, 0, 0, 1], 0).into(), how).unwrap();
         let address = local_address(socket.as_fd()).unwrap();
         let (send, receive) = mpsc::channel();
         let thread = thread::spawn(move || {
-            // The coroutines' type names the lifetime of the net.
-            let made = Box::into_raw(Box::new(Net::open(&options).unwrap()));
-            // SAFETY: it was made just now, and lives until the end of this function.
-            let net: &'static Net = unsafe { &*made };
+            let net = Net::open(&options).unwrap();
             send.send(net.remote()).unwrap();
-            let mut executor = Executor::new(net, PATIENCE);
-            let listener = Listener::open(net, socket).unwrap();
+            let mut executor = Executor::new(&net, PATIENCE);
+            let listener = Listener::open(&net, socket).unwrap();
             executor.listen(listener, |listener| async move {
                 listener.run(batch, |error| panic!("accept: {error}")).await.unwrap();
             });
-            executor.run(serve).unwrap();
-            // SAFETY: the executor has taken all that refers to it along. Kept, the rings of a whole
-            // suite would be more memory than an ordinary user may lock.
-            drop(unsafe { Box::from_raw(made) });
+            executor.run(|conn| serve(conn)).unwrap();
         });
         Worker { address, remote: receive.recv().unwrap(), thread: Some(thread) }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use mech::fileio::{self, Backend, ReadMemory};
 use mech::mechanisms::Mechanism;
-use mech::net::{AcceptBatch, Body, NetOptions};
+use mech::net::{AcceptBatch, Body, Conn, NetOptions};
 
 use crate::files::is_usable;
 use crate::{Worker, on_every_mechanism};
@@ -37,20 +37,18 @@ fn cold_file() -> tempfile::NamedTempFile {
 /// A worker that sends as much of the file as it is asked for, from its beginning.
 fn serve(options: NetOptions, path: &std::path::Path) -> Worker {
     let path = path.to_owned();
-    Worker::start(options, AcceptBatch::All, move |conn| {
+    Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
         let file: Rc<OwnedFd> = Rc::new(std::fs::File::open(&path).unwrap().into());
-        async move {
-            loop {
-                while conn.input_len() < 8 {
-                    if !matches!(conn.fill_idle().await, Ok(1..)) {
-                        return;
-                    }
-                }
-                let len = conn.io(|io| (8, u64::from_le_bytes(io.input[..8].try_into().unwrap())));
-                let body = Body::File { file: Rc::clone(&file), offset: 0, len };
-                if conn.send(body, None).await.is_err() {
+        loop {
+            while conn.input_len() < 8 {
+                if !matches!(conn.fill_idle().await, Ok(1..)) {
                     return;
                 }
+            }
+            let len = conn.io(|io| (8, u64::from_le_bytes(io.input[..8].try_into().unwrap())));
+            let body = Body::File { file: Rc::clone(&file), offset: 0, len };
+            if conn.send(body, None).await.is_err() {
+                return;
             }
         }
     })

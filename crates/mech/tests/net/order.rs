@@ -28,12 +28,12 @@ async fn send_some(conn: &Conn<'_>) {
 }
 
 /// What a peer that reads nothing before it is told to receives of `serve`.
-fn received<F: Future<Output = ()>>(
+fn received(
     options: NetOptions,
-    serve: impl Fn(Conn<'static>, Sender<()>) -> F + Send + 'static,
+    serve: impl AsyncFn(Conn<'_>, Sender<()>) + Send + 'static,
 ) -> Vec<u8> {
     let (read, may_read) = channel();
-    let serve = move |conn| serve(conn, read.clone());
+    let serve = async move |conn: Conn<'_>| serve(conn, read.clone()).await;
     let worker = Worker::start(options, AcceptBatch::All, serve);
     let mut stream = worker.connect();
     stream.write_all(b"?").unwrap();
@@ -54,7 +54,7 @@ fn assert_runs(received: &[u8], runs: &[(u8, usize)]) {
 #[test]
 fn a_look_at_the_input_takes_nothing_from_what_is_being_sent() {
     on_every_mechanism(|mechanism| {
-        let received = received(NetOptions::new(mechanism), |conn, read| async move {
+        let received = received(NetOptions::new(mechanism), async move |conn: Conn<'_>, read| {
             conn.fill().await.unwrap();
             conn.queue(large(b'a'));
             send_some(&conn).await;
@@ -69,7 +69,7 @@ fn a_look_at_the_input_takes_nothing_from_what_is_being_sent() {
 #[test]
 fn what_is_written_behind_a_body_that_is_partly_sent_comes_after_it() {
     on_every_mechanism(|mechanism| {
-        let received = received(NetOptions::new(mechanism), |conn, read| async move {
+        let received = received(NetOptions::new(mechanism), async move |conn: Conn<'_>, read| {
             conn.fill().await.unwrap();
             conn.io(|io| (io.input.len(), io.output.extend_from_slice(b"h")));
             conn.queue(large(b'a'));
@@ -92,29 +92,30 @@ fn what_is_written_behind_a_body_that_is_partly_sent_comes_after_it() {
 fn an_answer_behind_one_that_is_partly_sent_comes_after_it() {
     on_every_mechanism(|mechanism| {
         for expects_input in [false, true] {
-            let received = received(NetOptions::new(mechanism), move |conn, read| async move {
-                conn.fill().await.unwrap();
-                for byte in [b'a', b'c'] {
-                    let answer = conn.respond(|io| {
-                        io.output.push(byte);
-                        (
-                            Answer {
-                                consumed: io.input.len(),
-                                body: large(byte + 1),
-                                expects_input,
-                            },
-                            (),
-                        )
-                    });
-                    let progress = answer.1;
-                    assert!(
-                        matches!(progress.done, Ok(false)) && progress.sent < LARGE as u64,
-                        "{progress:?}"
-                    );
-                }
-                read.send(()).unwrap();
-                conn.flush(None).await.unwrap();
-            });
+            let received =
+                received(NetOptions::new(mechanism), async move |conn: Conn<'_>, read| {
+                    conn.fill().await.unwrap();
+                    for byte in [b'a', b'c'] {
+                        let answer = conn.respond(|io| {
+                            io.output.push(byte);
+                            (
+                                Answer {
+                                    consumed: io.input.len(),
+                                    body: large(byte + 1),
+                                    expects_input,
+                                },
+                                (),
+                            )
+                        });
+                        let progress = answer.1;
+                        assert!(
+                            matches!(progress.done, Ok(false)) && progress.sent < LARGE as u64,
+                            "{progress:?}"
+                        );
+                    }
+                    read.send(()).unwrap();
+                    conn.flush(None).await.unwrap();
+                });
             let expected = [(b'a', 1), (b'b', LARGE), (b'c', 1), (b'd', LARGE)];
             assert_runs(&received, &expected);
         }

@@ -87,10 +87,14 @@ fn a_body_larger_than_the_socket_buffers_arrives_whole() {
     let expected = Arc::new(pattern(24 << 20));
     on_every_mechanism(|mechanism| {
         let body = Arc::clone(&expected);
-        let worker = Worker::start(NetOptions::new(mechanism), AcceptBatch::All, move |conn| {
-            let body: Rc<[u8]> = Rc::from(&body[..]);
-            send_after_one_byte(conn, Body::Shared(body))
-        });
+        let worker = Worker::start(
+            NetOptions::new(mechanism),
+            AcceptBatch::All,
+            async move |conn: Conn<'_>| {
+                let body: Rc<[u8]> = Rc::from(&body[..]);
+                send_after_one_byte(conn, Body::Shared(body)).await;
+            },
+        );
         let mut stream = worker.connect();
         stream.write_all(b"?").unwrap();
         let mut back = Vec::new();
@@ -133,10 +137,10 @@ fn every_file_backend_sends_exactly_the_range_it_was_given() {
         for backend in fileio::ALL.iter().filter(|backend| is_usable(backend)) {
             let path = Arc::clone(&path);
             let options = NetOptions { files: backend, ..NetOptions::new(mechanism) };
-            let worker = Worker::start(options, AcceptBatch::All, move |conn| {
+            let worker = Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
                 let file: OwnedFd = std::fs::File::open(&*path).unwrap().into();
                 let body = Body::File { file: Rc::new(file), offset: 7, len: (5 << 20) - 9 };
-                send_after_one_byte(conn, body)
+                send_after_one_byte(conn, body).await;
             });
             let mut stream = worker.connect();
             stream.write_all(b"?").unwrap();
@@ -157,10 +161,10 @@ fn a_file_shorter_than_promised_ends_the_connection() {
         for backend in fileio::ALL.iter().filter(|backend| is_usable(backend)) {
             let path = Arc::clone(&path);
             let options = NetOptions { files: backend, ..NetOptions::new(mechanism) };
-            let worker = Worker::start(options, AcceptBatch::All, move |conn| {
+            let worker = Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
                 let file: OwnedFd = std::fs::File::open(&*path).unwrap().into();
                 let body = Body::File { file: Rc::new(file), offset: 0, len: 100 };
-                send_after_one_byte(conn, body)
+                send_after_one_byte(conn, body).await;
             });
             let mut stream = worker.connect();
             stream.write_all(b"?").unwrap();
@@ -275,8 +279,10 @@ fn skipped_bytes_are_gone_and_those_behind_them_are_not() {
     const SKIPPED: usize = 3_000_000;
     on_every_mechanism(|mechanism| {
         let completes = matches!(mechanism.kind, Kind::Completion { .. });
-        let worker =
-            Worker::start(NetOptions::new(mechanism), AcceptBatch::All, move |conn| async move {
+        let worker = Worker::start(
+            NetOptions::new(mechanism),
+            AcceptBatch::All,
+            async move |conn: Conn<'_>| {
                 while conn.input_len() < HEAD {
                     let received = conn.fill_some(7).await.unwrap();
                     assert!(completes || (1..=7).contains(&received), "{received}");
@@ -302,7 +308,8 @@ fn skipped_bytes_are_gone_and_those_behind_them_are_not() {
                 });
                 conn.send(Body::None, None).await.unwrap();
                 assert_eq!(conn.skip(1).await.unwrap(), 0);
-            });
+            },
+        );
         let message = pattern(HEAD + SKIPPED + HEAD);
         let mut stream = worker.connect();
         stream.write_all(&message).unwrap();
@@ -319,8 +326,10 @@ fn a_fill_with_a_limit_keeps_to_it_and_leaves_the_rest() {
     const LEN: usize = 1_000;
     on_every_mechanism(|mechanism| {
         let completes = matches!(mechanism.kind, Kind::Completion { .. });
-        let worker =
-            Worker::start(NetOptions::new(mechanism), AcceptBatch::All, move |conn| async move {
+        let worker = Worker::start(
+            NetOptions::new(mechanism),
+            AcceptBatch::All,
+            async move |conn: Conn<'_>| {
                 for most in [1, 3, 64, 1, 200] {
                     let before = conn.input_len();
                     if before == LEN {
@@ -339,7 +348,8 @@ fn a_fill_with_a_limit_keeps_to_it_and_leaves_the_rest() {
                     (io.input.len(), ())
                 });
                 conn.send(Body::None, None).await.unwrap();
-            });
+            },
+        );
         let message = pattern(LEN);
         let mut stream = worker.connect();
         stream.write_all(&message).unwrap();

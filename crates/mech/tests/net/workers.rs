@@ -33,14 +33,15 @@ fn a_stop_closes_idle_connections_and_refuses_new_ones() {
 fn a_stop_lets_a_transfer_under_way_finish() {
     on_every_mechanism(|mechanism| {
         let (tell, started) = mpsc::channel();
-        let worker = Worker::start(NetOptions::new(mechanism), AcceptBatch::All, move |conn| {
-            let tell = tell.clone();
-            async move {
+        let worker = Worker::start(
+            NetOptions::new(mechanism),
+            AcceptBatch::All,
+            async move |conn: Conn<'_>| {
                 assert_eq!(conn.fill().await.unwrap(), 1);
                 tell.send(()).unwrap();
                 conn.send(Body::Shared(vec![1; 32 << 20].into()), None).await.unwrap();
-            }
-        });
+            },
+        );
         let mut stream = worker.connect();
         stream.write_all(b"?").unwrap();
         started.recv_timeout(PATIENCE).unwrap();
@@ -118,22 +119,19 @@ const HOLD: &[u8] = b"hold the worker";
 impl Held {
     fn start(options: NetOptions) -> Held {
         let (tell, standing) = mpsc::channel();
-        let worker = Worker::start(options, AcceptBatch::All, move |conn| {
-            let tell = tell.clone();
-            async move {
-                while let Ok(1..) = conn.fill_idle().await {
-                    if conn.io(|io| (0, io.input == HOLD)) {
-                        let (release, released) = mpsc::channel();
-                        tell.send(release).unwrap();
-                        released.recv().unwrap();
-                        return;
-                    }
-                    conn.io(|io| {
-                        io.output.extend_from_slice(io.input);
-                        (io.input.len(), ())
-                    });
-                    conn.send(Body::None, None).await.unwrap();
+        let worker = Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
+            while let Ok(1..) = conn.fill_idle().await {
+                if conn.io(|io| (0, io.input == HOLD)) {
+                    let (release, released) = mpsc::channel();
+                    tell.send(release).unwrap();
+                    released.recv().unwrap();
+                    return;
                 }
+                conn.io(|io| {
+                    io.output.extend_from_slice(io.input);
+                    (io.input.len(), ())
+                });
+                conn.send(Body::None, None).await.unwrap();
             }
         });
         Held { worker, standing }
@@ -169,8 +167,10 @@ fn slots_and_descriptors_are_reused_without_confusion() {
 #[test]
 fn floods_that_are_not_read_leave_the_others_alone() {
     on_every_mechanism(|mechanism| {
-        let worker =
-            Worker::start(NetOptions::new(mechanism), AcceptBatch::All, |conn| async move {
+        let worker = Worker::start(
+            NetOptions::new(mechanism),
+            AcceptBatch::All,
+            async move |conn: Conn<'_>| {
                 assert_ne!(conn.fill().await.unwrap(), 0);
                 if conn.io(|io| (0, io.input[0] == b'e')) {
                     conn.io(|io| (0, io.output.extend_from_slice(io.input)));
@@ -184,7 +184,8 @@ fn floods_that_are_not_read_leave_the_others_alone() {
                     false => std::task::Poll::Pending,
                 })
                 .await;
-            });
+            },
+        );
         let floods: Vec<_> = (0..40)
             .map(|_| {
                 let mut stream = worker.connect();
@@ -210,9 +211,10 @@ fn a_sender_that_was_held_back_is_read_to_its_end() {
     on_every_mechanism(|mechanism| {
         let (go, gone) = mpsc::channel::<()>();
         let gone = std::sync::Arc::new(std::sync::Mutex::new(gone));
-        let worker = Worker::start(NetOptions::new(mechanism), AcceptBatch::All, move |conn| {
-            let gone = std::sync::Arc::clone(&gone);
-            async move {
+        let worker = Worker::start(
+            NetOptions::new(mechanism),
+            AcceptBatch::All,
+            async move |conn: Conn<'_>| {
                 let mut sum = conn.fill().await.unwrap() as u64;
                 // Not until the peer cannot send any more does it read on.
                 while gone.lock().unwrap().try_recv().is_err() {
@@ -233,8 +235,8 @@ fn a_sender_that_was_held_back_is_read_to_its_end() {
                 conn.io(|io| (0, io.output.extend_from_slice(&sum.to_le_bytes())));
                 conn.io(|io| (0, io.output.extend_from_slice(&check.to_le_bytes())));
                 conn.send(Body::None, None).await.unwrap();
-            }
-        });
+            },
+        );
         let mut stream = worker.connect();
         stream.set_nonblocking(true).unwrap();
         let (mut sum, mut check, mut next) = (0u64, 0u64, 0u8);
