@@ -30,11 +30,11 @@ pub(crate) struct Call {
 
 /// The coroutine of connection `number` of a worker. The idle connections have the lowest numbers.
 pub(crate) async fn run(conn: Conn<'_>, worker: &Worker<'_>, number: u32) {
-    let link = Link::new(&conn, worker, number);
+    let link = Link::new(conn, worker, number);
     match number.checked_sub(worker.idle) {
         None => stay_idle(link).await,
         Some(index) => {
-            worker.starts.register(index, conn.key());
+            worker.starts.register(index, link.conn.key());
             Client::new(link, index).run().await;
         }
     }
@@ -98,7 +98,7 @@ impl Backoff {
 
 /// A connection that may be open or not.
 pub(crate) struct Link<'c, 'n> {
-    pub(crate) conn: &'c Conn<'n>,
+    pub(crate) conn: Conn<'n>,
     pub(crate) worker: &'c Worker<'n>,
     pub(crate) origin: usize,
     number: u32,
@@ -108,7 +108,7 @@ pub(crate) struct Link<'c, 'n> {
 }
 
 impl<'c, 'n> Link<'c, 'n> {
-    fn new(conn: &'c Conn<'n>, worker: &'c Worker<'n>, number: u32) -> Link<'c, 'n> {
+    fn new(conn: Conn<'n>, worker: &'c Worker<'n>, number: u32) -> Link<'c, 'n> {
         let (number, origin) = worker.place(number);
         Link { conn, worker, origin, number, open: false, unsolicited: false }
     }
@@ -143,7 +143,7 @@ impl<'c, 'n> Link<'c, 'n> {
         self.open
     }
 
-    async fn try_connect(&self) -> io::Result<()> {
+    async fn try_connect(&mut self) -> io::Result<()> {
         let plan = self.worker.plan;
         let origin = &plan.origins.list[self.origin];
         let patience = Instant::now() + plan.timeout;
@@ -373,15 +373,15 @@ impl<'c, 'n> Client<'c, 'n> {
     /// Rests if a burst is over. Meanwhile notices when the server closes. Returns the intended end of
     /// the rest.
     async fn think(&mut self) -> Option<Instant> {
-        let (conn, worker) = (self.link.conn, self.link.worker);
+        let worker = self.link.worker;
         let rest = worker.plan.session.rest(self.calls, &mut *worker.rests.borrow_mut())?;
         let until = self.now.take().unwrap_or_else(|| worker.net.now()) + rest;
         let room = self.head_room();
-        conn.set_deadline(None);
-        conn.set_alarm(until);
+        self.link.conn.set_deadline(None);
+        self.link.conn.set_alarm(until);
         poll_fn(|_| {
             if self.link.open
-                && let Poll::Ready(heard) = conn.poll_fill_some(room)
+                && let Poll::Ready(heard) = self.link.conn.poll_fill_some(room)
             {
                 self.link.closed_by_peer(heard);
             }

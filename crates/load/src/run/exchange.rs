@@ -77,7 +77,7 @@ impl Client<'_, '_> {
 
     /// Sends request number `first`, and the calls behind it.
     async fn send(&mut self, first: usize) -> Result<(), Failure> {
-        let Link { conn, worker, origin, .. } = self.link;
+        let Link { ref conn, worker, origin, .. } = self.link;
         let bytes = |number| &worker.requests.get(origin, number).bytes;
         if self.behind.is_empty() {
             conn.queue(Body::Shared(Rc::clone(bytes(first))));
@@ -108,7 +108,7 @@ impl Client<'_, '_> {
         index: usize,
         sent: Instant,
     ) -> Result<ReceiveTimes, Failure> {
-        let Link { conn, worker, .. } = self.link;
+        let Link { ref conn, worker, .. } = self.link;
         let last = index == self.behind.len();
         // The response may have come together with the one before.
         let mut here = index > 0 && conn.input_len() > 0;

@@ -1,8 +1,10 @@
 //! A connection, as its coroutine uses it.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -22,6 +24,10 @@ use sys::socket::Address;
 /// A connection: one slot of a worker, with a socket (or none yet), buffers and
 /// a deadline. Dropping the `Conn` closes the socket.
 ///
+/// The socket can be asked and set up by its descriptor ([`AsFd`]): options of the socket, credentials of the peer. Its
+/// bytes belong to the worker: whoever receives or sends by the descriptor takes bytes from the stream, or puts bytes
+/// into it, at a place that is not known.
+///
 /// Some `async` operations have a `poll_` variant for coroutines that wait for
 /// several things at once. A coroutine is resumed by events of its own slot, its
 /// deadline, its alarm and [`Net::wake`]; it then polls again.
@@ -31,6 +37,7 @@ pub struct Conn<'n> {
 }
 
 /// Both buffers of a connection; see [`Conn::io`].
+#[derive(Debug)]
 pub struct Io<'b> {
     /// The received bytes that were not consumed.
     pub input: &'b [u8],
@@ -342,6 +349,21 @@ impl<'n> Conn<'n> {
         self.with(|inner, _| inner.driver.take_file_times(self.key))
     }
 
+    /// The address of the peer (getpeername(2)).
+    ///
+    /// # Errors
+    /// `NotConnected` if there is no socket yet or no more, or the connection has ended, as after a reset;
+    /// `Unsupported` if the address is not an internet address: peers of unix sockets mostly have no name.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.with(|inner, index| {
+            let fd = inner.slots[index as usize].fd.as_ref();
+            let fd = fd.ok_or(io::ErrorKind::NotConnected)?;
+            rustix::net::getpeername(fd)?
+                .and_then(|address| SocketAddr::try_from(address).ok())
+                .ok_or_else(|| io::ErrorKind::Unsupported.into())
+        })
+    }
+
     /// Whether the connection is still open for sending: the peer has not reset it, and the network
     /// has not failed for good.
     #[must_use]
@@ -370,7 +392,7 @@ impl<'n> Conn<'n> {
     /// if the deadline has passed, and other errors of connect(2). `WouldBlock`: the
     /// queue of a listening unix socket is full, and the kernel does not report when
     /// it has room again.
-    pub async fn connect(&self, socket: OwnedFd, target: impl Into<Address>) -> io::Result<()> {
+    pub async fn connect(&mut self, socket: OwnedFd, target: impl Into<Address>) -> io::Result<()> {
         let target = target.into().to_kernel()?;
         self.with(|inner, index| {
             inner.close(index);
@@ -393,7 +415,7 @@ impl<'n> Conn<'n> {
 
     /// Closes the socket and empties the buffers. The slot stays and may
     /// connect again.
-    pub fn close(&self) {
+    pub fn close(&mut self) {
         self.with(|inner, index| inner.close(index));
     }
 
@@ -488,6 +510,29 @@ impl<'n> Conn<'n> {
         let mut inner = self.net.inner.borrow_mut();
         assert!(inner.slot(self.key).is_some(), "a Conn ends with its coroutine");
         work(&mut inner, self.key.slot)
+    }
+}
+
+impl fmt::Debug for Conn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conn").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl AsFd for Conn<'_> {
+    /// The socket of the connection, under every mechanism.
+    ///
+    /// # Panics
+    /// If the connection has no socket: a coroutine of [`Net::spawn`] has none before [`Conn::connect`], and no coroutine
+    /// has one after [`Conn::close`].
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let fd = self
+            .with(|inner, index| inner.slots[index as usize].fd.as_ref().map(AsRawFd::as_raw_fd));
+        let fd = fd.expect("a Conn has a descriptor only while it has a socket");
+        // SAFETY: the slot has the socket open as long as `self` is borrowed. What closes it needs the `Conn` mutably
+        // (`connect`, `close`) or whole (`drop`). The executor frees a slot only after its `Conn` has closed the socket
+        // (`Executor::resume` checks that), and a `Net` cannot end before its `Conn`s.
+        unsafe { BorrowedFd::borrow_raw(fd) }
     }
 }
 

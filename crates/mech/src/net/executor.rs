@@ -84,6 +84,9 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
     ///
     /// # Errors
     /// Errors of the mechanism's wait that do not pass.
+    ///
+    /// # Panics
+    /// If a coroutine ends and its open [`Conn`] does not, because it was moved elsewhere or forgotten.
     pub fn run(mut self, mut spawn: impl FnMut(Conn<'n>) -> F) -> io::Result<()> {
         let mut stop_at = None;
         loop {
@@ -181,7 +184,10 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         };
         if polled == Poll::Ready(()) {
             *entry = Entry::Vacant;
-            self.net.inner.borrow_mut().release(index);
+            let mut inner = self.net.inner.borrow_mut();
+            // Whoever has borrowed the descriptor of a `Conn` relies on the socket being open.
+            assert!(inner.slots[index as usize].fd.is_none(), "a Conn ends with its coroutine");
+            inner.release(index);
         }
     }
 }

@@ -98,7 +98,7 @@ fn exchange_over(mechanism: &'static Mechanism) {
     executor.service(|conn| async move { conn.sleep_until(Instant::now() + PATIENCE).await });
     net.spawn();
     executor
-        .run(|conn| async move {
+        .run(|mut conn| async move {
             let socket = sys::socket::for_connect(address, None).unwrap();
             conn.connect(socket, address).await.unwrap();
             conn.io(|io| (0, io.output.push(b'x')));

@@ -13,6 +13,7 @@ mod replies;
 #[path = "../conformance/seccomp.rs"]
 #[expect(dead_code, reason = "it is for several suites")]
 mod seccomp;
+mod sockets;
 mod threads;
 mod transfers;
 mod unix;

@@ -209,7 +209,7 @@ fn connects_and_reconnects_from_a_coroutine() {
             net.spawn();
         }
         executor
-            .run(|conn| async move {
+            .run(|mut conn| async move {
                 for _ in 0..3 {
                     let socket = sys::socket::for_connect(address, None).unwrap();
                     conn.connect(socket, address).await.unwrap();
@@ -237,7 +237,7 @@ fn a_refused_connect_says_so() {
         let executor = mech::net::Executor::new(&net, crate::PATIENCE);
         net.spawn();
         executor
-            .run(|conn| async move {
+            .run(|mut conn| async move {
                 let socket = sys::socket::for_connect(closed, None).unwrap();
                 let error = conn.connect(socket, closed).await.unwrap_err();
                 assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);

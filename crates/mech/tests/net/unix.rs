@@ -34,7 +34,7 @@ fn unix_sockets_are_connected_to_by_path() {
         }
         let address = Address::Unix(path);
         executor
-            .run(|conn| {
+            .run(|mut conn| {
                 let address = address.clone();
                 async move {
                     for _ in 0..2 {
@@ -67,7 +67,7 @@ fn a_unix_socket_that_takes_no_more_says_so() {
         let executor = Executor::new(&net, crate::PATIENCE);
         net.spawn();
         executor
-            .run(|conn| {
+            .run(|mut conn| {
                 let (full, absent) = (full.clone(), absent.clone());
                 async move {
                     let socket = sys::socket::for_connect(absent.clone(), None).unwrap();
