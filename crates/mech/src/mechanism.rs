@@ -3,6 +3,7 @@
 //! What a mechanism can and cannot do is data ([`Features`]): code outside this crate asks for a feature, never for a
 //! name. [`crate::mechanisms`] lists the records.
 
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -92,17 +93,20 @@ bitflags! {
     }
 }
 
-/// The settings of a mechanism.
+/// The settings of a mechanism. [`Options::default`] has the defaults; each setting can be changed by its `with_` method
+/// or in its field. Whoever opens a mechanism has them checked.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// How many events one wait returns at most, where the kernel call takes
-    /// such a number.
+    /// such a number: 1 to 178,956,970, the limit of epoll_wait(2).
     pub events_per_wait: usize,
     /// Whether events that an overflow of the kernel's queue has lost stay lost:
     /// the deliberately wrong server of the overflow experiment. Only mechanisms
     /// with [`Features::CAN_OVERFLOW`] use this setting.
     pub ignore_overflow: bool,
-    /// The size of an io_uring's completion queue, in completions of 16 bytes. A
+    /// The size of an io_uring's completion queue, in completions of 16 bytes: at least 1; the kernel
+    /// makes it a power of two, 65,536 at most. A
     /// completion that does not fit waits in the kernel, but ends its multishot
     /// request, which must be made again.
     pub completions: u32,
@@ -127,6 +131,70 @@ impl Default for Options {
     }
 }
 
+/// `EP_MAX_EVENTS` of Linux: `INT_MAX / sizeof(struct epoll_event)`.
+const EVENTS_MOST: usize = i32::MAX as usize / 12;
+
+/// The most buffers that a ring of provided buffers has (io_uring_register_buf_ring(3)).
+const RECEIVE_BUFFERS_MOST: u16 = 1 << 15;
+
+impl Options {
+    /// Sets how many events one wait returns at most.
+    #[must_use]
+    pub const fn with_events_per_wait(self, events_per_wait: usize) -> Options {
+        Options { events_per_wait, ..self }
+    }
+
+    /// Sets whether events that an overflow has lost stay lost.
+    #[must_use]
+    pub const fn with_ignore_overflow(self, ignore_overflow: bool) -> Options {
+        Options { ignore_overflow, ..self }
+    }
+
+    /// Sets the size of an io_uring's completion queue, in completions.
+    #[must_use]
+    pub const fn with_completions(self, completions: u32) -> Options {
+        Options { completions, ..self }
+    }
+
+    /// Sets how many buffers a completion mechanism lends the kernel at most.
+    #[must_use]
+    pub const fn with_receive_buffers(self, receive_buffers: u16) -> Options {
+        Options { receive_buffers, ..self }
+    }
+
+    /// Sets the parts of the /dev/poll patch that `devpoll` models.
+    #[must_use]
+    pub const fn with_devpoll(self, devpoll: DevPollModel) -> Options {
+        Options { devpoll, ..self }
+    }
+
+    /// Checks every setting, also those that some mechanisms do not use.
+    ///
+    /// # Errors
+    /// `InvalidInput`, with the name of the setting, its value and what it may be.
+    pub fn check(&self) -> io::Result<()> {
+        if !(1..=EVENTS_MOST).contains(&self.events_per_wait) {
+            let value = self.events_per_wait;
+            return Err(invalid("Options::events_per_wait", value, "1 to 178956970"));
+        }
+        if self.completions == 0 {
+            return Err(invalid("Options::completions", 0, "at least 1"));
+        }
+        let buffers = self.receive_buffers;
+        if !buffers.is_power_of_two() || !(2..=RECEIVE_BUFFERS_MOST).contains(&buffers) {
+            let may_be = "a power of two, 2 to 32768";
+            return Err(invalid("Options::receive_buffers", buffers, may_be));
+        }
+        Ok(())
+    }
+}
+
+/// The error for a setting with a value that it cannot have.
+pub(crate) fn invalid(setting: &str, value: impl fmt::Display, may_be: &str) -> io::Error {
+    let reason = format!("{setting} is {value}; it must be {may_be}");
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
 /// One mechanism as data: its name, its features, and the functions that open or probe it.
 pub struct Mechanism {
     /// The mechanism's only name: in flags, file names, tests and charts.
@@ -142,7 +210,7 @@ pub struct Mechanism {
 }
 
 /// The two ways in which a kernel can be waited on.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// The mechanism reports which descriptors would not block, and the owner makes the transfer.
     Readiness {
@@ -161,8 +229,10 @@ impl Mechanism {
     /// Makes an instance of a readiness mechanism for the calling thread.
     ///
     /// # Errors
-    /// The kernel's errors; `Unsupported` for a completion mechanism.
+    /// The kernel's errors; `Unsupported` for a completion mechanism; `InvalidInput` for a setting that cannot be
+    /// ([`Options::check`]).
     pub fn open(&self, options: &Options) -> io::Result<Box<dyn Readiness>> {
+        options.check()?;
         match self.kind {
             Kind::Readiness { open } => open(options),
             Kind::Completion { .. } => {
@@ -198,8 +268,8 @@ impl Mechanism {
     }
 }
 
-impl std::fmt::Debug for Mechanism {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mechanism")
             .field("name", &self.name)
             .field("features", &self.features)

@@ -45,6 +45,8 @@ const LEAST_ROOM: u64 = 1024;
 const RECORDED_PER_WAIT: usize = 65_536;
 /// Over what time a client's rate is averaged where no time-out says what its patience is.
 const RATE_WINDOW: Duration = Duration::from_secs(60);
+/// The longest such time. [`MinRate`] takes a few years and no more.
+const RATE_WINDOW_MOST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Runs `drover serve`, whose command line is `matches`.
 pub(super) fn run(mut args: Args, matches: &ArgMatches) -> anyhow::Result<()> {
@@ -195,9 +197,9 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         header_time_out: some(args.header_timeout),
         idle_time_out: some(args.idle_timeout),
         open_time_out: some(args.open_timeout),
-        min_rate: NonZeroU64::new(args.min_rate as u64).map(|bytes_per_second| MinRate {
-            bytes_per_second,
-            window: some(args.idle_timeout).unwrap_or(RATE_WINDOW),
+        min_rate: NonZeroU64::new(args.min_rate as u64).map(|bytes_per_second| {
+            let window = some(args.idle_timeout).unwrap_or(RATE_WINDOW);
+            MinRate::new(bytes_per_second, window.min(RATE_WINDOW_MOST))
         }),
         max_connections: args.max_connections,
         grace: args.grace,
@@ -245,7 +247,8 @@ fn dispatch_options(mechanism: &Mechanism, args: &Args) -> anyhow::Result<mechan
             names(can.map(|mechanism| mechanism.name)),
         )));
     }
-    let mut options = mechanisms::Options { ignore_overflow, devpoll, ..Default::default() };
+    let mut options =
+        mechanisms::Options::default().with_ignore_overflow(ignore_overflow).with_devpoll(devpoll);
     if args.record_events.is_some() {
         // Each turn is to find all events of the queue.
         options.events_per_wait = RECORDED_PER_WAIT;

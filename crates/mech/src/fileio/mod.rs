@@ -105,6 +105,7 @@ pub enum Sent {
 
 /// How a backend works.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// Bytes that are read at a time by backends that read.
     pub read_ahead: usize,
@@ -149,6 +150,45 @@ impl Options {
             counts: Arc::default(),
             pool: Arc::default(),
         }
+    }
+
+    /// Checks every setting; [`crate::net::Net::open`] does so by itself.
+    ///
+    /// # Errors
+    /// `InvalidInput`, with the name of the setting and what it may be.
+    pub fn check(&self) -> io::Result<()> {
+        let must_not_be_zero = [
+            ("Options::read_ahead", self.read_ahead),
+            ("Options::read_threads", self.read_threads),
+        ];
+        match must_not_be_zero.iter().find(|(_, value)| *value == 0) {
+            Some((setting, _)) => Err(crate::mechanism::invalid(setting, 0, "at least 1")),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets whether the stages of each read are timed.
+    #[must_use]
+    pub fn with_timed(self, timed: bool) -> Options {
+        Options { timed, ..self }
+    }
+
+    /// Sets whether bytes in the page cache are read at once by backends that have bytes read elsewhere.
+    #[must_use]
+    pub fn with_cached_at_once(self, cached_at_once: bool) -> Options {
+        Options { cached_at_once, ..self }
+    }
+
+    /// Sets whether the kernel is told of the step after the one that is read.
+    #[must_use]
+    pub fn with_advise_next(self, advise_next: bool) -> Options {
+        Options { advise_next, ..self }
+    }
+
+    /// Sets the memory that bytes are read into.
+    #[must_use]
+    pub fn with_read_memory(self, read_memory: Arc<ReadMemory>) -> Options {
+        Options { read_memory, ..self }
     }
 
     /// The readers that everyone with a clone of these options shares; they are

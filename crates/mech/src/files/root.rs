@@ -37,6 +37,7 @@ pub struct OpenFile {
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OpenOptions {
     /// Reading it leaves its access time as it is (`O_NOATIME`); only for files of this process' user
     /// or with `CAP_FOWNER`, the others are opened without.
@@ -46,6 +47,26 @@ pub struct OpenOptions {
     pub sequential: bool,
     /// A regular file of at most so many bytes is read at once.
     pub content: u64,
+}
+
+impl OpenOptions {
+    /// Sets whether reading the file leaves its access time as it is.
+    #[must_use]
+    pub const fn with_noatime(self, noatime: bool) -> OpenOptions {
+        OpenOptions { noatime, ..self }
+    }
+
+    /// Sets whether the kernel is told that the file will be read from its beginning to its end.
+    #[must_use]
+    pub const fn with_sequential(self, sequential: bool) -> OpenOptions {
+        OpenOptions { sequential, ..self }
+    }
+
+    /// Sets up to which length a regular file is read at once, in bytes.
+    #[must_use]
+    pub const fn with_content(self, content: u64) -> OpenOptions {
+        OpenOptions { content, ..self }
+    }
 }
 
 /// By what a file is known to be the same file with the same bytes: whoever

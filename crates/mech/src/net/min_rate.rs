@@ -17,12 +17,22 @@ use sys::socket::{Delivered, delivered};
 
 /// The lowest rate at which a peer may take what is sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MinRate {
     /// Bytes per second, on average over `window`.
     pub bytes_per_second: NonZeroU64,
     /// How long a peer may be slower. The kernel is asked for the first time one second (or one window, if that
-    /// is shorter) after a send to the peer first had to wait, and the peer is judged one window later.
+    /// is shorter) after a send to the peer first had to wait, and the peer is judged one window later. Not zero, and
+    /// shorter than 2^31 times [`super::NetOptions::timer_resolution`].
     pub window: Duration,
+}
+
+impl MinRate {
+    /// At least `bytes_per_second`, on average over `window`.
+    #[must_use]
+    pub const fn new(bytes_per_second: NonZeroU64, window: Duration) -> MinRate {
+        MinRate { bytes_per_second, window }
+    }
 }
 
 /// How long a response may take before its rate is measured. By then the socket buffers of both sides,

@@ -87,8 +87,10 @@ impl Net {
     /// Makes the network of a worker. To be called on the thread that will run it.
     ///
     /// # Errors
-    /// The kernel's errors of setting up the mechanism.
+    /// The kernel's errors of setting up the mechanism; `InvalidInput` for a setting that cannot be
+    /// ([`NetOptions::check`]).
     pub fn open(options: &NetOptions) -> io::Result<Net> {
+        options.check()?;
         let (driver, waker): (Box<dyn Driver>, _) = match options.mechanism.kind {
             Kind::Readiness { .. } => {
                 let dispatcher = Dispatcher::open(options.mechanism, &options.dispatch)?;

@@ -153,7 +153,7 @@ fn on_each(case: impl Fn(&Worker, &str)) {
                 let mut file_options = fileio::Options::new(STEP, 2);
                 file_options.cached_at_once = cached_at_once;
                 let options =
-                    NetOptions { files: backend, file_options, ..NetOptions::new(mechanism) };
+                    NetOptions::new(mechanism).with_files(backend).with_file_options(file_options);
                 case(&Worker::start(options, file.path()), backend.name);
             }
         }
@@ -255,7 +255,7 @@ fn large_parts_reach_many_that_are_slow_as_they_are() {
     let file = file(&content);
     on_every_mechanism(|mechanism| {
         for backend in fileio::AUTO_TAKES.iter().copied().chain([fileio::auto()]) {
-            let options = NetOptions { files: backend, ..NetOptions::new(mechanism) };
+            let options = NetOptions::new(mechanism).with_files(backend);
             let worker = Worker::start(options, file.path());
             let mut streams: Vec<_> = (0..8).map(|_| worker.connect()).collect();
             for (start, stream) in streams.iter_mut().enumerate() {
@@ -278,7 +278,7 @@ fn a_head_is_sent_once_though_the_file_cannot_be_read() {
     let file = file(&content());
     on_every_mechanism(|mechanism| {
         let backend = fileio::by_name("splice").unwrap();
-        let options = NetOptions { files: backend, ..NetOptions::new(mechanism) };
+        let options = NetOptions::new(mechanism).with_files(backend);
         let path = file.path().to_owned();
         let worker =
             crate::Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
@@ -310,7 +310,7 @@ fn what_was_cached_a_while_ago_is_not_taken_to_be_there() {
         let file_options = fileio::Options::default();
         let counts = Arc::clone(&file_options.counts);
         let files = fileio::auto();
-        let options = NetOptions { files, file_options, ..NetOptions::new(mechanism) };
+        let options = NetOptions::new(mechanism).with_files(files).with_file_options(file_options);
         let worker = Worker::start(options, file.path());
         let mut stream = worker.connect();
         ask(&mut stream, SEND, 0, LEN as u64);

@@ -81,7 +81,7 @@ fn options(mechanism: &'static Mechanism, backend: &'static Backend) -> NetOptio
     // Whatever is in the page cache: all is read elsewhere.
     file_options.cached_at_once = false;
     file_options.read_memory = ReadMemory::of(ReadMemory::LEAST);
-    NetOptions { files: backend, file_options, ..NetOptions::new(mechanism) }
+    NetOptions::new(mechanism).with_files(backend).with_file_options(file_options)
 }
 
 #[test]

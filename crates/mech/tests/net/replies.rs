@@ -11,7 +11,7 @@ use mech::mechanisms;
 use mech::net::{Answer, Body, Conn, Executor, Net, NetOptions, Remote};
 use rustix::net::sockopt;
 
-use crate::{CRAMPED, PATIENCE, on_every_mechanism};
+use crate::{PATIENCE, cramped, on_every_mechanism};
 
 /// More than the send buffer of [`serve`]'s socket, and not so much that a worker would not try to
 /// send it at once.
@@ -57,8 +57,8 @@ fn serve<R: Send>(options: &NetOptions, peer: impl FnOnce(UnixStream, Remote) ->
 
 fn on_every_mechanism_and_cramped(case: impl Fn(&NetOptions)) {
     on_every_mechanism(|mechanism| {
-        for dispatch in [mechanisms::Options::default(), CRAMPED] {
-            case(&NetOptions { dispatch, ..NetOptions::new(mechanism) });
+        for dispatch in [mechanisms::Options::default(), cramped()] {
+            case(&NetOptions::new(mechanism).with_dispatch(dispatch));
         }
     });
 }

@@ -1,6 +1,6 @@
 //! Workers on threads of their own.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -68,5 +68,15 @@ fn a_panic_of_a_coroutine_comes_out_of_stop() {
         let stopped = std::thread::spawn(move || worker.stop()).join();
         let panic = stopped.unwrap_err();
         assert_eq!(panic.downcast_ref(), Some(&"a panic that is part of this test"));
+    });
+}
+
+#[test]
+fn what_a_worker_cannot_wait_for_is_told_at_the_start() {
+    on_every_mechanism(|mechanism| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let options = NetOptions::new(mechanism).with_budget(0);
+        let error = WorkerThread::start(options, listener, echo).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
     });
 }

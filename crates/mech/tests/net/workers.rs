@@ -8,7 +8,7 @@ use std::time::Duration;
 use mech::mechanisms::Options;
 use mech::net::{AcceptBatch, Body, Conn, NetOptions};
 
-use crate::{CRAMPED, PATIENCE, Worker, echo, on_every_mechanism};
+use crate::{PATIENCE, Worker, cramped, echo, on_every_mechanism};
 
 #[test]
 fn a_stop_closes_idle_connections_and_refuses_new_ones() {
@@ -55,8 +55,8 @@ fn a_stop_lets_a_transfer_under_way_finish() {
 #[test]
 fn a_stop_serves_what_had_arrived() {
     on_every_mechanism(|mechanism| {
-        for dispatch in [Options::default(), CRAMPED] {
-            let options = NetOptions { dispatch, ..NetOptions::new(mechanism) };
+        for dispatch in [Options::default(), cramped()] {
+            let options = NetOptions::new(mechanism).with_dispatch(dispatch);
             let held = Held::start(options);
             let mut streams: Vec<_> = (0..40).map(|_| held.worker.connect()).collect();
             for stream in &mut streams {
@@ -83,7 +83,7 @@ fn a_stop_serves_what_had_arrived() {
 #[test]
 fn full_queues_lose_no_connection_and_no_byte() {
     on_every_mechanism(|mechanism| {
-        let options = NetOptions { dispatch: CRAMPED, ..NetOptions::new(mechanism) };
+        let options = NetOptions::new(mechanism).with_dispatch(cramped());
         let held = Held::start(options);
         let mut streams: Vec<_> = (0..50).map(|_| held.worker.connect()).collect();
         for round in 0..3u8 {

@@ -64,7 +64,7 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
         sys::process::pin_current_thread(cpu)
             .with_context(|| format!("cannot stay on processor {cpu} (--pin)"))?;
     }
-    let options = NetOptions { connections, ..net_options(&config) };
+    let options = net_options(&config).with_connections(connections);
     let net = Net::open(&options)
         .with_context(|| format!("cannot set up --dispatch {}", config.mechanism.name))?;
     let overflows = counters.clone();
@@ -204,11 +204,10 @@ fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content
                 descriptors: descriptors / sharers as u64,
                 revalidate: config.revalidate,
                 hidden: config.hidden,
-                how: OpenOptions {
-                    noatime: config.noatime,
-                    sequential: config.advise_sequential,
-                    content: if config.cache > 0 { unless_named(KEPT_MOST) } else { 0 },
-                },
+                how: OpenOptions::default()
+                    .with_noatime(config.noatime)
+                    .with_sequential(config.advise_sequential)
+                    .with_content(if config.cache > 0 { unless_named(KEPT_MOST) } else { 0 }),
             };
             let files = Files::new(Arc::clone(root), options, net.now()).context(
                 "cannot hear of changes (--revalidate inotify); raise \
