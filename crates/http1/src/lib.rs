@@ -83,7 +83,6 @@
 //! # Ok::<(), http1::Refusal>(())
 //! ```
 #![forbid(unsafe_code)]
-#![warn(missing_debug_implementations)]
 
 pub mod chunked;
 pub mod conditional;

@@ -51,6 +51,15 @@ enum Members {
 /// The stack of a waiting thread, in bytes: a bitmap, an array, some calls.
 const STACK: usize = 64 << 10;
 
+impl std::fmt::Debug for WaiterGroup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WaiterGroup")
+            .field("address", &self.address)
+            .field("busy", &self.busy)
+            .finish_non_exhaustive()
+    }
+}
+
 impl WaiterGroup {
     /// Starts threads and returns when each of them waits. They run on the processors of the caller.
     ///

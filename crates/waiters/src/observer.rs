@@ -16,6 +16,7 @@ const QUIET: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_millis(100);
 
 /// What sees the waiters fall asleep.
+#[derive(Debug)]
 pub enum SleepObserver {
     /// Every wake-up and every sleep, with its time.
     Trace {

@@ -52,6 +52,12 @@ pub struct Mounted {
     _session: BackgroundSession,
 }
 
+impl std::fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mounted").finish_non_exhaustive()
+    }
+}
+
 impl Mounted {
     /// Mounts `directory`, seen through a disk like `model`, at `mountpoint`.
     ///

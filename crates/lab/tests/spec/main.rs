@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use lab::spec::{self, Experiment, Faults, Files};
 
 /// Files that are only in memory.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Memory(BTreeMap<PathBuf, String>);
 
 impl Memory {

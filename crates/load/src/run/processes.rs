@@ -76,6 +76,7 @@ impl Told {
 }
 
 /// The listener of a child: tells its parent.
+#[derive(Debug)]
 pub struct Reporter {
     measured: bool,
 }

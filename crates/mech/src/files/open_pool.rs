@@ -92,6 +92,12 @@ struct State {
     closed: bool,
 }
 
+impl std::fmt::Debug for OpenResults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenResults").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
 impl std::fmt::Debug for OpenPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OpenPool").field("threads", &self.threads).finish_non_exhaustive()

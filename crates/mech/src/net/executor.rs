@@ -1,5 +1,6 @@
 //! The executor: runs a worker's coroutines.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -33,6 +34,15 @@ enum Entry<'n, F> {
 
 /// Coroutines per page. A page never moves, so the coroutines in it stay pinned.
 const PAGE: usize = 64;
+
+impl<F> fmt::Debug for Executor<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executor")
+            .field("net", self.net)
+            .field("grace", &self.grace)
+            .finish_non_exhaustive()
+    }
+}
 
 impl<'n, F: Future<Output = ()>> Executor<'n, F> {
     /// An executor on `net`. When the worker is asked to stop, coroutines get

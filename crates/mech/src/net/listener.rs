@@ -1,6 +1,7 @@
 //! Accepting: a listener takes connections and gives each to a coroutine.
 
 use std::cell::Cell;
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::num::NonZeroU32;
@@ -73,6 +74,15 @@ fn is_of_one_connection(error: &io::Error) -> bool {
                 | Errno::PERM
         )
     )
+}
+
+impl fmt::Debug for Listener<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener")
+            .field("conn", &self.conn)
+            .field("origin", &self.origin)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'n> Listener<'n> {

@@ -8,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -81,6 +82,18 @@ pub struct Net {
     /// How many connections there may be at a time.
     connections: usize,
     min_rate: Option<MinRate>,
+}
+
+impl fmt::Debug for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Borrowed already while a coroutine's closure has a connection's buffers.
+        let live = self.inner.try_borrow().map(|inner| inner.live).ok();
+        f.debug_struct("Net")
+            .field("mechanism", self.mechanism)
+            .field("stopping", &self.stopping.get())
+            .field("live", &live)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Net {

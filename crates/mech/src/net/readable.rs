@@ -10,6 +10,7 @@ use super::{Conn, Net};
 
 /// A descriptor other than a socket: an inotify queue, a timer, a pipe. A coroutine
 /// waits for it by the worker's mechanism, and reads it by itself.
+#[derive(Debug)]
 pub struct Readable<'n> {
     conn: Conn<'n>,
 }

@@ -1,5 +1,6 @@
 //! A handle by which other threads reach a worker.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -55,6 +56,12 @@ impl Shared {
 /// coroutine, or stop.
 #[derive(Clone)]
 pub struct Remote(Arc<Shared>);
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("stop_asked", &self.0.stop_asked()).finish_non_exhaustive()
+    }
+}
 
 impl Remote {
     pub(super) fn new(shared: Arc<Shared>) -> Remote {

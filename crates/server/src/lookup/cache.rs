@@ -53,6 +53,15 @@ struct Item<V> {
     checked: Instant,
 }
 
+impl<V> std::fmt::Debug for Cache<V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache")
+            .field("limit", &self.limit)
+            .field("items", &self.places.len())
+            .finish_non_exhaustive()
+    }
+}
+
 impl<V> Cache<V> {
     /// A cache whose items cost at most `limit` together.
     pub fn new(limit: usize) -> Cache<V> {

@@ -23,6 +23,7 @@ use crate::ring::features::{Parts, explain, is};
 pub const GROUP: u16 = 0;
 
 /// An io_uring and the buffers that it receives into.
+#[derive(Debug)]
 pub struct RingWithBuffers {
     /// The io_uring. It is declared before `buffers`, and so it is dropped first: closing the ring ends the
     /// requests that write to the buffers.
@@ -33,6 +34,7 @@ pub struct RingWithBuffers {
 
 /// A registered group of equal buffers, and the ring in which free ones are
 /// offered to the kernel. It is part of a [`RingWithBuffers`].
+#[derive(Debug)]
 pub struct BufferRing {
     /// The entries, then (from the next page on) the buffers: one mapping, so
     /// that few entries of the TLB cover the whole.
@@ -48,6 +50,7 @@ pub struct BufferRing {
 
 /// A buffer that the kernel has filled and handed out. The kernel does not write to it until
 /// [`BufferRing::give_back`]. A `Received` that is dropped takes its buffer out of circulation.
+#[derive(Debug)]
 #[must_use]
 pub struct Received(u16);
 

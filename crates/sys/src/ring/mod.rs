@@ -42,6 +42,15 @@ pub struct Ring {
     defers: bool,
 }
 
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ring")
+            .field("defers", &self.defers)
+            .field("waiting", &self.waiting.len())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Ring {
     /// Makes a ring for the calling thread. A completion queue that overflows
     /// loses nothing: the kernel keeps the rest (`IORING_FEAT_NODROP`) and

@@ -19,6 +19,12 @@ pub struct Dispatcher {
     waker: Arc<Waker>,
 }
 
+impl std::fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dispatcher").field("mechanism", self.mechanism).finish_non_exhaustive()
+    }
+}
+
 impl Dispatcher {
     /// Makes one for the calling thread.
     ///
