@@ -1,8 +1,8 @@
-//! What the kernel asks of the mounted disk: a directory, read-only, through the spindles.
+//! The FUSE file system of the mounted disk: a directory, read-only, as slow as the modelled spindles.
 //!
-//! Regular files and directories are shown. Opening and closing a file and listing a directory take
-//! no time of the disk; looking a name up, asking for attributes and reading do. As on a disk, the
-//! kernel opens a file whose name it knows by itself, without asking us.
+//! Regular files and directories are shown. Opening and closing a file and listing a directory take no time of the
+//! disk. Looking up a name, asking for attributes and reading take time. The kernel opens a file whose name it knows
+//! by itself, without asking this process, as with a disk.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,21 +21,21 @@ use fuser::{
     ReplyEntry, ReplyOpen, Request,
 };
 
-use super::model::What;
+use super::model::DiskRequest;
 use super::options::Options;
 use super::turning::Turning;
 
-/// How many reads the kernel may have under way: more than any experiment asks for at once, so that
-/// the queue is in the disk. (The default is 12.)
+/// How many reads the kernel may have under way: more than any experiment asks for at once, so that the queue is in
+/// the modelled disk. The kernel's default is 12.
 const MOST_READS: u16 = 4096;
 
 thread_local! {
-    /// What a spindle's thread has read: as much memory as its longest read took. (The kernel maps
-    /// and unmaps new memory of that length page by page, each time.)
+    /// The buffer of a spindle's thread. It is reused and as large as the longest read: the kernel would map and
+    /// unmap new memory of that length page by page for each read.
     static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A directory behind spindles.
+/// The file system: a directory that is read through spindles.
 pub(super) struct Slow {
     disk: Turning,
     options: Options,
@@ -44,8 +44,8 @@ pub(super) struct Slow {
     next_handle: AtomicU64,
 }
 
-/// The paths that the kernel knows, by inode number less one. They stay known: there are no more
-/// than the directory has files.
+/// The paths that the kernel knows; the index is the inode number less one. Paths are never removed: there are no
+/// more than the directory has files.
 struct Nodes {
     paths: Vec<Arc<Path>>,
     numbers: HashMap<Arc<Path>, u64>,
@@ -65,10 +65,10 @@ impl Nodes {
 }
 
 impl Slow {
-    /// Shows `directory` through `disk`.
+    /// The file system that shows `directory` through `disk`.
     pub(super) fn new(directory: &Path, disk: Turning, options: &Options) -> Slow {
         let mut nodes = Nodes { paths: Vec::new(), numbers: HashMap::new() };
-        // The first: the root, as the kernel numbers it.
+        // The kernel gives the root the number 1, so it comes first.
         nodes.number(directory.to_path_buf());
         Slow {
             disk,
@@ -84,7 +84,7 @@ impl Slow {
         lock(&self.nodes).paths.get(index).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// The file to read from: one that was opened, or that the kernel has opened without us.
+    /// The file to read from: one that was opened through this process, or one that the kernel has opened by itself.
     fn file(&self, node: INodeNo, handle: FileHandle) -> io::Result<Arc<File>> {
         if handle.0 == 0 {
             return Ok(Arc::new(File::open(self.path(node)?)?));
@@ -125,11 +125,11 @@ impl Slow {
 
 impl Filesystem for Slow {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // What the kernel does not grant, it names the nearest to.
+        // If the kernel does not grant the value, the error has the nearest value that the kernel grants.
         if let Err(nearest) = config.set_max_readahead(self.options.read_ahead) {
             let _ = config.set_max_readahead(nearest);
         }
-        // Without it io_submit(2) waits for each read past the page cache (Linux 3.10 has it).
+        // Without this capability io_submit(2) waits for each read past the page cache. Linux has it since 3.10.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         let _ = config.set_max_background(MOST_READS);
         let _ = config.set_congestion_threshold(MOST_READS);
@@ -146,7 +146,7 @@ impl Filesystem for Slow {
                 Err(error) => reply.error(error.into()),
             }
         });
-        self.disk.ask(What::Metadata, job);
+        self.disk.ask(DiskRequest::Metadata, job);
     }
 
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -159,13 +159,13 @@ impl Filesystem for Slow {
                 Err(error) => reply.error(error.into()),
             }
         });
-        self.disk.ask(What::Metadata, job);
+        self.disk.ask(DiskRequest::Metadata, job);
     }
 
     fn open(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         if self.options.keep_cache {
-            // The kernel asks no more (Linux 3.16), gives 0 for the handle, and keeps what it has of
-            // the file.
+            // ENOSYS tells the kernel (since Linux 3.16) to open files by itself from now on. The kernel then passes
+            // 0 as the handle, and keeps the cached pages of the file.
             return reply.error(Errno::ENOSYS);
         }
         match self.path(node).and_then(File::open) {
@@ -208,7 +208,7 @@ impl Filesystem for Slow {
                 }
             });
         });
-        self.disk.ask(What::Read { file: node.0, offset, bytes: u64::from(size) }, job);
+        self.disk.ask(DiskRequest::Read { file: node.0, offset, bytes: u64::from(size) }, job);
     }
 
     fn release(
@@ -226,7 +226,7 @@ impl Filesystem for Slow {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Once said, the kernel asks no more when a file is closed.
+        // ENOSYS tells the kernel to send no further request when a file is closed.
         reply.error(Errno::ENOSYS);
     }
 
@@ -245,7 +245,7 @@ impl Filesystem for Slow {
     }
 }
 
-/// Fills `bytes` from `offset` on, as far as the file goes.
+/// Fills `bytes` from `offset` on, up to the end of the file. Returns the number of bytes.
 fn read_at(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let mut read = 0;
     while read < bytes.len() {
@@ -257,7 +257,7 @@ fn read_at(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(read)
 }
 
-/// Regular files and directories; `None` for others.
+/// The kind of a regular file or of a directory; `None` for anything else.
 fn kind(found: &Metadata) -> Option<FileType> {
     match found.is_dir() {
         true => Some(FileType::Directory),

@@ -1,28 +1,28 @@
-//! The modelled disk without a clock: spindles, their queues, and how long they take.
+//! The modelled disk without a clock: spindles, their queues, and service times.
 //!
-//! Times are given and returned, never waited for: the mounted disk sleeps until them, and the tests
-//! run through hours of disk time at once.
+//! The model computes times and never waits. The mounted disk sleeps until the computed times; tests run through
+//! hours of disk time at once.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What the disk is like. The default is the two-disk RAID 1 of the lighttpd measurements (2007),
-/// fitted to the throughput they give for 1 to 64 threads that read files of 100 KB.
+/// The parameters of the disk. The default is the RAID 1 of two disks of the lighttpd measurements (2007). It is
+/// fitted to the published throughput of 1 to 64 threads that read files of 100 KB.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// Disks that seek on their own, each with a copy of everything.
+    /// The number of disks that seek independently. Each disk has a copy of everything.
     pub spindles: usize,
-    /// What a seek takes while nothing else is queued.
+    /// How long a seek takes while nothing else is queued.
     pub seek: Duration,
-    /// What looking up a name, and asking for a file's attributes, takes.
+    /// How long it takes to look up a name, or to ask for a file's attributes.
     pub metadata: Duration,
     /// Bytes per second once the head is in place.
     pub bandwidth: f64,
-    /// By what part of itself the speed of seeking grows whenever the queue doubles: a longer queue
-    /// lets the elevator choose shorter ways.
+    /// By which part the speed of seeking grows whenever the queue doubles: with a longer queue the elevator finds
+    /// shorter ways.
     pub gain: f64,
-    /// The share of reads that one certain spindle has to do, whatever the other is busy with. (The
-    /// post's iostat shows one disk at 77 % and its mirror at 99 %.)
+    /// The share of reads that only one certain spindle can do, however busy it is. (The iostat output of the post
+    /// shows one disk at 77 % and its mirror at 99 %.)
     pub bound: f64,
 }
 
@@ -40,7 +40,7 @@ impl Default for Model {
 }
 
 impl Model {
-    /// The same disk, `factor` times as fast in everything: a shorter experiment of the same shape.
+    /// A disk that is `factor` times as fast in every parameter, for a shorter experiment of the same shape.
     #[must_use]
     pub fn faster(&self, factor: f64) -> Model {
         Model {
@@ -51,7 +51,7 @@ impl Model {
         }
     }
 
-    /// Its parameters, for people.
+    /// The parameters, in words.
     pub fn in_words(&self) -> String {
         format!(
             "{} spindles, seek {:?}, metadata {:?}, {} MB/s each, gain {}, bound {}",
@@ -64,12 +64,13 @@ impl Model {
         )
     }
 
-    /// How long `what` takes with so many requests queued, itself included.
-    fn service(&self, what: &What, queued: usize, follows: bool) -> Duration {
+    /// How long a request takes. `queued` is the number of queued requests, including this one. `follows`: the
+    /// request begins where the head is, so that no seek is needed.
+    fn service(&self, what: &DiskRequest, queued: usize, follows: bool) -> Duration {
         let elevator = 1.0 + self.gain * (queued as f64).log2();
         match *what {
-            What::Metadata => self.metadata.div_f64(elevator),
-            What::Read { bytes, .. } => {
+            DiskRequest::Metadata => self.metadata.div_f64(elevator),
+            DiskRequest::Read { bytes, .. } => {
                 let seek = if follows { Duration::ZERO } else { self.seek.div_f64(elevator) };
                 seek + Duration::from_secs_f64(bytes as f64 / self.bandwidth)
             }
@@ -77,43 +78,43 @@ impl Model {
     }
 }
 
-/// What is asked of the disk.
+/// A request to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// A name or a file's attributes.
+pub enum DiskRequest {
+    /// A look-up of a name, or of a file's attributes.
     Metadata,
-    /// Bytes of a file. Files are contiguous: a read that begins where the one before it ended needs
-    /// no seek.
+    /// A read of bytes of a file. Files are contiguous: a read that begins where the previous read ended needs no
+    /// seek.
     Read {
-        /// Which file.
+        /// The number of the file.
         file: u64,
-        /// Its first byte.
+        /// The offset of the first byte.
         offset: u64,
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
 }
 
-impl What {
-    /// Where the head stands afterwards.
+impl DiskRequest {
+    /// The position of the head after the request: file and offset. `None`: no read continues there.
     fn end(&self) -> Option<(u64, u64)> {
         match *self {
-            What::Metadata => None,
-            What::Read { file, offset, bytes } => Some((file, offset + bytes)),
+            DiskRequest::Metadata => None,
+            DiskRequest::Read { file, offset, bytes } => Some((file, offset + bytes)),
         }
     }
 
-    /// Whether it begins where the head stands.
+    /// Whether the request begins where the head is.
     fn follows(&self, head: Option<(u64, u64)>) -> bool {
-        matches!(*self, What::Read { file, offset, .. } if head == Some((file, offset)))
+        matches!(*self, DiskRequest::Read { file, offset, .. } if head == Some((file, offset)))
     }
 
-    /// A number that looks random and is always the same for the same place on the disk: the
-    /// finaliser of SplitMix64.
+    /// A number that looks random, and is always the same for the same place on the disk (the finaliser of
+    /// SplitMix64).
     fn place(&self) -> u64 {
         let (file, offset) = match *self {
-            What::Metadata => (0, 0),
-            What::Read { file, offset, .. } => (file, offset),
+            DiskRequest::Metadata => (0, 0),
+            DiskRequest::Read { file, offset, .. } => (file, offset),
         };
         let mut z = file.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(offset);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -125,13 +126,13 @@ impl What {
 /// A request that a spindle has begun.
 #[derive(Debug)]
 pub struct Service<T> {
-    /// Who asked.
+    /// The value that came with the request.
     pub asker: T,
     /// When the disk has done it.
     pub end: Duration,
 }
 
-/// What the disk did until a moment.
+/// What the disk did from its beginning, or from an earlier moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Account {
     /// The time it covers.
@@ -142,12 +143,12 @@ pub struct Account {
     pub bytes: u64,
     /// The time that all spindles together were busy.
     pub busy: Duration,
-    /// The sum of all requests' times from asking to the end: over `elapsed`, the mean number of
+    /// The sum, over all requests, of the time from arrival to end. Divided by `elapsed`, it is the mean number of
     /// requests in the disk (Little's law).
     pub inside: Duration,
 }
 
-/// The spindles and what waits for them; `T` is who asked.
+/// The spindles and their queues. `T` is a value of the caller that comes back with the request.
 #[derive(Debug)]
 pub struct Spindles<T> {
     model: Model,
@@ -160,17 +161,17 @@ pub struct Spindles<T> {
 
 #[derive(Debug)]
 struct Spindle<T> {
-    waiting: VecDeque<(Duration, What, T)>,
+    waiting: VecDeque<(Duration, DiskRequest, T)>,
     is_busy: bool,
-    /// When the last service that was begun ends.
+    /// When the last request that was begun ends.
     free_at: Duration,
     head: Option<(u64, u64)>,
-    /// Where the head will stand when all that waits is done.
+    /// The position of the head after all queued requests.
     tail: Option<(u64, u64)>,
 }
 
 impl<T> Spindles<T> {
-    /// Idle spindles.
+    /// Spindles without requests.
     pub fn new(model: Model) -> Spindles<T> {
         let idle = || Spindle {
             waiting: VecDeque::new(),
@@ -189,8 +190,8 @@ impl<T> Spindles<T> {
         }
     }
 
-    /// Queues a request, and returns at which spindle.
-    pub fn arrive(&mut self, now: Duration, what: What, asker: T) -> usize {
+    /// Queues a request. Returns the index of the spindle.
+    pub fn arrive(&mut self, now: Duration, what: DiskRequest, asker: T) -> usize {
         let chosen = self.choose(&what);
         let spindle = &mut self.spindles[chosen];
         spindle.tail = what.end();
@@ -198,14 +199,15 @@ impl<T> Spindles<T> {
         chosen
     }
 
-    /// The spindle that continues there, or has to, or the one with the least to do.
-    fn choose(&self, what: &What) -> usize {
+    /// The spindle that continues at the request's place, or the spindle that is bound to the request, or the spindle
+    /// with the shortest queue.
+    fn choose(&self, what: &DiskRequest) -> usize {
         if let Some(next) = self.spindles.iter().position(|spindle| what.follows(spindle.tail)) {
             return next;
         }
         let place = what.place();
         let share = (place >> 32) as f64 / f64::from(u32::MAX);
-        if *what != What::Metadata && share < self.model.bound {
+        if *what != DiskRequest::Metadata && share < self.model.bound {
             return place as usize % self.spindles.len();
         }
         let load = |spindle: &Spindle<T>| spindle.waiting.len() + usize::from(spindle.is_busy);
@@ -213,7 +215,7 @@ impl<T> Spindles<T> {
         least.map_or(0, |(index, _)| index)
     }
 
-    /// Begins with the next request of an idle spindle; `None` if nothing waits or it is busy.
+    /// Begins the next request of a spindle; `None`: the queue is empty, or the spindle is busy.
     pub fn start(&mut self, spindle: usize) -> Option<Service<T>> {
         let spindle = &mut self.spindles[spindle];
         if spindle.is_busy {
@@ -230,18 +232,18 @@ impl<T> Spindles<T> {
         self.requests += 1;
         self.busy += service;
         self.inside += end - arrived;
-        if let What::Read { bytes, .. } = what {
+        if let DiskRequest::Read { bytes, .. } = what {
             self.bytes += bytes;
         }
         Some(Service { asker, end })
     }
 
-    /// The spindle has done what it began.
+    /// Ends the request that the spindle has begun.
     pub fn finish(&mut self, spindle: usize) {
         self.spindles[spindle].is_busy = false;
     }
 
-    /// What was begun until `now`, from the disk's beginning.
+    /// What the disk did from its beginning until `now`.
     pub fn account(&self, now: Duration) -> Account {
         Account {
             elapsed: now,
@@ -254,7 +256,7 @@ impl<T> Spindles<T> {
 }
 
 impl Account {
-    /// What happened between `earlier` and this.
+    /// What the disk did between `earlier` and this account.
     #[must_use]
     pub fn since(&self, earlier: &Account) -> Account {
         Account {
@@ -288,15 +290,14 @@ mod tests {
 
     const FILE: u64 = 100_000;
 
-    /// Lets `readers` read whole files, each its next one when it has one, until `files` are read;
-    /// returns what the disk did.
+    /// Lets `readers` read whole files, one after the other, until `files` files are read. Returns what the disk did.
     fn read_files(model: &Model, readers: usize, files: u64) -> Account {
         let mut disk = Spindles::new(model.clone());
         let mut running: Vec<(Duration, usize)> = Vec::new();
         let mut next_file = 0;
         let mut ask = |disk: &mut Spindles<()>, running: &mut Vec<_>, now| {
             next_file += 1;
-            let what = What::Read { file: next_file, offset: 0, bytes: FILE };
+            let what = DiskRequest::Read { file: next_file, offset: 0, bytes: FILE };
             let spindle = disk.arrive(now, what, ());
             running.extend(disk.start(spindle).map(|service| (service.end, spindle)));
         };
@@ -352,7 +353,7 @@ mod tests {
     fn what_continues_where_the_head_stands_needs_no_seek() {
         let model = Model { bandwidth: 1e6, ..Model::default() };
         let mut disk = Spindles::new(model.clone());
-        let read = |offset| What::Read { file: 1, offset, bytes: 1000 };
+        let read = |offset| DiskRequest::Read { file: 1, offset, bytes: 1000 };
         let first = disk.arrive(Duration::ZERO, read(0), ());
         let begun = disk.start(first).unwrap();
         assert_eq!(begun.end, model.seek + Duration::from_millis(1));
@@ -370,8 +371,8 @@ mod tests {
         let metadata = Duration::from_millis(5);
         let model = Model { spindles: 1, metadata, ..Model::default() };
         let mut disk = Spindles::new(model);
-        disk.arrive(Duration::ZERO, What::Metadata, 'a');
-        disk.arrive(Duration::ZERO, What::Metadata, 'b');
+        disk.arrive(Duration::ZERO, DiskRequest::Metadata, 'a');
+        disk.arrive(Duration::ZERO, DiskRequest::Metadata, 'b');
         let first = disk.start(0).unwrap();
         assert_eq!(first.asker, 'a');
         assert!(disk.start(0).is_none());

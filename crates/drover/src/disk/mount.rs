@@ -1,4 +1,4 @@
-//! Mounting and unmounting the disk, whatever becomes of this process.
+//! Mounts the disk, and unmounts it even if this process is killed.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -15,7 +15,7 @@ use super::options::Options;
 use super::turning::Turning;
 use usage::UsageError;
 
-/// What keeps this process from mounting a FUSE file system, with the remedy; `None`: nothing.
+/// Why this process cannot mount a FUSE file system, with the remedy; `None`: it can.
 pub fn obstacle() -> Option<String> {
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     match device {
@@ -25,7 +25,7 @@ pub fn obstacle() -> Option<String> {
                 .to_string(),
         ),
         Err(error) => Some(format!("/dev/fuse cannot be opened ({error}): run as root")),
-        // Root by system calls, others with fuse3's program.
+        // Root mounts by system calls, other users with the program of fuse3.
         Ok(_) if sys::process::may_mount() => None,
         Ok(_) if !sys::process::may_be_helped_to_mount() => Some(
             "this process may not mount: give the container the right to (--cap-add SYS_ADMIN)"
@@ -44,11 +44,11 @@ fn has_helper() -> bool {
     found("fusermount3") || found("fusermount")
 }
 
-/// A mounted disk. Dropping it unmounts it.
+/// A mounted disk. Dropping the value unmounts the disk.
 pub struct Mounted {
     disk: Turning,
     unmounter: Unmounter,
-    // Ends after the unmounter has done its work.
+    // Declared after `unmounter`, so that it is dropped after the disk is unmounted.
     _session: BackgroundSession,
 }
 
@@ -62,7 +62,7 @@ impl Mounted {
     /// Mounts `directory`, seen through a disk like `model`, at `mountpoint`.
     ///
     /// # Errors
-    /// A [`UsageError`] if this user cannot mount or one of the two is no directory; what the kernel
+    /// A [`UsageError`] if this user cannot mount, or one of the two paths is no directory. Otherwise what the kernel
     /// says of the mount.
     pub fn new(
         directory: &Path,
@@ -112,19 +112,19 @@ fn absolute(directory: &Path, name: &str) -> anyhow::Result<std::path::PathBuf> 
     }
 }
 
-/// A shell that unmounts as soon as its stdin ends: when it is told to, or because this process is
-/// gone. Even after SIGKILL no dead mount is left, on which every access would fail.
+/// A shell that unmounts the disk as soon as the shell's stdin ends: because this process closes it, or is gone. Even
+/// after SIGKILL of this process no dead mount is left (every access to a dead mount would fail).
 struct Unmounter(Child);
 
 impl Unmounter {
     fn start(mountpoint: &Path) -> io::Result<Unmounter> {
-        // Lazily: whoever still has a file open there keeps it until it is closed.
+        // Unmounts lazily: a process that has a file of the disk open keeps the file until it closes it.
         let script = "read line; umount -l \"$0\" 2>/dev/null || fusermount3 -uz \"$0\" \
                       2>/dev/null || fusermount -uz \"$0\"";
         let mut shell = Command::new("sh");
         shell.arg("-c").arg(script).arg(mountpoint).current_dir("/");
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Not in the group that is killed together.
+        // The shell is not in this process's group, so that a signal to the group does not kill the shell.
         shell.process_group(0);
         Ok(Unmounter(shell.spawn()?))
     }

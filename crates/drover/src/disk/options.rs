@@ -7,11 +7,11 @@ use std::time::Duration;
 pub struct Options {
     /// The most bytes that the kernel reads ahead; it may grant less.
     pub read_ahead: u32,
-    /// How long the kernel may rely on names and attributes it has been told.
+    /// How long the kernel may rely on names and attributes that it knows.
     pub attributes_for: Duration,
     /// Whether a file's pages stay in the page cache when it is opened anew.
     pub keep_cache: bool,
-    /// From which byte on reads fail (`EIO`), as on a disk with bad blocks; `None`: none does.
+    /// The offset in a file from which on reads fail (`EIO`), as on a disk with bad blocks; `None`: no read fails.
     pub fails_from: Option<u64>,
 }
 

@@ -1,27 +1,27 @@
-//! The spindles at work: a thread each, that does what waits for it when the model says.
+//! The spindles at work: a thread for each, which serves the spindle's queue in the time that the model gives.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::model::{Account, Model, Spindles, What};
+use super::model::{Account, DiskRequest, Model, Spindles};
 
-/// What a request does: prepares its answer, lets [`End::wait`] pass the time, and gives it.
+/// What a request does: it prepares its answer, waits with [`End::wait`], and gives the answer.
 pub(super) type Job = Box<dyn FnOnce(End) + Send>;
 
-/// When a request is done.
+/// The moment when a request is done.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End(Instant);
 
 impl End {
-    /// Sleeps until then.
+    /// Sleeps until that moment.
     pub(super) fn wait(self) {
         thread::sleep(self.0.saturating_duration_since(Instant::now()));
     }
 }
 
-/// A disk that turns; clones are the same disk.
+/// A disk with running spindles. Clones share one disk.
 #[derive(Clone)]
 pub(super) struct Turning(Arc<Shared>);
 
@@ -29,7 +29,7 @@ struct Shared {
     spindles: Mutex<Spindles<Job>>,
     arrived: Condvar,
     began: Instant,
-    /// Names and attributes cost nothing: they wait for nobody either.
+    /// Whether names and attributes take no time. Their requests then skip the queues.
     metadata_is_free: bool,
 }
 
@@ -54,9 +54,9 @@ impl Turning {
         Ok(disk)
     }
 
-    /// Has `job` done when a spindle comes to it.
-    pub(super) fn ask(&self, what: What, job: Job) {
-        if what == What::Metadata && self.0.metadata_is_free {
+    /// Queues a request. A spindle's thread runs `job` when the spindle comes to it.
+    pub(super) fn ask(&self, what: DiskRequest, job: Job) {
+        if what == DiskRequest::Metadata && self.0.metadata_is_free {
             return job(End(Instant::now()));
         }
         let now = self.now();
@@ -64,7 +64,7 @@ impl Turning {
         self.0.arrived.notify_all();
     }
 
-    /// What was done so far.
+    /// What the disk did since its beginning.
     pub(super) fn account(&self) -> Account {
         let now = self.now();
         self.lock().account(now)

@@ -1,6 +1,6 @@
 //! The axes of a panel as inline SVG: ticks, grid and labels.
 //!
-//! Colours come from the page's style sheet (`--s0` … by the series' place).
+//! Colours come from the page's style sheet: `--s0`, `--s1` and so on, by the index of the series.
 
 use std::fmt::Write;
 
@@ -13,10 +13,10 @@ pub(super) const RIGHT: f64 = 512.0;
 pub(super) const TOP: f64 = 14.0;
 pub(super) const BOTTOM: f64 = 284.0;
 
-/// How many colours the style sheet has.
+/// The number of colours in the style sheet.
 const COLOURS: usize = 16;
 
-/// The colour of the series at `place`: a number in the style sheet, and in the script.
+/// The colour of the series with index `place`: a number that the style sheet and the script know.
 pub(super) fn colour(place: usize) -> usize {
     place % COLOURS
 }
@@ -58,7 +58,7 @@ pub(super) fn draw_grid(out: &mut String, x_label: &str, y_label: &str, x: &Axis
     );
 }
 
-/// A number beside an axis, where there is room for five characters.
+/// A tick's label of at most five characters.
 fn short(tick: f64) -> String {
     match tick {
         1e6.. => format!("{}M", number(tick / 1e6)),
@@ -67,7 +67,7 @@ fn short(tick: f64) -> String {
     }
 }
 
-/// An axis: from values to positions.
+/// An axis: maps values to positions.
 pub(super) struct Axis {
     pub(super) start: f64,
     pub(super) end: f64,
@@ -108,7 +108,7 @@ pub(super) fn linear_ticks(highest: f64, count: u32) -> Vec<f64> {
     (0..=steps).map(|n| f64::from(n) * step).collect()
 }
 
-/// 1, 2 and 5 times powers of ten that enclose `least` and `highest`.
+/// Ticks of 1, 2 and 5 times powers of ten. The first is at most `least`, the last at least `highest`.
 pub(super) fn logarithmic_ticks(least: f64, highest: f64) -> Vec<f64> {
     let decades = least.log10().floor() as i32..=highest.log10().ceil() as i32;
     let all: Vec<f64> = decades
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(ticks, ["0", "0.5", "2500", "10k", "12.5k", "200k", "5M"]);
     }
 
-    /// Every series has a colour of its own, by day and by night.
+    /// Every series has a colour, in the light and in the dark style.
     #[test]
     fn the_style_sheet_has_every_colour() {
         let sheet = include_str!("style.css");

@@ -1,7 +1,6 @@
-//! `drover lab trace`: what `drover serve --trace` has written, read back and drawn on a page.
+//! `drover lab trace`: reads files of `drover serve --trace`, and draws them on a page.
 //!
-//! The page shows where the time of each request went, as the *thread starvation* post drew it, and the same
-//! in numbers.
+//! The page shows where the time of each request went, drawn as in the *thread starvation* post, and as a table.
 
 mod axes;
 mod page;
@@ -16,11 +15,11 @@ use scatter::{Points, Scatter};
 
 pub use read::{Reply, Summary, Trace};
 
-/// What logarithmic axes begin with: a microsecond is what a trace can tell.
+/// Where logarithmic axes begin, in milliseconds: a trace has microseconds.
 const LEAST_MS: f64 = 0.001;
 
-/// Renders traces, each with its name, on one page with common scales. Replies that took longer than
-/// `limit_us` are counted.
+/// Renders traces, each with its name, on one page with common scales. The tables count responses that took longer
+/// than `limit_us` microseconds.
 #[must_use]
 pub fn render(traces: &[(String, Trace)], limit_us: u64) -> String {
     let body = format!("<h1>Where the time of requests went</h1>\n{}", sections(traces, limit_us));
@@ -63,7 +62,7 @@ fn sections(traces: &[(String, Trace)], limit_us: u64) -> String {
 /// The ends of the axes.
 struct Scale {
     seconds: f64,
-    /// By stage.
+    /// The longest time, in milliseconds, by stage.
     most_ms: Vec<f64>,
 }
 
@@ -213,7 +212,7 @@ mod tests {
     #[test]
     fn the_page_has_a_panel_for_each_stage_that_took_time_and_asks_nobody() {
         let page = render(&[("one".to_owned(), trace()), ("two".to_owned(), trace())], 4_000_000);
-        // All but the stage without time, twice, on a linear and a logarithmic scale.
+        // All stages but the one without time, for two traces, on a linear and on a logarithmic scale.
         assert_eq!(page.matches("<svg class=\"panel\"").count(), 6 * 2 * 2);
         assert!(page.contains("50.00 %") && page.contains("class=\"mark\""));
         assert!(!page.contains("<b>") && !page.contains("<auto>"));

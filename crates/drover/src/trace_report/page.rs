@@ -1,11 +1,11 @@
-//! A page that needs nothing else, not even a network, and how text and numbers are written on it.
+//! A page that loads nothing else, not even from a network, and the text and numbers on it.
 //!
-//! Everything is readable without the script; the script adds hiding.
+//! Everything is readable without the script. The script only hides series.
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// A page that needs nothing else.
+/// A page that loads nothing else.
 pub(super) fn page(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -1,5 +1,4 @@
-//! A server's trace (`serve --trace`), read back and summed up by stage. docs/trace.md describes the
-//! file.
+//! Reads a server's trace (`serve --trace`) and sums it up by stage. docs/trace.md describes the file.
 
 use std::io::BufRead;
 
@@ -8,43 +7,43 @@ use lab::spec::metric::Stage;
 
 use server::trace::FORMAT;
 
-/// One reply. Times in microseconds.
+/// One response. Times are in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// When the request was there, from the beginning of the trace.
+    /// When the request had arrived, in microseconds from the beginning of the trace.
     pub start_us: u64,
-    /// What each stage took, in the order of [`Stage::ALL`].
+    /// How long each stage took, in microseconds, in the order of [`Stage::ALL`].
     stages_us: [u64; Stage::ALL.len()],
-    /// How many reads there were.
+    /// How many reads of the file there were.
     pub reads: u64,
-    /// HTTP's.
+    /// The HTTP status.
     pub status: u16,
-    /// How long the reply is, head included.
+    /// The length of the response in bytes, head included.
     pub bytes: u64,
-    /// Whether it has left as a whole.
+    /// Whether the whole response was sent.
     pub sent: bool,
-    /// Who moved the body: its place in [`Trace::backends`].
+    /// Which backend moved the body: its index in [`Trace::backends`].
     pub backend: usize,
 }
 
 impl Reply {
-    /// What the stage took, in microseconds.
+    /// How long the stage took, in microseconds.
     #[must_use]
     pub fn stage_us(&self, stage: Stage) -> u64 {
         self.stages_us[stage as usize]
     }
 }
 
-/// What a file tells.
+/// The content of a trace file.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// What the server said of itself.
+    /// The line in which the server describes itself.
     pub about: String,
-    /// The names of the backends, in the order of their first reply.
+    /// The names of the backends, in the order of their first response.
     pub backends: Vec<String>,
-    /// The replies, by the time of their end for each worker.
+    /// The responses; those of one worker are in the order of their ends.
     pub replies: Vec<Reply>,
-    /// Whether the last line was cut.
+    /// Whether the last line of the file is incomplete.
     pub cut: bool,
 }
 
@@ -53,14 +52,14 @@ pub struct Trace {
 pub struct Summary {
     /// The arithmetic mean.
     pub mean: f64,
-    /// At [`Summary::PERCENTILES`], by nearest rank.
+    /// The values at [`Summary::PERCENTILES`], by nearest rank.
     pub percentiles: [f64; 4],
     /// The longest.
     pub max: f64,
 }
 
 impl Summary {
-    /// Which percentiles are told.
+    /// The percentiles that a summary has.
     pub const PERCENTILES: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
 }
 
@@ -68,7 +67,7 @@ impl Trace {
     /// Reads a trace.
     ///
     /// # Errors
-    /// What it is instead, with the line at fault.
+    /// The text is no trace: the message says what is wrong, and in which line.
     pub fn read(mut source: impl BufRead) -> anyhow::Result<Trace> {
         let mut line = String::new();
         source.read_line(&mut line)?;
@@ -105,13 +104,13 @@ impl Trace {
         Some(Summary { mean: seconds(all.iter().sum()) / all.len() as f64, percentiles, max })
     }
 
-    /// How many replies spent more than `limit_us` in the stage.
+    /// How many responses spent more than `limit_us` microseconds in the stage.
     #[must_use]
     pub fn past(&self, stage: Stage, limit_us: u64) -> usize {
         self.replies.iter().filter(|reply| reply.stage_us(stage) > limit_us).count()
     }
 
-    /// How many replies did not leave as a whole.
+    /// How many responses were not sent as a whole.
     #[must_use]
     pub fn unsent(&self) -> usize {
         self.replies.iter().filter(|reply| !reply.sent).count()
@@ -122,7 +121,7 @@ fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
-/// Where the columns are: a later version may have more of them.
+/// The indices of the columns. A later version of the file may have more columns.
 struct Columns {
     count: usize,
     start: usize,

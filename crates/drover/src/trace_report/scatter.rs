@@ -1,7 +1,6 @@
-//! A panel of points as inline SVG: one per measurement, with no line between them.
+//! A panel of points as inline SVG: one point per measurement, without a line between points.
 //!
-//! Points that fall on the same dot of the panel are drawn once: however many there are, the drawing
-//! stays small, and shows the same.
+//! Points that fall on the same dot of the panel are drawn once, so that the drawing stays small and looks the same.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -12,16 +11,16 @@ use super::axes::{
 };
 use super::page::escape;
 
-/// What one panel shows.
+/// The content of one panel.
 pub(super) struct Scatter<'a> {
     pub(super) x_label: &'a str,
     pub(super) y_label: &'a str,
     pub(super) logarithmic: bool,
-    /// The least y that a logarithmic axis shows; what is below lies on the axis.
+    /// The least y that a logarithmic axis shows. Smaller values are drawn on the axis.
     pub(super) least: f64,
-    /// A level that is marked, if the axis comes as far.
+    /// A level that is marked by a line, if the axis reaches it.
     pub(super) mark: f64,
-    /// How far the axes go: panels that are to be compared have the same.
+    /// The end of the x axis. Panels that are to be compared have the same end.
     pub(super) x_most: f64,
     pub(super) y_most: f64,
     pub(super) series: &'a [Points],
@@ -29,7 +28,7 @@ pub(super) struct Scatter<'a> {
 
 /// The points of one colour.
 pub(super) struct Points {
-    /// Its place in the legend, which gives the colour.
+    /// The index of the series in the legend. It gives the colour.
     pub(super) place: usize,
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
