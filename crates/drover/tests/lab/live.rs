@@ -83,6 +83,32 @@ fn a_report_is_served_until_its_reader_ends() {
     assert!(!folder.path().join("drover-lab/progress.json").exists());
 }
 
+#[test]
+fn a_session_that_was_killed_does_not_run_for_who_serves_its_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut running = Running::start(folder.path(), "1000");
+    running.address();
+    let progress = folder.path().join("drover-lab/progress.json");
+    assert!(progress.exists());
+    running.lab.kill().unwrap();
+    running.lab.wait().unwrap();
+    assert!(progress.exists(), "a killed process cannot remove it");
+    let mut serve = lab(folder.path(), &["serve", "drover-lab"]);
+    let mut serve = serve.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(serve.stdout.take().unwrap()).lines();
+    let url = stdout.next().unwrap().unwrap();
+    let address = url.strip_prefix("http://").unwrap().strip_suffix("/report.html").unwrap();
+    assert!(get(address, "/progress.json").starts_with("HTTP/1.1 404"));
+    assert!(!progress.exists());
+    kill_process(Pid::from_child(&serve), Signal::TERM).unwrap();
+    let told = serve.wait_with_output().unwrap();
+    let told = String::from_utf8(told.stderr).unwrap();
+    assert!(
+        told.contains("The session ended early, after ") && told.contains(" of 2000 runs"),
+        "{told}"
+    );
+}
+
 /// What a page tells of itself, asked once in a tenth of a second; `null` while it is being replaced.
 fn state(browser: &Browser) -> Value {
     let script = "await new Promise((then) => setTimeout(then, 100));

@@ -1,5 +1,5 @@
-//! Where a session ran: what a reader needs to doubt a number, and what must be the same for a session
-//! to be resumed.
+//! The environment of a session: what a reader needs to judge its numbers, and what has to be equal when the session
+//! is resumed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::hash::hash_file;
 /// The kernel, the program under test, and the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
-    /// Release and version of the kernel, as uname(2) tells them.
+    /// Release and version of the kernel, as uname(2) returns them.
     pub kernel: String,
     /// A hash of Drover's binary, in hexadecimal digits.
     pub program: String,
@@ -21,19 +21,19 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Looks at this machine; `program` is Drover's binary.
+    /// Reads the environment on this machine. `program` is Drover's binary.
     ///
     /// # Errors
-    /// If the program cannot be read.
+    /// The program cannot be read.
     pub fn look(program: &Path) -> io::Result<Environment> {
         Ok(Environment { kernel: kernel(), program: hash_file(program)?, machine: machine() })
     }
 
-    /// As [`Environment::look`], with no more of the machine than [`Environment::differences`] compares: for
-    /// those who have no time.
+    /// Reads only what [`Environment::differences`] compares, for callers that have no time for
+    /// [`Environment::look`].
     ///
     /// # Errors
-    /// If the program cannot be read.
+    /// The program cannot be read.
     pub fn identity(program: &Path) -> io::Result<Environment> {
         let names = ["processor", "processors"];
         let machine = std::iter::zip(names, [processor(), processors()])
@@ -45,7 +45,7 @@ impl Environment {
         })
     }
 
-    /// Why a session that began in this environment cannot be resumed in `other`.
+    /// Why a session that began in this environment cannot be resumed in `other`; empty if it can.
     #[must_use]
     pub fn differences(&self, other: &Environment) -> Vec<String> {
         let mut differences = Vec::new();
@@ -75,7 +75,7 @@ fn kernel() -> String {
     [uname.sysname(), uname.release(), uname.version(), uname.machine()].map(text).join(" ")
 }
 
-/// What /proc/cpuinfo tells of the first processor under that name.
+/// The value of a name for the first processor in /proc/cpuinfo.
 fn of_cpu(name: &str) -> Option<String> {
     let cpuinfo = read("/proc/cpuinfo")?;
     let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
@@ -92,7 +92,7 @@ fn processors() -> Option<String> {
     sys::process::usable_cpus().ok().map(|cpus| cpus.len().to_string())
 }
 
-/// What the kernel tells of the machine; what it does not tell is missing.
+/// Facts that the kernel tells about the machine. Unknown facts are missing.
 fn machine() -> BTreeMap<String, String> {
     let virtual_machine =
         of_cpu("flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor").to_string());
@@ -130,8 +130,8 @@ fn smt(active: String) -> String {
     if active == "1" { "several (SMT)" } else { "one" }.to_string()
 }
 
-/// Whether the kernel was built with a way of accounting CPU time. Without `IRQ_TIME_ACCOUNTING` the
-/// time of interrupts, which do most of the work of TCP, is on the bill of whoever they interrupt.
+/// Whether the kernel was built with an option for accounting CPU time. Without `IRQ_TIME_ACCOUNTING`, the time of
+/// interrupts (most of the work of TCP) counts for the interrupted thread.
 fn accounting(option: &str) -> Option<String> {
     let release = read("/proc/sys/kernel/osrelease")?;
     let text = configuration(&release)?;
@@ -139,7 +139,7 @@ fn accounting(option: &str) -> Option<String> {
     Some(if is_set { "on" } else { "off" }.to_string())
 }
 
-/// The kernel's configuration; `None` if it is nowhere to be found.
+/// The kernel's configuration; `None` if it cannot be found.
 fn configuration(release: &str) -> Option<String> {
     let packed = || {
         let output = std::process::Command::new("gzip").args(["-dc", "/proc/config.gz"]).output();
@@ -149,7 +149,7 @@ fn configuration(release: &str) -> Option<String> {
     fs::read_to_string(format!("/boot/config-{release}")).ok().or_else(packed)
 }
 
-/// The faults of the processor for which the kernel does something that costs time.
+/// The vulnerabilities of the processor for which the kernel uses a mitigation that costs time.
 fn mitigations() -> String {
     let Ok(faults) = fs::read_dir("/sys/devices/system/cpu/vulnerabilities") else {
         return String::new();

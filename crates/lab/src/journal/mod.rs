@@ -1,9 +1,9 @@
-//! The journal of a session: what was planned, written once, and what was measured, a line per run.
+//! The journal of a session: the plan, written once, and the measurements, a line per run.
 //!
-//! `plan.json` has the plan and the environment. `runs.jsonl` is only ever appended to, and each line is
-//! on the disk before the next run begins (fdatasync(2)), so that the price of a run does not grow with
-//! the number of runs, and whatever ends the lab leaves every finished run. A reader may look at any
-//! time: a line without its end is a run that has not been written yet.
+//! `plan.json` has the plan and the environment. `runs.jsonl` is only appended to. Each line is on the disk before
+//! the next run begins (fdatasync(2)), so that the cost of a run does not grow with the number of runs, and every
+//! finished run survives whatever ends the lab. A reader may read at any time: an incomplete last line is a run that
+//! is not written yet.
 
 mod environment;
 
@@ -28,10 +28,10 @@ pub const PLAN: &str = "plan.json";
 /// The name of the file that has the runs.
 pub const RUNS: &str = "runs.jsonl";
 
-/// The version of both.
+/// The version of both files.
 pub const SCHEMA: &str = "drover.journal/1";
 
-/// What was planned, and where.
+/// The plan, and the machine that it was made for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// [`SCHEMA`].
@@ -49,7 +49,7 @@ pub struct Run {
     pub cell: usize,
     /// What was measured.
     pub sample: Sample,
-    /// What is needed to doubt the sample: command lines, the load's own result, the instruments' words.
+    /// What is needed to check the sample: command lines, the load's own result, the instruments' remarks.
     #[serde(default)]
     pub artefacts: Value,
     /// When the run began, in seconds since 1970 (UTC).
@@ -58,16 +58,16 @@ pub struct Run {
     pub took_s: f64,
 }
 
-/// Why there is no journal to write to or to read.
+/// Why a journal cannot be written or read.
 #[derive(Debug)]
 pub enum Error {
     /// What the file system says of a path.
     Io(PathBuf, io::Error),
-    /// A file has a content that the lab did not write; the words name the place.
+    /// A file has a content that the lab did not write. The text names the place.
     Invalid(PathBuf, String),
-    /// The journal is of something else than what is to be resumed; each difference in words.
+    /// The journal differs from what is to be resumed. Each text is a difference.
     Differs(Vec<String>),
-    /// Another lab writes to it.
+    /// Another lab has locked the folder.
     InUse(PathBuf),
 }
 
@@ -93,7 +93,7 @@ impl std::error::Error for Error {}
 pub struct Journal {
     folder: PathBuf,
     runs: File,
-    /// Cell and round of every run that is in it.
+    /// Cell and round of every run in the journal.
     complete: BTreeSet<(usize, u32)>,
 }
 
@@ -101,7 +101,7 @@ impl Journal {
     /// Begins a journal in a folder, which is created.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Invalid`] if the folder has a journal already.
+    /// [`Error::Io`]; [`Error::Invalid`] if the folder already has a journal.
     pub fn create(folder: &Path, plan: &Plan, environment: &Environment) -> Result<Journal, Error> {
         fs::create_dir_all(folder).map_err(|error| Error::Io(folder.to_owned(), error))?;
         let path = folder.join(PLAN);
@@ -119,12 +119,12 @@ impl Journal {
         Ok(Journal { folder: folder.to_owned(), runs, complete: BTreeSet::new() })
     }
 
-    /// Opens a journal to add the runs that are missing. A last line without its end, which a lab that
-    /// was killed has left, is cut off. Returns the runs that are there.
+    /// Opens a journal to add the missing runs, and returns the runs that it has. Cuts off an incomplete last line,
+    /// which a killed lab leaves.
     ///
     /// # Errors
-    /// [`Error::Differs`] if the experiment, the plan, the kernel or the program is another one and that
-    /// is not `forced`; [`Error::Io`], [`Error::Invalid`], [`Error::InUse`].
+    /// [`Error::Differs`] if the experiment, the plan, the kernel or the program differs and `forced` is not set;
+    /// [`Error::Io`], [`Error::Invalid`], [`Error::InUse`].
     pub fn resume(
         folder: &Path,
         plan: &Plan,
@@ -141,30 +141,30 @@ impl Journal {
         let (found, whole) = read_runs(folder)?;
         let path = folder.join(RUNS);
         runs.set_len(whole).map_err(|error| Error::Io(path.clone(), error))?;
-        // Cells by their content: a forced resumption may have numbered them anew.
+        // Cells are found by their content, because a forced resumption may have numbered them anew.
         let number = |run: &Run| plan.cells.iter().position(|cell| cell.cell == run.sample.cell);
         let complete = found.iter().filter_map(|run| Some((number(run)?, run.sample.round)));
         let complete = complete.collect();
         Ok((Journal { folder: folder.to_owned(), runs, complete }, found))
     }
 
-    /// Whether the run of a cell in a round is there.
+    /// Whether the journal has the run of a cell in a round.
     #[must_use]
     pub fn has(&self, cell: usize, round: u32) -> bool {
         self.complete.contains(&(cell, round))
     }
 
-    /// Adds a run; it is on the disk when this returns.
+    /// Adds a run. The run is on the disk when this returns.
     ///
     /// # Errors
-    /// [`Error::Io`], as when the disk is full: the lines before stay readable.
+    /// [`Error::Io`], for example when the disk is full. Earlier lines stay readable.
     pub fn append(&mut self, run: &Run) -> Result<(), Error> {
         let failed = |error| Error::Io(self.folder.join(RUNS), error);
         let mut line = serde_json::to_vec(run).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
         let end = self.runs.seek(SeekFrom::End(0)).map_err(failed)?;
         if let Err(error) = self.runs.write_all(&line).and_then(|()| self.runs.sync_data()) {
-            // A part of a line would make the next one unreadable.
+            // An incomplete line would make the next line unreadable.
             let _ = self.runs.set_len(end);
             return Err(failed(error));
         }
@@ -172,7 +172,7 @@ impl Journal {
         Ok(())
     }
 
-    /// How many runs of the plan are there.
+    /// How many runs of the plan the journal has.
     #[must_use]
     pub fn runs(&self) -> usize {
         self.complete.len()
@@ -185,7 +185,7 @@ impl Journal {
     }
 }
 
-/// Reads a journal, also while it is written.
+/// Reads a journal, also while a lab writes it.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Invalid`] with the line.
@@ -204,7 +204,7 @@ fn read_header(folder: &Path) -> Result<Header, Error> {
     serde_json::from_value(value).map_err(|error| invalid(error.to_string()))
 }
 
-/// The complete lines, and how many bytes they are.
+/// The complete lines, and their total length in bytes.
 fn read_runs(folder: &Path) -> Result<(Vec<Run>, u64), Error> {
     let path = folder.join(RUNS);
     let mut text = Vec::new();
@@ -220,7 +220,7 @@ fn read_runs(folder: &Path) -> Result<(Vec<Run>, u64), Error> {
         let is_last = number + 1 == lines.len();
         match serde_json::from_slice(line) {
             Ok(run) if line.ends_with(b"\n") => runs.push(run),
-            // A power cut may leave the length of a line without its content.
+            // After a power cut, a line may have its length and no content.
             _ if is_last => break,
             Ok(_) => unreachable!("only the last line can lack its end"),
             Err(error) => {
@@ -242,15 +242,29 @@ fn open_runs(folder: &Path) -> Result<File, Error> {
     Ok(runs)
 }
 
-/// Keeps other labs from what is in a folder, by a file or the folder itself, until that is closed.
+/// Locks a folder against other labs: `file` is the folder itself, or a file in it. The lock ends when the file is
+/// closed, at the latest with the process.
 ///
 /// # Errors
-/// [`Error::InUse`] if another lab has it.
+/// [`Error::InUse`] if another lab has the lock.
 pub(crate) fn lock(file: &File, folder: &Path) -> Result<(), Error> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse(folder.to_owned())),
-        // A file system without locks has no second lab either.
+    match try_lock(file) {
+        Ok(false) => Err(Error::InUse(folder.to_owned())),
+        // On a file system without locks, no second lab is expected.
         _ => Ok(()),
+    }
+}
+
+/// Locks a file by flock(2), without waiting. The lock ends when the file is closed, at the latest with the process,
+/// however the process ends. Returns whether the lock was free.
+///
+/// # Errors
+/// `ENOLCK` or `EOPNOTSUPP` on a file system without locks.
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -265,25 +279,25 @@ fn pretty(header: &Header) -> Vec<u8> {
     text
 }
 
-/// Writes a file so that a reader sees all of it or nothing, also after a power cut, and also while others
-/// write it: the last one to finish wins.
+/// Writes a file atomically: a reader sees the whole file or the previous one, also after a power cut. If several
+/// processes write the file, the last one to finish wins.
 ///
 /// # Errors
-/// What the file system says; the unfinished file is removed.
+/// What the file system says. The unfinished file is removed.
 pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let (unfinished, mut file) = create_beside(path)?;
     let mut write = || -> io::Result<()> {
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&unfinished, path)?;
-        // The name is on the disk when its folder is.
+        // The name is on the disk once its folder is.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     };
     write().inspect_err(|_| drop(fs::remove_file(&unfinished)))
 }
 
-/// A new file beside another, with a name that nobody else has: two labs may write one report.
+/// Creates a new file beside another one, with a name that no other process uses: two labs may write one report.
 fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
     let mut number = 0;
     loop {

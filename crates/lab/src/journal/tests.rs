@@ -1,4 +1,4 @@
-//! Journals that are written, torn, resumed and refused.
+//! Journals that are written, cut off, resumed and refused.
 
 use std::collections::BTreeMap;
 

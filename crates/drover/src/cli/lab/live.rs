@@ -1,22 +1,23 @@
 //! `--live`: the report in a browser while the session runs, by Drover's own server.
 //!
-//! The report is written anew after each round; beside it lies a small file with the run that is under way. The page
-//! asks for both, tells the progress, and reloads itself when there is a newer report. At the end the file says so,
-//! and it goes with the server: a page that does not find it follows nobody.
+//! The session writes its report anew after each round. Beside the report, `progress.json` tells which run is under
+//! way. The page asks for both files, shows the progress, and reloads itself when there is a newer report. At the end
+//! of the session `progress.json` says that the session has ended, and the file is removed when the server stops. A
+//! page without that file takes the session for ended.
 
 use std::cell::Cell;
 use std::fs;
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use lab::process::Interrupt;
-use lab::report::{PAGE, PROGRESS};
+use lab::report::PAGE;
 use lab::session::Clock;
-use serde::Serialize;
 
+use super::progress_file::{Contents, ProgressFile};
 use super::serve;
 use crate::cli::stdout::stdout;
 use server::Server;
@@ -29,24 +30,9 @@ const LOOK: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Live {
     server: Server,
-    file: PathBuf,
-    /// Whether the address is printed: not before there is a page of this session, and one that can tell that the
-    /// session goes on.
+    file: ProgressFile,
+    /// Whether the address is printed. It is printed once the report and `progress.json` of this session exist.
     is_told: Cell<bool>,
-}
-
-/// What the page reads.
-#[derive(Debug, Default, Serialize)]
-struct Contents<'a> {
-    /// The runs that have ended, and all of them.
-    done: usize,
-    of: usize,
-    /// How long the others may take, in words.
-    left: &'a str,
-    /// The experiment and cell of the run that is under way.
-    running: &'a str,
-    /// Whether the session is over, and its last report written.
-    has_ended: bool,
 }
 
 impl Live {
@@ -57,7 +43,7 @@ impl Live {
     pub(super) fn start(out: &Path, listen: SocketAddr) -> anyhow::Result<Live> {
         fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
         let server = serve::start(out, listen).context("--live")?;
-        Ok(Live { server, file: out.join(PROGRESS), is_told: Cell::new(false) })
+        Ok(Live { server, file: ProgressFile::of(out), is_told: Cell::new(false) })
     }
 
     /// Prints the report's address, once.
@@ -79,16 +65,8 @@ impl Live {
     pub(super) fn begins(&self, running: &str, clock: &Clock) -> io::Result<()> {
         let (done, of) = clock.runs();
         let left = in_words(clock.remaining());
-        self.write(&Contents { done, of, left: &left, running, has_ended: false })?;
+        self.file.write(&Contents { done, of, left: &left, running, has_ended: false })?;
         self.tell_address()
-    }
-
-    fn write(&self, contents: &Contents<'_>) -> io::Result<()> {
-        let text = serde_json::to_vec(contents)?;
-        // Renamed, so that no reader finds a part of it.
-        let unfinished = self.file.with_extension("new");
-        fs::write(&unfinished, text)?;
-        fs::rename(unfinished, &self.file)
     }
 
     /// Tells that the session has ended, and serves on until the user ends it.
@@ -96,7 +74,7 @@ impl Live {
     /// # Errors
     /// What the file system and stdout say.
     pub(super) fn end(self, interrupt: &Interrupt) -> anyhow::Result<()> {
-        self.write(&Contents { has_ended: true, ..Contents::default() })?;
+        self.file.write(&Contents { has_ended: true, ..Contents::default() })?;
         if !interrupt.is_set() {
             self.tell_address()?;
             writeln!(stdout(), "The report stays there until Ctrl-C.")?;
@@ -107,12 +85,5 @@ impl Live {
         }
         self.server.stopper().stop();
         self.server.wait()
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        // A session that has failed is over, too.
-        let _ = fs::remove_file(&self.file);
     }
 }

@@ -10,6 +10,7 @@ mod live;
 mod own_session;
 mod pipes;
 mod progress;
+mod progress_file;
 mod report;
 mod run;
 mod serve;

@@ -4,11 +4,13 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
-use lab::report::PAGE;
+use lab::report::{PAGE, PROGRESS};
 use mech::files::root::Root;
 
+use super::progress_file::remove_if_dead;
 use crate::cli::stdout::stdout;
 use server::{Config, Role, Server, Source, StopSignals};
 
@@ -24,6 +26,31 @@ pub(super) struct Args {
     listen: SocketAddr,
 }
 
+/// How often `drover lab serve` looks whether a session that shows its report live has died.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Says on stderr that a session has ended early, if a `progress.json` in the folder is one of a session that died.
+/// Returns whether there is a point in looking again: not after an error, which would come again.
+fn tell_dead_session(folder: &Path) -> bool {
+    let mut stderr = std::io::stderr();
+    // Nobody is left to tell when stderr is gone.
+    let found = remove_if_dead(folder);
+    let _ = match &found {
+        Ok(None) => Ok(()),
+        Ok(Some(dead)) => writeln!(
+            stderr,
+            "The session ended early, after {} of {} runs. To go on with it: drover lab run --resume",
+            dead.done, dead.of
+        ),
+        Err(error) => writeln!(
+            stderr,
+            "The session ended early, and the report cannot tell: {}: {error}",
+            folder.join(PROGRESS).display()
+        ),
+    };
+    found.is_ok()
+}
+
 /// Runs `drover lab serve` until it is told to stop.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let folder = &args.folder;
@@ -31,6 +58,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         return Err(super::no_session(folder));
     }
     let signals = StopSignals::catch(Role::Server)?;
+    let looks_on = tell_dead_session(folder);
     let server = start(folder, args.listen)?;
     server.stop_at(&signals);
     let mut out = stdout();
@@ -38,6 +66,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         writeln!(out, "http://{address}/{PAGE}")?;
     }
     out.flush()?;
+    let watched = folder.clone();
+    // The thread ends with the process.
+    std::thread::spawn(move || {
+        let mut looks_on = looks_on;
+        while looks_on {
+            std::thread::sleep(LOOK);
+            looks_on = tell_dead_session(&watched);
+        }
+    });
     server.wait()
 }
 
