@@ -1,4 +1,4 @@
-//! From the effects of a claim to its verdict: every one has to agree, or some.
+//! The verdict of a claim from the verdicts on its effects: all of them have to agree, or one.
 
 use crate::spec::claim::Which;
 
@@ -8,9 +8,9 @@ use super::verdict::{Size, Verdict};
 
 /// The claim's verdict with tests of these sizes.
 ///
-/// That *every* effect agrees is shown by each of them at the full size (intersection–union test: R. L. Berger,
-/// Technometrics 24, 1982); that one of k does not, at size/k, since any of them may raise a
-/// false alarm. A claim that *some* effect agrees is the same the other way round.
+/// A claim says that *every* effect agrees: then each effect is tested at the full size (intersection–union test: R.
+/// L. Berger, Technometrics 24, 1982), and the opposite, that one of k effects disagrees, at size/k, because any of
+/// the k may raise a false alarm. A claim says that *some* effect agrees: then the sizes are exchanged.
 pub(super) fn verdict(rows: &[Row], which: Which, sizes: Sizes) -> Verdict {
     let sizes = shared(sizes, which, rows.len());
     of(rows.iter().map(|row| row.at(sizes)).collect(), which)
@@ -25,7 +25,7 @@ pub(super) fn shared(sizes: Sizes, which: Which, k: usize) -> Sizes {
     }
 }
 
-/// The two-sided p-value of the decision for or against the claim; `None` if it cannot be tested.
+/// The two-sided p-value of the decision for or against the claim; `None` if the claim cannot be tested.
 pub(super) fn p(rows: &[Row], which: Which) -> Option<f64> {
     let tested: Vec<(f64, f64)> = rows.iter().filter_map(Row::p).collect();
     if tested.is_empty() {

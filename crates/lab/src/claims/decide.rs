@@ -1,5 +1,5 @@
-//! From what rounds say of one effect to a verdict: the region that the claim names, the value where
-//! there is nothing, and the sizes of the tests.
+//! The verdict on one effect, from its values by round. It depends on the region that the claim names, the null value
+//! (no effect), and the sizes of the tests.
 
 use crate::analysis::decision::equivalence::{p_outside, p_within};
 use crate::analysis::decision::power::rounds_needed;
@@ -8,18 +8,18 @@ use crate::spec::claim::Region;
 
 use super::verdict::{Size, Verdict};
 
-/// The factor around nothing within which a ratio counts as none.
+/// A ratio counts as none if it is within this factor of 1.
 pub const RATIO_MARGIN: f64 = 1.05;
 
-/// The distance from nothing within which an exponent counts as none.
+/// An exponent counts as none if it is within this distance of 0.
 const LINEAR_MARGIN: f64 = 0.1;
 
-/// Where an effect lies if the claim is true, and where it is nothing.
+/// In which region the effect lies if the claim is true, and the null value: the value of no effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Criterion {
     /// The claim's region.
     pub(super) region: Region,
-    /// The value where there is nothing to see.
+    /// The null value; `None`: the effect has none.
     pub(super) null: Option<f64>,
     /// The scale of the effect.
     pub(super) scale: Scale,
@@ -32,7 +32,7 @@ pub struct Sizes {
     pub holds: f64,
     /// For being outside the region.
     pub against: f64,
-    /// For the direction of an effect outside the region, and for its being nothing.
+    /// For the direction of an effect outside the region, and for the absence of an effect.
     pub direction: f64,
 }
 
@@ -43,13 +43,13 @@ impl Sizes {
     }
 }
 
-/// What a claim says of nothing.
+/// On which side of the null value the claim's region lies.
 enum Kind {
-    /// The effect is above nothing.
+    /// The region is above the null value.
     Above(f64),
-    /// The effect is below nothing.
+    /// The region is below the null value.
     Below(f64),
-    /// The effect is about nothing, or has a value.
+    /// The region encloses the null value, or there is no null value.
     Sameness,
 }
 
@@ -70,13 +70,13 @@ impl Criterion {
         }
     }
 
-    /// The p-values, one-sided, of being outside the region and of being in it: the first is small where
-    /// the claim holds, the second where it does not.
+    /// The one-sided p-values of two null hypotheses: the effect is outside the region, and the effect is in the
+    /// region. The first is small where the claim holds, the second where the claim does not hold.
     pub(super) fn p(&self, curve: &Curve) -> (f64, f64) {
         (p_within(curve, self.low(), self.high()), p_outside(curve, self.low(), self.high()))
     }
 
-    /// The verdict on one effect; `None` if the interval reaches across an end of the region.
+    /// The verdict on one effect; `None` if the interval crosses an end of the region.
     pub(super) fn decide(&self, curve: &Curve, sizes: Sizes) -> Option<Verdict> {
         let (outside, inside) = self.p(curve);
         if outside <= sizes.holds / 2.0 {
@@ -107,8 +107,8 @@ impl Criterion {
         }
     }
 
-    /// The verdict of a claim that names a direction. `towards` tests for the claim's side of a bound,
-    /// `away` for the other one.
+    /// The verdict of a claim that names a direction. `towards` tests whether the effect is on the claim's side of a
+    /// bound, `away` whether the effect is on the other side.
     #[expect(clippy::too_many_arguments, reason = "the two directions differ in nothing else")]
     fn directed(
         &self,
@@ -138,7 +138,7 @@ impl Criterion {
         })
     }
 
-    /// The effects that count as nothing: a margin around it, at most half-way to the region.
+    /// The range of effects that count as none: a margin around the null value, at most half-way to the region.
     fn margins(&self, null: f64) -> (f64, f64) {
         let (to, from) = (|effect| self.scale.to(effect), |scaled| self.scale.from(scaled));
         let usual = match self.scale {
@@ -151,10 +151,10 @@ impl Criterion {
         (from(to(null) - margin), from(to(null) + margin))
     }
 
-    /// The verdict of an interval that reaches across an end of the region.
+    /// The verdict of an interval that crosses an end of the region.
     pub(super) fn too_noisy(&self, curve: &Curve, sizes: Sizes) -> Verdict {
         let ends = [self.region.above, self.region.below];
-        // The nearest end is the one that the interval reaches across.
+        // The interval crosses the nearest end.
         let distances = ends.into_iter().flatten().map(|end| curve.distance(end).abs());
         let nearest = distances.fold(f64::INFINITY, f64::min);
         let direction_shown = match self.kind() {
@@ -198,7 +198,7 @@ mod tests {
             (1.5, 1.0, "too noisy"),
         ] {
             assert_eq!(verdict(above, centre, spread), word, "{centre} ± {spread}");
-            // The same seen from the other side.
+            // The reciprocal effect and the reciprocal region have the same verdict.
             assert_eq!(verdict((Some(1.0 / 3.0), Some(1.0 / 1.5)), 1.0 / centre, spread), word);
         }
         for (centre, word) in [(1.0, "holds"), (1.5, "differs: more"), (0.5, "differs: less")] {

@@ -1,4 +1,4 @@
-//! The claims of one report are a family: the more of them there are, the more each has to show.
+//! The claims of one report are a family: the more claims a report has, the stronger the evidence that each needs.
 
 use crate::analysis::decision::holm::holm;
 
@@ -6,16 +6,15 @@ use super::combine;
 use super::decide::Sizes;
 use super::{Judgement, OWN};
 
-/// The probability that any verdict of a report that nothing but noise suggested is wrong.
+/// The probability that any verdict of a report is wrong, if the values are nothing but noise.
 pub const FALSE_ALARMS: f64 = 0.01;
 
-/// Gives every claim of a report, whatever its experiment, the verdict that stands beside all others.
+/// Sets the verdict of every claim of a report, of all experiments together.
 ///
-/// Whether an effect lies in the claim's region is decided by Holm's procedure over all claims that can be
-/// tested. On which side of nothing an effect outside the region lies is a second statement about
-/// the same claim, for which Holm's sizes would add up over claims; it is made at the family's rate
-/// divided by the number of claims. Effects of further subjects are shown with the sizes of
-/// their claim and decide nothing.
+/// Holm's procedure over all claims that can be tested decides whether an effect lies in the claim's region. The side
+/// of the null value on which an effect outside the region lies is a second statement about the claim. Holm's sizes
+/// of that second statement would add up over claims, so it is tested at the family's rate divided by the number of
+/// claims. Effects of further subjects are shown with the sizes of their claim and decide nothing.
 pub fn judge(report: &mut [&mut Judgement]) {
     let mut tested: Vec<&mut Judgement> =
         report.iter_mut().filter(|one| one.p.is_some()).map(|one| &mut **one).collect();

@@ -1,10 +1,9 @@
-//! From samples to verdicts: what a claim's effect is here, how surely, and what that makes of the
+//! From samples to verdicts: the effect that a claim has on this machine, its uncertainty, and what both mean for the
 //! claim.
 //!
-//! A claim is judged by one or several effects ([`Row`]): one for each of its subjects, each subject that
-//! these are compared with, and each group of cells. The interval that is shown has 95 %. The verdict
-//! takes into account that a report judges many claims ([`family`]); the verdict that a claim would have
-//! by itself is kept beside it.
+//! A claim is judged by one or several effects ([`Row`]): one for each combination of a subject, a subject that it is
+//! compared with, and a group of cells. The shown interval has 95 %. The verdict takes into account that a report
+//! judges many claims ([`family`]). The verdict that a claim would have alone is kept too.
 
 mod combine;
 mod decide;
@@ -30,13 +29,13 @@ pub use decide::{RATIO_MARGIN, Sizes};
 pub use rows::Row;
 pub(crate) use rows::too_few;
 pub(crate) use runs::{CellRuns, Rounds};
-pub use runs::{Levels, Tally};
+pub use runs::{Levels, RunCounts};
 pub use verdict::{Reason, Size, Verdict};
 
 use rows::Rows;
 use runs::Runs;
 
-/// The sizes of a claim's tests by itself: its intervals have 95 %.
+/// The sizes of the tests of a claim alone: intervals have 95 %.
 pub const OWN: Sizes = Sizes::all(0.05);
 
 /// A claim, judged.
@@ -44,26 +43,26 @@ pub const OWN: Sizes = Sizes::all(0.05);
 pub struct Judgement {
     /// The claim's letter.
     pub claim: String,
-    /// The verdict as one of its report ([`family::judge`]); until then the same as `alone`.
+    /// The verdict as one of the claims of a report. [`family::judge`] sets it; before, it equals `alone`.
     pub verdict: Verdict,
     /// The verdict with tests of 5 %, as if the claim were the only one.
     pub alone: Verdict,
     /// The two-sided p-value of the decision for or against the claim; `None`: it cannot be tested.
     pub p: Option<f64>,
-    /// The same for as many claims as it stands for in its report.
+    /// The p-value adjusted for the number of claims in the report.
     pub adjusted_p: Option<f64>,
     /// The two-sided size of the tests behind `verdict`.
     pub size: f64,
     /// The effects that decide.
     pub rows: Vec<Row>,
-    /// The same effects of further subjects, which do not.
+    /// The effects of further subjects. They decide nothing.
     pub also: Vec<Row>,
     #[serde(skip)]
     which: Which,
 }
 
-/// Judges the claim by the samples of its experiment. `better` says which values of the claim's metric
-/// are the better ones.
+/// Judges the claim by the samples of its experiment. `better` says whether higher or lower values of the claim's
+/// metric are better.
 pub fn judge(claim: &Claim, better: Better, samples: &[Sample]) -> Judgement {
     judge_with(claim, better, samples, false)
 }
@@ -90,8 +89,8 @@ fn judge_with(claim: &Claim, better: Better, samples: &[Sample], is_exact: bool)
 }
 
 impl Judgement {
-    /// The subjects, or groups of which the best counts, with the verdict of each, in the order of the
-    /// claim; then the further subjects.
+    /// Each subject (or group of subjects of which the best counts) with its verdict: first those of the claim, in
+    /// the claim's order, then the further subjects.
     pub fn subjects(&self) -> Vec<(Vec<String>, Verdict)> {
         let mut found: Vec<(Vec<String>, Verdict)> = Vec::new();
         for row in self.rows.iter().chain(&self.also) {
@@ -106,10 +105,10 @@ impl Judgement {
         found
     }
 
-    /// The row that decides: of a claim about every effect the one that speaks most against it, of a claim
-    /// about some effect the one that speaks most for it.
+    /// The row that decides. If every effect has to agree, it is the row that speaks most against the claim; if some
+    /// effect has to agree, the row that speaks most for the claim.
     pub fn deciding(&self) -> Option<&Row> {
-        // The p-value of the claim being false minus that of its being true.
+        // The p-value of "the effect is outside the region" minus the p-value of "the effect is in the region".
         let against = |row: &Row| row.p().map_or(0.0, |(outside, inside)| outside - inside);
         let most = |is_wanted: &dyn Fn(&&Row) -> bool| {
             let wanted = self.rows.iter().rev().filter(is_wanted);

@@ -1,4 +1,4 @@
-//! What a mark on a sample makes of a metric's value: the value, a bound of it, or nothing.
+//! What a mark on a sample means for a metric: its value is exact, or a bound, or not usable.
 
 use std::collections::BTreeSet;
 
@@ -7,28 +7,28 @@ use crate::model::Mark;
 use crate::spec::claim::Effect;
 use crate::spec::metric::Better;
 
-/// What limits a metric where the load generator is at its limit, or requests end in errors.
+/// How a metric is limited where the load generator is at its limit, or requests end in errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nature {
-    /// Work done per second, and what is used up for it in a second, as the share of a processor: a faster
-    /// generator would have seen as much or more.
+    /// Work per second, or a resource used per second (the share of a processor). With a faster generator the value
+    /// would be the same or higher.
     Rate,
-    /// Time that a client waits: a faster generator would have seen as little or less.
+    /// Time that a client waits. With a faster generator the value would be the same or lower.
     Time,
-    /// Cost per event, as CPU time per response; counts; times within the subject: the generator's limit does
-    /// not change them.
+    /// Cost per event (CPU time per response), counts, and times within the subject. The generator's limit does not
+    /// change them.
     Cost,
 }
 
 /// How an effect uses the values of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Each is compared with another of its round. What disturbs the machine comes to both sides by chance,
-    /// and makes the interval wider.
+    /// Each value is compared with another value of its round. A disturbance of the machine hits both sides by
+    /// chance, and widens the interval.
     Compared,
-    /// Each stands for itself.
+    /// Each value counts by itself.
     Alone,
-    /// How much they vary is the effect.
+    /// The effect is how much the values vary.
     Varied,
 }
 
@@ -46,7 +46,7 @@ impl Use {
     }
 }
 
-/// Metrics of percentiles and extremes, which few events do not show.
+/// Metrics of percentiles and extremes. They need many events.
 const NEED_MANY_EVENTS: [&str; 8] = [
     "latency-p90",
     "latency-p99",
@@ -75,8 +75,8 @@ fn nature(metric: &str, better: Better) -> Nature {
         "overflows",
     ]
     .contains(&metric);
-    // A generator at its limit may let requests fail that another would not: as with times, a faster one would
-    // have seen as little or less.
+    // A generator at its limit may cause failures of requests that a faster generator would not cause: the share of
+    // failures is an upper bound.
     if is_time || matches!(metric, "error-percent" | "hung-percent") {
         return Nature::Time;
     }
@@ -86,37 +86,37 @@ fn nature(metric: &str, better: Better) -> Nature {
     if crate::spec::metric::built_in(metric).is_some() {
         return Nature::Cost;
     }
-    // A metric of the experiment's own: the subject is at least as good as it was seen to be.
+    // A metric of the experiment's own: the subject is at least as good as its value.
     match better {
         Better::Higher => Nature::Rate,
         Better::Lower => Nature::Time,
     }
 }
 
-/// What the value of a sample with these marks says of the metric.
+/// Whether a value of a sample with these marks is exact, a bound, or not usable.
 pub(crate) fn bound(metric: &str, better: Better, marks: &BTreeSet<Mark>, used: Use) -> Bound {
     let nature = nature(metric, better);
     let limited = marks.contains(&Mark::GeneratorLimited)
-        // A machine that does not pause does as much or more, and lets nobody wait longer.
+        // A machine without pauses does the same work or more, and lets clients wait at most as long.
         || (used == Use::Alone && marks.contains(&Mark::Stalled));
     let of_generator = match nature {
         Nature::Rate if limited => Bound::AtLeast,
-        // A request that is sent late is sent all the same: it changes how long its client waits, not how
-        // many there are.
+        // A late request is still sent: lateness changes how long a client waits and does not change the number of
+        // requests.
         Nature::Time if limited || marks.contains(&Mark::Late) => Bound::AtMost,
         _ => Bound::Exact,
     };
-    // A request that timed out took at least its time-out; one that failed is not among the times.
+    // A request that timed out took at least its time-out. A request that failed has no time.
     let is_cut_off = nature == Nature::Time
         && marks.contains(&Mark::Errors)
         && !matches!(metric, "error-percent" | "hung-percent");
     of_generator.and(if is_cut_off { Bound::AtLeast } else { Bound::Exact })
 }
 
-/// The mark, if there is one, for which the sample is left out whatever its value.
+/// The mark for which the sample is left out, whatever its value; `None`: the sample counts.
 pub(crate) fn unusable(metric: &str, marks: &BTreeSet<Mark>, used: Use) -> Option<Mark> {
     let needs_many = NEED_MANY_EVENTS.contains(&metric);
-    // A machine that stands still does not change how much memory a process has.
+    // A pause of the machine does not change how much memory a process has.
     let is_of_time = !matches!(metric, "memory" | "memory-per-idle");
     let leaves_out = |mark: &Mark| match mark {
         Mark::Cold => is_of_time,

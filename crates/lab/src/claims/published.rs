@@ -1,5 +1,5 @@
-//! A claim's published numbers, judged by the claim's own criterion: what a document measured has to be
-//! what it says.
+//! Judges a claim's published numbers by the claim's own criterion: the numbers of a document have to agree with its
+//! words.
 
 use crate::model::{Cell, Sample};
 use crate::spec::claim::{Claim, Levels, Row};
@@ -11,13 +11,13 @@ use super::{Judgement, judge_with};
 use crate::analysis::{Curve, Scale};
 use crate::spec::claim::Effect;
 
-/// The verdict on the numbers that the claim's document gives; `None` if it gives none that this effect
-/// can be computed from.
+/// The verdict on the numbers of the claim's document; `None` if the document gives no numbers from which the effect
+/// can be computed.
 ///
-/// `rows` are the published values, those in the experiment file and those of a file beside it. A document's
-/// numbers have no rounds and count as exact: the claim holds if the effect computed from them lies in
-/// the claim's region. An effect that the document states in place of values is judged first, at both of
-/// its ends. Of a claim about several subjects or cells, those with numbers are judged.
+/// `rows` are the published values of the experiment file and of a file beside it. Published numbers have no rounds
+/// and count as exact: the claim holds if the effect lies in the claim's region. If the document states the effect
+/// and no values, both ends of the stated effect are judged. If the claim is about several subjects or cells, only
+/// those with numbers are judged.
 pub fn verdict(claim: &Claim, better: Better, rows: &[Row]) -> Option<Verdict> {
     if let Some(effect) = claim.published.as_ref().and_then(|published| published.effect()) {
         let scale = match &claim.effect {
@@ -35,14 +35,14 @@ pub fn verdict(claim: &Claim, better: Better, rows: &[Row]) -> Option<Verdict> {
     (!seen.is_empty()).then(|| super::combine::of(seen, claim.effect.which()))
 }
 
-/// The same with the effects behind it.
+/// The judgement of the published numbers, with its effects.
 pub fn judge(claim: &Claim, better: Better, rows: &[Row]) -> Judgement {
     let samples: Vec<Sample> = rows.iter().map(|row| sample(claim, row)).collect();
     judge_with(claim, better, &samples, true)
 }
 
-/// A published value as a sample of one round. Levels that the row does not give are those of the
-/// claim's `where`, if that gives one.
+/// A published value as a sample of one round. A level that the row does not give is the level of the claim's
+/// `where`, if there is one.
 fn sample(claim: &Claim, row: &Row) -> Sample {
     let mut levels = row.levels.clone();
     for (factor, given) in &claim.cells {

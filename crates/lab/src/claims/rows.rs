@@ -1,5 +1,5 @@
-//! The effects that a claim is judged by: for each subject, each subject that it is compared with, and
-//! each group of cells.
+//! The effects by which a claim is judged: one for each combination of a subject, a subject that it is compared with,
+//! and a group of cells.
 
 use std::collections::BTreeMap;
 
@@ -15,33 +15,32 @@ use crate::spec::metric::Better;
 
 use super::decide::{Criterion, Sizes};
 use super::effects::{self, Joined, Member, Statistics};
-use super::runs::{Levels, Rounds, Runs, Tally, common};
+use super::runs::{Levels, Rounds, RunCounts, Runs, common};
 use super::verdict::{Reason, Verdict};
 
-/// Beyond so many effects judged together the bound of Bonferroni stands in for a simulation.
+/// With more effects than this that are judged together, Bonferroni's bound replaces a simulation.
 const MOST_SIMULATED: usize = 12;
 
-/// One effect and what it says.
+/// One effect with its estimate and verdict.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The subjects above the line: one, or those of which the best counts.
+    /// The subjects in the numerator: one subject, or several of which the best counts.
     pub of: Vec<String>,
-    /// The subjects below the line; none if the effect has no such side.
+    /// The subjects in the denominator; none if the effect has no denominator.
     pub against: Vec<String>,
-    /// The levels at which it was seen; of the factor along which an effect looks only where the
-    /// effect is of one level.
+    /// The levels of the cells. The level of the factor `over` is there only if the effect belongs to one level.
     pub place: Levels,
     /// The estimate with its own interval of 95 %, where the samples allow one.
     pub interval: Option<Interval>,
     /// Whether the estimate is the effect, or a bound of it.
     pub bound: Bound,
-    /// The number of rounds behind it; 0 for published numbers.
+    /// The number of rounds of the estimate; 0 for published numbers.
     pub rounds: usize,
-    /// What became of the runs.
-    pub tally: Tally,
-    /// The verdict on this effect alone.
+    /// The outcomes of the runs.
+    pub tally: RunCounts,
+    /// The verdict on this effect as if it were the only one.
     pub alone: Verdict,
-    /// The verdict on this effect as one of its report.
+    /// The verdict on this effect as one of a report.
     pub verdict: Verdict,
     #[serde(skip)]
     basis: Basis,
@@ -55,13 +54,13 @@ enum Basis {
 }
 
 impl Row {
-    /// The one-sided p-values of the effect's being outside the claim's region and of its being in it;
-    /// `None` if the samples do not allow any.
+    /// The one-sided p-values of "the effect is outside the claim's region" and of "the effect is in the region";
+    /// `None` if the samples allow no test.
     pub(super) fn p(&self) -> Option<(f64, f64)> {
         match &self.basis {
             Basis::Effect { curve, criterion, .. } => {
                 let (outside, inside) = criterion.p(curve);
-                // What is left of runs of which some failed does not show that a claim holds.
+                // Where some runs failed, the other runs do not show that a claim holds.
                 Some(if self.tally.failed > 0 { (1.0, inside) } else { (outside, inside) })
             }
             Basis::Nothing(_) => None,
@@ -85,13 +84,13 @@ impl Row {
     }
 }
 
-fn failed(tally: &Tally) -> Reason {
+fn failed(tally: &RunCounts) -> Reason {
     let reason = tally.first_failure.clone().unwrap_or_default();
     Reason::Failed { runs: tally.failed, of: tally.runs, reason }
 }
 
 /// Why a value is a bound.
-fn limit(tally: &Tally) -> Reason {
+fn limit(tally: &RunCounts) -> Reason {
     match tally.bounded.is_empty() {
         true => Reason::KneeNotReached,
         false => Reason::Bounded { marks: tally.bounded.clone(), of: tally.runs },
@@ -99,12 +98,12 @@ fn limit(tally: &Tally) -> Reason {
 }
 
 /// Why there are too few rounds.
-pub(crate) fn too_few(tally: &Tally, rounds: usize) -> Verdict {
+pub(crate) fn too_few(tally: &RunCounts, rounds: usize) -> Verdict {
     if let Some(reason) = &tally.unavailable {
         return Verdict::NotTestable(Reason::Unavailable(reason.clone()));
     }
     if rounds == 0 && tally.failed == 0 && tally.left_out.is_empty() {
-        // No run, or none that has the metric.
+        // There is no run, or no run has the metric.
         return Verdict::NotMeasured;
     }
     let most: Option<(&Mark, &usize)> = tally.left_out.iter().max_by_key(|(_, runs)| **runs);
@@ -115,30 +114,30 @@ pub(crate) fn too_few(tally: &Tally, rounds: usize) -> Verdict {
     })
 }
 
-/// A claim's effects before they are judged: numbers per round, one for each pair of alternatives above
-/// and below the line.
+/// A claim's effect before it is judged: numbers by round, one series for each pair of alternatives of numerator and
+/// denominator.
 struct Draft {
     of: Vec<String>,
     against: Vec<String>,
     place: Levels,
     pairs: Vec<Vec<Rounds>>,
-    tally: Tally,
+    tally: RunCounts,
     fails: bool,
-    /// Whether one of the subjects was not measured here at all.
+    /// Whether one of the subjects was not measured at all.
     lacks_subject: bool,
 }
 
-/// How a claim's samples become rows.
+/// Turns a claim's samples into rows.
 pub(super) struct Rows<'a> {
     pub(super) claim: &'a Claim,
     pub(super) runs: Runs<'a>,
     pub(super) better: Better,
-    /// Whether the samples are a document's numbers: one round, without noise.
+    /// Whether the samples are a document's numbers: one round without noise.
     pub(super) is_exact: bool,
 }
 
 impl Rows<'_> {
-    /// The rows of the effect, which is the claim's own or that of another subject.
+    /// The rows of an effect: of the claim's own, or of its effect for a further subject.
     pub(super) fn of(&self, effect: &Effect) -> Vec<Row> {
         let mut rows = Vec::new();
         let beside = effect.against().map_or(vec![Vec::new()], |side| alternatives(side, effect));
@@ -162,7 +161,7 @@ impl Rows<'_> {
         rows
     }
 
-    /// The groups of cells of both sides; one without levels if nothing was measured.
+    /// The groups of cells of numerator and denominator. One group without levels if nothing was measured.
     fn groups(&self, of: &[String], against: &[String], effect: &Effect) -> Vec<Levels> {
         let subjects: Vec<String> = of.iter().chain(against).cloned().collect();
         let groups = self.runs.groups(&subjects, effect.over());
@@ -194,7 +193,7 @@ impl Rows<'_> {
             if let (Some(over), Some(level)) = (effect.over(), level) {
                 place.insert(over.to_owned(), level.clone());
             }
-            let mut tally = Tally::default();
+            let mut tally = RunCounts::default();
             above.iter().chain(&below).for_each(|member| tally.add(&member.tally));
             let row = |above: &&Member| match against.is_empty() {
                 true => vec![above.rounds.clone()],
@@ -214,7 +213,7 @@ impl Rows<'_> {
         let drafts = if joined == Joined::Greatest || !against.is_empty() || above.is_empty() {
             vec![draft(None, above.iter().collect(), below.iter().collect())]
         } else {
-            // Level by level; where the best of several subjects counts, it does so at each level.
+            // Level by level: where the best of several subjects counts, the best is found at each level.
             let mut levels: Vec<&Option<Level>> = Vec::new();
             for member in &above {
                 if !levels.contains(&&member.level) {
@@ -233,16 +232,16 @@ impl Rows<'_> {
     fn criterion(&self, scale: Scale, bound: Bound) -> Criterion {
         let mut region = self.claim.holds;
         let is_offered = matches!(self.claim.effect, Effect::Offered(_)) && bound == Bound::AtLeast;
-        // No server answers more than it is asked: what is known to be at least so much of that is at most all
-        // of it, and does not cross the upper end of a region around it.
+        // A server answers at most all requests that it gets. A lower bound of the answered share is therefore also
+        // bounded by 1 from above, and does not cross the upper end of a region around 1.
         if is_offered && region.above.is_some() && region.below.is_some_and(|below| below >= 1.0) {
             region.below = None;
         }
         Criterion { region, null: self.claim.null(), scale }
     }
 
-    /// Effects whose bounds hold together. Those that have too little to say do not take the others'
-    /// rounds away.
+    /// Effects with simultaneous bounds. An effect with too few rounds is judged apart, so that the other effects
+    /// keep their rounds.
     fn together(&self, drafts: Vec<Draft>, scale: Scale) -> Vec<Row> {
         let rounds_of = |draft: &Draft| draft.pairs.first().and_then(|row| row.first()).cloned();
         let fewest = if self.is_exact { 1 } else { FEWEST_ROUNDS };
@@ -265,7 +264,7 @@ impl Rows<'_> {
         rows
     }
 
-    /// One effect by itself.
+    /// One effect that is judged alone.
     fn row(&self, draft: Draft, scale: Scale, effect: &Effect) -> Row {
         let flat: Vec<Rounds> = draft.pairs.iter().flatten().cloned().collect();
         let rounds = common(&flat);
@@ -294,7 +293,7 @@ impl Rows<'_> {
         }
     }
 
-    /// The ratio of two subjects' spreads over the rounds that both have.
+    /// The ratio of the spreads of two subjects, over the rounds that both subjects have.
     fn spread(&self, draft: Draft, effect: &crate::spec::claim::Spread, scale: Scale) -> Row {
         let log_values = |subjects: &[String]| {
             let effect = Effect::Spread(effect.clone());
@@ -311,7 +310,7 @@ impl Rows<'_> {
             .iter()
             .any(|side| side.rounds.values().any(|(_, bound)| *bound != Bound::Exact));
         match spread::spread(&values(&of.rounds), &values(&against.rounds)) {
-            // How values vary that the generator has limited is the generator's affair.
+            // The spread of values that the generator has limited tells of the generator only.
             Some(curve) => {
                 let bound = if is_bounded { Bound::Unknown } else { Bound::Exact };
                 self.with(draft, curve.bounded(bound), scale, is_bounded)
@@ -320,7 +319,7 @@ impl Rows<'_> {
         }
     }
 
-    /// A curve for each row of numbers, judged together where there are several.
+    /// A curve for each series of numbers. Several series are judged simultaneously.
     fn curves(&self, numbers: &[Rounds], rounds: &[u32], scale: Scale) -> Result<Vec<Curve>, ()> {
         let fewest = if self.is_exact { 1 } else { FEWEST_ROUNDS };
         if numbers.is_empty() || rounds.len() < fewest {
@@ -340,7 +339,7 @@ impl Rows<'_> {
         Ok(bounded.collect())
     }
 
-    /// Which of several alternatives counts, above the line and below it.
+    /// Whether the highest or the lowest of several alternatives counts, in the numerator and in the denominator.
     fn extremes(&self, effect: &Effect) -> (Extreme, Extreme) {
         let is_high = match effect {
             Effect::Peak(_) | Effect::Knee(_) => true,
@@ -374,7 +373,7 @@ impl Rows<'_> {
     }
 }
 
-fn fails(tally: &Tally) -> Verdict {
+fn fails(tally: &RunCounts) -> Verdict {
     let reason = tally.first_failure.clone().unwrap_or_default();
     Verdict::Fails { runs: tally.failed, of: tally.runs, reason }
 }
@@ -397,8 +396,8 @@ fn finish(draft: Draft, basis: Basis, curve: Option<&Curve>, rounds: usize) -> R
     row
 }
 
-/// The alternatives of a side: each subject by itself, or all of those of which the best counts. Spreads
-/// have no best: each subject counts.
+/// The alternatives of a side: each subject alone, or the set of all subjects of which the best counts. A spread has
+/// no best: each subject counts.
 fn alternatives(side: &Side, effect: &Effect) -> Vec<Vec<String>> {
     match side {
         Side::Best(best) if !matches!(effect, Effect::Spread(_)) => vec![best.best.clone()],
@@ -406,7 +405,7 @@ fn alternatives(side: &Side, effect: &Effect) -> Vec<Vec<String>> {
     }
 }
 
-/// The difference of numbers on their scale, in the rounds that both have.
+/// The difference of two series on their scale, in the rounds that both series have.
 fn difference(above: &Rounds, below: &Rounds) -> Rounds {
     let pair = |(round, (above, of)): (&u32, &(f64, Bound))| {
         let (below, against) = below.get(round)?;
@@ -415,8 +414,7 @@ fn difference(above: &Rounds, below: &Rounds) -> Rounds {
     above.iter().filter_map(pair).collect()
 }
 
-/// The mean of several effects in each round that all of them have: rounds stay the unit, cells do not
-/// become one.
+/// The mean of several effects, in each round that all effects have. The units of the estimate are rounds, not cells.
 fn mean(drafts: Vec<(Scale, Draft)>) -> Option<(Scale, Draft)> {
     let count = drafts.len() as f64;
     let mut drafts = drafts.into_iter();

@@ -1,4 +1,4 @@
-//! The runs that a claim is about: by subject, by the levels of all factors, by round.
+//! The runs that a claim is about, by subject, by the levels of all factors, and by round.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::nature::{self, Use};
 /// A level for each of some factors, by the factor's name.
 pub type Levels = BTreeMap<String, Level>;
 
-/// What each round says: a number, and whether it is the quantity or a bound of it.
+/// A number for each round, and whether the number is exact or a bound.
 pub(crate) type Rounds = BTreeMap<u32, (f64, Bound)>;
 
 /// The samples of the cells that a claim covers, read as one metric.
@@ -29,36 +29,36 @@ pub(super) struct Runs<'a> {
 /// The runs of one subject under the same levels.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CellRuns {
-    /// The level of the factor along which an effect looks.
+    /// The level of the factor `over`.
     pub(super) level: Option<Level>,
     /// The usable values.
     pub(crate) rounds: Rounds,
-    /// What became of all runs.
-    pub(crate) tally: Tally,
+    /// The outcomes of all runs.
+    pub(crate) tally: RunCounts,
 }
 
-/// What became of some runs.
+/// Counts of the outcomes of some runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Tally {
+pub struct RunCounts {
     /// The runs that were made.
     pub runs: usize,
-    /// Those that failed.
+    /// The runs that failed.
     pub failed: usize,
-    /// Why the first of them failed.
+    /// The reason of the first failure.
     pub first_failure: Option<String>,
-    /// Why the first run that was not possible here was not.
+    /// Why the first run that this machine could not make was not possible.
     pub unavailable: Option<String>,
-    /// Those whose values are bounds because of a mark, by the mark.
+    /// The runs with values that are bounds because of a mark, by the mark.
     pub bounded: BTreeMap<Mark, usize>,
-    /// Those that were left out for a mark, by the mark.
+    /// The runs that were left out for a mark, by the mark.
     pub left_out: BTreeMap<Mark, usize>,
     /// The runs with each mark.
     pub marks: BTreeMap<Mark, usize>,
 }
 
-impl Tally {
+impl RunCounts {
     /// Adds the runs of another cell.
-    pub(crate) fn add(&mut self, other: &Tally) {
+    pub(crate) fn add(&mut self, other: &RunCounts) {
         self.runs += other.runs;
         self.failed += other.failed;
         self.first_failure = self.first_failure.take().or_else(|| other.first_failure.clone());
@@ -74,7 +74,7 @@ impl Tally {
         }
     }
 
-    /// Whether most of the runs failed: a result, not an accident.
+    /// Whether most of the runs failed. That is a result of the subject, and no accident.
     pub(crate) fn fails(&self) -> bool {
         self.failed > 0 && 2 * self.failed >= self.runs
     }
@@ -129,8 +129,8 @@ impl<'a> Runs<'a> {
         Runs { samples, metric, better, used }
     }
 
-    /// Every combination of levels that any of the subjects was measured at, without the level of the
-    /// factor `over`, in ascending order.
+    /// Every combination of levels at which any of the subjects was measured, in ascending order, without the level
+    /// of the factor `over`.
     pub(super) fn groups(&self, subjects: &[String], over: Option<&str>) -> Vec<Levels> {
         let mut groups: Vec<Levels> = Vec::new();
         for sample in self.samples.iter().filter(|s| subjects.contains(&s.cell.subject)) {
@@ -164,7 +164,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// Whether these are the levels of the group, whatever that of the factor `over` is.
+/// Whether the levels are those of the group, whatever the level of the factor `over`.
 fn is_of_group(levels: &Levels, group: &Levels, over: Option<&str>) -> bool {
     let beside = usize::from(over.is_some_and(|over| levels.contains_key(over)));
     levels.len() == group.len() + beside
@@ -176,7 +176,7 @@ fn without(levels: &Levels, over: Option<&str>) -> Levels {
     kept.map(|(factor, level)| (factor.clone(), level.clone())).collect()
 }
 
-/// The rounds that all of these have.
+/// The rounds that all series have.
 pub(super) fn common<'a>(all: impl IntoIterator<Item = &'a Rounds>) -> Vec<u32> {
     let mut all = all.into_iter();
     let Some(first) = all.next() else { return Vec::new() };

@@ -10,13 +10,13 @@ use crate::spec::metric::built_in;
 
 use super::Judgement;
 
-/// A claim with this effect and region, both as an experiment file has them.
+/// A claim with this effect and region, both written as in an experiment file.
 pub(super) fn claim(effect: &str, holds: &str) -> Claim {
     let text = format!("id = 'a'\ntext = 't'\neffect = {effect}\nholds = {holds}\n");
     toml::from_str(&text).unwrap()
 }
 
-/// Judges the claim by the samples, as if it were alone.
+/// Judges a claim by the samples, as if the claim were alone.
 pub(super) fn judge(claim: &Claim, samples: &[Sample]) -> Judgement {
     super::judge(claim, built_in(claim.effect.metric()).unwrap().better, samples)
 }
@@ -24,7 +24,7 @@ pub(super) fn judge(claim: &Claim, samples: &[Sample]) -> Judgement {
 /// One cell: its subject, its levels and the true value of the metric.
 pub(super) type Truth<'a> = (&'a str, &'a [(&'a str, f64)], f64);
 
-/// Samples of these cells over so many rounds.
+/// Samples of these cells over `rounds` rounds.
 pub(super) fn samples(
     metric: &str,
     noise: Noise,
@@ -51,7 +51,7 @@ pub(super) fn samples(
     samples
 }
 
-/// Changes the samples that are chosen.
+/// Changes the samples that a predicate chooses.
 pub(super) fn change(
     samples: &mut [Sample],
     chosen: impl Fn(&Sample) -> bool,
@@ -67,7 +67,7 @@ pub(super) fn mark(mark: Mark) -> impl Fn(&mut Sample) {
     }
 }
 
-/// Makes a failure of a sample.
+/// Turns a sample into a failure.
 pub(super) fn fail(sample: &mut Sample) {
     sample.values.clear();
     sample.failure = Some("connection refused".to_owned());

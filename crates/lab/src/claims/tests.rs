@@ -1,5 +1,5 @@
-//! Claims judged by synthetic samples. The first tests are cases that the lab judged wrongly when it
-//! drew one line through medians with percentile bootstraps; each says what it made of them.
+//! Claims judged by synthetic samples. The first tests are cases that an earlier statistic (one line through medians
+//! with percentile bootstraps) judged wrongly; each test says how.
 
 use super::testing::{at, change, claim, fail, judge, mark, samples};
 use super::{Judgement, Reason, Size, Verdict};
@@ -44,7 +44,7 @@ fn what_the_generator_limits_is_not_held_against_the_subject() {
     );
 }
 
-/// A lower bound supports the claim that it exceeds; the interval is open above.
+/// A claim that the effect exceeds a value is supported by a lower bound. The interval is open above.
 #[test]
 fn a_limited_subject_may_be_fast_enough_all_the_same() {
     let claim = claim("{ ratio = 'reply-rate', of = 'new', against = 'old' }", "{ above = 1.4 }");
@@ -131,7 +131,7 @@ fn a_subject_that_fails_does_not_serve_what_is_offered() {
     assert_eq!(judge(&claim, &once).verdict, Verdict::NotTestable(failed));
 }
 
-/// A host that pauses makes a rate a lower bound, and a reply rate has an upper one: what is offered.
+/// A host that pauses makes a rate a lower bound. A reply rate also has an upper bound: the offered rate.
 #[test]
 fn a_server_that_answers_all_that_is_offered_does_so_whatever_the_machine_does() {
     let around = claim(
@@ -142,7 +142,8 @@ fn a_server_that_answers_all_that_is_offered_does_so_whatever_the_machine_does()
     change(&mut measured, |_| true, mark(Mark::Stalled));
     let judgement = judge(&around, &measured);
     assert_eq!((judgement.rows[0].bound, judgement.verdict), (Bound::AtLeast, Verdict::Holds));
-    // A server that answers less may have been kept from more, and one that is said to fall short may not.
+    // A server that answers less may have been stopped by the machine, and the claim that it falls short may be
+    // wrong.
     let fewer = |sample: &mut Sample| *sample.values.get_mut("reply-rate").unwrap() *= 0.9;
     change(&mut measured, |_| true, fewer);
     assert_eq!(judge(&around, &measured).verdict.word(), "not testable");
@@ -151,7 +152,7 @@ fn a_server_that_answers_all_that_is_offered_does_so_whatever_the_machine_does()
     assert_eq!(judge(&short, &measured).verdict.word(), "not testable");
 }
 
-/// The same for a profile over levels, where the failed level has no ratio at all.
+/// A profile over levels with a failed level, which has no ratio at all.
 #[test]
 fn a_level_that_fails_is_not_flat() {
     let flat = claim(
@@ -166,7 +167,7 @@ fn a_level_that_fails_is_not_flat() {
     assert_eq!(judgement.rows[0].verdict, Verdict::Holds);
 }
 
-/// What this machine cannot run is no failure of the subject.
+/// A run that this machine cannot make is no failure of the subject.
 #[test]
 fn what_cannot_be_run_here_is_not_testable() {
     let claim = claim("{ value = 'reply-rate', of = 'epoll' }", "{ above = 1 }");
@@ -203,7 +204,7 @@ fn what_a_round_does_to_all_levels_counts_once() {
     assert!((interval.value - 1.0895).abs() < 1e-3, "{interval:?}");
 }
 
-/// The verdict of an effect over cells whose true values are given.
+/// The verdict of an effect over cells with known true values.
 fn verdict_of(effect: &str, holds: &str, cells: &[super::testing::Truth]) -> Judgement {
     let claim = claim(effect, holds);
     judge(&claim, &samples(claim.effect.metric(), QUIET, 8, 1, cells))
@@ -253,7 +254,7 @@ fn the_best_of_several_is_the_one_that_is_hardest_to_beat() {
     assert_eq!(judgement.verdict, Verdict::Holds);
     assert!((judgement.rows[0].interval.unwrap().value - 15.0 / 6.5).abs() < 0.05);
     let low = effect.replace("throughput", "cpu-percent");
-    // Of costs the best is the lowest: 12.9 ÷ 6.1.
+    // The best cost is the lowest: 12.9 ÷ 6.1.
     let judgement = verdict_of(&low, "{ above = 2.0 }", &cells);
     assert!((judgement.rows[0].interval.unwrap().value - 12.9 / 6.1).abs() < 0.05);
 }
@@ -335,7 +336,7 @@ fn changes_exponents_and_peaks_are_taken_along_a_factor() {
     }
 }
 
-/// Subjects that answer all that is offered up to a capacity.
+/// Subjects that answer everything that is offered up to a capacity.
 fn capacities(of: &[(&'static str, f64)], metric: &str) -> Vec<Sample> {
     let offered = [500.0, 1000.0, 2000.0, 4000.0, 8000.0];
     let levels: Vec<[(&str, f64); 1]> = offered.map(|rate| [("offered", rate)]).to_vec();
@@ -361,7 +362,7 @@ fn a_knee_that_was_not_reached_is_a_bound() {
     // Neither has reached its knee.
     let neither = judge(&above, &knees(20_000.0, 20_000.0));
     assert_eq!(neither.verdict, Verdict::NotTestable(Reason::KneeNotReached));
-    // select's is beyond 8000: rtsig's is the lower one.
+    // The knee of select is beyond 8000, so the knee of rtsig is the lower one.
     assert_eq!(judge(&above, &knees(3500.0, 20_000.0)).verdict, Verdict::Opposite);
     // The generator's limit is no knee.
     let mut limited = knees(3500.0, 1500.0);

@@ -1,4 +1,4 @@
-//! What became of a claim on this machine: each verdict has one cause.
+//! The verdict on a claim on this machine. Each verdict has one cause.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,24 +8,24 @@ use serde::Serialize;
 use crate::analysis::FEWEST_ROUNDS;
 use crate::model::Mark;
 
-/// What became of a claim.
+/// The verdict on a claim.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The whole interval lies in the region that the claim names.
     Holds,
-    /// The effect is on the claim's side of nothing, beyond doubt, and outside the claim's region.
+    /// The effect is on the claim's side of the null value, beyond doubt, and outside the claim's region.
     SameDirection {
         /// On which side of the region.
         size: Size,
     },
-    /// The effect is smaller than the claim says; whether there is one at all is open.
+    /// The effect is smaller than the claim says. Whether there is an effect at all is open.
     SmallerOrNone,
-    /// The effect is nothing, within a margin.
+    /// There is no effect, within a margin.
     NoEffect,
-    /// The effect is on the other side of nothing.
+    /// The effect is on the other side of the null value.
     Opposite,
-    /// The claim is that nothing differs, or names a value, and the effect is beyond it.
+    /// The claim says that nothing differs, or names a value, and the effect is outside the region.
     Differs {
         /// On which side of the claim's region.
         size: Size,
@@ -39,21 +39,21 @@ pub enum Verdict {
         /// The reason of the first failure.
         reason: String,
     },
-    /// The interval reaches across an end of the region.
+    /// The interval crosses an end of the region.
     TooNoisy {
-        /// So many rounds would decide in four of five repetitions, if the effect is what it seems to be;
+        /// With this number of rounds, four of five repetitions would decide if the true effect is the estimated one;
         /// `None`: more than a thousand.
         rounds: Option<usize>,
-        /// Whether the effect is on the claim's side of nothing, beyond doubt: only its size is open.
+        /// Whether the effect is on the claim's side of the null value, beyond doubt, so that only its size is open.
         direction_shown: bool,
     },
-    /// The samples do not allow a verdict, however many there are.
+    /// The samples do not allow a verdict, and more rounds would not help.
     NotTestable(Reason),
-    /// Nothing was measured that the claim is about.
+    /// No sample is about the claim.
     NotMeasured,
 }
 
-/// The side of a region on which an effect lies, seen from where there is nothing.
+/// The side of a region on which an effect lies, seen from the null value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Size {
@@ -74,9 +74,9 @@ pub enum Reason {
         /// The runs that were made.
         of: usize,
     },
-    /// Neither side of a comparison reached its knee, or a knee lies on the side that does not decide.
+    /// No side of a comparison reached its knee, or only the side that does not decide.
     KneeNotReached,
-    /// Runs failed; what the others say would be chosen by success.
+    /// Runs failed. The remaining runs are selected by success and would mislead.
     Failed {
         /// The runs that failed.
         runs: usize,
@@ -85,14 +85,14 @@ pub enum Reason {
         /// The reason of the first failure.
         reason: String,
     },
-    /// This machine cannot run what the claim is about; in words.
+    /// This machine cannot run what the claim is about. The text says why.
     Unavailable(String),
     /// Fewer rounds than an interval needs.
     TooFewRounds {
-        /// The rounds with every value that is needed.
+        /// The rounds with every value that the effect needs.
         rounds: usize,
     },
-    /// Too few runs are left beside those with this mark.
+    /// Too few runs are left without those that have this mark.
     Unusable {
         /// The reason to doubt the runs.
         mark: Mark,
@@ -100,15 +100,15 @@ pub enum Reason {
         runs: usize,
         /// The runs that were made.
         of: usize,
-        /// The rounds that are complete without them.
+        /// The rounds that are complete without the runs with the mark.
         rounds: usize,
     },
-    /// A value has no logarithm, or there is no variation where the effect is one.
+    /// A value has no logarithm, or the values do not vary where the effect is their variation.
     NoNumber,
 }
 
 impl Verdict {
-    /// The verdict in as few words as tell it from the others.
+    /// The verdict in as few words as distinguish it from the other verdicts.
     pub fn word(&self) -> &'static str {
         match self {
             Verdict::Holds => "holds",
@@ -126,12 +126,12 @@ impl Verdict {
         }
     }
 
-    /// Whether the claim was found to be true or found not to be.
+    /// Whether the claim was found to be true or found to be untrue.
     pub fn is_decided(&self) -> bool {
         !matches!(self, Verdict::TooNoisy { .. } | Verdict::NotTestable(_) | Verdict::NotMeasured)
     }
 
-    /// Whether the claim was found not to be true.
+    /// Whether the claim was found to be untrue.
     pub fn speaks_against(&self) -> bool {
         self.is_decided() && *self != Verdict::Holds
     }
@@ -170,18 +170,25 @@ impl fmt::Display for Reason {
             }
             Reason::Unavailable(reason) => f.write_str(reason),
             Reason::TooFewRounds { rounds } => {
-                write!(f, "{rounds} complete rounds, {FEWEST_ROUNDS} are needed")
+                write!(f, "{}, {FEWEST_ROUNDS} are needed", complete_rounds(*rounds))
             }
             Reason::Unusable { mark, runs, of, rounds } => {
                 write!(f, "{} in {runs} of {of} runs, which do not count: ", mark_words(*mark))?;
-                write!(f, "{rounds} complete rounds are left, {FEWEST_ROUNDS} are needed")
+                let are = if *rounds == 1 { "is" } else { "are" };
+                let left = complete_rounds(*rounds);
+                write!(f, "{left} {are} left, {FEWEST_ROUNDS} are needed")
             }
             Reason::NoNumber => f.write_str("the values have no logarithm, or do not vary"),
         }
     }
 }
 
-/// A mark as the cause of something.
+/// The number of complete rounds with its noun.
+fn complete_rounds(rounds: usize) -> String {
+    format!("{rounds} complete round{}", if rounds == 1 { "" } else { "s" })
+}
+
+/// A mark, as the beginning of a sentence that says why.
 fn mark_words(mark: Mark) -> &'static str {
     match mark {
         Mark::GeneratorLimited => "the load generator was at its limit",
@@ -239,6 +246,10 @@ mod tests {
             (
                 Verdict::NotTestable(Reason::TooFewRounds { rounds: 3 }),
                 "not testable: 3 complete rounds, 6 are needed",
+            ),
+            (
+                Verdict::NotTestable(Reason::TooFewRounds { rounds: 1 }),
+                "not testable: 1 complete round, 6 are needed",
             ),
             (Verdict::Holds, "holds"),
         ] {

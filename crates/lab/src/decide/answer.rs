@@ -1,4 +1,5 @@
-//! What the samples answer: for each axis a verdict, what each load says, and what this machine cannot tell.
+//! The answer of `drover lab decide`, from samples: for each axis a verdict, the finding at each load, and what this
+//! machine cannot measure.
 
 use std::collections::BTreeMap;
 
@@ -19,22 +20,22 @@ use crate::spec::factor::CASE;
 /// The version of the data.
 pub const SCHEMA: &str = "drover.decide/1";
 
-/// The share of idle connections that a run may lack without being told of.
+/// The share of idle connections that a run may lack without a remark.
 const FEW: f64 = 0.01;
 
-/// What to take, and how sure that is.
+/// What to use, and how sure that is.
 #[derive(Clone, Debug, Serialize)]
 pub struct Decision {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// The answer in paragraphs, the last one of what this machine cannot tell.
+    /// The answer in paragraphs. The last paragraph says what this machine cannot measure.
     pub paragraphs: Vec<String>,
-    /// What it is made of: an answer for each axis.
+    /// The answers for the axes.
     pub answers: Vec<Answer>,
 }
 
 impl Decision {
-    /// The answer of a session; `None` of one that asked another question.
+    /// The answer of a session; `None` for a session of another command.
     #[must_use]
     pub fn of(record: &Record) -> Option<Decision> {
         let measured =
@@ -70,7 +71,7 @@ impl Decision {
     }
 }
 
-/// The verdict with what each load says; of two findings at saturation the one that decides.
+/// The verdict with the finding at each load. Of two findings at saturation, the last one decides and is shown.
 fn paragraph(answer: &Answer) -> String {
     let (first, last) = (answer.findings.first(), answer.findings.last());
     let each = first.into_iter().chain(last).map(|it| format!(" {}: {}", it.when, it.sentence));
@@ -83,7 +84,7 @@ fn answer(axis: Axis, measured: &Measured, record: &Record) -> Answer {
     let is_limited = |finding: &Finding| finding.candidates.iter().any(|it| it.is_limited);
     let is_told = |finding: &Finding| matches!(finding.outcome, Outcome::Clear | Outcome::Tie);
     if is_limited(&at_saturation[0]) && !is_told(&at_saturation[0]) {
-        // A server that the load cannot bring to its limit still shows what a response costs it.
+        // The CPU time per response is measured even if the load cannot bring a server to its limit.
         let when = "At saturation, where the load was the limit, by cost";
         at_saturation.push(at(axis, SATURATION, "cpu-per-reply", when, record));
     }
@@ -107,7 +108,7 @@ fn answer(axis: Axis, measured: &Measured, record: &Record) -> Answer {
     }
 }
 
-/// What a load says of a metric.
+/// The finding of a metric at a load.
 fn at(axis: Axis, case: &str, metric: &str, when: &str, record: &Record) -> Finding {
     let rule = Rule {
         experiment: axis.id().to_owned(),
@@ -152,7 +153,7 @@ fn percentile(measured: &Measured, name: &str) -> Option<String> {
     Some(format!(" At the low rate 99 % of its responses came within {bound}{value}{interval}."))
 }
 
-/// That servers have closed idle connections: what was measured then is less than what was asked.
+/// A remark that servers have closed idle connections, so that fewer were open than the user asked for.
 fn closed(measured: &Measured) -> Option<String> {
     let idle = measured.experiment.load.http.as_ref()?.idle.as_ref()?;
     let idle = idle.resolve(&BTreeMap::new()).ok().filter(|idle| *idle > 0)? as f64;

@@ -1,4 +1,4 @@
-//! What could be chosen here: dispatch mechanisms, accept strategies, file backends, the simpler ones first.
+//! The candidates on this machine: dispatch mechanisms, accept strategies, file backends, the simpler ones first.
 
 use std::cmp::Reverse;
 use std::num::NonZeroUsize;
@@ -10,7 +10,7 @@ use mech::mechanisms::{self, Features, Mechanism};
 use super::question::{Question, Response};
 use crate::spec::built_in;
 
-/// What a mechanism asks of its user beyond waiting and then doing what was reported.
+/// Features of a mechanism that give its user duties beyond waiting and doing what was reported.
 const DUTIES: Features = Features::EDGE
     .union(Features::REARM)
     .union(Features::MISSES_EARLIER)
@@ -20,7 +20,7 @@ const DUTIES: Features = Features::EDGE
     .union(Features::COMPLETION)
     .union(Features::ONE_OWNER);
 
-/// What is to be chosen.
+/// An axis: something to choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     /// How a worker learns which connections need it.
@@ -81,11 +81,11 @@ impl Axis {
 pub struct Candidates {
     /// What is to be chosen.
     pub axis: Axis,
-    /// Flags that all of them have.
+    /// Flags that all candidates have.
     pub flags: Vec<String>,
-    /// Their names, the simpler ones first.
+    /// The names of the candidates, the simpler ones first.
     pub names: Vec<String>,
-    /// The one that `auto` takes, if it is one of them.
+    /// The candidate that `auto` takes, if it is one of the candidates.
     pub auto: Option<String>,
 }
 
@@ -111,12 +111,12 @@ impl Candidates {
     }
 }
 
-/// What could be chosen for a question on this machine: what its kernel offers, without models, which nobody
-/// can use. For files the backends; otherwise the dispatch mechanisms and, for several workers, the accept
-/// strategies, these under the mechanism that `auto` takes.
+/// The candidates for a question on this machine: what its kernel offers, without models (nobody can use a model).
+/// For files: the file backends. Otherwise: the dispatch mechanisms and, for several workers, the accept strategies
+/// under the mechanism that `auto` takes.
 ///
 /// # Errors
-/// In words: no mechanism works here.
+/// The text says that no mechanism works here.
 pub fn candidates(question: &Question) -> Result<Vec<Candidates>, String> {
     let workers = usize::try_from(question.workers).ok().and_then(NonZeroUsize::new);
     let workers = workers.unwrap_or(NonZeroUsize::MIN);
@@ -130,7 +130,7 @@ pub fn candidates(question: &Question) -> Result<Vec<Candidates>, String> {
     Ok(all)
 }
 
-/// The dispatch mechanisms, of which `auto` is taken without a flag.
+/// The dispatch mechanisms. `auto` is the mechanism that is used without a flag.
 pub(crate) fn of_dispatch(auto: &Mechanism) -> Candidates {
     let known = built_in::dispatch_mechanisms();
     let is_model = |name: &str| known.get(name).is_some_and(|subject| subject.model);
@@ -147,13 +147,13 @@ pub(crate) fn of_dispatch(auto: &Mechanism) -> Candidates {
     }
 }
 
-/// The fewer duties, the simpler; of those with as many, the one that offers more.
+/// A key that sorts mechanisms: fewer duties are simpler; with as many duties, more features are simpler.
 fn simplicity(mechanism: &Mechanism) -> (u32, Reverse<u32>) {
     let (duties, all) = (mechanism.features & DUTIES, mechanism.features - Features::COALESCES);
     (duties.bits().count_ones(), Reverse((all - duties).bits().count_ones()))
 }
 
-/// The accept strategies for so many workers under a mechanism.
+/// The accept strategies for a number of workers under a mechanism.
 pub(crate) fn of_accept(mechanism: &Mechanism, workers: NonZeroUsize) -> Candidates {
     let usable =
         accept::ALL.iter().filter(|it| it.goes_with(mechanism).is_ok() && it.probe().is_ok());
@@ -169,7 +169,7 @@ pub(crate) fn of_accept(mechanism: &Mechanism, workers: NonZeroUsize) -> Candida
 pub(crate) fn of_files(mechanism: &Mechanism) -> Candidates {
     let usable = fileio::ALL.iter().filter(|it| it.probe().is_ok());
     let usable = usable.map(|it| it.name.to_owned());
-    // A cache of the server's own would stand in for most of them.
+    // The server's own cache would hide the differences between backends.
     let flags = ["--cache", "off", Axis::Dispatch.flag(), mechanism.name];
     Candidates {
         axis: Axis::Files,
@@ -179,7 +179,7 @@ pub(crate) fn of_files(mechanism: &Mechanism) -> Candidates {
     }
 }
 
-/// The names of an axis from the simplest on, whether or not this machine has them.
+/// The names of all candidates of an axis, the simplest first, including those that this machine lacks.
 #[must_use]
 pub(super) fn by_simplicity(axis: Axis) -> Vec<&'static str> {
     match axis {

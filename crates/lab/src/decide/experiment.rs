@@ -1,4 +1,4 @@
-//! The experiment of an axis: its candidates at a low rate and at saturation, as an experiment file says it.
+//! The experiment of an axis, as the text of an experiment file: its candidates at a low rate and at saturation.
 
 use std::fmt::Write;
 
@@ -11,13 +11,13 @@ use crate::spec::factor::CASE;
 use crate::spec::made::{array, literal, quoted, read_made};
 use crate::spec::{self, Experiment, Faults};
 
-/// The longest warm-up: servers that differ in how they wait are steady soon.
+/// The longest warm-up. Servers that differ only in how they wait are steady soon.
 const WARM_UP: &str = "300ms";
 
 /// How many responses a window needs for percentiles.
 const EVENTS: u32 = 200;
 
-/// What is plotted, or rather tabled.
+/// The metrics of the tables.
 const METRICS: [&str; 4] = ["cpu-per-reply", "reply-rate", "latency-median", "latency-p99"];
 
 const METHOD: &str = "The servers differ in one flag. Each is measured at a low rate, which all of them can \
@@ -25,26 +25,26 @@ const METHOD: &str = "The servers differ in one flag. Each is measured at a low 
                       response; the other connections are open and idle. A round has every server at both \
                       loads, in another order each time.";
 
-/// A question with what is needed to ask it.
+/// A question, and everything that is needed to measure its answer.
 #[derive(Clone, Debug)]
 pub struct Request<'r> {
     /// What is asked.
     pub question: &'r Question,
-    /// How this machine can ask it.
+    /// The question in the size in which this machine can measure it.
     pub scene: &'r Scene,
-    /// A file with the paths of the files, a line each, if files are asked for.
+    /// A file with the paths of the files, a line each, if the question is about files.
     pub urls: Option<&'r str>,
     /// The loads, in requests per second; 0 is saturation.
     pub rates: &'r [f64],
-    /// How much is run.
+    /// How many rounds, and how long the windows are.
     pub extent: Extent,
 }
 
 impl Request<'_> {
-    /// The experiment that compares these candidates.
+    /// The experiment that compares the candidates.
     ///
     /// # Errors
-    /// The faults of what was written: a fault of the program.
+    /// Faults of the generated text: a fault of this program.
     pub fn experiment(&self, candidates: &Candidates) -> Result<Experiment, Faults> {
         let mut text = self.head(candidates);
         self.write_subjects(&mut text, candidates);

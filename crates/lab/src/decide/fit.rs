@@ -1,4 +1,5 @@
-//! How much of a question fits into its time: rounds and windows, and who is left out where not all fit.
+//! Fits a question into its time: the number of rounds, the length of windows, and which candidates are left out if
+//! not all fit.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -10,22 +11,22 @@ use crate::model::Sample;
 use crate::report::model::words::{list, number};
 use crate::spec::metric::Better;
 
-/// The share of the time that is planned with: runs take longer than others, and some are made twice.
+/// The share of the time that is planned. The rest is a reserve: some runs take longer, and some are made twice.
 const PLANNED: f64 = 0.85;
 
-/// More rounds than these are not made by themselves.
+/// The most rounds that are made unless the user asks for more.
 const MOST_ROUNDS: u32 = 20;
 
-/// The length of a window where there is time, in seconds.
+/// The length of a window if there is time enough, in seconds.
 const WINDOW_S: f64 = 0.5;
 
 /// The shortest window, in seconds.
 pub const SHORTEST_S: f64 = 0.2;
 
-/// The low rate, as a share of what the slowest candidate has served at saturation.
+/// The low rate, as a share of the saturation rate of the slowest candidate.
 const LOW: f64 = 0.1;
 
-/// The share of the best below which a candidate is slow by a single run.
+/// A candidate with less than this share of the best is slow, even by a single run.
 const SLOW: f64 = 0.67;
 
 /// How much is run.
@@ -37,7 +38,7 @@ pub struct Extent {
     pub window_s: f64,
 }
 
-/// What the user says of it; `None`: as time allows.
+/// How much the user wants to run; `None`: as time allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Wanted {
     /// How many rounds.
@@ -46,17 +47,18 @@ pub struct Wanted {
     pub window_s: Option<f64>,
 }
 
-/// What time there is, and what a run takes of it.
+/// The time that is left, and the time that a run takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Time {
     /// How long all runs together may take, in seconds.
     pub left_s: f64,
-    /// How long a run takes beside its window, in seconds: starting, warming up, opening its connections.
+    /// How long a run takes in addition to its window, in seconds: starting, warming up, opening its connections.
     pub beside_s: f64,
 }
 
 impl Time {
-    /// How much of so many cells can be run; `None`: not as many rounds as an answer needs, or as are wanted.
+    /// How many rounds and how long windows fit for a number of cells; `None`: fewer rounds than an answer needs, or
+    /// than the user wants.
     #[must_use]
     pub fn extent(&self, cells: usize, wanted: Wanted) -> Option<Extent> {
         let planned_s = PLANNED * self.left_s;
@@ -73,7 +75,7 @@ impl Time {
         may_be_short.then_some(Extent { rounds, window_s })
     }
 
-    /// How long so many cells take at least, in seconds.
+    /// How long a number of cells takes at least, in seconds.
     #[must_use]
     pub fn needed_s(&self, cells: usize, wanted: Wanted) -> f64 {
         let rounds = wanted.rounds.unwrap_or(FEWEST_ROUNDS as u32);
@@ -82,28 +84,28 @@ impl Time {
     }
 }
 
-/// A candidate in a first look.
+/// The result of a candidate in the first look.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Look {
-    /// What it is a candidate for.
+    /// The axis of the candidate.
     pub axis: Axis,
     /// Its name.
     pub name: String,
-    /// The share of what the best of its axis gives that it gives too, at the load where this share is the
-    /// greater one; 0 if it failed.
+    /// The candidate's value as a share of the best value on its axis, at the load where this share is the greater
+    /// one; 0 if the candidate failed.
     pub share: f64,
-    /// How many of its axis are simpler; 0 also for the one that `auto` takes.
+    /// How many candidates of the axis are simpler. 0 for the candidate that `auto` takes.
     pub simpler: usize,
 }
 
 impl Look {
-    /// Whether it is out of the question, by a single run at each load.
+    /// Whether the candidate is too slow to be measured further, by a single run at each load.
     fn is_slow(&self) -> bool {
         self.share < SLOW
     }
 }
 
-/// The candidates of an axis as two looks have seen them, at saturation and at a low rate.
+/// The candidates of an axis with their results in two first looks: at saturation and at a low rate.
 #[must_use]
 pub fn looks(candidates: &Candidates, saturation: &[Sample], low: &[Sample]) -> Vec<Look> {
     let of_each = [
@@ -120,7 +122,7 @@ pub fn looks(candidates: &Candidates, saturation: &[Sample], low: &[Sample]) -> 
     candidates.names.iter().enumerate().map(look).collect()
 }
 
-/// Of each subject the share of what the best one gives.
+/// The value of each subject as a share of the best value.
 fn shares(samples: &[Sample], metric: &str, better: Better) -> BTreeMap<String, f64> {
     let value = |sample: &Sample| {
         let value = sample.values.get(metric).copied().filter(|value| *value > 0.0)?;
@@ -135,9 +137,9 @@ fn shares(samples: &[Sample], metric: &str, better: Better) -> BTreeMap<String, 
     values
 }
 
-/// Takes out candidates until the number of those that are left fits: the slow ones first, then those that are
-/// least simple, since one run tells nothing of small differences. Two of each axis stay. Where these are too
-/// many, the last axis goes as a whole, but never the first one. Returns who was taken out.
+/// Removes candidates until the number of those that are left fits. The slow candidates go first, then the least
+/// simple ones, because one run does not show small differences. At least two candidates of each axis stay. If these
+/// are too many, whole axes go from the last one on, never the first axis. Returns the removed candidates.
 #[must_use]
 pub fn cut(looks: &[Look], fits: impl Fn(usize) -> bool) -> Vec<Look> {
     let mut axes: Vec<Axis> = looks.iter().map(|look| look.axis).collect();
@@ -156,7 +158,7 @@ pub fn cut(looks: &[Look], fits: impl Fn(usize) -> bool) -> Vec<Look> {
     }
 }
 
-/// The candidate that can be done without most easily, of an axis that has more than two.
+/// The candidate to remove next, from an axis with more than two candidates.
 fn worst(left: &[Look]) -> Option<usize> {
     let of_axis = |axis: Axis| left.iter().filter(|look| look.axis == axis).count();
     let may_go = (0..left.len()).filter(|at| of_axis(left[*at].axis) > 2);
@@ -168,8 +170,8 @@ fn worst(left: &[Look]) -> Option<usize> {
     may_go.min_by(|a, b| price(a).partial_cmp(&price(b)).unwrap_or(Ordering::Equal))
 }
 
-/// Who was left out, and which flag brings them back, in a sentence; `budget` measures all of them. Of `gone`
-/// axes nobody is left.
+/// A sentence that says which candidates were left out, and which `--budget` would measure all of them. The axes
+/// `gone` have no candidates left.
 #[must_use]
 pub fn left_out_words(out: &[Look], gone: &[Axis], budget: &str) -> String {
     let others = || out.iter().filter(|look| !gone.contains(&look.axis));
@@ -191,8 +193,8 @@ pub fn left_out_words(out: &[Look], gone: &[Axis], budget: &str) -> String {
     )
 }
 
-/// A low rate, of which all candidates are capable: a share of what the slowest one has served at saturation.
-/// `None`: no candidate has served anything worth the name.
+/// A low rate that all candidates can serve: a share of the saturation rate of the slowest candidate. `None`: no
+/// candidate has served requests.
 #[must_use]
 pub fn low_rate<'s>(saturation: impl IntoIterator<Item = &'s Sample>) -> Option<f64> {
     let rates = saturation.into_iter().filter_map(|sample| sample.values.get("reply-rate"));
@@ -267,7 +269,7 @@ mod tests {
         assert_eq!(names(&out), ["e", "c", "b"]);
         let words = left_out_words(&out, &[], "12m");
         assert!(words.contains("c (0.25 of the best); the less simple b. "), "{words}");
-        // Two stay, whether they fit or not.
+        // Two candidates stay, whether or not they fit.
         assert_eq!(names(&cut(&looks, |_| false)), ["e", "c", "b"]);
         assert_eq!(low_rate(&saturation), Some(10.0));
         assert_eq!(low_rate(&[sample("a", "reply-rate", 3.0)]), None);

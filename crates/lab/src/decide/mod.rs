@@ -1,9 +1,9 @@
-//! The question that people come with, asked of this machine: which mechanism for so many connections, of which
-//! so many are active, that live so long.
+//! The question of a user, measured on this machine: which mechanism is best for a number of connections, of which
+//! some are active, with a given lifetime.
 //!
-//! `drover lab decide` turns a [`Question`] into experiments ([`Request`]), one for each [`Axis`] with something
-//! to choose, fits them into its time ([`fit`]), and reads the answer off their samples ([`Decision`]): what to
-//! take and why, what does not matter, and what this machine cannot tell.
+//! `drover lab decide` turns a [`Question`] into experiments ([`Request`]), one for each [`Axis`] with several
+//! candidates, fits the experiments into the time ([`fit`]), and derives the answer from the samples ([`Decision`]):
+//! what to use and why, what makes no difference, and what this machine cannot measure.
 
 mod answer;
 mod candidates;

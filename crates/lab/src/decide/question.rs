@@ -1,56 +1,56 @@
-//! What a user asks, and how much of it this machine can ask.
+//! The question of a user, and how much of the question this machine can measure.
 
 use crate::plan::limits::{Limits, descriptors};
 use crate::report::model::words::{counted, number};
 use crate::site::SampledFiles;
 
-/// Descriptors that a server of files keeps for them.
+/// Descriptors that a server of files reserves for files.
 const FOR_FILES: u64 = 1024;
 
-/// Each of several workers may have an equal share of the descriptors, and none gets exactly its share of the
-/// connections: so much of the descriptors is used for those.
+/// The share of the descriptors that several workers use for connections. Each worker has an equal share of the
+/// descriptors, but workers never get exactly equal shares of the connections.
 const EVEN: f64 = 0.8;
 
 /// Source addresses for more connections than one address has ports.
 const SOURCES: &str = "127.77.0.0/24";
 
-/// What is asked.
+/// The question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
     /// How many connections are open, at least one.
     pub connections: u64,
     /// The share of them that asks for something, above 0 and at most 1; the others are idle.
     pub active: f64,
-    /// What they ask for.
+    /// What the active connections request.
     pub response: Response,
     /// How many workers serve, at least one.
     pub workers: u64,
-    /// What becomes of a connection that has its response.
+    /// What happens to a connection after its response.
     pub lifetime: Lifetime,
 }
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Response {
-    /// So many bytes of no file.
+    /// Bodies of this many bytes, without a file.
     Bytes(u64),
     /// Files of a folder.
     Files(SampledFiles),
 }
 
-/// What becomes of a connection that has its response.
+/// What happens to a connection after its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// It is closed, and each request comes on a new one.
+    /// The connection is closed. Each request has a new connection.
     Short,
-    /// It is kept.
+    /// The connection is kept.
     Long,
 }
 
-/// A question as this machine can ask it.
+/// The question in the size in which this machine can measure it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scene {
-    /// Connections that ask.
+    /// The number of connections that send requests.
     pub active: u64,
     /// Connections that are idle.
     pub idle: u64,
@@ -58,9 +58,9 @@ pub struct Scene {
     pub processors: usize,
     /// Threads of the load, one for each of its processors.
     pub load_threads: u64,
-    /// Where connections come from, if one address has too few ports.
+    /// The source addresses of connections, if one address has too few ports.
     pub source: Option<&'static str>,
-    /// What of the question this machine cannot ask, and what to run where, in sentences.
+    /// What of the question this machine cannot measure, and where it could be measured, in sentences.
     pub gaps: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ impl Question {
         }
         let active = ((connections as f64 * self.active).round() as u64).clamp(1, connections);
         let all = limits.processors.len().max(1);
-        // To bring a server to its limit takes about as much as to be one.
+        // A load that brings a server to its limit needs about as many processors as the server.
         let processors = (all / 2).max(1).min(usize::try_from(self.workers).unwrap_or(usize::MAX));
         let load_threads = all.saturating_sub(processors).max(1) as u64;
         gaps.extend(self.shared_processors(processors, all));
@@ -129,7 +129,7 @@ impl Question {
         })
     }
 
-    /// How many connections a process with so many descriptors can hold.
+    /// How many connections a process with this limit of descriptors can have.
     fn most_connections(&self, limit: u64) -> u64 {
         let for_files = match self.response {
             Response::Bytes(_) => 0,
@@ -154,7 +154,7 @@ impl Question {
         )
     }
 
-    /// That workers share processors, and where they would not.
+    /// A remark that workers share processors, and how many processors would avoid it.
     fn shared_processors(&self, processors: usize, all: usize) -> Option<String> {
         let workers = self.workers;
         if workers <= processors as u64 {
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!((scene.active, scene.idle), (500, 9500));
         let told = "Measured with 10000 of 20000 connections because the limit of open files is 10200: raise";
         assert!(scene.gaps[0].starts_with(told), "{:?}", scene.gaps);
-        // Workers have equal shares of the descriptors, and do not get equal shares of the connections.
+        // Workers have equal shares of the descriptors, and unequal shares of the connections.
         let scene = Question { workers: 4, ..question() }.here(&limits(2, 10_200)).unwrap();
         assert_eq!(scene.active + scene.idle, 8000);
         assert!(scene.gaps[0].contains("each worker"), "{:?}", scene.gaps);

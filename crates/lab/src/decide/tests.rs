@@ -9,8 +9,8 @@ use crate::report::terminal::columns;
 use crate::report::testing::{Builder, noise};
 use crate::spec::factor::CASE;
 
-/// A candidate with its CPU time per response, in microseconds, at the low rate and at saturation, where it
-/// uses a whole processor.
+/// A candidate with its CPU time per response, in microseconds, at the low rate and at saturation. At saturation the
+/// candidate uses a whole processor.
 type Truth = (&'static str, f64, f64);
 
 fn question(workers: u64) -> Question {
@@ -34,7 +34,7 @@ fn scene(gaps: &[&str]) -> Scene {
     }
 }
 
-/// A session that has asked about these candidates, with noise of this share.
+/// A session about these candidates, with noise of this share.
 fn record(
     axis: Axis,
     truths: &[Truth],
@@ -193,7 +193,7 @@ fn one_load_alone_is_said_to_be_alone() {
     assert_eq!(verdict, expected);
 }
 
-/// Where the load is the limit the rates are bounds, and what a response costs decides.
+/// Where the load is the limit, rates are bounds, and the CPU time per response decides.
 #[test]
 fn a_load_that_is_the_limit_leaves_the_cost() {
     let truths: &'static [Truth] = &[("epoll", 45.0, 20.0), ("uring", 30.0, 15.0)];

@@ -1,33 +1,33 @@
-//! From what each load says to what to take: one candidate for both loads, one for each, or none.
+//! From the findings at two loads to what to use: one candidate for both loads, one for each, or none.
 
 use super::candidates::{Axis, by_simplicity};
 use crate::report::model::answer::{Candidate, Finding, Outcome, Standing};
 use crate::report::model::words::{list, lower, ratio};
 
-/// What to take.
+/// What to use.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Verdict {
-    /// It in sentences, with the reason.
+    /// The verdict in sentences, with the reason.
     pub(super) text: String,
-    /// The candidate to take where the load is low, or at both loads.
+    /// The candidate to use where the load is low, or at both loads.
     pub(super) taken: Option<String>,
 }
 
-/// What a load says.
+/// The finding at one load.
 struct Side<'f> {
     finding: &'f Finding,
     /// Which load it is.
     load: &'static str,
-    /// The best one, and those that are equal to it.
+    /// The best candidate, and the candidates that are equal to it.
     best: Vec<&'f str>,
-    /// Those, and others that are not ruled out.
+    /// The candidates in `best`, and the others that are not ruled out.
     left: Vec<&'f str>,
-    /// Whether nothing is open.
+    /// Whether no candidate is undecided.
     is_certain: bool,
 }
 
 impl<'f> Side<'f> {
-    /// `None`: there is nothing to compare.
+    /// `None`: the finding compares nothing.
     fn of(finding: &'f Finding, load: &'static str) -> Option<Side<'f>> {
         if finding.outcome == Outcome::NotMeasured {
             return None;
@@ -45,7 +45,7 @@ impl<'f> Side<'f> {
         })
     }
 
-    /// What a candidate that is not the best costs at this load; nothing if it is.
+    /// What a candidate that is not the best costs at this load; empty for the best one.
     fn price(&self, name: &str) -> String {
         let reference = self.finding.candidates.first();
         let found = self.finding.candidates.iter().find(|it| it.name == name);
@@ -67,7 +67,7 @@ fn capital(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Those of the names that are in both lists, in the order of the first.
+/// The names that are in both lists, in the order of the first list.
 fn common<'f>(one: &[&'f str], other: &[&str]) -> Vec<&'f str> {
     one.iter().copied().filter(|name| other.contains(name)).collect()
 }
@@ -86,7 +86,7 @@ fn listed(names: &[&str]) -> String {
     list(&names.iter().map(ToString::to_string).collect::<Vec<_>>())
 }
 
-/// That it is open which of several is the best.
+/// A sentence that it is open which of several candidates is the best.
 fn open_words(others: &[&str]) -> String {
     format!(
         "This machine could not tell it from {}: a longer --budget, or a quieter machine, may.",
@@ -94,7 +94,8 @@ fn open_words(others: &[&str]) -> String {
     )
 }
 
-/// What to take by what was found at a low rate and at saturation; `auto` is what is taken without a flag.
+/// What to use, from the findings at a low rate and at saturation. `auto` is the candidate that is used without a
+/// flag.
 pub(super) fn verdict(
     axis: Axis,
     low: &Finding,
@@ -112,6 +113,10 @@ pub(super) fn verdict(
         }
     };
     match auto {
+        // The candidate `auto` of file backends is the default itself: auto cannot take auto.
+        Some("auto") if taken == "auto" => text += " It is the default, so that no flag is needed.",
+        Some("auto") if equals.contains(&"auto") => text += " auto, the default, is equal.",
+        Some("auto") => text += " The default is auto.",
         Some(auto) if auto == taken => {
             text += " It is what auto takes here, so that no flag is needed."
         }
@@ -124,7 +129,7 @@ pub(super) fn verdict(
     Verdict { text, taken: Some(taken.to_owned()) }
 }
 
-/// The sentences, the candidate to take, and those that are equal to it.
+/// The sentences, the candidate to use, and the candidates that are equal to it.
 type Found<'f> = (String, &'f str, Vec<&'f str>);
 
 fn at_one<'f>(axis: Axis, one: &Side<'f>) -> Found<'f> {
@@ -145,7 +150,7 @@ fn at_both<'f>(axis: Axis, low: &Side<'f>, saturation: &Side<'f>) -> Found<'f> {
     if left.is_empty() {
         return differing(axis, low, saturation);
     }
-    // Where no candidate is the best at both loads, what is not ruled out at either has to do.
+    // If no candidate is the best at both loads, the simplest one that is not ruled out is used.
     let taken = simplest(axis, if best.is_empty() { &left } else { &best });
     let reason = match low.is_certain && saturation.is_certain {
         true => certain(taken, &best, low, saturation),

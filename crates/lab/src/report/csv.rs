@@ -4,7 +4,7 @@ use super::model::claim::RowReport;
 use super::model::experiment::ExperimentReport;
 use super::model::words;
 
-/// A field, quoted where it has to be.
+/// A field. It is quoted if it has to be.
 fn field(text: &str) -> String {
     match text.contains(['"', ',', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
@@ -18,13 +18,13 @@ fn line(out: &mut String, fields: &[String]) {
     out.push_str("\r\n");
 }
 
-/// A number as it was measured; nothing for none and for an open end.
+/// A number as it was measured; empty for a missing number and for an open end.
 fn number(value: Option<f64>) -> String {
     value.filter(|value| value.is_finite()).map_or(String::new(), |value| value.to_string())
 }
 
-/// A line for each run, in the order of their time: the cell, the round, the time, the marks, the
-/// failure, and a column for each metric. An empty field is a value that the run does not have.
+/// A line for each run, in the order in which they ran: the cell, the round, the time, the marks, the failure, and a
+/// column for each metric. An empty field is a value that the run does not have.
 #[must_use]
 pub fn samples(experiment: &ExperimentReport) -> String {
     let samples = &experiment.samples;
@@ -61,7 +61,7 @@ pub fn samples(experiment: &ExperimentReport) -> String {
     out
 }
 
-/// A line for each effect of each claim; `decides` is yes in the line that the verdict rests on. A claim
+/// A line for each effect of each claim. `decides` is yes in the line of the effect that decides the verdict. A claim
 /// without effects has one line.
 #[must_use]
 pub fn claims(experiment: &ExperimentReport) -> String {
@@ -140,7 +140,7 @@ mod tests {
     use crate::report::model::Report;
     use crate::report::testing::{Builder, rates, ratio, text};
 
-    /// Reads what [`line`] writes.
+    /// Parses the output of [`line`].
     fn read(text: &str) -> Vec<Vec<String>> {
         let (mut rows, mut row, mut field) = (Vec::new(), Vec::new(), String::new());
         let (mut is_quoted, mut letters) = (false, text.chars().peekable());

@@ -1,7 +1,7 @@
-//! The generated parts of the documentation's pages: a page for each experiment has its facts, which come from
-//! the experiment, and a table of its claims with what one session has found.
+//! The generated parts of the documentation. Each experiment's page has its facts, which come from the experiment
+//! file, and a table of its claims with the results of one session.
 //!
-//! What a session has found is kept beside the pages as [`Results`], so that the pages can be written again, and
+//! The results of a session are kept beside the pages as [`Results`], so that the pages can be written again, and
 //! tested, without the session.
 
 use std::collections::BTreeMap;
@@ -21,19 +21,19 @@ use crate::spec::experiment::Experiment;
 use crate::spec::preset::Preset;
 use crate::spec::subject::Subject;
 
-/// The end of a generated part.
+/// The marker at the end of a generated part.
 const END: &str = "<!-- end -->";
 
-/// What a session has found.
+/// The results of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// The machine in a line.
     pub machine: String,
-    /// What has to be said of it beside that; may be empty.
+    /// A remark on the machine; may be empty.
     pub note: String,
     /// The version of Drover.
     pub version: String,
-    /// The hash of the binary, as the session has it.
+    /// The hash of the session's binary.
     pub program: String,
     /// The preset.
     pub preset: String,
@@ -43,15 +43,15 @@ pub struct Results {
     pub took: String,
     /// The runs.
     pub runs: usize,
-    /// What became of claims, by experiment and by the claim's id.
+    /// The verdicts, by experiment and by the claim's id.
     pub experiments: BTreeMap<String, BTreeMap<String, Finding>>,
 }
 
-/// What became of a claim.
+/// The verdict on a claim.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The effect that was judged, in words, and the region in which the claim is true. A claim whose words have
-    /// changed since has not been measured.
+    /// The effect that was judged, in words, and the region in which the claim is true. If the words of the claim
+    /// have changed since, the claim counts as not measured.
     pub effect: String,
     /// See `effect`.
     pub criterion: String,
@@ -61,9 +61,9 @@ pub struct Finding {
     pub of: String,
     /// The verdict in a word or two.
     pub verdict: String,
-    /// What it means for the claim.
+    /// The meaning of the verdict for the claim.
     pub tone: Tone,
-    /// Why it is the verdict.
+    /// The reason of the verdict.
     pub why: String,
 }
 
@@ -83,12 +83,12 @@ impl Finding {
         }
     }
 
-    /// Whether the claim is judged today as it was when this was found.
+    /// Whether the claim is still judged by the effect and the region of this result.
     fn is_of(&self, claim: &ClaimReport) -> bool {
         self.effect == claim.effect && self.criterion == claim.criterion
     }
 
-    /// What the effect was, and of what.
+    /// The effect with its subjects and levels, in words.
     fn found(&self) -> String {
         match self.of.as_str() {
             "" => self.here.clone(),
@@ -96,7 +96,7 @@ impl Finding {
         }
     }
 
-    /// The verdict; one that leaves the claim open with its reason.
+    /// The verdict in words; an open verdict with its reason.
     fn outcome(&self) -> String {
         let verdict = format!("{} {}", tone_sign(self.tone), self.verdict);
         match self.tone {
@@ -107,7 +107,7 @@ impl Finding {
 }
 
 impl Results {
-    /// What a report says; `note` is what has to be said of the machine beside its line.
+    /// The results that a report has. `note` is a remark on the machine.
     #[must_use]
     pub fn of(report: &Report, note: &str) -> Results {
         let machine = report.machine.as_ref();
@@ -135,7 +135,7 @@ impl Results {
         self.experiments.get(experiment)?.get(&claim.id).filter(|found| found.is_of(claim))
     }
 
-    /// Where and when it was measured, as a paragraph.
+    /// The machine and the time of the session, as a paragraph.
     #[must_use]
     pub fn machine(&self) -> String {
         let note = if self.note.is_empty() { String::new() } else { format!("; {}", self.note) };
@@ -146,10 +146,10 @@ impl Results {
     }
 }
 
-/// The page with `text` in place of what stands in its generated part of this name.
+/// The page with `text` as the content of the generated part `part`.
 ///
 /// # Errors
-/// The marker that is not there.
+/// The marker that is missing.
 pub fn fill(page: &str, part: &str, text: &str) -> Result<String, String> {
     let begin = format!("<!-- generated: {part} -->\n");
     let start = page.find(&begin).ok_or_else(|| format!("no line {}", begin.trim_end()))?;
@@ -158,11 +158,11 @@ pub fn fill(page: &str, part: &str, text: &str) -> Result<String, String> {
     Ok(format!("{}\n{}\n\n{}", &page[..start], text.trim_end(), &page[start + length..]))
 }
 
-/// Every page of the built-in experiments as it should be: the index first, with its path. What is written by
-/// hand is that of the pages in `folder`.
+/// The text of every page of the built-in experiments, with its path; the index is the first. The hand-written parts
+/// come from the pages in `folder`.
 ///
 /// # Errors
-/// A page that cannot be read or has not its markers.
+/// A page that cannot be read, or lacks its markers.
 pub fn pages(folder: &Path, results: &Results) -> Result<Vec<(PathBuf, String)>, String> {
     let read = |name: &str| {
         let path = folder.join(format!("{name}.md"));
@@ -187,7 +187,7 @@ pub fn pages(folder: &Path, results: &Results) -> Result<Vec<(PathBuf, String)>,
     std::iter::once(fill_all("README", &index)).chain(experiments).collect()
 }
 
-/// The claims of an experiment, with what the documents published and what was found.
+/// The claims of an experiment, with the published results and those of the session.
 #[must_use]
 pub fn claims(experiment: &Experiment, results: &Results) -> String {
     let mut text =
@@ -208,7 +208,7 @@ pub fn claims(experiment: &Experiment, results: &Results) -> String {
     text
 }
 
-/// What an experiment is made of, and what differs from its document.
+/// The facts of an experiment, and its differences from the document.
 #[must_use]
 pub fn facts(experiment: &Experiment) -> String {
     let mut text = String::new();
@@ -240,7 +240,7 @@ pub fn facts(experiment: &Experiment) -> String {
     text
 }
 
-/// All experiments, with what became of their claims.
+/// All experiments, with the verdicts on their claims.
 #[must_use]
 pub fn index(experiments: &[Experiment], results: &Results) -> String {
     let mut text =
@@ -273,12 +273,12 @@ fn row(text: &mut String, cells: &[String]) {
     writeln!(text, "| {} |", cells.join(" | ")).expect("it is memory");
 }
 
-/// Text as a cell of a table.
+/// Text, escaped as a cell of a table.
 fn cell(text: &str) -> String {
     plain(text).replace('|', "\\|")
 }
 
-/// Text of an experiment's file: nothing in it is an element of HTML.
+/// Text of an experiment's file, escaped so that nothing in it is an HTML element.
 fn plain(text: &str) -> String {
     text.trim().replace('\n', " ").replace('<', "&lt;")
 }
@@ -297,7 +297,7 @@ fn subject(name: &str, subject: &Subject) -> String {
     }
 }
 
-/// The axes with their levels, and the names of the cases.
+/// The factors with their levels, and the names of the cases.
 fn levels(experiment: &Experiment) -> Vec<String> {
     let axis = |(name, factor): (&String, &crate::spec::factor::Factor)| {
         let levels: Vec<String> = factor.levels.iter().map(ToString::to_string).collect();
@@ -311,7 +311,7 @@ fn levels(experiment: &Experiment) -> Vec<String> {
     cases.into_iter().chain(axes).collect()
 }
 
-/// The command for each preset, with the time that it may take.
+/// The command for each preset, with its estimated time.
 fn commands(experiment: &Experiment) -> String {
     let limit = |preset: &Preset| {
         let budget = preset.budget.as_ref()?.resolve(&BTreeMap::new()).ok()?;

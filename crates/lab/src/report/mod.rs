@@ -1,8 +1,6 @@
-//! Reports: what a session's folder says, as one page that opens from disk, as lines for a terminal and
-//! as tables for other programs.
+//! Reports of a session's folder: a page that opens from disk, lines for a terminal, and tables for other programs.
 //!
-//! [`model::Report`] is made from a [`Record`] once; the page, the terminal's summary and the tables
-//! only show it.
+//! [`model::Report`] is made once from a [`Record`]. The page, the terminal's summary and the tables only show it.
 
 pub mod csv;
 pub mod docs;
@@ -22,7 +20,7 @@ use model::Report;
 /// The name of the page in a session's folder.
 pub const PAGE: &str = "report.html";
 
-/// The name of the file beside the page that tells how far a session is that shows its report live.
+/// The name of the file beside the page with the progress of a session that shows its report live.
 pub const PROGRESS: &str = "progress.json";
 
 /// The names of the tables in an experiment's folder.
@@ -30,9 +28,9 @@ pub const SAMPLES: &str = "samples.csv";
 /// See [`SAMPLES`].
 pub const CLAIMS: &str = "claims.csv";
 
-/// Writes the page and each experiment's tables into a session's folder, and the page once more into the
-/// folder `above` it, if there is one; returns the path of the last page. Every file is replaced as a whole, so
-/// that a reader never sees a part of one.
+/// Writes the page and each experiment's tables into a session's folder. Writes the page also into the folder
+/// `above`, if given. Returns the path of the last page. Every file is replaced atomically, so that a reader never
+/// sees a part of it.
 ///
 /// # Errors
 /// [`Error::Io`] with the path.
@@ -86,7 +84,7 @@ mod tests {
         assert!(!folder.path().join("pipes").exists());
         let missing = folder.path().join("not").join("there");
         assert!(matches!(write(&missing.join("\0"), None, &record), Err(Error::Io(..))));
-        // The page above the folder leads into it.
+        // Links of the page in the upper folder lead into the session's folder.
         let above = tempfile::tempdir().unwrap();
         let own = above.path().join("session");
         let page = write(&own, Some(above.path()), &record).unwrap();

@@ -5,13 +5,13 @@ use console::Style;
 use super::model::answer::Outcome;
 use super::model::claim::{ClaimReport, Tone};
 use super::model::experiment::{ExperimentReport, State};
-use super::model::{Report, Tally, words};
+use super::model::{Report, VerdictCounts, words};
 
-/// The columns below which a claim takes two lines in place of one.
+/// With fewer columns than this, a claim takes two lines in place of one.
 const NARROW: usize = 64;
 
-/// The answers, the claims with their verdicts, and what is missing, in lines of at most `width` columns
-/// (20 at least), each ended. Colours are the terminal's codes; without them the text is plain.
+/// The answers, the claims with their verdicts, and what is missing, in lines of at most `width` columns (at least
+/// 20). Every line ends with a line feed. Colours are ANSI codes; without colours the text is plain.
 #[must_use]
 pub fn summary(report: &Report, width: usize, is_coloured: bool) -> String {
     let mut lines = Lines { out: String::new(), width: width.max(20), is_coloured };
@@ -22,7 +22,7 @@ pub fn summary(report: &Report, width: usize, is_coloured: bool) -> String {
     lines.out
 }
 
-/// Lines of a terminal, each ended.
+/// Lines of a terminal. Every line ends with a line feed.
 pub(crate) struct Lines {
     out: String,
     width: usize,
@@ -30,22 +30,23 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Lines of at most `width` columns (20 at least), without colours.
+    /// Lines without colours, of at most `width` columns (at least 20).
     pub(crate) fn plain(width: usize) -> Lines {
         Lines { out: String::new(), width: width.max(20), is_coloured: false }
     }
 
-    /// All of them.
+    /// The text of all lines.
     pub(crate) fn text(self) -> String {
         self.out
     }
 
-    /// Text in as many lines as it needs, the first with another indentation than the others.
+    /// Adds text in as many lines as it needs. The first line has another indentation than the others.
     pub(crate) fn wrapped(&mut self, first: &str, rest: usize, text: &str) {
         self.wrapped_styled(first, rest, &plain(text));
     }
 
-    /// The same of text that may have codes for colours, all of them this program's own.
+    /// Adds text that may have codes for colours, in as many lines as it needs. All codes are written by this
+    /// program.
     fn wrapped_styled(&mut self, first: &str, rest: usize, text: &str) {
         let mut line = first.to_owned();
         let mut is_empty = true;
@@ -67,7 +68,7 @@ impl Lines {
         self.line(line.trim_end());
     }
 
-    /// One line as it is.
+    /// Adds one line without changes.
     pub(crate) fn line(&mut self, text: &str) {
         self.out.push_str(text);
         self.out.push('\n');
@@ -102,7 +103,7 @@ impl Lines {
         }
     }
 
-    /// The questions with their answers; nothing if these experiments answer none of them.
+    /// The questions with their answers; nothing if these experiments answer no question.
     fn answers(&mut self, report: &Report) {
         if !report.has_answers() {
             return;
@@ -117,10 +118,11 @@ impl Lines {
             let mut is_open = true;
             for finding in measured {
                 is_open = false;
-                let place = if finding.place.is_empty() { "" } else { ", " };
                 let text = format!(
-                    "{}{place}{}: {} [{}]",
-                    finding.when, finding.place, finding.sentence, finding.experiment
+                    "{}: {} [{}]",
+                    finding.where_words(),
+                    finding.sentence,
+                    finding.experiment
                 );
                 self.wrapped("    ", 6, &text);
             }
@@ -137,9 +139,9 @@ impl Lines {
             return;
         }
         self.heading("Claims: published, here with 95 % interval, verdict");
-        for (whose, tally) in [("of documents", &report.document), ("of ours", &report.ours)] {
+        for (owner, tally) in [("of documents", &report.document), ("of ours", &report.ours)] {
             if tally.claims > 0 {
-                self.wrapped("  ", 4, &tally_words(whose, tally));
+                self.wrapped("  ", 4, &tally_words(owner, tally));
             }
         }
         for experiment in &report.experiments {
@@ -186,7 +188,7 @@ impl Lines {
                 }
             }
         }
-        // Of several effects one stands for the claim.
+        // A claim of several effects shows the effect that decides.
         if let Some(row) = row.filter(|_| claim.rows.len() > 1) {
             let place = if row.place.is_empty() { "" } else { ", " };
             self.wrapped("         ", 9, &format!("{}{place}{}", row.subject_words(), row.place));
@@ -208,7 +210,7 @@ impl Lines {
     }
 }
 
-/// Text in lines of at most `width` columns, the first with another indentation than the others.
+/// Text in lines of at most `width` columns. The first line has another indentation than the others.
 #[must_use]
 pub fn wrapped(first: &str, rest: usize, text: &str, width: usize) -> String {
     let mut lines = Lines::plain(width);
@@ -216,14 +218,14 @@ pub fn wrapped(first: &str, rest: usize, text: &str, width: usize) -> String {
     lines.text()
 }
 
-/// Who, how many, and how many of each verdict.
+/// Whose claims, how many claims, and how many claims with each verdict.
 #[must_use]
-pub fn tally_words(whose: &str, tally: &Tally) -> String {
+pub fn tally_words(owner: &str, tally: &VerdictCounts) -> String {
     let each = tally.verdicts.iter().map(|(word, count)| format!("{count} {word}"));
-    format!("{whose} ({}): {}", tally.claims, each.collect::<Vec<_>>().join(", "))
+    format!("{owner} ({}): {}", tally.claims, each.collect::<Vec<_>>().join(", "))
 }
 
-/// A sign that tells verdicts apart without colour.
+/// A sign that distinguishes verdicts without colour.
 #[must_use]
 pub fn tone_sign(tone: Tone) -> &'static str {
     match tone {
@@ -243,8 +245,8 @@ fn state_words(experiment: &ExperimentReport) -> String {
     }
 }
 
-/// Text without characters that a terminal takes for commands, each replaced by U+FFFD: servers and loads of
-/// others have a say in it. Line ends and tabs stay.
+/// Text in which characters that a terminal takes for commands are replaced by U+FFFD, because servers and loads of
+/// others write parts of it. Line ends and tabs stay.
 #[must_use]
 pub fn plain(text: &str) -> String {
     let is_command = |letter: char| letter.is_control() && !letter.is_whitespace();
@@ -256,7 +258,7 @@ pub(crate) fn columns(text: &str) -> usize {
     console::measure_text_width(text)
 }
 
-/// A word in pieces that fit a line. Words with colour codes are short.
+/// A word in pieces that fit a line. Words with codes for colours are always short.
 fn pieces(word: &str, width: usize) -> Vec<String> {
     if columns(word) <= width || word.contains('\u{1b}') {
         return vec![word.to_owned()];
@@ -311,7 +313,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("✓ holds"), "{text}");
-        // The claim is about two levels: which of them stands for it is told.
+        // The claim is about two levels. The line says which level is shown.
         assert!(text.contains("\n         a ÷ b, n 1"), "{text}");
     }
 

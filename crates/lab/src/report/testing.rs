@@ -14,7 +14,7 @@ use crate::record::{Measured, Record, SCHEMA, Session};
 use crate::spec::Experiment;
 use crate::spec::metric::BUILT_IN;
 
-/// A record of several experiments, not judged as a family yet.
+/// A record of several experiments. Its claims are not judged as a family yet.
 pub(crate) struct Builder {
     record: Record,
 }
@@ -35,7 +35,7 @@ impl Builder {
         Builder { record: Record { folder: PathBuf::new(), session, measured: Vec::new() } }
     }
 
-    /// An experiment, every cell of its preset `quick` in so many rounds. `measure` fills in the sample of
+    /// Adds an experiment with every cell of its preset `quick` in `rounds` rounds. `measure` fills in the sample of
     /// each run.
     pub(crate) fn experiment(
         self,
@@ -47,7 +47,7 @@ impl Builder {
         self.measured(experiment, rounds, measure)
     }
 
-    /// The same of an experiment that is read already.
+    /// Adds an experiment that is already parsed.
     pub(crate) fn measured(
         mut self,
         experiment: Experiment,
@@ -98,13 +98,13 @@ impl Builder {
         self
     }
 
-    /// An experiment that could not be planned.
+    /// Adds an experiment that could not be planned.
     pub(crate) fn refused(mut self, id: &str, reason: &str) -> Builder {
         self.record.session.refused.push((id.to_owned(), reason.to_owned()));
         self
     }
 
-    /// An experiment that has not begun.
+    /// Adds an experiment that has not begun.
     pub(crate) fn pending(mut self, id: &str) -> Builder {
         self.record.session.experiments.push(id.to_owned());
         self
@@ -126,7 +126,7 @@ impl Builder {
     }
 }
 
-/// An experiment with subjects `a`, `b` and `c`, a factor `n` and the claims that are given as TOML.
+/// The text of an experiment with subjects `a`, `b` and `c`, a factor `n`, and claims in TOML.
 pub(crate) fn text(id: &str, claims: &str) -> String {
     format!(
         "schema = 'drover.experiment/2'\nid = '{id}'\ntitle = 'Title of {id}'\n\
@@ -146,7 +146,7 @@ pub(crate) fn ratio(id: &str, holds: &str) -> String {
     )
 }
 
-/// Noise of about ± 1, different for each cell and round, and always the same.
+/// Noise of about ± 1. It differs for each cell and round, and is always the same for a cell and round.
 pub(crate) fn noise(cell: &Cell, round: u32) -> f64 {
     let level = cell.levels.values().filter_map(Level::number).sum::<f64>();
     let letters: u32 = cell.subject.bytes().map(u32::from).sum();
@@ -156,7 +156,7 @@ pub(crate) fn noise(cell: &Cell, round: u32) -> f64 {
     f64::from(mixed % 2000) / 1000.0 - 1.0
 }
 
-/// A reply rate by subject, with noise of this share, and the price of a reply.
+/// Sets a reply rate by subject, with noise of this share, and the CPU time per response.
 pub(crate) fn rates(truths: [f64; 3], share: f64) -> impl Fn(&Cell, u32, &mut Sample) {
     move |cell, round, sample| {
         let truth = match cell.subject.as_str() {
@@ -170,14 +170,14 @@ pub(crate) fn rates(truths: [f64; 3], share: f64) -> impl Fn(&Cell, u32, &mut Sa
     }
 }
 
-/// A session of built-in experiments with their preset `quick`, and values for every metric that they
-/// could have.
+/// A session of built-in experiments with their preset `quick`, and values for every metric that the experiments can
+/// have.
 pub(crate) fn quick(ids: &[&str], rounds: u32) -> Record {
     let mut builder = Builder::new();
     for id in ids {
         let experiment = crate::spec::built_in::experiment(id).unwrap().unwrap();
         let own: Vec<String> = experiment.metric.keys().cloned().collect();
-        // Those of HTTP loads and their servers come first. Stages are measured where a figure asks.
+        // Metrics of HTTP loads and servers come first. Stages are measured if a figure needs them.
         let is_http = experiment.load.http.is_some();
         let of_load = if is_http { &BUILT_IN[..21] } else { &BUILT_IN[21..] };
         let of_figures = experiment.figure.iter().map(|figure| figure.metric.clone());

@@ -1,4 +1,4 @@
-//! A contest, held: a few rounds of all candidates, cuts, and the rounds of the last ones.
+//! A contest: a few rounds of all candidates, cuts, and the rounds of the last candidates.
 
 use super::halving::{self, Out};
 use super::knob::Contest;
@@ -7,43 +7,43 @@ use super::ruling::{Ruling, rule};
 use crate::analysis::FEWEST_ROUNDS;
 use crate::decide::fit::{Extent, Time, Wanted};
 
-/// How many rounds come before each cut.
+/// How many rounds are measured before each cut.
 const ROUNDS: u32 = 2;
 
-/// How a contest may go.
+/// The size of a contest.
 #[derive(Clone, Copy, Debug)]
 struct Course {
-    /// How many cuts there are at most.
+    /// The most cuts.
     cuts: u32,
-    /// How many candidates are in the last rounds at most.
+    /// The most candidates in the last rounds.
     last: usize,
 }
 
-/// How contests go, where there is time for it; the last one is the shortest.
+/// The sizes of contests, the longest first. The first one that fits into the time is taken.
 const COURSES: [Course; 3] =
     [Course { cuts: 2, last: 3 }, Course { cuts: 1, last: 3 }, Course { cuts: 1, last: 2 }];
 
-/// More last rounds than these are not made, however much time there is.
+/// The most last rounds that are made unless the user asks for more.
 const MOST_ROUNDS: u32 = 10;
 
-/// The loads of each candidate.
+/// How many loads each candidate is measured at.
 const LOADS: usize = 2;
 
-/// What is to be measured next.
+/// What to measure next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// The candidates.
     pub names: Vec<String>,
-    /// How many rounds of them, in windows of which length.
+    /// The number of rounds, and the length of windows.
     pub extent: Extent,
-    /// How many steps of the contest came before.
+    /// The number of earlier steps of the contest.
     pub number: u32,
     /// Whether these are the last candidates.
     pub is_last: bool,
 }
 
 impl Course {
-    /// How many runs a contest of so many candidates takes at most.
+    /// The most runs of a contest of this size, for a number of candidates.
     fn runs(self, candidates: usize) -> usize {
         let mut left = candidates;
         let mut runs = 0;
@@ -54,23 +54,23 @@ impl Course {
             runs += ROUNDS as usize * left;
             left = left.div_ceil(2);
         }
-        // Noise may keep more than half.
+        // Because of noise, a cut may keep more than half.
         LOADS * (runs + FEWEST_ROUNDS * candidates.min(self.last))
     }
 }
 
-/// How many runs a contest of so many candidates takes at most, where there is time.
+/// The most runs of a contest for a number of candidates, if there is time.
 #[must_use]
 pub fn runs(candidates: usize) -> usize {
     COURSES[0].runs(candidates)
 }
 
-/// Holds a contest, in windows and with as many last rounds as `wanted`, or as time allows: `time` says what there
-/// is left of it, `measure` measures a step, with one entry for each of its names.
+/// Runs a contest. Windows and last rounds are as `wanted`, or as time allows. `time` returns the time that is left.
+/// `measure` measures a step, and returns an entry for each of its names.
 ///
 /// # Errors
 /// What `measure` says.
-pub fn hold<E>(
+pub fn run_contest<E>(
     contest: &Contest,
     wanted: Wanted,
     time: impl Fn() -> Time,
@@ -133,7 +133,7 @@ fn no_time(contest: &Contest, out: Vec<Out>) -> Ruling {
     Ruling { out, ..Ruling::not_measured(contest.knob, contest.auto.clone(), why) }
 }
 
-/// The candidates with what was measured of them in an earlier step and in a later one.
+/// The candidates with the measurements of an earlier step and of a later step together.
 fn joined(earlier: Vec<Contender>, later: Vec<Contender>, rounds: u32) -> Vec<Contender> {
     let join = |later: Contender| match earlier.iter().find(|it| it.name == later.name) {
         Some(earlier) => {
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// A machine on which a candidate's name is what its response costs, and its speed goes with it.
+    /// A machine on which a candidate's name is its CPU time per response, and its speed is the inverse.
     fn machine(step: &Step, noise: f64) -> Vec<Contender> {
         let contender = |name: &String| {
             let cost: f64 = name.parse().unwrap();
@@ -186,7 +186,7 @@ mod tests {
 
     fn held(names: &[&str], noise: f64, time: Time) -> (Ruling, Vec<Step>) {
         let mut steps = Vec::new();
-        let ruling = hold(
+        let ruling = run_contest(
             &contest(names),
             Wanted::default(),
             || time,
@@ -205,7 +205,7 @@ mod tests {
         let sizes: Vec<usize> = steps.iter().map(|step| step.names.len()).collect();
         assert_eq!(sizes, [8, 4, 2], "{steps:?}");
         assert!(steps[2].is_last && steps[2].extent.rounds >= 6);
-        // What auto takes is there to the end.
+        // The candidate that auto takes stays to the end.
         assert!(ruling.places.iter().any(|place| place.name == "40"), "{ruling:?}");
         assert_eq!(ruling.out.len(), 6);
     }
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn who_fails_is_out_with_the_reason() {
-        let ruling = hold(
+        let ruling = run_contest(
             &contest(&["10", "20", "30", "40"]),
             Wanted::default(),
             || PLENTY,
@@ -271,7 +271,7 @@ mod tests {
             (ruling.out[0].name.as_str(), ruling.out[0].why.as_str()),
             ("10", "it ended at once")
         );
-        let all_fail = hold(
+        let all_fail = run_contest(
             &contest(&["10", "20"]),
             Wanted::default(),
             || PLENTY,

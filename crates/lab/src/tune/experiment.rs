@@ -1,5 +1,5 @@
-//! The experiment of a contest: its candidates at a moderate rate and at saturation, as an experiment file
-//! says it.
+//! The experiment of a contest, as the text of an experiment file: its candidates at a moderate rate and at
+//! saturation.
 
 use std::fmt::Write;
 
@@ -12,24 +12,24 @@ use crate::spec::factor::CASE;
 use crate::spec::made::{array, literal, quoted, read_made};
 use crate::spec::{self, Experiment, Faults};
 
-/// The longest warm-up. A quarter of it is enough for a steady server; by then it has answered, at the moderate
-/// rate, some 1000 requests, and has its files at hand.
+/// The longest warm-up. A steady server needs a quarter of it. By then the server has answered, at the moderate rate,
+/// some 1000 requests, and has opened its files.
 const WARM_UP: &str = "600ms";
 
-/// The moderate rate, as a share of what one worker of the default configuration serves at saturation.
+/// The moderate rate, as a share of the saturation rate of one worker of the default configuration.
 const SHARE: f64 = 0.3;
 
-/// The moderate rate that follows from responses per second at saturation.
+/// The moderate rate for a rate of responses at saturation, both per second.
 #[must_use]
 pub fn moderate(saturation: f64) -> f64 {
     two_digits(SHARE * saturation)
 }
 
-/// The experiment that compares the candidates of a contest, in windows of `window_s` seconds. At the rate 0
-/// there is saturation alone.
+/// The experiment that compares the candidates of a contest, in windows of `window_s` seconds. With the rate 0, it
+/// has only saturation.
 ///
 /// # Errors
-/// The faults of what was written: a fault of the program.
+/// Faults of the generated text: a fault of this program.
 pub fn experiment(
     contest: &Contest,
     scene: &Scene,
@@ -85,7 +85,7 @@ pub fn experiment(
 mod tests {
     use super::*;
     use crate::model::Level;
-    use crate::tune::{Chosen, Knob, contest};
+    use crate::tune::{Knob, TakenFlags, contest};
 
     #[test]
     fn candidates_serve_the_user_s_folder_at_both_loads() {
@@ -97,7 +97,7 @@ mod tests {
             connections: 2,
             bytes: None,
         };
-        let contest = contest(Knob::Files, &scene, &Chosen::default()).unwrap();
+        let contest = contest(Knob::Files, &scene, &TakenFlags::default()).unwrap();
         let made = experiment(&contest, &scene, moderate(12_345.0), 0.25).unwrap();
         assert_eq!(made.serve, ["--workers=1"]);
         let serve = made.subject["sendfile"].serve.as_ref().unwrap();

@@ -1,10 +1,10 @@
-//! Successive halving: after a few rounds those go who are clearly behind.
+//! Successive halving: after a few rounds, the candidates that are clearly behind are removed.
 //!
-//! Few rounds say little of each candidate, but all candidates together say how much runs differ: their
-//! residuals about the means of candidates and of rounds are one estimate of the noise (two-way layout; H.
-//! Scheffé, *The Analysis of Variance*, 1959, §4.2). Halving itself is K. Jamieson and A. Talwalkar's
-//! ("Non-stochastic best arm identification and hyperparameter optimization", AISTATS 2016), but for one thing:
-//! who is not clearly behind stays, so that noise costs time and no candidate.
+//! A few rounds say little about each candidate, but all candidates together show how much runs vary. The residuals
+//! about the means of candidates and of rounds give one estimate of the noise (two-way layout; H. Scheffé, *The
+//! Analysis of Variance*, 1959, §4.2). Halving is the method of K. Jamieson and A. Talwalkar ("Non-stochastic best
+//! arm identification and hyperparameter optimization", AISTATS 2016), with one difference: a candidate that is not
+//! clearly behind stays, so that noise costs time and does not remove a good candidate.
 
 use serde::Serialize;
 
@@ -15,20 +15,20 @@ use crate::analysis::summary::mean;
 use crate::claims::Rounds;
 use crate::digits::three_digits;
 
-/// The probability that a cut takes the best one out, if noise is all there is.
+/// The probability that a cut removes the best candidate although the differences are only noise.
 const LEVEL: f64 = 0.05;
 
-/// A candidate that is out, and why.
+/// A removed candidate, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Out {
-    /// Its name.
+    /// The name of the candidate.
     pub name: String,
-    /// Why, in words.
+    /// The reason, in words.
     pub why: String,
 }
 
-/// Those who have failed, and at most half of the others: those who are clearly behind the best one. `stays`
-/// is never behind.
+/// The candidates that a cut removes: those that have failed, and of the others those that are clearly behind the
+/// best one, at most half. The candidate `stays` is never removed as being behind.
 #[must_use]
 pub fn cut(contenders: &[Contender], stays: Option<&str>) -> Vec<Out> {
     let mut out = failed(contenders);
@@ -45,8 +45,8 @@ pub fn cut(contenders: &[Contender], stays: Option<&str>) -> Vec<Out> {
     out
 }
 
-/// Those who have failed, and as many of those with the lowest scores that `most` are left; `stays` is one of
-/// these. For when there is no time to tell them apart.
+/// The candidates that a cut removes when there is no time for more rounds: those that have failed, and those with
+/// the lowest scores, so that `most` are left. The candidate `stays` is one of those that are left.
 #[must_use]
 pub fn cut_to(contenders: &[Contender], most: usize, stays: Option<&str>) -> Vec<Out> {
     let mut out = failed(contenders);
@@ -65,18 +65,18 @@ fn failed(contenders: &[Contender]) -> Vec<Out> {
     contenders.iter().filter_map(out).collect()
 }
 
-/// Candidates over the rounds that all of them have. A score is the logarithm of the geometric mean of
-/// responses per second and responses per CPU time: the higher, the better.
+/// Scores of candidates over the rounds that all of them have. A score is the logarithm of the geometric mean of
+/// responses per second and responses per CPU time: higher is better.
 struct Scores<'c> {
     contenders: &'c [&'c Contender],
     rounds: Vec<u32>,
-    /// By candidate, by round.
+    /// The scores, by candidate and by round.
     scores: Vec<Vec<f64>>,
     means: Vec<f64>,
 }
 
 impl<'c> Scores<'c> {
-    /// `None`: there are no two candidates, or no two rounds.
+    /// `None` if there are fewer than two candidates, or fewer than two rounds.
     fn of(contenders: &'c [&'c Contender]) -> Option<Scores<'c>> {
         let rounds = common(contenders);
         if contenders.len() < 2 || rounds.len() < 2 {
@@ -94,8 +94,8 @@ impl<'c> Scores<'c> {
         self.means.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// How far behind the best one is clearly behind: beyond what the noise explains for any of the others, and
-    /// beyond what anybody should choose by.
+    /// The distance from the best candidate from which on a candidate is clearly behind: more than noise explains for
+    /// any candidate, and more than the margin below which nobody should choose.
     fn clear_gap(&self) -> f64 {
         let (candidates, rounds) = (self.scores.len() as f64, self.rounds.len() as f64);
         let freedom = (candidates - 1.0) * (rounds - 1.0);
@@ -112,7 +112,7 @@ impl<'c> Scores<'c> {
         (t * (2.0 * variance / rounds).sqrt()).max(MARGIN.ln())
     }
 
-    /// What a candidate costs and gives beside the best one.
+    /// The removed candidate, with its cost and speed as ratios to the best one.
     fn out(&self, at: usize, more: &str) -> Out {
         let best = (0..self.means.len()).max_by(|a, b| self.means[*a].total_cmp(&self.means[*b]));
         let best = self.contenders[best.unwrap_or(at)];
@@ -153,14 +153,14 @@ mod tests {
         assert_eq!(names(&out), ["d", "c"]);
         let expected = "2.00 × the CPU and 0.500 × the responses of a in 2 rounds";
         assert_eq!(out[1].why, expected);
-        // No more than half, even if all others are behind.
+        // At most half are removed, even if all others are behind.
         let three = [contenders[0].clone(), contenders[2].clone(), contenders[3].clone()];
         assert_eq!(names(&cut(&three, None)), ["d"]);
     }
 
     #[test]
     fn noise_keeps_more() {
-        // The second round was made on a machine that somebody else uses too.
+        // The second round was measured while another program used the machine.
         let contenders = [
             for_test("a", &[10.0, 14.0], &[1000.0, 700.0]),
             for_test("b", &[13.0, 11.0], &[700.0, 990.0]),

@@ -1,4 +1,4 @@
-//! The flags that are tuned, and who stands for election.
+//! The flags that are tuned, and their candidates.
 
 use std::num::NonZeroUsize;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::decide::{of_accept, of_dispatch, of_files};
 use crate::report::model::words::counted;
 
-/// The size of `--cache` unless told otherwise, in megabytes of 1024 × 1024 bytes.
+/// The default of `--cache`, in megabytes of 1024 × 1024 bytes.
 const CACHE_MB: u64 = 64;
 
 /// A flag that is tuned.
@@ -29,7 +29,8 @@ pub enum Knob {
 }
 
 impl Knob {
-    /// All, in the order in which they are tuned: each is measured with what was taken before.
+    /// All flags, in the order in which they are tuned. Each is measured with the values that were chosen for earlier
+    /// flags.
     pub const ALL: [Knob; 5] =
         [Knob::Dispatch, Knob::Files, Knob::Workers, Knob::Accept, Knob::Cache];
 
@@ -52,49 +53,49 @@ impl Knob {
     }
 }
 
-/// The machine and the files, as far as they say what there is to choose.
+/// The machine and the files, as far as the candidates depend on them.
 #[derive(Clone, Debug)]
 pub struct Scene {
     /// How many processors can be used.
     pub processors: usize,
     /// The folder that is served.
     pub root: String,
-    /// A file with the paths that are asked for, a line each.
+    /// A file with the requested paths, a line each.
     pub urls: String,
-    /// The order in which they are asked for; `None`: as the list says.
+    /// The order of the requests; `None`: the order of the list.
     pub order: Option<&'static str>,
-    /// Connections that ask.
+    /// The number of connections that send requests.
     pub connections: u64,
-    /// The length of all files that are asked for, in bytes, if these are all that there are.
+    /// The size of all requested files, in bytes, if these are all files of the folder.
     pub bytes: Option<u64>,
 }
 
 impl Scene {
-    /// Processors of a server with several workers: to bring a server to its limit takes about as much as to be
-    /// one.
+    /// The processors of a server with several workers: half of them, because a load that brings a server to its
+    /// limit needs about as many.
     #[must_use]
     pub fn half(&self) -> usize {
         (self.processors / 2).max(1)
     }
 }
 
-/// What was taken so far.
+/// The flags that are decided, with their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chosen(Vec<(Knob, String)>);
+pub struct TakenFlags(Vec<(Knob, String)>);
 
-impl Chosen {
-    /// Takes it from now on.
+impl TakenFlags {
+    /// Adds a flag with its chosen value.
     pub fn take(&mut self, knob: Knob, name: &str) {
         self.0.push((knob, name.to_owned()));
     }
 
-    /// What was taken for a flag.
+    /// The chosen value of a flag.
     #[must_use]
     pub fn of(&self, knob: Knob) -> Option<&str> {
         self.0.iter().find(|(it, _)| *it == knob).map(|(_, name)| name.as_str())
     }
 
-    /// The flags that make a server of it, without those for workers.
+    /// The command-line flags of a server with the chosen values, without those about several workers.
     fn flags(&self) -> Vec<String> {
         let kept = self.0.iter().filter(|(knob, _)| !matches!(knob, Knob::Workers | Knob::Accept));
         kept.map(|(knob, name)| format!("--{}={name}", knob.name())).collect()
@@ -106,8 +107,8 @@ impl Chosen {
 pub struct Contest {
     /// The flag.
     pub knob: Knob,
-    /// The candidates in the order of preference, where nothing else decides: what `auto` takes, or the default,
-    /// then the simpler ones.
+    /// The candidates in the order of preference, which decides ties: what `auto` takes, or the default, then the
+    /// simpler ones.
     pub names: Vec<String>,
     /// The candidate that `auto` takes.
     pub auto: Option<String>,
@@ -119,14 +120,14 @@ pub struct Contest {
     pub calls: Option<u32>,
 }
 
-/// How many requests a connection carries where connections are what is distributed.
+/// How many requests a connection carries where the strategy distributes connections.
 const CALLS: u32 = 8;
 
-/// The candidates for a flag beside what was chosen before.
+/// The candidates for a flag, with the values that were chosen for earlier flags.
 ///
 /// # Errors
-/// In words, why there is nothing to choose.
-pub fn contest(knob: Knob, scene: &Scene, chosen: &Chosen) -> Result<Contest, String> {
+/// The text says why there is nothing to choose.
+pub fn contest(knob: Knob, scene: &Scene, chosen: &TakenFlags) -> Result<Contest, String> {
     Ok(match knob {
         Knob::Dispatch => {
             let auto = mechanisms::auto(1).ok_or("no dispatch mechanism works here")?;
@@ -145,10 +146,10 @@ pub fn contest(knob: Knob, scene: &Scene, chosen: &Chosen) -> Result<Contest, St
 }
 
 impl Contest {
-    /// The contest with those of the candidates that are named; all if none is.
+    /// The contest with only the named candidates; with all of them if no name is given.
     ///
     /// # Errors
-    /// In words, why there is nothing to choose then.
+    /// The text says why there is nothing to choose.
     pub fn among(mut self, names: &[String]) -> Result<Contest, String> {
         self.names.retain(|name| names.is_empty() || names.contains(name));
         match self.names.as_slice() {
@@ -163,16 +164,16 @@ fn of_one_worker(
     knob: Knob,
     mut names: Vec<String>,
     auto: Option<String>,
-    chosen: &Chosen,
+    chosen: &TakenFlags,
 ) -> Contest {
-    // A stable sort: the others keep their order, the simpler ones first.
+    // The sort is stable: the others keep their order, the simpler ones first.
     names.sort_by_key(|name| Some(name) != auto.as_ref());
     let mut flags = chosen.flags();
     flags.push("--workers=1".to_owned());
     Contest { knob, names, auto, flags, processors: 1, calls: None }
 }
 
-fn of_workers(scene: &Scene, chosen: &Chosen) -> Result<Contest, String> {
+fn of_workers(scene: &Scene, chosen: &TakenFlags) -> Result<Contest, String> {
     let most = scene.half();
     if most < 2 {
         return Err(format!(
@@ -193,12 +194,12 @@ fn of_workers(scene: &Scene, chosen: &Chosen) -> Result<Contest, String> {
     })
 }
 
-/// How many workers a server with several processors has by what was chosen.
-fn workers(scene: &Scene, chosen: &Chosen) -> usize {
+/// The number of workers of a server with several processors: the chosen number, or one for each processor.
+fn workers(scene: &Scene, chosen: &TakenFlags) -> usize {
     chosen.of(Knob::Workers).and_then(|text| text.parse().ok()).unwrap_or(scene.half())
 }
 
-fn accept_strategies(scene: &Scene, chosen: &Chosen) -> Result<Contest, String> {
+fn accept_strategies(scene: &Scene, chosen: &TakenFlags) -> Result<Contest, String> {
     let workers = workers(scene, chosen);
     if workers < 2 {
         return Err("one worker has nobody to share connections with".to_owned());
@@ -222,7 +223,7 @@ fn accept_strategies(scene: &Scene, chosen: &Chosen) -> Result<Contest, String> 
     })
 }
 
-fn cache_sizes(scene: &Scene, chosen: &Chosen) -> Result<Contest, String> {
+fn cache_sizes(scene: &Scene, chosen: &TakenFlags) -> Result<Contest, String> {
     let bytes = scene.bytes.ok_or("only a sample of the files is asked for")?;
     let megabytes = bytes.div_ceil(1 << 20);
     if megabytes <= CACHE_MB {
@@ -252,7 +253,7 @@ mod tests {
 
     #[test]
     fn what_auto_takes_comes_first_and_then_the_simpler_ones() {
-        let contest = contest(Knob::Dispatch, &scene(4), &Chosen::default()).unwrap();
+        let contest = contest(Knob::Dispatch, &scene(4), &TakenFlags::default()).unwrap();
         assert_eq!(contest.names.first(), contest.auto.as_ref());
         assert_eq!((contest.processors, &contest.flags[..]), (1, &["--workers=1".to_owned()][..]));
         assert!(!contest.names.contains(&"devpoll".to_owned()), "a model: {:?}", contest.names);
@@ -263,13 +264,13 @@ mod tests {
         assert_eq!(named(&["poll", "select", "splice"]).unwrap(), ["poll", "select"]);
         assert!(named(&["poll"]).unwrap_err().contains("nothing but poll"));
         assert_eq!(named(&[]).unwrap(), contest.names);
-        let files = super::contest(Knob::Files, &scene(4), &Chosen::default()).unwrap();
+        let files = super::contest(Knob::Files, &scene(4), &TakenFlags::default()).unwrap();
         assert_eq!(files.names[..2], ["auto", "writev"]);
     }
 
     #[test]
     fn each_flag_is_measured_with_what_was_taken_before() {
-        let mut chosen = Chosen::default();
+        let mut chosen = TakenFlags::default();
         chosen.take(Knob::Dispatch, "epoll");
         chosen.take(Knob::Files, "sendfile");
         let workers = contest(Knob::Workers, &scene(9), &chosen).unwrap();
@@ -283,10 +284,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_chosen_here_says_why() {
-        let why = |knob, scene: &Scene, chosen: &Chosen| contest(knob, scene, chosen).unwrap_err();
-        let mut one = Chosen::default();
+        let why =
+            |knob, scene: &Scene, chosen: &TakenFlags| contest(knob, scene, chosen).unwrap_err();
+        let mut one = TakenFlags::default();
         one.take(Knob::Workers, "1");
-        assert!(why(Knob::Workers, &scene(3), &Chosen::default()).contains("4 processors"));
+        assert!(why(Knob::Workers, &scene(3), &TakenFlags::default()).contains("4 processors"));
         assert!(why(Knob::Accept, &scene(8), &one).contains("nobody to share"));
         assert!(why(Knob::Cache, &scene(8), &one).contains("64M holds all files"));
         let large = Scene { bytes: Some(100 << 20), ..scene(8) };

@@ -1,10 +1,10 @@
 //! The best flags of a server for a user's files on this machine.
 //!
-//! `drover tune` goes through the flags that have something to choose ([`Knob`]), one after the other, each with
-//! what was chosen before. Of each it makes a [`Contest`]: its candidates serve the user's own files, round by
-//! round, at a moderate rate and at saturation ([`experiment`]). Who is clearly behind after a few rounds goes
-//! ([`halving`]); the last two or three are measured anew, in as many rounds as an interval needs, and a
-//! [`Ruling`] says who is taken, by which rule, with figures.
+//! `drover tune` goes through the flags that have something to choose ([`Knob`]), one after the other, each with the
+//! values that were chosen before. For each flag it makes a [`Contest`]: the candidates serve the user's own files,
+//! round by round, at a moderate rate and at saturation ([`experiment`]). Candidates that are clearly behind after a
+//! few rounds are removed ([`halving`]). The last two or three are measured again, in as many rounds as an interval
+//! needs. A [`Ruling`] says which candidate is taken, by which rule, with figures.
 
 mod contest;
 pub mod experiment;
@@ -14,11 +14,11 @@ mod reading;
 mod ruling;
 mod table;
 
-pub use contest::{Step, hold, runs};
+pub use contest::{Step, run_contest, runs};
 pub use halving::Out;
-pub use knob::{Chosen, Contest, Knob, Scene, contest};
+pub use knob::{Contest, Knob, Scene, TakenFlags, contest};
 pub use reading::Contender;
-pub use ruling::{Place, Rule, Ruling, rule};
+pub use ruling::{Finalist, Rule, Ruling, rule};
 pub use table::table;
 
 /// The preset of the experiments.
@@ -30,5 +30,5 @@ pub const MODERATE: &str = "moderate rate";
 /// The case at saturation.
 pub const SATURATION: &str = "saturation";
 
-/// A difference that is smaller than this factor is none that anybody should choose by.
+/// A ratio closer to 1 than this factor is too small to choose by.
 pub const MARGIN: f64 = 1.03;

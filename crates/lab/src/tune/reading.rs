@@ -1,10 +1,10 @@
-//! What some rounds say of a candidate: what a response costs, and how many there are in a second.
+//! The measurements of a candidate: CPU time per response, and responses per second.
 
 use serde::Serialize;
 
 use super::{MODERATE, SATURATION};
 use crate::analysis::Bound;
-use crate::claims::{CellRuns, Rounds, Tally};
+use crate::claims::{CellRuns, Rounds, RunCounts};
 use crate::digits::percent;
 use crate::model::{Level, Sample};
 use crate::spec::factor::CASE;
@@ -16,25 +16,26 @@ pub(super) const COST: &str = "cpu-per-reply";
 /// The metric at saturation: responses per second.
 pub(super) const SPEED: &str = "reply-rate";
 
-/// More failed requests than the default configuration had, in percent of all: the candidate is broken.
+/// A candidate is broken if its share of failed requests exceeds that of the default configuration by this many
+/// percent points.
 const MORE_ERRORS: f64 = 1.0;
 
-/// A candidate with what was measured of it.
+/// A candidate with its measurements.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Contender {
     /// Its name.
     pub name: String,
-    /// What a response costs at the moderate rate, by round.
+    /// CPU time per response at the moderate rate, in microseconds, by round.
     pub cost: Rounds,
     /// Responses per second at saturation, by round.
     pub speed: Rounds,
-    /// Why it is out of the question.
+    /// Why the candidate is ruled out; `None`: it is not.
     pub failure: Option<String>,
 }
 
 impl Contender {
-    /// Reads the samples of a candidate, some of which may be of others. `errors` is the share of requests that
-    /// fail under any candidate, in percent.
+    /// Reads the samples of a candidate; samples of other candidates are skipped. `errors` is the share of requests
+    /// that fail under every candidate, in percent.
     #[must_use]
     pub fn read(name: &str, samples: &[Sample], errors: f64) -> Contender {
         let of = |case: &str| -> Vec<&Sample> {
@@ -57,12 +58,12 @@ impl Contender {
         }
     }
 
-    /// The rounds in which both was measured.
+    /// The rounds with both measurements.
     pub(super) fn rounds(&self) -> impl Iterator<Item = u32> + '_ {
         self.cost.keys().filter(|round| self.speed.contains_key(round)).copied()
     }
 
-    /// Adds the rounds of the same candidate that were measured later, with numbers that go on.
+    /// Adds rounds of this candidate that were measured later. Their numbers begin after `after`.
     pub(super) fn add(&mut self, later: &Contender, after: u32) {
         let numbered = |(round, value): (&u32, &(f64, Bound))| (round + after, *value);
         self.cost.extend(later.cost.iter().map(numbered));
@@ -71,19 +72,19 @@ impl Contender {
     }
 }
 
-/// The values that have a ratio to others.
+/// The values above 0, which have a ratio to others.
 fn positive(mut rounds: Rounds) -> Rounds {
     rounds.retain(|_, (value, _)| *value > 0.0);
     rounds
 }
 
-/// Why most of the runs have failed, or none could be made.
-fn failed(tally: &Tally) -> Option<String> {
+/// Why most of the runs have failed, or no run could be made; `None`: neither is so.
+fn failed(tally: &RunCounts) -> Option<String> {
     let of_most = tally.first_failure.clone().filter(|_| tally.fails());
     tally.unavailable.clone().or(of_most)
 }
 
-/// That far more requests fail than have to, in most runs.
+/// A reason if in most runs far more requests fail than under the default configuration.
 fn failing(samples: &[&Sample], errors: f64) -> Option<String> {
     let mut shares: Vec<f64> =
         samples.iter().filter_map(|sample| sample.values.get("error-percent").copied()).collect();
@@ -93,14 +94,14 @@ fn failing(samples: &[&Sample], errors: f64) -> Option<String> {
         .then(|| format!("{} % of its requests failed", percent(*median)))
 }
 
-/// The rounds that all of these have.
+/// The rounds that all candidates have.
 pub(super) fn common(contenders: &[&Contender]) -> Vec<u32> {
     let Some((first, others)) = contenders.split_first() else { return Vec::new() };
     let in_all = |round: &u32| others.iter().all(|it| it.rounds().any(|other| other == *round));
     first.rounds().filter(in_all).collect()
 }
 
-/// A candidate with these values, one per round.
+/// A candidate with values, one per round.
 #[cfg(test)]
 pub(super) fn for_test(name: &str, cost: &[f64], speed: &[f64]) -> Contender {
     let rounds = |values: &[f64]| {

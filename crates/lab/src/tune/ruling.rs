@@ -1,4 +1,4 @@
-//! Who is taken of the last candidates, and by which rule.
+//! Chooses one of the last candidates, by a rule.
 
 use serde::Serialize;
 
@@ -10,40 +10,42 @@ use crate::analysis::summary::{mean, median};
 use crate::analysis::{Bound, Curve, FEWEST_ROUNDS, Interval, Scale};
 use crate::claims::Rounds;
 
-/// The confidence of every interval. Two or three candidates are compared by two measures, and what `auto` takes
-/// is not to be given up because one of these comparisons is a chance hit.
+/// The confidence of every interval. It is high because two or three candidates are compared by two measures, and one
+/// chance difference should not replace what `auto` takes.
 pub(super) const LEVEL: f64 = 0.99;
 
 /// Why a candidate is taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// It is worse in no measure, and every other one is worse in one.
+    /// The candidate is worse in no measure. Every other candidate is worse in one.
     Best,
-    /// It is worse in no measure, and neither are these, which come after it in the order of preference.
+    /// The candidate is worse in no measure. These others are not worse either, and come later in the order of
+    /// preference.
     Tie(Vec<String>),
-    /// Each is worse in one measure. It has the most of responses per second and per CPU time together.
+    /// Each candidate is worse in one measure. The taken one has most responses per second and per CPU time together.
     Trade,
-    /// As [`Rule::Trade`]; these have no less, and come after it in the order of preference.
+    /// Each candidate is worse in one measure. These others have as many responses per second and per CPU time
+    /// together, and come later in the order of preference.
     TradeTie(Vec<String>),
-    /// It is the only one that could be measured.
+    /// The candidate is the only one that could be measured.
     Only,
-    /// There is nothing to choose, or it was not found out, for this reason: it is what `auto` takes.
+    /// There is nothing to choose, or there was no result, for this reason. The flag stays at what `auto` takes.
     NotMeasured(String),
 }
 
-/// A candidate of the last rounds, beside the one that is taken.
+/// A candidate of the last rounds, with its ratios to the candidate that is taken.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Place {
-    /// Its name.
+pub struct Finalist {
+    /// The name of the candidate.
     pub name: String,
-    /// The median of what a response costs, in microseconds of CPU time.
+    /// The median of the CPU time per response, in microseconds.
     pub cost: f64,
     /// The median of responses per second.
     pub speed: f64,
-    /// Its cost ÷ that of the one that is taken; `None` of that one itself.
+    /// The cost ÷ the cost of the candidate that is taken; `None` for the taken one itself.
     pub cost_ratio: Option<Interval>,
-    /// Its speed ÷ that of the one that is taken.
+    /// The speed ÷ the speed of the candidate that is taken; `None` for the taken one itself.
     pub speed_ratio: Option<Interval>,
 }
 
@@ -56,32 +58,32 @@ pub struct Ruling {
     pub taken: Option<String>,
     /// The candidate that `auto` takes, or that is the default.
     pub auto: Option<String>,
-    /// Why.
+    /// The rule that decided.
     pub rule: Rule,
-    /// Those of the last rounds, who is taken first.
-    pub places: Vec<Place>,
-    /// How many rounds these have.
+    /// The candidates of the last rounds; the taken one is the first.
+    pub places: Vec<Finalist>,
+    /// The number of the last rounds.
     pub rounds: usize,
-    /// Who went before, and why.
+    /// The candidates that were removed earlier, with the reasons.
     pub out: Vec<Out>,
 }
 
 impl Ruling {
-    /// That a flag stays at what `auto` takes.
+    /// The ruling of a flag that stays at what `auto` takes.
     #[must_use]
     pub fn not_measured(knob: Knob, auto: Option<String>, why: impl Into<String>) -> Ruling {
         let rule = Rule::NotMeasured(why.into());
         Ruling { knob, taken: None, auto, rule, places: Vec::new(), rounds: 0, out: Vec::new() }
     }
 
-    /// The candidate that is taken, if it is another one than `auto` takes.
+    /// The candidate that is taken, if `auto` takes another one.
     #[must_use]
     pub fn change(&self) -> Option<&str> {
         self.taken.as_deref().filter(|taken| self.auto.as_deref() != Some(taken))
     }
 }
 
-/// Who is taken of `finalists`, which are in the order of preference: what `auto` takes, then the simpler ones.
+/// Chooses one of `finalists`, which are in the order of preference: what `auto` takes, then the simpler ones.
 #[must_use]
 pub fn rule(
     knob: Knob,
@@ -111,7 +113,7 @@ pub fn rule(
         && let Some(auto) = left.iter().find(|it| Some(&it.name) == auto.as_ref())
         && may_be_faster(auto, left[taken], &rounds)
     {
-        // What more workers are for.
+        // More workers are for more responses per second.
         let why =
             "the load generator was the limit, so that it is not known what more workers can do";
         let places = places(&left, auto, &rounds);
@@ -122,13 +124,13 @@ pub fn rule(
     Ruling { knob, taken, auto, rule, places, rounds: rounds.len(), out }
 }
 
-/// Whether a candidate may give any number of responses more than the one that is taken.
+/// Whether a candidate may be faster than the taken one without a known limit.
 fn may_be_faster(it: &Contender, taken: &Contender, rounds: &[u32]) -> bool {
     let (logs, bound) = ratio(&it.speed, &taken.speed, rounds);
     it.name != taken.name && interval(&logs, bound).is_none_or(|it| it.high.is_infinite())
 }
 
-/// The number of the candidate that is taken, and why.
+/// The index of the candidate that is taken, and the rule.
 fn choose(left: &[&Contender], rounds: &[u32]) -> (usize, Rule) {
     let not_worse = |measures: &[Measure]| -> Vec<usize> {
         let is_worse = |at: usize| measures.iter().any(|it| it.is_worse(left, at, rounds));
@@ -144,22 +146,23 @@ fn choose(left: &[&Contender], rounds: &[u32]) -> (usize, Rule) {
     match not_worse(&[Measure::Both]).as_slice() {
         [one] => (*one, Rule::Trade),
         [first, others @ ..] => (*first, Rule::TradeTie(names(others))),
-        // The best one is not worse than itself.
+        // The best candidate is never worse than itself.
         [] => (0, Rule::Only),
     }
 }
 
-/// What candidates are compared by.
+/// A measure by which candidates are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Measure {
     Cost,
     Speed,
-    /// The geometric mean of both, as good as halving's scores.
+    /// The geometric mean of cost and speed, like the scores of halving.
     Both,
 }
 
 impl Measure {
-    /// By how much a candidate is worse than another, by round, as a logarithm; and what that number is.
+    /// By how much a candidate is worse than another, by round, as a logarithm; and whether these numbers are exact
+    /// or bounds.
     fn contrast(self, of: &Contender, to: &Contender, rounds: &[u32]) -> (Vec<f64>, Bound) {
         match self {
             Measure::Cost => ratio(&of.cost, &to.cost, rounds),
@@ -173,7 +176,7 @@ impl Measure {
         }
     }
 
-    /// Whether a candidate is worse than the best one, beyond noise and beyond the margin.
+    /// Whether a candidate is worse than the best one, by more than noise and more than the margin.
     fn is_worse(self, left: &[&Contender], at: usize, rounds: &[u32]) -> bool {
         let behind = |it: usize| mean(&self.contrast(left[it], left[0], rounds).0);
         let best = (0..left.len()).min_by(|a, b| behind(*a).total_cmp(&behind(*b)));
@@ -183,7 +186,7 @@ impl Measure {
     }
 }
 
-/// One quantity ÷ another, by round, as a logarithm; and what the quotient says.
+/// One quantity ÷ another, by round, as a logarithm; and whether the quotients are exact or bounds.
 fn ratio(of: &Rounds, to: &Rounds, rounds: &[u32]) -> (Vec<f64>, Bound) {
     let log = |round: &u32| of[round].0.ln() - to[round].0.ln();
     let bound = |round: &u32| of[round].1.over(to[round].1);
@@ -194,21 +197,21 @@ fn interval(logs: &[f64], bound: Bound) -> Option<Interval> {
     Some(Curve::of_rounds(logs, Scale::Log)?.bounded(bound).interval(LEVEL))
 }
 
-/// The candidates beside one of them, who comes first.
-fn places(left: &[&Contender], first: &Contender, rounds: &[u32]) -> Vec<Place> {
-    let mut places: Vec<Place> = left.iter().map(|it| place(it, first, rounds)).collect();
+/// The candidates with their ratios to `first`; `first` is the first one.
+fn places(left: &[&Contender], first: &Contender, rounds: &[u32]) -> Vec<Finalist> {
+    let mut places: Vec<Finalist> = left.iter().map(|it| place(it, first, rounds)).collect();
     places.sort_by_key(|place| place.name != first.name);
     places
 }
 
-fn place(of: &Contender, taken: &Contender, rounds: &[u32]) -> Place {
+fn place(of: &Contender, taken: &Contender, rounds: &[u32]) -> Finalist {
     let values = |all: &Rounds| -> Vec<f64> { rounds.iter().map(|round| all[round].0).collect() };
     let beside = |of: &Rounds, to: &Rounds| {
         let (logs, bound) = ratio(of, to, rounds);
         interval(&logs, bound)
     };
     let is_taken = of.name == taken.name;
-    Place {
+    Finalist {
         name: of.name.clone(),
         cost: median(&values(&of.cost)).unwrap_or(f64::NAN),
         speed: median(&values(&of.speed)).unwrap_or(f64::NAN),
@@ -222,7 +225,7 @@ mod tests {
     use super::*;
     use crate::tune::reading::for_test;
 
-    /// Values of six rounds about a mean, as noisy as told.
+    /// Values of six rounds around a mean, with noise.
     fn about(value: f64, noise: f64) -> Vec<f64> {
         [1.0, -0.8, 0.4, -0.5, 0.7, -0.9].iter().map(|it| value * (1.0 + noise * it)).collect()
     }
@@ -254,7 +257,7 @@ mod tests {
         assert_eq!(ruling.rounds, 6);
     }
 
-    /// Whether it is known to be one, or not known to be none.
+    /// Both for a known tie and for an undecided comparison.
     #[test]
     fn a_tie_goes_to_who_comes_first() {
         let tie = Rule::Tie(vec!["b".to_owned()]);
@@ -271,8 +274,8 @@ mod tests {
         takes(&noisy, "auto", tie);
     }
 
-    /// One that is as fast as any and costs more, and one that costs as little as any and is slower: neither
-    /// is taken if a third one is worse in nothing.
+    /// One candidate is as fast as any and costs more; another costs as little as any and is slower. Both lose to a
+    /// third one that is worse in nothing.
     #[test]
     fn nobody_is_taken_who_is_worse_in_one_measure() {
         let all = [
@@ -291,7 +294,7 @@ mod tests {
         takes(&even, "one", Rule::TradeTie(vec!["two".to_owned()]));
     }
 
-    /// A generator at its limit has seen the least of what a server can do.
+    /// A generator at its limit gives a lower bound of what a server can do.
     #[test]
     fn a_bound_rules_out_only_in_its_direction() {
         let limited = |mut it: Contender| {

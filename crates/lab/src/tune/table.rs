@@ -1,15 +1,18 @@
-//! A ruling for people: what is taken and why, with the figures of the last candidates, in 80 columns.
+//! A ruling as text: what is taken and why, with the figures of the last candidates, in 80 columns.
 
 use std::fmt::Write;
 
-use super::ruling::{Place, Rule, Ruling};
+use super::ruling::{Finalist, Rule, Ruling};
 use crate::analysis::Interval;
 use crate::digits::{ratio_words, three_digits};
 use crate::report::model::words::list;
 use crate::report::terminal::wrapped;
 
-/// The longest name of a candidate: `linux-aio-sendfile`.
+/// The columns of the names, at least: `linux-aio-sendfile` has 18 characters.
 const NAME: usize = 18;
+
+/// The columns of the names, at most: with these a line has 80.
+const LONGEST_NAME: usize = 23;
 
 impl Ruling {
     /// What is taken and by which rule, in a sentence or two.
@@ -17,11 +20,13 @@ impl Ruling {
     pub fn sentence(&self) -> String {
         let taken = self.taken.as_deref().or(self.auto.as_deref()).unwrap_or("auto");
         let auto = match (&self.auto, self.change()) {
-            // Of file backends it is one itself, with a line of its own.
+            // The file backend `auto` is a candidate itself, with a line of its own.
             (Some(auto), Some(_)) if auto != "auto" => format!(" auto takes {auto}."),
             _ => String::new(),
         };
         let kept = match self.change() {
+            // Among file backends, `auto` is a candidate.
+            None if taken == "auto" => "the default",
             None => "what auto takes",
             Some(_) => "the simpler one",
         };
@@ -52,41 +57,45 @@ impl Ruling {
     }
 }
 
-/// The lines of a ruling: its sentence, the last candidates with their ratios to the one that is taken, and who
-/// went before, in lines of at most `width` columns (80 and more fit the table).
+/// The lines of a ruling: its sentence, the last candidates with their ratios to the one that is taken, and the
+/// candidates that were removed earlier. Lines have at most `width` columns; the table needs 80.
 #[must_use]
 pub fn table(ruling: &Ruling, width: usize) -> String {
     let mut text = wrapped("", 2, &format!("{}: {}", ruling.knob.name(), ruling.sentence()), width);
+    let names = ruling.places.iter().map(|it| &it.name).chain(ruling.out.iter().map(|it| &it.name));
+    let longest = names.map(|name| name.chars().count()).max().unwrap_or(NAME);
+    let columns = longest.clamp(NAME, LONGEST_NAME);
     if !ruling.places.is_empty() {
         let _ = writeln!(
             text,
-            "  {:NAME$} {:>6} {:<19} {:>7} {:<19}",
+            "  {:columns$} {:>6} {:<19} {:>7} {:<19}",
             "", "CPU µs", "ratio (99 %)", "resp./s", "ratio (99 %)"
         );
-        ruling.places.iter().for_each(|place| text.push_str(&row(place)));
+        ruling.places.iter().for_each(|place| text.push_str(&row(place, columns)));
         if ruling.places.iter().any(is_bounded) {
             text += &wrapped("  ", 2, LIMITED, width);
         }
     }
     for out in &ruling.out {
-        text += &wrapped(&format!("  {:NAME$} ", out.name), 4, &format!("out: {}", out.why), width);
+        text +=
+            &wrapped(&format!("  {:columns$} ", out.name), 4, &format!("out: {}", out.why), width);
     }
     text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// What it means that a ratio has no end.
+/// Explains a ratio without an end.
 const LIMITED: &str = "(A ratio without an end: the load generator was the limit.)";
 
-fn is_bounded(place: &Place) -> bool {
+fn is_bounded(place: &Finalist) -> bool {
     let has_no_end = |it: &Interval| it.low <= 0.0 || it.high.is_infinite();
     [&place.cost_ratio, &place.speed_ratio].into_iter().flatten().any(has_no_end)
 }
 
-fn row(place: &Place) -> String {
+fn row(place: &Finalist, columns: usize) -> String {
     let ratio = |ratio: &Option<Interval>| ratio.as_ref().map_or(String::new(), ratio_words);
     let (cost, speed) = (three_digits(place.cost), three_digits(place.speed));
     let (of_cost, of_speed) = (ratio(&place.cost_ratio), ratio(&place.speed_ratio));
-    format!("  {:NAME$} {cost:>6} {of_cost:<19} {speed:>7} {of_speed:<19}\n", place.name)
+    format!("  {:columns$} {cost:>6} {of_cost:<19} {speed:>7} {of_speed:<19}\n", place.name)
 }
 
 #[cfg(test)]
@@ -119,6 +128,16 @@ mod tests {
             "\n  auto                 31.2                      123456\n",
             "\n  linux-aio-sendfile   90.0 2.88 (2.88 … 2.88)    30000 0.243 (0.243 … 0.243)\n",
             "\n  posix-aio          out: 1.31 × the CPU and 0.800 × the responses of sendfile",
+        ] {
+            assert!(text.contains(expected), "{expected:?} in\n{text}");
+        }
+        let finalists =
+            [contender("auto", 31.2, 123_456.0), contender("a-name-of-20-letters", 90.0, 30_000.0)];
+        let ruling = rule(Knob::Files, auto.clone(), &finalists, Vec::new());
+        let text = table(&ruling, 80);
+        for expected in [
+            "\n  auto                   31.2                      123456\n",
+            "\n  a-name-of-20-letters   90.0 2.88 (2.88 … 2.88)    30000 0.243 (0.243 … 0.243)\n",
         ] {
             assert!(text.contains(expected), "{expected:?} in\n{text}");
         }

@@ -12,7 +12,7 @@ use lab::tune::{self, Knob, Ruling};
 /// The columns of the file.
 const WIDTH: usize = 80;
 
-/// What precedes the choices.
+/// What the comments at the beginning of the file tell.
 pub(super) struct Head {
     /// The directory, as an absolute path.
     pub(super) root: String,
@@ -20,13 +20,13 @@ pub(super) struct Head {
     pub(super) on: String,
     pub(super) took: Duration,
     pub(super) environment: Environment,
-    /// What was asked for, in words.
+    /// The load, in words.
     pub(super) load: String,
     /// The moderate rate, in requests per second.
     pub(super) rate: f64,
 }
 
-/// The text of the file that is called `output`.
+/// The text of the configuration file. `output` is its path.
 pub(super) fn text(head: &Head, rulings: &[Ruling], output: &Path) -> String {
     let mut text = String::new();
     head.write(&mut text, output);
@@ -80,14 +80,14 @@ impl Head {
     }
 }
 
-/// How candidates are compared, and who is taken.
+/// The rest of the sentence about how candidates are compared.
 const RULES: &str = "responses per second at saturation. Ratios are to the one that is taken, round by round, with \
                      intervals of 99 %. A difference counts if its interval excludes 1 and it is 3 % or more. Who \
                      is taken is worse in neither measure, if there is such a candidate. Ties go to what auto \
                      takes, then to the simpler one.";
 
-/// What the flag is set to: an axis that stays at what `auto` takes is left to it, so that the file works where
-/// that is not to be had. `None`: the default.
+/// The value of the flag. A flag whose choice is what `auto` takes stays `auto`, so that the file also works where
+/// that choice is not available. `None`: the flag has its default.
 fn value(ruling: &Ruling) -> Option<String> {
     let is_measured = ruling.taken.is_some();
     match (ruling.knob, ruling.change(), ruling.auto.as_deref()) {

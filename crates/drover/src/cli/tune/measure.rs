@@ -1,4 +1,4 @@
-//! Contests, held on this machine: steps as runs of the lab, and the time that is left.
+//! Measures the candidates of `drover tune` on this machine, step by step, within the remaining time.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IsTerminal, Write};
@@ -14,51 +14,51 @@ use lab::run::{End, Event, Unkept};
 use lab::session::Settings;
 use lab::spec::Experiment;
 use lab::tune::experiment::{experiment, moderate};
-use lab::tune::{self, Chosen, Contender, Contest, Knob, Ruling, Scene, Step};
+use lab::tune::{self, Contender, Contest, Knob, Ruling, Scene, Step, TakenFlags};
 use serde_json::{Value, json};
 
 use crate::cli::stdout::stdout;
 
-/// The windows of the first look, in seconds, and how many there are.
+/// The windows of the first look: their length in seconds, and their number.
 const LOOK_S: f64 = 0.2;
 const LOOKS: u32 = 2;
 
-/// Responses per second below which nothing can be compared.
+/// The least number of responses per second that can be compared.
 const FEWEST: f64 = 20.0;
 
-/// More failing requests than these make a list of URLs one of another site, in percent.
+/// The highest share of failing requests, in percent. A list of URLs with more failures is not for this directory.
 const MOST_ERRORS: f64 = 50.0;
 
-/// What is to be found out, and in which time.
+/// What is to be measured, and by when.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) scene: &'a Scene,
     pub(super) settings: &'a Settings,
-    /// What all random choices derive from.
+    /// The seed of all random choices.
     pub(super) seed: u64,
     pub(super) end: Instant,
-    /// The only candidates; all if none is named.
+    /// The names that candidates may have; empty: any.
     pub(super) subjects: &'a [String],
-    /// How much of the last candidates is measured; as time allows unless given.
+    /// How long and how often the last candidates are measured, if the user says.
     pub(super) wanted: Wanted,
 }
 
-/// The machine with everything that contests are held with.
+/// The machine, the load, and what was learnt from the first look.
 pub(super) struct Bench<'b> {
     asked: Asked<'b>,
     limits: Limits,
-    /// What a run takes beside its window, in seconds.
+    /// How long a run takes in addition to its window, in seconds.
     beside_s: Cell<f64>,
     /// The moderate rate, in requests per second.
     rate: f64,
-    /// The requests that fail under any candidate, in percent.
+    /// The share of requests that fail under any candidate, in percent.
     errors: f64,
     bar: Option<ProgressBar>,
     evidence: RefCell<Vec<Value>>,
 }
 
 impl<'b> Bench<'b> {
-    /// Looks at the default configuration with one worker: what it can do, and how long a run takes.
+    /// Measures the default configuration with one worker: how many requests it answers, and how long a run takes.
     pub(super) fn begin(asked: Asked<'b>) -> anyhow::Result<Bench<'b>> {
         let bar = io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:20} {wide_msg}");
@@ -119,12 +119,13 @@ impl<'b> Bench<'b> {
         Ok(())
     }
 
-    /// Holds the contest for a flag, if there is one; `rest` are the flags that come after it.
+    /// Measures the candidates for a flag, if there is a choice. `rest` are the flags that come later; the remaining
+    /// time is shared with them.
     pub(super) fn ruling(
         &self,
         knob: Knob,
         rest: &[Knob],
-        chosen: &Chosen,
+        chosen: &TakenFlags,
     ) -> anyhow::Result<Ruling> {
         let contest_for = |knob| {
             let contest = tune::contest(knob, self.asked.scene, chosen)?;
@@ -143,10 +144,10 @@ impl<'b> Bench<'b> {
             left_s: end.saturating_duration_since(Instant::now()).as_secs_f64(),
             beside_s: self.beside_s.get(),
         };
-        tune::hold(&contest, self.asked.wanted, time, |step| self.step(&contest, step))
+        tune::run_contest(&contest, self.asked.wanted, time, |step| self.step(&contest, step))
     }
 
-    /// Measures a step of a contest.
+    /// Measures one step: some candidates, in a number of rounds.
     fn step(&self, contest: &Contest, step: &Step) -> anyhow::Result<Vec<Contender>> {
         let window_s = step.extent.window_s;
         let made = experiment(contest, self.asked.scene, self.rate, window_s);
@@ -210,7 +211,7 @@ impl<'b> Bench<'b> {
         self.asked.end.saturating_duration_since(Instant::now())
     }
 
-    /// Says what is measured, on stderr: in the bar, or in a line.
+    /// Shows what is measured, on stderr: in the bar, or in a line.
     fn announce(&self, contest: &Contest, step: &Step) {
         let (rounds, candidates) = (step.extent.rounds, step.names.len());
         let what = if step.is_last { "last candidates" } else { "candidates" };
@@ -221,7 +222,7 @@ impl<'b> Bench<'b> {
         let left = usage::duration::in_words(self.left());
         match &self.bar {
             Some(bar) => bar.set_message(format!("{text}; at most {left} left")),
-            // Nobody is left to tell when stderr is gone.
+            // An error of stderr is ignored: there is no other place for the message.
             None => drop(writeln!(io::stderr(), "{text}")),
         }
     }
@@ -235,7 +236,7 @@ impl<'b> Bench<'b> {
         }?)
     }
 
-    /// The moderate rate, and all that was measured.
+    /// The moderate rate, in requests per second, and everything that was measured.
     pub(super) fn finish(self) -> (f64, Value) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -16,7 +16,7 @@ use lab::journal::Environment;
 use lab::plan::limits::Limits;
 use lab::report::terminal::wrapped;
 use lab::site::{Bounds, SampledFiles};
-use lab::tune::{self, Chosen, Knob, Ruling, Scene};
+use lab::tune::{self, Knob, Ruling, Scene, TakenFlags};
 
 use super::count;
 use super::lab::session::settings;
@@ -27,11 +27,11 @@ use measure::{Asked, Bench};
 use usage::UsageError;
 use usage::duration;
 
-/// The columns of what is printed.
+/// The width of the output, in columns.
 const WIDTH: usize = 80;
 
-/// What is asked for of ROOT: so few files that each is asked for several times before the window, none of them
-/// so large that sending it takes longer than a run.
+/// Which files of ROOT are requested. There are so few files that each is requested several times before the window.
+/// No file is so large that sending it takes longer than a run.
 const SAMPLE: Bounds = Bounds { files: 300, bytes: 1 << 30, largest: 16 << 20 };
 
 /// Flags of `drover tune`.
@@ -115,7 +115,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         },
     })?;
     let mut rulings = Vec::new();
-    let mut chosen = Chosen::default();
+    let mut chosen = TakenFlags::default();
     for (at, knob) in knobs.iter().enumerate() {
         let ruling = bench.ruling(*knob, &knobs[at + 1..], &chosen)?;
         bench.print(&tune::table(&ruling, WIDTH))?;
@@ -140,7 +140,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     conclude(args, &head, &rulings, evidence)
 }
 
-/// Refuses to overwrite, and to measure for nothing.
+/// Refuses, before anything is measured, an output that exists (without --force) or that has no folder.
 fn check_output(args: &Args) -> anyhow::Result<()> {
     let output = args.output.display();
     let folder = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -156,7 +156,7 @@ fn check_output(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is asked for, of which folder, and in words.
+/// The files and connections of the measurement, and a description of them.
 fn scene(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<(Scene, String)> {
     let processors = Limits::look()?.processors.len();
     let refused = |why: String| UsageError::new(format!("ROOT {why}"));
@@ -196,7 +196,7 @@ fn scene(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<(Scene, String
     Ok((scene, load))
 }
 
-/// Which files are not asked for.
+/// Which files are not requested, in words.
 fn left_out(files: &SampledFiles) -> String {
     let mut text = String::new();
     if files.found > files.files.len() {
@@ -211,7 +211,7 @@ fn left_out(files: &SampledFiles) -> String {
     text
 }
 
-/// Writes and keeps what was found, and says how to use it.
+/// Writes the configuration, keeps the result for servers, and prints how to use both.
 fn conclude(
     args: &Args,
     head: &Head,
@@ -249,7 +249,7 @@ fn conclude(
     Ok(write!(out, "{}", wrapped("", 2, &line, WIDTH))?)
 }
 
-/// A folder of this process for what it needs while it runs. Dropping it removes it.
+/// A folder for temporary files of this process. Dropping the value removes the folder.
 struct Folder(PathBuf);
 
 impl Folder {

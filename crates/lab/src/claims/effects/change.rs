@@ -1,4 +1,4 @@
-//! One level of a factor ÷ another.
+//! The effect "change": the metric at one level of a factor ÷ the metric at another level.
 
 use crate::analysis::Bound;
 use crate::model::Level;
@@ -17,7 +17,7 @@ pub(super) fn change(cells: &[CellRuns], change: &Change) -> Statistics {
     Statistics { scale: Scale::Log, joined: Joined::Each, members }
 }
 
-/// The differences of numbers on a logarithmic scale, in the rounds that both have.
+/// The differences of two series on a logarithmic scale, in the rounds that both series have.
 pub(super) fn over(above: &Rounds, below: &Rounds) -> Rounds {
     let pair = |(round, (above, of)): (&u32, &(f64, Bound))| {
         let (below, against) = below.get(round)?;

@@ -1,4 +1,4 @@
-//! How the metric grows along a factor.
+//! The effect "exponent": how the metric grows along a factor.
 
 use std::collections::BTreeMap;
 

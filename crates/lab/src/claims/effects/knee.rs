@@ -1,4 +1,4 @@
-//! Where the subject stops answering all that is offered.
+//! The effect "knee": the load at which the subject stops answering everything that is offered.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use crate::model::Level;
 
 use super::{CellRuns, Joined, Member, Rounds, Scale, Statistics, tally};
 
-/// One knee for each round. A level at which most runs fail is one that is not served; a round that
-/// lacks another level below its knee has none.
+/// One knee for each round. A level at which most runs fail counts as a level that the subject does not serve. A
+/// round has no knee if another level below the knee is missing.
 pub(super) fn knee(cells: &[CellRuns]) -> Statistics {
     let rounds: BTreeSet<u32> = cells.iter().flat_map(|cell| cell.rounds.keys().copied()).collect();
     let in_round = |round: u32| {
@@ -22,7 +22,7 @@ pub(super) fn knee(cells: &[CellRuns]) -> Statistics {
             };
             Some(Load { offered, served, bound })
         };
-        // Levels up to the first one without a value, which is not known to be beyond the knee.
+        // The levels up to the first one without a value. Whether a missing level is beyond the knee is unknown.
         let loads: Vec<Load> = cells.iter().map_while(load).collect();
         let (at, bound) = find(&loads)?;
         let is_seen = loads.len() == cells.len() || bound != Bound::AtLeast;
@@ -30,7 +30,7 @@ pub(super) fn knee(cells: &[CellRuns]) -> Statistics {
     };
     let found: Rounds = rounds.into_iter().filter_map(in_round).collect();
     let mut runs = tally(cells);
-    // These failures are part of the result.
+    // The failures of these cells are part of the result.
     let counted = cells.iter().filter(|cell| cell.tally.fails());
     runs.failed -= counted.map(|cell| cell.tally.failed).sum::<usize>();
     let members = match cells.is_empty() {

@@ -1,4 +1,4 @@
-//! What each kind of effect makes of one subject's runs: a number for each round.
+//! Each kind of effect turns the runs of one subject into a number for each round.
 
 mod change;
 mod exponent;
@@ -12,45 +12,45 @@ use crate::analysis::Scale;
 use crate::model::Level;
 use crate::spec::claim::Effect;
 
-use super::runs::{CellRuns, Rounds, Tally};
+use super::runs::{CellRuns, Rounds, RunCounts};
 
 /// The numbers of one subject in one group of cells.
 #[derive(Clone, Debug)]
 pub(super) struct Statistics {
-    /// The scale on which they are averaged and subtracted.
+    /// The scale on which the numbers are averaged and subtracted.
     pub(super) scale: Scale,
-    /// How its members make effects.
+    /// How the members make effects.
     pub(super) joined: Joined,
-    /// One member for each effect, or for each alternative.
+    /// One member for each effect; for [`Joined::Greatest`] one for each alternative.
     pub(super) members: Vec<Member>,
 }
 
 /// A number for each round, already on its scale.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
-    /// The level of the factor along which the effect looks, where it is of one level.
+    /// The level of the factor `over`, if the member belongs to one level.
     pub(super) level: Option<Level>,
-    /// The numbers.
+    /// The numbers, by round.
     pub(super) rounds: Rounds,
-    /// What became of the runs behind them.
-    pub(super) tally: Tally,
-    /// Whether the subject failed where the effect says that it serves.
+    /// The outcomes of the runs.
+    pub(super) tally: RunCounts,
+    /// Whether the subject failed at a level at which the effect says that it serves.
     pub(super) fails: bool,
 }
 
 /// How the members of [`Statistics`] make effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joined {
-    /// Each is an effect.
+    /// Each member is an effect.
     Each,
-    /// Each is an effect, and their bounds hold together.
+    /// Each member is an effect, and the bounds of all of them hold simultaneously.
     Together,
-    /// The greatest of them is the effect.
+    /// The greatest member is the effect.
     Greatest,
 }
 
-/// What the effect makes of a subject's cells, in ascending order of the factor along which it looks.
-/// Nothing where the subject was not measured as the effect needs it.
+/// The members of an effect from a subject's cells, which are in ascending order of the factor `over`. No members if
+/// the subject was not measured as the effect needs it.
 pub(super) fn statistics(effect: &Effect, cells: &[CellRuns]) -> Statistics {
     match effect {
         Effect::Value(_) => value::value(cells),
@@ -64,9 +64,9 @@ pub(super) fn statistics(effect: &Effect, cells: &[CellRuns]) -> Statistics {
     }
 }
 
-/// The runs of all cells together.
-fn tally(cells: &[CellRuns]) -> Tally {
-    let mut all = Tally::default();
+/// The outcomes of the runs of all cells together.
+fn tally(cells: &[CellRuns]) -> RunCounts {
+    let mut all = RunCounts::default();
     for cell in cells {
         all.add(&cell.tally);
     }

@@ -1,10 +1,10 @@
-//! The metric as a share of what was offered.
+//! The effect "offered": the metric as a share of the offered load.
 
 use crate::model::Level;
 
 use super::{CellRuns, Joined, Member, Scale, Statistics};
 
-/// One member for each offered level. Shares are averaged as they are: a share may be zero.
+/// One member for each offered level. Shares are averaged on a linear scale, because a share may be zero.
 pub(super) fn offered(cells: &[CellRuns]) -> Statistics {
     let member = |cell: &CellRuns| {
         let offered = cell.level.as_ref().and_then(Level::number).filter(|level| *level > 0.0)?;

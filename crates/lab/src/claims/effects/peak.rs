@@ -1,10 +1,9 @@
-//! The highest value along a factor.
+//! The effect "peak": the highest value along a factor.
 
 use super::value::logarithm;
 use super::{CellRuns, Joined, Statistics};
 
-/// Every level is an alternative: which of them is the highest is not decided by the values that are
-/// compared.
+/// Every level is an alternative. The values that are compared do not decide which level is the highest one.
 pub(super) fn peak(cells: &[CellRuns]) -> Statistics {
     Statistics { joined: Joined::Greatest, ..logarithm(cells) }
 }

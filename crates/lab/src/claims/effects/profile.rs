@@ -1,10 +1,10 @@
-//! Every level of a factor against its lowest.
+//! The effect "profile": every level of a factor ÷ the lowest level.
 
 use super::change::over;
 use super::{CellRuns, Joined, Member, Scale, Statistics, logs};
 
-/// One member for each level but the lowest. A level at which the subject fails has no numbers, and
-/// its failure is what it says.
+/// One member for each level but the lowest. A level at which the subject fails has no numbers; its verdict is the
+/// failure.
 pub(super) fn profile(cells: &[CellRuns]) -> Statistics {
     let mut members = Vec::new();
     if let Some((lowest, others)) = cells.split_first() {

@@ -1,8 +1,8 @@
-//! The metric itself, in each cell.
+//! The effect "value": the metric itself, in each cell.
 
 use super::{CellRuns, Joined, Member, Scale, Statistics, logs};
 
-/// The metric on a logarithmic scale, as quantities vary by factors; as it is, if a value is zero.
+/// The metric on a logarithmic scale, because quantities vary by factors. On a linear scale if a value is zero.
 pub(super) fn value(cells: &[CellRuns]) -> Statistics {
     let values = || cells.iter().flat_map(|cell| cell.rounds.values());
     if values().all(|(value, _)| *value > 0.0) {
@@ -14,7 +14,8 @@ pub(super) fn value(cells: &[CellRuns]) -> Statistics {
 /// The metric's logarithm, for ratios.
 pub(super) fn logarithm(cells: &[CellRuns]) -> Statistics {
     let mut statistics = members(cells, Scale::Log);
-    // A ratio with a subject that fails is no number: the failure is the reason, not the verdict.
+    // A ratio with a subject that fails has no number. The failure is then the reason of the verdict and not the
+    // verdict.
     statistics.members.iter_mut().for_each(|member| member.fails = false);
     statistics
 }

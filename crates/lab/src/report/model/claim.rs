@@ -1,4 +1,4 @@
-//! What became of a claim: what was published, what was found here, the verdict, and why.
+//! The report of a claim: the published value, the value found here, the verdict, and its reason.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::model::{Cell, Level, Mark};
 use crate::spec::claim::{By, Claim, Effect};
 use crate::spec::experiment::Experiment;
 
-/// A claim.
+/// The report of a claim.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClaimReport {
     /// Its letter.
@@ -20,58 +20,58 @@ pub struct ClaimReport {
     pub anchor: String,
     /// The statement.
     pub text: String,
-    /// Who makes it.
+    /// Who makes the claim.
     pub by: By,
-    /// Where it stands.
+    /// The place in the document.
     pub source: Option<String>,
     /// The metric that decides.
     pub metric: String,
     /// The effect that decides, in words.
     pub effect: String,
-    /// Where the effect lies if the claim is true, in words.
+    /// The region of the effect in which the claim is true, in words.
     pub criterion: String,
-    /// The ends of that region.
+    /// The lower end of the region.
     pub above: Option<f64>,
-    /// See `above`.
+    /// The upper end of the region.
     pub below: Option<f64>,
-    /// The effect's value where there is nothing to see.
+    /// The null value: the effect's value if there is no effect.
     pub null: Option<f64>,
-    /// Whether effects are ratios, or other positive numbers, that vary by factors.
+    /// Whether effects are positive numbers, for example ratios, that vary by factors.
     pub is_log: bool,
-    /// What the document measured, as the effect; the ends of several values.
+    /// The effect that the document measured; of several values the lowest and the highest.
     pub published: Option<[f64; 2]>,
-    /// What has to be said of it.
+    /// A remark on the published value.
     pub published_note: Option<String>,
-    /// What a reader has to know about the verdict.
+    /// A remark on the verdict.
     pub note: Option<String>,
     /// The verdict as one of the report's claims.
     pub verdict: VerdictReport,
-    /// The verdict as if the claim were the only one, where it is another.
+    /// The verdict as if the claim were the only one, if that verdict differs.
     pub alone: Option<VerdictReport>,
-    /// The p-value that stands beside the report's other claims.
+    /// The p-value, adjusted for the other claims of the report.
     pub adjusted_p: Option<f64>,
     /// The number of the row that decides.
     pub deciding: Option<usize>,
     /// The effects that decide.
     pub rows: Vec<RowReport>,
-    /// The same effects of further subjects, which do not.
+    /// The effects of further subjects. They decide nothing.
     pub also: Vec<RowReport>,
 }
 
 /// A verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VerdictReport {
-    /// The verdict in as few words as tell it from the others.
+    /// The verdict in as few words as distinguish it from the other verdicts.
     pub word: String,
-    /// What it means for the claim.
+    /// The meaning of the verdict for the claim.
     pub tone: Tone,
-    /// Why it is the verdict.
+    /// The reason of the verdict.
     pub why: String,
-    /// So many rounds would decide.
+    /// The number of rounds that would decide.
     pub rounds_needed: Option<usize>,
 }
 
-/// What a verdict means for its claim.
+/// The meaning of a verdict for its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tone {
@@ -86,38 +86,38 @@ pub enum Tone {
 /// An effect.
 #[derive(Clone, Debug, Serialize)]
 pub struct RowReport {
-    /// Whether the effect is a difference, as of exponents, and not a ratio.
+    /// Whether the effect is a difference (for example of exponents) and not a ratio.
     pub is_difference: bool,
     /// The unit of the effect; empty for a ratio.
     pub unit: String,
-    /// The subjects above the line.
+    /// The subjects in the numerator.
     pub of: Vec<String>,
-    /// The subjects below the line.
+    /// The subjects in the denominator.
     pub against: Vec<String>,
     /// The levels in words.
     pub place: String,
     /// The estimate with its interval of 95 %; infinite ends are open.
     pub interval: Option<Interval>,
-    /// Whether the estimate is the effect, or a bound of it.
+    /// Whether the estimate is exact, or a bound.
     pub bound: Bound,
-    /// The rounds behind it.
+    /// The number of rounds of the estimate.
     pub rounds: usize,
     /// The document's value of the same effect.
     pub published: Option<f64>,
-    /// The numbers of the cells behind it.
+    /// The indices of the cells of the effect.
     pub cells: Vec<usize>,
-    /// The runs behind it, with those that failed and those with each mark.
+    /// The number of runs of these cells.
     pub runs: usize,
-    /// See `runs`.
+    /// The number of runs that failed.
     pub failed: usize,
-    /// See `runs`.
+    /// The number of runs with each mark.
     pub marks: BTreeMap<Mark, usize>,
     /// The verdict on this effect.
     pub verdict: VerdictReport,
 }
 
 impl VerdictReport {
-    /// Whether nothing was measured that the claim is about.
+    /// Whether nothing was measured for the claim.
     #[must_use]
     pub fn is_not_measured(&self) -> bool {
         self.word == Verdict::NotMeasured.word()
@@ -140,8 +140,8 @@ impl VerdictReport {
     }
 }
 
-/// The verdict's reason in words, where the effect by itself, without the report's other claims, has
-/// another verdict: the shown interval is that of the effect by itself.
+/// The reason of a verdict that differs from the verdict of the effect alone. The shown interval is that of the
+/// effect alone, so that the reason has to explain the difference.
 fn beside(verdict: &Verdict, alone: &Verdict, claim: &Claim) -> VerdictReport {
     let mut report = VerdictReport::of(verdict, claim);
     if let (Verdict::TooNoisy { rounds, .. }, true) = (verdict, alone.is_decided()) {
@@ -269,7 +269,7 @@ fn published_note(claim: &Claim) -> Option<String> {
     }
 }
 
-/// The document's numbers, judged: they have the effects beside which those found here are shown.
+/// The document's numbers, judged. Their effects are shown beside the effects found here.
 fn of_document(experiment: &Experiment, claim: &Claim) -> Option<Judgement> {
     let rows = claim.published.as_ref().map_or(&[][..], |published| published.rows());
     let better = experiment.metric(claim.effect.metric())?.better;
@@ -295,7 +295,7 @@ fn row_report(
     of_document: Option<&Judgement>,
 ) -> RowReport {
     let is_same = |other: &&Row| {
-        // A document gives fewer levels than a cell here has.
+        // A document gives fewer levels than a cell of an experiment.
         let place = &other.place;
         other.of == row.of
             && other.against == row.against
@@ -328,8 +328,8 @@ fn row_report(
     }
 }
 
-/// Whether the cell is at the lowest level of the factor along which a profile compares every level with the
-/// lowest.
+/// Whether the cell is at the lowest level of the factor of a profile. A profile compares every level with the lowest
+/// one.
 fn is_base(claim: &Claim, factor: &str, cell: &Cell, cells: &[Cell]) -> bool {
     let Effect::Profile(profile) = &claim.effect else { return false };
     let covered = cells.iter().filter(|other| claim.covers(other));
@@ -339,8 +339,7 @@ fn is_base(claim: &Claim, factor: &str, cell: &Cell, cells: &[Cell]) -> bool {
         && cell.levels.get(factor).and_then(Level::number).is_some_and(|own| own == lowest)
 }
 
-/// Whether the cell is at one of the two levels between which a change is looked at; so is every cell of
-/// another effect.
+/// Whether the cell is at one of the two levels of a change. `true` for every cell of another effect.
 fn is_end(claim: &Claim, cell: &Cell) -> bool {
     let Effect::Change(change) = &claim.effect else { return true };
     cell.levels.get(&change.over).is_none_or(|own| *own == change.from || *own == change.to)

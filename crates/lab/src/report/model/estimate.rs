@@ -1,4 +1,4 @@
-//! What the runs of one cell say of a metric: the median of those that count, with its interval.
+//! The estimate of a metric from the runs of one cell: the median of the values that count, with its interval.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,23 +16,23 @@ use crate::spec::metric::Better;
 pub struct Estimate {
     /// The median.
     pub value: f64,
-    /// The ends of its interval of at least 95 %; `None` of fewer than six rounds.
+    /// The lower end of the interval of at least 95 %; `None` with fewer than six rounds.
     pub low: Option<f64>,
-    /// See `low`.
+    /// The upper end of the interval.
     pub high: Option<f64>,
-    /// Whether the median is the quantity, or a bound of it.
+    /// Whether the median is exact, or a bound.
     pub bound: Bound,
-    /// The rounds behind it.
+    /// The number of rounds of the median.
     pub rounds: usize,
 }
 
-/// The values that count, by round: those of runs that have ended well and whose marks leave the metric
-/// a meaning, each with what it says of the quantity. The rule is that of claims.
+/// The values that count, by round, each with whether it is exact or a bound. A value counts if the run ended well
+/// and its marks leave the metric a meaning. Claims use this rule too.
 fn rounds(samples: &[&Sample], metric: &str, better: Better) -> BTreeMap<u32, (f64, Bound)> {
     CellRuns::compared(samples, metric, better).rounds
 }
 
-/// The median of a cell's runs; `None` if none counts.
+/// The median of a cell's runs; `None` if no value counts.
 #[must_use]
 pub fn estimate(samples: &[&Sample], metric: &str, better: Better) -> Option<Estimate> {
     let rounds = rounds(samples, metric, better);

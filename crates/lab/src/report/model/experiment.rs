@@ -1,4 +1,4 @@
-//! One experiment of a report: what was asked, what was measured, what became of the claims.
+//! One experiment of a report: its question, its measurements, and the verdicts on its claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ use crate::spec::subject::{Kind, Subject};
 pub enum State {
     /// Every planned run has ended.
     Complete,
-    /// Runs are missing: the session goes on, was ended, or a budget was spent.
+    /// Runs are missing: the session still runs, or was ended early, or the budget was spent.
     Partial,
     /// No run has begun.
     NotBegun,
@@ -42,9 +42,9 @@ pub struct ExperimentReport {
     pub title: String,
     /// The document and section that published it.
     pub source: Option<String>,
-    /// What it asks.
+    /// The question of the experiment, in a sentence.
     pub question: Option<String>,
-    /// How it is done.
+    /// The method, in a paragraph.
     pub method: Option<String>,
     /// What differs from the published set-up.
     pub differences: Vec<String>,
@@ -56,7 +56,7 @@ pub struct ExperimentReport {
     pub planned: usize,
     /// The rounds that were planned.
     pub rounds: u32,
-    /// What was cut, and the flag that helps.
+    /// Remarks: what was cut, and which flag helps.
     pub notes: Vec<String>,
     /// What is measured, in the order of the legend.
     pub subjects: Vec<SubjectReport>,
@@ -83,8 +83,8 @@ pub struct SubjectReport {
     pub title: Option<String>,
     /// Whether it is a model of something that this kernel does not have.
     pub model: bool,
-    /// The command line of a server, its environment and its files, with placeholders; empty for other
-    /// subjects. It is text for people, and no part of the page's data.
+    /// The command line of a server, its environment and its files, with placeholders; empty for other subjects. The
+    /// page shows it as text; the page's data lack it.
     #[serde(skip)]
     pub setup: String,
 }
@@ -137,7 +137,7 @@ pub struct CellReport {
 }
 
 impl ExperimentReport {
-    /// The report of what was measured; `session` is the second since 1970 at which the session began.
+    /// The report of the measurements. `session` is when the session began, in seconds since 1970.
     #[must_use]
     pub fn of(measured: &Measured, session: f64) -> ExperimentReport {
         let experiment = &measured.experiment;
@@ -178,7 +178,7 @@ impl ExperimentReport {
         }
     }
 
-    /// The report of an experiment without a run: its claims are not measured, or cannot be.
+    /// The report of an experiment without a run. Its claims are not measured, or cannot be measured.
     #[must_use]
     pub fn without_runs(experiment: &Experiment, state: &State) -> ExperimentReport {
         let claims = experiment.claim.iter().map(|one| {
@@ -196,7 +196,7 @@ impl ExperimentReport {
         }
     }
 
-    /// The report of an experiment of which only the name is known.
+    /// The report of an experiment with a known name and nothing else.
     #[must_use]
     pub fn unknown(id: &str, state: &State) -> ExperimentReport {
         ExperimentReport {
@@ -231,7 +231,7 @@ impl ExperimentReport {
         self
     }
 
-    /// Whether a run was planned: its folder exists.
+    /// Whether a run was planned, so that the experiment's folder exists.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         matches!(self.state, State::Complete | State::Partial)
@@ -257,7 +257,7 @@ fn subjects(experiment: &Experiment, is_used: impl Fn(&str) -> bool) -> Vec<Subj
 
 /// How a server is started.
 fn setup(experiment: &Experiment, subject: &Subject) -> String {
-    // Words with a NUL byte, which no command line has, cannot be joined.
+    // A word with a NUL byte cannot be joined; no command line has one.
     let join =
         |words: &[String]| shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
     let command = match subject.kind() {

@@ -24,17 +24,17 @@ pub struct FigureReport {
     pub metric: String,
     /// The factor along the horizontal axis; without it there is a row for each subject.
     pub x: Option<String>,
-    /// Whether the levels' range asks for a logarithmic horizontal axis.
+    /// Whether the horizontal axis is logarithmic. It depends on the range of the levels.
     pub x_log: bool,
-    /// The scale of the vertical axis, where the experiment says it.
+    /// The scale of the vertical axis, if the experiment sets it.
     pub scale: Option<Scale>,
     /// The numbers of the cells that are plotted.
     pub cells: Vec<usize>,
-    /// The panel of each of these cells, in words; empty if there is one panel only.
+    /// The panel of each cell, in words; empty if there is only one panel.
     pub panels: Vec<String>,
     /// The document's own values.
     pub published: Vec<PublishedPoint>,
-    /// Where the document's values are from, if that has to be said.
+    /// A remark on where the document's values come from.
     pub published_note: Option<String>,
 }
 
@@ -45,14 +45,14 @@ pub struct PublishedPoint {
     pub subject: String,
     /// The level along the horizontal axis.
     pub x: Option<Level>,
-    /// The panel that it belongs to.
+    /// The panel of the value, in words.
     pub panel: String,
     /// The value.
     pub value: f64,
 }
 
 impl FigureReport {
-    /// The figure over the planned cells.
+    /// The figure of the planned cells.
     pub(super) fn of(experiment: &Experiment, figure: &Figure, cells: &[Cell]) -> FigureReport {
         let is_shown = |cell: &Cell| {
             let subjects = figure.subjects.as_ref();
@@ -97,7 +97,8 @@ impl FigureReport {
     }
 }
 
-/// The factors that tell panels apart: those that the figure names, or all that vary beside the axis.
+/// The factors that divide the cells into panels: those that the figure names, or all factors that vary except the
+/// horizontal axis.
 fn panel_factors(
     experiment: &Experiment,
     figure: &Figure,
@@ -111,7 +112,8 @@ fn panel_factors(
     let first = shown.first().map(|number| &cells[*number]);
     let Some(first) = first else { return Vec::new() };
     let rows = figure.published.as_ref().map_or(&[][..], |published| published.rows());
-    // The document may have measured at one other level, which is a panel too; a case varies with what it sets.
+    // The document may have measured at one other level, which is another panel. A case varies with the factors that
+    // it sets.
     let is_elsewhere = |factor: &str| {
         rows.iter().any(|row| {
             row.levels.get(factor).is_some_and(|level| first.levels.get(factor) != Some(level))
@@ -128,8 +130,8 @@ fn panel_factors(
     first.levels.keys().filter(varies).cloned().collect()
 }
 
-/// The document's values, each in the panel of the first cell that has its levels; one whose levels are
-/// not measured here has a panel that is named by them.
+/// The document's values, each in the panel of the first cell with its levels. A value with levels that are not
+/// measured here has a panel named by the levels.
 fn published(
     experiment: &Experiment,
     figure: &Figure,

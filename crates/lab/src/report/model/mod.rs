@@ -1,4 +1,4 @@
-//! What a report says, as data: the one source of the page, the terminal's summary and the tables.
+//! The content of a report as data. The page, the terminal's summary and the tables are all made from it.
 
 pub mod answer;
 pub mod claim;
@@ -28,27 +28,27 @@ pub const SCHEMA: &str = "drover.report/1";
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// What was asked for, and how far it came.
+    /// The request of the session, and how far the session has come.
     pub session: SessionReport,
-    /// Where it ran; `None` while no experiment has begun.
+    /// The machine; `None` while no experiment has begun.
     pub machine: Option<Machine>,
-    /// What `drover lab calibrate` has found on this machine, if it was run.
+    /// The result of `drover lab calibrate` on this machine, if there is one.
     pub calibration: Option<Calibration>,
-    /// What differs between where the calibration was made and where the session ran.
+    /// The differences between the machine of the calibration and the machine of the session.
     pub calibration_differences: Vec<String>,
-    /// Why the file of a calibration cannot be read, if there is such a file.
+    /// Why the file of a calibration cannot be read, if it cannot.
     pub calibration_fault: Option<String>,
-    /// The questions that users bring, in order, with what the samples answer.
+    /// The questions of users, in order, with the answers of the samples.
     pub answers: Vec<Answer>,
-    /// How many claims of documents have each verdict.
-    pub document: Tally,
-    /// How many claims of this project's own have each verdict.
-    pub ours: Tally,
-    /// The experiments, in the session's order; then those that could not be planned.
+    /// The verdicts on the claims of documents, counted.
+    pub document: VerdictCounts,
+    /// The verdicts on this project's own claims, counted.
+    pub ours: VerdictCounts,
+    /// The experiments, in the session's order; after them the experiments that could not be planned.
     pub experiments: Vec<ExperimentReport>,
 }
 
-/// What a session was asked for, and how far it came.
+/// The request of a session, and how far the session has come.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionReport {
     /// The version of Drover.
@@ -57,17 +57,17 @@ pub struct SessionReport {
     pub command: Vec<String>,
     /// The preset's name.
     pub preset: String,
-    /// What all random choices derive from.
+    /// The seed of all random choices.
     pub seed: u64,
     /// When the session began (UTC, RFC 3339).
     pub began: String,
-    /// How long it was from the first run's beginning to the last one's end, in seconds.
+    /// The time from the beginning of the first run to the end of the last run, in seconds.
     pub took_s: f64,
     /// The runs that have ended.
     pub runs: usize,
     /// The runs that were planned.
     pub planned: usize,
-    /// Whether every planned run has ended, or what is missing was cut by a budget.
+    /// Whether every planned run has ended, or the missing runs were cut by a budget.
     pub is_complete: bool,
 }
 
@@ -76,27 +76,27 @@ pub struct SessionReport {
 pub struct Machine {
     /// Processor, count, memory and kernel in a line.
     pub line: String,
-    /// The kernel, as uname(2) tells it.
+    /// The kernel, as uname(2) returns it.
     pub kernel: String,
     /// The hash of Drover's binary.
     pub program: String,
     /// Everything else, by name.
     pub facts: BTreeMap<String, String>,
-    /// What differs in the environments of later experiments.
+    /// The differences in the environments of later experiments.
     pub differences: Vec<String>,
 }
 
 /// How many claims have each verdict, by the verdict's word.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Tally {
-    /// All claims.
+pub struct VerdictCounts {
+    /// The number of all claims.
     pub claims: usize,
-    /// Claims by the word of their verdict, the most frequent word first.
+    /// The number of claims by the word of their verdict; the most frequent word comes first.
     pub verdicts: Vec<(String, usize)>,
 }
 
 impl Report {
-    /// The report of a session, as far as it has come.
+    /// The report of a session, as far as the session has come.
     #[must_use]
     pub fn of(record: &Record) -> Report {
         let session = &record.session;
@@ -109,7 +109,7 @@ impl Report {
             }
         }
         for (id, reason) in &session.refused {
-            // One that failed in the middle has runs all the same.
+            // An experiment that failed in the middle is refused and still has runs.
             match experiments.iter_mut().find(|one: &&mut ExperimentReport| one.id == *id) {
                 Some(begun) => begun.notes.push(format!("It ended before its time: {reason}.")),
                 None => {
@@ -142,7 +142,7 @@ impl Report {
 }
 
 impl Report {
-    /// Whether any question is answered, as far as the samples tell.
+    /// Whether the samples answer any question.
     #[must_use]
     pub fn has_answers(&self) -> bool {
         let mut findings = self.answers.iter().flat_map(|answer| &answer.findings);
@@ -154,8 +154,8 @@ fn is_refused(record: &Record, id: &str) -> bool {
     record.session.refused.iter().any(|(refused, _)| refused == id)
 }
 
-/// An experiment of which nothing was measured. What the session's folder does not have is taken from the
-/// built-in experiments: their claims stay in the table.
+/// The report of an experiment without measurements. If the session's folder lacks the experiment, it is taken from
+/// the built-in experiments, so that its claims stay in the table.
 fn absent(record: &Record, id: &str, state: &State) -> ExperimentReport {
     let own = is_id(id).then(|| record::read_experiment(&record.folder.join(id)).ok()).flatten();
     match own.map(Ok).or_else(|| built_in::experiment(id)) {
@@ -179,7 +179,7 @@ fn session_report(record: &Record) -> SessionReport {
         began: words::utc(session.began),
         took_s: if first <= last { last - first } else { 0.0 },
         runs: runs().count(),
-        // A session that went on with more rounds has more runs than its first plan.
+        // A session that was resumed with more rounds has more runs than its first plan.
         planned: record.measured.iter().map(|one| one.header.plan.runs().max(one.runs.len())).sum(),
         is_complete: is_begun && record.measured.iter().all(crate::record::Measured::is_complete),
     }
@@ -213,7 +213,7 @@ fn machine(record: &Record) -> Option<Machine> {
     })
 }
 
-/// The calibration in the session's folder, or else in the folder of all sessions above it.
+/// The calibration in the session's folder, or otherwise in the folder of all sessions above it.
 fn calibration(record: &Record) -> Result<Option<Calibration>, String> {
     let above = record.folder.parent();
     for folder in [Some(record.folder.as_path()), above].into_iter().flatten() {
@@ -224,8 +224,8 @@ fn calibration(record: &Record) -> Result<Option<Calibration>, String> {
     Ok(None)
 }
 
-fn tally<'c>(claims: impl Iterator<Item = &'c ClaimReport>) -> Tally {
-    let mut tally = Tally::default();
+fn tally<'c>(claims: impl Iterator<Item = &'c ClaimReport>) -> VerdictCounts {
+    let mut tally = VerdictCounts::default();
     for claim in claims {
         tally.claims += 1;
         match tally.verdicts.iter_mut().find(|(word, _)| *word == claim.verdict.word) {

@@ -1,4 +1,4 @@
-//! The raw samples of an experiment, a column for each metric: names are said once.
+//! The raw samples of an experiment as columns, one for each metric, so that every name is written once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,33 +9,33 @@ use crate::journal::Run;
 use crate::model::Mark;
 use crate::record::Measured;
 
-/// The runs of an experiment, in the order of their time. Every column has an entry for each run.
+/// The runs of an experiment, in the order in which they ran. Every column has an entry for each run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Samples {
     /// The number of the run's cell.
     pub cell: Vec<usize>,
     /// The round, from 1.
     pub round: Vec<u32>,
-    /// When the run began, in seconds since the session did.
+    /// When the run began, in seconds from the beginning of the session.
     pub at: Vec<f64>,
     /// How long the run took as a whole, in seconds.
     pub took: Vec<f64>,
-    /// The reasons to doubt it.
+    /// The marks of the run.
     pub marks: Vec<BTreeSet<Mark>>,
-    /// The runs that medians and comparisons leave out for a mark, by metric.
+    /// The indices of the runs that medians and comparisons leave out for a mark, by metric.
     pub left_out: BTreeMap<String, Vec<usize>>,
-    /// Why there are no values, by the number of the run.
+    /// Why a run has no values, by the index of the run.
     pub failures: BTreeMap<usize, String>,
     /// The values by metric; `None` where a run has none.
     pub values: BTreeMap<String, Vec<Option<f64>>>,
 }
 
 impl Samples {
-    /// The samples of what was measured; `session` is the second since 1970 at which the session began.
+    /// The samples of an experiment. `session` is when the session began, in seconds since 1970.
     #[must_use]
     pub fn of(measured: &Measured, session: f64) -> Samples {
         let cells = &measured.header.plan.cells;
-        // A forced resumption may have numbered the cells anew, and left some out.
+        // A forced resumption may have numbered the cells anew, and left out some of them.
         let number = |run: &Run| cells.iter().position(|it| it.cell == run.sample.cell);
         let runs: Vec<(usize, &Run)> =
             measured.runs.iter().filter_map(|run| Some((number(run)?, run))).collect();

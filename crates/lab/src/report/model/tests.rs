@@ -48,7 +48,7 @@ fn what_was_not_measured_keeps_its_rows() {
     assert!(report.machine.is_none());
 }
 
-/// As an experiment whose disk filled up after some rounds is.
+/// An experiment with a disk that filled up after some rounds.
 #[test]
 fn an_experiment_that_failed_in_the_middle_is_there_once_and_says_so() {
     let text = text("one", &ratio("x", "{ above = 1.5 }"));
@@ -62,7 +62,7 @@ fn an_experiment_that_failed_in_the_middle_is_there_once_and_says_so() {
     assert!(one.notes.iter().any(|note| note.contains("No space left")), "{:?}", one.notes);
 }
 
-/// A cell that has turned out not to be possible here is run no more.
+/// A cell that turned out to be impossible on this machine is not run again.
 #[test]
 fn a_session_is_complete_without_the_runs_that_are_not_possible_here() {
     let gives_up = |cell: &Cell, round: u32, sample: &mut Sample| {
@@ -77,7 +77,7 @@ fn a_session_is_complete_without_the_runs_that_are_not_possible_here() {
     let runs = &mut record.measured[0].runs;
     runs.retain(|run| run.sample.cell.subject != "c" || run.sample.round == 1);
     assert_eq!(Report::of(&record).experiments[0].state, State::Complete);
-    // One that was resumed with more rounds, and was interrupted in the seventh.
+    // The session was resumed with more rounds, and interrupted in the seventh.
     let runs = &mut record.measured[0].runs;
     let mut more = runs.iter().find(|run| run.sample.cell.subject == "a").unwrap().clone();
     more.sample.round = 7;
@@ -107,7 +107,7 @@ fn what_medians_leave_out_is_told_apart_by_metric() {
     assert_eq!(rounds("memory"), [].into());
 }
 
-/// The weakest of the effects that a claim rests on stands for it.
+/// The effect that speaks most against a claim is shown for the claim.
 #[test]
 fn a_claim_shows_the_effect_that_speaks_most_against_it() {
     let claim = ratio("x", "{ above = 1.1 }").replace("of = 'a'", "of = ['a', 'c']");
@@ -128,7 +128,7 @@ fn an_answer_names_who_was_not_asked() {
     assert!(sentence.ends_with("Not run here: epoll-copy and uring-copy."), "{sentence}");
 }
 
-/// The reason is that of the mark: an operator who reads of the generator looks there.
+/// The reason names the mark. An operator who reads of the load generator looks there.
 #[test]
 fn bounds_are_put_down_to_what_made_them() {
     for (mark, reason) in [

@@ -30,7 +30,7 @@ pub fn number(value: f64) -> String {
     text.replace('-', "−")
 }
 
-/// A bound's sign in front of a number: `≥ `, `≤ `; nothing for a number that is the quantity.
+/// The sign of a bound, before a number: `≥ `, `≤ `; empty for an exact number.
 #[must_use]
 pub fn sign(bound: Bound) -> &'static str {
     match bound {
@@ -55,7 +55,7 @@ pub fn ratio(interval: &Interval) -> String {
     format!("{} × ({})", number(interval.value), range(interval.low, interval.high))
 }
 
-/// A title within a sentence. Names that are written in capitals stay so.
+/// A title, written as within a sentence. A name in capitals stays as it is.
 #[must_use]
 pub fn lower(title: &str) -> String {
     let mut letters = title.chars();
@@ -81,7 +81,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A time in seconds since 1970 (UTC) as RFC 3339 has it.
+/// A time in seconds since 1970 (UTC), in the form of RFC 3339.
 #[must_use]
 pub fn utc(seconds: f64) -> String {
     let time = UNIX_EPOCH + Duration::from_secs_f64(seconds.clamp(0.0, 1e11));
@@ -95,8 +95,8 @@ pub fn memory(text: &str) -> String {
     kibibytes.map_or_else(|| text.to_owned(), |it| format!("{} GiB", number(it / 1_048_576.0)))
 }
 
-/// `connections 3000, rate 500 requests/s`; the case comes first, by its name alone, and what it sets is left
-/// out.
+/// Levels in words: `connections 3000, rate 500 requests/s`. The case comes first, by its name alone. The factors
+/// that the case sets are left out.
 #[must_use]
 pub fn place(levels: &Levels, experiment: &Experiment) -> String {
     let of_case = experiment.case_factors();
@@ -107,7 +107,7 @@ pub fn place(levels: &Levels, experiment: &Experiment) -> String {
     let others = others.map(|(factor, level)| {
         let name = factor.replace('_', " ");
         let unit = experiment.factor.get(factor).and_then(|factor| factor.unit.as_ref());
-        // `writes 1 writes in flight` would say it twice.
+        // Without the check, a unit could repeat the name: `writes 1 writes in flight`.
         match unit.filter(|unit| !unit.starts_with(&name) && level.number().is_some()) {
             Some(unit) => format!("{name} {level} {unit}"),
             None => format!("{name} {level}"),
@@ -116,7 +116,7 @@ pub fn place(levels: &Levels, experiment: &Experiment) -> String {
     case.iter().cloned().chain(others).collect::<Vec<_>>().join(", ")
 }
 
-/// A cell in words: the subject, and where it is measured.
+/// A cell in words: the subject and the levels.
 #[must_use]
 pub fn cell(cell: &Cell, experiment: &Experiment) -> String {
     let place = place(&cell.levels, experiment);
@@ -134,7 +134,7 @@ pub fn side(side: &Side) -> String {
     }
 }
 
-/// How many of several effects have to agree; nothing where every one has to.
+/// How many of several effects have to agree, in words; empty if all of them have to.
 fn which(effect: &Effect) -> &'static str {
     match effect.which() {
         Which::Every => "",
@@ -183,7 +183,7 @@ pub fn region(region: Region) -> String {
     }
 }
 
-/// A quantity: `12.3 µs`, and `12.3/s` of events per second.
+/// A quantity with its unit: `12.3 µs`; for events per second `12.3/s`.
 #[must_use]
 pub fn quantity(text: &str, unit: &str) -> String {
     match unit {
@@ -195,7 +195,7 @@ pub fn quantity(text: &str, unit: &str) -> String {
     }
 }
 
-/// So many of what the noun names.
+/// A number with its noun, in the plural unless the number is 1.
 #[must_use]
 pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
@@ -267,8 +267,8 @@ pub fn list(names: &[String]) -> String {
     }
 }
 
-/// Text as a part of a link: letters, digits and dashes; a quote becomes `-prime`, so that claims `a` and
-/// `a'` differ.
+/// Text as a part of a link: letters, digits and dashes. A quote becomes `-prime`, so that claims `a` and `a'`
+/// differ.
 #[must_use]
 pub fn slug(text: &str) -> String {
     let mut slug = String::new();

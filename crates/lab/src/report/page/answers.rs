@@ -1,4 +1,4 @@
-//! What to use here: the answers to users' questions.
+//! The section "What to use here": the answers to users' questions.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,7 @@ use crate::report::model::Report;
 use crate::report::model::answer::{Answer, Candidate, Finding, Outcome, Standing};
 use crate::report::model::words;
 
-/// The answers; nothing if there are none, as of a user's own experiment.
+/// The section; empty if there are no answers, as for an experiment of a user.
 pub(super) fn render(report: &Report) -> Markup {
     if !report.has_answers() {
         return html! {};
@@ -42,7 +42,7 @@ fn question(answer: &Answer) -> Markup {
             }
             @for one in &others {
                 p.small.dim {
-                    (one.when) @if !one.place.is_empty() { ", " (one.place) } ": " (one.sentence) " "
+                    (one.where_words()) ": " (one.sentence) " "
                     a href={ "#" (section_id(&one.experiment)) } { (one.experiment) }
                 }
             }
@@ -61,11 +61,7 @@ fn finding(finding: &Finding) -> Markup {
         details.finding {
             summary {
                 span class={ "badge " (class) } { (word) } " "
-                b {
-                    (finding.when)
-                    @if !finding.place.is_empty() { ", " (finding.place) }
-                    ": "
-                }
+                b { (finding.where_words()) ": " }
                 (finding.sentence) " "
                 a href={ "#" (section_id(&finding.experiment)) } { (finding.experiment) }
             }

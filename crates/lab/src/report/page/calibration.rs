@@ -1,5 +1,5 @@
-//! What `drover lab calibrate` has found: how often equal servers seem to differ on this machine, and
-//! which difference so many rounds find.
+//! The result of `drover lab calibrate`: how often equal servers seem to differ on this machine, and which difference
+//! a number of rounds finds.
 
 use maud::{Markup, html};
 

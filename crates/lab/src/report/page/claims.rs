@@ -5,16 +5,16 @@ use maud::{Markup, html};
 use super::{badge, heading, section_id};
 use crate::report::model::claim::{ClaimReport, Tone};
 use crate::report::model::experiment::ExperimentReport;
-use crate::report::model::{Report, Tally};
+use crate::report::model::{Report, VerdictCounts};
 use crate::spec::claim::By;
 use crate::spec::experiment::QUICK;
 
-/// Whether there is a claim.
+/// Whether the report has a claim.
 pub(super) fn are_there(report: &Report) -> bool {
     report.experiments.iter().any(|one| !one.claims.is_empty())
 }
 
-/// The tallies and the table; nothing if there is no claim.
+/// The counts and the table; empty if there is no claim.
 pub(super) fn render(report: &Report) -> Markup {
     if !are_there(report) {
         return html! {};
@@ -39,7 +39,7 @@ pub(super) fn render(report: &Report) -> Markup {
     }
 }
 
-/// How many claims are decided, and why others are not even measured.
+/// How many claims are decided, and why other claims are not measured.
 fn decided(report: &Report) -> Markup {
     let claims = || report.experiments.iter().flat_map(|one| &one.claims);
     let decided = claims().filter(|claim| claim.verdict.tone != Tone::Open).count();
@@ -57,7 +57,7 @@ fn decided(report: &Report) -> Markup {
     }
 }
 
-fn tally(title: &str, tally: &Tally) -> Markup {
+fn tally(title: &str, tally: &VerdictCounts) -> Markup {
     html! {
         @if tally.claims > 0 {
             p.tally {

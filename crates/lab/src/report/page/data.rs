@@ -1,4 +1,4 @@
-//! The report as JSON within the page: what figures and downloads are made of.
+//! The report as JSON within the page. Figures and downloads are made from it.
 
 use serde_json::{Map, Value, json};
 
@@ -6,14 +6,14 @@ use crate::report::model::Report;
 use crate::report::model::claim::{ClaimReport, RowReport};
 use crate::report::model::words;
 
-/// Significant digits of raw values on the page; the tables beside it have all.
+/// Significant digits of raw values on the page. The CSV tables beside the page have all digits.
 const DIGITS: i32 = 6;
 
-/// The parts of an experiment that the page's script needs; the rest is in the page as text.
+/// The parts of an experiment that the page's script needs. The rest is in the page as text.
 const NEEDED: [&str; 8] =
     ["id", "title", "subjects", "factors", "metrics", "cells", "figures", "samples"];
 
-/// The data as JSON that cannot end the element that it is in.
+/// The data as JSON that cannot close its HTML element.
 pub(super) fn embed(report: &Report) -> String {
     let experiments = report.experiments.iter().map(|one| {
         let value = serde_json::to_value(one).unwrap_or_default();
@@ -68,7 +68,7 @@ fn effects(claim: &ClaimReport) -> Value {
     value
 }
 
-/// JSON without the characters that HTML, or a script of old, would see in it.
+/// JSON without the characters that HTML, or old versions of JavaScript, would interpret.
 fn harmless(json: &str) -> String {
     json.replace('<', "\\u003c")
         .replace('>', "\\u003e")

@@ -1,4 +1,4 @@
-//! A claim of an experiment: the verdict with the effect that decides, and all effects on demand.
+//! A claim of an experiment: the verdict with the effect that decides, and all effects folded below it.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,7 @@ use crate::report::model::claim::{ClaimReport, RowReport};
 use crate::report::model::words::number;
 use crate::spec::claim::By;
 
-/// The claim. `experiment` and `claim` are its place in the embedded data.
+/// The claim. `experiment` and `at` are its indices in the embedded data.
 pub(super) fn render(experiment: usize, at: usize, claim: &ClaimReport) -> Markup {
     html! {
         article.claim id=(claim.anchor) {

@@ -9,7 +9,8 @@ use crate::report::model::figure::FigureReport;
 use crate::report::model::words::counted;
 use crate::report::{CLAIMS, SAMPLES};
 
-/// The section. `at` is the experiment's place in the embedded data, `folder` the way to the session's folder.
+/// The section. `at` is the experiment's index in the embedded data, `folder` the relative path to the session's
+/// folder.
 pub(super) fn render(at: usize, one: &ExperimentReport, folder: &str) -> Markup {
     let anchor = |part: &str| format!("{}--{part}", one.id);
     html! {

@@ -1,4 +1,4 @@
-//! Where the session ran.
+//! The section about the machine on which the session ran.
 
 use maud::{Markup, html};
 

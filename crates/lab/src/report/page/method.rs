@@ -1,4 +1,4 @@
-//! How the numbers came about: method and calibration, once for all experiments.
+//! The section about method and calibration, once for all experiments.
 
 use maud::{Markup, html};
 
@@ -69,13 +69,13 @@ fn verdicts() -> Markup {
     html! { dl.marks { @for (word, meaning) in words { dt { (word) } dd { (meaning) } } } }
 }
 
-/// A command as a shell takes it.
+/// A command in the form that a shell reads.
 fn shell(command: &[String]) -> String {
-    // A word with a NUL byte, which no command line has, cannot be quoted.
+    // A word with a NUL byte cannot be quoted; no command line has one.
     shlex::try_join(command.iter().map(String::as_str)).unwrap_or_default()
 }
 
-/// What the page is made of, and how the session is repeated.
+/// The versions and licences of the page, and the command that repeats the session.
 pub(super) fn colophon(report: &Report) -> Markup {
     html! {
         footer {

@@ -1,7 +1,7 @@
 //! The page: one file that opens from disk and needs no network.
 //!
-//! Everything but the figures is readable without the script. HTML is written by `maud`, which escapes
-//! every text, so that no name of an experiment can become an element.
+//! Everything but the figures is readable without the script. HTML is written by `maud`, which escapes every text, so
+//! that no name of an experiment becomes an HTML element.
 
 mod answers;
 #[cfg(test)]
@@ -30,14 +30,14 @@ const SCRIPTS: [&str; 3] = [
     include_str!("assets/page.js"),
 ];
 
-/// The page of a report, as it lies in the session's folder.
+/// The page of a report, for the session's folder.
 #[must_use]
 pub fn render(report: &Report) -> String {
     render_at("", report, &data::embed(report))
 }
 
-/// The page with its embedded `data`, from which `folder`, empty or with a slash at its end, leads to the
-/// session's folder.
+/// The page with its embedded `data`. `folder` is the relative path to the session's folder: empty, or with a slash
+/// at its end.
 fn render_at(folder: &str, report: &Report, data: &str) -> String {
     let title = format!("Drover lab, {}", report.session.preset);
     let page = html! {
@@ -78,13 +78,14 @@ fn render_at(folder: &str, report: &Report, data: &str) -> String {
     page.into_string()
 }
 
-/// The page as it lies in the session's folder, and as it lies above that folder, whose name is `folder`.
+/// Two versions of the page: one for the session's folder, and one for the folder above it. `folder` is the name of
+/// the session's folder.
 pub(super) fn render_both(report: &Report, folder: &str) -> [String; 2] {
     let data = data::embed(report);
     ["", &format!("{folder}/")].map(|way| render_at(way, report, &data))
 }
 
-/// The table of contents, which stays in view.
+/// The table of contents. It stays in view.
 fn contents(report: &Report) -> Markup {
     html! {
         nav.contents aria-label="Contents" {
@@ -143,7 +144,7 @@ fn head(report: &Report) -> Markup {
     }
 }
 
-/// The id of the section of an experiment, which no other part of the page has.
+/// The id of an experiment's section. No other part of the page has that id.
 fn section_id(id: &str) -> String {
     let own = [
         "about",

@@ -16,7 +16,7 @@ fn body(record: &Record) -> String {
     page[..end].to_owned()
 }
 
-/// Nobody who measures two servers of their own asks which dispatch mechanism to take.
+/// A comparison of a user's own servers does not answer which dispatch mechanism to use.
 #[test]
 fn questions_and_claims_are_on_the_page_where_there_are_some() {
     let without =
@@ -80,7 +80,7 @@ fn hostile_names_stay_text() {
         assert!(!page.contains(tag), "{tag}");
     }
     assert!(page.contains("&lt;b&gt;bold&lt;/b&gt;"));
-    // Each script element that is opened is closed: data, libraries and the page's own scripts.
+    // Every script element is closed: data, libraries and the page's own scripts.
     let count = |what: &str| page.matches(what).count();
     assert_eq!(count("<script"), count("</script>"));
     assert_eq!(count("</script>"), 1 + LIBRARIES.len() + SCRIPTS.len());
@@ -160,7 +160,7 @@ fn every_link_within_the_page_has_a_target() {
     }
 }
 
-/// Whether a link goes to an experiment that is not part of the session.
+/// Whether a link leads to an experiment that is not part of the session.
 fn is_elsewhere(link: &str) -> bool {
     crate::spec::built_in::names().contains(&link)
 }
@@ -181,7 +181,7 @@ fn answers_name_their_experiment_and_their_figure() {
     assert!(body.contains("href=\"#settle-time\""));
 }
 
-/// Real runs have fewer metrics than these, and no more runs.
+/// Real runs have fewer metrics than these samples, and no more runs.
 #[test]
 fn a_quick_session_is_a_small_file() {
     let record = quick(&crate::spec::built_in::names(), 6);

@@ -1,6 +1,6 @@
-//! The libraries that draw the page's figures, as their authors release them (npm packages `d3` and
-//! `@observablehq/plot`), with their licences. Both are part of every page, so that it opens from disk
-//! and without a network.
+//! The libraries that draw the page's figures, as released by their authors (npm packages `d3` and
+//! `@observablehq/plot`), with their licences. Both are part of every page, so that it opens from disk and without a
+//! network.
 
 /// A file of a release.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub struct Library {
     pub licence: &'static str,
 }
 
-/// The libraries, each before those that need it.
+/// The libraries. A library comes before those that need it.
 pub static LIBRARIES: [Library; 2] = [
     Library {
         name: "d3",

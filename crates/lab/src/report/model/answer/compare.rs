@@ -1,4 +1,4 @@
-//! Which of several candidates is the best, as far as the samples tell.
+//! Compares candidates: which one is the best, as far as the samples show.
 
 use std::collections::BTreeMap;
 
@@ -30,13 +30,14 @@ pub(super) struct Entry {
 /// Candidates, compared.
 pub(super) struct Compared {
     pub(super) outcome: Outcome,
-    /// The reference first, then the others from the best to the worst, then those that are out.
+    /// The reference first, then the others from the best to the worst, then the candidates that could not be
+    /// compared.
     pub(super) candidates: Vec<Candidate>,
-    /// The best candidate, where a smaller one is enough and became the reference.
+    /// The best candidate, if a smaller one is enough and is the reference.
     pub(super) enough: Option<String>,
 }
 
-/// The candidates of a rule at a place.
+/// The candidates of a rule at one combination of levels.
 pub(super) fn candidates(
     rule: &Rule,
     measured: &Measured,
@@ -87,10 +88,10 @@ fn obstacle(runs: &[&Sample], counted: &CellRuns) -> Option<String> {
 
 /// Compares the candidates over the rounds that all of them have.
 ///
-/// A candidate is ruled out if it is shown to be worse than the best of the others: multiple comparisons
-/// with the best (J. C. Hsu, "Simultaneous confidence intervals for all distances from the best",
-/// Annals of Statistics 9, 1981), here by max-t bounds for each candidate and Bonferroni over candidates.
-/// Of those that are left, the one with the best mean is the reference.
+/// A candidate is ruled out if it is shown to be worse than the best of the others: multiple comparisons with the
+/// best (J. C. Hsu, "Simultaneous confidence intervals for all distances from the best", Annals of Statistics 9,
+/// 1981), here by max-t bounds for each candidate and Bonferroni over candidates. The reference is the remaining
+/// candidate with the best mean.
 pub(super) fn compare(mut entries: Vec<Entry>, better: Better, enough: Option<f64>) -> Compared {
     entries.iter_mut().for_each(leave_out_zeros);
     let common = common(&entries);
@@ -122,8 +123,8 @@ pub(super) fn compare(mut entries: Vec<Entry>, better: Better, enough: Option<f6
     Compared { outcome, candidates, enough: chosen }
 }
 
-/// Leaves a candidate out that has a value without a ratio to others: one is enough to take every other
-/// comparison its interval.
+/// Leaves out a candidate that has a value of zero, which has no ratio to others. A single such value would take away
+/// the interval of every other comparison.
 fn leave_out_zeros(entry: &mut Entry) {
     let zeros = entry.rounds.values().filter(|(value, _)| *value <= 0.0).count();
     if zeros > 0 && entry.candidate.standing != Standing::Out {
@@ -134,7 +135,7 @@ fn leave_out_zeros(entry: &mut Entry) {
     }
 }
 
-/// The rounds that every candidate has which can be compared.
+/// The rounds that every comparable candidate has.
 fn common(entries: &[Entry]) -> Vec<u32> {
     let mut compared = entries.iter().filter(|entry| entry.candidate.standing != Standing::Out);
     let Some(first) = compared.next() else { return Vec::new() };
@@ -143,7 +144,7 @@ fn common(entries: &[Entry]) -> Vec<u32> {
     first.rounds.keys().filter(in_all).copied().collect()
 }
 
-/// One candidate ÷ another, by round, on a logarithmic scale; and what the quotient says.
+/// One candidate ÷ another, by round, on a logarithmic scale; and whether the quotient is exact or a bound.
 fn contrast(of: &Entry, against: &Entry, rounds: &[u32]) -> (Vec<f64>, Bound) {
     let log = |round: &u32| of.rounds[round].0.ln() - against.rounds[round].0.ln();
     let bound = |round: &u32| of.rounds[round].1.over(against.rounds[round].1);
@@ -171,7 +172,7 @@ fn is_worse(judged: &[Entry], at: usize, rounds: &[u32], better: Better) -> bool
         others.map(|(_, other)| contrast(&judged[at], other, rounds)).unzip();
     let Some(curves) = simultaneous(&contrasts, Scale::Log, DRAWS) else { return false };
     let curves = std::iter::zip(curves, bounds).map(|(curve, bound)| curve.bounded(bound));
-    // The ratio to the best of others that are as low as possible is the greatest ratio.
+    // The greatest ratio is the ratio to the best of the others if lower values are better.
     let extreme = match better {
         Better::Lower => Extreme::Greatest,
         Better::Higher => Extreme::Least,
@@ -184,7 +185,7 @@ fn is_worse(judged: &[Entry], at: usize, rounds: &[u32], better: Better) -> bool
     p <= FAMILY / judged.len() as f64
 }
 
-/// The best mean of those that are not ruled out.
+/// The index of the best mean among the candidates that are not ruled out.
 fn reference(judged: &[Entry], rounds: &[u32], better: Better) -> Option<usize> {
     let left = (0..judged.len()).filter(|at| judged[*at].candidate.standing != Standing::Worse);
     let key = |at: &usize| match better {
@@ -194,7 +195,7 @@ fn reference(judged: &[Entry], rounds: &[u32], better: Better) -> Option<usize> 
     left.min_by(|a, b| key(a).total_cmp(&key(b)))
 }
 
-/// The lowest level that gives the share of the best, beyond doubt; `None` if that is the best itself.
+/// The lowest level that beyond doubt gives the share of the best value; `None` if only the best level itself does.
 fn smallest(
     judged: &[Entry],
     best: usize,
@@ -218,7 +219,7 @@ fn smallest(
     enough.min_by(|a, b| level(*a).partial_cmp(&level(*b)).unwrap_or(std::cmp::Ordering::Equal))
 }
 
-/// How each candidate stands beside the reference.
+/// Sets the standing of each candidate beside the reference.
 fn stand(judged: &mut [Entry], reference: usize, rounds: &[u32]) {
     let against = judged[reference].clone();
     for (at, entry) in judged.iter_mut().enumerate() {
@@ -231,7 +232,7 @@ fn stand(judged: &mut [Entry], reference: usize, rounds: &[u32]) {
         let curve = curve.bounded(bound);
         entry.candidate.ratio = Some(curve.interval(0.95));
         let is_equal = p_within(&curve, 1.0 / MARGIN, MARGIN) <= FAMILY;
-        // Also one that is shown to be worse, by less than the margin.
+        // A candidate may be both shown to be worse and equal: by less than the margin.
         if is_equal {
             entry.candidate.standing = Standing::Equal;
         }
@@ -253,7 +254,7 @@ fn outcome(judged: &[Entry], is_enough: bool) -> Outcome {
 
 #[cfg(test)]
 impl Entry {
-    /// A candidate with these values, one per round.
+    /// A candidate with values, one per round.
     pub(super) fn for_test(name: &str, values: &[f64], bound: Bound) -> Entry {
         let numbered = (1..).zip(values).map(|(round, value)| (round, (*value, bound)));
         let candidate = Candidate {

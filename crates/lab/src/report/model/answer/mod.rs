@@ -1,7 +1,7 @@
-//! What to use here: the questions that users bring, each answered by the samples or left open.
+//! What to use here: the questions of users, each answered by the samples, or left open.
 //!
-//! Which experiment and metric speak to a question is data (`questions.toml`); what they say is found by
-//! the statistics of [`crate::analysis`] from the samples alone.
+//! `questions.toml` says which experiment and metric answer a question. The answer is computed from the samples
+//! alone, by the statistics of [`crate::analysis`].
 
 mod compare;
 mod rule;
@@ -18,55 +18,55 @@ use crate::record::{Measured, Record};
 pub use compare::{FAMILY, MARGIN};
 pub use rule::{Choose, Question, Rule, questions};
 
-/// A question with what this session says to it.
+/// A question with the session's answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
     /// The part of links that names it on the page.
     pub id: String,
     /// The question.
     pub question: String,
-    /// What to take by all of the answers together, in sentences.
+    /// What to use according to all findings together, in sentences.
     pub verdict: Option<String>,
-    /// What a reader has to know of the answers.
+    /// A remark on the answers.
     pub note: Option<String>,
-    /// The answers: one for each rule and place.
+    /// The findings: one for each rule and combination of levels.
     pub findings: Vec<Finding>,
 }
 
-/// What an experiment says to a question, at one place.
+/// The answer of one experiment to a question, at one combination of levels.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// Under which circumstances.
+    /// The circumstances, in words.
     pub when: String,
     /// The experiment.
     pub experiment: String,
     /// The metric's name for people, and its unit.
     pub metric: String,
-    /// See `metric`.
+    /// The unit of the metric.
     pub unit: String,
     /// The levels of the other factors, in words.
     pub place: String,
-    /// What kind of answer it is.
+    /// The kind of answer.
     pub outcome: Outcome,
     /// The answer in a sentence or two.
     pub sentence: String,
-    /// What could be chosen, the best first.
+    /// The candidates, the best first.
     pub candidates: Vec<Candidate>,
 }
 
-/// What kind of answer samples give.
+/// The kind of answer that samples give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// One candidate is the best, or the smallest one that is enough.
+    /// One candidate is the best, or is the smallest one that is enough.
     Clear,
-    /// Several are equal, within a margin, and better than all others.
+    /// Several candidates are equal, within a margin, and better than all others.
     Tie,
-    /// Some are ruled out; which of the others is the best is open.
+    /// Some candidates are ruled out. Which of the others is the best is open.
     Narrowed,
-    /// The samples do not tell.
+    /// The samples do not show a difference, nor that there is none.
     Open,
-    /// There are no samples to tell from.
+    /// There are no samples.
     NotMeasured,
 }
 
@@ -77,33 +77,33 @@ pub struct Candidate {
     pub name: String,
     /// The median.
     pub estimate: Option<Estimate>,
-    /// Its ratio to the reference, with the interval of 95 %; `None` for the reference itself.
+    /// The candidate's ratio to the reference, with the interval of 95 %; `None` for the reference itself.
     pub ratio: Option<Interval>,
-    /// Whether the ratio's ends are those of the candidate or of a bound.
+    /// Whether the candidate's values are bounds.
     pub is_limited: bool,
-    /// How it stands.
+    /// The standing beside the reference.
     pub standing: Standing,
-    /// Why it could not be compared.
+    /// Why the candidate could not be compared.
     pub reason: Option<String>,
 }
 
-/// How a candidate stands beside the others.
+/// The standing of a candidate beside the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
-    /// The one to which the others are compared: the best estimate, or the smallest that is enough.
+    /// The candidate to which the others are compared: the best estimate, or the smallest that is enough.
     Reference,
     /// Within the margin of the reference, beyond doubt.
     Equal,
-    /// Neither equal nor worse, as far as can be told.
+    /// Neither shown to be equal nor shown to be worse.
     Open,
     /// Worse than the best, beyond doubt.
     Worse,
-    /// It failed, or could not be run or compared here.
+    /// The candidate failed, or could not be run or compared here.
     Out,
 }
 
-/// The answers of a session: of one that asks a question of its own (`drover lab decide`), to that alone.
+/// The answers of a session. A session of `drover lab decide` answers only its own question.
 #[must_use]
 pub fn answers(record: &Record) -> Vec<Answer> {
     if let Some(decision) = Decision::of(record) {
@@ -122,7 +122,20 @@ pub fn answers(record: &Record) -> Vec<Answer> {
     questions().iter().map(answer).collect()
 }
 
-/// What a session says by a rule: one finding at least.
+impl Finding {
+    /// The circumstances and the levels of the other factors, in words. Names nothing twice: a case `saturation` is
+    /// left out of "At saturation, saturation".
+    #[must_use]
+    pub fn where_words(&self) -> String {
+        match self.when.to_lowercase().contains(&self.place.to_lowercase()) {
+            // An empty text is part of every text.
+            true => self.when.clone(),
+            false => format!("{}, {}", self.when, self.place),
+        }
+    }
+}
+
+/// The findings of a rule in a session; at least one.
 pub(crate) fn findings(rule: &Rule, record: &Record) -> Vec<Finding> {
     let measured = record.measured.iter().find(|one| one.experiment.id == rule.experiment);
     let Some(measured) = measured else {
@@ -142,7 +155,7 @@ pub(crate) fn findings(rule: &Rule, record: &Record) -> Vec<Finding> {
     places.iter().map(|place| finding(rule, measured, place)).collect()
 }
 
-/// The answer of an experiment that was not measured.
+/// The finding of a rule that was not measured.
 fn nothing(rule: &Rule, why: &str) -> Finding {
     Finding {
         when: rule.when.clone(),

@@ -1,4 +1,4 @@
-//! Rules: which experiment, metric and factor speak to a question.
+//! Rules: which experiment, metric and factor answer a question.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,17 +13,17 @@ use crate::record::Measured;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
-    /// Its name in links.
+    /// The id of the question in links.
     pub id: String,
     /// The question.
     pub text: String,
-    /// What a reader has to know of the answers.
+    /// A remark on the answers.
     pub note: Option<String>,
-    /// Where the answers come from.
+    /// The rules that answer the question.
     pub rule: Vec<Rule>,
 }
 
-/// Where an answer comes from.
+/// A rule: which samples answer a question.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -31,7 +31,7 @@ pub struct Rule {
     pub experiment: String,
     /// The metric that decides.
     pub metric: String,
-    /// What is chosen: `subject`, or the name of a factor.
+    /// What a user chooses: `subject`, or the name of a factor.
     pub choose: Choose,
     /// Under which circumstances, in words.
     pub when: String,
@@ -41,10 +41,10 @@ pub struct Rule {
     /// The factors with an answer for each level.
     #[serde(default)]
     pub each: Vec<String>,
-    /// Subjects that are no candidates. Models are none either.
+    /// Subjects that are no candidates. Models are never candidates.
     #[serde(default)]
     pub without: Vec<String>,
-    /// The share of the best value that is enough, for the lowest level that gives it.
+    /// The share of the best value that is enough. The lowest level that gives it is then the answer.
     pub enough: Option<f64>,
 }
 
@@ -81,7 +81,7 @@ pub fn questions() -> &'static [Question] {
 }
 
 impl Rule {
-    /// The places at which candidates are compared: levels of all factors but the chosen one.
+    /// The combinations of levels at which candidates are compared: levels of all factors but the chosen one.
     #[must_use]
     pub fn places(&self, measured: &Measured) -> Vec<Levels> {
         let of_case = measured.experiment.case_factors();
@@ -103,7 +103,7 @@ impl Rule {
             }
             let last = places.iter().filter_map(|place| place.get(&factor)).max_by(|a, b| {
                 let order = a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal);
-                // Names have no order but that of the plan.
+                // Names have no order, so the later one in the plan wins.
                 if a.number().is_none() { std::cmp::Ordering::Less } else { order }
             });
             let last = last.cloned();
@@ -145,7 +145,7 @@ impl Rule {
         here.map(|cell| (name(cell), cell.clone())).collect()
     }
 
-    /// The subjects that could be chosen, too, and were not run.
+    /// The candidates that exist and were not run.
     #[must_use]
     pub fn left_out(&self, measured: &Measured) -> Vec<String> {
         if self.choose != Choose::Subject {
@@ -161,7 +161,7 @@ impl Rule {
         others.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The models that were measured: nobody can use them.
+    /// The models that were measured. Nobody can use a model.
     #[must_use]
     pub fn models(&self, measured: &Measured) -> Vec<String> {
         let planned = &measured.header.plan.cells;

@@ -1,13 +1,13 @@
-//! An answer as a sentence: who wins with its figure, what the others cost, and what cannot be told.
+//! An answer as a sentence: the best candidate with its value, what the others cost, and what is open.
 
 use super::{Candidate, Finding, Outcome, Rule, Standing};
 use crate::report::model::words::{list, lower, number, quantity, range, ratio, sign};
 use crate::spec::metric::Better;
 
-/// How many candidates that are ruled out are named with their ratios.
+/// How many of the candidates that are ruled out are named with their ratios.
 const NAMED: usize = 3;
 
-/// The sentence of a finding. `best` is the best level, where a smaller one is enough.
+/// The sentence of a finding. `best` is the best level, if a smaller level is enough.
 pub(super) fn of(finding: &Finding, rule: &Rule, better: Better, best: Option<String>) -> String {
     let mut parts = vec![match finding.outcome {
         Outcome::NotMeasured => nothing(finding),
@@ -79,7 +79,7 @@ fn head(finding: &Finding, rule: &Rule, best: Option<&str>) -> String {
 }
 
 fn worse(finding: &Finding, better: Better) -> Option<String> {
-    // Where a smaller level is enough, one that is worse than the best may still be better than that one.
+    // If a smaller level is enough, a candidate that is worse than the best may be better than the smaller level.
     let is_worse = |candidate: &&Candidate| {
         candidate.ratio.is_some_and(|ratio| match better {
             Better::Higher => ratio.value < 1.0,
@@ -121,7 +121,7 @@ fn limited(finding: &Finding) -> Option<String> {
     })
 }
 
-/// Candidates that could not be compared, those with the same reason together.
+/// The candidates that could not be compared. Candidates with one reason are listed together.
 fn out(finding: &Finding) -> Option<String> {
     if finding.outcome == Outcome::NotMeasured {
         return None;

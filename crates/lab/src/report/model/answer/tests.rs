@@ -7,7 +7,7 @@ use crate::model::Mark;
 use crate::report::testing::{Builder, noise, text};
 use crate::spec::metric::Better;
 
-/// Values around a centre that have little in common with those of another phase.
+/// Values around a centre. Values of different phases are hardly correlated.
 fn around(centre: f64, spread: f64, phase: usize) -> Vec<f64> {
     let noise = [0.0, 1.0, -0.7, 0.4, -1.0, 0.6, -0.3, 0.9];
     (0..8).map(|round| centre * (1.0 + spread * noise[(round * 3 + phase * 5) % 8])).collect()
@@ -99,7 +99,7 @@ fn a_candidate_with_a_value_of_nothing_spoils_no_answer() {
     }
 }
 
-/// Where 4 is enough and 16 the best, 8 is worse than 16, and not less than 4.
+/// 4 is enough and 16 is the best. 8 is worse than 16, and the sentence must not say that 8 gives less than 4.
 #[test]
 fn what_is_better_than_what_is_enough_is_not_called_less() {
     let text = text("one", "").replace("levels = [10, 100]", "levels = [1, 4, 8, 16]");
@@ -122,7 +122,7 @@ fn what_is_better_than_what_is_enough_is_not_called_less() {
     assert!(!finding.sentence.contains("8: "), "{}", finding.sentence);
 }
 
-/// Few events leave percentiles out, and a window that was not steady leaves out everything.
+/// Too few events leave out percentiles only. A window that was not steady leaves out every metric.
 #[test]
 fn only_a_mark_that_leaves_runs_out_is_blamed() {
     for (mark, expected) in [

@@ -1,4 +1,4 @@
-//! The page in a real browser: headless Chromium, where it is installed.
+//! Tests of the page in a real browser: headless Chromium, if it is installed.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,8 +10,8 @@ use super::render;
 use crate::report::model::Report;
 use crate::report::testing::{Builder, quick, text};
 
-/// What a browser makes of the page in a frame of this width, after everything was drawn and every
-/// switch was used.
+/// What a browser reports of the page in a frame of `width` pixels, after everything was drawn and every switch was
+/// used.
 fn probe(folder: &Path, page: &str, width: u32, is_dark: bool) -> Option<Value> {
     let program = chromium()?;
     let (before, after) = (include_str!("before.js"), include_str!("after.js"));
