@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Numbers in the form in which people read them.
 
 use crate::analysis::Interval;
 
@@ -12,13 +12,13 @@ pub(crate) fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A rate that can be said: 1700 for 1683; at least 1.
+/// A rate with two significant digits: 1700 for 1683; at least 1.
 pub(crate) fn two_digits(rate: f64) -> f64 {
     let unit = 10f64.powf(rate.log10().floor() - 1.0).max(1.0);
     ((rate / unit).round() * unit).max(1.0)
 }
 
-/// A ratio with its interval, whose ends may be open: `0.891 (0.870 … 0.912)`, `at least 1.20`.
+/// A ratio with its interval: `0.891 (0.870 … 0.912)`. With an open end: `at least 1.20`.
 pub(crate) fn ratio_words(interval: &Interval) -> String {
     let (low, high) = (three_digits(interval.low), three_digits(interval.high));
     match (interval.low > 0.0, interval.high.is_finite()) {

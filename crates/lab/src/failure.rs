@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why a run ended without values. Each is a result of its cell, except an interruption.
+/// Why a run ended without values. Every failure except an interruption is a result of its cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The user, or the system, asked the lab to end.
@@ -10,17 +10,17 @@ pub enum Failure {
     /// This machine lacks what the cell needs: a right, a program, a facility of the kernel, a limit.
     /// Repeating the run does not help.
     NotTestable(String),
-    /// Something went wrong, in words that name it.
+    /// Something went wrong; the text says what.
     Failed(String),
 }
 
 impl Failure {
-    /// A run that went wrong, in words.
+    /// A run that went wrong; `reason` says how.
     pub fn failed(reason: impl fmt::Display) -> Failure {
         Failure::Failed(reason.to_string())
     }
 
-    /// A cell that cannot be measured on this machine, in words.
+    /// A cell that this machine cannot measure; `reason` says why.
     pub fn not_testable(reason: impl fmt::Display) -> Failure {
         Failure::NotTestable(reason.to_string())
     }

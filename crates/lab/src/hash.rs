@@ -1,4 +1,4 @@
-//! Hashes that find changes, not forgeries.
+//! Hashes that find accidental changes. They do not protect against forgery.
 
 use std::fs::File;
 use std::hash::Hasher;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use twox_hash::XxHash64;
 
-/// A hash of bytes, in hexadecimal digits. It finds changes, not forgeries (XXH64).
+/// A hash of bytes, in hexadecimal digits (XXH64). It finds accidental changes and does not protect against forgery.
 #[must_use]
 pub fn hash_bytes(bytes: &[u8]) -> String {
     let mut hasher = XxHash64::default();
@@ -15,7 +15,7 @@ pub fn hash_bytes(bytes: &[u8]) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// As [`hash_bytes`], of a file.
+/// The [`hash_bytes`] of a file's content.
 ///
 /// # Errors
 /// What the file system says.

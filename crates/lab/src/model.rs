@@ -1,4 +1,4 @@
-//! The words that all parts of the lab share: a cell of an experiment, and a sample measured in it.
+//! The types that all parts of the lab share: a cell of an experiment, and a sample of a cell.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,7 +17,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The quantity, where the level is one.
+    /// The quantity, if the level is a number.
     pub fn number(&self) -> Option<f64> {
         match self {
             Level::Number(number) => Some(*number),
@@ -35,10 +35,10 @@ impl fmt::Display for Level {
     }
 }
 
-/// A subject under one level of every factor: what one run measures.
+/// A subject at one level of every factor: what one run measures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// The name of what is measured.
+    /// The name of the subject.
     pub subject: String,
     /// A level for every factor of the experiment, by the factor's name. The name of the case, if the
     /// experiment has cases, is the level of the factor `case`.
@@ -53,20 +53,20 @@ impl fmt::Display for Cell {
     }
 }
 
-/// What one run measured, with every reason to doubt it.
+/// The measurement of one run, with every reason to doubt it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// What was measured.
+    /// The measured cell.
     pub cell: Cell,
-    /// The round, from 1. The runs of a round are neighbours in time and share its seed, so that the
-    /// samples of a round are compared with each other.
+    /// The round, from 1. The runs of a round are close in time and have one seed, so that samples of a round are
+    /// comparable.
     pub round: u32,
-    /// The values, by the metric's name, each in the metric's unit.
+    /// The values, each in its metric's unit, by the metric's name.
     pub values: BTreeMap<String, f64>,
-    /// What limits the meaning of the values; empty for a clean run.
+    /// The marks, which limit what the values mean; empty for a clean run.
     #[serde(default)]
     pub validity: BTreeSet<Mark>,
-    /// Why there are no values: the run failed. A failure is a result: no claim holds by leaving it out.
+    /// Why the run failed and has no values. A failure is a result: leaving it out must not make a claim hold.
     #[serde(default)]
     pub failure: Option<String>,
 }
@@ -79,7 +79,7 @@ impl Sample {
     }
 }
 
-/// A reason to doubt a sample, or to read it as a bound only.
+/// A reason to doubt a sample, or to read its values as bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mark {
@@ -98,8 +98,8 @@ pub enum Mark {
     FewEvents,
     /// The machine paused (stolen time, a stopped virtual machine).
     Stalled,
-    /// The run could not be made on this machine, which lacks a right, a program, a facility of the kernel
-    /// or room within a limit; `failure` says which. It says nothing of the subject.
+    /// This machine could not make the run: it lacks a right, a program, a facility of the kernel, or room within a
+    /// limit. `failure` says which. The mark says nothing about the subject.
     Unavailable,
     /// Any other warning of the load generator; the sample's artefacts have its words.
     Warned,

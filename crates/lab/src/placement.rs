@@ -10,20 +10,20 @@ use crate::failure::Failure;
 /// The processors of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// The subject's; empty: anywhere.
+    /// The subject's processors; empty: any.
     pub subject: Vec<usize>,
-    /// The load generator's, and those of whatever else the lab runs; empty: anywhere.
+    /// The processors of the load generator and of everything else that the lab runs; empty: any.
     pub load: Vec<usize>,
-    /// What a reader has to know of the placement.
+    /// A remark on the placement for readers of the result.
     pub note: Option<String>,
 }
 
-/// A processor and those that share its core, itself included.
+/// A processor, and the processors that share its core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Processor {
     /// Its number.
     pub number: usize,
-    /// The numbers of the threads of its core.
+    /// The numbers of the processors of its core, including its own.
     pub siblings: BTreeSet<usize>,
 }
 
@@ -42,7 +42,7 @@ pub fn processors() -> Result<Vec<Processor>, Failure> {
     Ok(usable.into_iter().map(of).collect())
 }
 
-/// Reads a list as the kernel writes it: `0-3,8`.
+/// Parses a list in the kernel's form: `0-3,8`.
 fn list(text: &str) -> Vec<usize> {
     let range = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -52,9 +52,8 @@ fn list(text: &str) -> Vec<usize> {
 }
 
 impl Placement {
-    /// Gives the subject `wanted` processors, each with a core of its own as far as there are such, and
-    /// the load the other cores: a load on the sibling of the subject's processor takes up to half of
-    /// that core's speed away.
+    /// Gives the subject `wanted` processors on different cores, as far as there are enough cores. Gives the load the
+    /// other cores: a load on a sibling of the subject's processor would slow the subject's core down by up to half.
     ///
     /// # Errors
     /// [`Failure::NotTestable`] if no processor is left for the load.
@@ -75,7 +74,7 @@ impl Placement {
         let is_on_a_core_of = |chosen: &[&Processor], it: &Processor| {
             chosen.iter().any(|chosen| chosen.siblings.contains(&it.number))
         };
-        // One of each core first, then the cores' other threads.
+        // First one processor of each core, then the others.
         for own_core in [true, false] {
             for it in processors {
                 let is_chosen = subject.iter().any(|chosen| chosen.number == it.number);
@@ -84,7 +83,7 @@ impl Placement {
                     && (!own_core || !is_on_a_core_of(&subject, it))
                 {
                     subject.push(it);
-                    // The last core is the load's, unless there is only one.
+                    // The last core is kept for the load, unless there is only one core.
                     let free = processors.iter().any(|it| !is_on_a_core_of(&subject, it));
                     if own_core && !free {
                         subject.pop();
@@ -135,7 +134,7 @@ mod tests {
         assert_eq!(chosen(&[&[0], &[1]], 1), (vec![0], vec![1], false));
         assert_eq!(chosen(&[&[0, 4], &[1, 5], &[2, 6]], 1), (vec![0], vec![1, 2, 5, 6], false));
         assert_eq!(chosen(&[&[0, 1], &[2, 3], &[4, 5]], 2), (vec![0, 2], vec![4, 5], false));
-        // More processors than cores: the siblings of the subject's own come before the load's core.
+        // With more processors than cores, siblings of the subject's own processors are used before the load's core.
         assert_eq!(chosen(&[&[0, 1], &[2, 3]], 2), (vec![0, 1], vec![2, 3], false));
     }
 

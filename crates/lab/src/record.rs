@@ -1,4 +1,4 @@
-//! A session's folder: what was asked for, and a folder with the journal of each experiment.
+//! A session's folder: the request, and a folder with the journal of each experiment.
 //!
 //! ```text
 //! SESSION/session.json                what the session was asked for
@@ -7,7 +7,7 @@
 //! SESSION/ID/plan.json, runs.jsonl    its journal
 //! ```
 //!
-//! Reports are made from this folder alone, also while the session runs and after it was killed.
+//! Reports are made from this folder alone, also while the session runs and after the session was killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub const EXPERIMENT: &str = "experiment.json";
 /// The version of the folder.
 pub const SCHEMA: &str = "drover.session/1";
 
-/// What a session was asked for.
+/// The request of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// [`SCHEMA`].
@@ -40,46 +40,46 @@ pub struct Session {
     pub command: Vec<String>,
     /// The preset's name.
     pub preset: String,
-    /// What all random choices derive from.
+    /// The seed of all random choices.
     pub seed: u64,
     /// When the session began, in seconds since 1970 (UTC).
     pub began: f64,
     /// The experiments' ids, in their order.
     pub experiments: Vec<String>,
-    /// Experiments that could not be planned here, with the reason.
+    /// Experiments that could not be planned on this machine, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<(String, String)>,
 }
 
-/// An experiment as far as it was run.
+/// An experiment, as far as it has run.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// The experiment, with everything that its file includes.
     pub experiment: Experiment,
-    /// Its plan, and where it ran.
+    /// The experiment's plan, and the machine that it ran on.
     pub header: Header,
-    /// The finished runs, in the order of their time.
+    /// The finished runs, in the order in which they ran.
     pub runs: Vec<Run>,
-    /// The verdicts of its claims, in their order, each as one of the session's family.
+    /// The verdicts of the experiment's claims, in their order. Each is a verdict within the session's family.
     pub judgements: Vec<Judgement>,
 }
 
 impl Measured {
-    /// The samples, with one without values for every cell that this machine cannot measure.
+    /// The samples of the runs, and a sample without values for every cell that this machine cannot measure.
     #[must_use]
     pub fn samples(&self) -> Vec<Sample> {
         let measured = self.runs.iter().map(|run| run.sample.clone());
         measured.chain(self.header.plan.unavailable()).collect()
     }
 
-    /// The rounds that were planned, or those to which a resumed session has gone on.
+    /// The number of planned rounds; after a resumption with more rounds, the number of rounds that have run.
     #[must_use]
     pub fn rounds(&self) -> u32 {
         let run = self.runs.iter().map(|run| run.sample.round).max();
         run.unwrap_or_default().max(self.header.plan.rounds)
     }
 
-    /// Whether every planned run has ended. A cell that has turned out not to be possible here is run no more.
+    /// Whether every planned run has ended. A cell that turned out to be impossible on this machine is not run again.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let rounds = self.rounds() as usize;
@@ -93,20 +93,20 @@ impl Measured {
     }
 }
 
-/// All that a session's folder has.
+/// The content of a session's folder.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// The folder.
     pub folder: PathBuf,
-    /// What was asked for.
+    /// The request.
     pub session: Session,
     /// The experiments that have begun, in the session's order.
     pub measured: Vec<Measured>,
 }
 
 impl Record {
-    /// Reads a session's folder and judges every claim, all of them as one family. An experiment that has
-    /// not begun is not in it.
+    /// Reads a session's folder and judges every claim; all claims are one family. Leaves out an experiment that has
+    /// not begun.
     ///
     /// # Errors
     /// [`Error::Io`] and [`Error::Invalid`], with the file.
@@ -120,10 +120,10 @@ impl Record {
         Ok(record)
     }
 
-    /// Reads a session's folder for its samples alone: no claim is judged.
+    /// Reads a session's folder without judging claims, for callers that need only the samples.
     ///
     /// # Errors
-    /// As of [`Record::read`].
+    /// The errors of [`Record::read`].
     pub fn unjudged(folder: &Path) -> Result<Record, Error> {
         let session = read_session(folder)?;
         let mut measured = Vec::new();
@@ -140,7 +140,7 @@ impl Record {
     }
 }
 
-/// Judges the claims of an experiment, each by itself.
+/// Judges the claims of an experiment, each claim alone.
 fn judge(experiment: &Experiment, samples: &[Sample]) -> Vec<Judgement> {
     let judged = experiment.claim.iter().filter_map(|claim| {
         let better = experiment.metric(claim.effect.metric())?.better;
@@ -149,7 +149,7 @@ fn judge(experiment: &Experiment, samples: &[Sample]) -> Vec<Judgement> {
     judged.collect()
 }
 
-/// Writes what the session was asked for.
+/// Writes the request of a session.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -157,7 +157,7 @@ pub fn write_session(folder: &Path, session: &Session) -> Result<(), Error> {
     write_json(&folder.join(SESSION), session)
 }
 
-/// Reads what a session was asked for from its folder.
+/// Reads the request of a session from its folder.
 ///
 /// # Errors
 /// [`Error::Io`] and [`Error::Invalid`], with the file.
@@ -168,7 +168,7 @@ pub fn read_session(folder: &Path) -> Result<Session, Error> {
         return Err(Error::Invalid(folder.join(SESSION), what));
     }
     if let Some(id) = session.experiments.iter().find(|id| !spec::is_id(id)) {
-        // It is joined to the folder: one with '..' would lead out of it.
+        // The id is joined to the folder: an id with '..' would lead out of the folder.
         return Err(Error::Invalid(folder.join(SESSION), format!("{id:?} is no experiment's id")));
     }
     Ok(session)

@@ -1,4 +1,4 @@
-//! What a load tells while it runs: events for programs, a view for people, and files that grow.
+//! What `drover load` prints while it runs: events for programs, a view for people, and files with a line per second.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -31,7 +31,7 @@ pub(super) struct Files {
     hdr: Option<PathBuf>,
 }
 
-/// Tells of a run.
+/// Prints the progress of a load, and writes it to files.
 pub(super) struct ConsoleReporter {
     pub(super) events: bool,
     pub(super) lockstep: bool,
@@ -52,7 +52,7 @@ impl ConsoleReporter {
         Ok(ConsoleReporter { events: false, lockstep: false, progress, csv, hdr })
     }
 
-    /// Ends what was told.
+    /// Finishes the view and the files.
     pub(super) fn end(&mut self, result: &LoadResult) -> io::Result<()> {
         self.progress.end();
         match &mut self.csv {
@@ -121,7 +121,7 @@ impl Listener for ConsoleReporter {
     }
 }
 
-/// Prints a line for the program that reads ours; it must not wait in a buffer.
+/// Prints a line on stdout and flushes: the program that reads the line must get it at once.
 pub(super) fn say(line: &str) -> io::Result<()> {
     let mut out = stdout();
     writeln!(out, "{line}")?;

@@ -1,4 +1,4 @@
-//! Whole numbers in flags, within a range, that may be written with a unit: `10k` requests.
+//! Whole numbers in flags, within a range. A number may have a unit: `10k` requests.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;

@@ -6,11 +6,11 @@ use lab::document::Faults;
 
 use usage::UsageError;
 
-/// Tells faults on stderr, a line each, as a compiler writes them. The error says how many there are, in what,
-/// and what therefore is not done.
+/// Prints faults on stderr, a line each, in the form in which compilers print them. The returned error says how many
+/// faults there are, where (`of`), and what the command therefore does not do (`so`).
 pub(super) fn refuse(faults: &Faults, of: &str, so: &str) -> UsageError {
     let mut err = std::io::stderr();
-    // Nobody is left to tell when stderr is gone.
+    // An error of stderr is ignored: there is no other place for the message.
     faults.0.iter().for_each(|fault| drop(writeln!(err, "{fault}")));
     let many = if faults.0.len() == 1 { "fault" } else { "faults" };
     UsageError::new(format!("{} {many} in {of}, see above: {so}", faults.0.len()))

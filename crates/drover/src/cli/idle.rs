@@ -1,4 +1,4 @@
-//! `drover idle`: flags for holding connections.
+//! `drover idle`: flags for keeping idle connections to a server.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use mech::mechanisms::{self, Mechanism};
 
-use super::choice::{Choice, mechanism, mechanism_names};
+use super::auto_or::{AutoOr, mechanism, mechanism_names};
 use super::console_reporter::say;
 use super::count;
 use super::load::MOST_CONNECTIONS;
@@ -49,10 +49,10 @@ pub(super) struct Args {
 
     #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,
           help = format!("How the connections are waited for: {}", mechanism_names()))]
-    dispatch: Choice<Mechanism>,
+    dispatch: AutoOr<Mechanism>,
 }
 
-/// Says what happens to the connections.
+/// Prints what happens to the connections.
 struct ConsoleReporter;
 
 impl Listener for ConsoleReporter {

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// `text` as HOST:PORT: a port alone is one of the loopback address, as for the default, so that
-/// nobody opens a server to others unasked; one behind a colon is one of every IPv4 address.
+/// `text` as HOST:PORT. A port alone gets the loopback address, so that nobody opens a server to others by accident.
+/// A port after a colon (`:8080`) gets every IPv4 address.
 pub(super) fn with_host(text: &str) -> Cow<'_, str> {
     if text.parse::<u16>().is_ok() {
         format!("127.0.0.1:{text}").into()

@@ -8,11 +8,11 @@ use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mech::mechanisms::{self, Mechanism};
 
-use super::choice::{Choice, mechanism, mechanism_names};
+use super::auto_or::{AutoOr, mechanism, mechanism_names};
 use super::console_reporter::{ConsoleReporter, Files, OUTPUT};
 use super::count;
+use super::request_args::{RequestArgs, RequestSelection};
 use super::stdout::stdout;
-use super::what::{Chosen, What};
 use ::load::account::merge;
 use ::load::output::progress::Progress;
 use ::load::output::result::LoadResult;
@@ -24,10 +24,11 @@ use ::load::print_summary;
 use ::load::run::processes::Reporter;
 use usage::{UsageError, duration};
 
-/// More than a machine can have descriptors for, so that a typing error ends before it takes memory.
+/// More connections than a machine can have descriptors for. A higher number is a typing error, and is refused before
+/// memory is allocated.
 pub(super) const MOST_CONNECTIONS: u32 = 4_000_000;
 
-/// Reads how starts follow each other.
+/// Reads a process of arrivals: how starts follow each other.
 fn arrivals() -> impl TypedValueParser<Value = Arrivals> {
     let constant = PossibleValue::new("constant").help("At equal distances");
     let poisson = PossibleValue::new("poisson").help("Independently of each other");
@@ -37,7 +38,7 @@ fn arrivals() -> impl TypedValueParser<Value = Arrivals> {
     })
 }
 
-/// The groups of flags in `drover load --help`; the flags of [`What`] are the first one.
+/// The groups of flags in `drover load --help`; the flags of [`RequestArgs`] are the first one.
 const LOAD: &str = "Load";
 const REPLIES: &str = "Replies";
 const GENERATOR: &str = "Generator";
@@ -46,7 +47,7 @@ const GENERATOR: &str = "Generator";
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    what: What,
+    asked: RequestArgs,
 
     /// Connections that send requests [default: 64]
     ///
@@ -213,7 +214,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,
           help = "How a thread waits; 'drover mechanisms' lists how it can",
           long_help = format!("How a thread waits: {}", mechanism_names()))]
-    dispatch: Choice<Mechanism>,
+    dispatch: AutoOr<Mechanism>,
 
     /// Seed of what is random: Poisson arrivals, the order of URLs, the first order of connections
     #[arg(help_heading = GENERATOR, hide_short_help = true)]
@@ -255,7 +256,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let json = args.json.clone();
     let (events, lockstep) = (args.events, args.lockstep);
     let objectives = args.slo.clone();
-    // A file that cannot be written is known before the run, not after it.
+    // The file is created before the run, so that a file that cannot be written is reported before the run.
     if let Some(file) = json.as_deref().filter(|file| !is_stdout(file)) {
         std::fs::OpenOptions::new()
             .create(true)
@@ -331,9 +332,9 @@ impl Args {
         let default = if self.connection_rate.is_some() { 4000 } else { 64 };
         let connections = self.connections.unwrap_or(default);
         let schedule = self.schedule(duration, connections)?;
-        let Chosen { asked, order, unix, sources } = self.what.choose()?;
+        let RequestSelection { asked, order, unix, sources } = self.asked.choose()?;
         let looks = self.verify.is_some() || self.read_rate.is_some();
-        // Each of several processes chooses for its own threads, after their parent for all.
+        // A parent of several processes chooses for all threads first; each process then chooses for its own threads.
         let processes = if self.process.is_some() { 1 } else { self.processes };
         let auto = || match looks {
             true => mechanisms::auto_of_readiness(),

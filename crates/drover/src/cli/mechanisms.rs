@@ -1,4 +1,4 @@
-//! `drover mechanisms`: everything that can be chosen, and whether this kernel offers it.
+//! `drover mechanisms`: everything that a user can choose, and whether this kernel offers it.
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -19,8 +19,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Everything that can be chosen; the JSON result. Its schema is
-/// `schemas/drover.mechanisms-1.schema.json`.
+/// Everything that a user can choose: the JSON result. Its schema is `schemas/drover.mechanisms-1.schema.json`.
 #[derive(Debug, Serialize)]
 struct List {
     schema: &'static str,

@@ -1,20 +1,21 @@
-//! Mistakes on the command line, told in one line that ends with where the right way is written.
+//! Mistakes on the command line, reported in one line that ends with the help that explains the right way.
 
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command};
 
-/// What clap says of the command line `args` in paragraphs (what is wrong, possible values, a tip) as
-/// one line. The tip names a flag that exists and is shown in help: of the command itself, or else the
-/// command that has a flag of that name.
+/// What clap says of the command line `args` as one line (clap has paragraphs: what is wrong, possible values, a
+/// tip). A tip names only flags that exist and that help shows: flags of the command itself, or of the command that
+/// has a flag of that name.
 pub(super) fn in_one_line(error: &clap::Error, program: &Command, args: &[OsString]) -> String {
     let (command, path) = command_of(program, args);
     let parts = parts(error, command).into_iter().chain(elsewhere(error, program));
     format!("{}; see '{path} --help'", joined(parts))
 }
 
-/// The same of one of the flags of `command`, wherever it was written.
+/// An error of one of the flags of `command` as one line, wherever the flag was written: on a command line or in a
+/// file.
 pub(super) fn in_words(error: &clap::Error, command: &Command) -> String {
     joined(parts(error, command).into_iter())
 }
@@ -23,7 +24,7 @@ fn joined(parts: impl Iterator<Item = String>) -> String {
     parts.collect::<Vec<_>>().join("; ").replace(":; ", ": ")
 }
 
-/// The sentences of an error, without usage and without tips that mislead.
+/// The sentences of an error, without usage and without misleading tips.
 fn parts(error: &clap::Error, command: &Command) -> Vec<String> {
     let hidden: Vec<String> =
         command.get_arguments().filter(|flag| flag.is_hide_set()).filter_map(quoted).collect();

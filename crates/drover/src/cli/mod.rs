@@ -2,7 +2,7 @@
 //!
 //! Exit status: 0 done, 1 failed while running, 2 used wrongly.
 
-mod choice;
+mod auto_or;
 mod console_reporter;
 pub mod count;
 mod faults;
@@ -12,11 +12,11 @@ mod listen;
 mod load;
 mod mechanisms;
 mod mistake;
+mod request_args;
 mod serve;
 mod share;
 mod stdout;
 mod tune;
-mod what;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -59,7 +59,7 @@ enum Command {
 }
 
 impl Command {
-    /// Runs the command, whose own part of the command line is `matches`.
+    /// Runs the command. `matches` are the parsed words of the command line behind the command's name.
     fn run(self, matches: &ArgMatches) -> anyhow::Result<()> {
         match self {
             Command::Serve(args) => serve::run(*args, matches),
@@ -71,8 +71,7 @@ impl Command {
         }
     }
 
-    /// How much the command says without being asked: a server tells what it has picked, and when
-    /// it stops.
+    /// How much the command logs by default. A server logs what it has picked, and when it stops.
     fn verbosity(&self) -> u8 {
         u8::from(matches!(self, Command::Serve(_)))
     }
@@ -101,7 +100,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     status
 }
 
-/// Help and version are answers; everything else is a mistake, told in one line.
+/// Prints help and version as answers, and every other parse error as a mistake in one line.
 fn report_parse_error(error: &clap::Error, args: &[OsString]) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
@@ -142,7 +141,7 @@ fn set_up_logging(verbose: u8) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let colour =
         io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    // A second call in one process (tests) keeps the first set-up.
+    // A second call in one process, as in tests, keeps the first set-up.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(colour)
@@ -160,7 +159,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// The commands with many flags show each of them in a group.
+    /// Commands with many flags show each flag in a group.
     #[test]
     fn every_flag_is_in_a_group() {
         let mut cli = Cli::command();
@@ -174,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Values as they are written for other servers and generators.
+    /// Values written in the forms that other servers and generators use.
     #[test]
     fn usual_ways_of_writing_are_accepted() {
         for command in [
@@ -229,7 +228,7 @@ mod tests {
         );
     }
 
-    /// Neither a flag that help does not show, nor how the mistake could be passed as a value.
+    /// The tip neither names a flag that help hides, nor says how to pass the mistake as a value.
     #[test]
     fn no_tip_is_better_than_a_wrong_one() {
         says(
@@ -239,7 +238,7 @@ mod tests {
         says("drover serve -x", "unexpected argument '-x' found; see 'drover serve --help'");
     }
 
-    /// What the page about `drover load` shows can be typed as it stands.
+    /// The commands that the page about `drover load` shows can be typed.
     #[test]
     fn documented_commands_are_accepted() {
         let page = include_str!("../../../../docs/load.md");

@@ -1,4 +1,4 @@
-//! `drover serve`: from its flags to a server, and what it says of itself.
+//! `drover serve`: makes a server from flags, and prints what the server uses.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use mech::mechanisms::{self, Features, Mechanism};
 use mech::net::MinRate;
 use tracing::{info, warn};
 
-use super::choice::names;
+use super::auto_or::names;
 use super::stdout::stdout;
 use server::log;
 use server::{
@@ -37,18 +37,18 @@ use config::FlagValues;
 pub(super) use flags::Args;
 pub(super) use tuned::Tuned;
 
-/// For how many descriptors there is room from the start, over all processes, if as many may be open.
+/// How many descriptors all processes together have room for from the start, if the limit allows as many.
 const ROOM: u64 = 65_536;
-/// And in each process at least.
+/// How many descriptors each process has room for from the start, at least.
 const LEAST_ROOM: u64 = 1024;
-/// How many events a wait takes where they are recorded: more than queues hold.
+/// How many events a wait returns while events are recorded: more than the kernel's queues hold.
 const RECORDED_PER_WAIT: usize = 65_536;
-/// Over what time a client's rate is averaged where no time-out says what its patience is.
+/// The time over which the rate of a client is averaged where --idle-timeout gives no time.
 const RATE_WINDOW: Duration = Duration::from_secs(60);
 /// The longest such time. [`MinRate`] takes a few years and no more.
 const RATE_WINDOW_MOST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Runs `drover serve`, whose command line is `matches`.
+/// Runs `drover serve`. `matches` is its command line.
 pub(super) fn run(mut args: Args, matches: &ArgMatches) -> anyhow::Result<()> {
     if let Some(inheritance) = args.as_worker.take() {
         let status = be_worker(set_up_worker(args, &inheritance), &inheritance);
@@ -70,7 +70,7 @@ fn check_or_serve(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
         return check(args, flags);
     }
     log::start()?;
-    // Before anything is opened that could wait for ever: a signal ends that.
+    // Signals are caught before anything is opened that could block for ever: a signal ends the blocking call.
     let role = if args.processes { Role::Supervisor } else { Role::Server };
     serve(args, flags, &StopSignals::catch(role)?)
 }
@@ -78,10 +78,10 @@ fn check_or_serve(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
 fn set_up_worker(args: Args, inheritance: &Inheritance) -> anyhow::Result<(Config, StopSignals)> {
     log::start()?;
     let signals = StopSignals::catch(Role::Worker)?;
-    // Whatever can be had now, the supervisor has opened the listener handles of what it has chosen.
+    // A worker process does not choose again: the supervisor has chosen, and has opened the listener handles.
     allow_many_descriptors(&args)?;
     let config = configuration(args, inheritance.mechanism_and_strategy()?)?;
-    // The supervisor writes what all have counted.
+    // The supervisor writes the counters of all workers.
     Ok((Config { counters: None, ..config }, signals))
 }
 
@@ -117,7 +117,7 @@ fn serve(args: Args, flags: &FlagValues, signals: &StopSignals) -> anyhow::Resul
     }
 }
 
-/// As many descriptors as possible, with room for this process' share of them in the kernel's table.
+/// Raises the limit of descriptors as far as possible, and makes room for this process's share in the kernel's table.
 fn allow_many_descriptors(args: &Args) -> anyhow::Result<()> {
     let sharers = if args.processes { args.workers().get() as u64 } else { 1 };
     sys::process::raise_open_files_limit().context("cannot raise the limit of open files")?;
@@ -129,7 +129,7 @@ fn allow_many_descriptors(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was done, and how evenly.
+/// Logs how much the server did, and how evenly the workers shared it.
 fn tell_end(sum: Statistics, workers: &[WorkerStatistics]) {
     info!("stopped: {sum}");
     if workers.len() > 1 {
@@ -212,8 +212,8 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
     })
 }
 
-/// What was asked for, or the best that all workers can have; and why that is not rings, if they would
-/// be better.
+/// The mechanism and strategy that the user asked for, or the best ones that all workers can have. If io_uring would
+/// be better and cannot be used, also the reason.
 fn choose(args: &Args) -> anyhow::Result<(MechanismAndStrategy, Option<String>)> {
     let mut why_no_rings = None;
     let auto = || match mechanisms::rings(args.workers().get()) {
@@ -250,13 +250,13 @@ fn dispatch_options(mechanism: &Mechanism, args: &Args) -> anyhow::Result<mechan
     let mut options =
         mechanisms::Options::default().with_ignore_overflow(ignore_overflow).with_devpoll(devpoll);
     if args.record_events.is_some() {
-        // Each turn is to find all events of the queue.
+        // Each wait is to return all events of the queue.
         options.events_per_wait = RECORDED_PER_WAIT;
     }
     Ok(options)
 }
 
-/// Whether there is one worker whose mechanism reports events, if they are to be recorded.
+/// Refuses to record events unless there is one worker, with a mechanism that reports events.
 fn check_recording(mechanism: &Mechanism, args: &Args) -> anyhow::Result<()> {
     if args.record_events.is_none() {
         return Ok(());
@@ -304,7 +304,7 @@ fn open_root(directory: &Path) -> anyhow::Result<Root> {
         UsageError::new(format!("ROOT must be a directory: cannot serve '{directory}': {reason}"))
     };
     let root = Root::open(directory).map_err(|error| refused(&error))?;
-    // Whether the kernel has openat2 shows at the first file; better here than at each request.
+    // Opening the root shows whether the kernel has openat2(2). An error now is better than one at each request.
     match root.open_file(b"") {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(error).context(
             "openat2(2) is missing: Drover needs Linux 5.11, and a container that allows it",
@@ -313,8 +313,8 @@ fn open_root(directory: &Path) -> anyhow::Result<Root> {
     }
 }
 
-/// One line per address, the first thing on stdout: whoever started the server waits for it. Behind
-/// them, for addresses that stand for all of the machine's, the URLs to type into a browser.
+/// Prints one line per address, first on stdout: programs that start the server wait for the line. An address that
+/// stands for all addresses of the machine is followed by the URLs to type into a browser.
 fn announce(addresses: &[SocketAddr]) -> anyhow::Result<()> {
     let mut out = stdout();
     for address in addresses {
@@ -326,8 +326,8 @@ fn announce(addresses: &[SocketAddr]) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// The addresses of the interfaces that a listener on `0.0.0.0` or `[::]` takes connections to; none for
-/// one on any other address. An IPv6 listener takes no IPv4 connections.
+/// The addresses of the interfaces on which a listener on `0.0.0.0` or `[::]` takes connections; none for a listener
+/// on another address. An IPv6 listener takes no IPv4 connections.
 fn reachable(listening: &SocketAddr) -> Vec<SocketAddr> {
     if !listening.ip().is_unspecified() {
         return Vec::new();
@@ -340,7 +340,7 @@ fn reachable(listening: &SocketAddr) -> Vec<SocketAddr> {
     same_family.map(|ip| SocketAddr::new(ip, listening.port())).collect()
 }
 
-/// Which directory, or what in place of one.
+/// The directory that is served, or what is served in place of one, in words.
 fn what_is_served(args: &Args) -> String {
     match args.reply_size {
         Some(size) => format!("replies of {size} bytes"),
@@ -355,7 +355,7 @@ fn urls(addresses: &[SocketAddr]) -> String {
     urls.join(", ")
 }
 
-/// What was picked, on each axis.
+/// What was picked on each axis, in words.
 fn describe(
     config: &Config,
     processes: bool,
@@ -388,7 +388,7 @@ fn describe(
     format!("dispatch {}{regret}, {workers}, {files}{spin}{tuned}", config.mechanism.name)
 }
 
-/// The strategies that can be told it.
+/// The names of the strategies that have a setting.
 fn with_setting(setting: Settings) -> impl Iterator<Item = &'static str> {
     let strategies = accept::ALL.iter().filter(move |it| it.settings.contains(setting));
     strategies.map(|strategy| strategy.name)

@@ -2,10 +2,10 @@
 
 /// Reads a share of 0.1 % to 100 %.
 ///
-/// Made to be a clap `value_parser`.
+/// Used as a clap `value_parser`.
 ///
 /// # Errors
-/// How to write it.
+/// The message says how to write a share.
 pub(super) fn parse(text: &str) -> Result<f64, String> {
     let value = match text.strip_suffix('%') {
         Some(number) => number.trim().parse::<f64>().map(|number| number / 100.0),

@@ -1,13 +1,13 @@
-//! The stdout of every command, whose reader may leave before the end.
+//! The stdout of every command. Its reader may leave before the end.
 
 use std::io::{self, ErrorKind, Write};
 
-/// Locked stdout that hides one error: a pipe without a reader, as behind `| head`. What is written
-/// to such a pipe is dropped and the command goes on, so that its exit status is that of its work and
-/// never that of its output. Any other error ends the command, and names stdout.
+/// Locked stdout that hides one error: a pipe without a reader, as behind `
+/// head`. Bytes for such a pipe are dropped and the command goes on, so that the exit status tells of the command's
+/// work and not of its output. Any other error ends the command, and its message names stdout.
 ///
-/// A command writes to stdout through this type only. A broken pipe that reaches
-/// [`main`](super::main) is therefore a failure of something else: a socket, or a file of the user's.
+/// Commands write to stdout through this type only. A broken pipe that reaches [`main`](super::main) is therefore a
+/// failure of something else: of a socket, or of a file.
 pub(super) struct Stdout {
     out: io::StdoutLock<'static>,
     has_reader: bool,
@@ -19,7 +19,7 @@ pub(super) fn stdout() -> Stdout {
 }
 
 impl Stdout {
-    /// The result of one write, or `instead` if nobody reads.
+    /// The result of one write, or `instead` if the pipe has no reader.
     fn or<T>(&mut self, result: io::Result<T>, instead: T) -> io::Result<T> {
         match result {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {

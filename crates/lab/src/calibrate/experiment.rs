@@ -1,5 +1,5 @@
-//! The experiments of a calibration: one server under two names, and beside it the same server slowed by
-//! known shares of its CPU time per request.
+//! The experiments of a calibration: one server under two names, and a server that is slowed by known shares of its
+//! CPU time per request.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,13 +19,13 @@ pub const SLOWED: &str = "calibration-slowed";
 /// The subject that all others are compared with.
 pub(super) const SERVER: &str = "server";
 
-/// The same server under another name.
+/// The second name of the server.
 pub(super) const AGAIN: &str = "again";
 
-/// The metric of which a slowed server loses a share.
+/// The metric in which a slowed server is worse by a known share.
 pub(super) const SLOWED_METRIC: &str = "cpu-per-reply";
 
-/// The file that is part of the program.
+/// The source of the built-in experiment file.
 struct OwnFile;
 
 impl Files for OwnFile {
@@ -41,8 +41,9 @@ pub fn equal_servers() -> Experiment {
     read.expect("a test reads it")
 }
 
-/// The same workloads for a server, and for servers that spin for a share (0.05 is 5 %) of what a request
-/// costs: `cpu_us` has that in microseconds of CPU time, by workload. A workload without it is left out.
+/// The workloads of [`equal_servers`] for a server, and for servers that spin for a share (0.05 is 5 %) of a
+/// request's CPU time. `cpu_us` has that CPU time in microseconds, by workload. A workload that is missing in
+/// `cpu_us` is left out.
 #[must_use]
 pub fn slowed_servers(shares: &[f64], cpu_us: &BTreeMap<String, f64>) -> Experiment {
     let mut experiment = equal_servers();
@@ -74,22 +75,22 @@ pub fn slowed_servers(shares: &[f64], cpu_us: &BTreeMap<String, f64>) -> Experim
     experiment
 }
 
-/// The name of a server that is slowed by a share.
+/// The name of a server that is slowed by a share of its CPU time per request.
 pub(super) fn slowed_name(share: f64) -> String {
     format!("slower by {} %", percent(share))
 }
 
-/// The name of the factor whose level is how long such a server spins.
+/// The name of the factor that sets how long a slowed server spins on each request.
 pub(super) fn spin_factor(share: f64) -> String {
     format!("spin-{}", percent(share).to_string().replace('.', "-"))
 }
 
-/// A share as people write it: 5 for 0.05.
+/// A share in percent: 5 for 0.05.
 pub(super) fn percent(share: f64) -> f64 {
     (share * 1e6).round() / 1e4
 }
 
-/// The spin in whole nanoseconds, told in microseconds.
+/// How long a slowed server spins on each request, in microseconds, rounded to nanoseconds.
 fn spin_us(share: f64, cpu_us: f64) -> f64 {
     (share * cpu_us * 1e3).round() / 1e3
 }

@@ -1,8 +1,8 @@
-//! What this machine can tell: one server measured under two names in every round, so that all that
-//! seems to differ between the two is a false alarm.
+//! Which differences this machine can find. One server is measured under two names in every round: every difference
+//! that seems to be between the two is a false alarm.
 //!
-//! `drover lab calibrate` runs it and writes [`FILE`] beside the sessions; reports quote that file in their
-//! section on methods.
+//! `drover lab calibrate` runs the experiments and writes [`FILE`] beside the sessions. Reports quote the file in
+//! their section on methods.
 
 mod experiment;
 mod noise;
@@ -27,10 +27,10 @@ pub const SCHEMA: &str = "drover.calibration/1";
 /// The two-sided size of the tests: the false-alarm rate that each of them promises.
 pub const SIZE: f64 = 0.05;
 
-/// The numbers of rounds for which the smallest difference is told.
+/// The numbers of rounds for which a calibration has the smallest difference.
 pub const ROUNDS: [usize; 4] = [6, 10, 20, 40];
 
-/// What a machine can tell, as it was measured there.
+/// Which differences a machine can find.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// [`SCHEMA`].
@@ -39,22 +39,23 @@ pub struct Calibration {
     pub version: String,
     /// When the measurement began, in seconds since 1970 (UTC).
     pub began: f64,
-    /// What all random choices derive from.
+    /// The seed of all random choices.
     pub seed: u64,
     /// The two-sided size of the tests, [`SIZE`].
     pub size: f64,
-    /// The share of experiments that are to find a difference of the smallest size that is told: 0.8.
+    /// The share of experiments that find a difference of the smallest size: 0.8.
     pub power: f64,
-    /// Where it was measured.
+    /// The machine and the program of the measurement.
     pub environment: Environment,
     /// A row for each metric under each workload.
     pub metrics: Vec<MetricNoise>,
-    /// How often a server that was slowed by a known share was found; empty if none was run.
+    /// How often servers were found that are slowed by a known share; empty if no slowed server was run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slowed: Vec<SlowedServer>,
 }
 
-/// How a metric varies under a workload although nothing differs, and what can be found in spite of it.
+/// How a metric varies under a workload between equal servers, and which differences are found in spite of the
+/// variation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MetricNoise {
     /// The name of the workload: `saturation`.
@@ -67,7 +68,7 @@ pub struct MetricNoise {
     pub unit: String,
     /// The median of all values.
     pub median: f64,
-    /// The rounds with two usable values, of which the rest is computed.
+    /// The rounds with two usable values. All other numbers are computed from these rounds.
     pub rounds: usize,
     /// The runs whose value the load generator limited, or whose times errors cut off.
     pub limited: usize,
@@ -75,7 +76,7 @@ pub struct MetricNoise {
     pub splits: usize,
     /// The number of rounds in each split.
     pub split_rounds: usize,
-    /// The share of splits in which equal servers seemed to differ; [`Calibration::size`] is what the test
+    /// The share of splits in which equal servers seemed to differ. [`Calibration::size`] is the share that the test
     /// promises.
     pub false_alarms: f64,
     /// The standard deviation of the logarithm between runs of one round.
@@ -102,7 +103,7 @@ pub struct SlowedServer {
     pub workload: String,
     /// The name of the metric.
     pub metric: String,
-    /// The share of its CPU time per request that the server was slowed by, in percent.
+    /// By which share of its CPU time per request the server was slowed, in percent.
     pub percent: f64,
     /// How long it spins on each request, in microseconds.
     pub spin_us: f64,
@@ -110,7 +111,7 @@ pub struct SlowedServer {
     pub measured_percent: f64,
     /// The ends of the interval of 95 % of that difference, in percent.
     pub interval_percent: (f64, f64),
-    /// How often it was found, by the number of rounds.
+    /// How often the server was found to be slower, by the number of rounds.
     pub found: Vec<Found>,
 }
 
@@ -119,9 +120,9 @@ pub struct SlowedServer {
 pub struct Found {
     /// The number of rounds.
     pub rounds: usize,
-    /// The number of random subsets of so many rounds.
+    /// The number of random subsets with `rounds` rounds.
     pub subsets: usize,
-    /// The share of the subsets in which it was found.
+    /// The share of the subsets in which the server was found to be slower.
     pub found: f64,
     /// The share that the noise of the metric predicts for [`SlowedServer::percent`].
     pub predicted: f64,

@@ -17,11 +17,11 @@ use crate::spec::Experiment;
 use crate::spec::factor::CASE;
 use crate::spec::metric::Better;
 
-/// The rounds of a split: as many as people run, and fewer than there are, so that splits differ.
+/// The rounds of a split: as many as people usually run, and fewer than a calibration has, so that splits differ.
 const SPLIT_ROUNDS: usize = 10;
 
-/// The noise of each metric that the experiment shows, under each of its workloads. What has no six rounds
-/// with two usable values is left out.
+/// The noise of each metric that the experiment shows, under each of its workloads. A metric with fewer than six
+/// rounds of two usable values is left out.
 #[must_use]
 pub fn noise(experiment: &Experiment, samples: &[Sample], seed: u64) -> Vec<MetricNoise> {
     let mut all = Vec::new();
@@ -80,7 +80,7 @@ fn of_metric(
 #[derive(Debug, Default)]
 struct Values {
     of_rounds: BTreeMap<u32, f64>,
-    /// How many of them are bounds.
+    /// How many of the values are bounds.
     limited: usize,
 }
 
@@ -108,8 +108,8 @@ fn values(
     values
 }
 
-/// How often the servers that were slowed by these shares are found in random subsets of the rounds, and how
-/// often the noise of equal servers predicts it.
+/// How often the servers that are slowed by `shares` are found in random subsets of the rounds, and how often the
+/// noise of equal servers predicts that they are found.
 #[must_use]
 pub fn slowed(
     experiment: &Experiment,
@@ -138,7 +138,7 @@ pub fn slowed(
         let interval = curve.interval(1.0 - SIZE);
         let of_a_pair = noise.within_rounds * 2f64.sqrt();
         let found = ROUNDS.iter().filter(|rounds| **rounds <= logs.len()).map(|&rounds| {
-            // All rounds are one subset only.
+            // Only one subset has all rounds.
             let subsets = if rounds == logs.len() { 1 } else { SPLITS };
             let times =
                 (0..subsets).filter(|_| is_found(&subset(&logs, rounds, &mut random))).count();
@@ -170,7 +170,7 @@ fn subset(logs: &[f64], rounds: usize, random: &mut Xoshiro256PlusPlus) -> Vec<f
     drawn
 }
 
-/// Whether the test of the lab says that these logarithms of ratios are above 0.
+/// Whether the lab's test finds that the mean of these logarithms of ratios is above 0.
 fn is_found(logs: &[f64]) -> bool {
     debug_assert!(logs.len() >= FEWEST_ROUNDS);
     Curve::of_rounds(logs, Scale::Log).is_some_and(|curve| curve.p_above(1.0) <= SIZE / 2.0)
@@ -185,7 +185,7 @@ mod tests {
 
     const QUIET: Noise = Noise { within_round: 0.03, ..Noise::SMOOTH };
 
-    /// Samples of every cell of an experiment; what they cost is given by subject.
+    /// Samples of every cell of an experiment. `cost` gives the CPU time per request, by subject.
     fn simulated(experiment: &Experiment, rounds: u32, cost: impl Fn(&str) -> f64) -> Vec<Sample> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
         let mut samples = Vec::new();

@@ -5,12 +5,12 @@ use std::fmt::Write;
 use super::{Calibration, SlowedServer};
 use crate::digits::{percent, three_digits};
 
-/// What a star says.
+/// The meaning of a star in the tables.
 pub(crate) const BOUNDS: &str =
     "* a bound in some runs: the load was at its limit, or requests failed.";
 
 impl Calibration {
-    /// What this machine can tell, in tables of at most 80 columns.
+    /// Which differences this machine can find, in tables of at most 80 columns.
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Faults of a document: where each is, what it is, and what would be right.
+//! Faults of a document: the location, what is wrong, and what would be right.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,17 +13,17 @@ pub struct Source {
     pub text: String,
 }
 
-/// A stretch of a source.
+/// A range of a source.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct Location {
     /// The source.
     pub source: Rc<Source>,
-    /// The bytes of its text.
+    /// The range of bytes in the source's text.
     pub span: Range<usize>,
 }
 
-impl Place {
-    /// The line and the column of its beginning, both from 1; columns count characters.
+impl Location {
+    /// Line and column of the beginning, both from 1. Columns count characters.
     #[must_use]
     pub fn line_and_column(&self) -> (usize, usize) {
         let text = &self.source.text;
@@ -36,7 +36,7 @@ impl Place {
         (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
     }
 
-    /// A fault at this place.
+    /// A fault at this location.
     #[must_use]
     pub fn fault(&self, message: impl Into<String>) -> Fault {
         let (line, column) = self.line_and_column();
@@ -63,12 +63,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Every fault of a document and of those that it includes, in the order of their places; at least one.
+/// All faults of a document and of the documents that it includes, in the order of their locations; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults(pub Vec<Fault>);
 
 impl Faults {
-    /// The faults in the order of their places, each once.
+    /// Sorts the faults by location, and removes duplicates.
     #[must_use]
     pub fn new(mut faults: Vec<Fault>) -> Faults {
         faults.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
@@ -91,12 +91,12 @@ impl fmt::Display for Faults {
 
 impl std::error::Error for Faults {}
 
-/// The name that was probably meant, if one is near enough.
+/// The known name that the user probably meant, if one is similar enough.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const SIMILAR: f64 = 0.55;
     let similarity = |other: &str| {
         let (name, other) = (name.to_lowercase(), other.to_lowercase());
-        // A name that lacks a part of the right one is nearer than its edit distance says.
+        // A name that contains the other one, or is contained in it, is nearer than its edit distance says.
         let contains = name.len() >= 4 && (other.contains(&name) || name.contains(&other));
         strsim::normalized_damerau_levenshtein(&name, &other) + if contains { 0.3 } else { 0.0 }
     };
@@ -105,8 +105,7 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
     best.filter(|(rate, _)| *rate >= SIMILAR).map(|(_, nearest)| nearest)
 }
 
-/// The words that point from a name that does not exist to those that do: the nearest, or all of a few.
-/// They go behind a fault.
+/// The end of a fault message for an unknown name: the nearest known name, or all known names if there are few.
 #[must_use]
 pub fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     const FEW: usize = 8;
@@ -132,7 +131,8 @@ mod tests {
     fn a_place_is_a_line_and_a_column_of_characters() {
         let text = "a = 1\nβγ = 2\n".to_owned();
         let source = Rc::new(Source { name: "f".into(), text });
-        let at = |start| Place { source: Rc::clone(&source), span: start..start }.line_and_column();
+        let at =
+            |start| Location { source: Rc::clone(&source), span: start..start }.line_and_column();
         assert_eq!(at(0), (1, 1));
         assert_eq!(at(6), (2, 1));
         assert_eq!(at(7), (2, 1), "inside of a character");

@@ -1,17 +1,17 @@
-//! Files in TOML whose every fault is told with its place: experiments, and the configuration of a server.
+//! TOML files with precise fault messages: experiments, and the configuration of a server.
 //!
-//! A document is read into a tree ([`Node`]) whose keys and values know where they stand, so that whoever
-//! checks it says of each fault its file, line and column ([`Fault`]), and of an unknown name the nearest
-//! known one ([`suggestion`]).
+//! A document is read into a tree ([`Node`]). Every key and value of the tree has its location, so that a check can
+//! report each fault with file, line and column ([`Fault`]), and for an unknown name the nearest known name
+//! ([`suggestion`]).
 
 mod fault;
 mod node;
 
-pub use fault::{Fault, Faults, Place, Source, suggestion};
+pub use fault::{Fault, Faults, Location, Source, suggestion};
 pub(crate) use fault::{listed, nearest};
 pub use node::{Entry, Node, Type, Value};
 
-/// A text as TOML has it, in quotes.
+/// A text as a TOML string, in quotes.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()

@@ -1,4 +1,4 @@
-//! A TOML document as a tree whose every key and value knows its place.
+//! A TOML document as a tree. Every key and value has its location.
 
 use std::rc::Rc;
 
@@ -6,18 +6,18 @@ use indexmap::IndexMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Fault, Place, Source};
+use super::{Fault, Location, Source};
 
-/// A value and its place.
+/// A value with its location.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Where it stands.
-    pub place: Place,
-    /// What it is.
+    /// The location in the source.
+    pub place: Location,
+    /// The value.
     pub value: Value,
 }
 
-/// What a node is.
+/// The value of a node.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// A text.
@@ -28,7 +28,7 @@ pub enum Value {
     Integer(i64),
     /// True or false.
     Bool(bool),
-    /// A date or a time of day, which no key takes.
+    /// A date or a time of day. No key takes one.
     Date,
     /// Values, in their order.
     List(Vec<Node>),
@@ -36,11 +36,11 @@ pub enum Value {
     Table(IndexMap<String, Entry>),
 }
 
-/// A key's place, and its value.
+/// A key's location, and its value.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Where the key stands.
-    pub key: Place,
+    /// The location of the key.
+    pub key: Location,
     /// The value.
     pub node: Node,
 }
@@ -84,12 +84,13 @@ impl Node {
     /// Reads a document.
     ///
     /// # Errors
-    /// Every fault of its syntax.
+    /// All faults of its syntax.
     pub fn parse(source: &Rc<Source>) -> Result<Node, Vec<Fault>> {
         let (table, errors) = DeTable::parse_recoverable(&source.text);
-        let place = |span| Place { source: Rc::clone(source), span };
+        let place = |span| Location { source: Rc::clone(source), span };
         let first = errors.iter().filter_map(|error| error.span()).map(|span| span.start).min();
-        // What follows a list without an end is read as its values: dozens of faults that are none.
+        // After a list without an end, the parser reads the rest as values of the list, and reports dozens of false
+        // faults.
         if errors.iter().any(|error| error.message().contains("unclosed array"))
             && let Some(open) = first.and_then(|first| source.text.get(..first)?.rfind('['))
         {
@@ -179,8 +180,8 @@ impl Node {
         self.entries().map(|(key, _)| key.as_str()).collect()
     }
 
-    /// Every text in it, keys apart.
-    pub(crate) fn texts(&self) -> Vec<(&str, &Place)> {
+    /// Every text in the node, without keys.
+    pub(crate) fn texts(&self) -> Vec<(&str, &Location)> {
         match &self.value {
             Value::Text(text) => vec![(text, &self.place)],
             Value::List(items) => items.iter().flat_map(Node::texts).collect(),
@@ -189,7 +190,7 @@ impl Node {
         }
     }
 
-    /// The value without places, for serde. Dates, which are refused before, become empty texts.
+    /// The value without locations, for serde. A date becomes an empty text; dates are refused before.
     pub(crate) fn plain(&self) -> toml::Value {
         match &self.value {
             Value::Text(text) => toml::Value::String(text.clone()),
@@ -209,14 +210,14 @@ impl Node {
 fn table_of(table: &DeTable<'_>, source: &Rc<Source>, faults: &mut Vec<Fault>) -> Value {
     let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>), faults: &mut Vec<Fault>| {
         let name: &std::borrow::Cow<'_, str> = key.get_ref();
-        let place = Place { source: Rc::clone(source), span: key.span() };
+        let place = Location { source: Rc::clone(source), span: key.span() };
         (name.to_string(), Entry { key: place, node: node_of(value, source, faults) })
     };
     Value::Table(table.iter().map(|pair| entry(pair, faults)).collect())
 }
 
 fn node_of(value: &Spanned<DeValue<'_>>, source: &Rc<Source>, faults: &mut Vec<Fault>) -> Node {
-    let place = Place { source: Rc::clone(source), span: value.span() };
+    let place = Location { source: Rc::clone(source), span: value.span() };
     let value = match value.get_ref() {
         DeValue::String(text) => Value::Text(text.to_string()),
         DeValue::Boolean(whether) => Value::Bool(*whether),

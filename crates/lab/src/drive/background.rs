@@ -1,4 +1,4 @@
-//! Load that goes on beside the measured one.
+//! The background load, which runs while another load is measured.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::spec::setting::level_of;
 use crate::subject::Address;
 use crate::wire::End;
 
-/// How long its connections may take to open.
+/// How long the connections of the background load may take to open.
 const OPENING: Duration = Duration::from_secs(60);
 
-/// Starts the load beside; it goes on until the result is dropped. `None` with no connections.
+/// Starts the background load. It runs until the result is dropped. `None` if the load has no connections.
 ///
 /// # Errors
-/// As [`super::Load::measure`].
+/// The errors of [`super::Load::measure`].
 pub fn start(
     background: &Background,
     address: Address,
@@ -47,7 +47,7 @@ pub fn start(
     let mut launch = Launch::new("load beside", command, scene.guard, scene.interrupt);
     launch.cpus = scene.placement.load.clone();
     launch.limits = scene.limits();
-    // The measured load comes first on their processor.
+    // The measured load has priority on their processor.
     launch.stands_back = true;
     let _there = scene.wire.enter(End::Load)?;
     let mut load = Child::start(launch)?;

@@ -1,4 +1,4 @@
-//! Another generator: a program that ends by itself and writes what it has found.
+//! A load by another generator: a program that ends by itself and writes its result.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,21 +11,21 @@ use super::{Driven, Load, Moment, Target, Warm, Window};
 use crate::failure::Failure;
 use crate::model::Mark;
 use crate::process::{Child, Launch};
-use crate::spec::load::{LoadCommand, Pick, Place};
+use crate::spec::load::{LoadCommand, OutputPlace, Pick};
 use crate::spec::setting::fill;
 use crate::subject::{Running, find};
 use crate::wire::End;
 
-/// How much longer than its window a generator may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How much longer than its window a generator may run.
+const EXTRA_TIME: Duration = Duration::from_secs(120);
 
-/// A generator that uses more of its processors than this was the bottleneck.
+/// The share of its processors from which on a generator counts as the bottleneck.
 const SATURATED: f64 = 0.9;
 
 /// Another generator.
 #[derive(Clone, Debug)]
 pub struct CommandLoad<'a> {
-    /// What the experiment says of it.
+    /// The description of the generator in the experiment.
     pub load: &'a LoadCommand,
 }
 
@@ -58,7 +58,7 @@ impl CommandLoad<'_> {
         let Some((program, arguments)) = words.split_first() else {
             return Err(Failure::failed("the load's command is empty"));
         };
-        // A program that is missing is a property of this machine.
+        // A missing program makes the cell not testable on this machine.
         let program = find(program, std::slice::from_ref(program), None)?;
         let mut command = Command::new(program);
         command.args(arguments);
@@ -76,7 +76,8 @@ impl Load for CommandLoad<'_> {
         _: &Target<'_>,
         _: Duration,
     ) -> Result<Option<Warm>, Failure> {
-        // What it would ask for, and how to tell that it has come to an end, nobody knows.
+        // A warm-up is impossible: the lab knows neither what the program requests nor how to recognise that its end
+        // is near.
         Ok(None)
     }
 
@@ -90,7 +91,7 @@ impl Load for CommandLoad<'_> {
     ) -> Result<Driven, Failure> {
         let scene = target.scene;
         let length = match window.events {
-            // Without a rate the events do not tell how long the window has to be.
+            // Without a rate, the number of events does not say how long the window has to be.
             Some(_) if warm.is_none() => window.at_least,
             _ => window.length(warm.map(|warm| warm.events_per_s)),
         };
@@ -108,7 +109,7 @@ impl Load for CommandLoad<'_> {
         let start = Instant::now();
         let mut process = Child::start(launch)?;
         drop(there);
-        let (status, lines) = process.expect_end(PATIENCE + length)?;
+        let (status, lines) = process.expect_end(EXTRA_TIME + length)?;
         let seconds = start.elapsed().as_secs_f64();
         at(Moment::End, subject)?;
         if !status.success() {
@@ -140,7 +141,7 @@ impl Load for CommandLoad<'_> {
     }
 }
 
-/// The number at a place of what a generator has written.
+/// The number that `pick` finds in the output of a generator.
 fn pick_from(pick: &Pick, text: &str, json: Option<&Value>) -> Result<f64, String> {
     let by_pointer = |pointer: &str| {
         let json = json.ok_or("what the generator wrote is no JSON")?;
@@ -150,7 +151,7 @@ fn pick_from(pick: &Pick, text: &str, json: Option<&Value>) -> Result<f64, Strin
     };
     match pick {
         Pick::Pointer(pointer) => by_pointer(pointer),
-        Pick::Place(Place { pointer, after, times }) => {
+        Pick::Place(OutputPlace { pointer, after, times }) => {
             let number = match (pointer, after) {
                 (Some(pointer), _) => by_pointer(pointer)?,
                 (None, Some(after)) => {
@@ -165,13 +166,13 @@ fn pick_from(pick: &Pick, text: &str, json: Option<&Value>) -> Result<f64, Strin
     }
 }
 
-/// The number that a text begins with. Generators write times and sizes with units: `1.25ms` is 1.25,
-/// and `times` brings it into the metric's unit.
+/// The number at the beginning of a text. Generators write times and sizes with units: `1.25ms` gives 1.25, and
+/// `times` converts the number into the metric's unit.
 fn quantity(text: &str) -> Option<f64> {
     let text = text.trim_start_matches(|c: char| c.is_whitespace() || c == ':' || c == '=');
     let end =
         text.find(|c: char| !(c.is_ascii_digit() || ".eE+-".contains(c))).unwrap_or(text.len());
-    // A unit may begin like an exponent.
+    // A unit may begin like an exponent, so shorter and shorter texts are tried.
     (1..=end).rev().find_map(|end| text.get(..end)?.parse().ok())
 }
 
@@ -183,7 +184,8 @@ mod tests {
     fn numbers_are_found_in_text_and_in_json() {
         let wrk = "Running 1s test\n  Latency   1.25ms  0.5ms\nRequests/sec:  50123.45\n";
         let after = |after: &str, times| {
-            let place = Place { after: Some(after.to_string()), times, ..Place::default() };
+            let place =
+                OutputPlace { after: Some(after.to_string()), times, ..OutputPlace::default() };
             pick_from(&Pick::Place(place), wrk, None)
         };
         assert_eq!(after("Requests/sec:", None), Ok(50_123.45));

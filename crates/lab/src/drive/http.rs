@@ -1,4 +1,4 @@
-//! HTTP requests by Drover's own generator.
+//! A load of HTTP requests by Drover's own generator.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,32 +18,32 @@ use crate::spec::setting::level_of;
 use crate::subject::{Address, Running};
 use crate::wire::End;
 
-/// How long anything may take that should take no time at all.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a step may take that needs almost no time: start, connect, end.
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The slowest rate at which opening connections is waited for, per second.
+/// The slowest rate of opening connections, per second, that is waited for.
 const SLOWEST_CONNECTS: f64 = 500.0;
 
-/// How long a run that ends with its last request may take in all.
+/// The longest time of a run that ends with its last request.
 const LONGEST_COUNT: Duration = Duration::from_secs(3600);
 
-/// First uses of connections may be so large a share of the window's events without spoiling it.
+/// The largest share of the window's events that first uses of connections may have.
 const FEW_FIRST_USES: f64 = 0.1;
 
-/// The time-out of `drover load` unless it is told another one, in microseconds.
+/// The default time-out of `drover load`, in microseconds.
 const TIMEOUT_US: f64 = 10e6;
 
-/// The connections of a warm-up at most: it warms the server and no connection.
+/// The most connections of a warm-up. A warm-up warms the server, not the connections.
 const WARM_CONNECTIONS: u64 = 256;
 
 /// HTTP requests by `drover load`.
 #[derive(Clone, Debug)]
 pub struct HttpLoad<'a> {
-    /// What the experiment says of it.
+    /// The description of the load in the experiment.
     pub http: &'a Http,
 }
 
-/// What follows from the experiment's keys in a cell.
+/// The load of one cell: the experiment's keys with the levels of the cell.
 struct Resolved {
     flags: Vec<String>,
     connections: u64,
@@ -53,7 +53,7 @@ struct Resolved {
     /// Whether a count of requests ends the run.
     is_counted: bool,
     timeout_us: f64,
-    /// Whether connections are opened for the requests, and closed again.
+    /// Whether connections are opened for the requests, and closed afterwards.
     opens_anew: bool,
 }
 
@@ -67,7 +67,7 @@ impl HttpLoad<'_> {
             None => Ok(default),
         };
         let rate_of = |it: &Option<crate::spec::setting::Setting>| -> Option<f64> {
-            // At 0 the loop is closed.
+            // The rate 0 means a closed loop.
             it.as_ref()?.fill(level_of(levels)).ok()?.parse().ok().filter(|rate| *rate > 0.0)
         };
         let connections = count(&self.http.connections, 64)?;
@@ -89,7 +89,7 @@ impl HttpLoad<'_> {
         })
     }
 
-    /// The generator's command without what differs between warm-up and measurement.
+    /// The generator's command, with the flags that warm-up and measurement share.
     fn command(
         &self,
         address: Address,
@@ -109,7 +109,7 @@ impl HttpLoad<'_> {
             (Some(urls), ..) => {
                 command.arg("--urls").arg(urls).args(["--target", &address.to_string()]);
                 if self.http.order.is_none() {
-                    // A count of cold files is one of different files: none has been read before.
+                    // With cold files, a number of requests means as many different files: each file is read once.
                     let once = is_counted && target.is_cold;
                     command.args(["--order", if once { "sequential" } else { "random" }]);
                 }
@@ -133,7 +133,7 @@ impl HttpLoad<'_> {
     }
 }
 
-/// A generator at work, and the files that it writes.
+/// A running generator, and the files that it writes.
 struct Generator {
     process: Child,
     json: PathBuf,
@@ -152,15 +152,15 @@ impl Generator {
         Ok(Generator { process: Child::start(launch)?, json })
     }
 
-    fn expect(&mut self, word: &'static str, patience: Duration) -> Result<(), Failure> {
+    fn expect(&mut self, word: &'static str, timeout: Duration) -> Result<(), Failure> {
         let what = format!("'{word}'");
-        self.process.expect_line(&what, patience, |line| (line == word).then_some(()))
+        self.process.expect_line(&what, timeout, |line| (line == word).then_some(()))
     }
 
-    /// Waits for its end and reads what it has written. An exit status other than 0 with a result is a
-    /// result: no reply, or replies of another status.
-    fn finish(mut self, patience: Duration) -> Result<Value, Failure> {
-        let (status, _) = self.process.expect_end(patience)?;
+    /// Waits for the generator's end and reads its files. An exit status other than 0 with a result file is a result:
+    /// no response, or responses of another status.
+    fn finish(mut self, timeout: Duration) -> Result<Value, Failure> {
+        let (status, _) = self.process.expect_end(timeout)?;
         let text = fs::read_to_string(&self.json).unwrap_or_default();
         match serde_json::from_str(&text) {
             Ok(result) => Ok(result),
@@ -170,8 +170,8 @@ impl Generator {
 }
 
 impl Resolved {
-    /// Whether connections are used for the first time in the window, which costs a server more, and so
-    /// often that it would be seen.
+    /// Whether so many connections are used for the first time in the window that the values would show it. A first
+    /// use costs a server more.
     fn has_first_uses(
         &self,
         target: &Target<'_>,
@@ -179,8 +179,8 @@ impl Resolved {
         length: Duration,
         rate: Option<f64>,
     ) -> bool {
-        // Where connections are opened for their requests, first uses are what is measured; and cold files
-        // must not be read before the window.
+        // If connections are opened for their requests, first uses are what is measured. Cold files must not be read
+        // before the window.
         let are_wanted =
             self.opens_anew || self.is_counted || target.is_cold || !window.use_every_connection;
         let events = rate.map(|rate| rate * length.as_secs_f64());
@@ -192,10 +192,10 @@ impl Resolved {
 /// How long opening the connections may take.
 fn opening(resolved: &Resolved) -> Duration {
     let connections = (resolved.connections + resolved.idle) as f64;
-    PATIENCE + Duration::from_secs_f64(connections / SLOWEST_CONNECTS)
+    STEP_TIMEOUT + Duration::from_secs_f64(connections / SLOWEST_CONNECTS)
 }
 
-/// The same flags with another value of some of them.
+/// The flags with other values of some of them. `None` removes a flag.
 fn with(flags: &[String], changes: &[(&str, Option<String>)]) -> Vec<String> {
     let mut changed = Vec::new();
     let mut words = flags.iter();
@@ -245,7 +245,7 @@ impl Load for HttpLoad<'_> {
             generator.expect("connected", opening(&resolved))?;
             let before = cpu_s(subject);
             generator.process.go_on()?;
-            generator.expect("measured", PATIENCE + length)?;
+            generator.expect("measured", STEP_TIMEOUT + length)?;
             let cpu_s = cpu_s(subject) - before;
             generator.process.go_on()?;
             let result = generator.finish(opening(&resolved))?;
@@ -279,12 +279,12 @@ impl Load for HttpLoad<'_> {
         generator.expect("connected", opening(&resolved))?;
         at(Moment::Begin, subject)?;
         generator.process.go_on()?;
-        let longest = if resolved.is_counted { LONGEST_COUNT } else { PATIENCE + length };
+        let longest = if resolved.is_counted { LONGEST_COUNT } else { STEP_TIMEOUT + length };
         generator.expect("measured", longest)?;
         at(Moment::End, subject)?;
         generator.process.go_on()?;
-        let patience = opening(&resolved) + Duration::from_secs_f64(resolved.timeout_us / 1e6);
-        let result = generator.finish(patience)?;
+        let timeout = opening(&resolved) + Duration::from_secs_f64(resolved.timeout_us / 1e6);
+        let result = generator.finish(timeout)?;
         let mut driven = read(&result, resolved.timeout_us);
         driven.command = command;
         if window.events.is_some_and(|events| driven.events < events as f64) && !resolved.is_counted

@@ -1,4 +1,4 @@
-//! How a subject is driven: the load of a run.
+//! The load of a run: how a subject is driven.
 
 pub mod background;
 mod command;
@@ -20,14 +20,14 @@ use crate::failure::Failure;
 use crate::model::Mark;
 use crate::subject::{Running, Scene};
 
-/// What a load is to do.
+/// The window of a load: its length, its events, and its ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Window {
     /// The shortest window.
     pub at_least: Duration,
     /// The longest window.
     pub at_most: Duration,
-    /// How many events it should have.
+    /// The number of events that the window should have.
     pub events: Option<u64>,
     /// Whether every connection is to be used once before the window begins.
     pub use_every_connection: bool,
@@ -36,15 +36,15 @@ pub struct Window {
 }
 
 impl Window {
-    /// How long the window is to be if so many events happen per second, as far as that is known.
+    /// The length of the window in which enough events happen at a rate of `events_per_s`, if the rate is known.
     #[must_use]
     pub fn length(&self, events_per_s: Option<f64>) -> Duration {
         let wanted = match (self.events, events_per_s) {
-            // A tenth more: the rate may be lower than it was.
+            // A tenth more time is planned, because the rate may be lower than before.
             (Some(events), Some(rate)) if rate > 0.0 => {
                 Duration::try_from_secs_f64(1.1 * events as f64 / rate).unwrap_or(self.at_most)
             }
-            // Nobody knows how long that takes.
+            // Without a rate, the time for the events is unknown.
             (Some(_), _) => self.at_most,
             (None, _) => self.at_least,
         };
@@ -52,7 +52,7 @@ impl Window {
     }
 }
 
-/// A moment at which instruments are read. The load waits meanwhile.
+/// A moment at which instruments are read. The load pauses until they are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// The window begins.
@@ -61,30 +61,30 @@ pub enum Moment {
     End,
 }
 
-/// What a load has found.
+/// The result of a load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Driven {
     /// Metrics, by name.
     pub values: BTreeMap<String, f64>,
-    /// Reasons to doubt them.
+    /// Reasons to doubt the values.
     pub marks: BTreeSet<Mark>,
     /// The length of the window by the load's own clock, in seconds.
     pub seconds: f64,
-    /// How many events, responses as a rule, fell into the window.
+    /// The number of events (usually responses) in the window.
     pub events: f64,
-    /// How many there were with those that came after the window.
+    /// The number of events in the window and in the tail after the window.
     pub events_with_tail: f64,
-    /// Bytes of the events in the window.
+    /// The bytes of the events in the window.
     pub bytes: f64,
     /// The load's own result.
     pub result: Value,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// What else a reader has to know.
+    /// Remarks for readers of the result.
     pub notes: Vec<String>,
 }
 
-/// Where and what is driven.
+/// What a load is directed at.
 #[derive(Debug)]
 pub struct Target<'a> {
     /// The run's surroundings.
@@ -97,11 +97,11 @@ pub struct Target<'a> {
 
 /// A kind of load.
 pub trait Load: std::fmt::Debug {
-    /// Drives the subject until it is steady, at most for `at_most`, with connections that are closed
-    /// again. `None` if this load cannot.
+    /// Drives the subject until it is steady, for `at_most` at the longest, with connections that are closed
+    /// afterwards. `None` if this kind of load cannot warm up.
     ///
     /// # Errors
-    /// As [`Load::measure`].
+    /// The errors of [`Load::measure`].
     fn warm_up(
         &self,
         subject: &mut Running,
@@ -109,11 +109,11 @@ pub trait Load: std::fmt::Debug {
         at_most: Duration,
     ) -> Result<Option<Warm>, Failure>;
 
-    /// Drives the subject and measures. `at` is called at the beginning and at the end of the window.
+    /// Drives the subject and measures. Calls `at` at the beginning and at the end of the window.
     ///
     /// # Errors
-    /// [`Failure::NotTestable`] if this machine lacks the generator; [`Failure::Failed`] if it yields no
-    /// result; [`Failure::Interrupted`]; what `at` says.
+    /// [`Failure::NotTestable`] if this machine lacks the generator; [`Failure::Failed`] if the generator gives no
+    /// result; [`Failure::Interrupted`]; the errors of `at`.
     fn measure(
         &self,
         subject: &mut Running,

@@ -1,4 +1,4 @@
-//! What `drover load` says of a run, turned into metrics and marks.
+//! Turns the result of `drover load` into metrics and marks.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,9 @@ use serde_json::Value;
 use super::Driven;
 use crate::model::Mark;
 
-/// Reads a result (`drover.load/1`). `timeout_us` is what a request that timed out counts with.
+/// Reads a result (`drover.load/1`). A request that timed out counts with `timeout_us` microseconds.
 ///
-/// Statuses that were not expected are errors here, also for the rate: a server that refuses quickly is
-/// not fast.
+/// An unexpected status counts as an error here, and not for the rate: a server that refuses quickly is not fast.
 pub(super) fn read(result: &Value, timeout_us: f64) -> Driven {
     let number = |pointer: &str| result.pointer(pointer).and_then(Value::as_f64);
     let seconds = number("/duration_s").unwrap_or(0.0);
@@ -25,7 +24,7 @@ pub(super) fn read(result: &Value, timeout_us: f64) -> Driven {
         seconds,
         events: in_window * expected_share,
         events_with_tail: replies * expected_share,
-        // The bytes that the load counts have those of the tail among them.
+        // The load's count of bytes includes the tail: it is scaled to the window.
         bytes: if replies > 0.0 { bytes / replies * in_window } else { 0.0 },
         marks: marks(result),
         result: result.clone(),
@@ -47,7 +46,7 @@ pub(super) fn read(result: &Value, timeout_us: f64) -> Driven {
     driven
 }
 
-/// Sets what follows from the window's length and its events.
+/// Sets the metrics that follow from the window's length and its events.
 fn set_rates(driven: &mut Driven) {
     if driven.seconds > 0.0 {
         let (events, bytes) = (driven.events / driven.seconds, driven.bytes / driven.seconds);
@@ -75,8 +74,8 @@ fn set_errors(driven: &mut Driven, result: &Value) {
     }
 }
 
-/// Sets the latencies, in milliseconds, from a histogram of nanoseconds. Requests that timed out count
-/// with the time-out: they took at least that long.
+/// Sets the latencies, in milliseconds, from a histogram of nanoseconds. A request that timed out counts with the
+/// time-out, because it took at least that long.
 fn set_latencies(
     driven: &mut Driven,
     mut histogram: Histogram<u64>,
@@ -112,7 +111,7 @@ fn sum(object: &Value) -> f64 {
     object.as_object().map_or(0.0, |it| it.values().filter_map(Value::as_f64).sum())
 }
 
-/// Every warning of the load generator as a reason to doubt the sample.
+/// The marks that the load generator's warnings mean.
 fn marks(result: &Value) -> BTreeSet<Mark> {
     let mut marks = BTreeSet::new();
     if result.pointer("/client/saturated") == Some(&Value::Bool(true)) {
@@ -138,21 +137,21 @@ fn marks(result: &Value) -> BTreeSet<Mark> {
     marks
 }
 
-/// The share of requests that may be late or not sent, and of the window that the generator may stand
-/// still, without more than a warning.
+/// Below this share, requests that are late or not sent, and time in which the generator stands still, are only a
+/// warning.
 const OFTEN: f64 = 0.01;
 
-/// The number of requests that a warning begins with; one without a number is of them all.
+/// The number of requests at the beginning of a warning. A warning without a number is about all requests.
 fn count_of(warning: &str) -> f64 {
     warning.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(f64::INFINITY)
 }
 
-/// A number of the load's result; 0 where there is none.
+/// A number of the load's result; 0 if the result lacks it.
 fn number(result: &Value, pointer: &str) -> f64 {
     result.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
-/// What a warning means, by the words of `drover load`.
+/// The mark that a warning means. `drover load`'s words of the warning decide.
 fn mark_of(warning: &str) -> Mark {
     let known = [
         ("the generator was the bottleneck", Mark::GeneratorLimited),
@@ -217,8 +216,8 @@ mod tests {
         assert!((driven.values["latency-mean"] - 500.9).abs() < 1.0, "{driven:?}");
     }
 
-    /// Each warning that `drover load` can give has a mark; those that say something of the generator
-    /// or of errors say which.
+    /// Every warning of `drover load` has a mark. A warning about the generator, or about errors, has a mark of its
+    /// own.
     #[test]
     fn every_warning_is_a_mark() {
         let marks = [
@@ -244,7 +243,7 @@ mod tests {
         assert!(read(&warned, 1e6).marks.contains(&Mark::Warned));
     }
 
-    /// A request in a thousand changes no rate, no mean and hardly a percentile.
+    /// One request in a thousand does not change a rate or a mean, and hardly a percentile.
     #[test]
     fn what_is_rare_is_a_warning_and_no_more() {
         let late = "7 requests started more than 1 ms late by the generator's own fault";

@@ -1,5 +1,5 @@
-//! Warm-up: a subject is steady once stretches of the same load agree: two neighbouring ones, or the later half
-//! of them with the earlier half as far as their own variation lets one tell.
+//! Warm-up. A subject is steady if stretches of one load agree: two neighbouring stretches, or the later half of all
+//! stretches and the earlier half, within their own variation.
 
 use std::time::{Duration, Instant};
 
@@ -9,18 +9,18 @@ use crate::failure::Failure;
 /// How much two stretches may differ beyond what counting alone explains.
 const TOLERANCE: f64 = 0.2;
 
-/// How much longer a warm-up may take than its stretches together: generators are started for them, and where
-/// requests time out each of them waits for these.
+/// How much longer than its stretches a warm-up may take. Each stretch starts a generator, and waits for requests
+/// that time out.
 const OVERTIME: Duration = Duration::from_secs(2);
 
-/// What a warm-up has found.
+/// The result of a warm-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Warm {
     /// Events per second in the last stretch.
     pub events_per_s: f64,
     /// Whether the subject was steady at the end.
     pub is_steady: bool,
-    /// How long it took, in seconds.
+    /// How long the warm-up took, in seconds.
     pub took_s: f64,
 }
 
@@ -31,12 +31,12 @@ pub struct Stretch {
     pub events: f64,
     /// How long it was, in seconds.
     pub seconds: f64,
-    /// The subject's CPU time in it, in seconds.
+    /// The subject's CPU time in the stretch, in seconds.
     pub cpu_s: f64,
 }
 
 impl Stretch {
-    /// Whether neither the rate nor the CPU time per event has drifted since `before`.
+    /// Whether both the rate and the CPU time per event are close to those of the stretch `before`.
     #[must_use]
     pub fn agrees(&self, before: &Stretch) -> bool {
         if self.events == 0.0 || before.events == 0.0 {
@@ -56,15 +56,15 @@ impl Stretch {
         self.events / self.seconds
     }
 
-    /// CPU time per event, in seconds; `None` if the clock saw none.
+    /// CPU time per event, in seconds; `None` if the clock measured no CPU time.
     fn price(&self) -> Option<f64> {
         (self.cpu_s > 0.0).then(|| self.cpu_s / self.events)
     }
 }
 
-/// Whether the later half of some stretches agrees with the earlier half as far as can be told where
-/// stretches differ for other reasons than a drift, as on a machine that others use too: Welch's
-/// two standard errors beside the tolerance. Prices are compared where every stretch has one.
+/// Whether the later half of some stretches agrees with the earlier half. Stretches may also differ without a drift,
+/// as on a machine with other users: the tolerance is therefore widened by two standard errors (Welch). CPU times per
+/// event are compared if every stretch has one.
 fn halves_agree(stretches: &[Stretch]) -> bool {
     let half = stretches.len() / 2;
     if half < 2 {
@@ -95,11 +95,11 @@ impl WarmUp {
         (self.at_most / 8).clamp(Duration::from_millis(25), Duration::from_millis(500))
     }
 
-    /// Runs stretches until two of them agree, or until together they are as long as the time allows. There
-    /// are two in any case: a single one does not tell.
+    /// Runs stretches until two neighbours agree, or until all stretches together take `at_most`. Runs at least two,
+    /// because a single stretch shows nothing.
     ///
     /// # Errors
-    /// What `run` says.
+    /// The errors of `run`.
     pub fn run(
         &self,
         mut run: impl FnMut(Duration) -> Result<Stretch, Failure>,
@@ -138,9 +138,9 @@ mod tests {
         assert!(!stretch(14_000.0, 0.4).agrees(&steady));
         assert!(!stretch(10_000.0, 0.28).agrees(&steady));
         assert!(!stretch(0.0, 0.0).agrees(&steady));
-        // A clock that saw no CPU time in one of them says nothing of the price.
+        // If the clock measured no CPU time in one stretch, CPU times per event are not compared.
         assert!(stretch(10_500.0, 0.0).agrees(&steady) && steady.agrees(&stretch(10_500.0, 0.0)));
-        // Of fifty events nobody can tell whether ten more are a drift.
+        // With fifty events, ten more may be chance.
         assert!(stretch(60.0, 0.0).agrees(&stretch(50.0, 0.0)));
     }
 

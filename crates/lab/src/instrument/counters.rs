@@ -1,5 +1,5 @@
-//! What Drover's own server has counted in the window: it writes its counters to a file when it is asked to
-//! (`serve --counters FILE`, SIGUSR1).
+//! Reads the counters of Drover's own server in the window. The server writes its counters to a file at SIGUSR1
+//! (`serve --counters FILE`).
 
 use std::path::PathBuf;
 use std::thread;
@@ -13,9 +13,9 @@ use crate::failure::Failure;
 use crate::subject::Running;
 
 /// How long the server may take to write its counters.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether it has.
+/// How often the lab looks whether the server has written the file.
 const LOOK: Duration = Duration::from_micros(200);
 
 /// Reads how often the server's queue of events has overflowed.
@@ -36,7 +36,7 @@ impl Counters {
         let failed = |what: &str, error: &dyn std::fmt::Display| {
             Failure::failed(format!("the server's counters: {what}: {error}"))
         };
-        // What was written before is none of the counters that are asked for now.
+        // The file of an earlier reading is removed, so that a file means new counters.
         match std::fs::remove_file(&self.file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(failed("cannot remove the last ones", &error));
@@ -54,7 +54,7 @@ impl Counters {
                     return serde_json::from_slice(&text)
                         .map_err(|error| failed("they are not JSON", &error));
                 }
-                Err(error) if begin.elapsed() > PATIENCE => {
+                Err(error) if begin.elapsed() > WRITE_TIMEOUT => {
                     return Err(failed("they are not written", &error));
                 }
                 Err(_) => {

@@ -1,4 +1,4 @@
-//! CPU time of the subject with all its processes, and how long they waited for a processor.
+//! CPU time of the subject with all its processes, and how long the processes waited for a processor.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::failure::Failure;
 use crate::process::Hierarchy;
 use crate::subject::Running;
 
-/// Reads the subject's CPU time from its control group, or from the process tree where those are not
-/// allowed, and the waiting from the scheduler's statistics.
+/// Reads the subject's CPU time from its control group (from the process tree if control groups are not allowed), and
+/// the waiting time from the scheduler's statistics.
 #[derive(Debug, Default)]
 pub struct Cpu {
     before: Duration,
@@ -55,7 +55,7 @@ fn read(subject: &mut Running) -> Result<Duration, Failure> {
     time.ok_or_else(|| Failure::failed("the subject is not billed"))
 }
 
-/// Resident memory of processes in bytes; pages that several of them share count for each.
+/// Resident memory of processes in bytes. A shared page counts for each process that has it.
 pub(super) fn resident(processes: &[u32]) -> Option<u64> {
     let pages = processes.iter().filter_map(|pid| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;

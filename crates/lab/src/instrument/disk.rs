@@ -1,4 +1,4 @@
-//! What the block device below the pools did in the window.
+//! The work of the block device below the pools in the window.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -10,8 +10,7 @@ use super::{Instrument, Readings};
 use crate::failure::Failure;
 use crate::subject::Running;
 
-/// Bytes of a sector in the kernel's counters, whatever the device's own are
-/// (Documentation/block/stat.rst).
+/// Bytes of a sector in the kernel's counters. The unit does not depend on the device (Documentation/block/stat.rst).
 const SECTOR: u64 = 512;
 
 /// Reads the counters of the block device that a folder is on.
@@ -22,7 +21,7 @@ pub struct Disk {
     before: Counters,
 }
 
-/// Counters since the machine's start.
+/// The device's counters since the machine's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counters {
     sectors_read: u64,
@@ -34,8 +33,8 @@ impl Disk {
     /// The device that `folder` is on.
     ///
     /// # Errors
-    /// [`Failure::NotTestable`] if the folder is on none: a file system in memory, of a network, or an
-    /// overlay.
+    /// [`Failure::NotTestable`] if the folder is on no block device, but on a file system in memory, on a network
+    /// file system, or on an overlay.
     pub fn below(folder: &Path) -> Result<Disk, Failure> {
         let failed = |error| Failure::failed(format!("{}: {error}", folder.display()));
         let device = fs::metadata(folder).map_err(failed)?.dev();
@@ -56,7 +55,7 @@ impl Disk {
         })
     }
 
-    /// Has everything written that is to be written there.
+    /// Writes all dirty data of the file system to the device.
     fn sync(&self) -> Result<(), Failure> {
         let failed =
             |error: std::io::Error| Failure::failed(format!("{}: {error}", self.folder.display()));
@@ -89,7 +88,7 @@ impl Instrument for Disk {
     }
 
     fn end(&mut self, _: &mut Running, seconds: f64) -> Result<Readings, Failure> {
-        // What the window has read and how busy the disk was in it, before what it left to write.
+        // Reads and busy time are read before sync(2), which writes what the window has left in memory.
         let now = self.read()?;
         self.sync()?;
         let written = self.read()?.sectors_written.saturating_sub(self.before.sectors_written);
@@ -99,7 +98,7 @@ impl Instrument for Disk {
         let rate = |sectors: u64| (sectors * SECTOR) as f64 / 1024.0 / seconds;
         readings.set("disk-percent", (100.0 * busy / seconds).min(100.0));
         readings.set("disk-reads", rate(read));
-        // A sector at least, so that ratios can be told.
+        // At least one sector, so that ratios exist.
         readings.set("disk-writes", rate(written.max(1)));
         readings.notes = json!({ "device": self.statistics });
         Ok(readings)

@@ -1,10 +1,10 @@
-//! How long a queue of events would have become, by the events that Drover's own server has recorded
+//! How long a queue of events would have become. It is computed from the events that Drover's own server has recorded
 //! (`serve --record-events FILE`).
 //!
-//! A server that takes all events of its queue at each turn finds in it what has happened since its last
-//! turn. The recorded turns are replayed through two queues: one with an entry for each event, as the
-//! kernel's queue of real-time signals, and one with at most an entry for each descriptor, as the
-//! signal-per-fd patches had it.
+//! A server that takes all events of its queue at each turn finds there what has happened since its previous turn.
+//! The recorded turns are replayed through two models of a queue: one with an entry for each event, as in the
+//! kernel's queue of real-time signals, and one with at most one entry for each descriptor, as in the signal-per-fd
+//! patches.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{BufRead, BufReader};
@@ -13,17 +13,17 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// The longest that each kind of queue was, in entries.
+/// The greatest lengths of the two queues, in entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peaks {
-    /// With an entry for each event.
+    /// The queue with an entry for each event.
     pub of_events: usize,
-    /// With at most one entry for each descriptor.
+    /// The queue with at most one entry for each descriptor.
     pub per_descriptor: usize,
 }
 
-/// Replays turns: the descriptors of their events, in the order in which these were queued. Each turn
-/// empties the queue.
+/// Replays turns. A turn is the list of its events' descriptors, in the order in which the events were queued. Each
+/// turn empties the queue.
 pub fn replay<T: AsRef<[u32]>>(turns: impl IntoIterator<Item = T>) -> Peaks {
     let mut peaks = Peaks::default();
     let mut queued: HashSet<u32> = HashSet::new();
@@ -37,7 +37,7 @@ pub fn replay<T: AsRef<[u32]>>(turns: impl IntoIterator<Item = T>) -> Peaks {
     peaks
 }
 
-/// Reads what was recorded at these times, in seconds since 1970, and replays it.
+/// Reads the turns within `times` (seconds since 1970), and replays them.
 ///
 /// # Errors
 /// [`Failure::Failed`] if the file is no record of events.
@@ -59,7 +59,7 @@ fn parse(lines: impl BufRead, times: Range<f64>) -> Result<Peaks, String> {
         let mut words = line.split(' ');
         let at = started + words.next()?.parse::<f64>().ok()? / 1e6;
         let turn: Option<Vec<u32>> = words.map(|word| word.parse().ok()).collect();
-        // The last line may be torn.
+        // The last line may be incomplete.
         turn.filter(|_| times.contains(&at))
     });
     Ok(replay(turns))

@@ -1,14 +1,14 @@
-//! The idle counter: a thread of the lowest scheduling class on each processor counts the time that
-//! nobody else wants.
+//! The idle counter: on each processor, a thread of the lowest scheduling class counts the time that no other thread
+//! uses.
 //!
-//! Chandra and Mosberger ran such a program beside the server and took what it could not have as CPU use:
-//! unlike the server's own clocks that contains interrupts, kernel threads and whatever the kernel does on
-//! behalf of nobody. `SCHED_IDLE` threads run only when no other thread wants the processor (sched(7)).
+//! Chandra and Mosberger ran such a program beside the server, and took the time that the program did not get as CPU
+//! use. Unlike the server's own clocks, that time includes interrupts, kernel threads and other work of the kernel. A
+//! `SCHED_IDLE` thread runs only when no other thread wants the processor (sched(7)).
 //!
-//! Two things follow from a thread that never sleeps. No processor goes idle, so that none wakes late: a
-//! virtual machine's host takes an idle one away, and brings it back after 0.25 to 1.4 ms. And the thread
-//! sees when its processor stands still: its clock jumps while no other thread has run there. A host does
-//! that when it has something else to run, and does not always tell (`steal` in proc_stat(5)).
+//! A thread that never sleeps has two effects. First, no processor goes idle, so that no processor wakes late: the
+//! host of a virtual machine takes an idle processor away, and brings it back after 0.25 to 1.4 ms. Second, the
+//! thread notices when its processor stands still: the thread's clock jumps although no other thread has run there. A
+//! host stops a processor when the host runs something else, and does not always report it (`steal` in proc_stat(5)).
 
 use std::hint;
 use std::io;
@@ -24,24 +24,24 @@ use crate::failure::Failure;
 use crate::model::Mark;
 use crate::subject::Running;
 
-/// How many turns a thread makes between two looks at the clock: about a microsecond or two.
+/// How many turns of its loop a thread makes between two looks at the clock: one or two microseconds.
 const TURNS: u32 = 1 << 10;
 
-/// A look that comes later than usual by one part in so many was interrupted: only the usual time of it
-/// was idle.
+/// A gap between looks that is longer than usual by one part in this number was interrupted. Only the usual length of
+/// the gap then counts as idle.
 const INTERRUPTED: u64 = 4;
 
-/// With every look the usual time rises by one part in so many: it doubles within some 3000 looks, a few
+/// At every look the usual gap grows by one part in this number. It doubles within some 3000 looks, which are a few
 /// milliseconds.
 const RISE: u64 = 4096;
 
-/// A gap in which nothing else ran counts as a stop from this length on; interrupts are shorter.
+/// A gap of this length in which no other thread ran counts as a stop. Interrupts are shorter.
 const STOP: Duration = Duration::from_micros(500);
 
-/// The share of the window that may be lost to stops without a mark.
+/// The share of the window that stops may take without a mark.
 const STALLED: f64 = 0.03;
 
-/// Threads that spin, one on each of some processors. Dropping it ends them.
+/// Threads that spin, one on each of some processors. Dropping the value ends the threads.
 #[derive(Debug)]
 pub struct Spinners {
     over: Arc<AtomicBool>,
@@ -49,7 +49,7 @@ pub struct Spinners {
     threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
-/// What a thread has counted since it began; nanoseconds.
+/// What a thread has counted since its start, in nanoseconds.
 #[derive(Debug, Default)]
 struct Counter {
     idle: AtomicU64,
@@ -58,21 +58,21 @@ struct Counter {
     longest: AtomicU64,
 }
 
-/// What the threads have counted until some moment.
+/// What all threads have counted until a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Time that nobody wanted, of all processors.
+    /// The time that no other thread used, summed over processors.
     pub idle: Duration,
     /// How often a processor stood still.
     pub stops: u64,
-    /// For how long.
+    /// How long processors stood still, in total.
     pub stopped: Duration,
     /// The longest of the stops since the threads began.
     pub longest: Duration,
 }
 
 impl Spinners {
-    /// Starts to spin on some processors.
+    /// Starts a spinning thread on each of some processors.
     ///
     /// # Errors
     /// `EAGAIN` when there are too many threads.
@@ -89,7 +89,7 @@ impl Spinners {
         Ok(spinners)
     }
 
-    /// What was counted so far on some of the processors.
+    /// The counts so far of some of the processors.
     #[must_use]
     pub fn read(&self, cpus: &[usize]) -> Count {
         let chosen = self.counters.iter().filter(|(cpu, _)| cpus.contains(cpu));
@@ -104,7 +104,7 @@ impl Spinners {
         })
     }
 
-    /// The processors that a thread spins on.
+    /// The processors on which a thread spins.
     #[must_use]
     pub fn cpus(&self) -> Vec<usize> {
         self.counters.iter().map(|(cpu, _)| *cpu).collect()
@@ -115,7 +115,7 @@ impl Drop for Spinners {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A thread that could not enter its class has not begun to spin.
+            // A thread that could not enter its scheduling class has ended without spinning.
             let _ = thread.join();
         }
     }
@@ -144,7 +144,8 @@ fn spin(cpu: usize, over: &AtomicBool, counter: &Counter) -> io::Result<()> {
             }
             switches = now_switches;
         } else if usual.is_interruption(gap) {
-            // Somebody may have had the processor: a stop must be told from that later.
+            // Another thread may have had the processor. The count of switches is refreshed, so that a later stop is
+            // told from a switch.
             switches = sys::process::thread_switches()?;
         }
         seen = now;
@@ -152,21 +153,21 @@ fn spin(cpu: usize, over: &AtomicBool, counter: &Counter) -> io::Result<()> {
     Ok(())
 }
 
-/// The usual time between two looks at the clock: the shortest of late, which rises slowly, so that it
-/// follows a processor that becomes slower. An average would not do: it would take in interruptions.
+/// The usual gap between two looks at the clock: the shortest recent one. It rises slowly, so that it follows a
+/// processor that becomes slower. An average would include interruptions.
 #[derive(Debug, Default)]
 struct Usual {
-    /// In 256ths of a nanosecond.
+    /// The usual gap, in 256ths of a nanosecond.
     fraction: u64,
 }
 
 impl Usual {
-    /// Whether a time between two looks was longer than looking takes.
+    /// Whether a gap between two looks was interrupted.
     fn is_interruption(&self, gap: Duration) -> bool {
         (gap.as_nanos() as u64) << 8 > self.fraction + self.fraction / INTERRUPTED
     }
 
-    /// How much of the time between two looks was spent spinning.
+    /// The part of a gap that the thread spent spinning.
     fn idle_part(&mut self, gap: Duration) -> Duration {
         let fraction = (gap.as_nanos() as u64) << 8;
         if self.fraction == 0 || fraction < self.fraction {
@@ -188,7 +189,7 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Spins on `cpus`; `subject` are those of them that the subject runs on.
+    /// Spins on `cpus`. The subject runs on `subject`, which are some of these processors.
     ///
     /// # Errors
     /// [`Failure::NotTestable`] if the threads cannot be started.

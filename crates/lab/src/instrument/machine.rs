@@ -1,4 +1,4 @@
-//! What the machine as a whole did in the window: time that its host stole, interrupts, load.
+//! The activity of the whole machine in the window: time that its host stole, interrupts, load.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::model::Mark;
 use crate::subject::Running;
 
-/// The share of the processors' time that may be stolen without a mark.
+/// The share of the processors' time that the host may steal without a mark.
 const STOLEN: f64 = 0.03;
 
 /// Reads proc_stat(5) around the window.
@@ -44,7 +44,7 @@ impl Ticks {
             .unwrap_or_default()
     }
 
-    /// `cpu user nice system idle iowait irq softirq steal …`: guest times are part of user's.
+    /// Parses `cpu user nice system idle iowait irq softirq steal …`. Guest times are part of the user time.
     fn parse(text: &str) -> Option<Ticks> {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let times: Vec<u64> =
@@ -58,8 +58,8 @@ impl Ticks {
     }
 }
 
-/// How long some processors have been idle since the machine's start, in clock ticks; waiting for a disk
-/// is idling. A thread of the idle counter is no idling: that counter's own reading replaces this one.
+/// The idle time of some processors since the machine's start, in clock ticks; waiting for a disk counts as idle. A
+/// spinning thread of the idle counter does not count as idle: the idle counter's own reading replaces this one.
 fn idle_ticks(cpus: &[usize]) -> Option<u64> {
     idle_of(&fs::read_to_string("/proc/stat").ok()?, cpus)
 }
@@ -87,7 +87,7 @@ impl Instrument for Machine {
     fn end(&mut self, _: &mut Running, seconds: f64) -> Result<Readings, Failure> {
         let now = Ticks::read();
         let ticks = rustix::param::clock_ticks_per_second().max(1) as f64;
-        // The kernel accounts for an idle processor when it wakes: the ticks do not add up to the window.
+        // The kernel adds idle time when a processor wakes, so that the ticks do not add up to the window.
         let all = (seconds * ticks * now.processors as f64).max(1.0);
         let share = |of: fn(&Ticks) -> u64| of(&now).saturating_sub(of(&self.before)) as f64 / all;
         let (stolen, interrupts) = (share(|it| it.steal), share(|it| it.interrupts));
@@ -95,7 +95,7 @@ impl Instrument for Machine {
         if let (Some(after), Some(before)) = (idle_ticks(&self.subject), self.idle_before) {
             let idle = after.saturating_sub(before) as f64 / ticks;
             let capacity = seconds * self.subject.len() as f64;
-            // Both ends are told to the tick: what may be idle counts as idle.
+            // Both readings are rounded to a tick: 20 ms per processor are added to the idle time.
             let idle = idle + 2e-2 * self.subject.len() as f64;
             readings.set(reading::CAPACITY_S, capacity);
             readings.set(reading::IDLE_S, idle.min(capacity));

@@ -7,9 +7,8 @@ use super::{Instrument, Readings};
 use crate::failure::Failure;
 use crate::subject::Running;
 
-/// Reads the resident memory of the subject's processes before the load opens its idle connections, and when
-/// all of them are open. The memory that the kernel has for their sockets belongs to no process and is not
-/// in it.
+/// Reads the resident memory of the subject's processes twice: before the load opens its idle connections, and when
+/// all of them are open. The kernel's memory for the sockets belongs to no process and is not included.
 #[derive(Debug)]
 pub struct IdleMemory {
     connections: u64,
@@ -18,7 +17,7 @@ pub struct IdleMemory {
 }
 
 impl IdleMemory {
-    /// Reads how much the subject has before `connections` idle ones are opened.
+    /// Reads the memory of the subject before `connections` idle connections are opened.
     #[must_use]
     pub fn before(connections: u64, subject: &Running) -> IdleMemory {
         let before = resident(&subject.process.members());

@@ -1,4 +1,4 @@
-//! What is read around the measured window, beside the load's own result.
+//! Instruments: readings around the measured window, in addition to the load's own result.
 
 pub mod counters;
 pub mod cpu;
@@ -17,12 +17,10 @@ use crate::failure::Failure;
 use crate::model::Mark;
 use crate::subject::Running;
 
-/// Something that is read when the window begins and when it ends.
-///
-/// Both readings are made while the load waits for the lab, so that what passes between them is the
-/// window and nothing else.
+/// An instrument is read at the beginning and at the end of the window. The load waits during both readings, so that
+/// the readings cover exactly the window.
 pub trait Instrument: std::fmt::Debug {
-    /// Its name in records.
+    /// The name in records.
     fn name(&self) -> &'static str;
 
     /// Reads at the beginning of the window.
@@ -31,51 +29,51 @@ pub trait Instrument: std::fmt::Debug {
     /// [`Failure::NotTestable`] if this machine does not have it; [`Failure::Failed`].
     fn begin(&mut self, subject: &mut Running) -> Result<(), Failure>;
 
-    /// Reads at the end of the window, which was so many seconds long by the lab's clock.
+    /// Reads at the end of the window, which was `seconds` long by the lab's clock.
     ///
     /// # Errors
-    /// As [`Instrument::begin`].
+    /// The errors of [`Instrument::begin`].
     fn end(&mut self, subject: &mut Running, seconds: f64) -> Result<Readings, Failure>;
 }
 
-/// What an instrument has read.
+/// The readings of an instrument.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Readings {
-    /// Values of metrics, and of what metrics are computed from, by name.
+    /// Metrics, and values from which metrics are computed, by name.
     pub values: BTreeMap<String, f64>,
     /// Reasons to doubt the sample.
     pub marks: BTreeSet<Mark>,
-    /// How it was read, and what else is to be known.
+    /// How the instrument reads, and other remarks.
     pub notes: Value,
 }
 
 impl Readings {
-    /// One value.
+    /// Sets a value.
     pub fn set(&mut self, name: &str, value: f64) {
         self.values.insert(name.to_string(), value);
     }
 }
 
-/// Names of readings that are no metrics of their own.
+/// Names of readings from which metrics are computed.
 pub mod reading {
     /// CPU time of the subject in the window, in seconds.
     pub const CPU_S: &str = "cpu-s";
-    /// How long the subject's threads could have run and were not given a processor, in seconds.
+    /// How long the subject's threads were ready to run and had no processor, in seconds.
     pub const WAITED_S: &str = "waited-s";
-    /// Time of the subject's processors that nobody wanted, in seconds.
+    /// Time of the subject's processors that no thread used, in seconds.
     pub const IDLE_S: &str = "idle-s";
     /// Processors of the subject times the window, in seconds.
     pub const CAPACITY_S: &str = "capacity-s";
 }
 
-/// The share of the window that the subject may wait for others without being marked as preempted.
+/// The share of the window that the subject may wait for a processor without the mark `preempted`.
 const PREEMPTED: f64 = 0.03;
 
 /// Whether other work has kept the subject from its processors.
 ///
-/// Threads of the subject wait for each other, too, and that is its own affair. Where the idle counter
-/// tells how long the processors were busy, at most what others used of that can have kept the subject
-/// waiting; otherwise only a subject that has left room on its processors was kept waiting by others.
+/// Threads of the subject also wait for each other, which does not count. If the idle counter has measured how long
+/// the processors were busy, the waiting that others can have caused is at most their part of the busy time.
+/// Otherwise it is at most the time that the subject left on its processors.
 #[must_use]
 pub fn was_preempted(values: &BTreeMap<String, f64>, seconds: f64) -> bool {
     let value = |name: &str| values.get(name).copied();
@@ -104,7 +102,7 @@ mod tests {
         assert!(!preempted(&busy));
         let half = [(reading::WAITED_S, 0.2), (reading::CPU_S, 0.5), (reading::CAPACITY_S, 1.0)];
         assert!(preempted(&half));
-        // Half of the processor was idle: nobody else had the rest.
+        // Half of the processor was idle, so that no other work had the rest.
         let mut idle = half.to_vec();
         idle.push((reading::IDLE_S, 0.49));
         assert!(!preempted(&idle));

@@ -1,5 +1,5 @@
-//! Where the time of each request went, by the trace that Drover's own server writes (`serve --trace`;
-//! docs/trace.md describes the file).
+//! The stages of each request, from the trace of Drover's own server (`serve --trace`; docs/trace.md describes the
+//! file).
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::failure::Failure;
 use crate::spec::metric::Stage;
 
-/// A trace: for each request that began in the window its times in microseconds.
+/// A trace: the times of each request that began in the window, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
     columns: BTreeMap<String, Vec<f64>>,
@@ -16,10 +16,10 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads the requests that began at `from` or later, in seconds since 1970.
+    /// Reads the requests that began at `from` (seconds since 1970) or later.
     ///
     /// # Errors
-    /// [`Failure::Failed`] if the file is none of these traces.
+    /// [`Failure::Failed`] if the file is no trace.
     pub fn read(path: &Path, from: f64) -> Result<Trace, Failure> {
         let failed = |why: String| Failure::failed(format!("the trace {}: {why}", path.display()));
         let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
@@ -49,7 +49,7 @@ impl Trace {
             let fields: Vec<&str> = line.split(',').collect();
             let number = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
             let begins = number(start).map(|us| started + us / 1e6);
-            // A last line may be torn.
+            // The last line may be incomplete.
             if fields.len() != names.len() || begins.is_none_or(|begins| begins < from) {
                 continue;
             }
@@ -91,8 +91,7 @@ impl Trace {
         values
     }
 
-    /// The percentage of requests for which a stage took longer than `above` seconds; `None` without
-    /// requests.
+    /// The percentage of requests that spent more than `above` seconds in a stage; `None` without requests.
     #[must_use]
     pub fn share(&self, stage: Stage, above: f64) -> Option<f64> {
         let times = self.of(stage.column());

@@ -1,4 +1,4 @@
-//! How long an experiment may take, for people who have to wait for it.
+//! Estimates how long an experiment takes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::spec::load::Load;
 use crate::spec::phases::Until;
 use crate::spec::{Experiment, Preset};
 
-/// Starting and stopping a server and a generator.
+/// How long starting and stopping a server and a generator takes, in seconds.
 const START_S: f64 = 0.15;
 
 /// How many connections are opened, accepted, used once and closed per second.
 const CONNECTS: f64 = 8000.0;
 
-/// The warm-up unless the experiment says otherwise.
+/// The longest warm-up, if the experiment sets none.
 const WARM_UP: Duration = Duration::from_secs(3);
 
-/// The window unless the experiment says otherwise.
+/// The window, if the experiment sets none.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// The phases of a run in a cell.
@@ -35,12 +35,12 @@ pub struct Phases {
     pub at_most: Duration,
     /// How many events the window has at least.
     pub events: Option<u64>,
-    /// Whether requests under way at its end are waited for and counted.
+    /// Whether requests that are under way at the end of the window are waited for and counted.
     pub drain: bool,
 }
 
 impl Phases {
-    /// The phases that an experiment has in a preset, in the cell with these levels.
+    /// The phases of an experiment in a preset, for the cell with these levels.
     ///
     /// # Errors
     /// [`Failure::Failed`] with what is wrong with a setting.
@@ -88,14 +88,14 @@ impl Phases {
             }
             _ => self.at_least.as_secs_f64(),
         };
-        // A subject that is steady at once is seen to be so after two stretches.
+        // A steady subject is recognised after two stretches.
         let warm_up = match self.until {
             Until::Steady if http.is_some() => (self.warm_up.as_secs_f64() / 2.0).min(1.0),
-            // A set of pipes knows nothing of being steady.
+            // A set of pipes always uses its whole warm-up.
             _ if load.tokens.is_some() => self.warm_up.as_secs_f64(),
             _ => 0.0,
         };
-        // Connections that are opened for their requests are opened in the window.
+        // With a connection rate, connections are opened in the window.
         let opened = http.map_or(0, |http| match http.connection_rate.is_some() {
             true => http.idle.as_ref().and_then(|it| it.resolve(levels).ok()).unwrap_or(0),
             false => connections(http, levels).unwrap_or(0),
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(phases.at_least, Duration::from_millis(500));
         assert_eq!(phases.at_most, Duration::from_secs(5));
         assert_eq!((phases.events, phases.until), (Some(1000), Until::Nothing));
-        // A thousand events at 100/s would take ten seconds, and may take five.
+        // A thousand events at 100/s would take ten seconds, and the window is at most five seconds long.
         let estimate = phases.estimate_s(&experiment.load, &levels);
         assert!((5.0..6.0).contains(&estimate), "{estimate}");
     }

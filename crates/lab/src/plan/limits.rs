@@ -1,4 +1,4 @@
-//! What of a cell this machine cannot do, as far as that is known before it is tried.
+//! Obstacles of a cell on this machine, as far as they are known before the run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::spec::subject::{Kind, WaitersAs};
 use crate::spec::{Experiment, Subject};
 use crate::subject::find;
 
-/// Descriptors that a process needs beside its connections.
+/// Descriptors that a process needs in addition to its connections.
 const OTHER_DESCRIPTORS: u64 = 200;
 
 /// The machine's limits.
@@ -24,23 +24,23 @@ const OTHER_DESCRIPTORS: u64 = 200;
 pub struct Limits {
     /// The processors that can be used.
     pub processors: Vec<Processor>,
-    /// Descriptors that a process of this user may have at most.
+    /// The most descriptors that a process of this user may have.
     pub descriptors: u64,
-    /// Local ports that a connection may start from.
+    /// The number of local ports from which connections may start.
     pub ports: u64,
-    /// Room for waiters.
+    /// The room for waiters.
     pub room: Room,
 }
 
 impl Limits {
-    /// Those of this machine.
+    /// The limits of this machine.
     ///
     /// # Errors
-    /// As [`crate::placement::processors`].
+    /// The errors of [`crate::placement::processors`].
     pub fn look() -> Result<Limits, Failure> {
         let hard = sys::process::open_files_limit().hard.unwrap_or(u64::MAX);
         let system = read_number("/proc/sys/fs/nr_open").unwrap_or(1 << 20);
-        // Who may raise the hard limit may raise it up to the system's.
+        // A user who may raise the hard limit may raise it to the system's limit.
         let sets = rustix::thread::capabilities(None);
         let may_raise = sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE));
         let descriptors = if may_raise { system } else { hard.min(system) };
@@ -58,7 +58,7 @@ impl Limits {
         })
     }
 
-    /// Why a cell cannot be measured here; `None`: it is worth a try.
+    /// Why a cell cannot be measured here; `None`: no obstacle is known.
     #[must_use]
     pub fn obstacle(&self, experiment: &Experiment, cell: &Cell) -> Option<String> {
         let subject = experiment.subject.get(&cell.subject)?;
@@ -155,7 +155,7 @@ pub fn wanted_processors(
     usize::try_from(wanted.max(1)).map_err(Failure::failed)
 }
 
-/// How many connections a load holds at a time, idle ones included.
+/// How many connections a load has open at a time, including idle ones.
 #[must_use]
 pub fn connections(http: &Http, levels: &BTreeMap<String, Level>) -> Option<u64> {
     let count = |it: &Option<Count>, default| match it {
@@ -166,7 +166,7 @@ pub fn connections(http: &Http, levels: &BTreeMap<String, Level>) -> Option<u64>
     Some(count(&http.connections, default)? + count(&http.idle, 0)?)
 }
 
-/// How many descriptors a process with so many connections needs.
+/// How many descriptors a process with a number of connections needs.
 #[must_use]
 pub fn descriptors(connections: u64) -> u64 {
     connections + OTHER_DESCRIPTORS
@@ -180,7 +180,7 @@ fn programs(subject: &Subject) -> Option<String> {
     })
 }
 
-/// A dispatch mechanism, or a file backend, that this kernel lacks.
+/// The dispatch mechanism, or file backend, of a subject that this kernel lacks.
 fn mechanisms(
     experiment: &Experiment,
     subject: &Subject,
@@ -211,7 +211,7 @@ fn mechanisms(
     dispatch.or_else(files)
 }
 
-/// A way of waiting that this kernel lacks, or that nothing here has.
+/// The way of waiting of a subject that this kernel lacks, or that is unknown.
 fn waiting(subject: &Subject) -> Option<String> {
     match subject.kind()? {
         Kind::Pipes(pipes) => match Waiting::by_name(&pipes.by) {

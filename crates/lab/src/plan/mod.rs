@@ -1,4 +1,4 @@
-//! What is to be run: the cells of an experiment, in rounds.
+//! The plan: the cells of an experiment, in rounds.
 
 pub mod estimate;
 pub mod limits;
@@ -16,24 +16,24 @@ use estimate::Phases;
 use limits::Limits;
 pub use selection::{Overrides, Selection};
 
-/// What is to be run.
+/// The runs of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The experiment's id.
     pub experiment: String,
-    /// A hash of everything that the experiment and the preset say.
+    /// A hash of everything in the experiment and the preset that decides a run.
     pub experiment_hash: String,
     /// The name of the preset.
     pub preset: String,
-    /// What all random choices derive from.
+    /// The seed of all random choices.
     pub seed: u64,
     /// How many rounds there are.
     pub rounds: u32,
     /// The cells, in the order of the experiment.
     pub cells: Vec<PlannedCell>,
-    /// What was cut, and the flag that helps, for people.
+    /// Remarks for the user: what was cut, and which flag helps.
     pub notes: Vec<String>,
-    /// How long all of it may take, in seconds.
+    /// The estimated time of all runs, in seconds.
     pub estimate_s: f64,
 }
 
@@ -42,7 +42,7 @@ pub struct Plan {
 pub struct PlannedCell {
     /// The cell.
     pub cell: Cell,
-    /// Why this machine cannot measure it, known before anything was run.
+    /// Why this machine cannot measure the cell, as far as that is known before the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_testable: Option<String>,
 }
@@ -88,15 +88,15 @@ impl Plan {
         })
     }
 
-    /// The cells that run in a round, by number, in their order.
+    /// The numbers of the cells that run in a round, in their order.
     #[must_use]
     pub fn order(&self, round: u32) -> Vec<usize> {
         let order = order::order(self.seed, round, self.cells.len());
         order.into_iter().filter(|cell| self.cells[*cell].not_testable.is_none()).collect()
     }
 
-    /// A sample without values for every cell that this machine cannot measure: claims about it are not
-    /// testable here, which is not the same as not measured.
+    /// A sample without values for every cell that this machine cannot measure. With it, claims about the cell are
+    /// "not testable" instead of "not measured".
     #[must_use]
     pub fn unavailable(&self) -> Vec<Sample> {
         let unavailable = |planned: &PlannedCell| {
@@ -115,8 +115,8 @@ impl Plan {
         testable * self.rounds as usize
     }
 
-    /// Why a session that began with this plan cannot go on with `other`. More rounds, or fewer, are no
-    /// difference.
+    /// Why a session that began with this plan cannot continue with `other`; a different number of rounds does not
+    /// matter.
     #[must_use]
     pub fn differences(&self, other: &Plan) -> Vec<String> {
         let cells = |plan: &Plan| plan.cells.iter().map(|it| it.cell.clone()).collect::<Vec<_>>();
@@ -132,8 +132,8 @@ impl Plan {
     }
 }
 
-/// A hash of what decides a run: the experiment without its claims and figures, which may be written anew,
-/// and the preset without its number of rounds and its budget.
+/// A hash of what decides a run. It covers the experiment without its claims and figures, which may change, and the
+/// preset without its number of rounds and its budget.
 fn hash(experiment: &Experiment, selection: &Selection) -> Result<String, Failure> {
     let instruments = experiment.instruments();
     let mut experiment = experiment.clone();

@@ -1,23 +1,23 @@
-//! Seeds and the order of runs: all of it follows from one number.
+//! Seeds, and the order of runs. Both follow from the session's seed.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
-/// The seed of a round. All runs of a round draw the same URLs and the same arrivals, so that samples of
-/// a round differ by what they measure and not by what was asked of it.
+/// The seed of a round. All runs of a round use the same URLs and the same arrivals, so that samples of a round
+/// differ only by the cell.
 #[must_use]
 pub fn round_seed(seed: u64, round: u32) -> u64 {
-    // The seeds of neighbouring rounds have nothing in common (SplitMix64 within `seed_from_u64`).
+    // The seeds of neighbouring rounds are unrelated (SplitMix64 within `seed_from_u64`).
     Xoshiro256PlusPlus::seed_from_u64(seed ^ (u64::from(round) << 32)).next_u64()
 }
 
-/// The order in which the cells `0..cells` run in a round: each once, in a random order of its own, so
-/// that drift of the machine falls on no cell in particular.
+/// The order in which the cells `0..cells` run in a round. Each round has its own random order, so that a drift of
+/// the machine hits no particular cell.
 #[must_use]
 pub fn order(seed: u64, round: u32, cells: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..cells).collect();
-    // Another stream than the one that the load draws from.
+    // Not the stream of random numbers that the load uses.
     let mut random = Xoshiro256PlusPlus::seed_from_u64(!round_seed(seed, round));
     order.shuffle(&mut random);
     order

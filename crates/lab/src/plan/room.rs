@@ -1,37 +1,38 @@
-//! How many waiters this machine has room for, and what would be in the way of more: memory, numbers of processes
-//! and descriptors, and what control groups leave of them.
+//! How many waiters this machine has room for, and which resource limits the number: memory, numbers of processes and
+//! descriptors, or the limits of control groups.
 
 use std::fs;
 use std::path::Path;
 
-/// The memory that a process takes in the kernel and out of it, when it has been forked and waits.
+/// The memory of a forked, waiting process, in bytes, in the kernel and in user space.
 const PROCESS: u64 = 160 << 10;
-/// The same of a thread.
+/// The memory of a waiting thread, in bytes, in the kernel and in user space.
 const THREAD: u64 = 48 << 10;
-/// What each descriptor adds that is waited on: an entry in a wait queue and one in the table of files.
+/// The memory of each descriptor that is waited on, in bytes: an entry in a wait queue and an entry in the table of
+/// files.
 const DESCRIPTOR: u64 = 96;
-/// Descriptors that a process has open beside those that it waits on.
+/// Descriptors that a process has in addition to those that it waits on.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// What there is. What the kernel does not tell is `None`, and limits nothing.
+/// The available resources. `None` if the kernel does not tell; such a resource limits nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes of memory that could be had without swapping.
+    /// Memory that is available without swapping, in bytes.
     pub memory: Option<u64>,
-    /// Processes and threads that the kernel would still number.
+    /// How many more processes and threads the kernel can number.
     pub ids: Option<u64>,
-    /// Processes and threads that this user may still have.
+    /// How many more processes and threads this user may have.
     pub of_user: Option<u64>,
-    /// Processes and threads that the control group may still have.
+    /// How many more processes and threads the control group may have.
     pub of_group: Option<u64>,
-    /// Bytes of memory that the control group may still take.
+    /// How many more bytes of memory the control group may use.
     pub memory_of_group: Option<u64>,
-    /// Descriptors that a process may have.
+    /// The most descriptors that a process may have.
     pub descriptors: Option<u64>,
 }
 
 impl Room {
-    /// Looks at this machine.
+    /// Reads the resources of this machine.
     #[must_use]
     pub fn look() -> Room {
         let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
@@ -45,7 +46,7 @@ impl Room {
         Room {
             memory: memory.map(|kibibytes| kibibytes << 10),
             ids: most.map(|most| most.saturating_sub(threads)),
-            // Root is not bound by it (setrlimit(2)).
+            // The limit does not apply to root (setrlimit(2)).
             of_user: match sys::process::is_root() {
                 true => None,
                 false => sys::process::processes_limit().soft.map(|n| n.saturating_sub(threads)),
@@ -56,14 +57,14 @@ impl Room {
         }
     }
 
-    /// How many waiters there may be that watch so many descriptors each, and what is in the way of
-    /// more.
+    /// The most waiters that there is room for, if each watches `descriptors` descriptors; and the resource that
+    /// limits the number.
     #[must_use]
     pub fn most(&self, processes: bool, descriptors: u64) -> (u64, &'static str) {
         let each = if processes { PROCESS } else { THREAD } + descriptors * DESCRIPTOR;
-        // Half of what is there is left to others.
+        // Half of the memory is left to other programs.
         let by_memory = |memory: Option<u64>| memory.map(|memory| memory / 2 / each);
-        // A thread may need descriptors of its own: a ring, an epoll instance, a socket.
+        // A thread may need a descriptor of its own: of a ring, an epoll instance, or a socket.
         let open = self.descriptors.map(|n| n.saturating_sub(OTHER_DESCRIPTORS + descriptors));
         let limits = [
             (by_memory(self.memory), "memory (half of MemAvailable)"),
@@ -77,7 +78,7 @@ impl Room {
         known.min_by_key(|limit| limit.0).unwrap_or((u64::MAX, "nothing"))
     }
 
-    /// Why so many waiters that watch so many descriptors each are too many; `None`: there is room for them.
+    /// Why there is no room for a number of waiters with so many descriptors each; `None`: there is room.
     #[must_use]
     pub fn obstacle(&self, waiters: u64, processes: bool, descriptors: u64) -> Option<String> {
         if self.descriptors.is_some_and(|most| most < descriptors + OTHER_DESCRIPTORS) {
@@ -94,27 +95,27 @@ impl Room {
     }
 }
 
-/// How many threads there are: the second number of the fourth field of `/proc/loadavg`.
+/// The number of threads on the machine: the second number of the fourth field of `/proc/loadavg`.
 fn running_threads() -> Option<u64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
 }
 
-/// Files of a control group: the limit, and what of it is used. The second version's, then the
-/// first's.
+/// The files of a control group with the limit and with the use. First of version 2, then of version 1.
 type Files = [(&'static str, &'static str); 2];
 
 const PIDS: Files = [("pids.max", "pids.current"), ("pids.max", "pids.current")];
 const MEMORY: Files =
     [("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")];
 
-/// What the control groups that this process is in leave of something: the least of them.
+/// What the limits of this process's control groups leave of a resource: the least of them.
 fn left_to_group(controller: &str, files: &Files) -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     left(Path::new("/sys/fs/cgroup"), &groups, controller, files)
 }
 
-/// `mount` is where the groups are, and `groups` which of them a process is in (cgroups(7)).
+/// The implementation of [`left_to_group`]. `mount` is where control groups are mounted, `groups` says in which of
+/// them a process is (cgroups(7)).
 fn left(mount: &Path, groups: &str, controller: &str, files: &Files) -> Option<u64> {
     let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let of_line = |line: &str| {
@@ -128,7 +129,7 @@ fn left(mount: &Path, groups: &str, controller: &str, files: &Files) -> Option<u
             _ => return None,
         };
         let group = root.join(group);
-        // A limit holds for all that is below.
+        // The limit of a group applies to all groups below it.
         let up_to_the_root = group.ancestors().take_while(|folder| folder.starts_with(&root));
         up_to_the_root
             .filter_map(|folder| {
@@ -161,7 +162,7 @@ mod tests {
         assert!(most < 250 && what.contains("control group"), "{most} {what}");
     }
 
-    /// Of either version, and of every group above.
+    /// Groups of both versions, and all groups above them.
     #[test]
     fn the_least_that_any_control_group_leaves_counts() {
         let mount = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What of an experiment is run: a preset, and what the user says, which wins over it.
+//! What of an experiment is run: a preset, changed by the user's flags.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::spec::factor::CASE;
 use crate::spec::setting::{Count, Setting, Time};
 use crate::spec::{Experiment, Preset};
 
-/// What the user says in place of a preset's values; `None`, or empty: nothing.
+/// The flags of the user, which replace values of a preset; `None` or empty: not given.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// How many rounds (`--repeats`).
@@ -24,31 +24,31 @@ pub struct Overrides {
     pub subjects: Option<Vec<String>>,
     /// The levels of factors. Those of `case` are the names of cases.
     pub levels: BTreeMap<String, Vec<Level>>,
-    /// By what the request rates of the load are multiplied, those of `levels` too (`--rate-scale`).
+    /// The factor by which request rates are multiplied, including the rates in `levels` (`--rate-scale`).
     pub rate_scale: Option<f64>,
     /// Whether a thread of the lowest class keeps each processor from going idle (`--keep-awake`).
     pub keeps_awake: Option<bool>,
-    /// How long all of it may take (`--budget`).
+    /// How long all runs together may take (`--budget`).
     pub budget: Option<Duration>,
 }
 
-/// A preset with what the user says in its place.
+/// A preset, changed by the user's flags.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Selection {
     /// The preset's name.
     pub name: String,
     /// The preset that runs.
     pub preset: Preset,
-    /// What a reader has to know: what was said and what no longer counts.
+    /// Remarks for readers of the result: what was changed, and which settings have no effect because of that.
     pub notes: Vec<String>,
 }
 
 impl Selection {
-    /// Takes the preset of that name and puts what the user says in its place. An experiment without
-    /// presets has one, `quick`, of all cells.
+    /// The preset of that name, with the user's changes. An experiment without presets has one preset, `quick`, with
+    /// all cells.
     ///
     /// # Errors
-    /// A name that the experiment does not have, with those that it has.
+    /// A name that the experiment does not have; the message lists the names that it has.
     pub fn new(
         experiment: &Experiment,
         name: &str,
@@ -69,7 +69,7 @@ impl Selection {
         if let Some(window) = overrides.window {
             preset.window = Some(Time(Setting::Text(format!("{}us", window.as_micros()))));
             if overrides.events.is_none() {
-                // A window that the user has chosen is not made longer for its events.
+                // A window that the user has chosen is not extended for its events.
                 preset.events = Some(Count(Setting::Number(0.0)));
             }
         }
@@ -121,7 +121,7 @@ impl Selection {
     }
 }
 
-/// Multiplies the levels of the factors that set the request rate.
+/// Multiplies the levels of the factors that set a request rate.
 fn scale_rates(experiment: &Experiment, preset: &mut Preset, scale: f64) -> Result<(), String> {
     let of_rates = experiment.rate_factors();
     if of_rates.is_empty() {
@@ -140,7 +140,7 @@ fn scale_rates(experiment: &Experiment, preset: &mut Preset, scale: f64) -> Resu
     Ok(())
 }
 
-/// The names of cases that levels stand for.
+/// The names of the cases that the levels name.
 fn cases(experiment: &Experiment, levels: &[Level]) -> Result<Vec<String>, String> {
     let name = |level: &Level| {
         let name = level.to_string();

@@ -1,5 +1,5 @@
-//! A control group of a subject's own: who belongs to it is decided by the kernel at fork(2), so that
-//! daemons, sessions of their own and processes that have ended are all on the bill (cgroups(7)).
+//! A control group for a subject. The kernel puts children into the group at fork(2), so that the CPU time of
+//! daemons, of processes in sessions of their own, and of ended processes is included (cgroups(7)).
 
 use std::fs;
 use std::io;
@@ -11,16 +11,16 @@ use std::time::Duration;
 /// How often the removal of a group is tried again while its last processes end.
 const REMOVALS: u32 = 200;
 
-/// Which kind of hierarchy a group is in.
+/// The kind of hierarchy that a group is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hierarchy {
-    /// Version 2: `cpu.stat` has `usage_usec` in every group, whether or not a controller is enabled.
+    /// Version 2. `cpu.stat` has `usage_usec` in every group, even if no controller is enabled.
     V2,
     /// Version 1 with the controller `cpuacct`: `cpuacct.usage` counts nanoseconds.
     Cpuacct,
 }
 
-/// A control group; dropping it kills who is left in it and removes it.
+/// A control group. Dropping the value kills the processes that are left in the group, and removes the group.
 #[derive(Debug)]
 pub struct Cgroup {
     folder: PathBuf,
@@ -28,10 +28,10 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Creates a group below the one of this process, in the first hierarchy that allows it.
+    /// Creates a group below the group of this process, in the first hierarchy that allows it.
     ///
     /// # Errors
-    /// In words, why none does: no hierarchy is mounted, or this user may not create groups.
+    /// The text says why no hierarchy allows it: none is mounted, or this user may not create groups.
     pub fn create() -> Result<Cgroup, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let mut reasons = Vec::new();
@@ -41,7 +41,7 @@ impl Cgroup {
             let folder = parent.join(format!("{PREFIX}{}-{number}", process::id()));
             let made = fs::create_dir(&folder).and_then(|()| {
                 let group = Cgroup { folder: folder.clone(), hierarchy };
-                // A group whose clock or membership this user may not use is none.
+                // A group with a clock or a list of members that this user may not use is useless.
                 group.cpu_time()?;
                 fs::OpenOptions::new().write(true).open(group.folder.join("cgroup.procs"))?;
                 Ok(group)
@@ -63,16 +63,16 @@ impl Cgroup {
         &self.folder
     }
 
-    /// The kind of its hierarchy.
+    /// The kind of the group's hierarchy.
     #[must_use]
     pub fn hierarchy(&self) -> Hierarchy {
         self.hierarchy
     }
 
-    /// Moves a process, and the children that it starts from now on, into the group.
+    /// Moves a process into the group. Children that it starts from now on are in the group too.
     ///
     /// # Errors
-    /// `ESRCH` if there is no such process; what the kernel says of the right to move it.
+    /// `ESRCH` if there is no such process; what the kernel says if the process may not be moved.
     pub fn add(&self, pid: u32) -> io::Result<()> {
         fs::write(self.folder.join("cgroup.procs"), pid.to_string())
     }
@@ -86,8 +86,8 @@ impl Cgroup {
         Ok(text.lines().filter_map(|line| line.trim().parse().ok()).collect())
     }
 
-    /// CPU time, user and system, of all that have ever been in the group while they were. The kernel
-    /// charges a running thread at ticks and switches, so that the value may lag by a tick per processor.
+    /// CPU time, user and system, of all processes while they were in the group, ended ones included. The kernel
+    /// updates the time of a running thread at ticks and switches: the value may lag by a tick per processor.
     ///
     /// # Errors
     /// What the kernel says; `InvalidData` if the file has another form.
@@ -107,9 +107,9 @@ impl Cgroup {
         }
     }
 
-    /// Kills every process in the group, those that are started meanwhile included.
+    /// Kills every process in the group, including processes that start meanwhile.
     pub fn kill(&self) {
-        // Linux 5.14, version 2 only: all at once.
+        // Kills all at once. Linux has the file since 5.14, in version 2 only.
         if fs::write(self.folder.join("cgroup.kill"), "1").is_ok() {
             return;
         }
@@ -133,7 +133,7 @@ impl Drop for Cgroup {
         self.kill();
         for _ in 0..REMOVALS {
             match fs::remove_dir(&self.folder) {
-                // Somebody is still ending.
+                // A process of the group has not ended yet.
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
@@ -143,10 +143,10 @@ impl Drop for Cgroup {
     }
 }
 
-/// How the folders of groups begin; the number of the lab's process follows.
+/// The beginning of the names of groups. The process id of the lab follows.
 const PREFIX: &str = "drover-lab-";
 
-/// Removes what labs that were killed have left behind. A group that still has processes stays.
+/// Removes the groups of labs that were killed. A group that still has processes stays.
 fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -158,14 +158,14 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// The folders of this process's groups, those of version 2 first.
+/// The folders of this process's groups. Version 2 comes first.
 fn hierarchies() -> Vec<(Hierarchy, PathBuf)> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     hierarchies_of(&mounts, &groups)
 }
 
-/// The same of the texts of proc_pid_mountinfo(5) and cgroups(7).
+/// The implementation of [`hierarchies`], with the texts of proc_pid_mountinfo(5) and cgroups(7).
 fn hierarchies_of(mounts: &str, groups: &str) -> Vec<(Hierarchy, PathBuf)> {
     let mut found = Vec::new();
     for line in mounts.lines() {
@@ -225,7 +225,7 @@ mod tests {
             Ok(group) => group,
             Err(why) => return testing::skip!("control groups: {why}"),
         };
-        // Waits until it is in the group, then leaves a grandchild in a session of its own that works.
+        // The script waits until it is in the group. Then it leaves a working grandchild in a session of its own.
         let script = "read -r _; setsid sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; \
                       echo done; exec sleep 1000' & echo started; exit 0";
         let mut command = Command::new("sh");

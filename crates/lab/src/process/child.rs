@@ -1,4 +1,4 @@
-//! A child process that the lab listens to, and that never outlives it.
+//! A child process of the lab. The lab reads its output, and the child never outlives the lab.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
@@ -19,50 +19,51 @@ use super::interrupt::Interrupt;
 use super::tree::{self, Tree};
 use crate::failure::Failure;
 
-/// How often a wait looks whether the lab is to end.
+/// How often a wait checks whether the lab is to end.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How long a child may take to stop after SIGTERM.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How many lines of the end of a child's stderr are kept for an error message.
+/// How many of the last lines of a child's stderr are kept for an error message.
 const LAST_LINES: usize = 3;
 
-/// Limits on resources, by the names of setrlimit(2) in lower case: `nofile`, `sigpending`. Soft and hard
-/// limit are set alike.
+/// Resource limits, by the names of setrlimit(2) in lower case: `nofile`, `sigpending`. Soft and hard limit get one
+/// value.
 pub type Limits = BTreeMap<String, u64>;
 
-/// How a child is to be started.
+/// How to start a child.
 #[derive(Debug)]
 pub struct Launch<'a> {
-    /// What error messages call it.
+    /// The name of the child in error messages.
     pub name: String,
     /// Program, arguments, environment and working folder.
     pub command: Command,
-    /// The processors that it may run on; empty: those of the lab.
+    /// The processors that the child may use; empty: those of the lab.
     pub cpus: Vec<usize>,
-    /// Its limits where they differ from the lab's.
+    /// The child's limits that differ from the lab's.
     pub limits: Limits,
-    /// Whether CPU time is to be billed: with descendants, in a control group if that is allowed.
+    /// Whether CPU time is counted for the child and its descendants, by a control group if control groups are
+    /// allowed.
     pub billed: bool,
     /// Whether the child runs only when a processor has nothing else to do (`SCHED_IDLE`).
     pub stands_back: bool,
-    /// Whether the child sees itself as an ordinary user although the lab is root: a server that root
-    /// starts gives up its rights, or refuses to serve, and may then not read what only root may read.
+    /// Whether the child sees itself as an ordinary user although the lab runs as root. A server that root starts
+    /// gives up its rights, or refuses to serve, and then may not read files that only root may read.
     pub hides_root: bool,
-    /// Whether the child's own children outlive the lab for the moment that they need to put things in
-    /// order, as the one that unmounts the modelled disk. The child itself does not.
+    /// Whether the child's own children may outlive the lab for as long as they need to clean up; for example the one
+    /// that unmounts the modelled disk. The child itself does not outlive the lab.
     pub tidies_up: bool,
-    /// A folder on which every access is noted (`strictatime`) for the child.
+    /// A folder on which every access is recorded (`strictatime`) for the child.
     pub notes_access: Option<std::path::PathBuf>,
-    /// What ends the child's processes if the lab is killed.
+    /// Ends the child's processes if the lab is killed.
     pub guard: Arc<Guard>,
     /// The flag that ends every wait for the child.
     pub interrupt: &'a Interrupt,
 }
 
 impl<'a> Launch<'a> {
-    /// A child without anything special.
+    /// A child with default settings.
     pub fn new(
         name: impl Into<String>,
         command: Command,
@@ -85,10 +86,10 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// A running child; dropping it stops it and its descendants.
+/// A running child. Dropping the value stops the child and its descendants.
 ///
-/// It leads a process group, so that Ctrl-C on a terminal reaches the lab alone, and it dies with the
-/// thread that started it: start children on a thread that lives as long as they are needed.
+/// The child leads a process group, so that Ctrl-C on a terminal reaches the lab only. The child dies with the thread
+/// that started it: start children on a thread that lives as long as they are needed.
 #[derive(Debug)]
 pub struct Child {
     name: String,
@@ -106,12 +107,12 @@ pub struct Child {
 impl Child {
     /// Starts a child.
     ///
-    /// The child begins as a shell that waits, so that its limits and its control group are in force
-    /// from the first instruction of its program on.
+    /// The child begins as a shell that waits, so that its limits and its control group apply from the first
+    /// instruction of its program on.
     ///
     /// # Errors
-    /// [`Failure::NotTestable`] for a limit that the lab may not set; [`Failure::Failed`] with what the
-    /// kernel says. A program that does not exist is noticed by the first wait for the child.
+    /// [`Failure::NotTestable`] for a limit that the lab may not set; [`Failure::Failed`] with what the kernel says.
+    /// A missing program is noticed by the first wait for the child.
     pub fn start(launch: Launch<'_>) -> Result<Child, Failure> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let Launch { name, guard, interrupt, .. } = &launch;
@@ -143,7 +144,7 @@ impl Child {
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
             for line in lines_of(stdout) {
-                // Without a receiver the pipe is still emptied, so that the child never blocks.
+                // The pipe is emptied even if no receiver is left, so that the child never blocks.
                 let _ = sender.send(line);
             }
         });
@@ -170,7 +171,7 @@ impl Child {
         Ok(child)
     }
 
-    /// Its process id.
+    /// The process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
@@ -182,8 +183,8 @@ impl Child {
         &self.command_line
     }
 
-    /// CPU time, user and system, of the child and its descendants since its start; `None` if it was not
-    /// to be billed.
+    /// CPU time, user and system, of the child and its descendants since the start; `None` if [`Launch::billed`] is
+    /// not set.
     ///
     /// # Errors
     /// What the kernel says of the control group.
@@ -195,15 +196,15 @@ impl Child {
         }
     }
 
-    /// How long the child's threads, and its descendants', could have run and were not given a
-    /// processor. `None` if the kernel does not count it.
+    /// How long threads of the child and of its descendants were ready to run and had no processor. `None` if the
+    /// kernel does not count it.
     #[must_use]
     pub fn wait_time(&self) -> Option<Duration> {
         let times: Vec<Duration> = self.members().into_iter().filter_map(tree::waited).collect();
         (!times.is_empty()).then(|| times.iter().sum())
     }
 
-    /// The processes that are billed.
+    /// The processes whose CPU time is counted.
     #[must_use]
     pub fn members(&self) -> Vec<u32> {
         match (&self.cgroup, &self.tree) {
@@ -213,29 +214,29 @@ impl Child {
         }
     }
 
-    /// The control group that is billed.
+    /// The control group whose CPU time is counted.
     #[must_use]
     pub fn cgroup(&self) -> Option<&Cgroup> {
         self.cgroup.as_ref()
     }
 
-    /// Why there is no control group to be billed.
+    /// Why the child has no control group.
     #[must_use]
     pub fn why_no_cgroup(&self) -> Option<&str> {
         self.why_no_cgroup.as_deref()
     }
 
-    /// Waits for the line on its stdout that `wanted` makes something of; others are passed over.
+    /// Waits for a line on the child's stdout from which `wanted` makes a value. Other lines are skipped.
     ///
     /// # Errors
-    /// [`Failure::Interrupted`]; [`Failure::Failed`] if the child ends, or `patience` does, before.
+    /// [`Failure::Interrupted`]; [`Failure::Failed`] if the child ends, or `timeout` does, before.
     pub fn expect_line<T>(
         &mut self,
         what: &str,
-        patience: Duration,
+        timeout: Duration,
         mut wanted: impl FnMut(&str) -> Option<T>,
     ) -> Result<T, Failure> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         loop {
             match self.next_line(deadline)? {
                 Some(line) => {
@@ -250,17 +251,17 @@ impl Child {
                 None => {
                     let name = &self.name;
                     return Err(Failure::failed(format!(
-                        "no {what} from the {name} within {patience:?}"
+                        "no {what} from the {name} within {timeout:?}"
                     )));
                 }
             }
         }
     }
 
-    /// Sends an empty line to its stdin.
+    /// Sends an empty line to the child's stdin.
     ///
     /// # Errors
-    /// [`Failure::Failed`] if the child has closed it.
+    /// [`Failure::Failed`] if the child has closed its stdin.
     pub fn go_on(&mut self) -> Result<(), Failure> {
         let stdin = self.process.stdin.as_mut().expect("stdin is piped");
         stdin
@@ -268,7 +269,7 @@ impl Child {
             .map_err(|error| self.failure(&format!("does not read its stdin ({error})")))
     }
 
-    /// Ends its stdin.
+    /// Closes the child's stdin.
     pub fn close_stdin(&mut self) {
         drop(self.process.stdin.take());
     }
@@ -300,12 +301,12 @@ impl Child {
         self.members().iter().any(|pid| *pid != self.id())
     }
 
-    /// Waits until the child has ended. Returns the lines of its stdout that nobody has read.
+    /// Waits until the child has ended. Returns the unread lines of its stdout.
     ///
     /// # Errors
-    /// [`Failure::Interrupted`]; [`Failure::Failed`] if it does not end within `patience`.
-    pub fn expect_end(&mut self, patience: Duration) -> Result<(ExitStatus, Vec<String>), Failure> {
-        let deadline = Instant::now() + patience;
+    /// [`Failure::Interrupted`]; [`Failure::Failed`] if it does not end within `timeout`.
+    pub fn expect_end(&mut self, timeout: Duration) -> Result<(ExitStatus, Vec<String>), Failure> {
+        let deadline = Instant::now() + timeout;
         let mut lines = Vec::new();
         while let Some(line) = self.next_line(deadline)? {
             lines.push(line);
@@ -313,20 +314,20 @@ impl Child {
         Ok((self.wait_until(deadline)?, lines))
     }
 
-    /// Waits until the child has ended successfully.
+    /// Waits until the child has ended with exit status 0. Returns the unread lines of its stdout.
     ///
     /// # Errors
-    /// As [`Child::expect_end`]; [`Failure::Failed`] with the end of its stderr for another exit status.
-    pub fn expect_success(&mut self, patience: Duration) -> Result<Vec<String>, Failure> {
-        let (status, lines) = self.expect_end(patience)?;
+    /// The errors of [`Child::expect_end`]; [`Failure::Failed`] with the end of its stderr for another exit status.
+    pub fn expect_success(&mut self, timeout: Duration) -> Result<Vec<String>, Failure> {
+        let (status, lines) = self.expect_end(timeout)?;
         if status.success() {
             return Ok(lines);
         }
         Err(self.failure(&format!("failed ({status})")))
     }
 
-    /// Asks the child to end and waits a little; kills it, and its descendants, if it does not. Returns the
-    /// end of its stderr.
+    /// Asks the child to end, and waits a short time; then kills the child and its descendants. Returns the end of
+    /// its stderr.
     pub fn stop(&mut self) -> String {
         self.close_stdin();
         self.end();
@@ -335,7 +336,7 @@ impl Child {
 
     /// What happened to the child, and the end of its stderr.
     pub fn failure(&mut self, what: &str) -> Failure {
-        // A descendant may hold stderr open.
+        // A descendant may keep stderr open.
         self.kill_all();
         let words = self.last_lines.take().and_then(|thread| thread.join().ok());
         let words = words.filter(|words| !words.is_empty());
@@ -343,7 +344,7 @@ impl Child {
         Failure::Failed(format!("the {} {what}{words}", self.name))
     }
 
-    /// The next line, or `None` when stdout is closed or the deadline has come.
+    /// The next line, or `None` if stdout is closed or the deadline has passed.
     fn next_line(&mut self, deadline: Instant) -> Result<Option<String>, Failure> {
         loop {
             self.interrupt.check()?;
@@ -399,7 +400,7 @@ impl Child {
         Ok(())
     }
 
-    /// Has the child end in good order, or kills it.
+    /// Asks the child to end, and kills it if it does not end in time.
     fn end(&mut self) {
         let has_ended = |child: &mut process::Child| !matches!(child.try_wait(), Ok(None));
         if !has_ended(&mut self.process) && sys::process::ask_to_stop(&self.process).is_ok() {
@@ -424,7 +425,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // A child that waits for a line reads the end of its stdin.
+        // A child that waits for a line sees the end of its stdin.
         self.close_stdin();
         self.end();
         let _ = self.process.wait();
@@ -438,7 +439,7 @@ impl Drop for Child {
     }
 }
 
-/// The same command, begun by a shell that waits for a line on its stdin before it becomes the program.
+/// The command, started by a shell that first waits for a line on its stdin and then becomes the program.
 fn gated(command: &Command) -> Command {
     let mut gated = Command::new("sh");
     gated.args(["-c", "read -r _ && exec \"$@\"", "sh"]);
@@ -455,7 +456,7 @@ fn gated(command: &Command) -> Command {
     gated
 }
 
-/// Program and arguments of a command, as records have them.
+/// Program and arguments of a command, for records.
 #[must_use]
 pub fn command_line(command: &Command) -> Vec<String> {
     let text = |word: &OsStr| word.to_string_lossy().into_owned();
@@ -480,13 +481,13 @@ fn resource(name: &str) -> Option<Resource> {
     })
 }
 
-/// The lines of a pipe until it ends, whatever bytes they are made of.
+/// The lines of a pipe until its end. Invalid UTF-8 is replaced.
 fn lines_of(pipe: impl Read) -> impl Iterator<Item = String> {
     let lines = BufReader::new(pipe).split(b'\n').map_while(Result::ok);
     lines.map(|line| String::from_utf8_lossy(&line).trim_end().to_string())
 }
 
-/// The last lines of a pipe, as one.
+/// The last lines of a pipe, joined.
 fn last_lines(stderr: impl Read) -> String {
     let mut last = VecDeque::new();
     for line in lines_of(stderr) {
@@ -502,7 +503,7 @@ fn last_lines(stderr: impl Read) -> String {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
@@ -522,7 +523,7 @@ mod tests {
         let mut launch = Launch::new("shell", command, &guard(), &interrupt);
         launch.limits = [("nofile".to_string(), 64), ("sigpending".to_string(), 17)].into();
         let mut child = Child::start(launch).unwrap();
-        let lines = child.expect_success(PATIENCE).unwrap();
+        let lines = child.expect_success(TEST_TIMEOUT).unwrap();
         assert_eq!(lines[0], "limit 64 red");
         assert!(lines[1].ends_with("/17"), "{lines:?}");
     }
@@ -531,7 +532,7 @@ mod tests {
     fn a_limit_that_cannot_be_set_makes_the_cell_untestable() {
         let interrupt = Interrupt::default();
         let mut launch = Launch::new("shell", shell("read -r _"), &guard(), &interrupt);
-        // More descriptors than the kernel lets anybody have.
+        // More descriptors than the kernel allows to any process.
         launch.limits = [("nofile".to_string(), u64::from(u32::MAX))].into();
         let failure = Child::start(launch).unwrap_err();
         assert!(
@@ -545,7 +546,7 @@ mod tests {
         let interrupt = Interrupt::default();
         let command = shell("echo first >&2; echo no such key >&2; exit 3");
         let mut child = Child::start(Launch::new("server", command, &guard(), &interrupt)).unwrap();
-        let failure = child.expect_line("its address", PATIENCE, |_| None::<()>).unwrap_err();
+        let failure = child.expect_line("its address", TEST_TIMEOUT, |_| None::<()>).unwrap_err();
         let text = failure.to_string();
         assert!(text.contains("the server ended before its address"), "{text}");
         assert!(text.contains("exit status: 3") && text.contains("first; no such key"), "{text}");
@@ -557,7 +558,7 @@ mod tests {
         let command = shell("read -r _");
         let mut child = Child::start(Launch::new("server", command, &guard(), &interrupt)).unwrap();
         interrupt.set();
-        let failure = child.expect_line("a line", PATIENCE, |_| None::<()>).unwrap_err();
+        let failure = child.expect_line("a line", TEST_TIMEOUT, |_| None::<()>).unwrap_err();
         assert_eq!(failure, Failure::Interrupted);
     }
 
@@ -568,7 +569,8 @@ mod tests {
         let mut launch = Launch::new("server", shell(script), &guard(), &interrupt);
         launch.billed = true;
         let mut child = Child::start(launch).unwrap();
-        let pid: u32 = child.expect_line("a number", PATIENCE, |line| line.parse().ok()).unwrap();
+        let pid: u32 =
+            child.expect_line("a number", TEST_TIMEOUT, |line| line.parse().ok()).unwrap();
         assert!(child.members().contains(&pid) && child.has_descendants());
         assert!(child.cpu_time().unwrap().is_some());
         drop(child);
@@ -583,8 +585,9 @@ mod tests {
         let script = "setsid sh -c 'echo $$; exec sleep 1000' & read -r _";
         let launch = Launch::new("server", shell(script), &guard, &interrupt);
         let mut child = Child::start(launch).unwrap();
-        let pid: u32 = child.expect_line("a number", PATIENCE, |line| line.parse().ok()).unwrap();
-        // What remains of the lab after SIGKILL is the end of the guard's stdin.
+        let pid: u32 =
+            child.expect_line("a number", TEST_TIMEOUT, |line| line.parse().ok()).unwrap();
+        // After SIGKILL of the lab, the guard's stdin ends: that is all that remains.
         let shell = Arc::clone(&guard);
         drop(shell.shell_stdin());
         while std::fs::read_to_string(format!("/proc/{pid}/stat"))

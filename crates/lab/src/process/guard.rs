@@ -1,4 +1,4 @@
-//! A guard that ends the lab's processes when the lab is gone, however it ended.
+//! A guard that ends the lab's processes when the lab has ended, however it ended.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use super::tree::MARK;
 
-/// What the shell does. It reads what there is to end, a line each, until its stdin ends, which is when
-/// the lab ends. Then it kills process groups, control groups and whoever carries the mark.
+/// The guard's shell script. It reads what to end, a line each, until its stdin ends, which happens when the lab
+/// ends. Then it kills process groups, control groups, and all processes with the mark.
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
 IFS='
@@ -40,7 +40,8 @@ done 2>/dev/null
 for cgroup in $cgroups; do rmdir "$cgroup"; done 2>/dev/null
 "#;
 
-/// A shell that waits for the end of the lab. Dropping it makes it do its work and waits for it.
+/// A shell that waits for the end of the lab. Dropping the value makes the shell end what is left, and waits for the
+/// shell.
 #[derive(Debug)]
 pub struct Guard {
     shell: Mutex<Child>,
@@ -51,29 +52,29 @@ impl Guard {
     /// Starts the guard.
     ///
     /// # Errors
-    /// What the kernel says; `NotFound` without a shell.
+    /// What the kernel says; `NotFound` if there is no shell.
     pub fn start() -> io::Result<Guard> {
         super::tree::become_subreaper()?;
         let mark = format!("{}-{:08x}", std::process::id(), rand::random::<u32>());
         let mut shell = Command::new("sh");
-        // The trailing dot ends the mark, so that no other mark begins with it.
+        // The dot at the end makes sure that no mark is the beginning of another mark.
         shell.args(["-c", SCRIPT, "drover-lab-guard", &format!("{MARK}={mark}.")]);
         shell.current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // Ctrl-C on a terminal reaches the lab alone.
+        // Ctrl-C on a terminal reaches the lab only.
         shell.process_group(0);
         let shell = shell.spawn()?;
         super::tree::note_own(shell.id());
         Ok(Guard { shell: Mutex::new(shell), mark })
     }
 
-    /// What the environment variable [`MARK`] of a child named `name` is to hold.
+    /// The value of the environment variable [`MARK`] for child `number`.
     pub(super) fn mark(&self, number: u32) -> String {
         format!("{}.{number}", self.mark)
     }
 
-    /// Has something ended with the lab: `+group 42`, `-group 42`, `+cgroup /folder`, `-cgroup /folder`.
+    /// Adds or removes something to end with the lab: `+group 42`, `-group 42`, `+cgroup /folder`, `-cgroup /folder`.
     ///
-    /// A guard that was killed cannot be told; children that the lab itself ends need none.
+    /// Errors are ignored: a guard that was killed cannot be told, and the lab ends its own children itself.
     pub(super) fn tell(&self, line: &str) {
         let mut shell = self.shell.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stdin) = &mut shell.stdin {
@@ -93,7 +94,7 @@ impl Drop for Guard {
 
 #[cfg(test)]
 impl Guard {
-    /// The pipe whose end is the end of the lab.
+    /// The pipe whose end tells the guard that the lab has ended.
     pub(super) fn shell_stdin(&self) -> Option<std::process::ChildStdin> {
         self.shell.lock().unwrap().stdin.take()
     }

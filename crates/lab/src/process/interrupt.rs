@@ -1,4 +1,4 @@
-//! The wish of the user, or of the system, that the lab ends.
+//! The request of the user, or of the system, to end the lab.
 
 use std::io;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::failure::Failure;
 
-/// A flag that every wait of the lab looks at. Clones share it.
+/// A flag that every wait of the lab checks. Clones share one flag.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// A flag that SIGINT, SIGTERM and SIGHUP set. A second signal of the same kind ends the process at
-    /// once, as without the lab. SIGXFSZ is caught for nothing: the write past the limit of a file's size
-    /// then fails and ends the session in words, instead of the process.
+    /// A flag that SIGINT, SIGTERM and SIGHUP set. A second signal of one kind ends the process at once. SIGXFSZ is
+    /// caught without an effect, so that a write past the limit of a file's size fails with an error, which ends the
+    /// session, instead of killing the process.
     ///
     /// # Errors
     /// What sigaction(2) says.
@@ -23,7 +23,7 @@ impl Interrupt {
         let interrupt = Interrupt::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let flag = || Arc::clone(&interrupt.0);
-            // Registered first, so that it sees the flag as the first signal has left it.
+            // Registered first, so that it runs before the flag of the same signal is set.
             signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, flag())?;
             signal_hook::flag::register(signal, flag())?;
         }
@@ -31,18 +31,18 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Asks for the end.
+    /// Requests the end.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the end was asked for.
+    /// Whether the end was requested.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Fails once the end was asked for.
+    /// Fails once the end was requested.
     ///
     /// # Errors
     /// [`Failure::Interrupted`].

@@ -1,8 +1,7 @@
-//! The processes that the lab starts: how they are started, watched, billed and ended.
+//! The processes that the lab starts: how they are started, watched, measured and ended.
 //!
-//! No process outlives the lab. A child dies with the thread that started it (`PR_SET_PDEATHSIG`), which
-//! covers SIGKILL of the lab; the children of a child do not inherit that setting, so a [`Guard`] ends
-//! those.
+//! No process outlives the lab. A child dies with the thread that started it (`PR_SET_PDEATHSIG`), even if the lab is
+//! killed by SIGKILL. The children of a child do not inherit that setting; a [`Guard`] ends them.
 
 mod cgroup;
 mod child;

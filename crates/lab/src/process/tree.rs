@@ -1,9 +1,8 @@
-//! The processes of a subject where control groups are not allowed: the descendants of the process that
-//! the lab has started, and the orphans that the kernel gives to the lab.
+//! The processes of a subject if control groups are not allowed: the descendants of the process that the lab has
+//! started, and the orphans that the kernel gives to the lab.
 //!
-//! A daemon leaves its parent, its process group and its session. The lab is a *subreaper*
-//! (`PR_SET_CHILD_SUBREAPER`, Linux 3.4): processes whose parent has ended become its children, and are
-//! found as such.
+//! A daemon leaves its parent, its process group and its session. The lab is a *subreaper* (`PR_SET_CHILD_SUBREAPER`,
+//! Linux 3.4): a process whose parent has ended becomes a child of the lab, and the lab finds it there.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +14,13 @@ use std::time::Duration;
 
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-/// The variable that tells to which child of which lab a process belongs.
+/// The environment variable that says to which child of which lab a process belongs.
 pub(super) const MARK: &str = "DROVER_LAB";
 
-/// The processes that the lab has started itself, and that are no orphans.
+/// The processes that the lab has started itself. They are no orphans.
 static OWN: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
-/// Notes that the lab has started a process itself.
+/// Records a process that the lab has started itself.
 pub(super) fn note_own(pid: u32) {
     OWN.lock().unwrap_or_else(PoisonError::into_inner).insert(pid);
 }
@@ -40,21 +39,21 @@ pub(super) fn become_subreaper() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
-/// The processes of a subject, by kinship.
+/// The processes of a subject, found by descent.
 #[derive(Debug)]
 pub struct Tree {
     root: u32,
-    /// The value of [`MARK`] in the environment of the root and, unless they clear it, its descendants.
+    /// The value of [`MARK`] in the environment of the root. Descendants inherit it unless they clear it.
     mark: String,
-    /// The root's start, in ticks since the machine's: orphans that are older are not the subject's.
+    /// The start of the root, in clock ticks since the machine's start. Older orphans do not belong to the subject.
     started: u64,
-    /// What orphans had used that have ended.
+    /// The CPU time of orphans that have ended.
     ended: Duration,
-    /// What was found so far, by process id and start: a process that ends shows no mark.
+    /// The processes found so far, by process id and start. A process that is ending shows no mark.
     seen: RefCell<BTreeSet<(u32, u64)>>,
 }
 
-/// What the lab reads of a process in proc_pid_stat(5).
+/// The fields of proc_pid_stat(5) that the lab uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,
@@ -80,14 +79,14 @@ impl Tree {
         })
     }
 
-    /// The processes of the tree that run.
+    /// The running processes of the tree.
     #[must_use]
     pub fn members(&self) -> Vec<u32> {
         self.find().into_keys().collect()
     }
 
-    /// CPU time, user and system, of all processes of the tree: of those that run and have threads that
-    /// ended, to the nanosecond, and of those that were waited for, to the clock tick.
+    /// CPU time, user and system, of all processes of the tree: to the nanosecond for running processes with their
+    /// ended threads, and to the clock tick for processes that were waited for.
     pub fn cpu_time(&mut self) -> Duration {
         let tick = 1.0 / rustix::param::clock_ticks_per_second().max(1) as f64;
         let mut total = Duration::ZERO;
@@ -96,7 +95,7 @@ impl Tree {
             let children = Duration::from_secs_f64(stat.of_children as f64 * tick);
             total += own + children;
             if stat.is_zombie && pid != self.root && stat.parent == process::id() {
-                // An orphan has ended, and only the lab can wait for it.
+                // An orphan has ended. Only the lab can wait for it.
                 let id = Pid::from_raw(pid.cast_signed());
                 if waitpid(id, WaitOptions::NOHANG).is_ok_and(|status| status.is_some()) {
                     self.ended += own + children;
@@ -107,7 +106,7 @@ impl Tree {
         total + self.ended
     }
 
-    /// Kills every process of the tree but its root, until none is left that kill(2) reaches.
+    /// Kills every process of the tree but the root, until no process is left that kill(2) can reach.
     pub fn kill_descendants(&mut self) {
         for _ in 0..100 {
             let others: Vec<(u32, Stat)> =
@@ -134,8 +133,8 @@ impl Tree {
             stat.parent == lab
                 && !own.contains(pid)
                 && stat.started >= self.started
-                // A process that is ending gives its memory, and with it its environment, back before it is
-                // a zombie: who was seen once belongs to the tree until it is gone.
+                // An ending process releases its memory, and its environment with it, before it is a zombie. A
+                // process that was seen once therefore belongs to the tree until it is gone.
                 && (self.seen.borrow().contains(&(*pid, stat.started))
                     || (!stat.is_zombie && is_marked(*pid, &self.mark)))
         };
@@ -166,7 +165,8 @@ impl Stat {
         Stat::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The fields behind the name, which may itself contain anything: the state is the first of them.
+    /// Parses the fields behind the process's name. The name may contain any character; the first field behind it is
+    /// the state.
     fn parse(text: &str) -> Option<Stat> {
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let number = |at: usize| -> Option<u64> { fields.get(at)?.parse().ok() };
@@ -179,8 +179,9 @@ impl Stat {
     }
 }
 
-/// Whether a process may be of the child with that mark. A process that has overwritten its environment, as
-/// nginx does to show a title, or has cleared it, shows no mark; any other without it is somebody else's.
+/// Whether a process may belong to the child with the mark. A process without environment variables may belong: nginx
+/// overwrites its environment to show a title, and a process may clear it. A process with variables belongs only if
+/// one of them is the mark.
 fn is_marked(pid: u32, mark: &str) -> bool {
     std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|it| may_be_of(&it, mark))
 }
@@ -204,8 +205,8 @@ fn processes() -> BTreeMap<u32, Stat> {
     pids.filter_map(|pid| Some((pid, Stat::read(pid)?))).collect()
 }
 
-/// How long the threads of a process could have run and were not given a processor: the second number
-/// of their schedstat (Documentation/scheduler/sched-stats.rst). `None` if the kernel does not count it.
+/// How long the threads of a process were ready to run and had no processor: the second number of their schedstat
+/// (Documentation/scheduler/sched-stats.rst). `None` if the kernel does not count it.
 #[must_use]
 pub(crate) fn waited(pid: u32) -> Option<Duration> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
@@ -213,7 +214,7 @@ pub(crate) fn waited(pid: u32) -> Option<Duration> {
         let text = std::fs::read_to_string(folder.join("schedstat")).ok()?;
         text.split_whitespace().nth(1)?.parse().ok()
     };
-    // A thread that ends meanwhile has no file any more.
+    // The file of a thread that has ended meanwhile is missing.
     let times: Vec<u64> = threads.filter_map(|thread| of_thread(thread.ok()?.path())).collect();
     (!times.is_empty()).then(|| Duration::from_nanos(times.iter().sum()))
 }
@@ -244,7 +245,7 @@ mod tests {
     fn children_that_ended_and_daemons_are_on_the_bill() {
         become_subreaper().unwrap();
         let work = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
-        // A child that works and is waited for, then one that leaves for a session of its own.
+        // One child works and is waited for; another one leaves for a session of its own.
         let script = format!(
             "sh -c '{work}'; (setsid sh -c '{work}; echo $$; exec sleep 1000' &); read -r _; :"
         );

@@ -129,7 +129,7 @@ impl Session<'_> {
     }
 }
 
-/// A run with its surroundings.
+/// A run with its scene.
 struct One<'o, 's> {
     session: &'o Session<'s>,
     scene: &'o Scene<'o>,
@@ -144,7 +144,7 @@ impl One<'_, '_> {
         Phases::of(self.session.experiment, &self.session.selection.preset, &self.cell.levels)
     }
 
-    /// A subject that drives and measures itself.
+    /// Measures a subject that drives itself.
     fn drive_itself(&self, subject: &dyn SelfDriven) -> Result<Measurement, Failure> {
         let phases = self.phases()?;
         let measured = subject.measure(self.scene, phases.at_least)?;
@@ -161,7 +161,7 @@ impl One<'_, '_> {
         Ok(Measurement { values, marks: BTreeSet::new(), artefacts })
     }
 
-    /// A server and its load.
+    /// Measures a server under a load.
     fn serve(&self, mut site: Option<&mut Site>) -> Result<Measurement, Failure> {
         let experiment = self.session.experiment;
         let phases = self.phases()?;
@@ -202,19 +202,19 @@ impl One<'_, '_> {
         let mut disk = None;
         let mut at = |moment, running: &mut Running| {
             around.at(moment, running, &mut instruments)?;
-            // The first report is of what the disk did before the window.
+            // The first report covers the time before the window, and is not used.
             disk = site.as_deref_mut().map_or(Ok(None), Site::report)?;
             Ok(())
         };
         let driven = load.measure(&mut running, &target, &window, warm.as_ref(), &mut at)?;
         if phases.drain {
-            // The tail is counted on both sides.
+            // The tail counts both for the CPU time and for the responses.
             around.drained_cpu_s = around.cpu_s(&mut running);
         }
         drop(background);
         let subject_command = running.process.command_line().to_vec();
-        // The trace is complete when the server has ended, and only then does it sum up.
-        let last_words = running.process.stop();
+        // The server completes the trace, and writes its summary, only when it ends.
+        let stderr_end = running.process.stop();
         drop(running);
         let trace = match self.scene.trace {
             Some(path) if path.exists() => Some(Trace::read(path, around.began)?),
@@ -226,13 +226,13 @@ impl One<'_, '_> {
             around.readings.values.extend(events::read(&events, times)?.values());
         }
         drop(instruments);
-        if let Some(imbalance) = imbalance(&last_words) {
+        if let Some(imbalance) = imbalance(&stderr_end) {
             around.readings.set("imbalance", imbalance);
         }
         self.assemble(around, driven, warm, subject_command, disk, trace.as_ref())
     }
 
-    /// How many idle connections the load holds, if any.
+    /// How many idle connections the load keeps open, if any.
     fn idle_connections(&self) -> Option<u64> {
         let idle = self.session.experiment.load.http.as_ref()?.idle.as_ref()?;
         idle.resolve(self.scene.levels).ok().filter(|idle| *idle > 0)
@@ -317,7 +317,7 @@ impl One<'_, '_> {
         values.retain(|_, value| value.is_finite());
         let mut result = driven.result.clone();
         if let Some(result) = result.as_object_mut() {
-            // The largest part of a result; the histogram of latencies stays.
+            // Histograms are the largest part of a result. The histogram of latencies is kept.
             result.remove("histograms");
         }
         let artefacts = json!({
@@ -337,18 +337,18 @@ impl One<'_, '_> {
     }
 }
 
-/// What was read around a window.
+/// The readings around a window.
 #[derive(Debug, Default)]
 struct Around {
     start: Option<Instant>,
     /// When the window began, in seconds since 1970.
     began: f64,
-    /// Its length by the lab's clock.
+    /// The length of the window by the lab's clock, in seconds.
     seconds: f64,
     readings: Readings,
     notes: Map<String, Value>,
     cpu_before: Option<Duration>,
-    /// CPU time from the beginning of the window to the end of its last request.
+    /// CPU time from the beginning of the window to the end of its last request, in seconds.
     drained_cpu_s: Option<f64>,
 }
 
@@ -373,7 +373,7 @@ impl Around {
                 for instrument in instruments.iter_mut().rev() {
                     let readings = instrument.end(running, self.seconds.max(1e-9))?;
                     for (name, value) in readings.values {
-                        // The idle counter comes before the kernel's own times of idling.
+                        // A reading of the idle counter is kept, and not replaced by the kernel's own idle times.
                         self.readings.values.entry(name).or_insert(value);
                     }
                     self.readings.marks.extend(readings.marks);
@@ -390,9 +390,9 @@ impl Around {
     }
 }
 
-/// How unevenly the workers of Drover's own server have taken connections, by its last words.
-fn imbalance(last_words: &str) -> Option<f64> {
-    let (_, behind) = last_words.rsplit_once("(coefficient of variation ")?;
+/// How unevenly the workers of Drover's own server have taken connections, from the end of the server's stderr.
+fn imbalance(stderr_end: &str) -> Option<f64> {
+    let (_, behind) = stderr_end.rsplit_once("(coefficient of variation ")?;
     behind.split(')').next()?.parse().ok()
 }
 

@@ -1,4 +1,4 @@
-//! Metrics that are computed from what load and instruments have read.
+//! Metrics that are computed from the readings of load and instruments.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use crate::spec::metric::Origin;
 
 /// Metrics of CPU time: per response, per byte, per second.
 ///
-/// CPU time and responses are those of the same time: both of the window or, where requests under way at
-/// its end are counted (`drained_cpu_s`), both with that tail.
+/// CPU time and responses cover one stretch of time: the window, or, if requests under way at its end are counted
+/// (`drained_cpu_s`), the window with its tail.
 pub(super) fn derive(
     driven: &Driven,
     values: &BTreeMap<String, f64>,
@@ -47,13 +47,13 @@ pub(super) fn derive(
     derived
 }
 
-/// What metrics of an experiment's own are taken from.
+/// The sources of an experiment's own metrics.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inputs<'i> {
     pub(super) load: &'i Value,
     pub(super) subject: &'i Value,
     pub(super) trace: Option<&'i Trace>,
-    /// How many times as fast as the published one the modelled disk is.
+    /// How many times as fast as the published disk the modelled disk is.
     pub(super) speed: f64,
     pub(super) levels: Option<&'i BTreeMap<String, Level>>,
 }
@@ -65,8 +65,8 @@ impl Default for Inputs<'_> {
     }
 }
 
-/// The metrics of an experiment's own. One whose place is empty, as `null` where something was not
-/// counted, has no value.
+/// The experiment's own metrics. A metric without a number at its place (`null` where something was not counted) has
+/// no value.
 pub(super) fn own(experiment: &Experiment, inputs: &Inputs<'_>) -> BTreeMap<String, f64> {
     let mut values = BTreeMap::new();
     for (name, metric) in &experiment.metric {
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(window["cpu-per-megabyte"], 50.0);
         assert_eq!(window["replies-per-cpu"], 5000.0);
         assert_eq!(window["megabytes-per-cpu"], 20.0);
-        // What the tail costs is divided by what the tail brings.
+        // The CPU time of window and tail is divided by the responses of window and tail.
         let drained = derive(&driven(), &values, Some(0.3));
         assert_eq!(drained["cpu-per-reply"], 200.0);
         assert_eq!(drained["cpu-percent"], 10.0);

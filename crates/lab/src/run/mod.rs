@@ -1,4 +1,4 @@
-//! Runs a plan: every cell once in each round, a line of the journal for each run.
+//! Runs a plan: every cell once in each round. Each run is a line of the journal.
 
 mod cell;
 mod metrics;
@@ -22,60 +22,60 @@ use crate::spec::Experiment;
 
 pub use unkept::Unkept;
 
-/// What a session needs beside the plan.
+/// The settings of a session, in addition to its plan.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Drover's own binary.
     pub drover: PathBuf,
     /// The folder of the journal.
     pub folder: PathBuf,
-    /// The folder of the files to be served, for this and later sessions.
+    /// The folder of the files to be served, kept for later sessions.
     pub pools: PathBuf,
-    /// Whether to go on with the journal that is in the folder.
+    /// Whether to continue the journal in the folder.
     pub resumes: bool,
-    /// Whether to go on although the kernel, the program or the experiment is another one.
+    /// Whether to continue although the kernel, the program or the experiment differs.
     pub is_forced: bool,
     /// The flag that ends the session.
     pub interrupt: Interrupt,
 }
 
-/// What a session tells while it runs.
+/// Events while a session runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'e> {
-    /// Runs that a resumed journal has already.
+    /// The resumed journal already has runs.
     Resumed {
-        /// How many.
+        /// The number of runs that it has.
         runs: usize,
     },
     /// A round begins.
     Round {
-        /// Its number, from 1.
+        /// The number of the round, from 1.
         round: u32,
     },
     /// A run begins.
     Begins {
         /// The number of the cell in the plan.
         cell: usize,
-        /// The round.
+        /// The number of the round, from 1.
         round: u32,
     },
     /// A run has ended and is in the journal.
     Ended {
-        /// What is in the journal.
+        /// The journal's line.
         run: &'e Run,
         /// How many runs are done.
         done: usize,
-        /// How many there are to be.
+        /// How many runs there are in all.
         of: usize,
     },
-    /// A cell is given up: this machine cannot measure it.
+    /// A cell is given up, because this machine cannot measure it.
     NotTestable {
         /// The number of the cell in the plan.
         cell: usize,
-        /// Why.
+        /// The reason.
         why: &'e str,
     },
-    /// Something that a reader has to know.
+    /// A remark for readers of the result.
     Note(&'e str),
 }
 
@@ -84,21 +84,21 @@ pub enum Event<'e> {
 pub enum End {
     /// Every run is in the journal.
     Complete,
-    /// The user, or the system, has asked for the end. What was measured is in the journal.
+    /// The user, or the system, has ended the session. The journal has what was measured.
     Interrupted,
-    /// The next round would have ended beyond the budget.
+    /// The next round would have ended after the end of the budget.
     BudgetSpent {
         /// How many rounds are complete.
         rounds: u32,
     },
 }
 
-/// Why a session could not go on.
+/// Why a session could not continue.
 #[derive(Debug)]
 pub enum Error {
-    /// The journal cannot be written, or not be resumed.
+    /// The journal cannot be written, or cannot be resumed.
     Journal(journal::Error),
-    /// The lab itself cannot work here.
+    /// The lab itself cannot work on this machine.
     Failed(String),
 }
 
@@ -115,11 +115,11 @@ impl std::error::Error for Error {}
 
 /// Runs the plan of an experiment.
 ///
-/// Children die with the thread that calls this, so call it on a thread that lives until the end of the
-/// process. A run that fails is a result, and the others go on.
+/// Children die with the thread that calls this function: call it on a thread that lives until the end of the
+/// process. A run that fails is a result, and the other runs continue.
 ///
 /// # Errors
-/// [`Error::Journal`], as for a full disk: what is in the journal stays readable; [`Error::Failed`].
+/// [`Error::Journal`], for example when the disk is full; the journal stays readable. [`Error::Failed`].
 pub fn run(
     experiment: &Experiment,
     selection: &Selection,
@@ -160,10 +160,10 @@ pub fn run(
     session.rounds(&mut journal, tell)
 }
 
-/// How the folder of a run's own files begins; the number of the lab's process follows.
+/// The beginning of the name of a run's folder. The process id of the lab follows.
 const WORK: &str = "work-";
 
-/// Removes what runs of labs that were killed have left behind.
+/// Removes the folders of runs of labs that were killed.
 fn sweep(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -174,7 +174,7 @@ fn sweep(folder: &Path) {
     }
 }
 
-/// A session at work.
+/// A running session.
 struct Session<'s> {
     experiment: &'s Experiment,
     selection: &'s Selection,
@@ -183,9 +183,9 @@ struct Session<'s> {
     guard: Arc<Guard>,
     processors: Vec<Processor>,
     store: Store,
-    /// The cells that have turned out not to be testable here, with the reason.
+    /// The cells that turned out to be not testable on this machine, with the reason.
     given_up: BTreeMap<usize, String>,
-    /// The notes that were told.
+    /// The remarks that were told already.
     told: BTreeSet<String>,
 }
 
@@ -226,8 +226,8 @@ impl Session<'_> {
                 }
                 tell(Event::Begins { cell, round });
                 let mut run = self.run_one(cell, round, tell);
-                // Round by round every subject is compared with the others: for one run that was not
-                // steady the whole round would be void.
+                // A run that was not steady is repeated: within a round every subject is compared with the others, so
+                // that one such run would spoil the whole round.
                 if run.as_ref().is_some_and(|run| run.sample.validity.contains(&Mark::Cold)) {
                     let again = self.run_one(cell, round, tell);
                     run = again.map(|again| match again.sample.validity.contains(&Mark::Cold) {
@@ -259,7 +259,7 @@ impl Session<'_> {
         match self.measure(cell, round) {
             Err(Failure::Interrupted) => return None,
             Err(failure) => {
-                // A failure while the lab is told to end says nothing of the cell.
+                // A failure after an interrupt says nothing about the cell.
                 if self.options.interrupt.is_set() {
                     return None;
                 }
@@ -279,8 +279,8 @@ impl Session<'_> {
         Some(Run { cell, sample, artefacts, began, took_s: start.elapsed().as_secs_f64() })
     }
 
-    /// Writes about as much as the files of a run have. A run that has failed where that fails too may have
-    /// failed by the lab's own full disk: it says nothing of the cell, and a resumed session runs it again.
+    /// Writes about as much as a run's files have. If this fails too, a failed run may have failed because the lab's
+    /// own disk is full: the failure then says nothing about the cell, and a resumed session runs the cell again.
     fn try_to_write(&self) -> Result<(), journal::Error> {
         let path = self.options.folder.join("trial");
         let written = std::fs::write(&path, vec![0; 1 << 20]);
@@ -296,7 +296,7 @@ impl Session<'_> {
         }
     }
 
-    /// The folder of a run's own files.
+    /// The folder of a run's files.
     fn work(&self) -> PathBuf {
         self.options.folder.join(format!("{WORK}{}", std::process::id()))
     }

@@ -1,4 +1,4 @@
-//! Runs whose journal is not kept: what is found decides what is run next.
+//! Runs with a temporary journal. The results decide what is run next.
 
 use std::path::{Path, PathBuf};
 
@@ -8,24 +8,24 @@ use crate::plan::{Plan, Selection};
 use crate::process::Interrupt;
 use crate::spec::Experiment;
 
-/// What such runs need beside their plan.
+/// The settings of runs with a temporary journal.
 #[derive(Clone, Debug)]
 pub struct Unkept<'u> {
     /// Drover's own binary.
     pub drover: &'u Path,
-    /// A folder of this process, which is made, and removed with all that is in it.
+    /// A folder of this process. It is created for the runs and removed with its content.
     pub folder: PathBuf,
-    /// The folder of the files to be served, for these and other runs.
+    /// The folder of the files to be served, kept for other runs.
     pub pools: &'u Path,
-    /// The flag that ends them.
+    /// The flag that ends the runs.
     pub interrupt: &'u Interrupt,
 }
 
 impl Unkept<'_> {
-    /// Runs the plan; returns a sample of each run, and of each cell that this machine cannot measure.
+    /// Runs the plan. Returns a sample of each run, and of each cell that this machine cannot measure.
     ///
     /// # Errors
-    /// As [`run`].
+    /// The errors of [`run`].
     pub fn samples(
         &self,
         experiment: &Experiment,
@@ -33,8 +33,8 @@ impl Unkept<'_> {
         plan: &Plan,
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<(Vec<Sample>, End), Error> {
-        // A process that was killed, and whose number this one has now, has left a journal: containers give the
-        // same numbers again.
+        // A killed process with the same process id may have left a journal: process ids repeat, above all in
+        // containers.
         let _ = std::fs::remove_dir_all(&self.folder);
         let options = Options {
             drover: self.drover.to_owned(),

@@ -1,23 +1,23 @@
-//! How long a session still takes: its plans' estimates, corrected by what its runs have taken.
+//! Estimates how long a session still takes, from its plans and from the time that its runs have taken.
 
 use std::time::Duration;
 
-/// How many runs of an experiment weigh as much as its estimate.
+/// After this many runs of an experiment, their mean and the plan's estimate have equal weight.
 const TRUST: f64 = 3.0;
 
-/// What is known of the time of one experiment.
+/// The times of one experiment.
 #[derive(Clone, Debug, Default)]
 struct Part {
     runs: usize,
     done: usize,
     spent_s: f64,
-    /// What its plan says of a run.
+    /// The plan's estimate of one run, in seconds.
     planned_s: f64,
     limit_s: Option<f64>,
 }
 
 impl Part {
-    /// A run in the mean; `pace` is how much longer runs take here than their plans say.
+    /// The expected time of a run, in seconds. `pace` is how many times as long as planned runs take here.
     fn run_s(&self, pace: f64) -> f64 {
         (self.planned_s * pace * TRUST + self.spent_s) / (TRUST + self.done as f64)
     }
@@ -36,31 +36,32 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Adds an experiment of so many runs, which together may take `estimate`.
+    /// Adds an experiment with `runs` runs, which together may take `estimate`.
     pub fn plan(&mut self, runs: usize, estimate: Duration) {
         let planned_s = estimate.as_secs_f64() / runs.max(1) as f64;
         self.parts.push(Part { runs, planned_s, ..Part::default() });
     }
 
-    /// Sets the time limit of an experiment, by its number from 0.
+    /// Sets the time limit of an experiment. The first experiment has the number 0.
     pub fn limit(&mut self, experiment: usize, limit: Option<Duration>) {
         self.parts[experiment].limit_s = limit.map(|limit| limit.as_secs_f64());
     }
 
-    /// The experiment with this number begins; those before it have ended, with however many runs.
+    /// Begins the experiment with this number. All earlier experiments have ended, whether or not all of their runs
+    /// were made.
     pub fn begin(&mut self, experiment: usize) {
         self.now = experiment;
     }
 
-    /// A run of the present experiment has ended.
+    /// Records the end of a run of the current experiment.
     pub fn ended(&mut self, took: Duration) {
         let part = &mut self.parts[self.now];
         part.done += 1;
         part.spent_s += took.as_secs_f64();
     }
 
-    /// The number of runs done, and of all runs that there are to be. An experiment that has ended has no
-    /// more than it has made, be it that its time was over or that this machine cannot make the others.
+    /// The number of ended runs, and of all runs. An experiment that ended early counts only the runs that it has
+    /// made, whether its time was over or this machine could not make the others.
     #[must_use]
     pub fn runs(&self) -> (usize, usize) {
         let done = self.parts.iter().map(|part| part.done).sum();
@@ -69,13 +70,13 @@ impl Clock {
         (done, ended + others.iter().map(|part| part.runs).sum::<usize>())
     }
 
-    /// How long the rest may take.
+    /// How long the remaining runs may take.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let planned: f64 = self.parts.iter().map(|it| it.done as f64 * it.planned_s).sum();
         let spent: f64 = self.parts.iter().map(|part| part.spent_s).sum();
         let (done, _) = self.runs();
-        // A few runs say little of the runs of other experiments.
+        // A few runs say little about the runs of other experiments.
         let trust = done as f64 / (done as f64 + TRUST);
         let pace = if planned > 0.0 { 1.0 + trust * (spent / planned - 1.0) } else { 1.0 };
         let left = self.parts[self.now.min(self.parts.len())..].iter();
@@ -101,7 +102,7 @@ mod tests {
         clock.plan(10, s(10));
         clock.plan(100, s(100));
         assert_eq!(remaining_s(&clock), 110.0);
-        // Runs take twice as long as planned: what is left approaches twice the plan.
+        // Runs take twice as long as planned: the remaining time approaches twice the plan.
         let mut before = 110.0;
         for _ in 0..9 {
             clock.ended(s(2));

@@ -1,4 +1,4 @@
-//! The folders of sessions: their names, which is the newest, and what a session goes on from.
+//! The folders of sessions: their names, the newest one, and the files that a resumed session reads.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use crate::journal::{self, Error};
 use crate::plan::Selection;
 use crate::record;
 
-/// The name of the file that has what of an experiment is run.
+/// The name of the file with the selection of an experiment.
 const SELECTION: &str = "selection.json";
 
-/// UTC as it sorts in a file name: `20010625-090000`.
+/// UTC, in a form that sorts by time in file names: `20010625-090000`.
 fn stamp(time: SystemTime) -> String {
     let text = humantime::format_rfc3339_seconds(time).to_string();
     text.trim_end_matches('Z').replace(['-', ':'], "").replace('T', "-")
 }
 
-/// Makes a folder that no session has had before.
+/// Creates a folder with a new name.
 ///
 /// # Errors
 /// What the file system says.
@@ -55,10 +55,10 @@ pub fn newest(folder: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Keeps other labs from the session's folder until the lock is dropped, or its owner has ended.
+/// Locks the session's folder against other labs, until the result is dropped or this process ends.
 ///
 /// # Errors
-/// [`Error::InUse`] if another lab has it, and what the file system says.
+/// [`Error::InUse`] if another lab has the lock; otherwise what the file system says.
 pub(super) fn lock(folder: &Path) -> Result<File, Error> {
     let opened = File::open(folder).map_err(|error| Error::Io(folder.to_owned(), error))?;
     journal::lock(&opened, folder)?;

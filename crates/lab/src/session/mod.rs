@@ -1,4 +1,4 @@
-//! A session: several experiments, planned together, run one after the other, in one folder with one report.
+//! A session: several experiments, planned together and run one after the other, in one folder with one report.
 //!
 //! ```text
 //! OUT/STAMP-PRESET/session.json                    what the session was asked for
@@ -9,7 +9,7 @@
 //! OUT/report.html                                  the newest report
 //! ```
 //!
-//! A session is resumed from its folder alone: neither flags nor experiment files are read a second time.
+//! A session is resumed from its folder alone. Flags and experiment files are not read again.
 
 mod clock;
 mod folder;
@@ -31,19 +31,19 @@ pub use clock::Clock;
 pub use folder::newest;
 pub use run::{Event, Outcome, Settings};
 
-/// What a session is asked for.
+/// The request of a session.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The experiments, in their order.
     pub experiments: Vec<Experiment>,
-    /// Whether the user has named them. Of experiments that nobody has named those are left out that have
-    /// none of the chosen subjects, or lack a chosen factor.
+    /// Whether the user has named the experiments. If not, experiments are left out that have none of the chosen
+    /// subjects, or that lack a chosen factor.
     pub are_named: bool,
     /// The preset's name.
     pub preset: String,
-    /// What the user says in place of the preset's values. The budget is that of the whole session.
+    /// The flags of the user, which replace the preset's values. The budget applies to the whole session.
     pub overrides: Overrides,
-    /// What all random choices derive from.
+    /// The seed of all random choices.
     pub seed: u64,
     /// The version of Drover.
     pub version: String,
@@ -51,16 +51,16 @@ pub struct Request {
     pub command: Vec<String>,
 }
 
-/// An experiment that is to be run.
+/// An experiment that will be run.
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// The experiment.
     pub experiment: Experiment,
-    /// What of it is run.
+    /// What of the experiment is run.
     pub selection: Selection,
-    /// Its runs.
+    /// The plan of its runs.
     pub plan: Plan,
-    /// How many of them a session that goes on has made already.
+    /// How many of the runs a resumed session has already made.
     pub found: usize,
 }
 
@@ -82,28 +82,28 @@ impl Planned {
         self.plan.runs().saturating_sub(self.found)
     }
 
-    /// How long the missing runs may take, without any time limit.
+    /// How long the missing runs may take, without a time limit.
     #[must_use]
     pub fn estimate_of_runs(&self) -> Duration {
         let missing = self.missing() as f64 / self.plan.runs().max(1) as f64;
         seconds(self.plan.estimate_s * missing)
     }
 
-    /// How long the experiment may take: as long as its missing runs are estimated to take, or its time limit.
+    /// How long the experiment may take: the estimate of its missing runs, or its time limit if that is shorter.
     #[must_use]
     pub fn estimate(&self) -> Duration {
         let whole = self.estimate_of_runs();
         self.budget().map_or(whole, |budget| budget.min(whole))
     }
 
-    /// Its time limit.
+    /// The experiment's time limit.
     #[must_use]
     pub fn budget(&self) -> Option<Duration> {
         let budget = self.selection.preset.budget.as_ref()?;
         budget.resolve(&Default::default()).ok()
     }
 
-    /// Whether its time limit ends the experiment before it has as many rounds as a verdict needs.
+    /// Whether the time limit ends the experiment before it has as many rounds as a verdict needs.
     #[must_use]
     pub fn lacks_time(&self) -> bool {
         let per_round = self.plan.estimate_s / f64::from(self.plan.rounds);
@@ -117,25 +117,25 @@ impl Planned {
     }
 }
 
-/// A session that is planned.
+/// A planned session.
 #[derive(Clone, Debug)]
 pub struct Session {
     record: record::Session,
     planned: Vec<Planned>,
-    /// The time limit of the whole session, shared out among the experiments.
+    /// The time limit of the whole session. It is divided among the experiments.
     budget: Option<Duration>,
-    /// The folder of a session that goes on.
+    /// The folder of a resumed session.
     resumed: Option<PathBuf>,
     notes: Vec<String>,
 }
 
 impl Session {
-    /// Plans a session for a machine with these limits. An experiment that cannot be planned is recorded as
-    /// refused, and the others are run.
+    /// Plans a session for a machine with these limits. An experiment that cannot be planned is recorded as refused,
+    /// and the others are run.
     ///
     /// # Errors
-    /// In words, what is wrong with the request: a subject or a factor that no experiment has, two
-    /// experiments of one name, or no experiment at all that could be planned.
+    /// The text says what is wrong with the request: a subject or a factor that no experiment has, two experiments of
+    /// one name, or no experiment that could be planned.
     pub fn plan(request: Request, limits: &Limits) -> Result<Session, String> {
         let Request { experiments, are_named, preset, overrides, seed, version, command } = request;
         for (at, experiment) in experiments.iter().enumerate() {
@@ -176,12 +176,11 @@ impl Session {
         Ok(session)
     }
 
-    /// Reads an interrupted session from its folder, so that it goes on where it ended. `rounds` and
-    /// `budget`, if given, take the place of those that the session was begun with; the budget counts from
-    /// now on.
+    /// Reads an interrupted session from its folder, to continue it. `rounds` and `budget`, if given, replace those
+    /// of the original request; the budget counts from now on.
     ///
     /// # Errors
-    /// In words: the folder is no session's, or an experiment of it can no longer be planned.
+    /// The text says that the folder is no session's, or that an experiment can no longer be planned.
     pub fn resume(
         folder: &Path,
         rounds: Option<u32>,
@@ -201,14 +200,14 @@ impl Session {
             selection.notes.clear();
             let mut one = Planned::new(experiment, selection, record.seed, limits)?;
             if own.join(journal::PLAN).exists() {
-                // Runs of rounds that are no longer asked for fill no gap.
+                // Runs of rounds that are no longer requested do not count.
                 let (_, runs) = journal::read(&own).map_err(failed)?;
                 let asked = |run: &&journal::Run| run.sample.round <= one.plan.rounds;
                 one.found = runs.iter().filter(asked).count();
             }
             planned.push(one);
         }
-        // Those that failed are tried again; those that could not be planned have left nothing to go on with.
+        // Experiments that failed are tried again. Experiments that could not be planned have no folder to continue.
         record.refused.retain(|(id, _)| !record.experiments.contains(id));
         let resumed = Some(folder.to_owned());
         let mut session = Session { record, planned, budget, resumed, notes: Vec::new() };
@@ -216,8 +215,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Shares out what `spent` leaves of the session's time among the experiments from `first` on, as their
-    /// estimates ask for it.
+    /// Divides the session's remaining time (without `spent`) among the experiments from `first` on, in proportion to
+    /// their estimates.
     fn share_out(&mut self, spent: Duration, first: usize) {
         let Some(budget) = self.budget else { return };
         let left = budget.saturating_sub(spent);
@@ -230,10 +229,10 @@ impl Session {
         }
     }
 
-    /// Why this session, which goes on, cannot go on here: each difference in words. Empty for a new one.
+    /// Why a resumed session cannot continue on this machine: each text is a difference. Empty for a new session.
     ///
     /// # Errors
-    /// A journal that cannot be read, or a program that cannot be.
+    /// A journal or a program that cannot be read.
     pub fn differences(&self, drover: &Path) -> Result<Vec<String>, journal::Error> {
         let Some(folder) = &self.resumed else { return Ok(Vec::new()) };
         let here = Environment::look(drover);
@@ -253,7 +252,7 @@ impl Session {
         Ok(Vec::new())
     }
 
-    /// The experiments that are to be run, in their order.
+    /// The experiments that will be run, in their order.
     #[must_use]
     pub fn planned(&self) -> &[Planned] {
         &self.planned
@@ -265,19 +264,19 @@ impl Session {
         &self.record.refused
     }
 
-    /// What a reader has to know before the first run.
+    /// Remarks for the user before the first run.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// How many runs there are to be; those that a session which goes on has made are not among them.
+    /// How many runs will be made, without the runs that a resumed session has already made.
     #[must_use]
     pub fn runs(&self) -> usize {
         self.planned.iter().map(Planned::missing).sum()
     }
 
-    /// The folder of a session that goes on.
+    /// The folder of a resumed session.
     #[must_use]
     pub fn resumed(&self) -> Option<&Path> {
         self.resumed.as_deref()
@@ -292,7 +291,7 @@ impl Session {
         }
     }
 
-    /// How long all of these runs may take, without any time limit.
+    /// How long all runs may take, without a time limit.
     #[must_use]
     pub fn estimate_of_runs(&self) -> Duration {
         self.planned.iter().map(Planned::estimate_of_runs).sum()

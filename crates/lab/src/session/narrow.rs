@@ -1,4 +1,4 @@
-//! Which experiments of a session know the subjects and factors that the user has chosen.
+//! Narrows a session's experiments to the subjects and factors that the user has chosen.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::spec::experiment::Experiment;
 use crate::spec::factor::CASE;
 use crate::spec::metric::Instrument;
 
-/// The experiments that run, each with what the user says of it, and what a reader has to know.
+/// The experiments to run, each with the user's flags that apply to it, and remarks.
 ///
-/// A session has one list of subjects and one of levels, and its experiments differ in theirs: each takes
-/// what it knows. One that knows none of the subjects is left out, and so is one that lacks a factor, unless
-/// the user has named it.
+/// A session has one list of subjects and one list of levels, and its experiments differ in both: each experiment
+/// takes what it knows. An experiment that knows none of the subjects is left out. An experiment that lacks a factor
+/// is left out unless the user has named the experiment.
 ///
 /// # Errors
-/// A subject or a factor that no experiment has, with the nearest; nothing is left.
+/// A subject or a factor that no experiment has, with the nearest known name; or no experiment is left.
 #[allow(clippy::type_complexity)]
 pub(super) fn narrow(
     experiments: Vec<Experiment>,
@@ -80,7 +80,7 @@ fn factors(experiment: &Experiment) -> Vec<&str> {
     experiment.factor.keys().map(String::as_str).chain(case).collect()
 }
 
-/// What of the user's words an experiment knows.
+/// The user's flags, as far as they apply to an experiment.
 fn of_experiment(experiment: &Experiment, overrides: &Overrides) -> Overrides {
     let mut own = overrides.clone();
     if let Some(subjects) = &mut own.subjects {
@@ -95,7 +95,7 @@ fn of_experiment(experiment: &Experiment, overrides: &Overrides) -> Overrides {
     own
 }
 
-/// Switches the guard against idle processors on or off, whatever the experiment says.
+/// Switches the threads that keep processors awake on or off, whatever the experiment says.
 fn keep_awake(experiment: &mut Experiment, keeps: Option<bool>) {
     let Some(keeps) = keeps else { return };
     experiment.instruments.retain(|instrument| *instrument != Instrument::IdleGuard);

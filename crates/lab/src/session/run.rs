@@ -1,4 +1,4 @@
-//! Runs a planned session: one experiment after the other, with the report written anew after each round.
+//! Runs a planned session: one experiment after the other. The report is written again after each round.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,31 +10,31 @@ use crate::record::{self, Record};
 use crate::report;
 use crate::run::{self, End};
 
-/// Writing the report may take this share of the session's time; it is skipped after a round where it would
-/// take more. The last one of an experiment is never skipped.
+/// The largest share of the session's time that writing reports may take. A report that would exceed the share is
+/// skipped, except the last report of an experiment.
 const REPORTS: f64 = 0.05;
 
-/// What a session needs beside its plans.
+/// The settings of a session, in addition to its plans.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Drover's own binary.
     pub drover: PathBuf,
     /// The folder that gets a folder for each session, and the newest report.
     pub out: PathBuf,
-    /// The folder of the files to be served, for this and later sessions.
+    /// The folder of the files to be served, kept for later sessions.
     pub pools: PathBuf,
-    /// Whether to go on although the kernel, the program or the experiment is another one.
+    /// Whether to continue although the kernel, the program or the experiment differs.
     pub is_forced: bool,
     /// The flag that ends the session.
     pub interrupt: Interrupt,
 }
 
-/// What a session tells while it runs.
+/// Events while a session runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'e> {
     /// The session's folder, before anything is run.
     Folder(&'e Path),
-    /// An experiment begins. There is a report of the session by now.
+    /// An experiment begins. The session's report exists by now.
     Begins {
         /// The experiment with its plan.
         planned: &'e Planned,
@@ -43,23 +43,23 @@ pub enum Event<'e> {
         /// How long the session still takes.
         clock: &'e Clock,
     },
-    /// Something of the experiment that runs.
+    /// An event of the current experiment.
     Of {
         /// The experiment with its plan.
         planned: &'e Planned,
-        /// What happens.
+        /// The event.
         event: run::Event<'e>,
         /// How long the session still takes.
         clock: &'e Clock,
     },
-    /// An experiment cannot be run here, and the others go on.
+    /// An experiment cannot be run on this machine. The other experiments continue.
     Refused {
         /// The experiment's id.
         id: &'e str,
-        /// Why.
+        /// The reason.
         why: &'e str,
     },
-    /// Something that a reader has to know.
+    /// A remark for readers of the result.
     Note(&'e str),
 }
 
@@ -70,9 +70,9 @@ pub struct Outcome {
     pub folder: PathBuf,
     /// The newest report, in the folder of all sessions.
     pub report: PathBuf,
-    /// Whether the user, or the system, has asked for the end.
+    /// Whether the user, or the system, has ended the session early.
     pub is_interrupted: bool,
-    /// Everything that was measured.
+    /// The content of the session's folder.
     pub record: Record,
 }
 
@@ -92,21 +92,20 @@ impl Outcome {
 impl Session {
     /// Runs the session.
     ///
-    /// Children die with the thread that calls this, so call it on a thread that lives until the end of the
-    /// process. A run that fails is a result; an experiment that cannot be run is recorded as refused; the
-    /// others go on.
+    /// Children die with the thread that calls this function: call it on a thread that lives until the end of the
+    /// process. A run that fails is a result. An experiment that cannot be run is recorded as refused, and the other
+    /// experiments continue.
     ///
     /// # Errors
-    /// What is to be resumed differs ([`Error::Differs`]; [`Session::differences`] says so before) or is
-    /// written to by another lab ([`Error::InUse`]); the session's folder, or the last report, cannot be
-    /// written.
+    /// The resumed session differs ([`Error::Differs`]; call [`Session::differences`] first), or another lab writes
+    /// to its folder ([`Error::InUse`]), or the session's folder or the last report cannot be written.
     pub fn run(
         mut self,
         settings: &Settings,
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<Outcome, Error> {
         let folder = self.prepare(settings)?;
-        // Held until the session has ended, however it ends.
+        // The lock is released when the session has ended, however it ends.
         let _lock = folder::lock(&folder)?;
         if self.resumed.is_some() {
             record::write_session(&folder, &self.record)?;
@@ -137,7 +136,7 @@ impl Session {
         Ok(Outcome { folder, report, is_interrupted, record })
     }
 
-    /// Makes the session's folder, with everything that it can be resumed from.
+    /// Creates the session's folder, with everything that a resumption needs.
     fn prepare(&mut self, settings: &Settings) -> Result<PathBuf, Error> {
         if let Some(folder) = self.resumed.clone() {
             return Ok(folder);
@@ -153,19 +152,19 @@ impl Session {
     }
 }
 
-/// A session at work.
+/// A running session.
 struct Running<'s> {
     folder: PathBuf,
     settings: &'s Settings,
     reporter: Reporter,
     clock: Clock,
     start: Instant,
-    /// What is left of the time limits of the experiments so far: the next one may use it.
+    /// The unused time of the experiments so far. The next experiment may use it.
     saved: Duration,
 }
 
 impl Running<'_> {
-    /// Shares out the rest of the session's time among the experiments from `first` on.
+    /// Divides the session's remaining time among the experiments from `first` on.
     fn share_out(&mut self, session: &mut Session, first: usize) {
         session.share_out(self.start.elapsed(), first);
         for (number, one) in session.planned.iter().enumerate().skip(first) {
@@ -173,7 +172,7 @@ impl Running<'_> {
         }
     }
 
-    /// Runs one experiment; `None`: it could not be run. The first one is run in any time.
+    /// Runs one experiment; `None` if it could not be run. The first experiment runs even without time left.
     fn experiment(
         &mut self,
         session: &mut Session,
@@ -188,7 +187,7 @@ impl Running<'_> {
             return Ok(None);
         }
         let limit = match session.budget {
-            // Shared out already.
+            // The session's time is already divided.
             Some(_) => None,
             None => session.planned[number].budget().map(|own| own + self.saved),
         };
@@ -214,7 +213,7 @@ impl Running<'_> {
             }
             tell(Event::Of { planned: &planned, event, clock: &self.clock });
             if let run::Event::Round { .. } = event {
-                // What came before this round is in the report.
+                // The report has everything before this round.
                 if let Err(why) = self.reporter.write_if_cheap() {
                     tell(Event::Note(&format!("The report cannot be written: {why}")));
                 }
@@ -253,11 +252,11 @@ impl Running<'_> {
     }
 }
 
-/// Writes a session's report, into its folder and into that of all sessions.
+/// Writes a session's report into its folder and into the folder of all sessions.
 struct Reporter {
     folder: PathBuf,
     out: PathBuf,
-    /// When the last report was written, and how long that took.
+    /// When the last report was written, and how long writing took.
     last: Option<(Instant, Duration)>,
 }
 
@@ -266,7 +265,7 @@ impl Reporter {
         Reporter { folder: folder.to_owned(), out: out.to_owned(), last: None }
     }
 
-    /// Writes the report unless that has become too dear to be done so often.
+    /// Writes the report, unless writing would take too large a share of the session's time.
     fn write_if_cheap(&mut self) -> Result<(), Error> {
         let is_dear = self.last.is_some_and(|(when, took)| took > when.elapsed().mul_f64(REPORTS));
         if !is_dear {
@@ -275,7 +274,7 @@ impl Reporter {
         Ok(())
     }
 
-    /// Writes the report; returns what it is made of, and where the newest report is.
+    /// Writes the report. Returns the record of the session, and the path of the newest report.
     fn write(&mut self) -> Result<(Record, PathBuf), Error> {
         let start = Instant::now();
         let record = Record::read(&self.folder)?;

@@ -1,4 +1,4 @@
-//! The files that a run serves: pools in the page cache, on a disk, or behind a modelled disk; and those of a
+//! The files that a run serves: pools in the page cache, on a disk, or behind a modelled disk; and the files of a
 //! user's folder.
 
 mod pool;

@@ -1,4 +1,5 @@
-//! Files of one size in a folder: random bytes, written once and used by every run, made cold or warm.
+//! Files of one size in a folder. They have random bytes, are written once and used by every run, and are made cold
+//! or warm.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,31 +17,31 @@ use crate::failure::Failure;
 /// The share of the free space that stays free.
 const LEFT_FREE: f64 = 0.1;
 
-/// How many files there are, and how long each is.
+/// The number of files, and their size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The number of files.
     pub files: u32,
-    /// The bytes of each.
+    /// The size of each file in bytes.
     pub bytes: u64,
 }
 
 impl Shape {
-    /// Files of `bytes` bytes that together have `total`; one in any case.
+    /// Files of `bytes` bytes that together have `total` bytes; at least one file.
     #[must_use]
     pub fn of(bytes: u64, total: u64) -> Shape {
         let files = u32::try_from(total / bytes.max(1)).unwrap_or(u32::MAX).max(1);
         Shape { files, bytes }
     }
 
-    /// All bytes.
+    /// The size of all files together, in bytes.
     #[must_use]
     pub fn total(&self) -> u64 {
         u64::from(self.files) * self.bytes
     }
 }
 
-/// Files of one size in a folder that has nothing else.
+/// Files of one size, in a folder without other files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     folder: PathBuf,
@@ -48,11 +49,10 @@ pub struct Files {
 }
 
 impl Files {
-    /// Writes the files into a folder. Those that are there already and complete are kept.
+    /// Writes the files into a folder. Complete files that exist are kept.
     ///
     /// # Errors
-    /// [`Failure::NotTestable`] if there is too little space; [`Failure::Failed`] with what the file
-    /// system says.
+    /// [`Failure::NotTestable`] if there is too little space; [`Failure::Failed`] with what the file system says.
     pub fn make(folder: &Path, shape: Shape) -> Result<Files, Failure> {
         let failed = |path: &Path, error: io::Error| {
             Failure::failed(format!("cannot write {}: {error}", path.display()))
@@ -61,8 +61,8 @@ impl Files {
         let folder = folder.canonicalize().map_err(|error| failed(folder, error))?;
         let files = Files { folder, shape };
         let locked = File::open(&files.folder).map_err(|error| failed(&files.folder, error))?;
-        // Another lab that makes the same files has them complete when it lets go. A file system without
-        // locks has no second lab either.
+        // Another lab that makes these files has completed them when it releases the lock. On a file system without
+        // locks, no second lab is expected.
         let _ = rustix::fs::flock(&locked, FlockOperation::LockExclusive);
         let missing: Vec<u32> = (0..shape.files).filter(|file| !files.has(*file)).collect();
         files.look_for_space(missing.len() as u64 * shape.bytes)?;
@@ -80,7 +80,7 @@ impl Files {
                 _ => failed(&path, error),
             })?;
         }
-        // Once for all: a pool may have tens of thousands of files.
+        // One call for all files: a pool may have tens of thousands of files.
         rustix::fs::syncfs(&locked).map_err(|error| failed(&files.folder, error.into()))?;
         Ok(files)
     }
@@ -91,13 +91,13 @@ impl Files {
         &self.folder
     }
 
-    /// The paths of the files on a server, a line each, where `prefix` is the folder's path there.
+    /// The paths of the files on a server, a line each. `prefix` is the folder's path on the server.
     #[must_use]
     pub fn urls(&self, prefix: &str) -> String {
         (0..self.shape.files).map(|file| format!("{prefix}/{}\n", name(file))).collect()
     }
 
-    /// The paths of at most so many of the files.
+    /// The paths of at most `most` files.
     #[must_use]
     pub fn some_paths(&self, most: usize) -> Vec<PathBuf> {
         (0..self.shape.files).take(most).map(|file| self.path(file)).collect()
@@ -106,8 +106,7 @@ impl Files {
     /// Drops every file from the page cache.
     ///
     /// # Errors
-    /// When a page stays, or the kernel cannot say whether one does: what would be measured then is not
-    /// the disk.
+    /// A page stays in the cache, or the kernel cannot say whether one does: a run would then not measure the disk.
     pub fn make_cold(&self) -> Result<(), Failure> {
         for file in 0..self.shape.files {
             let path = self.path(file);
@@ -129,11 +128,11 @@ impl Files {
         Ok(())
     }
 
-    /// Reads every file that is not wholly in the page cache, so that it is.
+    /// Reads every file that is not completely in the page cache.
     ///
     /// # Errors
-    /// When a page is missing afterwards, or the kernel cannot say whether one is: what would be measured
-    /// then is the disk.
+    /// A page is still missing afterwards, or the kernel cannot say whether one is: a run would then measure the
+    /// disk.
     pub fn make_warm(&self) -> Result<(), Failure> {
         let all = self.shape.bytes.div_ceil(mech::files::root::page_size());
         for file in 0..self.shape.files {
@@ -161,11 +160,11 @@ impl Files {
         Ok(())
     }
 
-    /// As [`Files::make_warm`], for files that were warm a moment ago: looks at a thousand of them, and at
-    /// the others only if one of those has lost a page.
+    /// [`Files::make_warm`] for files that were warm a moment ago. Checks a thousand files, and the others only if
+    /// one of the thousand has lost a page.
     ///
     /// # Errors
-    /// As [`Files::make_warm`].
+    /// The errors of [`Files::make_warm`].
     pub fn keep_warm(&self) -> Result<(), Failure> {
         let step = (self.shape.files / 1000).max(1) as usize;
         let all = self.shape.bytes.div_ceil(mech::files::root::page_size());
@@ -180,12 +179,12 @@ impl Files {
         }
     }
 
-    /// Takes every file into the page cache, where its pages stay for as long as the result exists.
+    /// Locks the pages of every file in memory, until the result is dropped.
     ///
     /// # Errors
     /// [`Failure::Failed`] with what the kernel says.
-    pub fn hold(&self) -> Result<Vec<PinnedPages>, Failure> {
-        let hold = |path: PathBuf| {
+    pub fn pin(&self) -> Result<Vec<PinnedPages>, Failure> {
+        let pin = |path: PathBuf| {
             let failed = |error: io::Error| {
                 Failure::failed(format!("cannot hold {} in memory: {error}", path.display()))
             };
@@ -193,23 +192,23 @@ impl Files {
             PinnedPages::of(&file, usize::try_from(self.shape.bytes).map_err(Failure::failed)?)
                 .map_err(failed)
         };
-        (0..self.shape.files).map(|file| hold(self.path(file))).collect()
+        (0..self.shape.files).map(|file| pin(self.path(file))).collect()
     }
 
     fn path(&self, file: u32) -> PathBuf {
         self.folder.join(name(file))
     }
 
-    /// Whether the file is there, as long as it should be and without holes.
+    /// Whether the file exists, has its full length, and has no holes.
     fn has(&self, file: u32) -> bool {
         let bytes = self.shape.bytes;
         fs::metadata(self.path(file))
             .is_ok_and(|found| found.len() == bytes && found.blocks() * 512 >= bytes)
     }
 
-    /// Writes a file under another name and renames it when it is whole.
+    /// Writes a file under another name, and renames it when it is complete.
     fn write(&self, file: u32, content: &mut [u8]) -> io::Result<()> {
-        // Other bytes in each file, and no pattern that a file system could compress or share.
+        // Each file has different bytes, without a pattern that a file system could compress or share.
         Xoshiro256PlusPlus::seed_from_u64(u64::from(file)).fill_bytes(content);
         let unfinished = self.folder.join("unfinished");
         let mut written = File::create(&unfinished)?;
@@ -260,7 +259,7 @@ mod tests {
 
     #[test]
     fn files_are_made_cold_and_warm() {
-        // Beside the test binary: a disk, where the folder for temporary files may be memory.
+        // Beside the test binary, which is on a disk. The folder for temporary files may be in memory.
         let program = std::env::current_exe().unwrap();
         let folder = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
         let files = Files::make(folder.path(), Shape { files: 2, bytes: 10_000 }).unwrap();
@@ -275,8 +274,8 @@ mod tests {
         let all = 10_000_u64.div_ceil(mech::files::root::page_size());
         files.make_warm().unwrap();
         assert_eq!(pages(), all);
-        let held = files.hold().unwrap();
-        assert_eq!(held.len(), 2);
+        let pinned = files.pin().unwrap();
+        assert_eq!(pinned.len(), 2);
         assert!(files.make_cold().is_err() && pages() == all);
     }
 

@@ -1,5 +1,5 @@
-//! What a real disk gains from being asked for many things at once: the most that any asynchronous
-//! way of reading can gain over a blocking one.
+//! How much faster a disk is if it is asked for many blocks at once: the most that asynchronous reads can gain over
+//! blocking reads.
 
 use std::fs::File;
 use std::io;
@@ -14,20 +14,20 @@ use rand::{RngExt, SeedableRng};
 /// How many reads are under way at once in the second half of the probe.
 pub(super) const DEPTH: usize = 16;
 
-/// A disk with less to gain cannot show the effect.
+/// A disk with a lower factor cannot show the effect of asynchronous reads.
 pub(super) const WORTH_WHILE: f64 = 1.5;
 
 /// How long each half takes.
 const WINDOW: Duration = Duration::from_millis(300);
 
-/// What is read at a time.
+/// The bytes of each read.
 const BLOCK: usize = 4096;
 
-/// A place for it, aligned as O_DIRECT wants it.
+/// A buffer for a read, aligned as O_DIRECT requires.
 #[repr(align(4096))]
 struct Block([u8; BLOCK]);
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gain {
     /// Random reads per second, one at a time.

@@ -1,4 +1,4 @@
-//! A user's files: those of a folder that a server would serve, sampled, and taken into memory.
+//! A sample of a user's files: files of a folder that a server would serve, read into the page cache.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,21 +11,21 @@ use rand::seq::SliceRandom;
 
 use crate::digits::three_digits;
 
-/// How many entries of a folder are looked at, and for how long.
+/// How many entries of a folder are read at most, and for how long.
 const MOST_ENTRIES: usize = 1_000_000;
 const LONGEST_WALK: Duration = Duration::from_secs(10);
 
-/// The only name with a dot at its beginning that a server shows by itself: RFC 8615.
+/// The only hidden name that a server shows by default (RFC 8615).
 const WELL_KNOWN: &str = ".well-known";
 
-/// How much is chosen at most.
+/// The bounds of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// How many files.
+    /// The most files.
     pub files: usize,
-    /// How many bytes they have together. One file is taken in any case.
+    /// The most bytes of all files together. One file is taken even if it is larger.
     pub bytes: u64,
-    /// The length of the largest file.
+    /// The largest size of a file, in bytes.
     pub largest: u64,
 }
 
@@ -35,35 +35,35 @@ impl Default for Bounds {
     }
 }
 
-/// Files of a folder, chosen at random: those that are asked for.
+/// A random sample of a folder's files. A load requests these files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SampledFiles {
     /// The folder, as an absolute path.
     pub root: PathBuf,
     /// The paths of the files on a server, each with its size in bytes; never empty.
     pub files: Vec<(String, u64)>,
-    /// How many files there are to choose from.
+    /// The number of files from which the sample was drawn.
     pub found: usize,
-    /// How many were left out because they are larger than wanted.
+    /// The number of files that were left out because they are larger than the bounds allow.
     pub larger: usize,
-    /// Whether the folder is so large that a part of it was not looked at.
+    /// Whether a part of the folder was not read because the folder is too large.
     pub is_cut: bool,
 }
 
 impl SampledFiles {
-    /// Chooses from the regular files below `root` that a server shows: those whose names do not begin with a
-    /// dot, and those of `/.well-known`. Names that are not UTF-8, links and empty files are left out.
+    /// Samples the regular files below `root` that a server shows: those with names that do not begin with a dot, and
+    /// those of `/.well-known`. Leaves out names that are not UTF-8, links, and empty files.
     ///
     /// # Errors
-    /// In words: the folder cannot be read, or has no file that could be served.
+    /// The text says that the folder cannot be read, or has no file that could be served.
     pub fn of(root: &Path, seed: u64) -> Result<SampledFiles, String> {
         SampledFiles::within(root, seed, Bounds::default())
     }
 
-    /// As [`SampledFiles::of`], with bounds of one's own.
+    /// [`SampledFiles::of`] with other bounds.
     ///
     /// # Errors
-    /// As [`SampledFiles::of`]; all files are too large.
+    /// The errors of [`SampledFiles::of`]; all files are too large.
     pub fn within(root: &Path, seed: u64, bounds: Bounds) -> Result<SampledFiles, String> {
         let told = root.display();
         let canonical = root.canonicalize().map_err(|error| format!("{told}: {error}"))?;
@@ -78,7 +78,7 @@ impl SampledFiles {
                 size_words(bounds.largest)
             ));
         }
-        // Folders list their entries in any order.
+        // Entries of a folder come in any order; sorted, one seed always gives one sample.
         found.sort();
         found.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
         let to_choose_from = found.len();
@@ -102,7 +102,7 @@ impl SampledFiles {
         }
     }
 
-    /// The size that a share of the files does not exceed.
+    /// The size that a share of the files does not exceed, in bytes.
     #[must_use]
     pub fn quantile(&self, share: f64) -> u64 {
         let mut sizes: Vec<u64> = self.files.iter().map(|(_, size)| *size).collect();
@@ -111,7 +111,7 @@ impl SampledFiles {
         sizes[at.clamp(1, sizes.len()) - 1]
     }
 
-    /// How many there are, and how large.
+    /// The number of files and their sizes, in words.
     #[must_use]
     pub fn in_words(&self) -> String {
         let size = |share| size_words(self.quantile(share));
@@ -136,11 +136,11 @@ impl SampledFiles {
         self.files.iter().map(|(path, _)| format!("{path}\n")).collect()
     }
 
-    /// Reads every file once, so that it is in the page cache. Those that cannot be read, as by this user, are
-    /// no longer among the files.
+    /// Reads every file once, so that it is in the page cache. Removes files that cannot be read, for example by this
+    /// user.
     ///
     /// # Errors
-    /// In words: no file can be read.
+    /// The text says that no file can be read.
     pub fn take_into_memory(&mut self) -> Result<(), String> {
         let mut first = None;
         let root = &self.root;
@@ -162,7 +162,7 @@ impl SampledFiles {
     }
 }
 
-/// A size for people.
+/// A size in words.
 fn size_words(bytes: u64) -> String {
     match bytes {
         bytes if bytes < 1000 => format!("{bytes} B"),
@@ -171,14 +171,15 @@ fn size_words(bytes: u64) -> String {
     }
 }
 
-/// Adds the files below a folder, each by its path on a server. Returns whether it has ended early.
+/// Adds the files below a folder, each by its path on a server. Returns whether the walk ended early because the
+/// folder is too large.
 fn walk(root: &Path, found: &mut Vec<(String, u64)>) -> io::Result<bool> {
     let mut folders = vec![(root.to_owned(), String::new())];
     let mut entries = 0;
     let begun = Instant::now();
     while let Some((folder, prefix)) = folders.pop() {
         let listed = match fs::read_dir(&folder) {
-            // A folder within that nobody may read is not served either.
+            // A server does not serve an inner folder that cannot be read.
             Err(_) if !prefix.is_empty() => continue,
             listed => listed?,
         };
@@ -206,7 +207,7 @@ fn walk(root: &Path, found: &mut Vec<(String, u64)>) -> io::Result<bool> {
     Ok(false)
 }
 
-/// A name as a part of a path in a URL: all but the unreserved characters of RFC 3986 is encoded.
+/// A name as a part of a path in a URL. All characters but the unreserved ones of RFC 3986 are percent-encoded.
 fn encoded(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -220,7 +221,7 @@ fn encoded(name: &str) -> String {
     text
 }
 
-/// What [`encoded`] has made of a path, undone.
+/// The inverse of [`encoded`].
 fn decoded(path: &str) -> String {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();

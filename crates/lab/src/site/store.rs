@@ -1,7 +1,7 @@
 //! The pools of a cell below one root.
 //!
-//! With one pool the root is the pool's folder, or the modelled disk above it; with several, the root has
-//! a folder for each. Files of the same size are shared by all experiments of a session and of later ones.
+//! With one pool, the root is the pool's folder, or the modelled disk above it. With several pools, the root has a
+//! folder for each. Files of one size are shared by all experiments of a session and of later sessions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,47 +19,47 @@ use crate::process::{Child, Launch};
 use crate::spec::pool::{Disk, Pool};
 use crate::subject::Scene;
 
-/// How long mounting, or an answer of the modelled disk, may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long mounting the modelled disk, or an answer of its process, may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How many files are read to find out what a disk gains from being asked for many things at once.
+/// How many files are read to find what a disk gains from many reads at once.
 const PROBED: usize = 64;
 
-/// What a pool without a length of its own has: as much as `drover serve` would have of one small file.
+/// The file size of a pool that sets none, in bytes: a small file.
 const BYTES: u64 = 4096;
 
-/// How long a pool is that does not say.
+/// The total size of a pool that sets none, in bytes.
 const TOTAL: u64 = 16 << 20;
 
-/// Where the files of all sessions are.
+/// The folder of the files of all sessions.
 #[derive(Debug)]
 pub struct Store {
     folder: PathBuf,
     probed: BTreeMap<PathBuf, Gain>,
-    /// The folders whose files this session has taken into the page cache.
+    /// The folders with files that this session has read into the page cache.
     warmed: BTreeSet<PathBuf>,
-    /// What a reader has to know of the disk, each once.
+    /// Remarks on the disk, each once.
     pub notes: Vec<String>,
 }
 
-/// The files of a run, below one root, cold or warm. Dropping it unmounts what is modelled.
+/// The files of a run, below one root, cold or warm. Dropping the value unmounts the modelled disks.
 #[derive(Debug)]
 pub struct Site {
     /// The folder to be served.
     pub root: PathBuf,
     /// For each pool a file with the paths of its files on the server, a line each.
     pub urls: BTreeMap<String, PathBuf>,
-    /// Whether any of the files is read from a disk, so that a request before the window would spoil it.
+    /// Whether any file is read from a disk, so that a request before the window would spoil the run.
     pub is_cold: bool,
     /// A folder on the device below the pools.
     pub device: PathBuf,
     disks: Vec<Child>,
-    // Files that are read beside cold ones stay in memory, whoever wants it meanwhile.
-    _held: Vec<PinnedPages>,
+    // Warm files that are read beside cold ones are locked in memory, whatever else needs memory.
+    _pinned: Vec<PinnedPages>,
 }
 
 impl Store {
-    /// Files are written below `folder`.
+    /// A store that writes files below `folder`.
     #[must_use]
     pub fn new(folder: &Path) -> Store {
         Store {
@@ -94,7 +94,7 @@ impl Store {
             pools.iter().map(|(_, pool)| shape(pool)).collect::<Result<_, _>>()?;
         let parent = match single {
             true => self.folder.clone(),
-            // A root of its own for each combination: mount points and folders keep their places.
+            // Each combination of pools has its own root, so that mount points and folders keep their places.
             false => {
                 let of_each = std::iter::zip(pools, &all_shapes).map(|((name, pool), shape)| {
                     let disk = pool.disk(scene.levels).unwrap_or_default();
@@ -109,7 +109,7 @@ impl Store {
             is_cold: false,
             device: self.folder.clone(),
             disks: Vec::new(),
-            _held: Vec::new(),
+            _pinned: Vec::new(),
         };
         for ((name, pool), shape) in std::iter::zip(pools, &all_shapes) {
             let shared = self.folder.join(format!("{}x{}", shape.files, shape.bytes));
@@ -134,7 +134,7 @@ impl Store {
                     }
                     self.warmed.insert(files.folder().to_path_buf());
                     if !single {
-                        site._held.extend(files.hold()?);
+                        site._pinned.extend(files.pin()?);
                     }
                     site.root = if single { files.folder().to_path_buf() } else { parent.clone() };
                 }
@@ -147,7 +147,7 @@ impl Store {
                 Disk::Model => {
                     let mountpoint = if single { scene.work.join("disk") } else { in_place };
                     fs::create_dir_all(&mountpoint).map_err(Failure::failed)?;
-                    // Served from memory where that suffices: the real disk is no part of the model.
+                    // The model's own files are read into memory if they fit: the real disk is no part of the model.
                     let _ = files.make_warm();
                     site.disks.push(mount(&files, &mountpoint, pool, single, scene)?);
                     site.root = if single { mountpoint } else { parent.clone() };
@@ -163,7 +163,7 @@ impl Store {
         Ok(Some(site))
     }
 
-    /// Finds out, once for each folder, whether its disk can show what asynchronous reads gain.
+    /// Measures, once for each folder, whether its disk can show what asynchronous reads gain.
     fn look_at(&mut self, files: &Files) {
         if self.probed.contains_key(files.folder()) {
             return;
@@ -181,7 +181,7 @@ impl Store {
 }
 
 impl Site {
-    /// What the modelled disks did since this was asked last: the report of the busiest one.
+    /// The work of the modelled disks since the previous call: the report of the busiest disk.
     ///
     /// # Errors
     /// [`Failure::Failed`] if a disk does not answer.
@@ -189,8 +189,8 @@ impl Site {
         let mut busiest: Option<Value> = None;
         for disk in &mut self.disks {
             disk.go_on()?;
-            let report: Value =
-                disk.expect_line("a report", PATIENCE, |line| serde_json::from_str(line).ok())?;
+            let report: Value = disk
+                .expect_line("a report", ANSWER_TIMEOUT, |line| serde_json::from_str(line).ok())?;
             let use_of = |report: &Value| report["utilisation_percent"].as_f64().unwrap_or(0.0);
             if busiest.as_ref().is_none_or(|before| use_of(before) < use_of(&report)) {
                 busiest = Some(report);
@@ -200,7 +200,8 @@ impl Site {
     }
 }
 
-/// Mounts files behind a modelled disk: `drover lab disk`, which unmounts when it ends, however it ends.
+/// Mounts files behind a modelled disk. The process `drover lab disk` unmounts the disk when it ends, however it
+/// ends.
 fn mount(
     files: &Files,
     mountpoint: &Path,
@@ -218,18 +219,18 @@ fn mount(
         command.arg(format!("--metadata={}us", metadata.as_micros()));
     }
     let mut launch = Launch::new("modelled disk", command, scene.guard, scene.interrupt);
-    // Beside the load: the disk is no part of the subject.
+    // The process runs on the load's processors, because the disk is no part of the subject.
     launch.cpus = scene.placement.load.clone();
-    // Its shell that unmounts lives until it has done so.
+    // The shell that unmounts may outlive the process until the disk is unmounted.
     launch.tidies_up = true;
-    // Those who are measured beside cold files wait for the server, and not for the model's own work.
+    // With other files beside the cold ones, the load measures the server and must not wait for the model's own work.
     launch.stands_back = !is_alone;
     let mut disk = Child::start(launch)?;
     let mounted = |line: &str| line.strip_prefix("mounted ").map(drop);
-    match disk.expect_line("'mounted'", PATIENCE, mounted) {
+    match disk.expect_line("'mounted'", ANSWER_TIMEOUT, mounted) {
         Ok(()) => Ok(disk),
         Err(Failure::Interrupted) => Err(Failure::Interrupted),
-        // No FUSE, no right to mount: its last line says which.
+        // FUSE is missing, or the right to mount: the last line of stderr says which.
         Err(failure) => Err(Failure::not_testable(failure)),
     }
 }

@@ -1,4 +1,4 @@
-//! The experiments that come with the lab, and the servers that it knows by name.
+//! The built-in experiments, and the servers that the lab knows by name.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,14 +32,14 @@ pub fn names() -> Vec<&'static str> {
 /// The built-in experiment of that name; `None` if there is none.
 ///
 /// # Errors
-/// Its faults; a test finds that there are none.
+/// The faults of the experiment file. A test makes sure that there are none.
 pub fn experiment(name: &str) -> Option<Result<Experiment, Faults>> {
     let (path, _) =
         EXPERIMENTS.iter().find(|(path, _)| path.strip_suffix(".toml") == Some(name))?;
     Some(read::read_from(&BuiltIn, &PathBuf::from(FOLDER).join(path)))
 }
 
-/// Drover's own server under each dispatch mechanism, by its name, and under `auto`.
+/// The subjects for Drover's own server: one for each dispatch mechanism, by its name, and one for `auto`.
 #[must_use]
 pub fn dispatch_mechanisms() -> IndexMap<String, Subject> {
     let (name, text) = SHARED[1];

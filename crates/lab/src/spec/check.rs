@@ -1,26 +1,26 @@
-//! Checks the names in an experiment file: every subject, factor, level, case, metric, pool and placeholder
-//! that one part of it mentions is one that another part has.
+//! Checks the names in an experiment file: every subject, factor, level, case, metric, pool and placeholder that is
+//! mentioned has to be defined.
 //!
-//! The checks look at the document, not at the types, so that a file whose shape has faults is checked too;
-//! what does not have the expected shape is left to `walk`, which has told of it.
+//! The checks use the document and not the types, so that a file with faults in its structure is checked too. Parts
+//! with an unexpected structure are skipped, because `walk` has reported them.
 
 use std::collections::BTreeMap;
 
 use super::factor::CASE;
 use super::metric;
 use super::setting;
-use crate::document::{Fault, Node, Place, Type, listed, nearest, suggestion};
+use crate::document::{Fault, Location, Node, Type, listed, nearest, suggestion};
 use crate::model::Level;
 
-/// What a server's texts may name beside factors.
+/// The placeholders of a server's texts, besides factors.
 const OF_SUBJECTS: [&str; 5] = ["port", "host", "root", "work", "drover"];
-/// What a generator's arguments may name beside factors.
+/// The placeholders of a generator's arguments, besides factors.
 const OF_GENERATORS: [&str; 9] =
     ["url", "host", "port", "seconds", "seed", "urls", "result", "work", "drover"];
-/// What the keys of an HTTP load may name beside factors.
+/// The placeholders in the keys of an HTTP load, besides factors.
 const OF_HTTP: [&str; 3] = ["host", "port", "work"];
 
-/// Every fault of the names in `root`, an experiment with all that it includes.
+/// All faults of names in `root`, an experiment with everything that it includes.
 pub(super) fn check(root: &Node) -> Vec<Fault> {
     let mut check = Check { root, factors: factors(root), faults: Vec::new() };
     check.id();
@@ -43,23 +43,23 @@ pub(crate) fn is_id(text: &str) -> bool {
 
 struct Check<'a> {
     root: &'a Node,
-    /// Every factor with the levels that it has anywhere: its own, those of presets and of cases.
+    /// Every factor with all its levels: its own, and those of presets and cases.
     factors: BTreeMap<String, Vec<Level>>,
     faults: Vec<Fault>,
 }
 
-/// The level that a node is, if it is one.
+/// The level that a node has, if it is a level.
 fn level(node: &Node) -> Option<Level> {
     let name = node.text().map(|text| Level::Name(text.to_owned()));
     name.or(node.number().map(Level::Number))
 }
 
-/// The tables of the key, by name.
+/// The tables below the key, by name.
 fn tables<'a>(root: &'a Node, key: &str) -> impl Iterator<Item = (&'a String, &'a Node)> + use<'a> {
     root.get(key).into_iter().flat_map(Node::entries).map(|(name, entry)| (name, &entry.node))
 }
 
-/// The tables of the key, in a list.
+/// The tables in the list of the key.
 fn list<'a>(root: &'a Node, key: &str) -> &'a [Node] {
     root.get(key).map_or(&[], Node::items)
 }
@@ -82,7 +82,7 @@ fn factors(root: &Node) -> BTreeMap<String, Vec<Level>> {
             add(if key == "name" { CASE } else { key }, &entry.node);
         }
     }
-    // Levels of a preset are those of a factor that there is; `presets` tells of others.
+    // Levels of unknown factors are ignored here: `presets` reports them.
     let known: Vec<String> = all.keys().cloned().collect();
     for (_, preset) in tables(root, "presets") {
         for (name, entry) in preset.get("levels").into_iter().flat_map(Node::entries) {
@@ -95,11 +95,11 @@ fn factors(root: &Node) -> BTreeMap<String, Vec<Level>> {
 }
 
 impl<'a> Check<'a> {
-    fn fault(&mut self, place: &Place, message: String) {
+    fn fault(&mut self, place: &Location, message: String) {
         self.faults.push(place.fault(message));
     }
 
-    /// Checks a name against those that there are.
+    /// Checks that a name is one of the known names.
     fn name(&mut self, node: &Node, what: &str, known: &[&str]) {
         if let Some(name) = node.text().filter(|name| !known.contains(name)) {
             let suggestion = suggestion(name, known.iter().copied());
@@ -137,8 +137,8 @@ impl<'a> Check<'a> {
         self.name(node, "metric", &known);
     }
 
-    /// Checks the name of a factor; tells whether there is such a factor.
-    fn factor_name(&mut self, name: &str, place: &Place) -> bool {
+    /// Checks the name of a factor. Returns whether the factor exists.
+    fn factor_name(&mut self, name: &str, place: &Location) -> bool {
         if self.factors.contains_key(name) {
             return true;
         }
@@ -147,8 +147,8 @@ impl<'a> Check<'a> {
         false
     }
 
-    /// Checks a table of factors and their levels, as `where` has it. Only levels that some preset runs count,
-    /// unless `any_level`.
+    /// Checks a table of factors and their levels, for example `where`. Without `any_level`, only levels that some
+    /// preset runs are accepted.
     fn levels(&mut self, table: Option<&Node>, any_level: bool) {
         for (name, entry) in table.into_iter().flat_map(Node::entries) {
             if !self.factor_name(name, &entry.key) || any_level {
@@ -160,7 +160,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Checks that a level is one of a factor's.
+    /// Checks that a level is one of a factor's levels.
     fn level_of(&mut self, factor: &str, node: &Node) {
         let (Some(level), Some(known)) = (level(node), self.factors.get(factor)) else { return };
         if known.is_empty() || known.contains(&level) {
@@ -258,7 +258,7 @@ impl<'a> Check<'a> {
     fn used_factors(&self) -> Vec<String> {
         let parts = ["subject", "load", "background", "pool", "wire", "serve"];
         let texts = parts.iter().filter_map(|key| self.root.get(key)).flat_map(Node::texts);
-        // A factor that a misspelled placeholder means is used.
+        // A misspelled placeholder counts as a use of the factor that it probably means.
         let factor = |name: &str| match self.factors.contains_key(name) {
             true => Some(name.to_owned()),
             false => nearest(name, self.factors.keys().map(String::as_str)).map(str::to_owned),
@@ -327,7 +327,7 @@ impl<'a> Check<'a> {
         self.kinds(load);
     }
 
-    /// Checks that load and subjects go together.
+    /// Checks that the kinds of load and subjects fit together.
     fn kinds(&mut self, load: &Node) {
         let servers = &["serve", "command", "peer"][..];
         let (kinds, what) = match load {
@@ -367,7 +367,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The id is the name of a folder, and part of links.
+    /// Checks the id, which is the name of a folder and part of links.
     fn id(&mut self) {
         let Some(id) = self.root.get("id") else { return };
         let Some(text) = id.text() else { return };

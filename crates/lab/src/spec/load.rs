@@ -263,14 +263,15 @@ pub enum Pick {
     #[schemars(extend("format" = "pointer"))]
     Pointer(String),
     /// A place, and what brings the number into the metric's unit.
-    Place(Place),
+    Place(OutputPlace),
 }
 
 /// Where a number stands, and what brings it into the metric's unit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Place")]
 #[schemars(extend("oneOf" = [{"required": ["pointer"]}, {"required": ["after"]}]))]
-pub struct Place {
+pub struct OutputPlace {
     /// A JSON pointer (RFC 6901) into its JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "pointer"))]

@@ -1,4 +1,4 @@
-//! Experiments that the program makes: texts that are in no file, and how values are written in them.
+//! Experiments that the program generates as text, and how values are written in such text.
 
 use std::io;
 use std::path::Path;
@@ -9,10 +9,10 @@ use super::setting::placeholders;
 use crate::document::Faults;
 pub(crate) use crate::document::quoted;
 
-/// What faults name in place of a file: commands make experiments of their flags.
+/// The name in faults of a generated experiment: it is made from flags.
 const SOURCE: &str = "the command line";
 
-/// A file that is nowhere.
+/// A single text in place of files.
 struct Text<'t>(&'t str);
 
 impl Files for Text<'_> {
@@ -21,15 +21,15 @@ impl Files for Text<'_> {
     }
 }
 
-/// Reads an experiment that is in no file. It includes none.
+/// Reads a generated experiment. It includes no files.
 ///
 /// # Errors
-/// As of [`read_from`].
+/// The errors of [`read_from`].
 pub(crate) fn read_made(text: &str) -> Result<Experiment, Faults> {
     read_from(&Text(text), Path::new(SOURCE))
 }
 
-/// A text whose placeholders stand for themselves.
+/// A text, escaped so that braces are no placeholders.
 pub(crate) fn literal(text: &str) -> String {
     let mut written = text.to_owned();
     let mut names = placeholders(text);
@@ -41,7 +41,7 @@ pub(crate) fn literal(text: &str) -> String {
     written
 }
 
-/// Texts as a TOML array.
+/// Texts, written as a TOML array.
 pub(crate) fn array<T: AsRef<str>>(texts: &[T]) -> String {
     let quoted: Vec<String> = texts.iter().map(|text| quoted(text.as_ref())).collect();
     format!("[{}]", quoted.join(", "))

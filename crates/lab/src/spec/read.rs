@@ -19,19 +19,19 @@ use super::{schema, walk};
 use crate::document::{Entry, Fault, Faults, Node, Source, Value, suggestion};
 use crate::model::Level;
 
-/// The tables that included files may have, which are put together.
+/// The tables of included files. They are merged.
 const SHARED: [&str; 4] = ["subject", "factor", "pool", "metric"];
 
-/// The keys at the top of an experiment file of version 1 that version 2 does not have.
+/// Top-level keys of an experiment file of version 1 that version 2 lacks.
 const OF_VERSION_ONE: [&str; 6] =
     ["mechanisms", "workload", "compares", "servers", "figures", "claims"];
 
-/// Where an experiment's files come from.
+/// The source of an experiment's files.
 pub trait Files {
     /// The text of a file.
     ///
     /// # Errors
-    /// As reading it: there is no such file, for one.
+    /// What the file system says, for example that there is no such file.
     fn text(&self, path: &Path) -> io::Result<String>;
 }
 
@@ -48,7 +48,7 @@ impl Files for Disk {
 /// Reads the experiment in a file, and the files that it includes.
 ///
 /// # Errors
-/// Every fault of all of them, each with its file, line and column.
+/// All faults of all files, each with file, line and column.
 pub fn read(path: &Path) -> Result<Experiment, Faults> {
     read_from(&Disk, path)
 }
@@ -56,7 +56,7 @@ pub fn read(path: &Path) -> Result<Experiment, Faults> {
 /// Reads the experiment at `path` of `files`.
 ///
 /// # Errors
-/// As [`read`].
+/// The errors of [`read`].
 pub fn read_from(files: &dyn Files, path: &Path) -> Result<Experiment, Faults> {
     let mut reader = Reader { files, faults: Vec::new(), read: BTreeSet::new() };
     let found = reader.experiment(path);
@@ -69,7 +69,7 @@ pub fn read_from(files: &dyn Files, path: &Path) -> Result<Experiment, Faults> {
 struct Reader<'a> {
     files: &'a dyn Files,
     faults: Vec<Fault>,
-    /// Files that have been included: each is taken once.
+    /// The files that were included. Each file is read once.
     read: BTreeSet<PathBuf>,
 }
 
@@ -120,7 +120,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads what `root`, the file at `path`, includes, into `shared`: table, name, entry.
+    /// Reads the files that `root`, the file at `path`, includes, into `shared`. The keys of `shared` are table and
+    /// name.
     fn includes(
         &mut self,
         root: &Node,
@@ -161,7 +162,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Adds the shared tables of a file to those of the files before it.
+    /// Adds the shared tables of a file to those of earlier files.
     fn collect(&mut self, file: &Node, shared: &mut IndexMap<(String, String), Entry>) {
         for table in SHARED {
             let Some(entries) = file.get(table) else { continue };
@@ -182,7 +183,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Puts the included tables in front of the file's own.
+    /// Puts the included tables before the file's own entries.
     fn put_together(&mut self, root: &mut Node, mut shared: IndexMap<(String, String), Entry>) {
         self.collect(root, &mut shared);
         let place = root.place.clone();
@@ -192,7 +193,7 @@ impl Reader<'_> {
                 key: place.clone(),
                 node: Node { place: place.clone(), value: Value::Table(IndexMap::new()) },
             });
-            // The file's own entries come behind those that it includes.
+            // The file's own entries follow the included ones.
             if let Value::Table(entries) = &mut whole.node.value {
                 entries.shift_remove(&name);
                 entries.insert(name, entry);
@@ -200,8 +201,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Fills in what the file leaves to others: known servers, published values in files, the preset of an
-    /// experiment that has none.
+    /// Fills in what the file takes from elsewhere: known servers, published values from files, and the default
+    /// preset.
     fn complete(&mut self, experiment: &mut Experiment, path: &Path, root: &Node) {
         for (name, subject) in &mut experiment.subject {
             let Some(peer) = subject.peer.clone() else { continue };
@@ -249,7 +250,7 @@ impl Reader<'_> {
     }
 }
 
-/// The fault of a file that is not of this version.
+/// The fault of a file that has another version.
 fn wrong_version(root: &Node) -> Option<Fault> {
     let migrate = format!(
         "version 2 begins with schema = \"{SCHEMA}\" and has a table [subject.NAME] for each mechanism, \
@@ -274,7 +275,7 @@ fn wrong_version(root: &Node) -> Option<Fault> {
     }
 }
 
-/// The known server with what the subject says in its place.
+/// The known server, with the keys that the subject replaces.
 fn with_peer(subject: &Subject, known: Subject) -> Subject {
     let mut all = known;
     all.peer.clone_from(&subject.peer);
@@ -294,7 +295,7 @@ fn with_peer(subject: &Subject, known: Subject) -> Subject {
     all
 }
 
-/// The path without `.` and without what `..` takes back.
+/// The path without `.` and without pairs of a folder and `..`.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -311,11 +312,11 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Reads published values: a line of names, `subject`, factors and `value`, then a line for each value. A
-/// line that begins with `#` is a comment.
+/// Reads published values: a line of names (`subject`, factors, and `value`), then a line for each value. A line that
+/// begins with `#` is a comment.
 ///
 /// # Errors
-/// The line, from 1, and what is wrong with it.
+/// The number of the line, from 1, and what is wrong.
 fn rows(text: &str) -> Result<Vec<Row>, (usize, String)> {
     let mut lines = text
         .lines()
@@ -353,10 +354,10 @@ fn rows(text: &str) -> Result<Vec<Row>, (usize, String)> {
     Ok(rows)
 }
 
-/// Reads a file of subjects and factors that experiments include, without its own includes.
+/// Reads a file of subjects and factors that experiments include. Its own includes are not read.
 ///
 /// # Errors
-/// Its faults.
+/// The faults of the file.
 pub(super) fn fragment(name: &str, text: &str) -> Result<Fragment, Faults> {
     let source = Rc::new(Source { name: name.to_owned(), text: text.to_owned() });
     let root = Node::parse(&source).map_err(Faults::new)?;

@@ -1,4 +1,4 @@
-//! The reference of the experiment file as text, written from its schema and from the tables of metrics.
+//! The reference of the experiment file as text, generated from its schema and from the table of metrics.
 
 use std::fmt::Write;
 
@@ -8,8 +8,8 @@ use super::experiment::Experiment;
 use super::metric::{self, Better, Instrument};
 use super::schema;
 
-/// The tables of an experiment file in the order of the reference: the type's name, the heading, and where in
-/// a file it stands.
+/// The tables of an experiment file, in the order of the reference: the name of the type, and the heading with its
+/// place in a file.
 const TABLES: &[(&str, &str)] = &[
     ("Subject", "`[subject.NAME]`"),
     ("Waiters", "`waiters = { ... }` of a subject"),
@@ -117,7 +117,7 @@ fn instrument(instrument: Instrument) -> String {
     name.as_str().unwrap_or_default().to_owned()
 }
 
-/// A heading, what the table is, and its keys: those that are needed first.
+/// A heading, the description of the table, and its keys; required keys come first.
 fn section(text: &mut String, heading: &str, schema: &Json) {
     let description = schema["description"].as_str().unwrap_or_default();
     write!(text, "### {heading}\n\n{description}\n\n| key | value | what |\n|---|---|---|\n")
@@ -166,7 +166,7 @@ fn words(schema: &Json) -> String {
     kinds.into_iter().map(one).collect::<Vec<_>>().join(" or ")
 }
 
-/// A type of the format in words: a scalar by what is written, a table by the place of its section.
+/// A type of the format in words: a scalar by its written form, a table by its section.
 fn of_type(name: &str) -> String {
     let words = match name {
         "Count" => "whole number or `\"{factor}\"`",

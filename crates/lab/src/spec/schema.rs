@@ -20,7 +20,7 @@ pub fn fragment() -> &'static Value {
     &SCHEMA
 }
 
-/// The text of the schema that is shipped, for editors.
+/// The text of the schema file that editors use.
 #[must_use]
 pub fn text() -> String {
     let mut text = serde_json::to_string_pretty(experiment()).expect("a schema is JSON");
@@ -34,8 +34,8 @@ fn of(schema: schemars::Schema) -> Value {
     schema
 }
 
-/// Takes out what TOML does not have: null, which serde takes for a key that is missing. Line ends in
-/// descriptions are those of the source and become spaces.
+/// Removes null, which TOML does not have (serde reads a missing key as null). Replaces line ends in descriptions,
+/// which come from the source, by spaces.
 fn simplify(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(simplify),

@@ -36,7 +36,7 @@ impl Setting {
     }
 }
 
-/// A placeholder that nothing fills.
+/// A placeholder without a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfilled(pub String);
 
@@ -48,7 +48,7 @@ impl fmt::Display for Unfilled {
 
 impl std::error::Error for Unfilled {}
 
-/// The value of a placeholder that is the name of a factor.
+/// The value of a placeholder that names a factor.
 pub fn level_of<'a>(
     levels: &'a BTreeMap<String, Level>,
 ) -> impl Fn(&str) -> Option<String> + use<'a> {
@@ -74,7 +74,7 @@ fn pieces(text: &str) -> Vec<Piece<'_>> {
         };
         let close = open + 1 + length;
         if text[..open].ends_with('{') && text[close + 1..].starts_with('}') {
-            // `{{name}}`: of each pair of braces one is kept.
+            // Of each pair of braces in `{{name}}`, one brace stays.
             pieces.push(Piece::Plain(&text[plain..open - 1]));
             pieces.push(Piece::Plain(&text[open..=close]));
             at = close + 2;
@@ -181,7 +181,7 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
         .map_err(|_| format!("'{text}' is no length of time; write one as in \"300ms\" or \"10s\""))
 }
 
-/// Reads a number of bytes: a number, or one with K, M or G behind it, 1024 of the unit before.
+/// Reads a number of bytes: a number, or a number with K, M or G, in powers of 1024.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let refusal =
         || format!("'{text}' is no number of bytes; write one as in 4096, \"64K\" or \"1G\"");
@@ -195,7 +195,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(refusal)
 }
 
-/// The schema of a setting whose texts are of the named form; the reader checks that form.
+/// The schema of a setting with texts of a named form. The reader checks the form.
 macro_rules! setting_schema {
     ($name:ident, $form:literal, $types:expr, $description:literal) => {
         impl JsonSchema for $name {

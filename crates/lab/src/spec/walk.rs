@@ -92,8 +92,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Checks a value that may have one of several shapes: the one of its type, and among tables the one
-    /// that alone has one of its keys.
+    /// Checks a value that may have one of several shapes: the shape of its type, or, for a table, the only shape
+    /// that has one of the table's keys.
     fn union(&mut self, node: &Node, branches: &[&'a Json], name: &str) {
         let fitting: Vec<&Json> =
             branches.iter().copied().filter(|it| self.accepts(it, node.kind())).collect();
@@ -150,7 +150,7 @@ impl<'a> Walk<'a> {
     fn table(&mut self, node: &Node, schema: &'a Json, name: &str) {
         let properties = &schema["properties"];
         let others = &schema["additionalProperties"];
-        // Keys that were probably meant by unknown ones: that these are missing is no fault of its own.
+        // Keys that unknown keys probably mean. These do not count as missing.
         let mut meant = Vec::new();
         for (key, entry) in node.entries() {
             if let Some(property) = properties.get(key) {
@@ -176,7 +176,7 @@ impl<'a> Walk<'a> {
         self.alternatives(node, &schema["anyOf"], false, &meant, name);
     }
 
-    /// Checks that one of the keys is there, or was `meant`, and with `only` no second one.
+    /// Checks that one of the keys exists, or is in `meant`. With `only`, checks that no second one exists.
     fn alternatives(
         &mut self,
         node: &Node,
@@ -279,13 +279,13 @@ fn types(schema: &Json) -> Vec<Type> {
     names.into_iter().filter_map(kind).collect()
 }
 
-/// The shapes of a union; none where `anyOf` only says which keys have to be there.
+/// The shapes of a union; none if `anyOf` only says which keys are required.
 fn branches(schema: &Json) -> Vec<&Json> {
     let all = schema["anyOf"].as_array().into_iter().flatten();
     all.filter(|branch| !branch["$ref"].is_null() || !branch["type"].is_null()).collect()
 }
 
-/// The texts that a value can be, where there is a list of them.
+/// The texts that a value may have, if the schema lists them.
 fn texts_allowed(schema: &Json) -> Vec<&str> {
     let single = |it: &'_ Json| it["const"].as_str().is_some() || it["enum"].is_array();
     let listed = schema["oneOf"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -318,7 +318,7 @@ fn first_sentence(description: &Json) -> Option<String> {
     Some(first.to_lowercase().chain(characters).collect())
 }
 
-/// Checks a text of a certain form. One with placeholders is checked when they are filled in.
+/// Checks a text of a certain form. A text with placeholders is checked when they are filled in.
 fn form(text: &str, form: &str) -> Result<(), String> {
     let is_filled_later = !setting::placeholders(text).is_empty();
     match form {

@@ -1,4 +1,4 @@
-//! Any server, by its command.
+//! A subject that is any server, started by its command.
 
 use super::{Address, Running, START, Scene, Subject, wait_until_ready};
 use crate::failure::Failure;
@@ -6,7 +6,7 @@ use crate::process::Child;
 use crate::spec;
 use crate::wire::End;
 
-/// A server that the lab knows by its command only. It may have children, or be a daemon.
+/// A server of which the lab knows only the command. It may have children, or be a daemon.
 #[derive(Debug)]
 pub struct Command<'a> {
     /// The subject's description.
@@ -21,7 +21,7 @@ impl Subject for Command<'_> {
         let values = scene.prepare(self.subject, Some(port))?;
         let words = values.fill_all(self.words)?;
         let mut launch = scene.launch(self.subject, &words, &values)?;
-        // Known servers are known to give up root's rights, and with them the run's own folder.
+        // Known servers give up root's rights, and then may not read the run's own folder.
         launch.hides_root = self.subject.peer.is_some();
         let ready = self.subject.ready.as_ref();
         let within = match ready.and_then(|ready| ready.within.as_ref()) {

@@ -1,10 +1,10 @@
-//! Programs and folders that a subject or a load needs.
+//! Finds the programs and folders that a subject or a load needs.
 
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// Where programs are besides `PATH`, which rarely has the folders of servers.
+/// Folders of programs that `PATH` often lacks: servers are installed there.
 const MORE_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
 /// The first of some candidates that exists: a path, or the name of a program in `PATH`.

@@ -1,5 +1,4 @@
-//! What is measured: how it is started, when it is ready, which processes and which address it has, and
-//! how it is stopped.
+//! Subjects: how each is started, when it is ready, which processes and which address it has, and how it is stopped.
 
 mod address;
 mod command;
@@ -32,19 +31,19 @@ use crate::spec::subject::{Kind, Limits};
 use crate::spec::{self, Experiment};
 use crate::wire::{End, Wire};
 
-/// How long a subject may take to start, unless its experiment says so.
+/// How long a subject may take to start, if its experiment sets no time.
 pub const START: Duration = Duration::from_secs(10);
 
-/// What a run takes place in.
+/// The surroundings of a run.
 #[derive(Debug)]
 pub struct Scene<'a> {
     /// Drover's own binary.
     pub drover: &'a Path,
-    /// What ends processes if the lab is killed.
+    /// Ends processes if the lab is killed.
     pub guard: &'a Arc<Guard>,
     /// The flag that ends every wait.
     pub interrupt: &'a Interrupt,
-    /// Between subject and load.
+    /// The wire between subject and load.
     pub wire: &'a Wire,
     /// The processors of subject and load.
     pub placement: &'a Placement,
@@ -56,22 +55,22 @@ pub struct Scene<'a> {
     pub root: Option<&'a Path>,
     /// An empty folder of this run.
     pub work: &'a Path,
-    /// Where the subject is to write its trace, if it is to write one.
+    /// The file for the subject's trace, if it is to write one.
     pub trace: Option<&'a Path>,
-    /// Where the subject is to write what it has counted, if it is to.
+    /// The file for the subject's counters, if it is to write them.
     pub counters: Option<&'a Path>,
-    /// Whether accesses to files are to be noted on the disk.
+    /// Whether accesses to files are to be recorded on the disk.
     pub notes_access: bool,
-    /// How many descriptors each process of the run may have, where that is more than the lab's own limit.
+    /// The most descriptors of each process of the run, if that is more than the lab's own limit.
     pub descriptors: Option<u64>,
 }
 
 /// A kind of subject.
 pub trait Subject: std::fmt::Debug {
-    /// Starts it at its end of the wire and waits until it is ready.
+    /// Starts the subject at its end of the wire, and waits until it is ready.
     ///
     /// # Errors
-    /// [`Failure::NotTestable`] if this machine lacks what it needs; [`Failure::Failed`] if it does not
+    /// [`Failure::NotTestable`] if this machine lacks what the subject needs; [`Failure::Failed`] if it does not
     /// start; [`Failure::Interrupted`].
     fn start(&self, scene: &Scene<'_>) -> Result<Running, Failure>;
 }
@@ -79,41 +78,41 @@ pub trait Subject: std::fmt::Debug {
 /// A subject that is ready. Dropping it stops it.
 #[derive(Debug)]
 pub struct Running {
-    /// Its processes.
+    /// The processes of the subject.
     pub process: Child,
-    /// Where it listens; `None` for a subject that is no server.
+    /// The address of a server; `None` for other subjects.
     pub address: Option<Address>,
 }
 
-/// A crowd of waiters or a set of pipes: a subject that is driven and measured within one process of its
-/// own, because what it measures are system calls of that process.
+/// A subject that is driven and measured within one process of its own (waiters on a socket, or a set of pipes),
+/// because its measurements are about system calls of that process.
 ///
-/// The process gets the cell's settings as flags, prints one line of JSON with what it has measured, and
-/// ends. Its implementation knows the names of its metrics.
+/// The process gets the cell's settings as flags, prints one line of JSON with its measurements, and ends. The
+/// implementation knows the names of its metrics.
 pub trait SelfDriven: std::fmt::Debug {
-    /// Starts, drives and measures it.
+    /// Starts, drives and measures the subject.
     ///
     /// # Errors
-    /// As [`Subject::start`].
+    /// The errors of [`Subject::start`].
     fn measure(&self, scene: &Scene<'_>, window: Duration) -> Result<Measured, Failure>;
 }
 
-/// What a subject that drives itself has measured.
+/// The measurements of a subject that drives itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
     /// The metrics, by name.
     pub values: BTreeMap<String, f64>,
-    /// Its own result as a whole.
+    /// The subject's own result.
     pub result: serde_json::Value,
     /// Program and arguments.
     pub command: Vec<String>,
 }
 
-/// The subject of that description that serves HTTP.
+/// The server that a subject describes.
 ///
 /// # Errors
-/// [`Failure::NotTestable`] for what is described as unavailable; [`Failure::Failed`] for a kind that is
-/// no server.
+/// [`Failure::NotTestable`] for a subject that is described as unavailable; [`Failure::Failed`] for a kind that is no
+/// server.
 pub fn server<'a>(
     experiment: &'a Experiment,
     subject: &'a spec::Subject,
@@ -140,8 +139,8 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The placeholders of a subject: those of every text, the programs and folders that it looks for,
-    /// and the files that it has, which are written.
+    /// The values of a subject's placeholders: those of every text, the programs and folders that it looks for, and
+    /// its files. Writes the files.
     fn prepare(&self, subject: &spec::Subject, port: Option<u16>) -> Result<Values<'_>, Failure> {
         let mut own: BTreeMap<String, String> = BTreeMap::new();
         own.extend(port.map(|port| ("port".to_string(), port.to_string())));
@@ -188,13 +187,13 @@ impl<'a> Scene<'a> {
         Ok(launch)
     }
 
-    /// The limits of every process of the run where they differ from the lab's.
+    /// The resource limits of every process of the run that differ from the lab's.
     #[must_use]
     pub fn limits(&self) -> crate::process::Limits {
         self.descriptors.iter().map(|count| ("nofile".to_string(), *count)).collect()
     }
 
-    /// A port that nobody listens on at this moment, at the subject's end of the wire.
+    /// A port at the subject's end of the wire that no process listens on at this moment.
     fn free_port(&self) -> Result<u16, Failure> {
         let _there = self.wire.enter(End::Subject)?;
         let listener = std::net::TcpListener::bind((self.wire.address(), 0));
@@ -203,7 +202,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// What fills the placeholders of a subject.
+/// The values of a subject's placeholders.
 struct Values<'a> {
     scene: &'a Scene<'a>,
     own: BTreeMap<String, String>,
@@ -231,12 +230,12 @@ fn limits(
     limits.set().into_iter().map(resolve).collect()
 }
 
-/// An empty folder of a run; dropping it removes it with all that is in it.
+/// An empty folder of a run. Dropping the value removes the folder with its content.
 #[derive(Debug)]
 pub struct WorkFolder(PathBuf);
 
 impl WorkFolder {
-    /// Creates it.
+    /// Creates the folder.
     ///
     /// # Errors
     /// [`Failure::Failed`] with what the file system says.

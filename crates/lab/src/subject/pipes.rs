@@ -16,11 +16,11 @@ use crate::spec::setting::Count;
 use crate::spec::subject::Pipes;
 use crate::wire::End;
 
-/// How long the process may take beside the time of its measurement: to make some ten thousand pipes, and
-/// to pass each token once where that takes longer than the window.
+/// How long the process may take in addition to its measurement: to make some ten thousand pipes, and to pass each
+/// token once if that takes longer than the window.
 const SURROUNDINGS: Duration = Duration::from_secs(120);
 
-/// Pipes that one thread waits for, and the tokens that pass through them.
+/// A set of pipes that one thread waits for, and the tokens that it passes.
 #[derive(Debug)]
 pub struct PipeSet<'a> {
     /// The subject's description.
@@ -64,8 +64,8 @@ impl SelfDriven for PipeSet<'_> {
         let there = scene.wire.enter(End::Subject)?;
         let mut process = Child::start(launch)?;
         drop(there);
-        let patience = SURROUNDINGS + self.warm_up + 2 * window;
-        let result: Value = process.expect_line("its result", patience, |line| {
+        let timeout = SURROUNDINGS + self.warm_up + 2 * window;
+        let result: Value = process.expect_line("its result", timeout, |line| {
             line.starts_with('{').then(|| serde_json::from_str(line).ok())?
         })?;
         process.expect_success(SURROUNDINGS)?;
@@ -73,7 +73,7 @@ impl SelfDriven for PipeSet<'_> {
     }
 }
 
-/// The metrics of a set's result.
+/// The metrics of the result of a set of pipes.
 fn values(result: &Value) -> BTreeMap<String, f64> {
     let names = [
         ("event-time", "event_median_us"),

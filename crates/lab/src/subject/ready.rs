@@ -1,4 +1,4 @@
-//! When a server counts as started.
+//! Waits until a server has started.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -10,14 +10,14 @@ use crate::failure::Failure;
 use crate::process::Child;
 use crate::spec::subject::Ready;
 
-/// How long one question may take.
+/// How long one request may take.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// How often a server that is not ready is asked again.
+/// How long to wait before a server that is not ready is asked again.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Waits until a server accepts connections or, if `ready` says what to ask for, answers as it says. The
-/// calling thread is at an end of the wire from which the server can be reached.
+/// Waits until a server accepts connections, or, with `ready`, gives the expected answer. The calling thread has to
+/// be at an end of the wire from which the server can be reached.
 ///
 /// # Errors
 /// [`Failure::Failed`] if the server ends or is not ready in time, with its last answer;
@@ -37,7 +37,7 @@ pub fn wait_until_ready(
             Some(ready) => ask(address, ready),
         };
         let Err(why) = answer else { return Ok(()) };
-        // A daemon's first process ends and leaves others.
+        // The first process of a daemon ends, and leaves others.
         let has_ended = process.ended().map_err(Failure::failed)?;
         if has_ended.is_none_or(|status| !status.success()) || !process.has_descendants() {
             process.expect_running()?;
@@ -53,7 +53,7 @@ pub fn wait_until_ready(
     }
 }
 
-/// Asks once; says what was wrong with the answer.
+/// Sends one request. The error says what was wrong with the answer.
 fn ask(address: Address, ready: &Ready) -> Result<(), String> {
     let status = status(address, &ready.path).map_err(|error| error.to_string())?;
     match (status, ready.status) {

@@ -32,10 +32,10 @@ impl Subject for Serve<'_> {
             }
         };
         unless_given("--workers", "1");
-        // A connection may be idle for longer than a web server would allow, and from the start.
+        // A connection may be idle for longer than a web server would allow, even before its first request.
         unless_given("--idle-timeout", "0");
         unless_given("--defer-accept", "off");
-        // What auto takes is to be the same here whatever was found for a folder before.
+        // `auto` must not depend on results of `drover tune` on this machine.
         unless_given("--tuned", "off");
         unless_given("--listen", &format!("{}:0", scene.wire.address()));
         if let Some(trace) = scene.trace {
@@ -45,7 +45,7 @@ impl Subject for Serve<'_> {
             unless_given("--counters", &counters.display().to_string());
         }
         if let Some(root) = scene.root.map(|root| root.display().to_string()) {
-            // A server of bodies without files has no root.
+            // With --reply-size, the server has no root.
             let is_told = |word: &String| word.starts_with("--reply-size") || *word == root;
             if !given.iter().any(is_told) {
                 words.push(root);
@@ -69,7 +69,7 @@ impl Subject for Serve<'_> {
     }
 }
 
-/// The flags of all subjects without those, and their values, that a subject has itself.
+/// The flags of all subjects, without those flags (and their values) that a subject sets itself.
 fn without(common: &[String], own: &[String]) -> Vec<String> {
     let name = |word: &str| -> Option<String> {
         word.starts_with("--").then(|| word.split('=').next().unwrap_or(word).to_string())

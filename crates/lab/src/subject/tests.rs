@@ -1,4 +1,4 @@
-//! Servers of the tests' own: this test binary, run as a server that answers every request.
+//! Tests with a small server: this test binary, started as a server that answers every request.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -6,10 +6,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use super::*;
 use crate::spec::Subject as Description;
 
-/// Tells the test binary to be a server, and how: `PORT STATUS`.
+/// The environment variable that makes the test binary a server: `PORT STATUS`.
 const ROLE: &str = "LAB_TEST_SERVER";
 
-/// The server, and nothing when it is run as a test.
+/// The server. Does nothing when it is run as a test.
 #[test]
 fn a_small_server() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -44,7 +44,7 @@ fn description(command: &str, more: &str) -> Description {
     toml::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// Starts a subject at the level 41 of the factor `n`, and looks at it.
+/// Starts a subject at level 41 of the factor `n`, and calls a function with it.
 fn start<T>(
     description: &Description,
     look: impl FnOnce(Result<Running, Failure>, &Path) -> T,
@@ -120,7 +120,7 @@ fn files_levels_and_limits_are_filled_in() {
 #[test]
 fn a_daemon_is_billed_and_ends_with_its_subject() {
     let env = "env = { LAB_TEST_SERVER = '{port} 200' }";
-    // The first process ends; what serves is in a session of its own.
+    // The first process ends. The server is in a session of its own.
     let script = "['sh', '-c', 'setsid \"$@\" & exit 0', 'sh', SERVER]";
     start(&description(script, env), |running, _| {
         let mut running = running.unwrap();

@@ -1,5 +1,5 @@
-//! A crowd of waiters, measured by `drover lab herd`: a process that forks its waiters while it is small,
-//! connects to them again and again, and prints one line of JSON.
+//! Waiters on one socket, measured by `drover lab herd`: a process that forks its waiters while it is small, connects
+//! to them again and again, and prints one line of JSON.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -15,13 +15,13 @@ use crate::spec::load::Connects;
 use crate::spec::subject::{Waiters, WaitersAs};
 use crate::wire::End;
 
-/// As many connections as have a 99th percentile worth the name.
+/// The least number of connections for which a 99th percentile makes sense.
 const CONNECTS: u64 = 200;
 
-/// How long a crowd may take to gather, and to go.
+/// How long waiters may take to start, and to end.
 const GATHERING: Duration = Duration::from_secs(120);
 
-/// Waiters on one listening socket, and the connections that they get.
+/// Waiters on one listening socket, and the connections that they accept.
 #[derive(Debug)]
 pub struct WaiterSubject<'a> {
     /// The subject's description.
@@ -78,7 +78,7 @@ impl SelfDriven for WaiterSubject<'_> {
     }
 }
 
-/// The metrics of a crowd's result.
+/// The metrics of the waiters' result.
 fn values(result: &Value) -> BTreeMap<String, f64> {
     let number = |name: &str| result[name].as_f64();
     let times = |name: &str| -> Vec<f64> {
@@ -113,7 +113,7 @@ fn values(result: &Value) -> BTreeMap<String, f64> {
     values
 }
 
-/// A quantile of sorted values: the smallest value that at least such a share is not above.
+/// A quantile of sorted values: the smallest value that at least `share` of the values do not exceed.
 fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let at = (share * sorted.len() as f64).ceil().max(1.0) as usize - 1;
     sorted.get(at).copied()

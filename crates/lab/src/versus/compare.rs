@@ -1,4 +1,4 @@
-//! A server's samples under one workload, and their ratio to those of the first server.
+//! A server's samples under one workload, and their ratio to the samples of the first server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,12 +15,12 @@ pub(super) struct Side<'a> {
     samples: Vec<&'a Sample>,
 }
 
-/// The ratio of a metric to that of another server.
+/// The ratio of a metric to the metric of another server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Ratio {
-    /// With its interval of 95 %, whose ends are open where the load generator was the limit.
+    /// The ratio with its interval of 95 %. An end is open where the load generator was the limit.
     Of(Interval),
-    /// Of medians, where there are fewer than six rounds.
+    /// The ratio of medians, with fewer than six rounds.
     OfMedians(f64),
     /// There are no two values to compare.
     Unknown,
@@ -33,7 +33,7 @@ impl<'a> Side<'a> {
         Side { experiment, samples }
     }
 
-    /// The usable values of a metric, by round, each with what it says.
+    /// The usable values of a metric, by round, each with whether it is exact or a bound.
     fn rounds(&self, metric: &str) -> BTreeMap<u32, (f64, Bound)> {
         let Some(info) = self.experiment.metric(metric) else { return BTreeMap::new() };
         CellRuns::compared(&self.samples, metric, info.better).rounds
@@ -44,7 +44,7 @@ impl<'a> Side<'a> {
         median(&self.rounds(metric).values().map(|(value, _)| *value).collect::<Vec<_>>())
     }
 
-    /// The ratio of a metric to that of `first`, paired by round.
+    /// The ratio of a metric to the metric of `first`, paired by round.
     pub(super) fn ratio(&self, first: &Side<'_>, metric: &str) -> Ratio {
         let (own, others) = (self.rounds(metric), first.rounds(metric));
         let both = own.iter().filter_map(|(round, own)| Some((*own, *others.get(round)?)));
@@ -60,7 +60,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Why nothing was measured, if nothing was.
+    /// Why nothing was measured; `None` if something was.
     pub(super) fn failure(&self) -> Option<&'a str> {
         let has_values = self.samples.iter().any(|sample| sample.failure.is_none());
         match self.samples.iter().find_map(|sample| sample.failure.as_deref()) {
@@ -70,7 +70,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// The share of requests that failed, in the best run and in the worst; nothing if it is not known.
+    /// The share of requests that failed, in the best run and in the worst; empty if it is unknown.
     fn error_share(&self) -> String {
         let shares = self.samples.iter().filter_map(|sample| sample.values.get("error-percent"));
         let (low, high) =
@@ -81,7 +81,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// In words, what a reader has to know of these samples.
+    /// Remarks on the samples, in words.
     pub(super) fn doubts(&self) -> Vec<String> {
         let of = self.samples.len();
         let mut doubts = Vec::new();
@@ -103,7 +103,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// What a mark means for a comparison; `None`: it changes nothing that is shown.
+/// What a mark means for a comparison; `None` if it changes no shown value.
 fn words(mark: Mark) -> Option<&'static str> {
     Some(match mark {
         Mark::GeneratorLimited => "the load generator was the limit",

@@ -1,7 +1,7 @@
-//! Servers side by side: experiments without claims, made of the names and commands that a user gives.
+//! Compares servers: makes experiments without claims from the names and commands that a user gives.
 //!
-//! Three experiments make a comparison, each with all servers in every round: at saturation, at fixed
-//! rates that all of them can serve, and with idle connections.
+//! A comparison has three experiments, each with all servers in every round: at saturation, at fixed rates that all
+//! servers can serve, and with idle connections.
 
 mod compare;
 mod table;
@@ -29,24 +29,24 @@ pub const RATES: &str = "versus-rates";
 /// The id of the experiment with idle connections.
 pub const IDLE: &str = "versus-idle";
 
-/// Drover's own server, as it comes.
+/// The name of Drover's own server with default flags.
 const OWN: &str = "drover";
 
-/// The rates that are chosen, as shares of the lowest saturation.
+/// The chosen rates, as shares of the lowest saturation rate.
 const SHARES: [f64; 2] = [0.1, 0.5];
 
-/// What is asked of the servers.
+/// The servers and the workloads of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// The servers as tables of an experiment file, in their order.
+    /// The servers as tables of an experiment file, in the user's order.
     servers: Vec<(String, String)>,
-    /// The sizes of the files, which are in memory.
+    /// The sizes of the files, in bytes. The files are in memory.
     pub file_bytes: Vec<u64>,
     /// How many megabytes of files there are of each size.
     pub pool_mb: u32,
-    /// Numbers of connections.
+    /// The numbers of connections.
     pub connections: Vec<u32>,
-    /// Idle connections; 0: their memory is not measured.
+    /// The number of idle connections; 0: memory is not measured.
     pub idle: u32,
     /// How many rounds there are.
     pub rounds: u32,
@@ -71,11 +71,11 @@ impl Workload {
 pub type Rates = Vec<(String, Vec<f64>)>;
 
 impl Comparison {
-    /// A comparison of servers, each `NAME=COMMAND` or the name of one that the lab knows: files of 4 KB by 64
-    /// connections.
+    /// A comparison of servers with files of 4 KB and 64 connections. Each server is `NAME=COMMAND`, or a name that
+    /// the lab knows.
     ///
     /// # Errors
-    /// In words, how to write a server.
+    /// The text says how to write a server.
     pub fn new(servers: &[String]) -> Result<Comparison, String> {
         let mut found: Vec<(String, String)> = Vec::new();
         for server in servers {
@@ -104,7 +104,7 @@ impl Comparison {
         self.file_bytes.iter().flat_map(of_size).collect()
     }
 
-    /// Each connection sends its next request when it has its response.
+    /// The experiment at saturation: each connection sends its next request when it has its response.
     ///
     /// # Errors
     /// The faults of a server's command.
@@ -121,7 +121,7 @@ impl Comparison {
         )
     }
 
-    /// Requests at these rates, sent whether or not the server keeps up.
+    /// The experiment with requests at fixed rates, sent whether or not the server keeps up.
     ///
     /// # Errors
     /// The faults of a server's command.
@@ -143,7 +143,7 @@ impl Comparison {
         )
     }
 
-    /// Idle connections, beside one that asks for something now and then.
+    /// The experiment with idle connections, beside one connection that sends a request now and then.
     ///
     /// # Errors
     /// The faults of a server's command.
@@ -158,7 +158,7 @@ impl Comparison {
         self.finish(text, &["memory-per-idle", "memory"])
     }
 
-    /// What all experiments have in common.
+    /// The beginning of the text of every experiment.
     fn head(&self, id: &str, title: &str) -> String {
         let mut text = format!(
             "schema = \"{SCHEMA}\"\nid = \"{id}\"\ntitle = \"{title}\"\n\
@@ -194,10 +194,10 @@ impl Comparison {
     }
 }
 
-/// How files are asked for.
+/// The load of every experiment: requests for files.
 const HTTP: &str = "[load.http]\nconnections = \"{connections}\"\nexpect_size = \"{body}\"\n";
 
-/// What varies from workload to workload.
+/// The factors of every experiment: the size of files and the number of connections.
 const FACTORS: &str = "[factor.body]\nunit = \"B\"\n[factor.connections]\nunit = \"connections\"\n";
 
 const METHOD: &str = "Connections ask for random files of a pool that is in memory. All servers are \
@@ -236,8 +236,8 @@ fn server_table(server: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The rates that follow from a first look at saturation: shares of what the slowest server of each workload
-/// has served. A server that failed has no say; a workload that no server has served has no rate.
+/// The rates that follow from a first look at saturation: shares of the rate of the slowest server, by workload. A
+/// server that failed is ignored. A workload that no server has served has no rate.
 #[must_use]
 pub fn rates(samples: &[Sample]) -> Rates {
     let mut lowest: Vec<(String, f64)> = Vec::new();
@@ -255,13 +255,13 @@ pub fn rates(samples: &[Sample]) -> Rates {
 }
 
 impl Comparison {
-    /// The same rates for every workload, as a user gives them.
+    /// One list of rates, given by the user, for every workload.
     #[must_use]
     pub fn given_rates(&self, rates: &[f64]) -> Rates {
         self.workloads().into_iter().map(|it| (it.name(), rates.to_vec())).collect()
     }
 
-    /// The names of the servers, the one that the others are compared with first.
+    /// The names of the servers. The others are compared with the first.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         self.servers.iter().map(|(name, _)| name.as_str()).collect()

@@ -14,13 +14,13 @@ use crate::spec::factor::CASE;
 /// The columns of a terminal.
 const WIDTH: usize = 80;
 
-/// The longest name of a server that is shown whole.
+/// The longest name of a server that is shown in full.
 const NAME: usize = 18;
 
-/// A column: its head, and the metric whose median it has.
+/// A column: its head, and the metric whose median it shows.
 type Column = (&'static str, &'static str);
 
-/// What is shown of an experiment.
+/// The columns that are shown for an experiment.
 struct Layout {
     title: &'static str,
     /// The metric whose ratio to the first server is shown.
@@ -46,7 +46,7 @@ const WHEN_IDLE: Layout = Layout {
     more: &[("whole MB", "memory")],
 };
 
-/// The tables of a session that has compared servers, with ratios to the first of them.
+/// The tables of a comparison's session, with ratios to the first server.
 #[must_use]
 pub fn table(record: &Record, servers: &[&str]) -> String {
     let mut text = String::new();
@@ -127,8 +127,8 @@ fn write_servers(
     doubts.iter().try_for_each(|doubt| write_wrapped(out, &plain(doubt)))
 }
 
-/// Whether the server has closed every connection after one response: what opening them costs is in its figures,
-/// and not in those of servers that keep them.
+/// Whether the server has closed every connection after one response. Its figures then include the cost of opening
+/// connections, and the figures of other servers do not.
 fn closes(measured: &Measured, cell: &Cell) -> bool {
     let results = measured.runs.iter().filter(|run| run.sample.cell == *cell);
     let mut reused = results
@@ -152,7 +152,7 @@ fn shown(ratio: &Ratio) -> String {
     }
 }
 
-/// Writes a line, broken between words where it is longer than a terminal.
+/// Writes a line, wrapped between words at the width of a terminal.
 fn write_wrapped(out: &mut String, line: &str) -> std::fmt::Result {
     let mut length = 0;
     for word in line.split_whitespace() {

@@ -1,9 +1,9 @@
 //! The wire between load and subject: the loopback interface, or two network namespaces with a pair of
 //! virtual interfaces and a token bucket at each end.
 //!
-//! The loopback interface has no rate: what a document measured at 100 Mbit/s, where the wire was full,
-//! shows there only as CPU time. The namespaces have no names. They live as long as this process, or a
-//! child in them, and the pair of interfaces goes with them, also after SIGKILL.
+//! The loopback interface has no rate: what a document measured at 100 Mbit/s, with a full wire, shows on loopback
+//! only as CPU time. The namespaces have no names. They exist as long as this process, or a child in them; the pair
+//! of interfaces is removed with them, also after SIGKILL.
 
 mod netlink;
 
@@ -19,19 +19,20 @@ use rustix::thread::LinkNameSpaceType;
 use crate::failure::Failure;
 use netlink::Netlink;
 
-/// The index of the loopback interface, which the kernel gives it in every namespace.
+/// The index of the loopback interface. The kernel uses it in every namespace.
 const LOOPBACK: u32 = 1;
 
-/// The index of the pair's interface in its namespace, beyond those that the kernel makes itself.
+/// The index of the pair's interface in its namespace. It is higher than the indices that the kernel gives itself.
 const LINK: u32 = 64;
 
-/// How long a packet may wait in a token bucket's queue, in seconds; more is dropped.
+/// How long a packet may wait in a token bucket's queue, in seconds. Packets that would wait longer are dropped.
 const QUEUE_S: f64 = 0.05;
 
 /// How much time a token bucket saves up at most, in seconds.
 const BURST_S: f64 = 0.002;
 
-/// The smallest burst: a segment that the kernel has not cut into packets yet (64 KiB) passes at once.
+/// The smallest burst, in bytes: a segment of 64 KiB, which the kernel has not cut into packets yet, has to pass at
+/// once.
 const BURST_BYTES: u32 = 66_000;
 
 /// An end of the wire.
@@ -43,10 +44,10 @@ pub enum End {
     Load,
 }
 
-/// A wire that can be used. Dropping it takes it down, once no process is left in it.
+/// A wire that can be used. Dropping the value removes the wire, once no process is left in it.
 #[derive(Debug)]
 pub enum Wire {
-    /// The loopback interface of the namespace that the lab is in.
+    /// The loopback interface of the lab's own namespace.
     Loopback,
     /// Two namespaces and what connects them.
     Limited(Limited),
@@ -61,14 +62,14 @@ pub struct Limited {
 }
 
 impl Wire {
-    /// A wire of so many bits per second in each direction.
+    /// A wire with a rate, in bits per second and direction.
     ///
     /// # Errors
-    /// [`Failure::NotTestable`] with what is missing: the right to make namespaces, virtual interfaces or
-    /// token buckets.
+    /// [`Failure::NotTestable`] with what is missing: the right to make namespaces, virtual interfaces or token
+    /// buckets.
     pub fn limited(bits_per_second: u64) -> Result<Wire, Failure> {
         let made = thread::scope(|scope| {
-            // The thread changes its namespace and ends.
+            // A thread of its own, because it changes its namespace.
             let maker = scope.spawn(|| make(bits_per_second));
             maker.join().unwrap_or_else(|_| Err("the thread panicked".to_string()))
         });
@@ -89,8 +90,8 @@ impl Wire {
         }
     }
 
-    /// Takes the calling thread, and what it starts from now on, to an end of the wire, until the result
-    /// is dropped.
+    /// Moves the calling thread, and the processes and threads that it starts from now on, to an end of the wire,
+    /// until the result is dropped.
     ///
     /// # Errors
     /// [`Failure::Failed`] with what setns(2) says.
@@ -119,7 +120,7 @@ impl Wire {
     }
 }
 
-/// A thread's stay at an end of a wire. Dropping it, on the same thread, takes it home.
+/// Keeps a thread at an end of a wire. Dropping the value, on the same thread, moves the thread back.
 #[derive(Debug)]
 pub struct Entered {
     home: Option<File>,
@@ -128,7 +129,7 @@ pub struct Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         if let Some(home) = &self.home {
-            // The namespace that the thread came from exists as long as this file is open.
+            // The thread's original namespace exists as long as this file is open.
             let _ = move_to(home);
         }
     }
@@ -137,7 +138,7 @@ impl Drop for Entered {
 const SUBJECT: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 1);
 const LOAD: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 2);
 
-/// Makes both namespaces and what connects them; the calling thread ends up in one of them.
+/// Makes both namespaces and what connects them. The calling thread ends in one of them.
 fn make(bits_per_second: u64) -> Result<(File, File), String> {
     let somaxconn = fs::read_to_string(SOMAXCONN).ok();
     let step = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
@@ -163,8 +164,8 @@ fn make(bits_per_second: u64) -> Result<(File, File), String> {
             .add_token_bucket(LINK, rate, burst, limit)
             .map_err(step("a token bucket (the kernel's sch_tbf)"))?;
         netlink.up(LINK).map_err(step("an interface"))?;
-        // A new namespace has the kernel's defaults. Without these two a run may differ in more than the
-        // wire; where they cannot be set the load says so itself.
+        // A new namespace has the kernel's defaults. Without these two settings, runs on different wires may differ
+        // in more than the wire. If a setting fails, the load reports the effect.
         let _ = fs::write("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535");
         if let Some(somaxconn) = &somaxconn {
             let _ = fs::write(SOMAXCONN, somaxconn);
@@ -222,7 +223,7 @@ mod tests {
         stream.read_exact(&mut word).unwrap();
         assert_eq!(&word, b"ping");
         assert_eq!(echo.join().unwrap(), IpAddr::from(LOAD));
-        // Home again.
+        // The thread is back in its original namespace.
         TcpStream::connect(outside.local_addr().unwrap()).unwrap();
     }
 

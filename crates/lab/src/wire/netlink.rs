@@ -1,9 +1,7 @@
-//! Links, addresses and queueing disciplines of the network namespace that the calling thread is in, by
-//! rtnetlink(7).
+//! Sets up links, addresses and queueing disciplines in the network namespace of the calling thread, by rtnetlink(7).
 //!
-//! The messages are few and fixed, so they are written here byte by byte: crates for rtnetlink bring an
-//! asynchronous runtime with them. Lengths are padded to 4 bytes; all numbers are in the machine's order,
-//! but for addresses.
+//! The messages are few and fixed, so they are written here byte by byte: crates for rtnetlink bring an asynchronous
+//! runtime with them. Lengths are padded to 4 bytes. All numbers except addresses are in the machine's byte order.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -81,7 +79,7 @@ impl Netlink {
         self.ask(message)
     }
 
-    /// Takes an interface up.
+    /// Switches an interface on.
     pub(super) fn up(&self, index: u32) -> io::Result<()> {
         let mut message = Message::new(RTM_NEWLINK, 0);
         message.link_header(index, IFF_UP, IFF_UP);
@@ -98,8 +96,8 @@ impl Netlink {
         self.ask(message)
     }
 
-    /// Makes a token bucket the interface's queueing discipline (tc-tbf(8)): `rate` bytes per second,
-    /// `burst` bytes at once, `limit` bytes in the queue.
+    /// Gives an interface a token bucket as its queueing discipline (tc-tbf(8)): `rate` bytes per second, `burst`
+    /// bytes at once, `limit` bytes in the queue.
     pub(super) fn add_token_bucket(
         &self,
         index: u32,
@@ -115,8 +113,8 @@ impl Netlink {
         message.body.extend([0; 4]);
         message.text(TCA_KIND, "tbf");
         message.nested(TCA_OPTIONS, |message| {
-            // struct tc_tbf_qopt: two struct tc_ratespec, then limit, buffer and MTU. The link layer is
-            // given, so that the kernel asks for no table of rates (Linux 3.8).
+            // struct tc_tbf_qopt: two struct tc_ratespec, then limit, buffer and MTU. The link layer is set, so that
+            // the kernel needs no table of rates (Linux 3.8).
             let mut parameters = vec![0, TC_LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
             parameters.extend(u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes());
             parameters.extend([0; 12]);
@@ -132,7 +130,7 @@ impl Netlink {
         self.ask(message)
     }
 
-    /// Sends a request and reads the kernel's answer: an error number, 0 for success.
+    /// Sends a request and reads the kernel's answer: an error number, or 0 for success.
     fn ask(&self, message: Message) -> io::Result<()> {
         let bytes = message.finish();
         send(self.socket.as_raw_fd(), &bytes, MsgFlags::empty())?;
@@ -154,7 +152,7 @@ impl Netlink {
     }
 }
 
-/// A request in the making.
+/// A request that is being written.
 struct Message {
     kind: u16,
     flags: u16,
@@ -199,7 +197,7 @@ impl Message {
         let mut bytes = length.to_ne_bytes().to_vec();
         bytes.extend(self.kind.to_ne_bytes());
         bytes.extend(self.flags.to_ne_bytes());
-        // Sequence number and port: nobody else uses the socket.
+        // Sequence number and port are 0: no other request uses the socket.
         bytes.extend([0; 8]);
         bytes.extend(self.body);
         bytes

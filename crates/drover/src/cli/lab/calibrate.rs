@@ -1,5 +1,5 @@
-//! `drover lab calibrate`: which differences this machine can tell, and how often it sees some that are not
-//! there.
+//! `drover lab calibrate`: which differences this machine can find, and how often it finds differences between equal
+//! servers.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,7 +23,7 @@ use crate::cli::share;
 use crate::cli::stdout::stdout;
 use usage::duration;
 
-/// The longest window of the first look, which only has to tell what a request costs.
+/// The longest window of the first look. The first look only has to find what a request costs.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Flags of `drover lab calibrate`.
@@ -61,7 +61,7 @@ pub(super) struct Args {
     out: PathBuf,
 }
 
-/// The cases that are run: all, if none is named.
+/// The cases that are run, by their names. No name: all cases.
 fn workloads(names: &[String]) -> BTreeMap<String, Vec<Level>> {
     let cases: Vec<Level> = names.iter().cloned().map(Level::Name).collect();
     let chosen = (!cases.is_empty()).then(|| (CASE.to_owned(), cases));
@@ -94,7 +94,7 @@ pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
     let is_empty = calibration.metrics.is_empty();
     let mut out = stdout();
     writeln!(out, "\n{}", calibration.table())?;
-    // A calibration of before is better than one that says nothing.
+    // If nothing was found, an earlier calibration stays.
     if !is_empty {
         calibration.write(&args.out)?;
         writeln!(out, "Calibration: {}", args.out.join(calibrate::FILE).display())?;
@@ -109,7 +109,7 @@ pub(super) fn run(mut args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The slowed servers, by what a request costs in a first look.
+/// The slowed servers. A first look finds what a request costs, and so how long each server has to spin.
 fn slowed_servers(
     session: &OwnSession,
     args: &Args,
@@ -130,9 +130,9 @@ fn slowed_servers(
     Ok(calibrate::slowed_servers(&args.slowed, &cpu))
 }
 
-/// What the record of a session says of the machine.
+/// The calibration that the record of a session gives.
 fn calibration(record: &Record, shares: &[f64]) -> anyhow::Result<Calibration> {
-    // By their names: one that could not be run is not in the record, and the other is in its place.
+    // Looked up by name: an experiment that could not be run is missing from the record, so that places do not count.
     let measured = |id: &str| record.measured.iter().find(|it| it.experiment.id == id);
     let Some(equal) = measured(&calibrate::equal_servers().id) else {
         let why = record.session.refused.first().map_or("nothing was measured", |(_, why)| why);
@@ -158,7 +158,7 @@ fn calibration(record: &Record, shares: &[f64]) -> anyhow::Result<Calibration> {
     })
 }
 
-/// Why runs do not count: the first failure, too few rounds, or how many runs have which mark.
+/// Why runs do not count: the first failure, or too few rounds, or how many runs have which mark.
 fn what_is_wrong(record: &Record) -> String {
     let runs: Vec<&Sample> =
         record.measured.iter().flat_map(|it| &it.runs).map(|run| &run.sample).collect();

@@ -1,4 +1,5 @@
-//! `drover lab decide`: which mechanism for so many connections of which so many are active, asked of this machine.
+//! `drover lab decide`: measures which mechanism is best on this machine for a number of connections, some of them
+//! active.
 
 use std::fs;
 use std::io::Write;
@@ -27,13 +28,14 @@ use usage::{UsageError, duration, size};
 /// The columns of the answer.
 const WIDTH: usize = 80;
 
-/// The loads of each candidate.
+/// How many loads each candidate is measured at.
 const LOADS: usize = 2;
 
-/// How many candidates are compared at least.
+/// The least number of candidates that can be compared.
 const FEWEST: usize = 2;
 
-/// A low rate in a look that only tells who is out of the question, where none could be told from a first one.
+/// The low rate, in requests per second, of a first look without an earlier look to choose a rate by. The first look
+/// only finds candidates that are too slow.
 const ANY_RATE: f64 = 100.0;
 
 /// Flags of `drover lab decide`.
@@ -95,7 +97,7 @@ pub(super) struct Args {
     json: Option<PathBuf>,
 }
 
-/// What becomes of a connection that has its response.
+/// What happens to a connection after its response.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Life {
     /// A connection for each request
@@ -132,7 +134,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A question with all that is needed to ask it.
+/// A question, and everything that is needed to measure its answer.
 struct Asked {
     begun: Instant,
     budget: Duration,
@@ -163,7 +165,7 @@ impl Asked {
         Ok(Asked { begun, budget: args.budget, question, scene, axes, urls, wanted, session })
     }
 
-    /// Says what is asked, of what, and what this machine cannot ask.
+    /// Prints the question, the candidates, and what this machine cannot measure of the question.
     fn announce(&self) -> anyhow::Result<()> {
         let mut text = terminal::wrapped("", 2, &self.question.in_words(), WIDTH);
         for axis in &self.axes {
@@ -175,7 +177,7 @@ impl Asked {
         Ok(write!(stdout(), "{text}")?)
     }
 
-    /// The experiments, as many and as long as time allows. Looks at the candidates first.
+    /// The experiments, as many and as long as time allows. Measures the candidates briefly first.
     fn fitted(&mut self) -> anyhow::Result<Vec<Experiment>> {
         self.check_budget()?;
         let (saturation, run_s) = self.look(0.0)?;
@@ -210,13 +212,13 @@ impl Asked {
             );
         };
         if extent.rounds as usize > FEWEST_ROUNDS {
-            // The rounds that an answer needs are run in any time.
+            // The budget cannot cut the rounds that an answer needs: these are always run.
             self.session.overrides.budget = Some(self.left());
         }
         self.experiments(&[rate, 0.0], extent)
     }
 
-    /// Refuses a budget that is too small for two candidates, as far as that is known before anything is run.
+    /// Refuses a budget that is too small for two candidates, as far as that can be known before a run.
     fn check_budget(&self) -> anyhow::Result<()> {
         let (mut look_s, mut runs) = (0.0, 0);
         for experiment in self.experiments(&[0.0], self.look_extent())? {
@@ -242,21 +244,21 @@ impl Asked {
         Ok(())
     }
 
-    /// What an answer needs at least.
+    /// The least that an answer needs, in words.
     fn needs(&self) -> String {
         let rounds = self.wanted.rounds.unwrap_or(FEWEST_ROUNDS as u32);
         format!("{rounds} rounds of {FEWEST} candidates at {LOADS} loads")
     }
 
-    /// A budget that so many candidates fit into, in whole minutes.
+    /// A budget, in whole minutes, that is enough for a number of candidates.
     fn needed(&self, time: Time, candidates: usize) -> String {
         let beside_s = self.budget.as_secs_f64() - time.left_s;
         let all_s = beside_s + time.needed_s(LOADS * candidates, self.wanted);
         format!("{}m", (all_s / 60.0).ceil().max(1.0))
     }
 
-    /// Runs every candidate once at a rate; 0 is saturation. Returns the samples of each axis, and how long a
-    /// run took, in seconds.
+    /// Runs every candidate once at a rate, in requests per second; 0 is saturation. Returns the samples of each
+    /// axis, and how long a run took, in seconds.
     fn look(&self, rate: f64) -> anyhow::Result<(Vec<Vec<Sample>>, f64)> {
         let begun = Instant::now();
         let experiments = self.experiments(&[rate], self.look_extent())?;
@@ -271,7 +273,7 @@ impl Asked {
         Ok((samples, begun.elapsed().as_secs_f64() / runs as f64))
     }
 
-    /// Takes out candidates until the others fit, and says so.
+    /// Removes candidates until the remaining ones fit into the budget, and prints which candidates were removed.
     fn cut(
         &mut self,
         saturation: &[Vec<Sample>],
@@ -351,7 +353,7 @@ fn question(args: &Args, seed: u64) -> anyhow::Result<Question> {
     Ok(Question { connections, active, response, workers, lifetime })
 }
 
-/// The axes with the candidates that are named; those with nothing to choose are left out.
+/// The axes with the candidates that the user named. An axis with fewer than two candidates is left out.
 fn narrowed(axes: Vec<Candidates>, names: &[String]) -> anyhow::Result<Vec<Candidates>> {
     let there: Vec<&str> = axes.iter().flat_map(|axis| &axis.names).map(String::as_str).collect();
     if let Some(unknown) = names.iter().find(|name| !there.contains(&name.as_str())) {
@@ -371,7 +373,7 @@ fn narrowed(axes: Vec<Candidates>, names: &[String]) -> anyhow::Result<Vec<Candi
     Ok(narrowed)
 }
 
-/// Writes the paths of files where those of sessions are kept; returns the file, as an absolute path.
+/// Writes the paths of the sampled files to a file in the pools' folder, and returns that file as an absolute path.
 fn write_urls(files: &SampledFiles, pools: &Path) -> anyhow::Result<String> {
     let text = files.urls();
     let file = pools.join(format!("urls-{}", hash_bytes(text.as_bytes())));
@@ -381,7 +383,7 @@ fn write_urls(files: &SampledFiles, pools: &Path) -> anyhow::Result<String> {
     Ok(path.display().to_string())
 }
 
-/// Faults of an experiment that this program has written.
+/// An error for faults of an experiment that this program has written itself.
 fn fault(faults: Faults) -> anyhow::Error {
     anyhow::anyhow!("{faults}")
 }

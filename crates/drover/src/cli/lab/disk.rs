@@ -97,7 +97,7 @@ impl Args {
     }
 }
 
-/// What the disk is told while it is mounted.
+/// A message to the mounted disk.
 enum Told {
     /// A line on stdin: report.
     Report,
@@ -105,7 +105,7 @@ enum Told {
     Stop,
 }
 
-/// Runs `drover lab disk`: until stdin ends or a signal comes, an account for each line on stdin.
+/// Runs `drover lab disk` until stdin ends or a signal comes. Prints an account for each line on stdin.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let model = args.model();
     let (sender, told) = mpsc::channel();
@@ -114,7 +114,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let from_signals = sender.clone();
     thread::spawn(move || {
         for _ in signals.forever() {
-            // Nobody listens: the process is about to end.
+            // The receiver is gone only when the process is about to end.
             let _ = from_signals.send(Told::Stop);
         }
     });
@@ -144,7 +144,7 @@ fn listen(sender: &Sender<Told>) {
     let _ = sender.send(Told::Stop);
 }
 
-/// What the disk did since the last report, or at the end since it was mounted.
+/// What the disk did since the last report. The last report of all covers the whole time since the mount.
 fn report(account: &Account, model: &Model) -> serde_json::Value {
     json!({
         "elapsed_s": account.elapsed.as_secs_f64(),

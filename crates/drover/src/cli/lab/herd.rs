@@ -1,4 +1,4 @@
-//! `drover lab herd`: one run of a herd experiment, in a process of its own.
+//! `drover lab herd`: one run of an experiment with waiters, in a process of its own.
 
 use std::io::Write;
 use std::time::Duration;

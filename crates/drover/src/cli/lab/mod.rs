@@ -25,7 +25,7 @@ use lab::spec::{Experiment, Faults, built_in};
 use crate::cli::faults::refuse;
 use usage::UsageError;
 
-/// Where sessions go unless told otherwise.
+/// The default folder of sessions.
 const OUT: &str = "drover-lab";
 
 /// Flags of `drover lab`.
@@ -88,12 +88,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// The experiments of these names, built-in ones, and files; every built-in one without any name.
+/// The built-in experiments and the experiment files of these names. Without a name: every built-in experiment.
 ///
-/// The faults of all files go to stderr, a line each, as a compiler writes them.
+/// Prints the faults of all files on stderr, a line each, in the form in which compilers print them.
 ///
 /// # Errors
-/// A [`UsageError`]: a name that no experiment and no file has, or faults in a file.
+/// A [`UsageError`]: a name that neither an experiment nor a file has, or faults in a file.
 fn experiments(names: &[String]) -> anyhow::Result<Vec<Experiment>> {
     let built_in: Vec<String> = built_in::names().into_iter().map(str::to_owned).collect();
     let names = if names.is_empty() { &built_in } else { names };
@@ -131,7 +131,7 @@ fn command_line() -> Vec<String> {
     std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// That a folder has no session.
+/// The error for a folder without a session.
 fn no_session(folder: &Path) -> anyhow::Error {
     let folder = folder.display();
     UsageError::new(format!("there is no session in {folder}: run 'drover lab' first")).into()

@@ -1,4 +1,4 @@
-//! Sessions of experiments that a command makes itself, as `drover lab calibrate`, `decide` and `versus` do.
+//! Sessions of experiments that a command makes itself: `drover lab calibrate`, `decide` and `versus`.
 
 use std::io::Write;
 
@@ -15,18 +15,18 @@ use usage::UsageError;
 
 /// How a session is run.
 pub(super) struct OwnSession {
-    /// The preset that all of its experiments have, which is in the name of its folder.
+    /// The preset of all experiments of the session. The folder's name has it.
     pub(super) preset: &'static str,
-    /// What the user says in place of the preset's values.
+    /// What the user sets in place of the preset's values.
     pub(super) overrides: Overrides,
-    /// What all random choices derive from.
+    /// The seed of all random choices.
     pub(super) seed: u64,
-    /// Where sessions go, and what ends them.
+    /// Where sessions are written, and what ends them.
     pub(super) settings: Settings,
 }
 
 impl OwnSession {
-    /// Runs experiments one after the other, in a folder of their own.
+    /// Runs experiments one after the other, in a session folder of their own.
     pub(super) fn run(&self, experiments: Vec<Experiment>) -> anyhow::Result<Outcome> {
         let request = Request {
             experiments,
@@ -41,7 +41,7 @@ impl OwnSession {
         conduct(session, &self.settings, None)
     }
 
-    /// What a run of an experiment once would be.
+    /// The plan for a single run of an experiment.
     pub(super) fn plan(
         &self,
         experiment: &Experiment,
@@ -53,7 +53,7 @@ impl OwnSession {
         Ok((selection, plan))
     }
 
-    /// Runs an experiment once, to choose from what is found how the session is run. Nothing of it is kept.
+    /// Runs an experiment once. The result helps to choose how the session is run, and is not kept.
     pub(super) fn pilot(
         &self,
         experiment: &Experiment,

@@ -1,5 +1,4 @@
-//! How far a session has come, on stderr: one line with the remaining time on a terminal, and elsewhere a line
-//! per run.
+//! How far a session has come, on stderr: on a terminal one line with the remaining time, elsewhere a line per run.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -12,7 +11,7 @@ use lab::session::{Clock, Event, Planned};
 use super::live::Live;
 use usage::duration::in_words;
 
-/// Tells the progress of a session.
+/// Prints the progress of a session.
 #[derive(Debug)]
 pub(super) struct Progress<'l> {
     bar: Option<ProgressBar>,
@@ -21,7 +20,7 @@ pub(super) struct Progress<'l> {
 }
 
 impl Progress<'_> {
-    /// Begins with nothing done of so many experiments with so many runs.
+    /// A progress with no run done. `experiments` and `runs` are the totals of the session.
     pub(super) fn begin(experiments: usize, runs: usize, live: Option<&Live>) -> Progress<'_> {
         let bar = io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:20} {wide_msg}")
@@ -31,7 +30,7 @@ impl Progress<'_> {
         Progress { bar, experiments, live }
     }
 
-    /// Tells what happens.
+    /// Prints an event of the session.
     pub(super) fn tell(&self, event: &Event<'_>) {
         match event {
             Event::Folder(folder) => self.line(&format!("Session: {}", folder.display())),
@@ -47,7 +46,7 @@ impl Progress<'_> {
         let text = plain(text);
         match &self.bar {
             Some(bar) => bar.println(text),
-            // Nobody is left to tell when stderr is gone.
+            // An error of stderr is ignored: there is no other place for the message.
             None => drop(writeln!(io::stderr(), "{text}")),
         }
     }
@@ -65,7 +64,7 @@ impl Progress<'_> {
         self.show(&format!("{} begins", planned.experiment.id), clock);
     }
 
-    /// Tells whoever looks at the page that is shown live what is under way.
+    /// Writes what is under way for a page that is shown live.
     fn show(&self, running: &str, clock: &Clock) {
         if let Some(Err(error)) = self.live.map(|live| live.begins(running, clock)) {
             self.line(&format!("--live: {error}"));

@@ -27,7 +27,7 @@ pub(super) struct Args {
     experiments: Vec<String>,
 
     #[command(flatten)]
-    what: WhatArgs,
+    selection: SelectionArgs,
 
     /// How often each cell is run; a verdict needs 6
     #[arg(long, value_name = "N")]
@@ -54,7 +54,7 @@ pub(super) struct Args {
 
     /// Go on with a session that was interrupted: the one in FOLDER, or the newest [default: the newest]
     #[arg(long, value_name = "FOLDER", num_args = 0..=1)]
-    #[arg(conflicts_with_all = ["experiments", "WhatArgs"])]
+    #[arg(conflicts_with_all = ["experiments", "SelectionArgs"])]
     resume: Option<Option<PathBuf>>,
 
     /// Go on although the kernel, the processors or the program are others by now
@@ -64,8 +64,8 @@ pub(super) struct Args {
 
 /// The flags that say what of the experiments is run.
 #[derive(Debug, Default, clap::Args)]
-#[group(id = "WhatArgs", multiple = true)]
-struct WhatArgs {
+#[group(id = "SelectionArgs", multiple = true)]
+struct SelectionArgs {
     /// The scale: quick, standard or paper, or one of a file's own [default: quick]
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
@@ -104,11 +104,11 @@ struct WhatArgs {
     seed: Option<u64>,
 }
 
-/// Runs `drover lab`: the quick preset of every built-in experiment.
+/// Runs `drover lab` without a subcommand: the quick preset of every built-in experiment.
 pub(super) fn quick() -> anyhow::Result<()> {
     run(Args {
         experiments: Vec::new(),
-        what: WhatArgs::default(),
+        selection: SelectionArgs::default(),
         repeats: None,
         budget: None,
         out: None,
@@ -141,29 +141,29 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
 
 /// The session that the flags ask for.
 fn planned(args: &Args, limits: &Limits) -> anyhow::Result<Session> {
-    let what = &args.what;
+    let chosen = &args.selection;
     let request = Request {
         experiments: super::experiments(&args.experiments)?,
         are_named: !args.experiments.is_empty(),
-        preset: what.preset.clone().unwrap_or_else(|| QUICK.to_owned()),
+        preset: chosen.preset.clone().unwrap_or_else(|| QUICK.to_owned()),
         overrides: Overrides {
             rounds: args.repeats.map(NonZeroU32::get),
-            window: what.window,
+            window: chosen.window,
             events: None,
-            subjects: what.subjects.clone(),
-            levels: what.all_levels(),
-            rate_scale: what.rate_scale,
-            keeps_awake: what.keep_awake.as_ref().map(|whether| whether == "on"),
+            subjects: chosen.subjects.clone(),
+            levels: chosen.all_levels(),
+            rate_scale: chosen.rate_scale,
+            keeps_awake: chosen.keep_awake.as_ref().map(|whether| whether == "on"),
             budget: args.budget,
         },
-        seed: what.seed.unwrap_or_else(rand::random),
+        seed: chosen.seed.unwrap_or_else(rand::random),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         command: super::command_line(),
     };
     Session::plan(request, limits).map_err(|why| UsageError::new(why).into())
 }
 
-/// The session that goes on, and the folder of all sessions.
+/// The session that is resumed, and the folder of all sessions.
 fn resumed(
     args: &Args,
     folder: Option<&Path>,
@@ -182,8 +182,8 @@ fn resumed(
     Ok((session, out))
 }
 
-impl WhatArgs {
-    /// The levels of every flag that sets some, by factor.
+impl SelectionArgs {
+    /// The levels that flags select, by factor.
     fn all_levels(&self) -> BTreeMap<String, Vec<Level>> {
         let numbers =
             |numbers: &[u64]| numbers.iter().map(|it| Level::Number(*it as f64)).collect();
@@ -213,7 +213,7 @@ fn levels(text: &str) -> Result<(String, Vec<Level>), String> {
     Ok((factor.trim().to_owned(), words.iter().map(|word| level(word)).collect()))
 }
 
-/// The words between commas. A comma within double quotes, as names of cases have, divides nothing; `None`:
+/// The words between commas. A comma within double quotes separates nothing (names of cases may have commas). `None`:
 /// a quote is not closed.
 fn words(text: &str) -> Option<Vec<String>> {
     let mut words = vec![String::new()];
@@ -229,7 +229,7 @@ fn words(text: &str) -> Option<Vec<String>> {
     (!is_quoted).then_some(trimmed)
 }
 
-/// Reads how many connections, or waiters, there are.
+/// Reads a number of connections, or of waiters.
 fn number() -> impl clap::builder::TypedValueParser<Value = u64> {
     count::within(1..=u64::from(u32::MAX))
 }
@@ -260,12 +260,12 @@ mod tests {
 
     #[test]
     fn short_flags_add_levels() {
-        let what = WhatArgs {
+        let chosen = SelectionArgs {
             levels: vec![("connections".to_owned(), vec![Level::Number(1.0)])],
             connections: vec![2, 3],
-            ..WhatArgs::default()
+            ..SelectionArgs::default()
         };
-        let levels = what.all_levels();
+        let levels = chosen.all_levels();
         assert_eq!(levels["connections"], [1.0, 2.0, 3.0].map(Level::Number));
         assert_eq!(levels.len(), 1);
     }

@@ -1,4 +1,4 @@
-//! A session in a terminal: the estimate, the progress, the summary, and what the exit status remembers.
+//! A session in a terminal: the estimate, the progress, the summary, and the exit status.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,14 +18,14 @@ use crate::cli::stdout::stdout;
 use usage::UsageError;
 use usage::duration::in_words;
 
-/// The folder below that of all sessions which keeps the files to be served.
+/// The folder, in the folder of all sessions, that keeps the files to be served.
 const POOLS: &str = "pools";
 
-/// How wide the summary is where nobody knows how wide the terminal is.
+/// The width of the summary, in columns, where the width of the terminal is unknown.
 const WIDTH: usize = 80;
 
-/// The settings of a session of this program, which SIGINT, SIGTERM and SIGHUP end. `out` is the folder of all
-/// sessions; `pools`, if not given, is a folder in it.
+/// The settings of a session of this program. SIGINT, SIGTERM and SIGHUP end the session. `out` is the folder of all
+/// sessions. Without `pools`, the pools are a folder in `out`.
 pub(in crate::cli) fn settings(
     out: PathBuf,
     pools: Option<PathBuf>,
@@ -40,7 +40,7 @@ pub(in crate::cli) fn settings(
     })
 }
 
-/// Runs a session; prints the estimate first, and tells the progress, to a page that shows it live, too.
+/// Runs a session. Prints the estimate first, then the progress; with `live`, also tells the page the progress.
 pub(super) fn conduct(
     session: Session,
     settings: &Settings,
@@ -67,7 +67,7 @@ pub(super) fn conduct(
     })
 }
 
-/// Prints what came of a session, and where its report is.
+/// Prints the summary of a session, and where its report is.
 pub(in crate::cli) fn conclude(outcome: &Outcome) -> anyhow::Result<()> {
     let mut out = stdout();
     let term = console::Term::stdout();
@@ -109,7 +109,7 @@ fn announce(session: &Session) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// The exit status remembers what the report says in detail.
+/// An error if the session failed, so that the exit status says so.
 pub(in crate::cli) fn verdict(outcome: &Outcome) -> anyhow::Result<()> {
     if outcome.is_interrupted {
         bail!(

@@ -17,7 +17,7 @@ use crate::cli::stdout::stdout;
 use usage::UsageError;
 use usage::{duration, size};
 
-/// The longest window of the first look, which only has to tell what the servers can do.
+/// The longest window of the first look. The first look only has to find how many requests the servers can answer.
 const LOOK: Duration = Duration::from_millis(300);
 
 /// Flags of `drover lab versus`.
@@ -120,7 +120,7 @@ fn comparison(args: &Args) -> anyhow::Result<Comparison> {
     Ok(comparison)
 }
 
-/// The rates that the user gives, or those that a first look suggests.
+/// The rates that the user gives, or the rates that a first look suggests.
 fn rates(args: &Args, comparison: &Comparison, session: &OwnSession) -> anyhow::Result<Rates> {
     if !args.rates.is_empty() {
         let mut rates: Vec<u32> = args.rates.iter().map(|rate| rate.get()).collect();

@@ -1,4 +1,4 @@
-//! `drover serve --check`: what would be wrong, or what would be served and who has set what.
+//! `drover serve --check`: prints what is wrong, or what would be served and where each setting comes from.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use super::{choose, configuration, describe, urls, what_is_served};
 use crate::cli::stdout::stdout;
 use server::{MechanismAndStrategy, Server};
 
-/// Tells what would be wrong, or what would be served and who has set what.
+/// Prints what is wrong, or what would be served and where each setting comes from.
 pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let processes = args.processes;
     let (chosen, why_no_rings) = choose(&args)?;
@@ -28,7 +28,7 @@ pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     Ok(write!(out, "{}", config::table(flags, &notes))?)
 }
 
-/// What `auto`, and flags that are not set, come to.
+/// What `auto` chooses here, and what flags mean that are not set.
 fn notes(
     args: &Args,
     (mechanism, accept): MechanismAndStrategy,

@@ -1,4 +1,4 @@
-//! The flags of `drover serve`, and how their values are written.
+//! The flags of `drover serve`, and the parsers of their values.
 
 use std::net::ToSocketAddrs;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -11,15 +11,16 @@ use mech::fileio::{self, Backend};
 use mech::mechanisms::{DevPollModel, Mechanism};
 use mech::net::AcceptBatch;
 
-use crate::cli::choice::{Choice, mechanism, mechanism_names, names, strategy, strategy_names};
+use crate::cli::auto_or::{AutoOr, mechanism, mechanism_names, names, strategy, strategy_names};
 use crate::cli::listen::with_host;
 use server::{Inheritance, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
 use usage::{duration, size};
 
-/// When a kept file is looked at although no change was heard of, unless we are told.
+/// With --revalidate inotify: how often a kept file is checked even though no change was reported, unless the user
+/// says.
 const INOTIFY_AFTER: Duration = Duration::from_secs(10);
 
-/// The groups of flags in `drover serve --help`, in their order: those of operators first.
+/// The groups of flags in `drover serve --help`, in their order. The flags that operators need come first.
 const SERVING: &str = "Serving";
 const LIMITS: &str = "Limits";
 const CACHE: &str = "Cache";
@@ -139,19 +140,19 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,
           help = "How a worker waits; 'drover mechanisms' lists how it can",
           long_help = format!("How a worker waits: {}", mechanism_names()))]
-    pub(super) dispatch: Choice<Mechanism>,
+    pub(super) dispatch: AutoOr<Mechanism>,
 
     #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "S", default_value = "auto", value_parser = strategy,
           help = "How new connections are shared among workers",
           long_help = format!("How new connections are shared among workers: {}", strategy_names()))]
-    pub(super) accept: Choice<Strategy>,
+    pub(super) accept: AutoOr<Strategy>,
 
     #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "B", default_value = "auto", value_parser = backend,
           help = "How a file's bytes reach the socket",
           long_help = backend_help())]
-    pub(super) files: Choice<Backend>,
+    pub(super) files: AutoOr<Backend>,
 
     /// Whether 'auto' takes what 'drover tune ROOT' has found with this kernel, processor and program
     #[arg(help_heading = WORKERS, hide_short_help = true)]
@@ -313,12 +314,12 @@ fn address(text: &str) -> Result<Listen, String> {
     Ok(Listen { name: text.to_owned(), addresses })
 }
 
-fn backend(text: &str) -> Result<Choice<Backend>, String> {
+fn backend(text: &str) -> Result<AutoOr<Backend>, String> {
     if text == "auto" {
-        return Ok(Choice(None));
+        return Ok(AutoOr(None));
     }
     let found = fileio::by_name(text).ok_or_else(|| format!("there are {}", backends()))?;
-    Ok(Choice(Some(found)))
+    Ok(AutoOr(Some(found)))
 }
 
 fn backend_help() -> String {
@@ -334,17 +335,17 @@ fn backends() -> String {
     format!("auto, {}", names(fileio::ALL.iter().map(|backend| backend.name)))
 }
 
-/// How many workers there are to be; `None`: one for each processor that this process may use.
+/// The number of workers; `None`: one for each processor that this process may use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Workers(Option<NonZeroUsize>);
 
 impl Workers {
-    /// Whether it is not said how many.
+    /// Whether the number follows the processors.
     pub(super) fn is_auto(self) -> bool {
         self.0.is_none()
     }
 
-    /// How many that is. Each needs a connection of the `most` that there may be.
+    /// The number of workers. At most `most`, because each worker needs one of the connections.
     fn number(self, most: Option<NonZeroUsize>) -> NonZeroUsize {
         self.0.unwrap_or_else(|| {
             let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -363,7 +364,7 @@ fn workers(text: &str) -> Result<Workers, String> {
     }
 }
 
-/// How many bytes there are in a turn; `None`: as many as the caches suggest.
+/// How many bytes of a response a worker sends before the next connection's turn; `None`: derived from the caches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SendBudget(pub(super) Option<NonZeroU64>);
 

@@ -1,8 +1,8 @@
-//! What `drover tune` has found for a directory, kept for the servers of it: where `auto` is to choose, they
-//! take it.
+//! Results of `drover tune` for a directory, kept for servers of that directory. A server takes the result for each
+//! flag that is left to `auto`.
 //!
-//! There is a file for each directory. It counts for the kernel, the processor, the number of processors and
-//! the program that it was measured with, and for nothing else; one that does not count is left alone.
+//! There is a file for each directory. A result is used only with the kernel, the processor, the number of processors
+//! and the program that it was measured with. A result that does not fit is ignored and not deleted.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -24,33 +24,33 @@ use tracing::{debug, info};
 use super::config::{FlagValues, Origin};
 use super::flags::Args;
 
-/// What the key `schema` of a file has to say.
+/// The value of the key `schema` of a file.
 const SCHEMA: &str = "drover.tuned/1";
 
-/// This very program, also if another has taken its name since.
+/// The program that runs, even if the file of its name has been replaced since.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// What was found for a directory.
+/// The result for a directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::cli) struct Tuned {
     schema: String,
     /// The day, as in 2001-06-25.
     on: String,
-    /// Where it was measured.
+    /// The machine and the program of the measurement.
     environment: Environment,
     /// The directory.
     root: String,
-    /// What is taken, by the name of the flag. A flag without an entry has its default.
+    /// The chosen values, by the name of the flag. A flag without an entry has its default.
     taken: BTreeMap<String, String>,
-    /// What was measured, for people.
+    /// The measurements, for people to read.
     evidence: Value,
 }
 
 impl Tuned {
-    /// What was taken for `root`, a canonical path, on this machine.
+    /// The result for `root`, a canonical path, with the environment of this machine.
     ///
     /// # Errors
-    /// If this program cannot be read.
+    /// This program cannot be read.
     pub(in crate::cli) fn here(
         on: &str,
         root: &Path,
@@ -67,7 +67,8 @@ impl Tuned {
         })
     }
 
-    /// Keeps it for servers to come. Returns the file; `None`: there is no place for it.
+    /// Writes the result to its file, for servers that start later. Returns the path; `None`: neither HOME nor
+    /// XDG_CACHE_HOME says where caches are.
     ///
     /// # Errors
     /// What the file system says.
@@ -78,14 +79,14 @@ impl Tuned {
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder)?;
         }
-        // A server that starts meanwhile finds the old one, or this one.
+        // Renamed when complete: a server that starts meanwhile reads the old result or the new one.
         let new = file.with_extension(format!("{}.new", std::process::id()));
         fs::write(&new, text)?;
         fs::rename(&new, &file)?;
         Ok(Some(file))
     }
 
-    /// What was found for a directory, if it counts here. If it does not, the log says why.
+    /// The result for a directory, if it may be used here. If not, the log says why.
     fn look(root: &Path) -> Option<Tuned> {
         let root = root.canonicalize().ok()?;
         let file = file_of(&root)?;
@@ -113,7 +114,7 @@ impl Tuned {
         }
     }
 
-    /// Why it does not count here.
+    /// Why the result must not be used here; `None`: it may be used.
     fn obstacle(&self, root: &Path) -> Option<String> {
         if self.schema != SCHEMA {
             return Some(format!("it is of {}, not of {SCHEMA}", self.schema));
@@ -130,7 +131,7 @@ impl Tuned {
         }
     }
 
-    /// What is taken where the flags leave it to `auto`, as far as it works in this process.
+    /// The chosen values for the flags that are left to `auto`, without values that do not work in this process.
     fn where_auto(&self, args: &Args) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         let mut take = |name: &'static str, is_auto: bool, works: &dyn Fn(&str) -> bool| {
@@ -153,7 +154,7 @@ impl Tuned {
         take("files", args.files.0.is_none(), &|name| {
             fileio::by_name(name).is_some_and(|it| it.probe().is_ok())
         });
-        // Threads that wait as they were measured.
+        // The strategy is used only with threads that wait by the mechanism that it was measured with.
         let as_measured = mechanism
             .is_some_and(|it| self.taken.get("dispatch").is_some_and(|name| name == it.name));
         let is_auto =
@@ -175,7 +176,7 @@ fn works(mechanism: &Mechanism, workers: NonZeroUsize) -> bool {
     }
 }
 
-/// The flags with what `drover tune` has found for the directory, where they leave something to `auto`.
+/// The flags, with the result of `drover tune` for each flag that is left to `auto`.
 pub(super) fn complete(args: Args, flags: FlagValues) -> (Args, FlagValues) {
     let is_auto = args.workers.is_auto()
         || args.dispatch.0.is_none()
@@ -191,12 +192,12 @@ pub(super) fn complete(args: Args, flags: FlagValues) -> (Args, FlagValues) {
     }
     match with.parse() {
         Ok(parsed) => (Args { check: args.check, ..parsed }, with),
-        // What works by itself goes together: this does not happen.
+        // Not expected: values that work one by one go together.
         Err(_) => (args, flags),
     }
 }
 
-/// The file for a directory; `None`: nobody has said where caches are.
+/// The file for a directory; `None`: neither HOME nor XDG_CACHE_HOME says where caches are.
 fn file_of(root: &Path) -> Option<PathBuf> {
     let folder =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());

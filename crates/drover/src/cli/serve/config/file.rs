@@ -1,4 +1,4 @@
-//! The configuration file: a key for each flag, whose value is read by the parser of that flag.
+//! The configuration file. Each flag has a key, and the parser of the flag reads the key's value.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -6,12 +6,12 @@ use std::path::Path;
 use std::rc::Rc;
 
 use clap::{Arg, Command};
-use lab::document::{Entry, Fault, Faults, Node, Place, Source, Type, Value, suggestion};
+use lab::document::{Entry, Fault, Faults, Location, Node, Source, Type, Value, suggestion};
 
 use super::flag_values::{Kind, NO_SETTINGS, Origin, command, is_path, is_setting, name, word};
 use crate::cli::mistake;
 
-/// Flags of every command that are no keys either.
+/// Flags that every command has. They are no keys.
 const OF_EVERY_COMMAND: [&str; 2] = ["verbose", "help"];
 
 /// What a file sets.
@@ -19,15 +19,15 @@ const OF_EVERY_COMMAND: [&str; 2] = ["verbose", "help"];
 pub(super) struct Set {
     /// The name of the flag.
     pub(super) name: String,
-    /// Its values as a command line would have them.
+    /// The values of the flag, in the form of a command line.
     pub(super) values: Vec<OsString>,
     pub(super) origin: Origin,
 }
 
-/// Reads the file at `path`: what it sets, in its order.
+/// Reads the file at `path`: the settings in the order of the file.
 ///
 /// # Errors
-/// Every fault that it has.
+/// All faults of the file.
 pub(super) fn read(path: &Path) -> Result<Vec<Set>, Faults> {
     let name = path.display().to_string();
     match fs::read_to_string(path) {
@@ -39,7 +39,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Set>, Faults> {
     }
 }
 
-/// Reads a file's `text`, whose relative paths begin at `folder`.
+/// Reads the `text` of a file. Relative paths in it begin at `folder`.
 fn parse(name: String, text: String, folder: &Path) -> Result<Vec<Set>, Faults> {
     let root = Node::parse(&Rc::new(Source { name, text })).map_err(Faults::new)?;
     let mut reader = Reader { command: command(), folder, sets: Vec::new(), faults: Vec::new() };
@@ -68,7 +68,7 @@ impl Reader<'_> {
 
     /// Reads the value of a key whose flag is known.
     fn flag(&mut self, command: &Command, flag: &Arg, key: &str, entry: &Entry) {
-        let Place { source, .. } = &entry.key;
+        let Location { source, .. } = &entry.key;
         let (line, column) = entry.key.line_and_column();
         let origin = Origin::File { name: source.name.clone(), line, column };
         if let Some(before) = self.sets.iter().find(|set| set.name == name(flag)) {
@@ -82,7 +82,7 @@ impl Reader<'_> {
         self.sets.push(Set { name: name(flag).to_owned(), values, origin });
     }
 
-    /// The values of a key, as a command line would have them; fewer if some have faults.
+    /// The values of a key, in the form of a command line. Values with faults are missing.
     fn values(&mut self, command: &Command, flag: &Arg, key: &str, node: &Node) -> Vec<OsString> {
         let kind = Kind::of(flag);
         let items = match &node.value {
@@ -104,7 +104,7 @@ impl Reader<'_> {
         values.collect()
     }
 
-    /// One value as a command line would have it.
+    /// One value in the form of a command line.
     fn value(
         &self,
         command: &Command,
@@ -144,7 +144,7 @@ fn no_value(key: &str, kind: Type) -> String {
     format!("'{key}' takes a value, as in {key} = \"…\", not {}", kind.words())
 }
 
-/// Whether the flag takes the value; if not, what the flag says.
+/// Whether the flag takes the value. If not: what the flag's parser says.
 fn accepted(command: &Command, kind: Kind, name: &str, value: &OsStr) -> Result<(), String> {
     let words = [OsString::from("serve"), word(kind, name, value)];
     let tried = command.clone().try_get_matches_from(words);
@@ -159,7 +159,7 @@ fn flag_of<'c>(command: &'c Command, key: &str) -> Option<&'c Arg> {
     command.get_arguments().filter(|flag| is_setting(flag)).find(has_name)
 }
 
-/// What is said of a key that sets no flag.
+/// The message for a key that sets no flag.
 fn unknown(command: &Command, key: &str) -> String {
     if NO_SETTINGS.contains(&key) || OF_EVERY_COMMAND.contains(&key) {
         return format!(
@@ -211,7 +211,7 @@ mod tests {
         sets("root = 'public'", "root", &["/etc/drover/public"]);
         sets("root = '/srv'", "root", &["/srv"]);
         sets("counters = 'c.json'", "counters", &["/etc/drover/c.json"]);
-        // Nothing but paths.
+        // Only values that are paths are joined to the folder.
         sets("listen = 'localhost:80'", "listen", &["localhost:80"]);
     }
 
@@ -252,7 +252,7 @@ mod tests {
         says("a = [1", &["f.toml:1:5: |no end"]);
     }
 
-    /// Neither flags that say what to do with a file, nor the one that makes a process a worker.
+    /// Neither the flags that say what to do with a file, nor the flag that makes a process a worker.
     #[test]
     fn what_makes_no_sense_in_a_file_is_no_key() {
         for key in ["config", "check", "verbose", "help"] {

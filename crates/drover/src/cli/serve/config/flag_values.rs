@@ -11,10 +11,10 @@ use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches};
 
 use crate::cli::serve::flags::Args;
 
-/// Flags that say what to do with a configuration, and are no part of one.
+/// Flags that say what to do with a configuration. They are no part of a configuration.
 pub(super) const NO_SETTINGS: [&str; 2] = ["config", "check"];
 
-/// The flags of `drover serve` by themselves: what a key of a file is read by.
+/// The clap command with the flags of `drover serve`. It reads the values of a file's keys.
 pub(super) fn command() -> Command {
     Args::augment_args(Command::new("serve"))
 }
@@ -22,13 +22,13 @@ pub(super) fn command() -> Command {
 /// Who has set a flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli::serve) enum Origin {
-    /// Nobody: it has its default, if it has one.
+    /// Nobody. The flag has its default, if there is a default.
     Default,
     /// The command line.
     CommandLine,
     /// `drover tune`, on that day.
     Tuned(String),
-    /// The process that keeps this worker.
+    /// The supervisor of this worker process.
     Supervisor,
     /// A configuration file; line and column count from 1.
     File { name: String, line: usize, column: usize },
@@ -51,11 +51,11 @@ impl fmt::Display for Origin {
 pub(super) enum Kind {
     /// A word without a flag.
     Positional,
-    /// The flag alone, or not at all.
+    /// A flag without a value.
     Switch,
     /// The flag with a value.
     One,
-    /// The flag with a value, as often as there are values.
+    /// A flag that may be repeated, with a value each time.
     List,
 }
 
@@ -76,12 +76,12 @@ pub(in crate::cli::serve) struct FlagValue {
     /// The long name of the flag, which is the key of a file.
     pub(super) name: String,
     pub(super) kind: Kind,
-    /// The values as they are written; a switch has `true` or `false`. None: it is not set.
+    /// The values in the form of a command line. A switch has `true` or `false`. Empty: the flag is not set.
     pub(super) values: Vec<OsString>,
     pub(super) origin: Origin,
     /// The group of the flag in help texts.
     pub(super) heading: Option<String>,
-    /// Whether the short help shows the flag: it is not there for experiments alone.
+    /// Whether the short help shows the flag. Flags for experiments are shown by the long help only.
     pub(super) is_common: bool,
     pub(super) is_path: bool,
 }
@@ -123,7 +123,7 @@ impl FlagValue {
         }
     }
 
-    /// The words that set it on a command line.
+    /// The words of a command line that set the flag.
     fn words(&self) -> Vec<OsString> {
         match self.kind {
             _ if self.origin == Origin::Default => Vec::new(),
@@ -134,10 +134,10 @@ impl FlagValue {
     }
 }
 
-/// The word that gives a flag a value.
+/// The word of a command line that gives a flag a value.
 pub(super) fn word(kind: Kind, name: &str, value: &OsStr) -> OsString {
     let mut word = match kind {
-        // What begins with a dash would be a flag.
+        // A word that begins with a dash would be read as a flag.
         Kind::Positional if value.as_encoded_bytes().starts_with(b"-") => OsString::from("./"),
         Kind::Positional => OsString::new(),
         _ => format!("--{name}=").into(),
@@ -155,7 +155,7 @@ pub(in crate::cli::serve) struct FlagValues {
 }
 
 impl FlagValues {
-    /// Those that a command line makes.
+    /// The flags that a command line sets.
     pub(super) fn of(matches: &ArgMatches) -> FlagValues {
         let command = command();
         let flags = command.get_arguments().filter(|flag| is_setting(flag));
@@ -166,7 +166,7 @@ impl FlagValues {
         }
     }
 
-    /// Sets what the command line does not.
+    /// Sets a flag that the command line does not set.
     pub(super) fn fill_in(&mut self, name: &str, values: Vec<OsString>, origin: Origin) {
         let free = |it: &&mut FlagValue| it.name == name && it.origin != Origin::CommandLine;
         if let Some(setting) = self.all.iter_mut().find(free) {
@@ -174,7 +174,7 @@ impl FlagValues {
         }
     }
 
-    /// Sets what is left to be chosen, whoever has left it.
+    /// Sets a flag that is left to `auto`, whether a user, a file or nobody has left it so.
     pub(in crate::cli::serve) fn replace(&mut self, name: &str, value: OsString, origin: Origin) {
         if let Some(flag) = self.all.iter_mut().find(|flag| flag.name == name) {
             (flag.values, flag.origin) = (vec![value], origin);
@@ -191,14 +191,14 @@ impl FlagValues {
         Some((names, *days.first()?))
     }
 
-    /// The same where it is said how many workers there are, whatever processors can be used by then.
+    /// The flags with a fixed number of workers, in place of a number that follows the usable processors.
     pub(in crate::cli::serve) fn for_workers(&self, workers: NonZeroUsize) -> FlagValues {
         let mut fixed = self.clone();
         fixed.fill_in("workers", vec![workers.to_string().into()], Origin::Supervisor);
         fixed
     }
 
-    /// The words behind `drover` that start a server with the same settings, whatever files say by then.
+    /// The words after `drover` that start a server with exactly these settings. The server then reads no file.
     pub(in crate::cli::serve) fn words(&self) -> Vec<OsString> {
         let verbose = std::iter::repeat_n(OsString::from("-v"), self.verbose.into());
         let settings = self.all.iter().flat_map(FlagValue::words);
@@ -208,14 +208,14 @@ impl FlagValues {
     /// The flags as a server reads them.
     ///
     /// # Errors
-    /// Two of them do not go together; each by itself was read before.
+    /// Two flags do not go together. The value of each flag was checked before.
     pub(in crate::cli::serve) fn parse(&self) -> clap::error::Result<Args> {
         let settings = self.all.iter().flat_map(FlagValue::words);
         let words = std::iter::once(OsString::from("serve")).chain(settings);
         Args::from_arg_matches(&command().try_get_matches_from(words)?)
     }
 
-    /// The settings that a message names, in the order in which it does.
+    /// The settings that a message names, in the order of the message.
     pub(super) fn named_in(&self, message: &str) -> Vec<&FlagValue> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
         let place = |setting: &FlagValue| {
@@ -232,8 +232,7 @@ impl FlagValues {
         named.into_iter().map(|(_, setting)| setting).collect()
     }
 
-    /// The error with the place in front of it where a file says what the error is about: the setting that
-    /// its message names first.
+    /// The error, with a place in a file in front if a file made the setting that the error's message names first.
     pub(in crate::cli::serve) fn place(&self, error: anyhow::Error) -> anyhow::Error {
         match self.named_in(&error.to_string()).first().map(|setting| &setting.origin) {
             Some(Origin::File { name, line, column }) => {

@@ -1,9 +1,9 @@
-//! The configuration of a server: flags, and a file that says the same as flags.
+//! The configuration of a server: flags, and a file that sets the same flags.
 //!
-//! A key of the file is the long name of a flag, and the parser of that flag reads its value, so that nothing
-//! is defined twice. What the command line does not set is taken from the file and written as the words that a
-//! command line would have; the server, and each of its worker processes, is started from these words
-//! ([`FlagValues::words`]) and never looks at the file again.
+//! A key of the file is the long name of a flag, and the parser of that flag reads the key's value, so that nothing
+//! is defined twice. A flag that the command line does not set is taken from the file, in the form of a command line.
+//! The server and each of its worker processes are started from these words ([`FlagValues::words`]) and do not read
+//! the file again.
 
 mod file;
 mod flag_values;
@@ -20,10 +20,10 @@ use super::flags::Args;
 use crate::cli::{faults, mistake};
 use usage::UsageError;
 
-/// The flags of the command line, and what the file of `--config` says beside them.
+/// The flags of the command line, completed by the file of `--config`.
 ///
 /// # Errors
-/// A [`UsageError`] for the faults of the file, which are told on stderr, each with its place.
+/// A [`UsageError`] for the faults of the file. The faults are printed on stderr, each with its place.
 pub(super) fn complete(args: Args, matches: &ArgMatches) -> anyhow::Result<(Args, FlagValues)> {
     let mut flags = FlagValues::of(matches);
     let Some(path) = args.config else { return Ok((args, flags)) };
@@ -38,7 +38,7 @@ fn refuse(faults: &Faults) -> UsageError {
     faults::refuse(faults, "the configuration file", "nothing is served")
 }
 
-/// What is said of flags that do not go together, at the last key that is one of them.
+/// The error for flags that do not go together. It names the place of the last key that is one of the flags.
 fn conflict(flags: &FlagValues, error: &clap::Error) -> UsageError {
     let message = mistake::in_words(error, &flag_values::command());
     let named = flags.named_in(&message);

@@ -1,4 +1,4 @@
-//! The configuration of a server as lines of a file, each with who has said so.
+//! The configuration of a server as lines of a file. Each line has the origin of its setting in a comment.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -6,14 +6,14 @@ use std::fmt::Write;
 
 use super::flag_values::{FlagValue, FlagValues, Kind, Origin};
 
-/// Where the origins begin, if the values leave room.
+/// The column where the origins begin, unless a value is longer.
 const COLUMN: usize = 33;
 
-/// What there is to say of a setting beside its value: of `auto`, what it takes. By the setting's name.
+/// Remarks on settings, by the name of the setting; for example what `auto` takes.
 pub(in crate::cli::serve) type Notes = BTreeMap<&'static str, String>;
 
-/// Every setting as a line of a configuration file, in the groups of the help texts; flags for experiments
-/// only if they are set. The lines as they are can be given to `--config`.
+/// Every setting as a line of a configuration file, in the groups of the help texts. Flags for experiments are there
+/// only if they are set. `--config` reads the lines as they are.
 pub(in crate::cli::serve) fn table(flags: &FlagValues, notes: &Notes) -> String {
     let mut headings: Vec<Option<&str>> = Vec::new();
     for flag in &flags.all {
@@ -28,7 +28,7 @@ pub(in crate::cli::serve) fn table(flags: &FlagValues, notes: &Notes) -> String 
         let is_shown = |it: &&FlagValue| {
             it.heading.as_deref() == heading
                 && (it.is_common || it.origin != Origin::Default)
-                // Nothing of a directory is served then, and a file may not have both.
+                // With --reply-size nothing of a directory is served, and a file must not set both.
                 && !(it.kind == Kind::Positional && has_replies)
         };
         let lines: Vec<String> = flags
@@ -59,7 +59,7 @@ fn line(setting: &FlagValue, note: Option<&String>) -> String {
 /// A value as TOML has it.
 fn written(setting: &FlagValue, value: &OsStr) -> String {
     let text = match setting.is_path {
-        // Where the lines are put into a file, a relative path begins elsewhere.
+        // Relative paths become absolute: a file elsewhere would read them relative to its own folder.
         true => std::path::absolute(value).map_or_else(|_| value.into(), Into::into),
         false => value.to_owned(),
     };

@@ -1,4 +1,4 @@
-//! Flags that say what a load asks for, of whom, and from where.
+//! Flags that say which requests a load sends, to which servers, and from which addresses.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use usage::UsageError;
 /// What to ask for.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Requests")]
-pub(super) struct What {
+pub(super) struct RequestArgs {
     /// What to ask for, [http://]HOST[:PORT][/PATH]
     ///
     /// With several servers, each gets its connections
@@ -90,7 +90,7 @@ pub(super) struct What {
     body: Option<String>,
 }
 
-/// The order by its name, before the weights are known.
+/// The name of an order. The weights are not known yet.
 #[derive(Clone, Copy, Debug)]
 enum Named {
     Sequential,
@@ -117,18 +117,18 @@ fn sources(text: &str) -> Result<SourceList, String> {
     if text.is_empty() { Ok(SourceList::default()) } else { text.parse() }
 }
 
-/// What the flags come to.
-pub(super) struct Chosen {
+/// The requests, servers and addresses that the flags select.
+pub(super) struct RequestSelection {
     pub(super) asked: Vec<Request>,
     pub(super) order: Order,
     pub(super) unix: Option<PathBuf>,
     pub(super) sources: SourceList,
 }
 
-impl What {
+impl RequestArgs {
     /// # Errors
-    /// A [`UsageError`] for files that cannot be read and flags that contradict them.
-    pub(super) fn choose(self) -> anyhow::Result<Chosen> {
+    /// A [`UsageError`] for files that cannot be read, and for files that contradict the flags.
+    pub(super) fn choose(self) -> anyhow::Result<RequestSelection> {
         if let Some(path) = &self.unix {
             check_socket(path)?;
         }
@@ -146,7 +146,7 @@ impl What {
             _ => self.written_out()?,
         };
         let order = chosen_order(self.order, weights)?;
-        Ok(Chosen {
+        Ok(RequestSelection {
             asked,
             order,
             unix: self.unix,
@@ -154,7 +154,7 @@ impl What {
         })
     }
 
-    /// Requests for URLs that are all alike.
+    /// Requests for URLs, with the method, header fields and body of the flags.
     fn written_out(&self) -> Result<(Vec<Request>, Option<Vec<f64>>), UsageError> {
         let target = self.target.as_ref();
         let (urls, weights) = match &self.list {
@@ -212,7 +212,8 @@ fn read_body(text: &str) -> Result<Vec<u8>, UsageError> {
     }
 }
 
-/// A path that cannot be a socket's address is a mistake; one where nobody listens is a result.
+/// Refuses a path that cannot be the address of a socket, as a mistake. A path where nobody listens is a result of
+/// the run.
 fn check_socket(path: &Path) -> Result<(), UsageError> {
     std::os::unix::net::SocketAddr::from_pathname(path).map(drop).map_err(|error| {
         UsageError::new(format!("--unix {}: {error}; give a shorter path", path.display()))

@@ -11,24 +11,24 @@ use usage::UsageError;
 
 /// A row of one of mech's tables, or `None` for `auto`.
 #[derive(Debug)]
-pub(super) struct Choice<T: 'static>(pub(super) Option<&'static T>);
+pub(super) struct AutoOr<T: 'static>(pub(super) Option<&'static T>);
 
-impl<T> Clone for Choice<T> {
+impl<T> Clone for AutoOr<T> {
     fn clone(&self) -> Self {
-        Choice(self.0)
+        AutoOr(self.0)
     }
 }
 
 /// Reads the name of a dispatch mechanism.
-pub(super) fn mechanism(text: &str) -> Result<Choice<Mechanism>, String> {
+pub(super) fn mechanism(text: &str) -> Result<AutoOr<Mechanism>, String> {
     if text == "auto" {
-        return Ok(Choice(None));
+        return Ok(AutoOr(None));
     }
     let found = mechanisms::by_name(text).ok_or_else(|| {
         let usable = names(usable().map(|mechanism| mechanism.name));
         format!("usable here are auto, {usable}; see 'drover mechanisms'")
     })?;
-    Ok(Choice(Some(found)))
+    Ok(AutoOr(Some(found)))
 }
 
 /// The names that [`mechanism`] reads, for help texts.
@@ -37,12 +37,12 @@ pub(super) fn mechanism_names() -> String {
 }
 
 /// Reads the name of an accept strategy.
-pub(super) fn strategy(text: &str) -> Result<Choice<Strategy>, String> {
+pub(super) fn strategy(text: &str) -> Result<AutoOr<Strategy>, String> {
     if text == "auto" {
-        return Ok(Choice(None));
+        return Ok(AutoOr(None));
     }
     let found = accept::by_name(text).ok_or_else(|| format!("there are {}", strategy_names()))?;
-    Ok(Choice(Some(found)))
+    Ok(AutoOr(Some(found)))
 }
 
 /// The names that [`strategy`] reads, for help texts.
@@ -50,12 +50,12 @@ pub(super) fn strategy_names() -> String {
     format!("auto, {}", names(accept::ALL.iter().map(|strategy| strategy.name)))
 }
 
-impl Choice<Strategy> {
-    /// The strategy that was asked for, or the best one, for so many workers that wait by `mechanism`.
+impl AutoOr<Strategy> {
+    /// The strategy that the user asked for, or for `auto` the best one, for `workers` that wait by `mechanism`.
     ///
     /// # Errors
-    /// If the two do not go together: the reason, and what goes with either. If this kernel does not
-    /// offer it: the reason.
+    /// Strategy and mechanism do not go together: the message has the reason, and what goes with each. Or this kernel
+    /// does not offer the strategy: the message has the reason.
     pub(super) fn usable(
         self,
         workers: NonZeroUsize,
@@ -80,12 +80,12 @@ impl Choice<Strategy> {
     }
 }
 
-impl Choice<Mechanism> {
-    /// The mechanism that was asked for, or the one that `auto` finds.
+impl AutoOr<Mechanism> {
+    /// The mechanism that the user asked for, or the one that `auto` finds.
     ///
     /// # Errors
-    /// If this kernel does not offer it: the reason, and the usable mechanism that shares most of
-    /// its features.
+    /// This kernel does not offer the mechanism: the message has the reason, and the usable mechanism that shares
+    /// most features with it.
     pub(super) fn usable(
         self,
         auto: impl FnOnce() -> Option<&'static Mechanism>,
@@ -101,11 +101,11 @@ impl Choice<Mechanism> {
     }
 }
 
-impl Choice<Backend> {
-    /// The backend that was asked for, if any.
+impl AutoOr<Backend> {
+    /// The backend that the user asked for. `None`: `auto`.
     ///
     /// # Errors
-    /// If this kernel does not offer it: the reason.
+    /// This kernel does not offer the backend: the message has the reason.
     pub(super) fn usable(self) -> anyhow::Result<Option<&'static Backend>> {
         let Some(asked) = self.0 else { return Ok(None) };
         let Err(reason) = asked.probe() else { return Ok(Some(asked)) };
