@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use lab::report::docs::{self, Results};
-use lab::spec::{built_in, reference, schema};
+use lab::spec::built_in;
+use lab::spec::schema::{self, reference};
 
 use crate::Memory;
 

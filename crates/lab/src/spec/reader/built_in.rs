@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use indexmap::IndexMap;
 
 use super::embedded::{EXPERIMENTS, FOLDER, SHARED};
-use super::experiment::Experiment;
-pub use super::read::peers;
-use super::read::{self, Files};
-use super::subject::Subject;
+pub use super::peers;
+use super::{Files, fragment, read_from};
 use crate::document::Faults;
+use crate::spec::experiment::Experiment;
+use crate::spec::subject::Subject;
 
 /// The files that are part of the program.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,12 +36,12 @@ pub fn names() -> Vec<&'static str> {
 pub fn experiment(name: &str) -> Option<Result<Experiment, Faults>> {
     let (path, _) =
         EXPERIMENTS.iter().find(|(path, _)| path.strip_suffix(".toml") == Some(name))?;
-    Some(read::read_from(&BuiltIn, &PathBuf::from(FOLDER).join(path)))
+    Some(read_from(&BuiltIn, &PathBuf::from(FOLDER).join(path)))
 }
 
 /// The subjects for Drover's own server: one for each dispatch mechanism, by its name, and one for `auto`.
 #[must_use]
 pub fn dispatch_mechanisms() -> IndexMap<String, Subject> {
     let (name, text) = SHARED[1];
-    read::fragment(name, text).expect("experiments include it, and a test reads those").subject
+    fragment(name, text).expect("experiments include it, and a test reads those").subject
 }

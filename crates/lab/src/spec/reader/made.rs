@@ -3,11 +3,11 @@
 use std::io;
 use std::path::Path;
 
-use super::experiment::Experiment;
-use super::read::{Files, read_from};
-use super::setting::placeholders;
+use super::{Files, read_from};
 use crate::document::Faults;
 pub(crate) use crate::document::quoted;
+use crate::spec::experiment::Experiment;
+use crate::spec::setting::placeholders;
 
 /// The name in faults of a generated experiment: it is made from flags.
 const SOURCE: &str = "the command line";

@@ -2,11 +2,11 @@
 
 use serde_json::Value as Json;
 
-use super::load;
-use super::metric;
-use super::pool;
-use super::setting;
 use crate::document::{Fault, Node, Type, Value, listed, nearest, suggestion};
+use crate::spec::load;
+use crate::spec::metric;
+use crate::spec::pool;
+use crate::spec::setting;
 
 /// Checks `root` against `schema`, a schema of this module's `schema`.
 pub(super) fn check(root: &Node, schema: &Json) -> Vec<Fault> {

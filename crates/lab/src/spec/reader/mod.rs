@@ -1,5 +1,14 @@
 //! Reads an experiment file and the files that it includes.
 
+pub mod built_in;
+mod check;
+mod each;
+mod embedded;
+pub(crate) mod made;
+mod walk;
+
+pub(crate) use check::is_id;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -8,16 +17,13 @@ use std::rc::Rc;
 use indexmap::IndexMap;
 use serde::Deserialize;
 
-use super::check;
-use super::claim::{Published, Row};
-use super::each;
-use super::embedded;
-use super::experiment::{Experiment, Fragment, QUICK, SCHEMA};
-use super::preset::Preset;
-use super::subject::Subject;
-use super::{schema, walk};
 use crate::document::{Entry, Fault, Faults, Node, Source, Value, suggestion};
 use crate::model::Level;
+use crate::spec::claim::{Published, Row};
+use crate::spec::experiment::{Experiment, Fragment, QUICK, SCHEMA};
+use crate::spec::preset::Preset;
+use crate::spec::schema;
+use crate::spec::subject::Subject;
 
 /// The tables of included files. They are merged.
 const SHARED: [&str; 4] = ["subject", "factor", "pool", "metric"];

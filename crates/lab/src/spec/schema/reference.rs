@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use serde_json::Value as Json;
 
-use super::experiment::Experiment;
-use super::metric::{self, Better, Instrument};
-use super::schema;
+use crate::spec::experiment::Experiment;
+use crate::spec::metric::{self, Better, Instrument};
+use crate::spec::schema;
 
 /// The tables of an experiment file, in the order of the reference: the name of the type, and the heading with its
 /// place in a file.

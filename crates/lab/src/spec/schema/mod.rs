@@ -1,10 +1,12 @@
 //! The JSON Schema of experiment files, derived from their types.
 
+pub mod reference;
+
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::experiment::{Experiment, Fragment};
+use crate::spec::experiment::{Experiment, Fragment};
 
 /// The schema of an experiment file.
 #[must_use]

@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use super::factor::CASE;
-use super::metric;
-use super::setting;
 use crate::document::{Fault, Location, Node, Type, listed, nearest, suggestion};
 use crate::model::Level;
+use crate::spec::factor::CASE;
+use crate::spec::metric;
+use crate::spec::setting;
 
 /// The placeholders of a server's texts, besides factors.
 const OF_SUBJECTS: [&str; 5] = ["port", "host", "root", "work", "drover"];

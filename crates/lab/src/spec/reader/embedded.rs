@@ -6,7 +6,7 @@ pub(super) const FOLDER: &str = "built-in";
 /// A built-in file: its path, and its text.
 macro_rules! files {
     ($($path:literal),* $(,)?) => {
-        &[$(($path, include_str!(concat!("../../experiments/", $path)))),*]
+        &[$(($path, include_str!(concat!("../../../experiments/", $path)))),*]
     };
 }
 
