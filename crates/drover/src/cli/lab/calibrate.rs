@@ -17,7 +17,7 @@ use lab::spec::Experiment;
 use lab::spec::factor::CASE;
 
 use super::OUT;
-use super::own_session::OwnSession;
+use super::session::own::OwnSession;
 use super::session::settings;
 use crate::cli::share;
 use crate::cli::stdout::stdout;

@@ -19,7 +19,7 @@ use lab::site::SampledFiles;
 use lab::spec::{Experiment, Faults};
 
 use super::OUT;
-use super::own_session::OwnSession;
+use super::session::own::OwnSession;
 use super::session::settings;
 use crate::cli::stdout::stdout;
 use crate::cli::{count, share};

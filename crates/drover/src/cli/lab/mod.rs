@@ -3,18 +3,12 @@
 mod calibrate;
 mod compare;
 mod decide;
-mod disk;
-mod herd;
 mod list;
-mod live;
-mod own_session;
-mod pipes;
-mod progress;
-mod progress_file;
 mod report;
 mod run;
 mod serve;
 pub(super) mod session;
+mod subject;
 mod trace;
 mod versus;
 
@@ -56,17 +50,17 @@ enum Action {
     Serve(serve::Args),
     /// See a directory through a slow disk, modelled after two disks of 2007. Reports what it did
     /// for each line on stdin, and unmounts at its end or at SIGINT, SIGTERM and SIGHUP
-    Disk(disk::Args),
+    Disk(subject::disk::Args),
     /// Show where the time of requests went, from what 'drover serve --trace' has written
     Trace(trace::Args),
     /// Gather waiters on one socket, connect to it, and say what a connection cost: a run of an
     /// experiment with waiters
     #[command(hide = true)]
-    Herd(herd::Args),
+    Herd(subject::herd::Args),
     /// Pass tokens through pipes, few of which are active, and say what an event cost: a run of an
     /// experiment with pipes
     #[command(hide = true)]
-    Pipes(pipes::Args),
+    Pipes(subject::pipes::Args),
 }
 
 /// Runs `drover lab`.
@@ -81,10 +75,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         Some(Action::Calibrate(args)) => calibrate::run(args),
         Some(Action::Report(args)) => report::run(&args),
         Some(Action::Serve(args)) => serve::run(&args),
-        Some(Action::Disk(args)) => disk::run(&args),
+        Some(Action::Disk(args)) => subject::disk::run(&args),
         Some(Action::Trace(args)) => trace::run(args),
-        Some(Action::Herd(args)) => herd::run(args),
-        Some(Action::Pipes(args)) => pipes::run(args),
+        Some(Action::Herd(args)) => subject::herd::run(args),
+        Some(Action::Pipes(args)) => subject::pipes::run(args),
     }
 }
 

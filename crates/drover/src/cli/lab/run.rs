@@ -13,7 +13,7 @@ use lab::session::{Request, Session};
 use lab::spec::experiment::QUICK;
 
 use super::OUT;
-use super::live::Live;
+use super::session::live::Live;
 use super::session::{conclude, conduct, settings, verdict};
 use crate::cli::count;
 use usage::UsageError;

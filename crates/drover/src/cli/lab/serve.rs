@@ -10,7 +10,7 @@ use anyhow::Context;
 use lab::report::{PAGE, PROGRESS};
 use mech::files::root::Root;
 
-use super::progress_file::remove_if_dead;
+use super::session::progress_file::remove_if_dead;
 use crate::cli::stdout::stdout;
 use server::{Config, Role, Server, Source, StopSignals};
 

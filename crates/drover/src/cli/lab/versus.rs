@@ -11,7 +11,7 @@ use lab::spec::Faults;
 use lab::versus::{self, Comparison, Rates};
 
 use super::OUT;
-use super::own_session::OwnSession;
+use super::session::own::OwnSession;
 use super::session::settings;
 use crate::cli::stdout::stdout;
 use usage::UsageError;

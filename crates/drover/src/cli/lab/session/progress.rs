@@ -13,7 +13,7 @@ use usage::duration::in_words;
 
 /// Prints the progress of a session.
 #[derive(Debug)]
-pub(super) struct Progress<'l> {
+pub(in crate::cli::lab) struct Progress<'l> {
     bar: Option<ProgressBar>,
     experiments: usize,
     live: Option<&'l Live>,
@@ -21,7 +21,11 @@ pub(super) struct Progress<'l> {
 
 impl Progress<'_> {
     /// A progress with no run done. `experiments` and `runs` are the totals of the session.
-    pub(super) fn begin(experiments: usize, runs: usize, live: Option<&Live>) -> Progress<'_> {
+    pub(in crate::cli::lab) fn begin(
+        experiments: usize,
+        runs: usize,
+        live: Option<&Live>,
+    ) -> Progress<'_> {
         let bar = io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:20} {wide_msg}")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -31,7 +35,7 @@ impl Progress<'_> {
     }
 
     /// Prints an event of the session.
-    pub(super) fn tell(&self, event: &Event<'_>) {
+    pub(in crate::cli::lab) fn tell(&self, event: &Event<'_>) {
         match event {
             Event::Folder(folder) => self.line(&format!("Session: {}", folder.display())),
             Event::Begins { planned, number, clock } => self.begins(planned, *number, clock),
@@ -42,7 +46,7 @@ impl Progress<'_> {
     }
 
     /// Prints a line above the bar.
-    pub(super) fn line(&self, text: &str) {
+    pub(in crate::cli::lab) fn line(&self, text: &str) {
         let text = plain(text);
         match &self.bar {
             Some(bar) => bar.println(text),

@@ -12,7 +12,7 @@ use usage::duration;
 
 /// Flags of `drover lab herd`, which the lab calls.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(in crate::cli::lab) struct Args {
     /// How they wait
     #[arg(long, value_name = "KIND", value_parser = waiter_kind())]
     waiter: &'static WaiterKind,
@@ -55,7 +55,7 @@ pub(super) struct Args {
 }
 
 /// Runs `drover lab herd`: a line of JSON on stdout.
-pub(super) fn run(args: Args) -> anyhow::Result<()> {
+pub(in crate::cli::lab) fn run(args: Args) -> anyhow::Result<()> {
     let run = ConnectRun {
         kind: args.waiter,
         waiters: args.waiters,

@@ -18,7 +18,7 @@ use lab::report::PAGE;
 use lab::session::Clock;
 
 use super::progress_file::{Contents, ProgressFile};
-use super::serve;
+use crate::cli::lab::serve;
 use crate::cli::stdout::stdout;
 use server::Server;
 use usage::duration::in_words;
@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// A server of the folder of all sessions, and the file that tells the progress.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(in crate::cli::lab) struct Live {
     server: Server,
     file: ProgressFile,
     /// Whether the address is printed. It is printed once the report and `progress.json` of this session exist.
@@ -40,7 +40,7 @@ impl Live {
     ///
     /// # Errors
     /// What the file system and the kernel say.
-    pub(super) fn start(out: &Path, listen: SocketAddr) -> anyhow::Result<Live> {
+    pub(in crate::cli::lab) fn start(out: &Path, listen: SocketAddr) -> anyhow::Result<Live> {
         fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
         let server = serve::start(out, listen).context("--live")?;
         Ok(Live { server, file: ProgressFile::of(out), is_told: Cell::new(false) })
@@ -62,7 +62,7 @@ impl Live {
     ///
     /// # Errors
     /// What the file system and stdout say.
-    pub(super) fn begins(&self, running: &str, clock: &Clock) -> io::Result<()> {
+    pub(in crate::cli::lab) fn begins(&self, running: &str, clock: &Clock) -> io::Result<()> {
         let (done, of) = clock.runs();
         let left = in_words(clock.remaining());
         self.file.write(&Contents { done, of, left: &left, running, has_ended: false })?;
@@ -73,7 +73,7 @@ impl Live {
     ///
     /// # Errors
     /// What the file system and stdout say.
-    pub(super) fn end(self, interrupt: &Interrupt) -> anyhow::Result<()> {
+    pub(in crate::cli::lab) fn end(self, interrupt: &Interrupt) -> anyhow::Result<()> {
         self.file.write(&Contents { has_ended: true, ..Contents::default() })?;
         if !interrupt.is_set() {
             self.tell_address()?;

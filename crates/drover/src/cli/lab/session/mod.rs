@@ -1,5 +1,10 @@
 //! A session in a terminal: the estimate, the progress, the summary, and the exit status.
 
+pub(super) mod live;
+pub(super) mod own;
+mod progress;
+pub(super) mod progress_file;
+
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -12,9 +17,9 @@ use lab::report::model::words::counted;
 use lab::report::terminal;
 use lab::session::{Outcome, Session, Settings};
 
-use super::live::Live;
-use super::progress::Progress;
 use crate::cli::stdout::stdout;
+use live::Live;
+use progress::Progress;
 use usage::UsageError;
 use usage::duration::in_words;
 

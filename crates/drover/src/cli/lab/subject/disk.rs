@@ -19,7 +19,7 @@ use usage::{duration, size};
 
 /// Flags of `drover lab disk`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(in crate::cli::lab) struct Args {
     /// The directory whose files the disk holds
     #[arg(value_name = "DIR")]
     directory: PathBuf,
@@ -106,7 +106,7 @@ enum Told {
 }
 
 /// Runs `drover lab disk` until stdin ends or a signal comes. Prints an account for each line on stdin.
-pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+pub(in crate::cli::lab) fn run(args: &Args) -> anyhow::Result<()> {
     let model = args.model();
     let (sender, told) = mpsc::channel();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;

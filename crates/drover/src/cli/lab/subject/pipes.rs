@@ -11,7 +11,7 @@ use usage::duration;
 
 /// Flags of `drover lab pipes`, which the lab calls.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(in crate::cli::lab) struct Args {
     /// A dispatch mechanism, or 'busy': read from every pipe in turn
     #[arg(long, value_name = "M", value_parser = waiting())]
     mechanism: Waiting,
@@ -42,7 +42,7 @@ pub(super) struct Args {
 }
 
 /// Runs `drover lab pipes`: a line of JSON on stdout.
-pub(super) fn run(args: Args) -> anyhow::Result<()> {
+pub(in crate::cli::lab) fn run(args: Args) -> anyhow::Result<()> {
     let run = PipeRun {
         waiting: args.mechanism,
         pipes: args.pipes,

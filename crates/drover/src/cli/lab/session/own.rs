@@ -9,25 +9,25 @@ use lab::run::{End, Unkept};
 use lab::session::{Outcome, Request, Session, Settings};
 use lab::spec::Experiment;
 
-use super::session::conduct;
+use super::conduct;
 use crate::cli::stdout::stdout;
 use usage::UsageError;
 
 /// How a session is run.
-pub(super) struct OwnSession {
+pub(in crate::cli::lab) struct OwnSession {
     /// The preset of all experiments of the session. The folder's name has it.
-    pub(super) preset: &'static str,
+    pub(in crate::cli::lab) preset: &'static str,
     /// What the user sets in place of the preset's values.
-    pub(super) overrides: Overrides,
+    pub(in crate::cli::lab) overrides: Overrides,
     /// The seed of all random choices.
-    pub(super) seed: u64,
+    pub(in crate::cli::lab) seed: u64,
     /// Where sessions are written, and what ends them.
-    pub(super) settings: Settings,
+    pub(in crate::cli::lab) settings: Settings,
 }
 
 impl OwnSession {
     /// Runs experiments one after the other, in a session folder of their own.
-    pub(super) fn run(&self, experiments: Vec<Experiment>) -> anyhow::Result<Outcome> {
+    pub(in crate::cli::lab) fn run(&self, experiments: Vec<Experiment>) -> anyhow::Result<Outcome> {
         let request = Request {
             experiments,
             are_named: true,
@@ -35,14 +35,14 @@ impl OwnSession {
             overrides: self.overrides.clone(),
             seed: self.seed,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: super::command_line(),
+            command: crate::cli::lab::command_line(),
         };
         let session = Session::plan(request, &Limits::look()?).map_err(UsageError::new)?;
         conduct(session, &self.settings, None)
     }
 
     /// The plan for a single run of an experiment.
-    pub(super) fn plan(
+    pub(in crate::cli::lab) fn plan(
         &self,
         experiment: &Experiment,
         overrides: &Overrides,
@@ -54,7 +54,7 @@ impl OwnSession {
     }
 
     /// Runs an experiment once. The result helps to choose how the session is run, and is not kept.
-    pub(super) fn pilot(
+    pub(in crate::cli::lab) fn pilot(
         &self,
         experiment: &Experiment,
         what: &str,

@@ -16,22 +16,22 @@ use serde::{Deserialize, Serialize};
 
 /// What `progress.json` has: the page reads the whole, [`remove_if_dead`] the runs.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Contents<'a> {
+pub(in crate::cli::lab) struct Contents<'a> {
     /// The number of runs that have ended.
-    pub(super) done: usize,
+    pub(in crate::cli::lab) done: usize,
     /// The number of all runs.
-    pub(super) of: usize,
+    pub(in crate::cli::lab) of: usize,
     /// How long the remaining runs may take, in words.
-    pub(super) left: &'a str,
+    pub(in crate::cli::lab) left: &'a str,
     /// The experiment and cell of the run that is under way.
-    pub(super) running: &'a str,
+    pub(in crate::cli::lab) running: &'a str,
     /// Whether the session is over, and its last report written.
-    pub(super) has_ended: bool,
+    pub(in crate::cli::lab) has_ended: bool,
 }
 
 /// The `progress.json` of a session that runs. Dropping the value removes the file, also after a session that failed.
 #[derive(Debug)]
-pub(super) struct ProgressFile {
+pub(in crate::cli::lab) struct ProgressFile {
     path: PathBuf,
     /// The file that was written last, open and locked. Dropping the handle releases the lock.
     locked: RefCell<Option<File>>,
@@ -39,7 +39,7 @@ pub(super) struct ProgressFile {
 
 impl ProgressFile {
     /// The file in the folder of all sessions. It does not exist before the first [`ProgressFile::write`].
-    pub(super) fn of(out: &Path) -> ProgressFile {
+    pub(in crate::cli::lab) fn of(out: &Path) -> ProgressFile {
         ProgressFile { path: out.join(PROGRESS), locked: RefCell::default() }
     }
 
@@ -48,7 +48,7 @@ impl ProgressFile {
     ///
     /// # Errors
     /// What the file system says.
-    pub(super) fn write(&self, contents: &Contents<'_>) -> io::Result<()> {
+    pub(in crate::cli::lab) fn write(&self, contents: &Contents<'_>) -> io::Result<()> {
         let text = serde_json::to_vec(contents)?;
         let unfinished = self.path.with_extension("new");
         let mut file = File::create(&unfinished)?;
@@ -69,9 +69,9 @@ impl Drop for ProgressFile {
 
 /// The number of runs that a session with `--live` had done, and the number of all its runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct Dead {
-    pub(super) done: usize,
-    pub(super) of: usize,
+pub(in crate::cli::lab) struct Dead {
+    pub(in crate::cli::lab) done: usize,
+    pub(in crate::cli::lab) of: usize,
     /// Whether the session was over when its process was killed, so that no run is missing.
     has_ended: bool,
 }
@@ -81,7 +81,7 @@ pub(super) struct Dead {
 ///
 /// # Errors
 /// What the file system says if the file cannot be removed.
-pub(super) fn remove_if_dead(folder: &Path) -> io::Result<Option<Dead>> {
+pub(in crate::cli::lab) fn remove_if_dead(folder: &Path) -> io::Result<Option<Dead>> {
     let path = folder.join(PROGRESS);
     let Ok(file) = File::open(&path) else { return Ok(None) };
     // A session locks the file exclusively before the file has its name.

@@ -1,0 +1,6 @@
+//! What an experiment measures or stands on, in a process of its own that the lab starts: waiters, pipes, a slow
+//! disk.
+
+pub(super) mod disk;
+pub(super) mod herd;
+pub(super) mod pipes;
