@@ -13,7 +13,7 @@ use rustix::net::Shutdown;
 
 use super::buffers::Pool;
 use super::contract::{Driver, Fill, Origin, StreamPosition};
-use super::min_rate::Pace;
+use super::limits::min_rate::Pace;
 use super::slot::{Flags, Slot};
 use super::state::Inner;
 use super::{Body, Net};

@@ -22,37 +22,33 @@ pub(crate) mod buffers;
 mod conn;
 mod connection_source;
 pub(crate) mod contract;
-mod executor;
+mod limits;
 mod listener;
-mod min_rate;
 pub(crate) mod options;
 mod over_readiness;
 mod readable;
-mod remote;
-mod send_budget;
 pub(crate) mod slot;
 mod state;
-mod timers;
-mod worker_thread;
+mod worker;
 
 pub use buffers::Body;
 pub use conn::{Answer, Conn, Io, Progress};
-pub use executor::Executor;
+pub use limits::min_rate::MinRate;
 pub use listener::{AcceptBatch, Listener};
-pub use min_rate::MinRate;
 pub use options::NetOptions;
 pub use readable::Readable;
-pub use remote::Remote;
-pub use worker_thread::WorkerThread;
+pub use worker::executor::Executor;
+pub use worker::remote::Remote;
+pub use worker::worker_thread::WorkerThread;
 
 use crate::uring::CompletionDriver;
 use buffers::Pool;
 use contract::{Driver, Origin};
+use limits::send_budget::SendBudget;
 use over_readiness::ReadinessDriver;
-use send_budget::SendBudget;
 use slot::Flags;
 use state::Inner;
-use timers::Wheel;
+use worker::timers::Wheel;
 
 /// How long a file that was in the page cache is assumed to be still there. The kernel reclaims pages last
 /// that were just sent. If the assumption is wrong, the worker waits for the disk.
@@ -75,7 +71,7 @@ pub struct Net {
     cache_known_until: Cell<Instant>,
     /// How often accept threads of this worker have waited; only threads that have ended are counted.
     helpers_waited: Cell<u64>,
-    remote: Arc<remote::Shared>,
+    remote: Arc<worker::remote::Shared>,
     mechanism: &'static Mechanism,
     /// How many transfers a coroutine may make per turn.
     budget: u32,
@@ -118,7 +114,7 @@ impl Net {
                 (Box::new(driver), waker)
             }
         };
-        let remote = Arc::new(remote::Shared::new(waker));
+        let remote = Arc::new(worker::remote::Shared::new(waker));
         let now = Instant::now();
         let inner = Inner {
             driver,

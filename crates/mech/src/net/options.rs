@@ -4,7 +4,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use super::min_rate::MinRate;
+use super::limits::min_rate::MinRate;
 use crate::fileio::{self, Backend};
 use crate::mechanism::{self, Mechanism, invalid};
 #[cfg(doc)]

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use bitflags::bitflags;
 
 use super::buffers::{Input, Output, Pool};
-use super::timers::Deadline;
+use super::worker::timers::Deadline;
 use crate::key::Key;
 use crate::readiness::{Interest, Ready};
 

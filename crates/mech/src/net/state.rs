@@ -10,9 +10,9 @@ use sys::socket::Delivered;
 
 use super::buffers::{Output, Pool};
 use super::contract::{Driver, Origin};
-use super::send_budget::SendBudget;
+use super::limits::send_budget::SendBudget;
 use super::slot::{Flags, Slot};
-use super::timers::{Tick, Wheel};
+use super::worker::timers::{Tick, Wheel};
 #[cfg(doc)]
 use super::{Conn, MinRate};
 use crate::key::Key;

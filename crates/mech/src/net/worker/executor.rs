@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::{Conn, Listener, Net, Readable};
+use crate::net::{Conn, Listener, Net, Readable};
 
 type Service<'n> = Pin<Box<dyn Future<Output = ()> + 'n>>;
 
@@ -18,7 +18,7 @@ type Service<'n> = Pin<Box<dyn Future<Output = ()> + 'n>>;
 /// resumed through their slot, so there is no reference-counted
 /// `std::task::Waker` and no allocation per connection beyond the slab's pages; an
 /// idle connection costs the size of its coroutine. A future that needs a real
-/// `Waker` never wakes here: use [`super::Remote::wake`].
+/// `Waker` never wakes here: use [`crate::net::Remote::wake`].
 pub struct Executor<'n, F> {
     net: &'n Net,
     pages: Vec<Box<[Entry<'n, F>]>>,

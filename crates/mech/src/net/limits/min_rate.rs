@@ -11,8 +11,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::Conn;
-use super::state::Inner;
+use crate::net::Conn;
+use crate::net::state::Inner;
 use sys::socket::{Delivered, delivered};
 
 /// The lowest rate at which a peer may take what is sent to it.
@@ -23,7 +23,7 @@ pub struct MinRate {
     pub bytes_per_second: NonZeroU64,
     /// How long a peer may be slower. The kernel is asked for the first time one second (or one window, if that
     /// is shorter) after a send to the peer first had to wait, and the peer is judged one window later. Not zero, and
-    /// shorter than 2^31 times [`super::NetOptions::timer_resolution`].
+    /// shorter than 2^31 times [`crate::net::NetOptions::timer_resolution`].
     pub window: Duration,
 }
 
@@ -41,7 +41,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// The current window of one response, at whose end the peer's rate is judged.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(in crate::net) struct Pace {
     /// The tick at which the window ends; `None`: no send has waited yet.
     ends: Option<NonZeroU32>,
 }
@@ -51,7 +51,7 @@ impl Pace {
     ///
     /// # Errors
     /// `TimedOut` if the peer was too slow.
-    pub(super) fn check(&mut self, conn: &Conn<'_>) -> io::Result<()> {
+    pub(in crate::net) fn check(&mut self, conn: &Conn<'_>) -> io::Result<()> {
         let Some(min_rate) = conn.net().min_rate else { return Ok(()) };
         conn.with(|inner, index| match self.ends {
             Some(ends) if !inner.wheel.has_passed(ends) => Ok(()),

@@ -2,11 +2,11 @@
 //!
 //! The bytes that all connections send in one round of turns should still be in the processor's caches when
 //! their peers receive them. So the fewer connections send, the more each of them may send.
-//! [`super::NetOptions::send_budget`] sets a fixed number of bytes instead.
+//! [`crate::net::NetOptions::send_budget`] sets a fixed number of bytes instead.
 
 use std::num::NonZeroU64;
 
-use super::buffers::Output;
+use crate::net::buffers::Output;
 
 /// The most bytes that a coroutine may send in its turn, however few others send: sending 1 MiB takes
 /// 0.3 ms.
@@ -22,7 +22,7 @@ const LEAST: u64 = 256 << 10;
 
 /// The limits for the bytes of one turn.
 #[derive(Debug)]
-pub(super) struct SendBudget {
+pub(in crate::net) struct SendBudget {
     /// How many bytes all connections together send in one round of turns.
     in_a_round: u64,
     least: u64,
@@ -31,7 +31,7 @@ pub(super) struct SendBudget {
 
 impl SendBudget {
     /// A budget of `fixed` bytes per turn; `None`: computed from the size of the processor's caches.
-    pub(super) fn new(fixed: Option<NonZeroU64>) -> SendBudget {
+    pub(in crate::net) fn new(fixed: Option<NonZeroU64>) -> SendBudget {
         match fixed.map(NonZeroU64::get) {
             Some(bytes) => SendBudget { in_a_round: bytes, least: bytes, most: bytes },
             None => {
@@ -43,7 +43,7 @@ impl SendBudget {
 
     /// How many bytes of `output` may be sent before the next coroutine's turn, if `senders` connections
     /// send. A body of at most the smallest budget is sent whole.
-    pub(super) fn of(&self, output: &mut Output, senders: u64) -> u64 {
+    pub(in crate::net) fn of(&self, output: &mut Output, senders: u64) -> u64 {
         if output.body_left() > self.least {
             output.at_once = (self.in_a_round / senders.max(1)).clamp(self.least, self.most);
         }
@@ -53,8 +53,8 @@ impl SendBudget {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffers::Body;
     use super::*;
+    use crate::net::buffers::Body;
 
     fn of_one_in(budget: &SendBudget, senders: u64, len: usize) -> u64 {
         let mut output = Output { body: Body::Shared(vec![0; len].into()), ..Output::default() };

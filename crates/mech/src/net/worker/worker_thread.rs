@@ -8,7 +8,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::{AcceptBatch, Conn, Executor, Listener, Net, NetOptions, Remote};
+use crate::net::{AcceptBatch, Conn, Executor, Listener, Net, NetOptions, Remote};
 
 /// A worker on a thread of its own: it accepts connections, and runs one coroutine for each.
 ///

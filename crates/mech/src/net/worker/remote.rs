@@ -9,7 +9,7 @@ use sys::waker::Waker;
 
 /// The state that a worker shares with other threads. It is written only when a
 /// thread asks the worker for something.
-pub(super) struct Shared {
+pub(in crate::net) struct Shared {
     waker: Arc<Waker>,
     asked: AtomicBool,
     stop: AtomicBool,
@@ -20,7 +20,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(waker: Arc<Waker>) -> Shared {
+    pub(in crate::net) fn new(waker: Arc<Waker>) -> Shared {
         Shared {
             waker,
             asked: AtomicBool::new(false),
@@ -32,7 +32,7 @@ impl Shared {
     }
 
     /// Whether another thread has asked for something since the last call.
-    pub(super) fn asked(&self) -> bool {
+    pub(in crate::net) fn asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed) && self.asked.swap(false, Ordering::AcqRel)
     }
 
@@ -41,13 +41,13 @@ impl Shared {
         self.waker.wake()
     }
 
-    pub(super) fn take(&self) -> Vec<Key> {
+    pub(in crate::net) fn take(&self) -> Vec<Key> {
         *self.turns.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.turned.notify_all();
         std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn stop_asked(&self) -> bool {
+    pub(in crate::net) fn stop_asked(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 }
@@ -64,7 +64,7 @@ impl fmt::Debug for Remote {
 }
 
 impl Remote {
-    pub(super) fn new(shared: Arc<Shared>) -> Remote {
+    pub(in crate::net) fn new(shared: Arc<Shared>) -> Remote {
         Remote(shared)
     }
 
@@ -91,7 +91,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Asks the worker to stop gracefully; see [`super::Net::stop`].
+    /// Asks the worker to stop gracefully; see [`crate::net::Net::stop`].
     ///
     /// # Errors
     /// Errors of [`Waker::wake`]: `ESRCH` if the worker's thread has ended.

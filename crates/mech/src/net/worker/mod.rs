@@ -1,0 +1,6 @@
+//! A worker: the coroutines that it runs, its deadlines, how other threads reach it, and a thread with all of it.
+
+pub(in crate::net) mod executor;
+pub(in crate::net) mod remote;
+pub(in crate::net) mod timers;
+pub(in crate::net) mod worker_thread;
