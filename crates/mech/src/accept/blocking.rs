@@ -1,8 +1,8 @@
-//! `blocking`: each worker has a thread that waits in accept4(2), and hands over what it gets.
+//! `blocking`: each worker has a thread that waits in accept4(2) and hands connections to its worker.
 //!
-//! Waiters of accept(2) are exclusive since Linux 2.3 (`prepare_to_wait_exclusive`), and each that has
-//! been woken stands at the end of the queue the next time: the fairest order there is, at the price of
-//! two more context switches per connection.
+//! Since Linux 2.3, waiters in accept(2) are exclusive (`prepare_to_wait_exclusive`): a connection wakes
+//! one thread. A thread that waits again goes to the tail of the queue, so the workers take turns (FIFO).
+//! The price is two more context switches per connection: to the accepting thread, and to the worker.
 
 use std::os::fd::AsFd;
 
@@ -11,7 +11,7 @@ use super::{AcceptSource, ListenerHandle, Settings, Strategy, one_socket};
 use crate::mechanism::Features;
 use sys::socket::defers;
 
-/// accept(2), in a thread per worker.
+/// A thread per worker that waits in accept(2).
 pub(super) static BLOCKING: Strategy = Strategy {
     name: "blocking",
     summary: "a thread per worker waits in accept(2), where a connection wakes one, in turn",

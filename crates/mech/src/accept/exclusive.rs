@@ -1,10 +1,14 @@
-//! `exclusive`: as `shared`, but a connection wakes one of the workers that wait.
+//! `exclusive`: all workers wait for one listening socket, and a connection wakes one of them.
 //!
-//! epoll: `EPOLLEXCLUSIVE` (Linux 4.5). The first registered instance that somebody
-//! waits in is woken, so a worker registers anew after 16 connections (`net/readiness.rs`);
-//! when nobody waits in any, all are told, and the losers get `EAGAIN`. io_uring as readiness: a single-shot poll with the same flag, as
-//! completions: a single-shot accept; both go to the end of the socket's queue each
-//! time, so that rings take turns.
+//! epoll: each worker registers the socket with `EPOLLEXCLUSIVE` (Linux 4.5, epoll_ctl(2)). The kernel
+//! walks the instances in the order of registration and wakes the first one in which a thread waits.
+//! The first worker would get all connections while it is idle, so a worker registers the socket anew
+//! after 16 connections (`ACCEPTS_BEFORE_REREGISTER` in `net/over_readiness.rs`). When no thread waits
+//! in any instance, the kernel reports the event in all instances, and all workers but one get `EAGAIN`
+//! from accept4(2).
+//!
+//! io_uring: `uring-poll` arms a single-shot poll with `EPOLLEXCLUSIVE`, `uring` a single-shot accept.
+//! Each new request goes to the tail of the socket's wait queue, so the rings take turns.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +21,7 @@ use crate::mechanisms;
 use sys::process::on_own_thread;
 use sys::socket::{ListenOptions, listen};
 
-/// One socket, of whose waiters a connection wakes one.
+/// One socket for all workers; a connection wakes one worker.
 pub(super) static EXCLUSIVE: Strategy = Strategy {
     name: "exclusive",
     summary: "all workers wait for one listening socket, and a connection wakes one of them \
@@ -33,7 +37,7 @@ pub(super) static EXCLUSIVE: Strategy = Strategy {
     after_death: None,
 };
 
-/// Registers a socket with the first mechanism that can do it here.
+/// Tries each mechanism that has [`Features::EXCLUSIVE`] until one registers a socket exclusively.
 fn probe() -> io::Result<()> {
     let socket = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ListenOptions::default())?;
     let attach = || {
@@ -51,6 +55,7 @@ fn probe() -> io::Result<()> {
         }
         tried
     };
-    // On a thread of its own, which alone a ring that has been closed then disturbs.
+    // A ring that was just closed may still interrupt system calls of the thread that opened it, so
+    // the trial has a thread of its own.
     on_own_thread(attach).and_then(|tried| tried)
 }

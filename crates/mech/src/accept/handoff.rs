@@ -1,14 +1,15 @@
 //! `handoff`: one thread accepts, and hands connections to workers that wait in a wait queue.
 //!
-//! Whom a connection wakes is the queue's policy ([`crate::accept::support::wait_queue`]): the four of Molloy & Lever
-//! (2000), in user space, a *model* of kernels that are gone. A worker waits in its own dispatch
-//! mechanism; being chosen ends that wait, and the worker takes what it finds. What nobody has taken
-//! stays where all can reach it.
+//! The queue's policy decides which workers a connection wakes
+//! ([`crate::accept::support::wait_queue`]). The four policies of Molloy & Lever (2000) run in user
+//! space, as a *model* of kernels that no longer exist. A worker waits in its own dispatch mechanism. A
+//! wake-up ends this wait, and the worker takes a connection from the shared queue if there is one.
 //!
-//! Between processes, the supervisor has the queue, with an agent for each worker in it. A worker that
-//! wants a connection says so with a byte over its unix(7) socket; its agent then waits in its place,
-//! and sends it what it got (`SCM_RIGHTS`). Agents keep both ends of those sockets: what was sent to a
-//! worker that died is its successor's.
+//! If workers are processes, the queue is in the supervisor, which has a thread for each worker: an
+//! agent. A worker asks its agent for a connection with one byte over a unix(7) socket. The agent then
+//! waits in the queue for the worker, and sends the connection that it gets (`SCM_RIGHTS`). The
+//! supervisor keeps both ends of these sockets open, so that the process which replaces a dead worker
+//! receives the connections that were sent to the dead worker.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -32,7 +33,7 @@ use crate::accept::support::wait_queue::{Policy, WaitFlag, WaitQueue, Waiter};
 use crate::mechanism::Features;
 use sys::socket::{ListenOptions, defers, listen, local_address};
 
-/// One acceptor.
+/// One accepting thread for all workers.
 pub(super) static HANDOFF: Strategy = Strategy {
     name: "handoff",
     summary: "one thread accepts and hands on to workers in a wait queue with a policy (a model); \
@@ -52,21 +53,23 @@ pub(super) static HANDOFF: Strategy = Strategy {
     after_death: None,
 };
 
-/// How many connections may wait for workers beside those in the backlog.
+/// How many accepted connections the accepting thread may keep that no worker has taken yet. Further
+/// connections wait in the socket's backlog.
 const MOST: usize = 64;
 
-/// How long an agent rests when a connection could not be accepted.
+/// How long an agent sleeps before it tries again, when accept4(2) or sendmsg(2) has failed.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Where connections wait for workers.
+/// The queue of accepted connections that all workers of a process, or all agents, take from.
 pub(crate) struct AcceptQueue {
+    /// The listening socket; `None` once the accepting thread has it.
     socket: Mutex<Option<OwnedFd>>,
     queue: Arc<WaitQueue>,
-    /// `None` inside: its thread could not be started.
+    /// Empty until [`AcceptQueue::start`]; holds `None` if the thread could not be started.
     accept_thread: OnceLock<Option<AcceptThread>>,
-    /// Agents that look for a connection, or have one in their hands.
+    /// How many agents look for a connection, or have taken one that is not sent yet.
     handing: AtomicUsize,
-    /// Whether connections come with their first bytes.
+    /// Whether the socket has `TCP_DEFER_ACCEPT`: a request's first bytes are there at once.
     pub(crate) defers: bool,
 }
 
@@ -81,7 +84,7 @@ impl AcceptQueue {
         })
     }
 
-    /// Begins to accept, unless somebody has begun.
+    /// Starts the accepting thread, unless another worker has started it.
     fn start(&self) -> io::Result<()> {
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(socket) = socket.take() else { return Ok(()) };
@@ -98,7 +101,7 @@ impl AcceptQueue {
             Ok(accept_thread) => (Some(accept_thread), Ok(())),
             Err(error) => (None, Err(error)),
         };
-        // The socket could be taken only once.
+        // Nothing was set before: only one caller could take the socket.
         let _ = self.accept_thread.set(accept_thread);
         result
     }
@@ -107,6 +110,7 @@ impl AcceptQueue {
         self.accept_thread.get()?.as_ref()
     }
 
+    /// Takes a connection without waiting.
     pub(crate) fn next(&self) -> Next {
         match self.accept_thread.get() {
             None => Next::Nothing,
@@ -115,20 +119,21 @@ impl AcceptQueue {
         }
     }
 
-    /// Ends accepting; what there is can still be asked for.
+    /// Drains the backlog into the queue and ends the accepting thread. Workers can still take the
+    /// connections in the queue.
     pub(crate) fn stop(&self) {
         if let Some(accept_thread) = self.accept_thread() {
             accept_thread.stop();
         }
     }
 
-    /// How often the acceptor has waited, once it has ended: to whoever asks first.
+    /// How often the accepting thread has waited. The first call after the thread has ended gets the
+    /// number; all others get 0, so that a sum over all workers counts the thread once.
     pub(crate) fn take_waits(&self) -> u64 {
         self.accept_thread().map_or(0, AcceptThread::take_waits)
     }
 
-    /// A waiter that is woken by `notifier`. The first worker always wants to be, where the policy
-    /// listens to waiters, as a select(2) among those in accept(2) does.
+    /// A waiter for worker `worker`, which a wake-up notifies by `notifier`.
     pub(crate) fn waiter(
         &self,
         worker: usize,
@@ -137,6 +142,8 @@ impl AcceptQueue {
         Waiter::with_notifier(&self.queue, self.mode(worker), notifier)
     }
 
+    /// Worker 0 is woken for every connection under [`Policy::AlwaysWake`], like a thread in select(2)
+    /// among threads in accept(2). All other workers are exclusive.
     fn mode(&self, worker: usize) -> WaitFlag {
         match (self.queue.policy(), worker) {
             (Policy::AlwaysWake, 0) => WaitFlag::Always,
@@ -175,18 +182,18 @@ fn open(plan: &ListenPlan) -> io::Result<BoundListeners> {
     Ok(BoundListeners { address, handles, acceptor })
 }
 
-/// Two ends that blocking agents and non-blocking workers can have: whether a call blocks is said
-/// with each.
+/// A pair of connected sockets, for an agent and its worker. The sockets themselves block; the worker
+/// passes `MSG_DONTWAIT` to each call.
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     Ok(rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None)?)
 }
 
 impl Acceptor {
-    /// Begins to accept, and to hand over.
+    /// Starts the accepting thread and an agent for each worker.
     ///
     /// # Errors
-    /// `EAGAIN` when there are too many threads.
+    /// `EAGAIN` when the process or the user has too many threads; `EMFILE`.
     pub fn start(&self) -> io::Result<()> {
         self.queue.start()?;
         for (worker, agent) in self.agents.iter().enumerate() {
@@ -197,16 +204,16 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Takes what waits in the backlog, and no more from then on.
+    /// Drains the backlog, then accepts nothing more.
     pub fn finish(&self) {
         self.queue.stop();
     }
 
-    /// Whether all that was accepted has been sent to workers, once [`Acceptor::finish`] was called.
-    /// They are to stop after that.
+    /// Whether every accepted connection has been sent to a worker. The supervisor calls
+    /// [`Acceptor::finish`], waits until this method returns `true`, and then stops the workers.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        // In this order: who takes the last one has said so before.
+        // The order matters: an agent increments `handing` before it takes the last connection.
         let is_empty = self.queue.accept_thread().is_none_or(AcceptThread::is_empty);
         is_empty && self.queue.handing.load(Ordering::SeqCst) == 0
     }
@@ -215,13 +222,15 @@ impl Acceptor {
 impl Drop for Acceptor {
     fn drop(&mut self) {
         for agent in &self.agents {
-            // Ends the wait for its worker's wish. It fails when the other end is closed.
+            // Ends the agent's recv(2). An error means that the worker's end is closed, which has ended
+            // the recv(2) already.
             let _ = rustix::net::shutdown(agent, Shutdown::Both);
         }
     }
 }
 
-/// The agent of a worker: waits in its place when it wants a connection, and sends it.
+/// The agent of one worker. For each byte that the worker sends, waits in the queue and sends the
+/// worker one connection. Returns when the worker's socket is shut down or the accepting thread ends.
 fn serve(queue: &AcceptQueue, worker: usize, agent: BorrowedFd<'_>) {
     let mut waiter = Waiter::new(&queue.queue, queue.mode(worker));
     let wish = || rustix::net::recv(agent, &mut [0u8; 1], RecvFlags::empty());
@@ -255,8 +264,8 @@ fn serve(queue: &AcceptQueue, worker: usize, agent: BorrowedFd<'_>) {
     }
 }
 
-/// Sends a connection to a worker. Too many may be under way for this user's limit (unix(7),
-/// `ETOOMANYREFS`); that passes.
+/// Sends a connection to a worker. Waits and tries again while the user has more descriptors in flight
+/// than `RLIMIT_NOFILE` (`ETOOMANYREFS`, unix(7)): the limit no longer applies once workers receive.
 fn send(agent: BorrowedFd<'_>, socket: BorrowedFd<'_>) {
     let sockets = [socket];
     loop {
@@ -268,7 +277,7 @@ fn send(agent: BorrowedFd<'_>, socket: BorrowedFd<'_>) {
             Err(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => {
                 thread::sleep(RETRY_PAUSE);
             }
-            // Should the worker's end be closed, so is the connection.
+            // Sent, or the worker's end is closed: then the connection is closed with `socket`.
             _ => return,
         }
     }
@@ -280,11 +289,12 @@ pub(crate) fn ask(agent: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::send(agent, &[0], flags).map(drop)?)
 }
 
-/// Takes a connection that the agent has sent; the process has room for its descriptor.
+/// Takes a connection that the agent has sent. The caller makes sure that the process may open one more
+/// descriptor.
 ///
 /// # Errors
-/// `WouldBlock` when there is none; `UnexpectedEof` when there will be none any more; `EMFILE` when one
-/// was lost because there was no room.
+/// `WouldBlock` when no connection has come; `UnexpectedEof` when the agent has ended and none will
+/// come; `EMFILE` when the process was out of descriptors, so that the kernel dropped the connection.
 pub(crate) fn receive(agent: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

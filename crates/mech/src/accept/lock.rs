@@ -1,8 +1,9 @@
-//! `lock`: as `blocking`, and only the thread that holds the accept lock may wait: Apache's way.
+//! `lock`: each worker has a thread that calls accept(2) while it holds the accept lock. Apache 1.3
+//! serialises its children in this way.
 //!
-//! The lock is a word in a memory file that all workers map ([`crate::accept::support::robust_lock`]). The kernel
-//! lets go of it when its holder is gone, however it went, and a signal ends the wait for it; it serves
-//! threads and processes alike, and its release wakes one.
+//! The lock is a word in a memory file that all workers map ([`crate::accept::support::robust_lock`]),
+//! so that threads and processes can share the lock. The kernel releases the lock when the thread that
+//! holds it ends, even by SIGKILL. A signal ends the wait for the lock. Each release wakes one waiter.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,8 +45,9 @@ fn enter(handle: ListenerHandle) -> io::Result<AcceptSource> {
     let lock = RobustLock::attach(file)?;
     let defers = defers(socket.as_fd());
     let take = Box::new(move |stop| {
-        // What is there at a stop is for whoever is first.
-        let _held = if stop { None } else { Some(lock.lock()?) };
+        // A worker that stops drains the backlog without waiting, so it needs no lock: accept(2)
+        // gives each connection to one caller only.
+        let _guard = if stop { None } else { Some(lock.lock()?) };
         accept(socket.as_fd(), stop)
     });
     Ok(AcceptSource::Thread { take, defers })

@@ -1,19 +1,19 @@
 //! Accept distribution: how new connections are shared among workers.
 //!
-//! One file per strategy, one record each in [`ALL`]. A strategy binds an
-//! address and makes a [`ListenerHandle`] for every worker; the worker, a thread or a
-//! process, enters by it ([`crate::net::Listener::enter`]) and takes connections
-//! from the listener as from any other. What a strategy needs of the dispatch
+//! Each strategy has a file in this folder and a record in [`ALL`]. A strategy binds an
+//! address and makes a [`ListenerHandle`] for every worker. A worker is a thread or a
+//! process; it turns its handle into a listener ([`crate::net::Listener::enter`]) and
+//! accepts connections from that listener. What a strategy needs of the dispatch
 //! mechanism is data: code outside this folder asks [`Strategy::goes_with`].
 //!
-//! | strategy | who is woken by a connection | order of idle workers |
+//! | strategy | whom a connection wakes | which idle worker is first |
 //! |---|---|---|
-//! | `shared` | all who wait | none: who comes first |
-//! | `exclusive` | one who waits | the first to have registered, which gives way after 16; rings take turns |
-//! | `blocking` | one who waits | in turn (FIFO) |
-//! | `lock` | who holds the lock; its release wakes one who waits for it | in turn, but whoever lets go of it may take it again |
-//! | `reuseport` | the worker whose socket the hash names | none: the hash |
-//! | `handoff` | whom the wait queue's policy chooses | the policy's |
+//! | `shared` | all waiting workers | no order: all workers race for the connection |
+//! | `exclusive` | one waiting worker | epoll: the worker that registered first, until it registers anew after 16 connections; io_uring: workers take turns |
+//! | `blocking` | one waiting worker | the worker that has waited longest (FIFO) |
+//! | `lock` | the holder of the lock; releasing the lock wakes one waiter | the worker that has waited longest, unless the releasing worker locks again before it |
+//! | `reuseport` | the worker whose socket the hash selects | no order: the hash decides |
+//! | `handoff` | the workers that the wait queue's policy selects | the policy decides |
 
 use std::io;
 use std::net::SocketAddr;
@@ -44,103 +44,116 @@ use exclusive::EXCLUSIVE;
 use reuseport::REUSEPORT;
 
 bitflags! {
-    /// What a strategy can be told beside the address.
+    /// Which optional fields of [`ListenPlan`] a strategy obeys.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Settings: u8 {
-        /// [`ListenPlan::by_cpu`].
+        /// The strategy obeys [`ListenPlan::by_cpu`].
         const BY_CPU = 1;
-        /// [`ListenPlan::policy`].
+        /// The strategy obeys [`ListenPlan::policy`].
         const WAKE_POLICY = 2;
     }
 }
 
-/// What workers are.
+/// Whether the workers are threads or processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Among {
-    /// Threads of the process that binds.
+    /// Threads of the process that binds the address.
     Threads,
-    /// Processes that inherit their listener handles from it.
+    /// Processes that inherit their listener handles from the process that binds the address.
     Processes,
 }
 
 /// What a strategy is to do for one address.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenPlan {
-    /// Where to listen; port 0 takes a free one.
+    /// Where to listen. With port 0 the kernel chooses a free port.
     pub address: SocketAddr,
-    /// How many listener handles to make.
+    /// How many workers there are. Each gets one listener handle.
     pub workers: NonZeroUsize,
-    /// For whom they are.
+    /// Whether the workers are threads or processes.
     pub among: Among,
-    /// How sockets are made; whether they share a port is the strategy's to say.
+    /// The options of the listening sockets. The strategy itself sets `reuse_port`.
     pub listen: ListenOptions,
-    /// The worker of the processor that a connection came in on takes it: for
-    /// workers that each stay on the processor of their own number.
+    /// Whether worker `n` gets the connections whose packets processor `n` handles. Useful only if
+    /// worker `n` is pinned to processor `n`. Only `reuseport` obeys.
     pub by_cpu: bool,
-    /// Whom a connection wakes, where that is a wait queue's matter.
+    /// Which waiting workers a connection wakes. Only `handoff` obeys.
     pub policy: Policy,
 }
 
 /// What a strategy has made of a [`ListenPlan`].
 #[derive(Debug)]
 pub struct BoundListeners {
-    /// The address as it is bound.
+    /// The bound address, with the port that the kernel chose if port 0 was asked for.
     pub address: SocketAddr,
-    /// One for each worker.
+    /// One listener handle for each worker.
     pub handles: Vec<ListenerHandle>,
-    /// What the process that binds has to do while there are workers, if anything.
+    /// The part of the strategy that runs in the process that bound the address, for as long as there
+    /// are workers. `None` unless the strategy is `handoff` and the workers are processes.
     pub acceptor: Option<Acceptor>,
 }
 
-/// Accepts for workers that are processes, and sends them what they ask for.
+/// Accepts connections on behalf of workers that are processes, and sends each worker a connection
+/// when it asks for one.
 #[derive(Debug)]
 pub struct Acceptor {
     queue: Arc<AcceptQueue>,
-    /// This process' ends of the workers' sockets.
+    /// One unix(7) socket for each worker: the end that stays in this process.
     agents: Vec<OwnedFd>,
 }
 
-/// A worker's way to new connections, to be entered on its thread. It is made
-/// of descriptors, so that a process can inherit it.
+/// The source of new connections for one worker. The worker turns the handle into a listener on the
+/// thread that accepts ([`crate::net::Listener::enter`]).
+///
+/// For a worker that is a process, the handle consists of descriptors only, so that the process can
+/// inherit the handle.
 #[derive(Debug)]
 pub struct ListenerHandle {
     strategy: &'static Strategy,
     descriptors: Vec<OwnedFd>,
-    /// Where connections wait, for a worker that is a thread.
+    /// The queue of accepted connections. Only `handoff` has one, and only for workers that are threads.
     queue: Option<Arc<AcceptQueue>>,
-    /// Which of the workers it is for, where that matters.
+    /// The number of the worker, from 0. Only `handoff` reads this number.
     worker: usize,
 }
 
-/// What there is behind a listener handle.
+/// How a worker gets new connections, made from its [`ListenerHandle`].
 pub(crate) enum AcceptSource {
-    /// A listening socket to wait for; if `exclusive`, others do so too, and a
-    /// connection is to wake one of them.
+    /// The worker waits for a listening socket by its dispatch mechanism. With `exclusive`, several
+    /// workers wait for this socket and a connection must wake only one worker.
     Socket { socket: OwnedFd, exclusive: bool },
-    /// A thread is to take connections by `take`; they come with their first bytes
-    /// if the socket `defers`.
+    /// A thread of the worker's own accepts by the blocking call `take`. `defers`: the socket has
+    /// `TCP_DEFER_ACCEPT`, so that the request's first bytes are there when a connection is accepted.
     Thread { take: AcceptCall, defers: bool },
-    /// A queue that several workers take from.
+    /// A queue that several workers of this process take accepted connections from.
     AcceptQueue { queue: Arc<AcceptQueue>, worker: usize },
-    /// A unix(7) socket that connections come by.
+    /// A unix(7) socket through which another process sends accepted connections (`SCM_RIGHTS`).
     Channel(OwnedFd),
 }
 
 impl ListenerHandle {
-    /// The descriptors that the listener handle is made of.
+    /// The descriptors that this listener handle consists of. A supervisor passes these descriptors to
+    /// the worker's process, which calls [`ListenerHandle::of`].
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.descriptors.iter().map(AsFd::as_fd)
     }
 
-    /// A listener handle made of the descriptors of one of the same strategy, in the order
-    /// of [`ListenerHandle::descriptors`].
+    /// Makes a listener handle from descriptors. A worker process calls this function with the
+    /// descriptors that it inherited.
+    ///
+    /// `descriptors` must come from [`ListenerHandle::descriptors`] of a handle that `strategy` made,
+    /// in the order of that method. A wrong number of descriptors is an error when the worker enters.
     #[must_use]
     pub fn of(strategy: &'static Strategy, descriptors: Vec<OwnedFd>) -> ListenerHandle {
         ListenerHandle { strategy, descriptors, queue: None, worker: 0 }
     }
 
-    /// To be called after the end of each process that has entered by this listener handle: what it had been
-    /// woken for, and can no longer take, is told to somebody else.
+    /// Repairs the strategy's shared state after the death of a worker process. The supervisor must
+    /// call this method whenever a process that used this handle has ended.
+    ///
+    /// Only `lock` needs repair. Two workers can die one after the other: the holder of the accept lock,
+    /// and, before it runs, the waiter that the kernel wakes at the holder's death. The lock is then
+    /// free while all others sleep. This method wakes one of them.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
@@ -153,7 +166,10 @@ impl ListenerHandle {
         (strategy.enter)(self)
     }
 
-    /// The only descriptor of a listener handle that has one.
+    /// The descriptor of a listener handle that consists of exactly one descriptor.
+    ///
+    /// # Errors
+    /// `InvalidInput`: the handle consists of none or of several.
     fn socket(mut self) -> io::Result<OwnedFd> {
         match self.descriptors.pop() {
             Some(socket) if self.descriptors.is_empty() => Ok(socket),
@@ -163,28 +179,28 @@ impl ListenerHandle {
 }
 
 impl From<OwnedFd> for ListenerHandle {
-    /// A listening, non-blocking socket that nobody else waits for.
+    /// Makes a handle from a listening, non-blocking socket that no other worker waits for.
     fn from(socket: OwnedFd) -> ListenerHandle {
         ListenerHandle::of(&REUSEPORT, vec![socket])
     }
 }
 
-/// One strategy as data.
+/// A strategy as data.
 pub struct Strategy {
-    /// The one spelling: flag value, file name, test label, chart legend.
+    /// The strategy's name: flag value, file name, test label, chart legend.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// What the strategy does, in one line.
     pub summary: &'static str,
-    /// What a dispatch mechanism must have.
+    /// The features that a dispatch mechanism must have.
     pub needs: Features,
-    /// What a dispatch mechanism must not have.
+    /// The features that a dispatch mechanism must not have.
     pub excludes: Features,
-    /// What it can be told.
+    /// Which optional fields of [`ListenPlan`] the strategy obeys.
     pub settings: Settings,
     probe: fn() -> io::Result<()>,
     open: fn(&ListenPlan) -> io::Result<BoundListeners>,
     enter: fn(ListenerHandle) -> io::Result<AcceptSource>,
-    /// What there is to do after a death where the kernel does not do all of it.
+    /// See [`ListenerHandle::after_death`]. `None`: nothing needs repair after a worker's death.
     after_death: Option<fn(&ListenerHandle) -> io::Result<()>>,
 }
 
@@ -197,10 +213,10 @@ impl Strategy {
         (self.open)(plan)
     }
 
-    /// Whether workers that wait by `mechanism` can come to connections this way.
+    /// Checks that workers that wait by `mechanism` can use this strategy.
     ///
     /// # Errors
-    /// The reason why not, in words for people.
+    /// The reason why the two do not go together, as a message for the user.
     pub fn goes_with(&self, mechanism: &Mechanism) -> Result<(), String> {
         let name = mechanism.name;
         if !mechanism.features.contains(self.needs) {
@@ -216,11 +232,10 @@ impl Strategy {
         Ok(())
     }
 
-    /// Whether this kernel, in this process, offers it.
+    /// Checks that this kernel lets this process use the strategy, by setting up a part of it.
     ///
     /// # Errors
-    /// The reason why not, in words for people: what was tried and what the
-    /// kernel said.
+    /// What was tried and what the kernel answered, as a message for the user.
     pub fn probe(&self) -> Result<(), String> {
         (self.probe)().map_err(|error| format!("cannot be set up: {error}"))
     }
@@ -232,21 +247,24 @@ impl std::fmt::Debug for Strategy {
     }
 }
 
-/// Every strategy, in the order that people list them.
+/// Every strategy, in the order in which help texts and charts list them.
 pub static ALL: &[&Strategy] =
     &[&shared::SHARED, &EXCLUSIVE, &blocking::BLOCKING, &lock::LOCK, &REUSEPORT, &handoff::HANDOFF];
 
-/// The strategy with that name.
+/// The strategy with that [`Strategy::name`].
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static Strategy> {
     ALL.iter().copied().find(|strategy| strategy.name == name)
 }
 
-/// What `auto` takes for so many workers that wait by `mechanism` (measured: docs/accept.md).
+/// The strategy that `auto` means for `workers` workers that wait by `mechanism`. docs/accept.md has
+/// the measurements.
 ///
-/// One worker has a socket to itself. Several share one and are woken in turn, so that none has to
-/// wait for one that stands still, if their mechanism can do that by itself; a completion ring, which
-/// then pays a request per connection, and the others have a socket each.
+/// - `reuseport` for a single worker, whose socket nobody else uses.
+/// - `exclusive` for several workers whose readiness mechanism supports exclusive waiting: connections
+///   do not wait behind a worker that is stuck.
+/// - `reuseport` for completion rings, where `exclusive` costs one accept request per connection, and
+///   for mechanisms without exclusive waiting.
 #[must_use]
 pub fn auto(workers: NonZeroUsize, mechanism: &Mechanism) -> &'static Strategy {
     let alone = workers.get() == 1 || mechanism.features.contains(Features::COMPLETION);
@@ -257,7 +275,7 @@ pub fn auto(workers: NonZeroUsize, mechanism: &Mechanism) -> &'static Strategy {
     }
 }
 
-/// One socket for all workers: each listener handle has a duplicate of it.
+/// Binds one socket for all workers. Each listener handle gets a duplicate of the socket's descriptor.
 fn one_socket(plan: &ListenPlan, strategy: &'static Strategy) -> io::Result<BoundListeners> {
     let listen = ListenOptions { reuse_port: false, ..plan.listen };
     let socket = socket::listen(plan.address, listen)?;

@@ -1,13 +1,13 @@
 //! `reuseport`: each worker has a listening socket of its own (`SO_REUSEPORT`).
 //!
-//! The kernel chooses a socket when the connection is begun: by a hash of its
-//! addresses and ports, or by a program, for which the number of the processor that
-//! handles the packet is enough (`SKF_AD_CPU`). Nobody is woken in vain, and nobody
-//! else can help: connections wait behind a worker that stands still. When a socket
-//! is closed, the connections that wait in it are reset, unless
-//! `net.ipv4.tcp_migrate_req` is set; so a worker that stops accepts what is there
-//! first, and what the kernel completes between its last look and the close is not in
-//! anybody's hands.
+//! The kernel assigns a connection to a socket when its first packet arrives: by a hash of addresses
+//! and ports, or by a BPF program. Drover's program returns the number of the processor that handles
+//! the packet (`SKF_AD_CPU`). A connection wakes only the worker that owns the socket. The price:
+//! connections wait behind a worker that is stuck, and no other worker can accept them.
+//!
+//! When a socket is closed, the kernel resets the connections in its backlog, unless
+//! `net.ipv4.tcp_migrate_req` is set (Linux 5.14). So a worker that stops drains its backlog first. A
+//! connection that the kernel completes between the last accept4(2) and close(2) is still reset.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use super::{AcceptSource, BoundListeners, ListenPlan, ListenerHandle, Settings, 
 use crate::mechanism::Features;
 use sys::socket::{ListenOptions, check_free, choose_by_cpu, listen, local_address};
 
-/// A socket per worker.
+/// One listening socket per worker.
 pub(super) static REUSEPORT: Strategy = Strategy {
     name: "reuseport",
     summary: "a listening socket per worker, of which a hash chooses one (SO_REUSEPORT)",
@@ -36,13 +36,14 @@ pub(super) static REUSEPORT: Strategy = Strategy {
     after_death: None,
 };
 
-/// All are bound before any worker accepts, because each socket takes its share of the
-/// connections from then on.
+/// Binds the sockets of all workers before any worker accepts: a socket gets its share of the
+/// connections from listen(2) on, and the shares change with each further socket.
 fn open(plan: &ListenPlan) -> io::Result<BoundListeners> {
     let reuse_port = plan.workers.get() > 1;
     let mut address = plan.address;
     if reuse_port && address.port() != 0 {
-        // Otherwise a second server of the same user would silently take half of the connections.
+        // With SO_REUSEPORT, a second server of this user could bind the port too, and would silently
+        // get half of the connections.
         check_free(address)?;
     }
     let options = ListenOptions { reuse_port, ..plan.listen };

@@ -1,20 +1,20 @@
-//! `shared`: all workers wait for one listening socket by their own mechanism.
+//! `shared`: all workers wait for one listening socket, each by its own dispatch mechanism.
 //!
-//! The kernel wakes every one of them for each connection (`sk_data_ready` walks
-//! the socket's whole queue of waiters): the thundering herd. Losers of select(2),
-//! poll(2) and epoll_wait(2) mostly go back to sleep inside the kernel, which looks
-//! at the socket again before it returns; some return, and get `EAGAIN` from
-//! accept4(2). A completion ring is no part of the herd: its multishot accept waits
-//! exclusively and stays at the head of the queue, so that one ring is given all
-//! connections that come while it is there.
+//! Each connection wakes every worker, because `sk_data_ready` walks the socket's whole wait queue:
+//! the thundering herd. One worker gets the connection. The others mostly go back to sleep inside
+//! select(2), poll(2) or epoll_wait(2), because the kernel checks the socket again before these calls
+//! return. Some do return, and get `EAGAIN` from accept4(2).
+//!
+//! Completion rings do not wake all together: a multishot accept waits exclusively, and its wait entry
+//! stays at the head of the queue. The ring that armed its accept first gets all connections.
 
 use super::{AcceptSource, ListenerHandle, Settings, Strategy, one_socket};
 use crate::mechanism::Features;
 
-/// One socket, waited for by all.
+/// One socket for all workers; a connection wakes them all.
 pub(super) static SHARED: Strategy = Strategy {
     name: "shared",
-    summary: "all workers wait for one listening socket: a connection wakes the herd",
+    summary: "all workers wait for one listening socket: a connection wakes all of them",
     needs: Features::empty(),
     excludes: Features::ONE_OWNER,
     settings: Settings::empty(),

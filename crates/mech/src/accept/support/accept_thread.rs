@@ -1,9 +1,9 @@
-//! A thread that takes connections by calls that block, for workers that do not.
+//! A thread that accepts connections by blocking calls, for workers that must not block.
 //!
-//! It keeps a few that no worker has asked for yet, and then waits until one does. A signal with a
-//! handler that does nothing ends its call when it is to stop: closing the socket would not
-//! (accept(2) goes on with the open file), and shutdown(2) would reset what is queued and end the
-//! other workers' listening too.
+//! The thread keeps a few accepted connections, and then waits until a worker takes one. To stop the
+//! thread, a signal interrupts its accept4(2) ([`super::interrupt`]). Two other ways do not work:
+//! close(2) on the socket does not end a running accept4(2), which holds the open file; shutdown(2)
+//! resets the connections in the backlog and ends the listening of all workers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,56 +19,72 @@ use rustix::net::SocketFlags;
 use super::interrupt;
 use sys::process;
 
-/// Takes one connection. When it is told that it is to stop, it no longer waits, and `None` means
-/// that there is none.
+/// A call that accepts one connection. The argument is `stop`. With `false`, the call blocks until a
+/// connection comes. With `true`, the call does not block, and returns `None` when the backlog is empty.
 pub(crate) type AcceptCall = Box<dyn FnMut(bool) -> io::Result<Option<OwnedFd>> + Send>;
 
-/// How long a stop waits for the thread before it interrupts it again: a signal that comes just
-/// before the call is too early.
-const AGAIN: Duration = Duration::from_millis(1);
+/// How long [`AcceptThread::stop`] waits for the thread before it sends the signal again. A signal that
+/// arrives just before the thread enters accept4(2) interrupts nothing.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How many connections a worker's own thread takes that it has not asked for: more spare switches
-/// under load, fewer leave others their share when the worker stands still.
+/// How many connections a worker's own thread accepts before the worker asks for them. A larger number
+/// saves context switches under load. A smaller number leaves more connections to other workers when
+/// this worker is stuck.
 const AHEAD: usize = 4;
 
-/// The thread, with what it has taken.
+/// A handle to the thread and to the connections that the thread has accepted.
 pub(crate) struct AcceptThread(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Somebody has asked for a connection, or the thread is to stop, or it has ended.
+    /// Notified when a worker asks for a connection, when `stop` or `exit` is set, and when the thread
+    /// has ended.
     changed: Condvar,
+    /// Whether the thread must drain the backlog and end.
     stop: AtomicBool,
-    /// Whether the thread is to end at once.
-    leave: AtomicBool,
-    /// How many connections may wait here.
+    /// Whether the thread must end at once.
+    exit: AtomicBool,
+    /// How many accepted connections may wait in `State::taken`.
     most: usize,
 }
 
 #[derive(Default)]
 struct State {
     taken: VecDeque<io::Result<OwnedFd>>,
-    /// An error was passed on, and nobody has asked again since.
+    /// Whether the thread pauses: accept4(2) has failed, and no worker has asked for a connection since
+    /// it took the error.
     paused: bool,
+    /// Whether the thread has ended.
     ended: bool,
+    /// The thread's number (gettid(2)); 0 until the thread runs.
     thread: libc::pid_t,
-    /// How often the thread has waited; known when it has ended.
+    /// How often the thread has slept in the kernel; 0 until the thread has ended.
     waits: u64,
 }
 
-/// What an accept thread has.
+/// The answer to a worker that asks an accept thread for a connection.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// A connection, or why there is none.
+    /// A connection, or the error of accept4(2).
     Taken(io::Result<OwnedFd>),
-    /// Nothing yet.
+    /// No connection waits now.
     Nothing,
-    /// Nothing any more.
+    /// No connection waits, and none will come: the thread has ended.
     Ended,
 }
 
+/// What the accepting thread must do next.
+enum NextCall {
+    /// Wait for a connection and accept it.
+    Accept,
+    /// Accept a connection if one waits; otherwise end.
+    Drain,
+    /// End now, and leave the backlog to other workers.
+    Exit,
+}
+
 impl AcceptThread {
-    /// An accept thread for one worker, which `notify` wakes.
+    /// Starts an accept thread for one worker. `notify` ends the worker's wait.
     pub(crate) fn for_one(
         take: AcceptCall,
         notify: impl Fn() + Send + 'static,
@@ -76,9 +92,14 @@ impl AcceptThread {
         AcceptThread::start(AHEAD, false, take, move |_| notify())
     }
 
-    /// Starts the thread. It calls `notify` with `false` when it has taken something for which somebody
-    /// may be waiting, each time or only the first until it is asked for (`each`); with `true` when it
-    /// has ended.
+    /// Starts an accept thread that keeps at most `most` connections.
+    ///
+    /// The thread calls `notify(false)` after it has accepted a connection: for every connection if
+    /// `each`, otherwise only if no other connection was waiting to be taken. The thread calls
+    /// `notify(true)` when it ends.
+    ///
+    /// # Errors
+    /// `EAGAIN` when the process or the user has too many threads.
     pub(crate) fn start(
         most: usize,
         each: bool,
@@ -89,14 +110,19 @@ impl AcceptThread {
             state: Mutex::default(),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
-            leave: AtomicBool::new(false),
+            exit: AtomicBool::new(false),
             most,
         });
         let ours = Arc::clone(&shared);
         process::start_thread("accept", move || {
             interrupt::allow();
             ours.lock().thread = process::thread_number().cast_signed();
-            while let Some(stop) = ours.until_there_is_room() {
+            loop {
+                let stop = match ours.wait_for_room() {
+                    NextCall::Accept => false,
+                    NextCall::Drain => true,
+                    NextCall::Exit => break,
+                };
                 match take(stop) {
                     Ok(None) => break,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -118,7 +144,7 @@ impl AcceptThread {
         Ok(AcceptThread(shared))
     }
 
-    /// Asks for a connection.
+    /// Takes an accepted connection without waiting.
     pub(crate) fn next(&self) -> Next {
         let mut state = self.0.lock();
         let taken = state.taken.pop_front();
@@ -141,22 +167,24 @@ impl AcceptThread {
         }
     }
 
-    /// Has the thread take what there is and end, and waits until it has.
+    /// Makes the thread drain the backlog and end, and waits until the thread has ended.
     pub(crate) fn stop(&self) {
         self.0.stop.store(true, Ordering::Release);
         self.interrupt();
     }
 
-    /// How often the thread has waited, to whoever asks first; 0 as long as it runs.
+    /// How often the thread has slept in the kernel. Returns 0 while the thread runs, and 0 on every
+    /// call after the one that returned the number.
     pub(crate) fn take_waits(&self) -> u64 {
         std::mem::take(&mut self.0.lock().waits)
     }
 
-    /// Whether all that was taken has been asked for.
+    /// Whether every accepted connection has been taken by a worker.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().taken.is_empty()
     }
 
+    /// Interrupts the thread again and again until it has ended.
     fn interrupt(&self) {
         self.0.changed.notify_all();
         let mut state = self.0.lock();
@@ -164,16 +192,16 @@ impl AcceptThread {
             if state.thread != 0 {
                 interrupt::interrupt(state.thread);
             }
-            let waited = self.0.changed.wait_timeout(state, AGAIN);
+            let waited = self.0.changed.wait_timeout(state, SIGNAL_INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
 impl Drop for AcceptThread {
-    /// What waits in the backlog is left to others.
+    /// Ends the thread at once. The connections in the backlog stay there for other workers.
     fn drop(&mut self) {
-        self.0.leave.store(true, Ordering::Release);
+        self.0.exit.store(true, Ordering::Release);
         self.interrupt();
     }
 }
@@ -183,24 +211,24 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is to stop, once there is something to do; `None`: it is to end.
-    fn until_there_is_room(&self) -> Option<bool> {
+    /// Waits until the thread may accept a connection or must end.
+    fn wait_for_room(&self) -> NextCall {
         let mut state = self.lock();
         loop {
-            if self.leave.load(Ordering::Acquire) {
-                return None;
+            if self.exit.load(Ordering::Acquire) {
+                return NextCall::Exit;
             }
             if self.stop.load(Ordering::Acquire) {
-                return Some(true);
+                return NextCall::Drain;
             }
             if state.taken.len() < self.most && !state.paused {
-                return Some(false);
+                return NextCall::Accept;
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// `true`: there was nothing before.
+    /// Keeps a connection or an error for the workers. Returns whether nothing was kept before.
     fn put(&self, taken: Result<OwnedFd, Option<io::Error>>) -> bool {
         let mut state = self.lock();
         let was_empty = state.taken.is_empty();
@@ -216,20 +244,22 @@ impl Shared {
     }
 }
 
-/// Takes a connection of a blocking socket; without waiting for one if it is to `stop`.
+/// Accepts a connection from a blocking socket. With `stop`, looks first whether one waits, and returns
+/// `None` if not.
 pub(crate) fn accept(socket: BorrowedFd<'_>, stop: bool) -> io::Result<Option<OwnedFd>> {
     if stop {
         let mut look = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
         if rustix::event::poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? == 0 {
             return Ok(None);
         }
-        // Should another be faster, the next interruption ends this call.
+        // Another worker may accept the connection first. accept4(2) then blocks until `interrupt` sends
+        // the next signal.
     }
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(Some(rustix::net::accept_with(socket, flags)?))
 }
 
-/// Makes calls on the socket block, for everyone who has it.
+/// Clears `O_NONBLOCK`, for every process that shares the socket's open file.
 pub(crate) fn let_block(socket: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&socket)?;
     Ok(rustix::fs::fcntl_setfl(&socket, flags - rustix::fs::OFlags::NONBLOCK)?)

@@ -1,7 +1,7 @@
-//! A word that a thread sleeps on, and that another thread wakes it by: futex(2).
+//! A futex word: one thread sleeps on the word, another thread wakes it (futex(2)).
 //!
-//! With the lock that is re-exported here, this is all that [`crate::accept::support::wait_queue`] takes from the
-//! system: its model check puts something else in the place of this file.
+//! [`crate::accept::support::wait_queue`] takes everything that it needs from the system from this file,
+//! including `Arc`, `Mutex` and `Instant`. The model check of the wait queue replaces this file.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use rustix::thread::futex;
 pub(crate) use std::sync::{Arc, Mutex};
 pub(crate) use std::time::Instant;
 
-/// A number that its owner can wait for a change of.
+/// A 32-bit number. The thread that owns the word can sleep until the number changes.
 #[derive(Debug)]
 pub(crate) struct Word(AtomicU32);
 
@@ -29,8 +29,8 @@ impl Word {
         self.0.store(value, Ordering::Release);
     }
 
-    /// Sleeps until the word is no longer `value`, and returns what it is then; returns `value` when
-    /// `deadline` has passed.
+    /// Sleeps while the word is `value`, and returns the word's new number. Returns `value` if
+    /// `deadline` passes first.
     pub(crate) fn wait_while(&self, value: u32, deadline: Option<Instant>) -> u32 {
         loop {
             let now = self.load();
@@ -38,16 +38,17 @@ impl Word {
             if now != value || left == Some(Duration::ZERO) {
                 return now;
             }
-            // A time that does not fit is for ever; it is looked at again after each return.
+            // A duration too long for a timespec becomes an unlimited wait.
             let left = left.and_then(|left| Timespec::try_from(left).ok());
-            // Woken, changed before it slept, interrupted or late: the word tells.
+            // FUTEX_WAIT returns 0 (woken), EAGAIN (the word had changed before), EINTR or ETIMEDOUT.
+            // The loop reads the word in every case.
             let _ = futex::wait(&self.0, futex::Flags::PRIVATE, value, left.as_ref());
         }
     }
 
     /// Wakes the thread that sleeps on the word, if one does.
     pub(crate) fn wake(&self) {
-        // It fails for addresses that are none, and this is one.
+        // FUTEX_WAKE fails only with EFAULT, and this page is mapped.
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
     }
 }

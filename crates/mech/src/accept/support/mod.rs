@@ -1,4 +1,5 @@
-//! What several accept strategies share: a thread that accepts, a wait queue, a lock that outlives its holder.
+//! What several accept strategies share: a thread that accepts, a wait queue, and a lock that the kernel
+//! releases when its holder dies.
 
 pub(crate) mod accept_thread;
 mod futex;

@@ -1,16 +1,20 @@
-//! A lock among threads and processes that outlives its holder, and whose release wakes one:
-//! futex(2) and the kernel's robust lists (get_robust_list(2)).
+//! A lock among threads and processes that the kernel releases when its holder dies: futex(2) with a
+//! robust list (get_robust_list(2)).
 //!
-//! The word in shared memory is the number of the thread that holds the lock, or 0. Every thread
-//! announces the one lock that it waits for or holds, in the head of a list that the kernel looks at
-//! when the thread ends, whatever ended it. If the word is then that thread's, the kernel marks it
-//! as free and wakes one who waits; likewise if it is 0, because the dead one may have been woken for
-//! it. A release wakes one every time, without asking whether anybody waits: a bit for that would get
-//! lost with whoever was woken, died, and was overtaken meanwhile.
+//! The lock is a word in shared memory: the number of the thread that holds the lock, or 0. A thread
+//! that waits for the lock or holds it announces the word as the pending entry of its robust list. The
+//! kernel reads this list when a thread ends, even by SIGKILL. If the word has the number of the dead
+//! thread, the kernel sets `FUTEX_OWNER_DIED`, clears the number and wakes one waiter. If the word is 0,
+//! the kernel wakes one waiter too, because the dead thread may have been woken for the lock.
 //!
-//! What is left: two who die one after the other, the holder and who was woken in its place before it
-//! ran, leave a free lock that nobody is told of: the kernel has marked it, and does not look at a
-//! marked one again. Whoever learns of a death therefore calls [`RobustLock::after_death`].
+//! A release always calls FUTEX_WAKE for one waiter, whether or not a thread waits. A "threads wait" bit
+//! would save calls, but could get lost: with a thread that was woken and died while another thread took
+//! the lock.
+//!
+//! One case is left to the program. The holder dies, the kernel sets `FUTEX_OWNER_DIED` and wakes a
+//! waiter, and this waiter dies before it runs. The lock is then free and all other waiters sleep,
+//! because the kernel ignores a word with `FUTEX_OWNER_DIED`. So whoever learns of a death calls
+//! [`RobustLock::after_death`].
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,35 +27,37 @@ use sys::process;
 use sys::shared_counters::{Kind, Row, Table};
 use sys::syscall;
 
-/// The bits of the word that are the holder's number. `FUTEX_OWNER_DIED` is the kernel's to set.
+/// The bits of the word that hold the number of the lock's holder. Only the kernel sets
+/// `FUTEX_OWNER_DIED`.
 const HOLDER: u32 = libc::FUTEX_TID_MASK;
 
-/// Set by a holder: without it, the kernel would wake nobody at its death.
+/// A bit that every holder sets. Without this bit, the kernel wakes no waiter when the holder dies.
 const WAITERS: u32 = libc::FUTEX_WAITERS;
 
-/// The lock, for one of those who share it.
+/// A lock in a memory file that this process has mapped.
 #[derive(Debug)]
 pub(crate) struct RobustLock(Row<1>);
 
-/// The lock, held until this is dropped by the same thread.
+/// Proof that this thread holds the lock. Dropping the guard releases the lock.
 #[derive(Debug)]
 pub(crate) struct RobustGuard<'a>(&'a AtomicU32);
 
 impl RobustLock {
-    /// A memory file with a lock in it, which nobody holds.
+    /// Makes a memory file (memfd_create(2)) that contains a free lock.
     pub(crate) fn file() -> io::Result<OwnedFd> {
         Table::<1>::create(Kind::Lock, 1)?.file().try_clone_to_owned()
     }
 
-    /// The lock in that file.
+    /// Maps the lock in a file that [`RobustLock::file`] made.
     pub(crate) fn attach(file: OwnedFd) -> io::Result<RobustLock> {
         Ok(RobustLock(Table::open(Kind::Lock, file)?.row(0)))
     }
 
-    /// Waits for the lock; first come, first served, but for those who do not have to wait.
+    /// Waits until this thread holds the lock. FUTEX_WAKE wakes waiters in the order in which they began
+    /// to wait; a thread that finds the lock free takes it before them.
     ///
     /// # Errors
-    /// `EINTR`: a signal with a handler came, and the lock is not held.
+    /// `EINTR`: a signal handler has run, and this thread does not hold the lock.
     pub(crate) fn lock(&self) -> io::Result<RobustGuard<'_>> {
         let word = self.word();
         let me = process::thread_number() | WAITERS;
@@ -66,26 +72,26 @@ impl RobustLock {
             } else if let Err(error @ rustix::io::Errno::INTR) =
                 futex::wait(word, futex::Flags::empty(), now, None)
             {
-                // A wake-up that was meant for this thread would have been told in its place.
+                // EINTR means that no wake was consumed; a woken waiter gets 0.
                 announce_nothing();
                 return Err(error.into());
             }
         }
     }
 
-    /// Wakes one who waits if the lock is free: to be called after the end of each process that may
-    /// have waited for it. Returns whether somebody was woken.
+    /// Wakes one waiter if the lock is free. Must be called after the death of each process that may
+    /// have waited for the lock. Returns whether a waiter was woken.
     pub(crate) fn after_death(&self) -> bool {
         let word = self.word();
-        // Whoever holds it will wake the next one, or the kernel will. As above: no such address is
-        // an error that does not occur.
+        // A lock with a holder needs nothing: the holder, or the kernel at its death, wakes a waiter.
+        // FUTEX_WAKE fails only with EFAULT, and this page is mapped.
         word.load(Ordering::Acquire) & HOLDER == 0
             && futex::wake(word, futex::Flags::empty(), 1).unwrap_or(0) > 0
     }
 
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: half of an aligned number in a mapping that `self` keeps; all who attach a file of
-        // this kind look at this half alone, as an atomic.
+        // SAFETY: the pointer is to one half of an aligned 64-bit number, in a mapping that lives as long
+        // as `self`. Every process that maps a lock file uses this half only, as an atomic.
         unsafe { &*ptr::from_ref(&self.0[0]).cast() }
     }
 }
@@ -93,27 +99,29 @@ impl RobustLock {
 impl Drop for RobustGuard<'_> {
     fn drop(&mut self) {
         self.0.store(0, Ordering::Release);
-        // It fails for addresses that are none, and this is one.
+        // FUTEX_WAKE fails only with EFAULT, and this page is mapped.
         let _ = futex::wake(self.0, futex::Flags::empty(), 1);
         announce_nothing();
     }
 }
 
-/// What the kernel reads when the thread ends: `struct robust_list_head`.
+/// The kernel's `struct robust_list_head`. The kernel reads a thread's head when the thread ends.
 #[repr(C)]
 struct Head {
-    /// The list, which ends where it begins: it is always empty.
+    /// The first entry of the list. Here a pointer to this head itself: the list is always empty.
     list: AtomicPtr<Head>,
-    /// From an entry to its word.
+    /// How many bytes behind an entry its futex word is. Here 0: an entry is its word.
     offset: libc::c_long,
-    /// An entry that is not in the list, or not yet.
+    /// An entry that a thread is about to add to the list. The kernel checks this entry too. Here the
+    /// word of the lock that the thread waits for or holds, or null.
     pending: AtomicPtr<AtomicU32>,
 }
 
-/// The head of a thread, in place of the one that the C library has set, and does not use here.
+/// A thread's robust list head. It replaces the head that the C library registered for its own robust
+/// mutexes, which Drover does not use.
 struct Announced {
     head: Head,
-    /// That one.
+    /// The C library's head, which is registered again when the thread ends.
     before: AtomicPtr<libc::c_void>,
 }
 
@@ -130,7 +138,7 @@ thread_local! {
     };
 }
 
-/// Tells the kernel which lock it has to look at if this thread ends.
+/// Announces the lock that the kernel must check if this thread ends.
 fn announce(word: &AtomicU32) -> io::Result<()> {
     ANNOUNCED.with(|announced| {
         announced.register()?;
@@ -139,19 +147,21 @@ fn announce(word: &AtomicU32) -> io::Result<()> {
     })
 }
 
+/// Announces that this thread neither waits for a lock nor holds one.
 fn announce_nothing() {
     ANNOUNCED.with(|announced| announced.head.pending.store(ptr::null_mut(), Ordering::SeqCst));
 }
 
 impl Announced {
-    /// Sets the head as that of this thread, the first time.
+    /// Registers this head with the kernel, at the thread's first call.
     fn register(&self) -> io::Result<()> {
         if !self.head.list.load(Ordering::Relaxed).is_null() {
             return Ok(());
         }
         let mut before: *mut libc::c_void = ptr::null_mut();
         let mut length = 0_usize;
-        // SAFETY: both are written to, and outlive the call; 0 is this thread.
+        // SAFETY: the kernel writes to `before` and `length`, which outlive the call; 0 means the calling
+        // thread.
         syscall!(syscall(libc::SYS_get_robust_list, 0, &raw mut before, &raw mut length))?;
         self.before.store(before, Ordering::Relaxed);
         self.head.list.store(ptr::from_ref(&self.head).cast_mut(), Ordering::Relaxed);
@@ -160,16 +170,17 @@ impl Announced {
 }
 
 impl Drop for Announced {
-    /// The memory of the head is gone before the thread is.
+    /// Registers the C library's head again. Thread-local memory is freed before the thread ends, and
+    /// the kernel must not read a freed head.
     fn drop(&mut self) {
-        // It was accepted once.
+        // Does not fail: set_robust_list(2) checks only the length, which `register` has passed before.
         let _ = set_head(self.before.load(Ordering::Relaxed));
     }
 }
 
 fn set_head(head: *const libc::c_void) -> io::Result<()> {
-    // SAFETY: the kernel only keeps the address: of a head that its thread removes before it is gone
-    // (`Announced::drop`), or of one that the C library has set before.
+    // SAFETY: the kernel keeps the address until the thread ends. A head of this file is replaced before
+    // its memory is freed (`Announced::drop`); the other one belongs to the C library.
     syscall!(syscall(libc::SYS_set_robust_list, head, size_of::<Head>())).map(drop)
 }
 
@@ -183,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts with a load and a store, between which others could come.
+    /// Each thread adds to a count by a load and a store. Without the lock, additions would get lost.
     #[test]
     fn one_at_a_time() {
         let file = RobustLock::file().unwrap();
@@ -194,11 +205,11 @@ mod tests {
                 let count = Arc::clone(&count);
                 thread::spawn(move || {
                     for _ in 0..2000 {
-                        let held = lock.lock().unwrap();
+                        let guard = lock.lock().unwrap();
                         let before = count.load(Ordering::Relaxed);
                         thread::yield_now();
                         count.store(before + 1, Ordering::Relaxed);
-                        drop(held);
+                        drop(guard);
                     }
                 })
             })
@@ -209,18 +220,20 @@ mod tests {
 
     const FILE: &str = "DROVER_TEST_LOCK";
 
-    /// Not a test: what a child of the next one does, until it is killed.
+    /// Not a test by itself: the code of the child processes of `the_lock_outlives_its_holders`. A child
+    /// takes the lock and waits until it is killed.
     #[test]
     fn hold_until_the_end() {
         let Ok(path) = std::env::var(FILE) else { return };
         let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
         let lock = RobustLock::attach(file.into()).unwrap();
-        let _held = lock.lock().unwrap();
+        let _guard = lock.lock().unwrap();
         println!("\nheld");
         std::io::stdin().read_exact(&mut [0]).unwrap();
     }
 
-    /// Of children that hold the lock, or wait for it, each is killed.
+    /// Three child processes hold the lock or wait for it. The test kills each child once it holds the
+    /// lock.
     #[test]
     fn the_lock_outlives_its_holders() {
         let (_, module) = module_path!().split_once("::").unwrap();
@@ -237,7 +250,7 @@ mod tests {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
         };
         let mut children: Vec<_> = (0..3).map(|_| child()).collect();
-        // Whoever holds it says so, and dies of it, until the last one did.
+        // A child that holds the lock prints "held".
         let (send, holders) = std::sync::mpsc::channel();
         for (number, child) in children.iter_mut().enumerate() {
             let out = BufReader::new(child.stdout.take().unwrap());
@@ -248,7 +261,7 @@ mod tests {
                 }
             });
         }
-        // A child that ends without the lock is then an error of `recv`.
+        // If a child ends without having held the lock, `recv` fails.
         drop(send);
         for _ in 0..3 {
             let holder = holders.recv().unwrap();
@@ -259,8 +272,8 @@ mod tests {
         drop(lock.lock().unwrap());
     }
 
-    /// What the kernel leaves when the holder dies, and the one that it has woken dies before it runs:
-    /// a lock that is marked as free, and somebody who sleeps.
+    /// Two deaths leave a free lock and a sleeping waiter: the holder dies, and the waiter that the kernel
+    /// has woken dies before it runs.
     #[test]
     fn a_free_lock_that_nobody_was_told_of_is_had_after_the_next_death() {
         let file = RobustLock::file().unwrap();
@@ -282,7 +295,7 @@ mod tests {
         assert!(!lock.after_death(), "nobody waits any more");
     }
 
-    /// Waits until the thread is off its processor in futex(2) with that address.
+    /// Waits until the thread sleeps in futex(2) on the word at this address.
     fn until_it_sleeps_on(word: usize, thread: u32) {
         let call = format!("{} {word:#x} ", libc::SYS_futex);
         let file = format!("/proc/self/task/{thread}/syscall");

@@ -1,19 +1,20 @@
 //! A wait queue in user space, which wakes its waiters by one of four policies.
 //!
-//! The kernel's wait queues decide how many threads run when a connection comes. Molloy & Lever
-//! (*accept() Scalability on Linux*, FREENIX 2000) compare the queue of Linux 2.2, which wakes
-//! everybody, with three that do not; no kernel of today still has the first, so the four are modelled
-//! here: an intrusive list, and one futex word per waiter on which it sleeps by itself. A waiter that
-//! sleeps elsewhere, in a dispatcher for instance, brings a notifier to be woken by instead.
+//! The wait queue of a listening socket decides how many threads run when a connection comes. Molloy &
+//! Lever (*accept() Scalability on Linux*, FREENIX 2000) compare four policies. One is the policy of
+//! Linux 2.2, which wakes all waiters in accept(2); today's kernels no longer have it. So this file
+//! models all four: a linked list of waiters, and for each waiter a futex word to sleep on. A waiter
+//! that sleeps elsewhere, for example in a dispatch mechanism, brings a notifier instead.
 //!
-//! The protocol is the kernel's: [`Waiter::prepare`] (prepare_to_wait) puts a waiter on the queue
-//! *before* it looks whether there is something to do, so that a wake-up that comes in between is not
-//! lost; [`Waiter::finish`] (finish_wait) takes it off. [`Waiter::wait_until`] is the whole of it.
-//! Unlike the kernel's, a waiter that was chosen and has no use for it (it found its work before it
-//! slept, or its time was up) passes the choice on.
+//! The protocol follows the kernel's. [`Waiter::prepare`] (prepare_to_wait) puts a waiter on the queue.
+//! The waiter checks its condition *after* that, so that no wake-up gets lost between check and sleep.
+//! [`Waiter::finish`] (finish_wait) takes the waiter off the queue. [`Waiter::wait_until`] combines the
+//! three steps. One thing differs from the kernel: if a wake-up chose a waiter that no longer needs it
+//! (the waiter found its work before it slept, or its deadline passed), the waiter passes the wake-up
+//! on to another waiter.
 //!
-//! The queue is for threads of one process: its links are places in a vector, its words private
-//! futexes. Processes would need both in shared memory, and a lock that survives its owner.
+//! The queue is for threads of one process: its links are indices into a vector, and its words are
+//! private futexes. Processes would need both in shared memory, and a robust lock.
 //!
 //! `tests/wait_queue_model.rs` runs this file under every interleaving of a few threads.
 
@@ -21,19 +22,20 @@ use std::fmt;
 
 use super::futex::{Arc, Instant, Mutex, Word};
 
-/// Who runs when something has happened.
+/// Which waiters an event wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Everybody: the *stock* kernel of the paper, Linux 2.2.
+    /// All waiters: the *stock* kernel of the paper, Linux 2.2.
     WakeAll,
-    /// §3.1: the waiter says whether it takes turns. Those that do stand at the tail, and a wake-up
-    /// goes through the queue from the head until it has woken the first of them. Linux since 2.3.
+    /// The waiter decides (§3.1 of the paper; Linux since 2.3). Exclusive waiters join at the tail, all
+    /// others at the head. A wake-up walks from the head and stops after the first exclusive waiter.
     TaskExclusive,
-    /// §3.2: the waker says: [`WaitQueue::wake`] wakes the one at the head, whoever that is, and
-    /// [`WaitQueue::wake_all`] everybody. Waiters that must always be woken cannot be told apart.
+    /// The waker decides (§3.2 of the paper). [`WaitQueue::wake`] wakes the waiter at the head and
+    /// [`WaitQueue::wake_all`] wakes all. [`WaitFlag`] has no effect.
     WakeOne,
-    /// §3.3: the waker says, as before, but waiters that must always be woken carry a bit, stand at
-    /// the head and are woken by either call.
+    /// The waker decides, but a waiter can insist (§3.3 of the paper). A waiter with
+    /// [`WaitFlag::Always`] joins at the head, and [`WaitQueue::wake`] wakes all such waiters and one
+    /// exclusive waiter.
     AlwaysWake,
 }
 
@@ -42,7 +44,7 @@ impl Policy {
     pub const ALL: [Policy; 4] =
         [Policy::WakeAll, Policy::TaskExclusive, Policy::WakeOne, Policy::AlwaysWake];
 
-    /// Its name in flags and tables.
+    /// The policy's name in flags and tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -53,94 +55,95 @@ impl Policy {
         }
     }
 
-    /// The policy of that name.
+    /// The policy with that [`Policy::name`].
     #[must_use]
     pub fn by_name(name: &str) -> Option<Policy> {
         Policy::ALL.into_iter().find(|policy| policy.name() == name)
     }
 }
 
-/// What a waiter wants to be woken for. It counts under the policies that listen to waiters:
-/// [`Policy::TaskExclusive`] and [`Policy::AlwaysWake`].
+/// Whether a waiter must be woken for every event. Only [`Policy::TaskExclusive`] and
+/// [`Policy::AlwaysWake`] obey this flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WaitFlag {
-    /// One waiter is enough for one event, as in accept(2): `TASK_EXCLUSIVE`.
+    /// One exclusive waiter is enough for one event, as in accept(2): the kernel's `TASK_EXCLUSIVE`.
     Exclusive,
-    /// Each event matters to this waiter, as in select(2).
+    /// Every event must wake this waiter, as in select(2).
     Always,
 }
 
-/// The waiters that wait for the same thing.
+/// A queue of waiters for one kind of event.
 #[derive(Debug)]
 pub struct WaitQueue {
     policy: Policy,
     list: Mutex<List>,
 }
 
-/// One thread's part in a queue: it can stand there once.
+/// A thread that can wait in a queue. A waiter is on the queue at most once.
 ///
-/// Dropping it is [`Waiter::finish`].
+/// Dropping a waiter calls [`Waiter::finish`].
 pub struct Waiter {
     queue: Arc<WaitQueue>,
     mode: WaitFlag,
-    place: usize,
+    /// The index of the waiter's slot in [`List::slots`].
+    index: usize,
     node: Arc<Node>,
 }
 
-/// What ends a wait that is not on the futex word.
+/// A function that ends a waiter's wait, for a waiter that does not sleep on the futex word.
 type Notifier = Box<dyn Fn() + Send + Sync>;
 
-/// What a waker touches when it has let go of the queue.
+/// The part of a waiter that a waker uses after it has unlocked the queue.
 struct Node {
-    /// [`IDLE`], [`WAITING`] or [`WOKEN`]. Changed with the queue locked, except that its owner takes
-    /// note of [`WOKEN`] by making it [`IDLE`].
+    /// [`IDLE`], [`WAITING`] or [`WOKEN`]. Changes only while the queue is locked, with one exception:
+    /// the waiter's own thread may change [`WOKEN`] to [`IDLE`] at any time.
     state: Word,
     notifier: Option<Notifier>,
 }
 
-/// Not on the queue.
+/// The waiter is not on the queue.
 const IDLE: u32 = 0;
-/// On the queue.
+/// The waiter is on the queue.
 const WAITING: u32 = 1;
-/// Taken off the queue by a waker; the waiter has not yet taken note of it.
+/// A waker has taken the waiter off the queue, and the waiter's thread has not seen this yet.
 const WOKEN: u32 = 2;
 
 impl WaitQueue {
-    /// A queue without waiters.
+    /// Makes an empty queue.
     #[must_use]
     pub fn new(policy: Policy) -> WaitQueue {
         WaitQueue { policy, list: Mutex::new(List::default()) }
     }
 
-    /// Its policy.
+    /// The queue's policy.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.policy
     }
 
-    /// Something has happened that one waiter can handle: wakes those that the policy chooses
-    /// (`wake_up`; under [`Policy::WakeOne`] and [`Policy::AlwaysWake`] the paper's `wake_one`).
-    /// Returns how many there were; each has left the queue.
+    /// Reports an event that one waiter can handle, and wakes the waiters that the policy selects. In the
+    /// paper: `wake_up`, or `wake_one` under [`Policy::WakeOne`] and [`Policy::AlwaysWake`]. Returns
+    /// how many waiters were woken; a woken waiter has left the queue.
     ///
-    /// Change the condition first, then call this.
+    /// The caller must change the waiters' condition before this call; otherwise a waiter sleeps on.
     pub fn wake(&self) -> usize {
         self.wake_from_head(|exclusive| exclusive)
     }
 
-    /// Something has happened that concerns everybody: the end of what is waited for, for instance.
-    /// Returns how many waiters there were.
+    /// Wakes all waiters under every policy: for an event that concerns all of them, for example that no
+    /// more events will come. Returns how many waiters were woken.
     pub fn wake_all(&self) -> usize {
         self.wake_from_head(|_| false)
     }
 
-    /// Wakes from the head on, up to the first waiter that `is_last`, which is told whether it is
-    /// exclusive.
+    /// Wakes waiters from the head on, up to and including the first for which `is_last` returns `true`.
+    /// The argument of `is_last` is whether the waiter is exclusive.
     fn wake_from_head(&self, is_last: impl Fn(bool) -> bool) -> usize {
-        // Most wake-ups are for one, and need no memory.
+        // Most wake-ups wake one waiter, and then allocate no memory.
         let (mut first, mut others) = (None, Vec::new());
         let mut list = self.list.lock().expect(NO_PANIC);
-        while let Some(place) = list.head {
-            let (node, exclusive) = list.choose(place);
+        while let Some(index) = list.head {
+            let (node, exclusive) = list.choose(index);
             match first {
                 None => first = Some(node),
                 Some(_) => others.push(node),
@@ -150,27 +153,27 @@ impl WaitQueue {
             }
         }
         drop(list);
-        // A waiter that runs at once finds the queue unlocked.
-        first.iter().chain(&others).for_each(|node| node.rouse());
+        // Unlocked first, so that a woken thread does not wait for the queue's lock.
+        first.iter().chain(&others).for_each(|node| node.wake());
         usize::from(first.is_some()) + others.len()
     }
 
-    /// Wakes another exclusive waiter in the place of one that had no use for it. Those that are
-    /// always woken have had this wake-up already.
+    /// Wakes the next exclusive waiter, for a chosen waiter that did not need its wake-up. The waiters
+    /// with [`WaitFlag::Always`] are skipped: the event has woken them already.
     fn pass_on(&self) {
         let mut list = self.list.lock().expect(NO_PANIC);
         let mut next = list.head;
-        while let Some(place) = next.filter(|place| !list.slots[*place].exclusive) {
-            next = list.slots[place].after;
+        while let Some(index) = next.filter(|index| !list.slots[*index].exclusive) {
+            next = list.slots[index].after;
         }
-        let chosen = next.map(|place| list.choose(place).0);
+        let chosen = next.map(|index| list.choose(index).0);
         drop(list);
         if let Some(node) = chosen {
-            node.rouse();
+            node.wake();
         }
     }
 
-    /// Whether a waiter of that manner ends a wake-up.
+    /// Whether a wake-up stops after a waiter with this flag.
     fn is_exclusive(&self, mode: WaitFlag) -> bool {
         match self.policy {
             Policy::WakeAll => false,
@@ -179,22 +182,22 @@ impl WaitQueue {
         }
     }
 
-    /// Whether it stands at the head, where no exclusive one is before it.
-    fn stands_at_head(&self, mode: WaitFlag) -> bool {
-        let listens = matches!(self.policy, Policy::TaskExclusive | Policy::AlwaysWake);
-        listens && mode == WaitFlag::Always
+    /// Whether a waiter with this flag joins the queue at its head.
+    fn joins_at_head(&self, mode: WaitFlag) -> bool {
+        let obeys_flag = matches!(self.policy, Policy::TaskExclusive | Policy::AlwaysWake);
+        obeys_flag && mode == WaitFlag::Always
     }
 }
 
 impl Waiter {
-    /// A waiter that sleeps by [`Waiter::sleep`].
+    /// Makes a waiter that sleeps on its futex word, by [`Waiter::sleep`].
     #[must_use]
     pub fn new(queue: &Arc<WaitQueue>, mode: WaitFlag) -> Waiter {
         Waiter::build(queue, mode, None)
     }
 
-    /// A waiter that sleeps elsewhere and is woken by `notifier`, which is called by the thread that
-    /// wakes, with the queue unlocked. A notifier may ring when the waiter has left the queue already.
+    /// Makes a waiter that sleeps elsewhere. The waking thread calls `notifier` while the queue is
+    /// unlocked, so the waiter may have left the queue before the call.
     #[must_use]
     pub fn with_notifier(
         queue: &Arc<WaitQueue>,
@@ -206,25 +209,27 @@ impl Waiter {
 
     fn build(queue: &Arc<WaitQueue>, mode: WaitFlag, notifier: Option<Notifier>) -> Waiter {
         let node = Arc::new(Node { state: Word::new(IDLE), notifier });
-        let place = queue.list.lock().expect(NO_PANIC).add(&node);
-        Waiter { queue: Arc::clone(queue), mode, place, node }
+        let index = queue.list.lock().expect(NO_PANIC).add(&node);
+        Waiter { queue: Arc::clone(queue), mode, index, node }
     }
 
-    /// Puts the waiter on the queue; one that stands there keeps its place. Look for work after this
-    /// and before sleeping: what happens from now on wakes.
+    /// Puts the waiter on the queue. A waiter that is on the queue keeps its position. The caller must
+    /// check its condition after this call and before it sleeps: events from this call on wake it.
     pub fn prepare(&mut self) {
         let (at_head, exclusive) =
-            (self.queue.stands_at_head(self.mode), self.queue.is_exclusive(self.mode));
+            (self.queue.joins_at_head(self.mode), self.queue.is_exclusive(self.mode));
         let mut list = self.queue.list.lock().expect(NO_PANIC);
         if self.node.state.load() != WAITING {
             self.node.state.store(WAITING);
-            list.link(self.place, at_head, exclusive);
+            list.link(self.index, at_head, exclusive);
         }
     }
 
-    /// Sleeps until woken or until `deadline`. `true`: a waker has taken the waiter off the queue, and
-    /// it is now for its owner to look for work. `false`: the time is up, and the waiter still stands
-    /// on the queue; or it was not [prepared](Waiter::prepare).
+    /// Sleeps until a waker chooses this waiter or `deadline` passes.
+    ///
+    /// Returns `true` if a waker has taken the waiter off the queue; the caller then checks its
+    /// condition. Returns `false` if the deadline has passed and the waiter is still on the queue, or
+    /// if the waiter was not [prepared](Waiter::prepare).
     pub fn sleep(&mut self, deadline: Option<Instant>) -> bool {
         let is_woken = self.node.state.wait_while(WAITING, deadline) == WOKEN;
         if is_woken {
@@ -233,21 +238,21 @@ impl Waiter {
         is_woken
     }
 
-    /// Whether a waker has chosen this waiter since it was prepared. What comes of it is still the
-    /// owner's: [`Waiter::prepare`] takes note of it, [`Waiter::finish`] passes it on.
+    /// Whether a waker has chosen this waiter since [`Waiter::prepare`]. The wake-up stays pending:
+    /// another [`Waiter::prepare`] consumes it, [`Waiter::finish`] passes it on to another waiter.
     #[must_use]
     pub fn is_woken(&self) -> bool {
         self.node.state.load() == WOKEN
     }
 
-    /// Takes the waiter off the queue. If it has been chosen meanwhile and took no note of it, another
-    /// one is woken in its place.
+    /// Takes the waiter off the queue. If a waker has chosen the waiter and the wake-up is still pending,
+    /// another exclusive waiter is woken instead.
     pub fn finish(&mut self) {
         let mut list = self.queue.list.lock().expect(NO_PANIC);
         let state = self.node.state.load();
         self.node.state.store(IDLE);
         if state == WAITING {
-            list.unlink(self.place);
+            list.unlink(self.index);
         }
         drop(list);
         if state == WOKEN && self.queue.is_exclusive(self.mode) {
@@ -255,8 +260,9 @@ impl Waiter {
         }
     }
 
-    /// Waits until `condition` has something, which is returned; `None` if nothing came until
-    /// `deadline`. `condition` is asked while the queue is unlocked, and may be asked in vain.
+    /// Waits until `condition` returns a value, and returns this value; `None` if `deadline` passes first.
+    /// `condition` runs while the queue is unlocked. A wake-up does not guarantee a value: another thread
+    /// may have taken it.
     pub fn wait_until<T>(
         &mut self,
         deadline: Option<Instant>,
@@ -269,7 +275,7 @@ impl Waiter {
                 self.finish();
                 return found;
             }
-            // Off the queue: whatever comes now wakes another one.
+            // The waiter is off the queue here, so a further event wakes another waiter.
             let found = condition();
             if found.is_some() {
                 return found;
@@ -281,7 +287,7 @@ impl Waiter {
 impl Drop for Waiter {
     fn drop(&mut self) {
         self.finish();
-        self.queue.list.lock().expect(NO_PANIC).remove(self.place);
+        self.queue.list.lock().expect(NO_PANIC).remove(self.index);
     }
 }
 
@@ -292,7 +298,8 @@ impl fmt::Debug for Waiter {
 }
 
 impl Node {
-    fn rouse(&self) {
+    /// Ends the waiter's sleep.
+    fn wake(&self) {
         match &self.notifier {
             Some(notifier) => notifier(),
             None => self.state.wake(),
@@ -302,32 +309,37 @@ impl Node {
 
 const NO_PANIC: &str = "nothing panics while the queue is locked";
 
-/// A doubly linked list through the slots of all waiters, on the queue or not: to enter, to leave
-/// and to be chosen cost the same for any number of them.
+/// A doubly linked list through a vector. Every waiter has a slot in the vector, whether or not the
+/// waiter is on the queue. Joining, leaving and being chosen take constant time.
 #[derive(Default)]
 struct List {
     slots: Vec<Slot>,
+    /// The indices of slots without a waiter.
     free: Vec<usize>,
+    /// The indices of the first and of the last slot on the queue; `None` if the queue is empty.
     head: Option<usize>,
     tail: Option<usize>,
 }
 
 struct Slot {
-    /// `None` when its waiter is gone.
+    /// `None`: the slot has no waiter.
     node: Option<Arc<Node>>,
+    /// The indices of the neighbours on the queue; `None` at an end of the queue.
     before: Option<usize>,
     after: Option<usize>,
+    /// Whether a wake-up stops after this waiter.
     exclusive: bool,
 }
 
 impl List {
+    /// Gives a new waiter a slot, and returns the slot's index. The waiter is not on the queue.
     fn add(&mut self, node: &Arc<Node>) -> usize {
         let node = Some(Arc::clone(node));
         let slot = Slot { node, before: None, after: None, exclusive: false };
         match self.free.pop() {
-            Some(place) => {
-                self.slots[place] = slot;
-                place
+            Some(index) => {
+                self.slots[index] = slot;
+                index
             }
             None => {
                 self.slots.push(slot);
@@ -336,41 +348,45 @@ impl List {
         }
     }
 
-    /// The waiter of that place is off the list.
-    fn remove(&mut self, place: usize) {
-        self.slots[place].node = None;
-        self.free.push(place);
+    /// Frees the slot of a waiter that is not on the queue.
+    fn remove(&mut self, index: usize) {
+        self.slots[index].node = None;
+        self.free.push(index);
     }
 
-    fn link(&mut self, place: usize, at_head: bool, exclusive: bool) {
+    /// Puts a waiter on the queue, at the head or at the tail.
+    fn link(&mut self, index: usize, at_head: bool, exclusive: bool) {
         let (before, after) = if at_head { (None, self.head) } else { (self.tail, None) };
-        let slot = &mut self.slots[place];
+        let slot = &mut self.slots[index];
         (slot.before, slot.after, slot.exclusive) = (before, after, exclusive);
-        self.join(before, Some(place));
-        self.join(Some(place), after);
+        self.join(before, Some(index));
+        self.join(Some(index), after);
     }
 
-    fn unlink(&mut self, place: usize) {
-        let Slot { before, after, .. } = self.slots[place];
+    /// Takes a waiter off the queue.
+    fn unlink(&mut self, index: usize) {
+        let Slot { before, after, .. } = self.slots[index];
         self.join(before, after);
     }
 
-    /// Makes `first` and `second` neighbours; `None` is the end on that side.
+    /// Makes `first` and `second` neighbours. If `first` is `None`, `second` becomes the head; if `second`
+    /// is `None`, `first` becomes the tail.
     fn join(&mut self, first: Option<usize>, second: Option<usize>) {
         match first {
-            Some(place) => self.slots[place].after = second,
+            Some(index) => self.slots[index].after = second,
             None => self.head = second,
         }
         match second {
-            Some(place) => self.slots[place].before = first,
+            Some(index) => self.slots[index].before = first,
             None => self.tail = first,
         }
     }
 
-    /// Takes a waiter off the list to be woken, and says whether it is exclusive.
-    fn choose(&mut self, place: usize) -> (Arc<Node>, bool) {
-        self.unlink(place);
-        let slot = &self.slots[place];
+    /// Takes a waiter off the queue and marks it as woken. Returns its node, for [`Node::wake`], and
+    /// whether the waiter is exclusive.
+    fn choose(&mut self, index: usize) -> (Arc<Node>, bool) {
+        self.unlink(index);
+        let slot = &self.slots[index];
         let node = slot.node.clone().expect("a waiter on the list is not gone");
         node.state.store(WOKEN);
         (node, slot.exclusive)
