@@ -1,14 +1,13 @@
-//! What Drover takes by itself: bytes that are in the page cache are sent at
-//! once by sendfile(2), and the others are read by the process' threads, so that
-//! a cold disk never stalls a worker.
+//! `auto`, the default backend: sends bytes that are in the page cache at once by sendfile(2), and reads
+//! all others on the process' threads, so that a slow disk never stops a worker.
 //!
-//! Large parts leave through a pipe of our own: sendfile(2) is a splice(2) by way
-//! of a pipe that holds 64 KiB (`splice_direct_to_actor`), and one that holds a
-//! MiB costs some 4 % less for a file of 10 MiB (docs/performance.md).
+//! Large parts go through a pipe of the backend's own (splice(2)). sendfile(2) itself splices through an
+//! internal pipe of 64 KiB (`splice_direct_to_actor`). With a pipe of 1 MiB, sending a file of 10 MiB
+//! costs about 4 % less processor time (docs/performance.md).
 //!
-//! Whether they are is asked in two ways (`cached.rs`). A page whose read is
-//! still under way counts as being there, and sendfile(2) would wait for it; so
-//! the last byte, which read-ahead brings in last, is read without waiting.
+//! Two questions tell whether bytes are in the page cache (`support/page_cache.rs`). cachestat(2) counts
+//! the pages, but also counts a page that is still being read, for which sendfile(2) would wait.
+//! Read-ahead reads the last byte last, so preadv2(2) with `RWF_NOWAIT` tries to read that byte.
 
 use std::collections::HashSet;
 use std::io;
@@ -34,45 +33,52 @@ pub(crate) static AUTO: Backend = Backend {
     open: |options, waker| Ok(Box::new(Auto::new(options, waker))),
 };
 
-/// What is looked at, and sent, at once of a body that is in the page cache.
+/// How many bytes one look at the page cache covers at most.
 const WINDOW: u64 = 16 << 20;
 
-/// How many pipes a worker has for large parts at most: another ten do not save more, and all pipes of
-/// a user without privileges hold 64 MiB (pipe(7), `pipe-user-pages-soft`).
+/// How many pipes a worker has for large parts at most. Ten more pipes saved nothing more. All pipes of
+/// an unprivileged user together may hold 64 MiB (pipe(7), `pipe-user-pages-soft`).
 const PIPES: usize = 4;
 
-/// How often what was found in the page cache is sent without asking again, within the second that it
-/// is believed. The pages of a file that is sent so often are the last that the kernel would take.
+/// How many sends may follow one look at the page cache before the next look. [`FileIo::forget_cached`]
+/// ends this trust after about a second. The kernel evicts the least recently used pages first, and so
+/// hardly those of a file that is sent this often.
 const TRUSTED: u8 = 63;
 
-/// Descriptors about which something is remembered.
+/// A worker remembers nothing of files with this descriptor number or a higher one, to bound its memory.
 const KNOWN_MOST: usize = 64 * 1024;
 
 struct Auto {
+    /// Sends bytes in the page cache.
     cached: Sendfile,
+    /// Sends large parts in the page cache.
     large: Splice,
-    /// Whose parts were spliced since their times were taken, if times are.
+    /// The connections for which `large` has sent since the last [`FileIo::take_times`]. Empty unless
+    /// [`Options::timed`].
     spliced: HashSet<Key>,
-    /// Started with the first cold file.
+    /// Reads bytes that are not in the page cache. `None` until the first such read.
     cold: Option<Reads<Threads>>,
     options: Options,
     waker: Arc<Waker>,
-    /// By descriptor.
+    /// The cached part of each file that is remembered, by descriptor number.
     known: Vec<Known>,
-    /// What was found in another period is not known any more.
+    /// The number of calls of [`FileIo::forget_cached`]. An entry of `known` with another period is void.
     period: u32,
 }
 
-/// A part of an open file that was in the page cache. That another file has come to have its number
-/// and its place is no harm: it may be waited for.
+/// A part of an open file that was in the page cache. The entry may describe a file that was closed
+/// since, if another file now has the same descriptor number and address. The only consequence is that
+/// sendfile(2) may wait for a disk.
 #[derive(Clone, Copy)]
 struct Known {
+    /// The address of the file's [`Rc`].
     file: *const OwnedFd,
+    /// The first byte of the cached part, and the byte behind its last.
     start: u64,
     end: u64,
-    /// How often that is trusted yet.
+    /// How many more sends may trust this entry.
     left: u8,
-    /// When it was found: [`Auto::period`].
+    /// The value of [`Auto::period`] when the page cache was asked.
     period: u32,
 }
 
@@ -87,7 +93,7 @@ impl FileIo for Auto {
             self.give_back_what_is_cached(&transfer, &sent);
             return sent;
         }
-        // What is in a pipe comes first, whatever has become of the file's pages.
+        // Bytes of this connection are in a pipe: they must be sent before any others.
         if self.large.has(transfer.key) {
             return self.large.send(transfer);
         }
@@ -102,7 +108,7 @@ impl FileIo for Auto {
             return self.large.send(transfer);
         }
         if self.cold.is_none() {
-            // Where no more threads can be started, the worker waits for the disk itself.
+            // If no thread can be started, sendfile(2) waits for the disk on the worker's thread.
             self.cold = threads::open(&self.options, &self.waker).ok();
         }
         match &mut self.cold {
@@ -141,7 +147,7 @@ impl Auto {
             large: Splice::default(),
             spliced: HashSet::new(),
             cold: None,
-            // Whoever comes to them has asked already.
+            // `Auto` has asked the page cache before it uses the reading threads.
             options: Options { cached_at_once: false, ..options.clone() },
             waker: Arc::clone(waker),
             known: Vec::new(),
@@ -149,8 +155,8 @@ impl Auto {
         }
     }
 
-    /// The rest of what was read for a connection needs no buffer if it is in the page cache: a client
-    /// that takes it slowly, or never, is sent it from there.
+    /// Frees the buffer of a connection if the bytes that were not sent yet are in the page cache. A slow
+    /// client then gets these bytes by sendfile(2), and occupies no memory of [`Options::read_memory`].
     fn give_back_what_is_cached(&mut self, transfer: &Transfer<'_>, sent: &io::Result<Sent>) {
         let Some(cold) = &mut self.cold else { return };
         let Some(end) = cold.end_of_rest(transfer.key) else { return };
@@ -162,13 +168,13 @@ impl Auto {
         }
     }
 
-    /// Whether parts for that connection were spliced since the last call.
+    /// Whether `large` has sent for that connection since the last call.
     fn was_spliced(&mut self, key: Key) -> bool {
         !self.spliced.is_empty() && self.spliced.remove(&key)
     }
 
-    /// How many of these bytes are in the page cache from the first on, at most; `None`: some are
-    /// not.
+    /// How many bytes from `offset` on are known to be in the page cache, at most `len`. `None`: a disk
+    /// must be asked for bytes of the first step.
     fn cached_len(&mut self, file: &Rc<OwnedFd>, offset: u64, len: u64) -> Option<u64> {
         let number = file.as_raw_fd() as usize;
         let identity = Rc::as_ptr(file);
@@ -181,7 +187,7 @@ impl Auto {
             known.left -= 1;
             return Some(len.min(known.end - offset));
         }
-        // As far as one looks at once, or at least what would be read in one step.
+        // Asks for the whole window first. If a page is missing there, asks for one step of reading.
         let step = self.options.read_ahead.max(1) as u64;
         let len = [len.min(WINDOW), len.min(step)]
             .into_iter()
@@ -198,7 +204,7 @@ impl Auto {
     }
 }
 
-/// Whether these bytes can be sent without waiting for a disk.
+/// Whether the `len` bytes from `offset` on can be sent without waiting for a disk.
 fn is_cached(file: &OwnedFd, offset: u64, len: u64) -> bool {
     has_pages(file.as_fd(), offset, len) && is_read(file.as_fd(), offset + len - 1)
 }
@@ -214,7 +220,8 @@ mod tests {
 
     const LEN: usize = 300_000;
 
-    /// Sends the whole file over a socket, and says how often it had to be read elsewhere.
+    /// Sends the whole file over a socket. Returns how often `send` answered `Later`, and the bytes that
+    /// arrived.
     fn send(auto: &mut dyn FileIo, waker: &Waker, file: &Rc<OwnedFd>) -> (usize, Vec<u8>) {
         let (socket, mut peer) = UnixStream::pair().unwrap();
         let reader = std::thread::spawn(move || {
@@ -266,7 +273,8 @@ mod tests {
         let (later, bytes) = send(auto.as_mut(), &waker, &file);
         assert!((later, bytes.as_slice() == content) == (0, true));
 
-        // Another open file: what was found of the first one is trusted for a while.
+        // The file is opened again, because `auto` trusts for a while what it found of the first open
+        // file.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let again = Rc::new(OwnedFd::from(std::fs::File::open(path).unwrap()));
         rustix::fs::fadvise(&again, 0, None, Advice::DontNeed).unwrap();
@@ -322,7 +330,8 @@ mod tests {
                 len,
                 at_once: len,
             };
-            // Nobody reads: what the socket does not take stays in the pipe, if there is one.
+            // The peer does not read: bytes that the socket does not take stay in the pipe, if the
+            // connection has one.
             assert!(matches!(auto.send(transfer), Ok(Sent::Bytes(1..))));
             assert_eq!(auto.large.has(key(slot)), (slot as usize) < PIPES);
             peers.push(peer);

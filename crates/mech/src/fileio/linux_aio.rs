@@ -1,11 +1,11 @@
-//! `linux-aio`: io_submit(2), the kernel's first asynchronous reads, with an
-//! eventfd that ends the worker's wait; then a vectored send.
+//! `linux-aio`: io_submit(2), the kernel's first interface for asynchronous reads, then a vectored send.
+//! An eventfd ends the worker's wait (`IOCB_FLAG_RESFD`).
 //!
-//! Only reads with `O_DIRECT` are asynchronous: others are done within
-//! io_submit(2), however long that takes. So the file is opened once more, past
-//! the page cache, through its entry in /proc; offsets and lengths are multiples
-//! of a page, and a read may end at the end of the file. A file system that
-//! cannot do that has the read done at once instead, as the kernel itself would.
+//! Only reads with `O_DIRECT` are asynchronous. io_submit(2) itself does all other reads, and blocks
+//! until the disk has answered. So each read opens the file a second time with `O_DIRECT`, through
+//! /proc/self/fd. Offsets and lengths are multiples of a page; a read may end early at the end of the
+//! file. If the file system does not support `O_DIRECT`, the worker reads through the page cache and
+//! waits, as io_submit(2) would.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -31,14 +31,15 @@ pub(crate) static LINUX_AIO: Backend = Backend {
     open: |options, waker| Ok(Box::new(open(LINUX_AIO.name, options, waker)?)),
 };
 
-/// Reads of one worker that may be under way; the kernel limits those of all
-/// processes together (`fs.aio-max-nr`).
+/// How many reads of one worker may be under way. `fs.aio-max-nr` limits the reads of all processes
+/// together.
 const MOST: u32 = 128;
 
-/// What an event says of a read that cannot be done past the page cache.
+/// The result of a read that the file system cannot do with `O_DIRECT`.
 const INVAL: i64 = -(libc::EINVAL as i64);
 
-/// Reads of a worker, for the backend of that name.
+/// Makes the reads of one worker. `name` is the backend's name: `linux-aio-sendfile` uses this function
+/// too.
 pub(super) fn open(
     name: &'static str,
     options: &Options,
@@ -57,9 +58,9 @@ pub(super) fn open(
 pub(super) struct LinuxAio {
     context: Context,
     notifier: Notifier,
-    /// The reads under way, by their number, and their files opened with `O_DIRECT`.
+    /// The reads under way, by [`Read::id`], each with its file opened with `O_DIRECT`.
     direct: Vec<Option<(OwnedFd, Read)>>,
-    /// Reads that were done at once.
+    /// Reads that the worker did itself and has not reported yet.
     done: Vec<Ended>,
     counts: Arc<Counts>,
 }
@@ -73,17 +74,18 @@ impl Reader for LinuxAio {
         let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else {
             return self.read_at_once(read);
         };
-        // SAFETY: the buffer is the read's until it has ended, and so is the file, kept in `direct`.
+        // SAFETY: the caller leaves the buffer unused until the read has ended. `direct` keeps the file
+        // open for as long.
         match unsafe { self.context.submit(&read, &file, &self.notifier) } {
             Ok(()) => {}
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return self.read_at_once(read),
             Err(error) => return Err(error.into()),
         }
-        let place = read.id as usize;
-        if self.direct.len() <= place {
-            self.direct.resize_with(place + 1, || None);
+        let index = read.id as usize;
+        if self.direct.len() <= index {
+            self.direct.resize_with(index + 1, || None);
         }
-        self.direct[place] = Some((file, read));
+        self.direct[index] = Some((file, read));
         Ok(())
     }
 
@@ -106,15 +108,17 @@ impl Reader for LinuxAio {
 }
 
 impl LinuxAio {
+    /// Reads without `O_DIRECT` on the worker's thread. The next [`Reader::finished`] reports the read.
     fn read_at_once(&mut self, read: Read) -> io::Result<()> {
         self.done.push(self.ended_at_once(read));
         self.notifier.notify()
     }
 
-    /// Reads through the page cache, however long that takes.
+    /// Reads through the page cache, and blocks until the disk has answered.
     fn ended_at_once(&self, read: Read) -> Ended {
         self.counts.not_direct.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: descriptor and buffer are this read's until its end is reported (`Reader::begin`).
+        // SAFETY: the descriptor stays open, and nothing else uses the buffer, until the read's end is
+        // reported (`Reader::begin`).
         let result = unsafe {
             let file = BorrowedFd::borrow_raw(read.file);
             let buffer = std::slice::from_raw_parts_mut(read.buffer, read.len);
@@ -123,6 +127,7 @@ impl LinuxAio {
         Ended { id: read.id, result: result.map_err(io::Error::from), span: None }
     }
 
+    /// Collects the reads that have ended; waits until at least `least` have.
     fn take(&mut self, least: usize, ended: &mut Vec<Ended>) -> io::Result<()> {
         let mut events = [Event::default(); MOST as usize];
         for event in self.context.events(least, &mut events)? {
@@ -130,7 +135,7 @@ impl LinuxAio {
             let under_way = self.direct[id as usize].take();
             let result = match (event.result, under_way) {
                 (0.., _) => Ok(event.result as usize),
-                // Some file systems find only now that they cannot read this part of the file so.
+                // Some file systems accept an O_DIRECT read that they cannot do, and fail it later.
                 (INVAL, Some((_, read))) => {
                     ended.push(self.ended_at_once(read));
                     continue;
@@ -143,7 +148,7 @@ impl LinuxAio {
     }
 }
 
-/// What io_getevents(2) says of a read (`struct io_event`).
+/// The result of one read, from io_getevents(2): the kernel's `struct io_event`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Event {
@@ -153,7 +158,8 @@ struct Event {
     second_result: i64,
 }
 
-/// The head of the ring of events that an aio context is mapped at.
+/// The head of a context's ring of events, which the kernel maps into the process: `struct aio_ring` in
+/// the kernel's fs/aio.c.
 #[repr(C)]
 struct RingHead {
     id: u32,
@@ -173,12 +179,14 @@ impl Context {
         Ok(Context(context))
     }
 
+    /// Submits a read of `file`, whose end adds 1 to the notifier's eventfd.
+    ///
     /// # Safety
-    /// File and buffer are left alone until the read has ended.
+    /// The file stays open, and nothing else uses the buffer, until the read has ended.
     unsafe fn submit(&self, read: &Read, file: &OwnedFd, notifier: &Notifier) -> Result<(), Errno> {
         const IOCB_CMD_PREAD: u16 = 0;
         const IOCB_FLAG_RESFD: u32 = 1;
-        // SAFETY: an iocb of zeroes is one of a pread without flags.
+        // SAFETY: an iocb of zeroes is valid: a pread without flags.
         let mut block: libc::iocb = unsafe { std::mem::zeroed() };
         block.aio_data = u64::from(read.id);
         block.aio_lio_opcode = IOCB_CMD_PREAD;
@@ -189,25 +197,27 @@ impl Context {
         block.aio_flags = IOCB_FLAG_RESFD;
         block.aio_resfd = notifier.fd().as_raw_fd() as u32;
         let mut blocks = [&raw mut block];
-        // SAFETY: the kernel copies the one block; what that points to is as the caller promises.
+        // SAFETY: the kernel copies the one block before the call returns. The caller promises that the
+        // block's file and buffer stay valid.
         match syscall!(syscall(libc::SYS_io_submit, self.0, 1, blocks.as_mut_ptr())) {
             Ok(_) => Ok(()),
             Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         }
     }
 
-    /// Whether io_getevents(2) would find something, without a call.
+    /// Whether io_getevents(2) would return an event. Makes no system call.
     fn has_events(&self) -> bool {
-        // SAFETY: a context is the address of its ring, mapped until io_destroy(2); the kernel
-        // changes the tail with a release store.
+        // SAFETY: a context's number is the address of its ring, which stays mapped until io_destroy(2).
+        // The kernel stores the tail after the events, with a write barrier.
         let ring = unsafe { &*ptr::with_exposed_provenance::<RingHead>(self.0 as usize) };
         ring.head.load(Ordering::Relaxed) != ring.tail.load(Ordering::Acquire)
     }
 
+    /// Waits for at least `least` events, and writes as many as there are into `events`.
     fn events<'e>(&self, least: usize, events: &'e mut [Event]) -> io::Result<&'e [Event]> {
         loop {
             let (pointer, timeout) = (events.as_mut_ptr(), ptr::null::<libc::timespec>());
-            // SAFETY: `events` has room for as many events as the call is told, and outlives it.
+            // SAFETY: `events` has room for `events.len()` events, and outlives the call.
             let taken = syscall!(syscall(
                 libc::SYS_io_getevents,
                 self.0,
@@ -227,7 +237,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: the context is this value's own; the call waits for reads that are under way.
+        // SAFETY: only this value owns the context. The call waits for reads that are under way.
         let _ = syscall!(syscall(libc::SYS_io_destroy, self.0));
     }
 }

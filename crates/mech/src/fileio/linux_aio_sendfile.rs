@@ -1,10 +1,11 @@
-//! `linux-aio-sendfile`: io_submit(2) with `O_DIRECT` into a memory file (memfd_create(2)), then sendfile(2)
-//! from there, as lighttpd 1.5 sent from a file in /dev/shm.
+//! `linux-aio-sendfile`: io_submit(2) with `O_DIRECT` into a memory file (memfd_create(2)), then
+//! sendfile(2) from the memory file. lighttpd 1.5 did this with a file in /dev/shm.
 //!
-//! The disk writes to the memory file's pages and the socket is lent the same pages, so that no processor
-//! copies a byte. A page that was lent is the socket's until the peer has acknowledged it; nothing tells
-//! when that is. So each read has a memory file of its own, which is closed when its bytes were handed over:
-//! the kernel frees each page when the socket is done with it.
+//! The disk writes to the memory file's pages, and the socket gets references to these pages: no
+//! processor copies a byte. The socket uses a page until the peer has acknowledged its bytes, and the
+//! kernel does not report when that happens. So a page cannot be read into again: each read has a memory
+//! file of its own, which is closed after its bytes were sent. The kernel frees each page when the
+//! socket no longer uses it.
 
 use crate::fileio::{Backend, linux_aio};
 

@@ -1,13 +1,11 @@
-//! `mmap`: a window of the file mapped into memory, sent with its head by one
-//! vectored send, and unmapped.
+//! `mmap`: maps a window of the file into memory, sends the head and the window by one vectored send, and
+//! unmaps the window.
 //!
-//! A file that is truncated under its mapping raises `SIGBUS` in a process that
-//! touches it, and others may change its bytes at any time: there is never a
-//! reference to them, and only the kernel reads the window, while
-//! it sends; where there is no page, or the disk failed to bring it, it
-//! answers `EFAULT`. The last page is
-//! the exception, its rest reads as zeroes; so the length is asked for before
-//! each window.
+//! Other processes may truncate a mapped file or change its bytes at any time. A process that touches a
+//! mapped page behind the file's end gets `SIGBUS`. So this file never makes a reference to the mapped
+//! bytes, and only the kernel reads them, within sendmsg(2). The kernel answers `EFAULT` if a page is
+//! gone or the disk failed to read it. The rest of the file's last page reads as zeroes without an
+//! error; so fstat(2) asks for the file's length before each window.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,10 +27,11 @@ pub(crate) static MMAP: Backend = Backend {
     open: |options, _| Ok(advise::ahead(options, Mmap { page: rustix::param::page_size() as u64 })),
 };
 
-/// What is mapped at once.
+/// How many bytes are mapped at once.
 const WINDOW: u64 = 512 * 1024;
 
 struct Mmap {
+    /// The size of a page in bytes: a mapping begins at a multiple of it.
     page: u64,
 }
 
@@ -46,7 +45,7 @@ impl FileIo for Mmap {
             return Err(truncated());
         }
         let window = Window::map(file.as_fd(), start, (offset - start + count) as usize)?;
-        // SAFETY: the window is mapped until the end of this function.
+        // SAFETY: the window stays mapped until the end of this function, after the send.
         let sent = unsafe { send_behind(socket, head, window.from((offset - start) as usize)) };
         match sent {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::FAULT) => {
@@ -57,13 +56,14 @@ impl FileIo for Mmap {
     }
 }
 
-/// Why the kernel found no page where the file had one when it was `end` bytes long.
+/// The reason for `EFAULT`: the file was truncated, if it is shorter now than `end` bytes; otherwise the
+/// disk failed (`EIO`).
 fn missing(file: &OwnedFd, end: u64) -> io::Result<io::Error> {
     let shrank = (rustix::fs::fstat(file)?.st_size as u64) < end;
     Ok(if shrank { truncated() } else { Errno::IO.into() })
 }
 
-/// A part of a file in memory.
+/// A part of a file, mapped into memory.
 struct Window {
     start: ptr::NonNull<u8>,
     len: usize,
@@ -79,7 +79,7 @@ impl Window {
         Ok(Window { start, len })
     }
 
-    /// The window's bytes from the `skipped`th on, for the kernel.
+    /// The window without its first `skipped` bytes, as a pointer for the kernel.
     fn from(&self, skipped: usize) -> *const [u8] {
         assert!(skipped <= self.len, "it lies in the window");
         let start = self.start.as_ptr().wrapping_add(skipped);
@@ -89,7 +89,7 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this window's own, and nothing refers to it any more.
+        // SAFETY: only this window owns the mapping, and no reference to its bytes exists.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

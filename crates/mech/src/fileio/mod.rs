@@ -1,11 +1,12 @@
 //! File backends: how a file's bytes reach the socket.
 //!
-//! One file per backend, one contract ([`FileIo`]), one record each in [`ALL`].
+//! Each backend has a file in this folder, implements the contract [`FileIo`], and has a record in
+//! [`ALL`].
 //!
-//! Some backends move the bytes at once, in the thread that asks: a disk that
-//! is slow then stops everything that this thread serves. The others have the
-//! bytes read elsewhere and answer [`Sent::Later`]; what they share is in
-//! `support/reads.rs`.
+//! Some backends read and send within [`FileIo::send`], on the worker's thread. A slow disk then stops
+//! all connections of this worker. The other backends read on other threads or in the kernel, and
+//! [`FileIo::send`] returns [`Sent::Later`] meanwhile. `support/reads.rs` has the code that these
+//! backends share.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -36,98 +37,98 @@ pub(crate) use support::page_cache::probe as can_ask_for_cached;
 pub use support::readers::ReadPool;
 pub use support::times::Times;
 
-/// The contract of a file backend. One value per worker.
+/// The contract of a file backend. Each worker has a value of its own.
 pub trait FileIo {
-    /// Sends as much of `transfer` as the socket takes at once. The caller asks
-    /// again for what is left: when the socket is writable, or after
-    /// [`Sent::Later`] when [`FileIo::reap`] has named the connection.
+    /// Sends as much of `transfer` as the socket takes without blocking.
+    ///
+    /// The caller calls again with the rest: when the socket is writable, or, after [`Sent::Later`], when
+    /// [`FileIo::reap`] has named the connection.
     ///
     /// # Errors
-    /// `WouldBlock` when the socket takes nothing; `UnexpectedEof` when the
-    /// file ends before the transfer does (it was truncated: the caller has to
-    /// cut the connection, because the length it promised cannot be kept);
-    /// otherwise what the kernel says of either descriptor.
+    /// `WouldBlock` when the socket takes nothing. `UnexpectedEof` when the file ends before the
+    /// transfer, because it was truncated: the caller must close the connection, which can no longer
+    /// get the promised length. Otherwise an error of the file or of the socket.
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent>;
 
-    /// Takes in the reads that have ended, and names whose they are. Called
-    /// after every wait; the worker's [`Waker`] has ended one when there is
-    /// something to take in.
+    /// Collects the reads that have ended, and appends the keys of their connections to `ready`. The
+    /// worker calls this method after every wait. The end of a read ends the wait by the worker's
+    /// [`Waker`].
     ///
     /// # Errors
-    /// What the kernel says of the backend itself, for good.
+    /// A permanent error of the backend itself.
     fn reap(&mut self, _ready: &mut Vec<Key>) -> io::Result<()> {
         Ok(())
     }
 
-    /// The connection is closed: what is being read for it, or was, is given up.
+    /// Discards what is being read, or was read, for a connection. The caller has closed the connection.
     fn forget(&mut self, _key: Key) {}
 
-    /// What was found in the page cache may have gone since: it is asked anew. Called about once a
-    /// second, by a worker that has something to do.
+    /// Discards what the backend remembers of the page cache, because the kernel may have evicted pages
+    /// since. A worker that is not idle calls this method about once a second.
     fn forget_cached(&mut self) {}
 
-    /// What the reads for this connection took since the last call, if that is measured
-    /// ([`Options::timed`]).
+    /// How long the reads for this connection took since the last call. All zero unless
+    /// [`Options::timed`].
     fn take_times(&mut self, _key: Key) -> Times {
         Times::default()
     }
 }
 
-/// What is to be sent to one connection: `head` (which may be empty), then
-/// `len` bytes of `file` (at least one) from `offset` on.
+/// What to send to one connection: `head`, then `len` bytes of `file` from `offset` on.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer<'t> {
-    /// Whose it is.
+    /// The connection.
     pub key: Key,
-    /// Where the bytes go; non-blocking.
+    /// The connection's socket, non-blocking.
     pub socket: BorrowedFd<'t>,
-    /// What goes before them.
+    /// The bytes to send before the file's bytes. May be empty.
     pub head: &'t [u8],
-    /// Where they come from.
+    /// The file.
     pub file: &'t Rc<OwnedFd>,
-    /// The first of them.
+    /// The offset of the first byte in the file.
     pub offset: u64,
-    /// How many they are.
+    /// How many bytes of the file to send, at least 1.
     pub len: u64,
-    /// How many of them may be handed to the socket before it is other connections' turn; at least one.
-    /// More may be read ahead.
+    /// How many bytes of the file one call may send, at least 1, so that other connections get their
+    /// turn. The backend may read more bytes ahead.
     pub at_once: u64,
 }
 
-/// What became of a [`Transfer`].
+/// The result of [`FileIo::send`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// The socket took so many bytes of head and file, at least one.
+    /// The socket took this many bytes of head and file, at least 1.
     Bytes(usize),
-    /// The bytes are being read.
+    /// The file's bytes are being read. [`FileIo::reap`] names the connection when the read has ended.
     Later,
 }
 
-/// How a backend works.
+/// The settings of all backends.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Bytes that are read at a time by backends that read.
+    /// How many bytes are read at a time on other threads or in the kernel: by backends with
+    /// [`Backend::reads_apart`], and by `auto`.
     pub read_ahead: usize,
-    /// How many threads of the process read for `threads` and `auto`.
+    /// How many threads of the process read for the backends `threads` and `auto`.
     pub read_threads: usize,
-    /// Whether the stages of each read are timed ([`FileIo::take_times`]).
+    /// Whether to measure the stages of each read ([`FileIo::take_times`]).
     pub timed: bool,
-    /// Whether backends that have bytes read elsewhere read those at once that are in the page cache.
-    /// Not asked by those that always do or never.
+    /// Whether a backend with [`Backend::reads_apart`] reads bytes on the worker's thread if they are
+    /// in the page cache. Other backends ignore this setting.
     pub cached_at_once: bool,
-    /// Whether the kernel is told of the step after the one that is read (posix_fadvise(2)), by
-    /// backends that read through the page cache.
+    /// Whether to announce the next step of a file to the kernel while the current one is read
+    /// (posix_fadvise(2), `WILLNEED`). Backends that bypass the page cache ignore this setting.
     pub advise_next: bool,
-    /// The memory that bytes are read into, over all connections; clones of these options share it.
+    /// The bound on the memory for reads of all connections. Clones of these options share the bound.
     pub read_memory: Arc<ReadMemory>,
-    /// What the backends count; clones of these options count together.
+    /// What the backends count. Clones of these options share the counters.
     pub counts: Arc<Counts>,
-    /// The process' readers: clones of these options share them.
+    /// The process' reading threads. Clones of these options share the threads.
     pool: Arc<OnceLock<Arc<ReadPool>>>,
 }
 
-/// [`Options::read_memory`] by default, in bytes.
+/// The default of [`Options::read_memory`], in bytes.
 const READ_MEMORY: u64 = 64 << 20;
 
 impl Default for Options {
@@ -137,7 +138,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Options for backends that read `read_ahead` bytes at a time, by `read_threads` threads.
+    /// Options with these values of [`Options::read_ahead`] and [`Options::read_threads`], and default
+    /// values of all others.
     #[must_use]
     pub fn new(read_ahead: usize, read_threads: usize) -> Options {
         Options {
@@ -191,11 +193,10 @@ impl Options {
         Options { read_memory, ..self }
     }
 
-    /// The readers that everyone with a clone of these options shares; they are
-    /// started when they are first asked for.
+    /// The reading threads, which all clones of these options share. The first call starts the threads.
     ///
     /// # Errors
-    /// `EAGAIN` when there are too many threads.
+    /// `EAGAIN` when the process or the user has too many threads.
     pub fn pool(&self) -> io::Result<Arc<ReadPool>> {
         if let Some(pool) = self.pool.get() {
             return Ok(Arc::clone(pool));
@@ -205,57 +206,60 @@ impl Options {
     }
 }
 
-/// What backends have done.
+/// Counters of what the backends have done.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Reads apart from sending.
+    /// Reads by backends with [`Backend::reads_apart`], and by `auto` on other threads.
     pub reads: AtomicU64,
-    /// Of these: reads by the worker itself, because the bytes were in the page cache.
+    /// The part of `reads` that the worker's thread or io_uring_enter(2) did at once, because the bytes
+    /// were in the page cache.
     pub at_once: AtomicU64,
-    /// Of all: reads that should have gone past the page cache, and could not; the worker has
-    /// waited for them.
+    /// The part of `reads` that had to bypass the page cache (`O_DIRECT`) and could not. The worker has
+    /// waited for these reads.
     pub not_direct: AtomicU64,
-    /// Steps of which the kernel was told before they were read.
+    /// Steps of files that were announced to the kernel ([`Options::advise_next`]).
     pub advised: AtomicU64,
 }
 
-/// A new backend, or what the kernel says instead.
+/// A new backend, or the error of setting it up.
 type Opened = io::Result<Box<dyn FileIo>>;
 
-/// One backend as data.
+/// A backend as data.
 pub struct Backend {
-    /// The one spelling: flag value, file name, test label, chart legend.
+    /// The backend's name: flag value, file name, test label, chart legend.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// What the backend does, in one line.
     pub summary: &'static str,
-    /// Whether it reads past the page cache: nothing can be advised about it.
+    /// Whether the backend bypasses the page cache (`O_DIRECT`). [`Options::advise_next`] then has no
+    /// effect.
     pub past_cache: bool,
-    /// Whether it has bytes read elsewhere, and can be told to have it so with all
-    /// ([`Options::cached_at_once`]).
+    /// Whether the backend reads on other threads or in the kernel. [`Options::cached_at_once`] then
+    /// says whether it also does so for bytes in the page cache.
     pub reads_apart: bool,
-    /// Makes one for a worker whose waits `waker` ends.
+    /// See [`Backend::open`].
     open: fn(&Options, &Arc<Waker>) -> Opened,
 }
 
 impl Backend {
-    /// Makes one for the worker whose waits `waker` ends.
+    /// Makes a backend for one worker. `waker` must end the waits of this worker.
     ///
     /// # Errors
-    /// What the kernel says when it is set up.
+    /// What the kernel answers when the backend is set up.
     pub fn open(&self, options: &Options, waker: &Arc<Waker>) -> Opened {
         (self.open)(options, waker)
     }
 
-    /// Whether this kernel offers it: tries, on a thread of its own, which alone a ring that has
-    /// been closed then disturbs.
+    /// Checks that this kernel lets this process use the backend, by opening and closing it.
     ///
     /// # Errors
-    /// The reason why not, in words for people.
+    /// What the kernel answered, as a message for the user.
     pub fn probe(&self) -> Result<(), String> {
         let trial = || {
             let waker = Arc::new(Waker::eventfd()?);
             self.open(&Options::new(1, 1), &waker).map(drop)
         };
+        // A ring that was just closed may still interrupt system calls of the thread that opened it, so
+        // the trial has a thread of its own.
         on_own_thread(trial)
             .and_then(|tried| tried)
             .map_err(|error| format!("cannot be set up: {error}"))
@@ -268,7 +272,7 @@ impl std::fmt::Debug for Backend {
     }
 }
 
-/// Every file backend, in the order that people list them.
+/// Every file backend, in the order in which help texts and charts list them. [`auto()`] is not in it.
 pub static ALL: &[&Backend] = &[
     &writev::WRITEV,
     &mmap::MMAP,
@@ -281,31 +285,30 @@ pub static ALL: &[&Backend] = &[
     &uring::URING,
 ];
 
-/// The backend with that name.
+/// The backend with that [`Backend::name`].
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static Backend> {
     ALL.iter().copied().find(|backend| backend.name == name)
 }
 
-/// The backends whose ways [`auto`] takes: for bytes in the page cache, for many of them, and for
-/// others.
+/// The backends that [`auto()`] combines: for bytes in the page cache, for large parts in the page cache,
+/// and for bytes that a disk must be asked for.
 pub static AUTO_TAKES: &[&Backend] = &[&sendfile::SENDFILE, &splice::SPLICE, &threads::THREADS];
 
-/// What to take when there is no reason to take another: what is in the page
-/// cache is sent at once, and what is not is read by other threads.
+/// The default backend. Sends bytes that are in the page cache at once, and reads all others on other
+/// threads.
 #[must_use]
 pub fn auto() -> &'static Backend {
     &auto::AUTO
 }
 
-/// The error of a file that is shorter than it was when its length was sent.
+/// The error for a file that has become shorter since its length was sent to the client.
 fn truncated() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the file was truncated while it was sent")
 }
 
-/// Sends `head` with the promise that more follows (`MSG_MORE`), so that it
-/// shares a segment with the first bytes of the file; returns how much of it
-/// was taken.
+/// Sends `head` with `MSG_MORE`: the kernel waits for more bytes, so that the head and the file's first
+/// bytes share a segment. Returns how many bytes the socket took; 0 for an empty head.
 fn send_head(socket: BorrowedFd<'_>, head: &[u8]) -> Result<usize, Errno> {
     use rustix::net::SendFlags;
     if head.is_empty() {

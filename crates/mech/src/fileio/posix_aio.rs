@@ -1,10 +1,9 @@
-//! `posix-aio`: aio_read(3), the C library's asynchronous reads, then a vectored
-//! send.
+//! `posix-aio`: aio_read(3), the C library's asynchronous reads, then a vectored send.
 //!
-//! glibc reads with threads of its own, at most 20 at a time, one per file: two
-//! reads of one descriptor follow each other. It tells of the end of a read on a
-//! thread made for that (`SIGEV_THREAD`), which wakes the worker; its other way,
-//! a signal to the whole process, would end one that has not blocked it.
+//! glibc reads on threads of its own, at most 20 by default, and serialises the reads of one descriptor.
+//! For each read that ends, glibc starts a thread that calls a function of this file (`SIGEV_THREAD`), and
+//! this function wakes the worker. The alternative is a signal to the whole process (`SIGEV_SIGNAL`).
+//! Such a signal ends a process that has neither a handler for it nor blocks it.
 
 use std::io;
 use std::mem::offset_of;
@@ -29,7 +28,7 @@ pub(crate) static POSIX_AIO: Backend = Backend {
     open: |options, waker| Ok(Box::new(open(options, waker))),
 };
 
-/// Reads of one worker that may be in the library's queue.
+/// How many reads of one worker may be in the library's queue.
 const MOST: usize = 256;
 
 fn open(options: &Options, waker: &Arc<Waker>) -> Reads<PosixAio> {
@@ -41,7 +40,7 @@ fn open(options: &Options, waker: &Arc<Waker>) -> Reads<PosixAio> {
 
 #[expect(clippy::vec_box, reason = "the library has the addresses of the boxed operations")]
 struct PosixAio {
-    /// By the number of their read.
+    /// The operations, by [`Read::id`].
     operations: Vec<Box<Operation>>,
     results: Arc<Results>,
     counts: Arc<Counts>,
@@ -51,9 +50,9 @@ struct PosixAio {
 struct Operation {
     control: libc::aiocb,
     id: u32,
-    /// When the read was begun, if it is timed.
+    /// When the read began; `None` unless the read is timed.
     begun: Option<Instant>,
-    /// What to do once it has ended.
+    /// The read, whose [`Read::advise_next`] is called when it has ended.
     read: Option<Read>,
     counts: Arc<Counts>,
     results: Arc<Results>,
@@ -61,7 +60,7 @@ struct Operation {
 
 impl Operation {
     fn new(id: u32, results: Arc<Results>, counts: Arc<Counts>) -> Box<Operation> {
-        // SAFETY: a control block of zeroes is a valid one, of no read.
+        // SAFETY: an aiocb of zeroes is valid and describes no read.
         let control: libc::aiocb = unsafe { std::mem::zeroed() };
         Box::new(Operation { control, id, begun: None, read: None, counts, results })
     }
@@ -78,9 +77,9 @@ impl Reader for PosixAio {
             self.operations.push(Operation::new(id, results, counts));
         }
         let operation: *mut Operation = &mut *self.operations[read.id as usize];
-        // SAFETY: the operation is in its box until this value is dropped, and idle: the read that
-        // had its number before has ended. All that is touched meanwhile is touched by the library
-        // and by `ended`, through this pointer.
+        // SAFETY: the operation stays in its box until this value is dropped. It is idle: the earlier
+        // read with this number has ended. While the read is under way, only the library and `ended`
+        // use the operation, through this pointer. aio_read(3) gets a valid control block.
         let begun = unsafe {
             (*operation).begun = read.timed.then(Instant::now);
             (*operation).read = Some(read);
@@ -92,6 +91,7 @@ impl Reader for PosixAio {
             control.aio_sigevent.sigev_notify = libc::SIGEV_THREAD;
             control.aio_sigevent.sigev_value = libc::sigval { sival_ptr: operation.cast() };
             set_function(&mut control.aio_sigevent, ended);
+            // SAFETY: `control` is filled in, and stays in its box until the read has ended.
             syscall!(aio_read(&raw mut (*operation).control))
         };
         match begun {
@@ -116,26 +116,26 @@ impl Reader for PosixAio {
     }
 }
 
-/// Sets what the crate `libc` has no name for: the function of a `SIGEV_THREAD`, which shares its
-/// place with the thread's number.
+/// Sets the function of a `SIGEV_THREAD` event (`sigev_notify_function`). The crate `libc` has no name
+/// for this field, which is in a union with `sigev_notify_thread_id`.
 fn set_function(event: &mut libc::sigevent, function: extern "C" fn(libc::sigval)) {
-    let place = offset_of!(libc::sigevent, sigev_notify_thread_id);
-    // SAFETY: sigevent(3type) has the pointer at this place, in a union of 48 bytes; the pointer to
-    // the thread's attributes behind it stays null.
+    let offset = offset_of!(libc::sigevent, sigev_notify_thread_id);
+    // SAFETY: sigevent(3type) has the function pointer at this offset, in a union of 48 bytes. The next
+    // field, the pointer to the thread's attributes, stays null.
     unsafe {
         std::ptr::from_mut(event)
             .cast::<u8>()
-            .add(place)
+            .add(offset)
             .cast::<usize>()
             .write_unaligned(function as usize);
     }
 }
 
-/// Runs on a thread of the library's when a read has ended.
+/// Reports the end of a read to its worker. glibc calls this function on a thread of its own.
 extern "C" fn ended(value: libc::sigval) {
     let operation: *mut Operation = value.sival_ptr.cast();
-    // SAFETY: the operation is in its box until the worker has heard of the read's end, which it
-    // does from the last line.
+    // SAFETY: the operation stays in its box until the worker learns of the read's end, from
+    // `results.push` at the end of this function.
     let (id, begun, results, result) = unsafe {
         let control = &raw mut (*operation).control;
         let result = match libc::aio_error(control) {

@@ -1,7 +1,8 @@
-//! `sendfile`: sendfile(2), the file's pages lent to the socket without a copy.
+//! `sendfile`: sendfile(2). The socket gets references to the file's pages, and no bytes are copied.
 //!
-//! sendfile(2) goes on for as long as the peer reads as fast as it writes, blocks
-//! on pages that are not in the page cache, and returns 0 at the end of the file.
+//! sendfile(2) on a non-blocking socket returns when the socket's buffer is full, so one call lasts as
+//! long as the peer keeps up. The call blocks on pages that are not in the page cache, and returns 0 at
+//! the end of the file.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,7 +30,8 @@ impl FileIo for Sendfile {
     }
 }
 
-/// Sends the transfer's head, then up to `len` bytes of `file` from `offset` on.
+/// Sends the transfer's head, then up to `len` bytes of `file` from `offset` on. Returns how many bytes
+/// of both the socket took.
 ///
 /// # Errors
 /// As [`FileIo::send`].

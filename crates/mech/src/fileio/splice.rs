@@ -1,9 +1,9 @@
-//! `splice`: splice(2) from the file into a pipe, and from there into the
-//! socket, the file's pages passed on without a copy.
+//! `splice`: splice(2) from the file into a pipe, and from the pipe into the socket. The kernel passes
+//! references to the file's pages and copies no bytes.
 //!
-//! What the socket does not take stays in the pipe, which then belongs to that
-//! connection; the others are shared. splice(2) blocks on pages that are not in
-//! the page cache, whatever its flags.
+//! Bytes that the socket does not take stay in the pipe. The pipe then belongs to this connection until
+//! it is empty; empty pipes are shared. splice(2) from a file blocks on pages that are not in the page
+//! cache, even with `SPLICE_F_NONBLOCK`.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,44 +25,45 @@ pub(crate) static SPLICE: Backend = Backend {
     open: |options, _| Ok(advise::ahead(options, Splice::default())),
 };
 
-/// What a pipe should hold; without the right to that the kernel leaves it at
-/// 64 KiB (pipe(7), `pipe-user-pages-soft`).
+/// The capacity of a pipe in bytes. A pipe keeps the default of 64 KiB if the user's pipes already hold
+/// `pipe-user-pages-soft` pages (pipe(7)).
 pub(super) const PIPE_SIZE: usize = 1 << 20;
 
-/// Empty pipes kept for reuse.
+/// How many empty pipes a worker keeps for reuse.
 const KEPT: usize = 16;
 
 #[derive(Default)]
 pub(super) struct Splice {
     empty: Vec<Pipe>,
-    /// Pipes with bytes in them that their connection's socket did not take.
-    held: HashMap<Key, Pipe>,
+    /// The pipes that contain bytes, by the connection that these bytes are for.
+    filled: HashMap<Key, Pipe>,
 }
 
 struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
-    /// Bytes in it.
+    /// How many bytes are in the pipe.
     filled: usize,
-    /// Whether it can hold [`PIPE_SIZE`].
+    /// Whether the pipe's capacity is [`PIPE_SIZE`].
     whole: bool,
 }
 
 impl Pipe {
     fn new() -> io::Result<Pipe> {
         let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // Refused where a user's pipes have used up their memory: it works as it is.
+        // EPERM: the user's pipes have used up `pipe-user-pages-soft`. The pipe works with its default
+        // capacity.
         let whole = rustix::pipe::fcntl_setpipe_size(&write, PIPE_SIZE).is_ok();
         Ok(Pipe { read, write, filled: 0, whole })
     }
 
-    /// Moves bytes from the file into this empty pipe.
+    /// Moves up to `len` bytes from the file into this empty pipe.
     fn fill(&mut self, file: &OwnedFd, mut offset: u64, len: u64) -> io::Result<()> {
         let most = len.min(PIPE_SIZE as u64) as usize;
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         let moved = rustix::pipe::splice(file, Some(&mut offset), &self.write, None, most, flags);
         let moved = moved.map_err(|error| match error {
-            // The caller would take it for the socket's.
+            // EAGAIN of the file: the caller would wait until the socket is writable.
             Errno::AGAIN => io::Error::other("the file cannot be read without waiting"),
             error => error.into(),
         })?;
@@ -73,7 +74,7 @@ impl Pipe {
         Ok(())
     }
 
-    /// Moves bytes from the pipe into the socket; `more`: others follow.
+    /// Moves bytes from the pipe into the socket. `more`: further bytes follow (`SPLICE_F_MORE`).
     fn drain(&mut self, socket: BorrowedFd<'_>, more: bool) -> Result<usize, Errno> {
         let mut flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         flags.set(SpliceFlags::MORE, more);
@@ -84,22 +85,23 @@ impl Pipe {
 }
 
 impl Splice {
-    /// Whether bytes of that connection's are in a pipe.
+    /// Whether a pipe contains bytes for that connection.
     pub(super) fn has(&self, key: Key) -> bool {
-        self.held.contains_key(&key)
+        self.filled.contains_key(&key)
     }
 
-    /// Whether there is an empty pipe of [`PIPE_SIZE`], or can be one among `most`. There is none
-    /// where descriptors or the user's share of pipes are used up.
+    /// Whether an empty pipe of [`PIPE_SIZE`] is there or could be made. Makes at most `most` pipes.
+    /// Returns `false` also when the process is out of descriptors, or the user's pipes have used up
+    /// `pipe-user-pages-soft`.
     pub(super) fn has_pipe(&mut self, most: usize) -> bool {
-        if self.empty.is_empty() && self.held.len() < most {
+        if self.empty.is_empty() && self.filled.len() < most {
             self.empty.extend(Pipe::new().ok().filter(|pipe| pipe.whole));
         }
         !self.empty.is_empty()
     }
 }
 
-/// Sends `head`, then what of the `len` bytes behind it is in the pipe.
+/// Sends `head`, then the bytes in the pipe. `len` is how many bytes of the file the transfer still has.
 fn send_from(
     pipe: &mut Pipe,
     socket: BorrowedFd<'_>,
@@ -120,8 +122,8 @@ fn send_from(
 impl FileIo for Splice {
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
         let Transfer { key, socket, head, file, offset, len, at_once } = transfer;
-        // Filled before the head is sent: what goes wrong here has sent nothing.
-        let mut pipe = match self.held.remove(&key) {
+        // The pipe is filled before the head is sent: if reading fails, the client has got no bytes.
+        let mut pipe = match self.filled.remove(&key) {
             Some(pipe) => pipe,
             None => {
                 let mut pipe = self.empty.pop().map_or_else(Pipe::new, Ok)?;
@@ -131,18 +133,18 @@ impl FileIo for Splice {
         };
         let sent = send_from(&mut pipe, socket, head, len);
         if pipe.filled > 0 {
-            self.held.insert(key, pipe);
+            self.filled.insert(key, pipe);
         } else if self.empty.len() < KEPT {
             self.empty.push(pipe);
         }
         Ok(Sent::Bytes(sent?))
     }
 
-    /// The bytes in its pipe are nobody's any more.
+    /// Closes the connection's pipe, if it has one.
     fn forget(&mut self, key: Key) {
-        // Mostly there are none, and an empty map hashes the key all the same.
-        if !self.held.is_empty() {
-            self.held.remove(&key);
+        // The map is mostly empty, and `remove` hashes the key even of an empty map.
+        if !self.filled.is_empty() {
+            self.filled.remove(&key);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! `threads`: other threads of the process read, by pread(2) into a buffer of
-//! the connection's, and the worker sends it when they are done.
+//! `threads`: other threads of the process read by pread(2) into a buffer of the connection, and the
+//! worker sends the buffer when the read has ended.
 //!
-//! It is what lighttpd called `gthread-aio`. A read costs two hand-overs between
-//! threads; what is in the page cache is spared them if the options say so.
+//! lighttpd 1.5 called this method `gthread-aio`. A read costs two hand-overs between threads. With
+//! [`Options::cached_at_once`], the worker itself reads bytes that are in the page cache.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) static THREADS: Backend = Backend {
     open: |options, waker| Ok(Box::new(open(options, waker)?)),
 };
 
-/// Reads of one worker that may be in the pool's queue.
+/// How many reads of one worker may be in the pool's queue.
 const MOST: usize = 256;
 
 pub(super) struct Threads {
@@ -32,7 +32,7 @@ pub(super) struct Threads {
     under_way: usize,
 }
 
-/// The worker's reads by the process' pool.
+/// Makes the reads of one worker, which the process' pool of threads does.
 pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Threads>> {
     let counts = Arc::clone(&options.counts);
     let results = Results::new(Arc::clone(waker));

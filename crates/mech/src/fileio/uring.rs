@@ -1,13 +1,10 @@
-//! `uring`: reads by a ring of the backend's own, then a vectored send.
+//! `uring`: reads by an io_uring of the backend's own, then a vectored send.
 //!
-//! What is in the page cache is read while the request is submitted, unless it is
-//! to be read elsewhere, by a worker thread of the kernel's. Other reads
-//! are truly asynchronous where the file system can (ext4, XFS, btrfs), and done
-//! by the kernel's worker threads where it cannot. An eventfd ends the worker's
-//! wait.
+//! io_uring_enter(2) itself reads bytes that are in the page cache, unless `IOSQE_ASYNC` hands the read
+//! to a kernel worker thread. Other reads are asynchronous without a thread on ext4, XFS and btrfs; on
+//! file systems that cannot do that, kernel worker threads read. An eventfd ends the worker's wait.
 //!
-//! The files go by reads and not by splice(2) through the ring, which the kernel
-//! always hands to a worker thread.
+//! The backend reads and does not splice: the kernel hands every `IORING_OP_SPLICE` to a worker thread.
 
 use std::io;
 use std::sync::Arc;
@@ -32,27 +29,27 @@ pub(crate) static URING: Backend = Backend {
     open: |options, waker| Ok(Box::new(open(options, waker)?)),
 };
 
-/// What is no read, but an advice. Its result is of no interest to anybody who waits.
+/// The `user_data` of an `IORING_OP_FADVISE` request, whose result is ignored.
 const ADVICE: u64 = u64::MAX;
 
-/// Reads of one worker that may be under way.
+/// How many reads of one worker may be under way.
 const MOST: usize = 256;
 
 pub(super) struct Uring {
     ring: Ring,
     under_way: usize,
-    /// By their number. The server's files are opened with `O_NONBLOCK`, and where a file system
-    /// cannot read asynchronously (FUSE) the kernel then answers `EAGAIN` to what is not cached:
-    /// such a read is asked for again, of a kernel thread.
+    /// The reads, by [`Read::id`], to be queued a second time after `EAGAIN`. The server opens files with
+    /// `O_NONBLOCK`; on a file system that cannot read asynchronously (FUSE), the kernel then answers
+    /// `EAGAIN` for bytes that are not in the page cache. The second request goes to a worker thread.
     reads: Vec<Read>,
-    /// [`squeue::Flags::ASYNC`] if what is in the page cache is not to be read at once.
+    /// [`squeue::Flags::ASYNC`] without [`Options::cached_at_once`]; otherwise empty.
     flags: squeue::Flags,
     counts: Arc<Counts>,
-    /// The ring writes to it, and is dropped before.
+    /// The eventfd that the ring writes to. Declared behind `ring`, so that the ring is dropped first.
     notifier: Notifier,
 }
 
-/// A worker's reads by a ring.
+/// Makes the reads of one worker, by a ring.
 pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Uring>> {
     let notifier = Notifier::new(waker)?;
     let counts = Arc::clone(&options.counts);
@@ -65,7 +62,7 @@ pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Ur
 }
 
 impl Uring {
-    /// Queues a read.
+    /// Queues a read; the next [`Uring::submit`] submits it.
     ///
     /// # Safety
     /// As [`Reader::begin`].
@@ -75,12 +72,12 @@ impl Uring {
             .build()
             .flags(flags)
             .user_data(u64::from(read.id));
-        // SAFETY: descriptor and buffer are the read's until it has ended.
+        // SAFETY: the descriptor stays open and the buffer unused until the read has ended.
         unsafe { self.ring.push(&entry) };
     }
 
-    /// Submits what is queued. What the kernel has no memory for now stays queued, and the worker
-    /// comes back for it.
+    /// Submits the queued requests. If the kernel is out of memory, requests stay queued; the notifier
+    /// then makes the worker call [`FileIo::reap`](crate::fileio::FileIo::reap) again.
     fn submit(&mut self) -> io::Result<()> {
         if self.ring.has_queued() {
             self.ring.wait(Some(Duration::ZERO))?;
@@ -99,11 +96,11 @@ impl Reader for Uring {
         if self.under_way >= MOST {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let place = read.id as usize;
-        if self.reads.len() <= place {
-            self.reads.resize(place + 1, read);
+        let index = read.id as usize;
+        if self.reads.len() <= index {
+            self.reads.resize(index + 1, read);
         }
-        self.reads[place] = read;
+        self.reads[index] = read;
         self.under_way += 1;
         if read.next > 0 {
             let behind = read.offset + read.len as u64;
@@ -115,17 +112,17 @@ impl Reader for Uring {
             .offset(behind)
             .build()
             .user_data(ADVICE);
-            // SAFETY: an advice points to no memory.
+            // SAFETY: an IORING_OP_FADVISE request contains no pointer.
             unsafe { self.ring.push(&advice) };
             self.counts.advised.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises what `push` needs.
         unsafe { self.push(read, self.flags) };
         Ok(())
     }
 
-    /// Submits first. A read that was queued is the kernel's, whatever it says of that: it may be
-    /// submitted by the next call.
+    /// Submits queued reads, then collects completions. A queued read counts as under way even if its
+    /// submission fails, because the next call may submit it.
     fn finished(&mut self, ended: &mut Vec<Ended>) -> io::Result<()> {
         let submitted = self.submit();
         while let Some(completion) = self.ring.completion() {
@@ -134,7 +131,7 @@ impl Reader for Uring {
             }
             let id = completion.user_data() as u32;
             if completion.result() == -libc::EAGAIN {
-                // SAFETY: the read has not ended for its owner.
+                // SAFETY: `ended` does not name this read yet, so its descriptor and buffer are valid.
                 unsafe { self.push(self.reads[id as usize], squeue::Flags::ASYNC) };
                 continue;
             }
@@ -170,7 +167,7 @@ mod tests {
     use crate::key::Key;
     use sys::syscall;
 
-    /// Pipes stand for files on a slow disk: all their reads end at once.
+    /// Uses pipes as files on a slow disk: writing to the pipes ends many reads at the same time.
     #[test]
     fn many_reads_that_end_at_once_are_all_named() {
         const READS: u32 = 100;
@@ -197,8 +194,8 @@ mod tests {
         while ready.len() < READS as usize {
             let fd = waker.as_eventfd().unwrap();
             let limit = rustix::time::Timespec { tv_sec: 30, tv_nsec: 0 };
-            let rung = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&limit));
-            assert_eq!(rung.unwrap(), 1, "the notifier is silent after {} reads", ready.len());
+            let woken = poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&limit));
+            assert_eq!(woken.unwrap(), 1, "the notifier is silent after {} reads", ready.len());
             waker.drain().unwrap();
             reads.reap(&mut ready).unwrap();
         }
@@ -206,14 +203,15 @@ mod tests {
         assert!(ready.iter().map(|key| key.slot).eq(0..READS));
     }
 
-    /// Has io_uring_enter(2) fail until it is dropped: another file has the ring's number.
+    /// Replaces the ring's descriptor by another file, so that io_uring_enter(2) fails. Dropping this
+    /// value puts the ring back.
     struct Broken {
         ring: RawFd,
         saved: OwnedFd,
     }
 
     fn replace(fd: impl AsFd, number: RawFd) {
-        // SAFETY: two numbers, of which the second is the ring's; nobody else has it.
+        // SAFETY: dup3 takes three integers. `number` is the ring's descriptor, which only this test uses.
         syscall!(dup3(fd.as_fd().as_raw_fd(), number, libc::O_CLOEXEC)).unwrap();
     }
 
@@ -252,7 +250,7 @@ mod tests {
         transfer(&mut reads, 0, &first).unwrap_err();
         drop(broken);
         reads.forget(Key { slot: 0, generation: 1 });
-        // Both are submitted now, and the first, which is nobody's any more, ends first.
+        // This call submits both reads. The read of the closed connection ends first.
         assert_eq!(transfer(&mut reads, 1, &second).unwrap(), Sent::Later);
         rustix::io::write(&late, b"late").unwrap();
         rustix::io::write(&write, b"good").unwrap();

@@ -1,9 +1,8 @@
-//! `writev`: pread(2) into a worker's buffer, then one sendmsg(2) of head and
-//! bytes.
+//! `writev`: pread(2) into the worker's buffer, then one sendmsg(2) of the head and these bytes.
 //!
-//! Two copies per byte instead of none, and one system call more than a body
-//! in memory. Bytes that the socket did not take are read again later: the
-//! page cache holds them, and no connection has to.
+//! Each byte is copied twice: into the buffer and into the socket. sendfile(2) copies no bytes. The cost
+//! over a body in memory is one system call. Bytes that the socket did not take are read again later
+//! from the page cache, so a slow client occupies no buffer.
 
 use std::io;
 
@@ -22,7 +21,7 @@ pub(crate) static WRITEV: Backend = Backend {
     },
 };
 
-/// What is read at once; larger steps leave the processor's second-level cache.
+/// How many bytes one pread(2) reads at most. Larger steps do not fit the processor's second-level cache.
 const CHUNK: usize = 64 * 1024;
 
 struct Writev {

@@ -275,7 +275,7 @@ mod tests {
     /// Two deaths leave a free lock and a sleeping waiter: the holder dies, and the waiter that the kernel
     /// has woken dies before it runs.
     #[test]
-    fn a_free_lock_that_nobody_was_told_of_is_had_after_the_next_death() {
+    fn after_a_second_death_a_sleeping_waiter_gets_the_free_lock() {
         let file = RobustLock::file().unwrap();
         let lock = RobustLock::attach(file.try_clone().unwrap()).unwrap();
         let its = RobustLock::attach(file).unwrap();

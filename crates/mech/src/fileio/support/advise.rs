@@ -1,8 +1,8 @@
-//! Telling the kernel what will be read next (posix_fadvise(2), `WILLNEED`), so that the disk reads
-//! while the socket takes what came before.
+//! Announcing the next bytes of a file to the kernel (posix_fadvise(2), `WILLNEED`), so that the disk
+//! reads them while the socket takes the bytes before.
 //!
-//! Readers on other threads ask themselves, when they have read a step. Backends that read while they
-//! send have it asked for here, before they do.
+//! Readers on other threads call [`Read::advise_next`] after each read. For backends that read within
+//! [`FileIo::send`], the wrapper [`Advised`] announces the bytes before each send.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -16,14 +16,16 @@ use crate::fileio::support::reads::Read;
 use crate::fileio::{Counts, FileIo, Options, Sent, Transfer};
 use crate::key::Key;
 
-/// A backend that reads while it sends, and asks for the step after the one it comes to.
+/// A backend that reads within [`FileIo::send`], with an announcement before each send: the step that is
+/// sent now and the next step.
 struct Advised<F> {
     inner: F,
+    /// The bytes of a step ([`Options::read_ahead`]).
     step: u64,
     counts: Arc<Counts>,
 }
 
-/// The backend as it is, or so that it asks for the next step, whichever the options say.
+/// Wraps the backend in [`Advised`] if [`Options::advise_next`]; otherwise returns the backend itself.
 pub(crate) fn ahead<F: FileIo + 'static>(options: &Options, inner: F) -> Box<dyn FileIo> {
     if !options.advise_next {
         return Box::new(inner);
@@ -44,15 +46,16 @@ impl<F: FileIo> FileIo for Advised<F> {
     }
 }
 
+/// Announces `len` bytes from `offset` on, and counts the announcement.
 fn will_need(file: BorrowedFd<'_>, offset: u64, len: u64, counts: &Counts) {
-    // Advice: where it is not taken, nothing is lost.
+    // An error costs only speed: the bytes are read later.
     let taken = rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::WillNeed);
     counts.advised.fetch_add(u64::from(taken.is_ok()), Ordering::Relaxed);
 }
 
 impl Read {
-    /// Asks for the step behind this one, if that is wanted. The descriptor has to be open still: to
-    /// be called before the read's end is told.
+    /// Announces the bytes behind this read, if [`Read::next`] is not 0. Must be called before the read's
+    /// end is reported, because the descriptor may be closed afterwards.
     pub(crate) fn advise_next(&self, counts: &Counts) {
         if self.next > 0 {
             // SAFETY: the descriptor is open until the read's end is reported (`Reader::begin`).

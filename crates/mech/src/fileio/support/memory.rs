@@ -1,9 +1,10 @@
-//! How much memory the reads of a process may have: a bound over all connections of all workers.
+//! A bound on the memory for reads, over all connections of all workers of a process.
 //!
-//! A read needs a buffer from its beginning until the socket has taken the bytes, which may be never.
-//! So a buffer is kept for a client's sake, or for the next read, only as long as no more than half of
-//! the memory is in use; the other half belongs to reads that end without any client's help. A read
-//! that finds no memory waits for one of those to end.
+//! A read needs a buffer from its beginning until the socket has taken the bytes. A client that does not
+//! receive could keep its buffer for ever. So a buffer without a read is kept, for a slow client or for
+//! the next read, only while at most half of the memory is in use. The other half is for buffers that
+//! are being read into, and these reads end without any client's help. A read that finds no memory
+//! waits for such a read to end.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,23 +16,26 @@ use sys::waker::Waker;
 /// The memory that reads share; see [`crate::fileio::Options::read_memory`].
 #[derive(Debug)]
 pub struct ReadMemory {
+    /// The bound in bytes.
     limit: u64,
+    /// How many bytes are in use now.
     held: AtomicU64,
+    /// The largest value that `held` has had.
     most: AtomicU64,
-    /// Whether there are `waiters`.
+    /// Whether `waiters` has entries: spares [`ReadMemory::give_back`] the lock.
     wanted: AtomicBool,
-    /// Workers that found no memory.
+    /// The workers that found no memory. Each is woken when memory is given back.
     waiters: Mutex<Vec<Arc<Waker>>>,
 }
 
-/// What a process takes by itself at most.
+/// The largest bound that [`ReadMemory::of_process`] chooses, in bytes.
 const MOST: u64 = 256 << 20;
 
 impl ReadMemory {
-    /// The least bound that is of use, in bytes.
+    /// The smallest bound, in bytes.
     pub const LEAST: u64 = 256 * 1024;
 
-    /// So many bytes, at least [`ReadMemory::LEAST`].
+    /// A bound of `bytes` bytes, but at least [`ReadMemory::LEAST`].
     #[must_use]
     pub fn of(bytes: u64) -> Arc<ReadMemory> {
         Arc::new(ReadMemory {
@@ -43,45 +47,45 @@ impl ReadMemory {
         })
     }
 
-    /// An eighth of what the process may have ([`sys::process::memory_limit`]), at most 256 MiB,
-    /// divided among so many processes.
+    /// The default bound of each of `processes` worker processes: an eighth of the memory that the
+    /// process may use ([`sys::process::memory_limit`]), at most 256 MiB, divided by `processes`.
     #[must_use]
     pub fn of_process(processes: usize) -> Arc<ReadMemory> {
         let all = sys::process::memory_limit().map_or(MOST, |limit| (limit / 8).min(MOST));
         ReadMemory::of(all / processes.max(1) as u64)
     }
 
-    /// How many bytes there are in all.
+    /// The bound, in bytes.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// How many bytes buffers have now.
+    /// How many bytes are in use now.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// The most bytes that buffers have had at once.
+    /// The most bytes that have been in use at the same time.
     #[must_use]
     pub fn most_held(&self) -> u64 {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// The most bytes that one read takes.
+    /// The most bytes that one read may take: half of the bound, in whole pages.
     pub(crate) fn most_of_one(&self) -> u64 {
         let page = crate::files::root::page_size();
         (self.limit / 2 / page * page).max(page)
     }
 
-    /// Whether a buffer that no read needs now may be kept.
+    /// Whether a buffer that is not being read into may be kept: at most half of the bound is in use.
     pub(crate) fn may_keep(&self) -> bool {
         self.held() <= self.limit / 2
     }
 
-    /// Takes `bytes`, at most [`ReadMemory::most_of_one`]. If there are none, `waker`'s worker is woken
-    /// when some were given back, and asks again.
+    /// Takes `bytes`, at most [`ReadMemory::most_of_one`]. Returns `false` if too few are free. In that
+    /// case `waker` wakes the worker when memory is given back, and the worker tries again.
     pub(crate) fn take(&self, bytes: u64, waker: &Arc<Waker>) -> bool {
         if self.try_take(bytes) {
             return true;
@@ -92,7 +96,7 @@ impl ReadMemory {
         }
         self.wanted.store(true, Ordering::SeqCst);
         drop(waiters);
-        // What was given back before that has woken nobody.
+        // Memory that was given back before `wanted` was set has woken no worker: try once more.
         self.try_take(bytes)
     }
 
@@ -105,11 +109,12 @@ impl ReadMemory {
         taken.is_ok()
     }
 
+    /// Gives back bytes of [`ReadMemory::take`], and wakes all workers that found no memory.
     pub(crate) fn give_back(&self, bytes: u64) {
         self.held.fetch_sub(bytes, Ordering::SeqCst);
         if self.wanted.swap(false, Ordering::SeqCst) {
             for waiter in mem::take(&mut *lock(&self.waiters)) {
-                // It fails only for a worker that has ended.
+                // Fails only if the worker has ended.
                 let _ = waiter.wake();
             }
         }

@@ -1,5 +1,5 @@
-//! What several file backends share: reads apart from sending, the memory and threads for them, and what is known of
-//! the page cache.
+//! What several file backends share: reads on other threads or in the kernel, the memory and the threads
+//! for these reads, and questions to the page cache.
 
 pub(crate) mod advise;
 pub(crate) mod buffer;

@@ -1,36 +1,40 @@
-//! What of a file is in the page cache, and reading it without waiting.
+//! Asking which bytes of a file are in the page cache, and reading them without waiting for a disk.
 //!
-//! Two questions are needed. cachestat(2) (Linux 6.5) counts the pages there are; a page whose read is
-//! still under way counts too. preadv2(2) with `RWF_NOWAIT` waits for nothing, but has the kernel read
-//! ahead what is missing, which is not wanted of a worker and for bytes that are read past the cache.
+//! Two system calls are needed, because each has a fault. cachestat(2) (Linux 6.5) also counts a page
+//! that is still being read. preadv2(2) with `RWF_NOWAIT` (Linux 4.14) reads only what is there, but
+//! also starts read-ahead of the missing pages; a worker does not want that, least of all for bytes
+//! that are then read with `O_DIRECT`.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// Whether there is a page for each of these bytes; `true` if the kernel cannot say.
+/// Whether the page cache has a page for each of the `len` bytes from `offset` on, even if a page is still
+/// being read. `true` if the kernel cannot say: [`is_read`] or [`read`] then decides.
 pub(crate) fn has_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
     let page = crate::files::root::page_size();
     let wanted = (offset + len).div_ceil(page) - offset / page;
     crate::files::root::cached_pages(file, offset, len).map_or(true, |cached| cached >= wanted)
 }
 
-/// Whether the byte at `offset` can be read without waiting; `false` for file systems with a disk that
-/// cannot say (FUSE).
+/// Whether the byte at `offset` can be read without waiting. `false` if the file system has a disk and does
+/// not support `RWF_NOWAIT` (FUSE).
 pub(crate) fn is_read(file: BorrowedFd<'_>, offset: u64) -> bool {
-    // The end of a file that has become shorter, or an error: whoever sends it finds out.
+    // At the end of the file or after an error the answer is `true`: the send then finds the cause.
     read(file, &mut [0], offset) != Err(Errno::AGAIN)
 }
 
-/// Reads as many bytes from `offset` on as there are without waiting.
+/// Reads bytes from `offset` on, as many as are in the page cache. Returns how many bytes were read; 0 at
+/// the end of the file.
 ///
 /// # Errors
-/// `AGAIN`: none, or the file system has a disk and cannot say (FUSE); otherwise what the kernel says.
+/// `AGAIN`: the first byte is not in the page cache, or the file system has a disk and does not support
+/// `RWF_NOWAIT` (FUSE). Otherwise the error of preadv2(2).
 pub(crate) fn read(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let mut into = [IoSliceMut::new(buffer)];
     match rustix::io::preadv2(file, &mut into, offset, ReadWriteFlags::NOWAIT) {
-        // tmpfs, for one.
+        // tmpfs does not support RWF_NOWAIT, but has no disk to wait for.
         Err(Errno::OPNOTSUPP) if crate::files::root::is_in_memory(file) => {
             rustix::io::pread(file, buffer, offset)
         }
@@ -39,10 +43,10 @@ pub(crate) fn read(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Resu
     }
 }
 
-/// Whether the kernel can be asked.
+/// Checks that the kernel has cachestat(2).
 ///
 /// # Errors
-/// The reason why not, in words for people.
+/// What the kernel answered, as a message for the user.
 pub(crate) fn probe() -> Result<(), String> {
     let asked = std::fs::File::open("/proc/self/exe")
         .and_then(|file| crate::files::root::cached_pages(file.as_fd(), 0, 1));

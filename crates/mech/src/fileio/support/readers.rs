@@ -1,4 +1,4 @@
-//! Threads that read files: one pool per process, for all its workers.
+//! The threads that read files: one pool per process, which all workers share.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use crate::fileio::support::results::Results;
 use crate::fileio::support::times::Span;
 use crate::thread_pool::Pool;
 
-/// Threads that take reads from one queue, in the order in which they came.
+/// Threads that take reads from one queue, first come, first served.
 pub struct ReadPool(Arc<Pool<Job>>);
 
 struct Job {
@@ -22,7 +22,8 @@ struct Job {
     counts: Arc<Counts>,
 }
 
-// SAFETY: a job's buffer and descriptor are its own until its result is known (`Reader::begin`).
+// SAFETY: no other thread uses a job's buffer or closes its descriptor until the job's result is pushed
+// (`Reader::begin`).
 unsafe impl Send for Job {}
 
 impl std::fmt::Debug for ReadPool {
@@ -32,15 +33,15 @@ impl std::fmt::Debug for ReadPool {
 }
 
 impl ReadPool {
-    /// Starts `threads` threads (at least one).
+    /// Starts `threads` threads, at least one.
     ///
     /// # Errors
-    /// `EAGAIN` when the process or the user has too many.
+    /// `EAGAIN` when the process or the user has too many threads.
     pub fn start(threads: usize) -> io::Result<Arc<ReadPool>> {
         Ok(Arc::new(ReadPool(Pool::start(threads, "reader", work)?)))
     }
 
-    /// Has `read` done, and `results` told.
+    /// Queues `read`. The thread that reads puts the result into `results`.
     pub(crate) fn push(&self, read: Read, results: &Arc<Results>, counts: &Arc<Counts>) {
         self.0.push(Job { read, results: Arc::clone(results), counts: Arc::clone(counts) });
     }
@@ -55,7 +56,8 @@ fn work(Job { read, results, counts }: Job) {
 }
 
 fn do_read(read: Read) -> io::Result<usize> {
-    // SAFETY: descriptor and buffer are this read's until its end is reported (`Reader::begin`).
+    // SAFETY: the descriptor stays open, and nothing else uses the buffer, until the read's end is reported
+    // (`Reader::begin`).
     let (file, buffer) = unsafe {
         let file = BorrowedFd::borrow_raw(read.file);
         (file, std::slice::from_raw_parts_mut(read.buffer, read.len))

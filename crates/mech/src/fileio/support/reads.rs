@@ -1,13 +1,12 @@
-//! What backends share that have the bytes read elsewhere: one operation per
-//! connection, with a buffer that the reader fills and the socket empties.
+//! The part of [`FileIo`] that all backends share which read on other threads or in the kernel: one
+//! operation per connection, with a buffer that a reader fills and the socket empties.
 //!
-//! A connection has at most one read under way, so that a reader that takes
-//! them in turn is fair between connections, and a slow client holds one buffer;
-//! none while memory is short (`memory.rs`): what it did not take is read again.
+//! A connection has at most one read under way. So a reader that takes reads in turn is fair to all
+//! connections, and a slow client occupies one buffer. While memory is short (`memory.rs`), a slow client
+//! occupies none: its buffer is freed, and the bytes that it did not take are read again.
 //!
-//! What is in the page cache need not wait behind what is not: if the options say
-//! so, the worker reads it at once ([`Options::cached_at_once`]), as io_uring does
-//! by itself.
+//! With [`Options::cached_at_once`], the worker reads bytes that are in the page cache itself, so that
+//! they do not wait behind reads of a disk. io_uring does this without the worker's help.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,139 +26,155 @@ use crate::key::Key;
 use sys::socket::send_vectored;
 use sys::waker::Waker;
 
-/// Who reads.
+/// A way to read files on other threads or in the kernel. Each worker has a reader of its own.
 pub(crate) trait Reader {
-    /// Offsets and lengths are multiples of it.
+    /// Offsets and lengths of reads must be multiples of this number of bytes.
     const ALIGNMENT: u64 = 1;
-    /// A read of what is in the page cache has ended by the first [`Reader::finished`] behind its
-    /// beginning, unless it was told to be elsewhere. That call is needed for all reads to go on.
+    /// Whether a read of bytes in the page cache ends within the next [`Reader::finished`], if
+    /// [`Options::cached_at_once`]. If so, [`Reads`] calls [`Reader::finished`] after each
+    /// [`Reader::begin`]; this call also submits the queued reads.
     const MAY_END_AT_ONCE: bool = false;
 
-    /// Begins to read.
+    /// Begins a read.
     ///
     /// # Errors
-    /// `WouldBlock`: as many reads as there can be are under way; otherwise the
-    /// read's own error. In either case it has not begun.
+    /// `WouldBlock`: the reader has as many reads under way as it can. Otherwise the error of this read.
+    /// After an error the read has not begun.
     ///
     /// # Safety
-    /// The descriptor stays open, and nobody touches the buffer, until
-    /// [`Reader::finished`] has named the read.
+    /// Until [`Reader::finished`] has named the read, the descriptor stays open and nothing else uses
+    /// the buffer.
     unsafe fn begin(&mut self, read: Read) -> io::Result<()>;
 
-    /// Names the reads that have ended since the last call.
+    /// Appends the reads that have ended since the last call to `ended`.
     ///
     /// # Errors
-    /// What the kernel says of the reader itself. The reads that are named have ended all the same,
-    /// and no others.
+    /// An error of the reader itself. Even then, the reads that were appended have ended.
     fn finished(&mut self, ended: &mut Vec<Ended>) -> io::Result<()>;
 
-    /// Ends the worker's wait, because there is something for [`FileIo::reap`]. Needed where
+    /// Ends the worker's wait, so that the worker calls [`FileIo::reap`]. Called only with
     /// [`Reader::MAY_END_AT_ONCE`].
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of write(2) to the eventfd.
     fn notify(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Waits until a read has ended.
+    /// Blocks until a read has ended. Called only when a worker ends.
     ///
     /// # Errors
     /// As [`Reader::finished`].
     fn wait(&mut self) -> io::Result<()>;
 }
 
-/// What to read, into which memory.
+/// A read: from which file, and into which memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
-    /// What it is called when it has ended.
+    /// The number of the read. [`Ended::id`] repeats it.
     pub(crate) id: u32,
     pub(crate) file: RawFd,
     pub(crate) offset: u64,
     pub(crate) buffer: *mut u8,
     pub(crate) len: usize,
-    /// Whether its end should tell its [`Span`], as far as the reader knows it.
+    /// Whether [`Ended::span`] is wanted.
     pub(crate) timed: bool,
-    /// How many bytes behind these the kernel should be told of; 0: none.
+    /// How many bytes behind this read to announce to the kernel ([`Options::advise_next`]); 0: none.
     pub(crate) next: usize,
 }
 
-/// How a read ended.
+/// The result of a read.
 #[derive(Debug)]
 pub(crate) struct Ended {
+    /// The number of the read ([`Read::id`]).
     pub(crate) id: u32,
-    /// Bytes read; 0 at the end of the file.
+    /// How many bytes were read; 0 at the end of the file.
     pub(crate) result: io::Result<usize>,
-    /// `None`: from when it was passed on until the worker took in its end.
+    /// When the read began and ended. `None` if the reader does not know: then from [`Reader::begin`]
+    /// until the worker saw the end.
     pub(crate) span: Option<Span>,
 }
 
-/// Buffers that are kept for the next reads.
+/// How many buffers a worker keeps for its next reads.
 const KEPT: usize = 32;
 
-/// No operation.
+/// The value of [`Reads::of_slot`] for a connection without an operation.
 const NONE: u32 = u32::MAX;
 
+/// All reads of one worker. Implements [`FileIo`] by a [`Reader`].
 pub(crate) struct Reads<R: Reader> {
     reader: R,
-    /// The backend's name.
+    /// The backend's name, for [`Times::backend`].
     name: &'static str,
-    /// Whether reads are timed.
+    /// [`Options::timed`].
     timed: bool,
-    /// Whether what is in the page cache is read at once: here, before the reader is asked, or by it.
+    /// [`Options::cached_at_once`]. The worker reads such bytes itself, or, with
+    /// [`Reader::MAY_END_AT_ONCE`], the reader does.
     cached_at_once: bool,
+    /// [`Options::advise_next`].
     advises: bool,
-    /// Whether buffers are memory files that sendfile(2) lends to the socket.
+    /// Whether buffers are memory files, which sendfile(2) sends without a copy.
     lends: bool,
     counts: Arc<Counts>,
-    /// What reads took, by slot; empty if they are not timed.
+    /// How long reads took, by slot of the connection; empty unless `timed`.
     times: Vec<Times>,
-    /// Bytes per read.
+    /// The bytes of one read.
     size: usize,
     memory: Arc<ReadMemory>,
-    /// Ends the worker's wait when there is memory again.
+    /// Ends the worker's wait when another worker gives back memory.
     waker: Arc<Waker>,
-    /// Buffers of `capacity` bytes.
+    /// Buffers for the next reads, of `capacity` bytes each.
     spare: Vec<Buffer>,
+    /// The bytes of a buffer: `size`, rounded up to whole pages.
     capacity: usize,
+    /// All operations. An operation's number, also [`Read::id`], is its index.
     operations: Vec<Operation>,
+    /// The numbers of the operations in [`State::Free`].
     free: Vec<u32>,
-    /// The operation of each slot.
+    /// The operation of each slot, or [`NONE`].
     of_slot: Vec<u32>,
-    /// Operations that there is no memory for yet, or no room at the reader. Only the first may have a
-    /// buffer.
+    /// The operations in [`State::Waiting`], in order. Only the first of them may have a buffer.
     waiting: VecDeque<u32>,
+    /// How many operations the reader has.
     under_way: usize,
+    /// Empty between calls; kept for its memory.
     ended: Vec<Ended>,
-    /// Whose reads have ended since the last `reap`.
+    /// The connections whose reads have ended since the last [`FileIo::reap`].
     ready: Vec<Key>,
 }
 
+/// The read for one connection, and what is left of its bytes.
 struct Operation {
-    /// Whose it is; [`Key::WAKER`]: nobody's any more.
+    /// The connection. [`Key::WAKER`]: the connection is closed, and the read is still under way.
     key: Key,
-    /// Kept open for the reader.
+    /// The file. Kept open for the reader until the read has ended.
     file: Option<Rc<OwnedFd>>,
-    /// Where in the file the buffer begins, and how many bytes of it are read.
+    /// The offset in the file of the buffer's first byte, and how many bytes to read.
     offset: u64,
     len: usize,
-    /// The first byte that the connection wants.
+    /// The offset in the file of the first byte that the connection wants. [`Reader::ALIGNMENT`] may make
+    /// it larger than `offset`.
     wanted: u64,
     buffer: Option<Buffer>,
-    /// How many bytes behind the buffer's the connection will want next.
+    /// See [`Read::next`].
     next: usize,
     state: State,
-    /// When it was wanted and passed on to the reader, if it is timed and not accounted for yet.
+    /// When the connection asked for the bytes, and when the read began and ended. `None` if reads are
+    /// not timed, and once `times` has the durations.
     asked: Option<Instant>,
     span: Option<Span>,
 }
 
 enum State {
+    /// The operation belongs to no connection.
     Free,
+    /// The operation waits for memory, or for the reader to have room.
     Waiting,
+    /// The reader has the operation.
     Reading,
-    /// The buffer holds so many bytes.
+    /// The read has ended, and the buffer contains this many bytes.
     Read(usize),
+    /// The read has failed. The next [`FileIo::send`] reports the error.
     Failed(io::Error),
 }
 
@@ -198,28 +213,29 @@ impl<R: Reader> Reads<R> {
         }
     }
 
-    /// The same, with buffers whose pages are lent to the socket (sendfile(2)) instead of copied.
+    /// Changes the buffers to memory files, whose pages sendfile(2) sends without a copy.
     pub(crate) fn lending(mut self) -> Reads<R> {
         self.lends = true;
         self
     }
 
-    /// Whether something is being read, or was, for this connection.
+    /// Whether bytes are being read for this connection, or were read and not sent yet.
     pub(crate) fn has(&self, key: Key) -> bool {
         self.of(key) != NONE
     }
 
-    /// Who reads.
+    /// The reader.
     #[cfg(test)]
     pub(crate) fn reader(&self) -> &R {
         &self.reader
     }
 
+    /// The operation of a connection, or [`NONE`].
     fn of(&self, key: Key) -> u32 {
         self.of_slot.get(key.slot as usize).copied().unwrap_or(NONE)
     }
 
-    /// Begins to read what `transfer` wants, for its connection.
+    /// Makes an operation for the connection of `transfer`, and starts it or lets it wait.
     fn begin(&mut self, transfer: &Transfer<'_>) -> io::Result<()> {
         let id = self.free.pop().unwrap_or_else(|| {
             self.operations.push(Operation::vacant());
@@ -250,8 +266,8 @@ impl<R: Reader> Reads<R> {
         Ok(())
     }
 
-    /// Gives an operation a buffer, and to the reader unless its bytes are at hand; `false`: there is
-    /// no memory, or the reader has no room.
+    /// Starts an operation: takes a buffer, then reads bytes that are in the page cache, or else passes the
+    /// operation to the reader. Returns `false` if there is no memory or the reader has no room.
     fn start(&mut self, id: u32) -> io::Result<bool> {
         if self.operations[id as usize].buffer.is_none() {
             let Some(buffer) = self.take_buffer()? else { return Ok(false) };
@@ -266,6 +282,7 @@ impl<R: Reader> Reads<R> {
         self.pass_on(id)
     }
 
+    /// Takes a spare buffer or makes one. `None`: there is no memory.
     fn take_buffer(&mut self) -> io::Result<Option<Buffer>> {
         if let Some(buffer) = self.spare.pop() {
             return Ok(Some(buffer));
@@ -277,7 +294,8 @@ impl<R: Reader> Reads<R> {
         make(self.capacity, &self.memory).map(Some)
     }
 
-    /// Where in the file the bytes end that are held for that connection, if there are any.
+    /// The offset in the file of the end of the bytes that were read for that connection; `None`: no bytes
+    /// were read, or all have been sent.
     pub(crate) fn end_of_rest(&self, key: Key) -> Option<u64> {
         let operation = self.operations.get(self.of(key) as usize)?;
         match operation.state {
@@ -286,7 +304,7 @@ impl<R: Reader> Reads<R> {
         }
     }
 
-    /// The connection does not need the bytes that are held for it.
+    /// Frees the buffer of a connection whose read has ended. The connection gets its bytes otherwise.
     pub(crate) fn give_back(&mut self, key: Key) {
         let id = self.of(key);
         if id != NONE && self.is_read(id) {
@@ -298,7 +316,7 @@ impl<R: Reader> Reads<R> {
         matches!(self.operations[id as usize].state, State::Read(_))
     }
 
-    /// Gives an operation to the reader; `false`: it has no room.
+    /// Passes an operation to the reader. Returns `false` if the reader has no room.
     fn pass_on(&mut self, id: u32) -> io::Result<bool> {
         let operation = &mut self.operations[id as usize];
         let (Some(file), Some(buffer)) = (&operation.file, &mut operation.buffer) else {
@@ -314,8 +332,8 @@ impl<R: Reader> Reads<R> {
             next: operation.next,
         };
         let begun = self.timed.then(Instant::now);
-        // SAFETY: the operation holds the file and the buffer, and neither is touched before its
-        // state changes, which `reap` does when the reader has named it; `drop` waits for that.
+        // SAFETY: the operation keeps the file open, and its buffer is unused while its state is `Reading`.
+        // The state changes only after `Reader::finished` has named the read; `drop` waits for that.
         match unsafe { self.reader.begin(read) } {
             Ok(()) => {
                 operation.state = State::Reading;
@@ -330,7 +348,8 @@ impl<R: Reader> Reads<R> {
         }
     }
 
-    /// Takes down which reads have ended, and how.
+    /// Collects the reads that have ended: sets the states of their operations, and appends their
+    /// connections to `ready`.
     fn take_ended(&mut self) -> io::Result<()> {
         let mut ended = mem::take(&mut self.ended);
         let finished = self.reader.finished(&mut ended);
@@ -347,7 +366,7 @@ impl<R: Reader> Reads<R> {
             }
             operation.state = match result {
                 Ok(count) => State::Read(count),
-                // The caller would take it for the socket's.
+                // EAGAIN of the file: the caller would wait until the socket is writable.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     State::Failed(io::Error::other("the file cannot be read without waiting"))
                 }
@@ -359,7 +378,8 @@ impl<R: Reader> Reads<R> {
         finished
     }
 
-    /// Takes down what a timed read took, if its bytes are taken up now for the first time.
+    /// Adds the durations of a read that has ended to `times`, once, when the connection's coroutine
+    /// continues.
     fn account_if_ended(&mut self, id: u32) {
         let operation = &mut self.operations[id as usize];
         if matches!(operation.state, State::Waiting | State::Reading) {
@@ -374,13 +394,13 @@ impl<R: Reader> Reads<R> {
         }
     }
 
-    /// Ends an operation that the reader does not have.
+    /// Frees an operation that the reader does not have, and frees its buffer or keeps it for another read.
     fn retire(&mut self, id: u32) {
         let operation = &mut self.operations[id as usize];
-        if let Some(place) = self.of_slot.get_mut(operation.key.slot as usize)
-            && *place == id
+        if let Some(current) = self.of_slot.get_mut(operation.key.slot as usize)
+            && *current == id
         {
-            *place = NONE;
+            *current = NONE;
         }
         operation.file = None;
         operation.state = State::Free;
@@ -394,7 +414,8 @@ impl<R: Reader> Reads<R> {
         self.free.push(id);
     }
 
-    /// Sends from the buffer of operation `id`, which holds `filled` bytes.
+    /// Sends bytes from the buffer of operation `id`, which contains `filled` bytes. Frees the operation when
+    /// all its bytes are sent, or when memory is short.
     fn send_read(&mut self, id: u32, filled: usize, transfer: &Transfer<'_>) -> io::Result<Sent> {
         let operation = &self.operations[id as usize];
         let from = (transfer.offset - operation.offset) as usize;
@@ -431,8 +452,8 @@ impl<R: Reader> FileIo for Reads<R> {
                 if over && self.cached_at_once {
                     self.counts.at_once.fetch_add(1, Ordering::Relaxed);
                 }
-                // Those of others that ended meanwhile have been taken from the kernel, which has no
-                // reason any more to end the wait for them.
+                // `take_ended` may have collected reads of other connections. The kernel does not signal
+                // these reads again, so the notifier must end the worker's wait for them.
                 self.ready.retain(|&key| key != transfer.key);
                 if !self.ready.is_empty() {
                     self.reader.notify()?;
@@ -512,7 +533,8 @@ impl<R: Reader> Drop for Reads<R> {
             self.under_way -= self.ended.len();
             self.ended.clear();
             if waited.is_err() {
-                // The reader cannot say when it is done with the buffers: they are left to it.
+                // Reads may still be under way, and nothing will report their end. Their buffers are
+                // leaked, because freed memory must not be read into.
                 mem::forget(mem::take(&mut self.operations));
                 return;
             }
@@ -536,8 +558,8 @@ impl Operation {
         }
     }
 
-    /// Fills the buffer with what the page cache has, if that has all that is wanted; at least the
-    /// first byte that the connection wants.
+    /// Reads the operation's bytes if all their pages are in the page cache. Returns `false` if nothing was
+    /// read, or no byte that the connection wants.
     fn read_at_once(&mut self) -> bool {
         let (Some(file), Some(buffer)) = (&self.file, &mut self.buffer) else { return false };
         let (offset, len) = (self.offset, self.len);
@@ -546,7 +568,7 @@ impl Operation {
         }
         let count = match page_cache::read(file.as_fd(), buffer.bytes_mut(len), offset) {
             Ok(count) if offset + count as u64 > self.wanted => count,
-            // Whoever reads it now finds out why.
+            // The reader then finds the cause: an error, or the end of the file.
             _ => return false,
         };
         self.span = self.asked.map(|begun| Span { begun, ended: Instant::now() });

@@ -1,4 +1,4 @@
-//! How reads that end on other threads come back to their worker.
+//! The results of reads that end on other threads, on their way to the worker.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -7,23 +7,25 @@ use crate::fileio::support::reads::Ended;
 use crate::thread_pool::lock;
 use sys::waker::Waker;
 
-/// Where the results of one user's reads arrive.
+/// The results for one worker that the worker has not taken yet.
 pub(crate) struct Results {
     ended: Mutex<Vec<Ended>>,
+    /// Whether `ended` has results: spares the worker the lock.
     any: AtomicBool,
+    /// Notified when a result arrives, for [`Results::wait`].
     arrived: Condvar,
-    /// Ends the user's wait.
+    /// Ends the worker's wait.
     waker: Arc<Waker>,
 }
 
 impl Results {
-    /// Results of the worker whose waits `waker` ends.
+    /// Makes an empty store for one worker. `waker` must end the waits of this worker.
     pub(crate) fn new(waker: Arc<Waker>) -> Arc<Results> {
         let (ended, any) = (Mutex::default(), AtomicBool::new(false));
         Arc::new(Results { ended, any, arrived: Condvar::new(), waker })
     }
 
-    /// The user is woken once for all results that it has not taken yet.
+    /// Adds a result. Wakes the worker only if it has taken all earlier results.
     pub(crate) fn push(&self, ended: Ended) {
         let mut all = lock(&self.ended);
         all.push(ended);
@@ -32,19 +34,20 @@ impl Results {
         drop(all);
         if first {
             self.arrived.notify_one();
-            // It fails only when the worker's thread has ended, which then waits by `arrived`.
+            // Fails only when the worker no longer waits by its mechanism. `arrived` then ends the wait
+            // in `Reads::drop`.
             let _ = self.waker.wake();
         }
     }
 
-    /// Takes what has arrived.
+    /// Appends all results that have arrived to `into`.
     pub(crate) fn take(&self, into: &mut Vec<Ended>) {
         if self.any.swap(false, Ordering::AcqRel) {
             into.append(&mut lock(&self.ended));
         }
     }
 
-    /// Waits until there is a result.
+    /// Blocks until there is a result. Called only when a worker ends and reads are still under way.
     pub(crate) fn wait(&self) {
         let mut ended = lock(&self.ended);
         while ended.is_empty() {

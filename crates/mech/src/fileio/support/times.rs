@@ -1,24 +1,26 @@
-//! How long reads took, stage by stage, for those who asked for it ([`super::Options::timed`]).
+//! How long the stages of reads took, if [`crate::fileio::Options::timed`].
 
 use std::time::{Duration, Instant};
 
-/// What the reads for one connection took since that was last asked: sums over all of them.
+/// How long the reads for one connection took since the last [`crate::fileio::FileIo::take_times`]. Each
+/// duration but `longest` is a sum over all these reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// The backend that read, or that sent in place of the usual one; `None`: nothing was read apart
-    /// from sending.
+    /// The backend that read on other threads or in the kernel. Under `auto` also `splice`, if splice(2)
+    /// sent instead of sendfile(2). `None`: neither.
     pub backend: Option<&'static str>,
     /// How many reads there were.
     pub reads: u32,
-    /// From the wish to read to the beginning of the read: waiting for a free reader. A kernel or a
-    /// library that queues by itself does not tell when it begins; there it counts as reading.
+    /// Waiting for a free reading thread: from the request to read until the read begins. The kernel and
+    /// the C library queue reads by themselves and do not report the beginning; under their backends
+    /// the wait counts as part of `read`.
     pub queue: Duration,
-    /// From the beginning of the read to its end.
+    /// Reading: from the beginning of the read to its end.
     pub read: Duration,
-    /// From the end of the read to the moment at which the connection's coroutine goes on. Where
-    /// the worker itself takes in the end of the read, the way there counts as reading.
+    /// The way back: from the end of the read until the connection's coroutine continues. If only the
+    /// worker sees the end of a read (`uring`, `linux-aio`), the time until then counts as part of `read`.
     pub back: Duration,
-    /// The longest of all reads, from the wish to the moment at which the coroutine goes on.
+    /// The longest time of one read, from the request until the coroutine continues.
     pub longest: Duration,
 }
 
@@ -30,7 +32,7 @@ pub(crate) struct Span {
 }
 
 impl Times {
-    /// Adds a read that was asked for at `asked`, and whose bytes are taken up now.
+    /// Adds a read that was requested at `asked`. The connection's coroutine continues now.
     pub(crate) fn add(&mut self, backend: &'static str, asked: Instant, span: Span) {
         let now = Instant::now();
         self.backend = Some(backend);

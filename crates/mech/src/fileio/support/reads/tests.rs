@@ -1,4 +1,4 @@
-//! Reads by a reader that does what each case wants.
+//! Tests of [`Reads`] with a reader that each test controls.
 
 use std::cell::RefCell;
 use std::io::{Read as _, Write as _};
@@ -7,14 +7,14 @@ use std::os::unix::net::UnixStream;
 
 use super::*;
 
-/// Has room for one read at a time, and ends it when the test says how.
+/// The state of a reader that has room for one read at a time. [`end`] ends this read.
 #[derive(Default)]
 struct OneByOne {
     current: Option<Read>,
     ended: Vec<Ended>,
-    /// The offsets of all reads that have begun.
+    /// The offsets of all reads that have begun, in order.
     begun: Vec<u64>,
-    /// Whether the next look at the ended ones fails, once they are named.
+    /// Whether the next [`Reader::finished`] fails after it has named the ended reads.
     fails: bool,
 }
 
@@ -49,12 +49,12 @@ impl Reader for Reader1 {
     }
 }
 
-/// Ends the current read with these bytes.
+/// Ends the current read: these bytes were read.
 fn end(reader: &RefCell<OneByOne>, bytes: &[u8]) {
     let mut reader = reader.borrow_mut();
     let read = reader.current.take().unwrap();
     assert!(bytes.len() <= read.len);
-    // SAFETY: the buffer is the reader's until `finished` names the read.
+    // SAFETY: only the reader uses the buffer until `finished` names the read.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), read.buffer, bytes.len()) };
     reader.ended.push(Ended { id: read.id, result: Ok(bytes.len()), span: None });
 }
@@ -134,7 +134,7 @@ fn reads_that_find_no_room_follow_in_their_order() {
 fn an_error_reaches_its_connection_and_no_other() {
     let mut case = case();
     assert_eq!(case.send(5, 13).unwrap_err().to_string(), "unlucky");
-    // Once more behind a read that keeps it waiting.
+    // The failing read waits behind another read, and then fails in `reap`.
     assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
     assert_eq!(case.send(6, 6).unwrap(), Sent::Later);
     assert_eq!(case.send(5, 13).unwrap(), Sent::Later);
@@ -165,7 +165,7 @@ fn a_connection_that_is_gone_is_not_named_and_its_buffer_stays_until_the_end() {
     assert_eq!(case.send(1, 1).unwrap(), Sent::Later);
     case.reads.forget(key(0));
     case.reads.forget(key(1));
-    // The slot has another owner by now.
+    // Another connection has the slot now.
     assert_eq!(case.send(0, 7).unwrap(), Sent::Later);
     end(&case.reader, b"gone");
     assert_eq!(case.reap(), [0; 0]);
@@ -198,12 +198,12 @@ fn times_are_those_of_the_connection_and_told_once() {
     assert_eq!((times.backend, times.reads), (Some("one by one"), 1));
     assert_eq!(times.longest, times.queue + times.read + times.back);
     assert_eq!(case.reads.take_times(key(0)), Times::default());
-    // The second waited for the first to end.
+    // The second read waited until the first had ended.
     end(&case.reader, b"ones");
     assert_eq!(case.reap(), [1]);
     assert_eq!(case.send(1, 1).unwrap(), Sent::Bytes(4));
     assert!(!case.reads.take_times(key(1)).queue.is_zero());
-    // What a connection that is gone has left is not its successor's.
+    // The times of a closed connection do not go to the next connection in its slot.
     assert_eq!(case.send(2, 2).unwrap(), Sent::Later);
     end(&case.reader, b"twos");
     assert_eq!(case.reap(), [2]);
@@ -214,7 +214,7 @@ fn times_are_those_of_the_connection_and_told_once() {
 
 #[test]
 fn what_is_in_the_page_cache_is_read_at_once_behind_what_is_not() {
-    // Not in /tmp, which may have no disk behind it.
+    // Not in /tmp, which may be a tmpfs.
     let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.write_all(b"0123456789").unwrap();
     file.sync_all().unwrap();
@@ -222,18 +222,18 @@ fn what_is_in_the_page_cache_is_read_at_once_behind_what_is_not() {
     let counts = Arc::clone(&options.counts);
     let counted = || (counts.reads.load(Ordering::Relaxed), counts.at_once.load(Ordering::Relaxed));
     let mut case = case_with(options);
-    // What cannot say is not waited for.
+    // /dev/null cannot tell what is cached, so the read goes to the reader.
     assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
     assert_eq!(counted(), (1, 0));
     case.file = Rc::new(OwnedFd::from(file));
     assert_eq!(case.send(1, 2).unwrap(), Sent::Bytes(4));
     assert_eq!(case.received(), b"2345");
-    // As much as there is of what was promised.
+    // The file ends before the transfer: the bytes that exist are sent.
     assert_eq!(case.send(1, 7).unwrap(), Sent::Bytes(3));
     assert_eq!(counted(), (3, 2));
     assert_eq!(case.reads.take_times(key(1)).reads, 2);
     assert!(!case.reads.has(key(1)) && case.reader.borrow().begun == [0]);
-    // Behind the end: the reader finds out.
+    // An offset at the file's end: the read goes to the reader, which finds the end.
     assert_eq!(case.send(1, 10).unwrap(), Sent::Later);
     rustix::fs::fadvise(&case.file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     if page_cache::has_pages(case.file.as_fd(), 0, 10) {
@@ -251,7 +251,8 @@ fn dropping_waits_for_what_is_under_way() {
     assert!(case.reader.borrow().current.is_none());
 }
 
-/// What was lent to a socket waits there, unread, while the next bytes are read.
+/// The peer receives nothing until all three reads have ended: the pages of each read wait in the socket
+/// while the next read is done.
 #[test]
 fn memory_that_is_lent_is_not_read_into_again() {
     let mut case = case();
