@@ -1,5 +1,5 @@
-//! Files beneath a root: opened by the kernel's own rule, by threads where a disk may have to be asked, and watched for
-//! changes.
+//! Files beneath a root: opened by openat2(2), which enforces the root; opened on other threads if a disk may
+//! have to be asked; and watched for changes by inotify(7).
 
 pub mod open_pool;
 pub mod preparation;

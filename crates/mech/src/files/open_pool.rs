@@ -43,20 +43,20 @@ pub struct OpenPool {
 /// The result of a job.
 #[derive(Debug)]
 pub enum Opened {
-    /// Of [`OpenPool::open`].
+    /// The result of [`OpenPool::open`].
     File {
         /// The root beneath which the file was opened.
         root: Arc<Root>,
         /// The file's name, relative to the root.
         name: Box<[u8]>,
-        /// As [`Root::open_as`] says.
+        /// The result of [`Root::open_as`].
         result: io::Result<OpenFile>,
     },
-    /// Of [`OpenPool::look_at_root`].
+    /// The result of [`OpenPool::look_at_root`].
     Root {
         /// The root whose path was looked at.
         before: Arc<Root>,
-        /// As [`Root::replaced`] says.
+        /// The result of [`Root::replaced`].
         now: io::Result<Option<Root>>,
     },
 }
@@ -221,8 +221,8 @@ impl OpenResults {
         let mut waiting = lock(&self.opened);
         waiting.push(opened);
         if waiting.len() == 1 {
-            // Whoever takes one takes all, so the first is enough to wake for. It fails only when the
-            // worker has ended.
+            // A worker takes all results at once, so only the first needs a wake. `wake` fails only when
+            // the worker has ended.
             let _ = self.remote.wake(self.key);
         }
     }
@@ -313,7 +313,8 @@ fn add_thread(shared: &Arc<Shared>) {
     let mut state = lock(&shared.state);
     let number = state.began.len();
     if number <= shared.threads + HUNG_MOST && start_thread(Arc::clone(shared), number).is_ok() {
-        // `start_thread`'s thread first takes the lock that is held here, so it finds its place.
+        // The new thread first takes the lock that this function holds, so the thread finds its index in
+        // `began`.
         state.began.push(None);
     }
 }

@@ -1,25 +1,25 @@
-//! Ways to spare work before the first byte of a file is read, as data: what `drover mechanisms` lists.
+//! Ways to save work before the first byte of a file is read, as data. `drover mechanisms` lists them.
 
 use rustix::fs::Advice;
 
 use crate::files::root::OpenOptions;
 
-/// A way to spare work before the first byte of a file is read.
+/// A way to save work before the first byte of a file is read.
 pub struct Preparation {
-    /// The name of its flag.
+    /// The name of the flag that switches the preparation.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// What the preparation does, in one line.
     pub summary: &'static str,
-    /// Whether it is taken unless we are told otherwise.
+    /// Whether a server does the preparation by default.
     pub auto: bool,
     probe: fn() -> Result<(), String>,
 }
 
 impl Preparation {
-    /// Whether this kernel offers it: tries.
+    /// Checks that this kernel supports the preparation, by trying it.
     ///
     /// # Errors
-    /// The reason why not, in words for people.
+    /// What the kernel answered, as a message for the user.
     pub fn probe(&self) -> Result<(), String> {
         (self.probe)()
     }
@@ -31,7 +31,7 @@ impl std::fmt::Debug for Preparation {
     }
 }
 
-/// Everything that can be done before a read, in the order that people list it.
+/// Every preparation, in the order in which help texts list them.
 pub static PREPARATIONS: &[&Preparation] = &[
     &Preparation {
         name: "stat-threads",

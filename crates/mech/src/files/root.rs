@@ -1,4 +1,4 @@
-//! Files beneath a root, by the kernel's own rule.
+//! Opening files beneath a root directory. openat2(2) with `RESOLVE_BENEATH` (Linux 5.6) enforces the root.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -9,43 +9,44 @@ use std::time::Duration;
 use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// A directory that nothing is opened outside of.
+/// A directory whose files may be opened. Files outside the directory cannot be opened.
 #[derive(Debug)]
 pub struct Root {
     directory: OwnedFd,
-    /// What it was opened as.
+    /// The path by which the directory was opened.
     path: PathBuf,
-    /// Its device and its inode number.
+    /// The directory's device and inode numbers.
     identity: (u64, u64),
 }
 
-/// An open file and what fstat(2) said of that same open file.
+/// An open file, with its attributes from fstat(2).
 #[derive(Debug)]
 pub struct OpenFile {
     /// The descriptor, open for reading.
     pub fd: OwnedFd,
-    /// What it is.
+    /// Whether the file is a regular file, a directory or something else.
     pub kind: FileKind,
-    /// By what it is known again.
+    /// The file's identity, length and times when it was opened.
     pub stamp: Stamp,
-    /// Its bytes, if they were to be read at once: they were read after the stamp was taken, and are of
-    /// one state if the stamp is still the same.
+    /// The file's bytes, if [`OpenOptions::content`] asked for them. The bytes were read after `stamp` was
+    /// taken. If a later [`Stamp::of`] equals `stamp`, the bytes belong to one state of the file.
     pub content: Option<Vec<u8>>,
-    /// Whether it was to be opened without a note of the access time, and could not.
+    /// Whether [`OpenOptions::noatime`] was set and the kernel refused `O_NOATIME`, so that the file was
+    /// opened without it.
     pub noatime_refused: bool,
 }
 
-/// How a file is opened.
+/// Options of [`Root::open_as`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenOptions {
-    /// Reading it leaves its access time as it is (`O_NOATIME`); only for files of this process' user
-    /// or with `CAP_FOWNER`, the others are opened without.
+    /// Reading does not change the file's access time (`O_NOATIME`). The kernel allows this only for files
+    /// of this process' user, or with `CAP_FOWNER`. Other files are opened without `O_NOATIME`.
     pub noatime: bool,
-    /// The kernel is told that it will be read from its beginning to its end (posix_fadvise(2)), and
-    /// reads ahead twice as far.
+    /// Announces to the kernel that the file will be read from its beginning to its end (posix_fadvise(2),
+    /// `SEQUENTIAL`). The kernel then reads ahead twice as far.
     pub sequential: bool,
-    /// A regular file of at most so many bytes is read at once.
+    /// The bytes of a regular file of at most this length are read when the file is opened. 0: never.
     pub content: u64,
 }
 
@@ -69,21 +70,24 @@ impl OpenOptions {
     }
 }
 
-/// By what a file is known to be the same file with the same bytes: whoever
-/// changes these moves the last change, which nobody can set back.
+/// Identity, length and times of a file. While two stamps are equal, the file's bytes are unchanged: each
+/// change of a file updates the time of its last change (`st_ctime`), and no system call sets this time to
+/// a chosen value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Its length in bytes.
+    /// The file's length in bytes.
     pub len: u64,
-    /// Last modification, seconds since 1970 (negative before).
+    /// The time of the last change of the file's bytes (`st_mtime`), in whole seconds since 1970; negative
+    /// before 1970.
     pub modified: i64,
-    /// Nanoseconds after that second.
+    /// The nanoseconds of the second `modified`.
     pub modified_nanos: u32,
-    /// Inode number; tells two files of one length and time apart.
+    /// The inode number. Distinguishes two files with equal lengths and times.
     pub inode: u64,
-    /// The device that the inode number belongs to.
+    /// The device on which the inode number is unique.
     pub device: u64,
-    /// Last change of bytes or attributes: seconds and nanoseconds.
+    /// The time of the last change of the file's bytes or attributes (`st_ctime`): seconds since 1970, and
+    /// nanoseconds.
     pub changed: (i64, u32),
 }
 
@@ -91,7 +95,7 @@ impl Stamp {
     /// The stamp of an open file (fstat(2)).
     ///
     /// # Errors
-    /// `EIO`, on a file system that is reached over a network.
+    /// `EIO`, for example on a network file system.
     pub fn of(file: BorrowedFd<'_>) -> io::Result<Stamp> {
         Ok(Stamp::new(&rustix::fs::fstat(file)?))
     }
@@ -108,29 +112,29 @@ impl Stamp {
     }
 }
 
-/// The kinds of file that a server tells apart.
+/// The kinds of file that a server distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// Has bytes to serve.
+    /// A regular file: a server sends its bytes.
     Regular,
-    /// Has an index to serve, perhaps.
+    /// A directory: a server sends its index file, if there is one.
     Directory,
-    /// A socket, FIFO or device: nothing to serve.
+    /// A socket, FIFO or device: a server sends nothing.
     Other,
 }
 
-/// What it means that [`Root::open_file`] failed.
+/// The meaning of an error of [`Root::open_file`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// There is no such file beneath the root.
     Missing,
-    /// There is, and this process may not read it, or nobody can: a socket, a
-    /// device without driver.
+    /// The file exists, but this process may not read it, or the file cannot be read at all: a socket, or
+    /// a device without a driver.
     Forbidden,
-    /// The process or the system is out of descriptors or memory, or a rename
-    /// kept racing: it may work later.
+    /// The process or the system is out of descriptors or memory, or other processes kept renaming files.
+    /// Opening may work later.
     Exhausted,
-    /// Something is wrong with the file system or the root.
+    /// The file system or the root is faulty.
     Broken,
 }
 
@@ -139,8 +143,8 @@ impl Cause {
     #[must_use]
     pub fn of(error: &io::Error) -> Cause {
         match Errno::from_io_error(error) {
-            // EXDEV is openat2's word for a path that leads out of the root; EINVAL
-            // and EILSEQ are what some file systems say of names they cannot have.
+            // EXDEV: openat2(2) refuses a path that leads out of the root. EINVAL and EILSEQ: some file
+            // systems refuse names that they cannot store.
             Some(
                 Errno::NOENT
                 | Errno::NOTDIR
@@ -150,7 +154,7 @@ impl Cause {
                 | Errno::INVAL
                 | Errno::ILSEQ,
             ) => Cause::Missing,
-            // ENXIO is what open(2) says of a socket.
+            // ENXIO: open(2) refuses a socket.
             Some(Errno::ACCESS | Errno::PERM | Errno::NXIO | Errno::NODEV) => Cause::Forbidden,
             Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => Cause::Exhausted,
             _ => Cause::Broken,
@@ -159,7 +163,7 @@ impl Cause {
 }
 
 impl Root {
-    /// Opens the directory.
+    /// Opens a directory as a root.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EACCES`.
@@ -174,24 +178,25 @@ impl Root {
         Ok(Root { directory, path: path.to_owned(), identity: (stat.st_dev, stat.st_ino) })
     }
 
-    /// The path that it was opened as, for messages.
+    /// The path by which the root was opened, for messages.
     pub fn name(&self) -> impl std::fmt::Display + '_ {
         self.path.as_os_str().as_bytes().escape_ascii()
     }
 
-    /// The directory that the root's path leads to now; `None`: the one that is open. A deployment
-    /// replaces a root by a rename, or by relinking a symbolic link on its path.
+    /// Opens the root's path again. Returns the new root if the path now leads to another directory, and
+    /// `None` if the path still leads to this root. A deployment replaces a root by rename(2), or by
+    /// changing a symbolic link in its path.
     ///
     /// # Errors
-    /// As [`Root::open`]: the path leads nowhere now.
+    /// As [`Root::open`]: the path does not lead to a directory now.
     pub fn replaced(&self) -> io::Result<Option<Root>> {
         self.other_than_this(Root::at(&self.path, ResolveFlags::empty()))
     }
 
-    /// [`Root::replaced`] as far as that waits for no disk.
+    /// Like [`Root::replaced`], but never waits for a disk (`RESOLVE_CACHED`, Linux 5.12).
     ///
     /// # Errors
-    /// As [`Root::replaced`]; `WouldBlock`: a disk may be needed.
+    /// As [`Root::replaced`]. `WouldBlock`: a disk may be needed.
     pub fn try_replaced_cached(&self) -> io::Result<Option<Root>> {
         self.other_than_this(Root::at(&self.path, ResolveFlags::CACHED).map_err(without_cached))
     }
@@ -201,7 +206,7 @@ impl Root {
         Ok((root.identity != self.identity).then_some(root))
     }
 
-    /// [`Root::open_as`] without anything special.
+    /// [`Root::open_as`] with default options.
     ///
     /// # Errors
     /// As [`Root::open_as`].
@@ -209,16 +214,16 @@ impl Root {
         self.open_as(path, OpenOptions::default())
     }
 
-    /// Opens `path` (relative, raw bytes) for reading, beneath the root.
+    /// Opens `path` beneath the root for reading. `path` is relative and consists of raw bytes.
     ///
-    /// openat2(2) with `RESOLVE_BENEATH` refuses every resolution that would
-    /// leave the root at any step, by `..`, an absolute path or a symbolic link,
-    /// and cannot be raced; `RESOLVE_NO_MAGICLINKS` refuses those of /proc.
-    /// `O_NONBLOCK` keeps a FIFO from blocking the worker in open(2).
+    /// openat2(2) with `RESOLVE_BENEATH` fails if any step of the path leaves the root, by `..`, an
+    /// absolute path or a symbolic link, even while other processes rename directories.
+    /// `RESOLVE_NO_MAGICLINKS` refuses the magic links of /proc. With `O_NONBLOCK`, open(2) of a FIFO
+    /// does not wait for a writer.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`, `ENAMETOOLONG`; `EXDEV` when the
-    /// path leads outside; `EMFILE`; `EAGAIN` when a rename kept racing.
+    /// `ENOENT`, `ENOTDIR`, `EACCES`, `ELOOP`, `ENAMETOOLONG`, `EMFILE`. `EXDEV`: the path leads out of the
+    /// root. `EAGAIN`: other processes kept renaming files.
     pub fn open_as(&self, path: &[u8], options: OpenOptions) -> io::Result<OpenFile> {
         let (fd, noatime_refused) =
             self.open_beneath(path, options.noatime, ResolveFlags::empty())?;
@@ -231,12 +236,11 @@ impl Root {
         Ok(open)
     }
 
-    /// [`Root::open_as`] as far as that waits for no disk: names and attributes that the kernel has
-    /// at hand (`RESOLVE_CACHED`), bytes that are in the page cache.
+    /// Like [`Root::open_as`], but never waits for a disk. Names must be in the kernel's caches
+    /// (`RESOLVE_CACHED`), and bytes in the page cache.
     ///
     /// # Errors
-    /// As [`Root::open_as`]; `WouldBlock`: a disk may be needed. That is what a kernel before 5.12
-    /// always says.
+    /// As [`Root::open_as`]. `WouldBlock`: a disk may be needed; before Linux 5.12, every call fails so.
     pub fn try_open_cached(&self, path: &[u8], options: OpenOptions) -> io::Result<OpenFile> {
         let opened = self.open_beneath(path, options.noatime, ResolveFlags::CACHED);
         let (fd, noatime_refused) = opened.map_err(without_cached)?;
@@ -249,7 +253,7 @@ impl Root {
         Ok(open)
     }
 
-    /// Opens for reading, and says whether the access time has to be noted although it should not.
+    /// Opens `path` for reading. Also returns whether `noatime` was asked for and refused.
     fn open_beneath(
         &self,
         path: &[u8],
@@ -262,7 +266,7 @@ impl Root {
         let open = |flags| open_at(self.directory.as_fd(), path, flags, resolve);
         if noatime {
             match open(flags | OFlags::NOATIME) {
-                // Somebody else's file: open(2).
+                // EPERM: the file belongs to another user (open(2), `O_NOATIME`).
                 Err(Errno::PERM) => return Ok((open(flags)?, true)),
                 opened => return Ok((opened?, false)),
             }
@@ -270,11 +274,11 @@ impl Root {
         Ok((open(flags)?, false))
     }
 
-    /// Opens a directory beneath the root as a place (`O_PATH`); no symbolic link
-    /// is followed.
+    /// Opens a directory beneath the root with `O_PATH`: the descriptor names the directory, and cannot be
+    /// read. No symbolic link is followed.
     ///
     /// # Errors
-    /// As [`Root::open_file`]; `ELOOP` for a path with a symbolic link.
+    /// As [`Root::open_file`]. `ELOOP`: the path contains a symbolic link.
     pub fn open_directory(&self, path: &[u8]) -> io::Result<OwnedFd> {
         let path = if path.is_empty() { b"." } else { path };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -282,8 +286,9 @@ impl Root {
         Ok(open_at(self.directory.as_fd(), path, flags, resolve)?)
     }
 
-    /// Where `path` leads if it is a symbolic link; `None`: it is something else.
-    /// As with [`Root::stamp`], the way to it is not held to the root.
+    /// The target of the symbolic link `path`; `None`: `path` is no symbolic link.
+    ///
+    /// readlinkat(2) does not enforce the root: `path` may lead out of it.
     ///
     /// # Errors
     /// As [`Root::open_file`], without `EXDEV`.
@@ -295,10 +300,10 @@ impl Root {
         }
     }
 
-    /// The stamp of what `path` names now (fstatat(2)).
+    /// The stamp of the file that `path` names now (fstatat(2)).
     ///
-    /// The way to it is not held to the root: it tells whether an open file is
-    /// still the named one, and nothing else should be asked of it.
+    /// fstatat(2) does not enforce the root: `path` may lead out of it. The stamp may only be compared
+    /// with the stamp of an open file, to see whether the name still leads to this file.
     ///
     /// # Errors
     /// As [`Root::open_file`], without `EXDEV`.
@@ -306,10 +311,10 @@ impl Root {
         Ok(Stamp::new(&rustix::fs::statat(&self.directory, path, AtFlags::empty())?))
     }
 
-    /// [`Root::stamp`] as far as that waits for no disk.
+    /// Like [`Root::stamp`], but never waits for a disk (`RESOLVE_CACHED`, Linux 5.12).
     ///
     /// # Errors
-    /// As [`Root::stamp`]; `WouldBlock`: a disk may be needed.
+    /// As [`Root::stamp`]. `WouldBlock`: a disk may be needed.
     pub fn try_stamp_cached(&self, path: &[u8]) -> io::Result<Stamp> {
         let (flags, resolve) = (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::CACHED);
         let fd = rustix::fs::openat2(&self.directory, path, flags, Mode::empty(), resolve)?;
@@ -317,7 +322,8 @@ impl Root {
     }
 }
 
-/// A kernel before 5.12 does not know `RESOLVE_CACHED`: to it, a disk may always be needed.
+/// Turns `EINVAL` into `EAGAIN`. Before Linux 5.12, openat2(2) fails with `EINVAL` for `RESOLVE_CACHED`;
+/// callers then proceed as if a disk were needed.
 fn without_cached(error: io::Error) -> io::Error {
     match Errno::from_io_error(&error) {
         Some(Errno::INVAL) => Errno::AGAIN.into(),
@@ -325,15 +331,19 @@ fn without_cached(error: io::Error) -> io::Error {
     }
 }
 
-/// How often openat2(2) is asked again when something was renamed meanwhile.
+/// How often openat2(2) is repeated after `EAGAIN`.
 const RENAMES_MOST: u32 = 1000;
-/// After so many times there is a pause before the next: whoever renames has lost its processor, as in
-/// a virtual machine, and is in the middle of it until it has one again.
+/// How many repetitions happen without a pause. After so many, the renaming thread has probably lost its
+/// processor in the middle of rename(2), which is common in a virtual machine.
 const RENAMES_AT_ONCE: u32 = 100;
+/// The pause before each further repetition.
 const RENAMES_PAUSE: Duration = Duration::from_millis(1);
 
-/// openat2(2). When anything is renamed while it looks at a `..`, it cannot say whether that led out of
-/// the root: `EAGAIN`, and its manual has it asked again. With `RESOLVE_CACHED`, `EAGAIN` is an answer.
+/// openat2(2), repeated after `EAGAIN` as its manual page recommends.
+///
+/// While the path contains `..` and any file on the machine is renamed, the kernel cannot tell whether
+/// `..` has left the root, and fails with `EAGAIN`. With `RESOLVE_CACHED`, `EAGAIN` means that a disk may
+/// be needed, and is returned.
 fn open_at(
     root: BorrowedFd<'_>,
     path: &[u8],
@@ -355,7 +365,7 @@ fn open_at(
 }
 
 impl OpenFile {
-    /// What fstat(2) says of an open file; the kernel is told how it will be read.
+    /// Asks fstat(2) for the attributes of an open file, and announces sequential reading to the kernel.
     fn new(fd: OwnedFd, noatime_refused: bool, options: OpenOptions) -> io::Result<OpenFile> {
         let stat = rustix::fs::fstat(&fd)?;
         let kind = match FileType::from_raw_mode(stat.st_mode) {
@@ -365,92 +375,93 @@ impl OpenFile {
         };
         let open = OpenFile { fd, kind, stamp: Stamp::new(&stat), content: None, noatime_refused };
         if options.sequential && open.kind == FileKind::Regular && !open.is_to_be_read(options) {
-            // Advice: where it is not taken, nothing is lost.
+            // An error costs only speed.
             let _ = rustix::fs::fadvise(&open.fd, 0, None, Advice::Sequential);
         }
         Ok(open)
     }
 
+    /// Whether the bytes are read when the file is opened ([`OpenOptions::content`]).
     fn is_to_be_read(&self, options: OpenOptions) -> bool {
         self.kind == FileKind::Regular && (1..=options.content).contains(&self.stamp.len)
     }
 }
 
-/// How many pages of the file's `len` bytes from `offset` on are in the page cache, by cachestat(2)
-/// (Linux 6.5). A page whose read is still under way counts too.
+/// How many pages of the `len` bytes from `offset` on are in the page cache, by cachestat(2) (Linux 6.5).
+/// The count includes pages that are still being read.
 ///
 /// # Errors
-/// `ENOSYS` when the kernel is older; `EOPNOTSUPP` for files without page cache.
+/// `ENOSYS` before Linux 6.5; `EOPNOTSUPP` for a file without page cache.
 pub fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<u64> {
-    /// One number on every architecture.
+    /// The number of the system call, equal on all architectures.
     const SYS_CACHESTAT: libc::c_long = 451;
     let range = [offset, len];
-    // cached, dirty, under write-back, evicted, recently evicted
+    // `struct cachestat`: pages cached, dirty, under write-back, evicted, recently evicted.
     let mut pages = [0u64; 5];
-    // SAFETY: both arrays have the layout of the call's structures, and outlive it.
+    // SAFETY: the arrays have the layouts of `struct cachestat_range` and `struct cachestat`, and outlive
+    // the call.
     sys::syscall!(
         syscall(SYS_CACHESTAT, file.as_raw_fd(), range.as_ptr(), pages.as_mut_ptr(), 0,)
     )?;
     Ok(pages[0])
 }
 
-/// The bytes of a page of the page cache.
+/// The size of a page of the page cache, in bytes.
 pub fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Opens a file for reads past the page cache (`O_DIRECT`): buffers, offsets and lengths have to be
-/// multiples of the disk's blocks, 4096 bytes at most.
+/// Opens a file for reads that bypass the page cache (`O_DIRECT`). Buffer addresses, offsets and lengths
+/// must be multiples of the disk's block size, which is at most 4096 bytes.
 ///
 /// # Errors
-/// `EINVAL` when the file system cannot do that; otherwise as open(2).
+/// `EINVAL`: the file system does not support `O_DIRECT`. Otherwise as open(2).
 pub fn open_direct(path: &Path) -> io::Result<std::fs::File> {
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
-/// The bytes that an ordinary user may still write to the file system of `path`: statvfs(3).
+/// How many bytes an unprivileged user may still write to the file system of `path` (statvfs(3)).
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of statvfs(3).
 pub fn free_space(path: &Path) -> io::Result<u64> {
     let found = rustix::fs::statvfs(path)?;
     Ok(found.f_bavail * found.f_frsize)
 }
 
-/// How many bytes were written to the disk below `folder` since it was there, after everything that
-/// its file system holds back has been written (syncfs(2)).
+/// How many bytes have been written to the disk of `folder` since the kernel found the disk. The function
+/// first writes all dirty pages of the file system to the disk (syncfs(2)).
 ///
 /// # Errors
-/// What the kernel says; `NotFound` if the file system has no disk of its own.
+/// `NotFound`: the file system has no block device of its own. Otherwise the error of a system call.
 pub fn bytes_written_to_disk(folder: &Path) -> io::Result<u64> {
-    /// Whatever the disk's blocks are.
+    /// The kernel counts in sectors of 512 bytes, for every block size of the disk.
     const SECTOR: u64 = 512;
     let folder = std::fs::File::open(folder)?;
     rustix::fs::syncfs(&folder)?;
     let device = rustix::fs::fstat(&folder)?.st_dev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let stat = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat"))?;
-    // The seventh: sectors written (Documentation/block/stat.rst).
+    // Field 7: sectors written (the kernel's Documentation/block/stat.rst).
     let sectors = stat.split_whitespace().nth(6).and_then(|field| field.parse::<u64>().ok());
     Ok(SECTOR * sectors.ok_or(io::ErrorKind::InvalidData)?)
 }
 
-/// Drops the file's clean pages from the page cache, as far as nobody is using them:
-/// posix_fadvise(2) with `DONTNEED`. Bytes that were not written to the disk yet (fsync(2)) stay.
+/// Drops the file's pages from the page cache (posix_fadvise(2), `DONTNEED`). Dirty pages stay until
+/// fsync(2) has written them to the disk; so do pages in use, for example mapped ones.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of posix_fadvise(2).
 pub fn drop_cached_pages(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)
 }
 
-/// Appends the `len` bytes of `file` from `offset` on to `out`, which keeps
-/// what it has if that fails.
+/// Appends `len` bytes of `file` from `offset` on to `out`. After an error, `out` is unchanged.
 ///
 /// # Errors
-/// `UnexpectedEof` when the file is shorter than that (it was truncated since
-/// its length was asked for); otherwise what pread(2) says.
+/// `UnexpectedEof`: the file ends before, because it was truncated since its length was asked for.
+/// Otherwise the error of pread(2).
 pub fn append(file: BorrowedFd<'_>, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
     let before = out.len();
     out.resize(before + len, 0);
@@ -461,11 +472,11 @@ pub fn append(file: BorrowedFd<'_>, offset: u64, len: usize, out: &mut Vec<u8>) 
     read
 }
 
-/// [`append`] as far as that waits for no disk.
+/// Like [`append`], but never waits for a disk: preadv2(2) with `RWF_NOWAIT`.
 ///
 /// # Errors
-/// As [`append`]; `WouldBlock`: some of the bytes are not in the page cache, or the file system cannot
-/// say (FUSE).
+/// As [`append`]. `WouldBlock`: some of the bytes are not in the page cache, or the file system has a disk
+/// and does not support `RWF_NOWAIT` (FUSE).
 pub fn try_append_cached(
     file: BorrowedFd<'_>,
     offset: u64,
@@ -488,16 +499,19 @@ pub fn try_append_cached(
     read
 }
 
-/// Whether the file has no disk behind it, but memory (or swap): tmpfs, which does not know
+/// Whether the file's bytes are in memory or swap, without a disk: a file on tmpfs, which does not support
 /// `RWF_NOWAIT`.
 ///
-/// Only such files can be sealed (fcntl(2), `F_GET_SEALS`), and the kernel knows that by itself. The
-/// name of the file system would be asked of its server where it has one (statfs(2) of FUSE or NFS),
-/// which may be waiting for a disk.
+/// fcntl(2) with `F_GET_SEALS` succeeds only for such files, and never waits. statfs(2) would tell the file
+/// system's type, but asks the server of FUSE or NFS, which may wait for a disk.
 pub(crate) fn is_in_memory(file: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_get_seals(file).is_ok()
 }
 
+/// Fills `buffer` with bytes of `file` from `offset` on.
+///
+/// # Errors
+/// As [`append`].
 fn read_exact(file: BorrowedFd<'_>, mut offset: u64, mut buffer: &mut [u8]) -> io::Result<()> {
     while !buffer.is_empty() {
         let count = rustix::io::pread(file, &mut *buffer, offset)?;
@@ -510,8 +524,7 @@ fn read_exact(file: BorrowedFd<'_>, mut offset: u64, mut buffer: &mut [u8]) -> i
     Ok(())
 }
 
-/// The name that an open file had last, for messages: what /proc says of its
-/// descriptor.
+/// The last known path of an open file, from /proc/self/fd, for messages.
 #[must_use]
 pub fn name_of(file: BorrowedFd<'_>) -> PathBuf {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -573,7 +586,7 @@ mod tests {
 
     #[test]
     fn small_files_come_with_their_bytes_if_asked_for() {
-        // Not in /tmp, whose file system may not know what it has at hand.
+        // Not in /tmp, which may be a tmpfs without `RWF_NOWAIT`.
         let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         std::fs::write(directory.path().join("a"), b"abc").unwrap();
         std::fs::write(directory.path().join("empty"), b"").unwrap();
@@ -586,7 +599,7 @@ mod tests {
         );
         assert_eq!(root.open_as(b"empty", options).unwrap().content, None);
         assert!(!root.open_as(b"a", options).unwrap().noatime_refused, "it is our own file");
-        // Written just now and looked up: all of it is at hand.
+        // The file was just written and opened, so its name and its bytes are in the caches.
         match root.try_open_cached(b"a", options) {
             Ok(open) => assert_eq!(open.content.as_deref(), Some(&b"abc"[..])),
             Err(error) => {
@@ -605,13 +618,13 @@ mod tests {
         let root = Root::open(Path::new("/")).unwrap();
         let options = OpenOptions { noatime: true, ..OpenOptions::default() };
         let open = root.open_as(b"proc/version", options).unwrap();
-        // To root in a user namespace it is a file of others, too.
+        // Root in a user namespace does not own this file either.
         let noatime = OFlags::RDONLY | OFlags::NOATIME;
         let refused = rustix::fs::open("/proc/version", noatime, Mode::empty()).is_err();
         assert_eq!((open.kind, open.noatime_refused), (FileKind::Regular, refused));
     }
 
-    /// Any rename on the machine has openat2(2) say `EAGAIN` of a way with `..` in it.
+    /// A rename anywhere on the machine makes openat2(2) fail with `EAGAIN` for a path that contains `..`.
     #[test]
     fn links_upwards_open_while_something_is_renamed() {
         use std::sync::atomic::{AtomicBool, Ordering};
@@ -619,7 +632,7 @@ mod tests {
         let at = |name: &str| directory.path().join(name);
         std::fs::create_dir(at("sub")).unwrap();
         std::fs::write(at("file"), b"abc").unwrap();
-        // A long way, so that a rename falls into it.
+        // A long path, so that renames happen while the kernel resolves it.
         let up_and_down = "../sub/".repeat(50);
         symlink(format!("{up_and_down}../file"), at("sub/link")).unwrap();
         std::fs::write(at("one"), b"").unwrap();
@@ -637,7 +650,7 @@ mod tests {
             for _ in 0..20_000 {
                 refused.0 += u32::from(root.open_file(b"sub/link").is_err());
                 refused.1 += u32::from(root.open_directory(&directory_path).is_err());
-                // What is not at hand is for a thread; nothing else is wrong.
+                // `WouldBlock` is the expected error: the server then opens the file on another thread.
                 let opened = root.try_open_cached(b"sub/link", OpenOptions::default());
                 let wrong = opened.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
                 refused.2 += u32::from(wrong);

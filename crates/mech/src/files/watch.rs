@@ -1,4 +1,4 @@
-//! Hearing of changes in directories, from inotify(7).
+//! Reports of changes in directories, from inotify(7).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,41 +11,42 @@ use crate::files::root::Root;
 
 /// A queue of changes in watched directories.
 ///
-/// Reported is what goes through a directory: names that come and go, and
-/// writes and changes of attributes that reach a file by its name there. Not
-/// reported are stores into a shared mapping, writes through another link of
-/// the file elsewhere, mounts, and what other hosts do to a network's file
-/// system.
+/// The kernel reports changes that are made through a watched directory: names that appear or disappear,
+/// and writes and attribute changes of a file that was opened by its name in this directory. The kernel
+/// does not report stores into a shared mapping, writes through another hard link in another directory,
+/// mounts, and changes that other hosts make to a network file system.
 #[derive(Debug)]
 pub struct Inotify(OwnedFd);
 
-/// A watched directory, until it is no longer watched. Numbers come back only
-/// after all others were used.
+/// The number of a watched directory (a watch descriptor). The kernel reuses a number only after it has
+/// used all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Watch(i32);
 
-/// What was heard.
+/// A reported change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<'e> {
-    /// The name, or what it leads to, is another or is gone.
+    /// A name in the directory was added, removed or renamed, or the file with this name has changed.
     Name(Watch, &'e [u8]),
-    /// The directory itself has changed, is gone, or is no longer watched.
+    /// The directory itself has changed, was removed, or is no longer watched.
     Directory(Watch),
-    /// The queue was full (`fs.inotify.max_queued_events`): anything may have
+    /// The queue was full (`fs.inotify.max_queued_events`), and events were lost: anything may have
     /// changed.
     Anything,
 }
 
 impl Inotify {
-    /// An empty queue.
+    /// Makes an empty queue.
     ///
     /// # Errors
-    /// `EMFILE` also when the user has `fs.inotify.max_user_instances` already.
+    /// `EMFILE`: the process is out of descriptors, or the user has `fs.inotify.max_user_instances`
+    /// queues already.
     pub fn open() -> io::Result<Inotify> {
         Ok(Inotify(inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?))
     }
 
-    /// A duplicate of the descriptor, to wait for.
+    /// A duplicate of the queue's descriptor, which a worker waits for. It is readable while the queue has
+    /// events.
     ///
     /// # Errors
     /// `EMFILE`.
@@ -53,15 +54,14 @@ impl Inotify {
         self.0.try_clone()
     }
 
-    /// Watches a directory beneath `root`; the same watch if it is watched
-    /// already. `path` leads through no symbolic link.
+    /// Watches the directory `path` beneath `root`. Watching a directory twice returns equal watches.
     ///
     /// # Errors
-    /// `ENOSPC`: the user has `fs.inotify.max_user_watches` already; `EACCES`
-    /// for a directory that may not be read; as [`Root::open_file`]; `ENOENT`
-    /// also without /proc.
+    /// `ENOSPC`: the user has `fs.inotify.max_user_watches` watches already. `EACCES`: the process may not
+    /// read the directory. `ENOENT`: there is no such directory, or /proc is not mounted. `ELOOP`: the path
+    /// leads through a symbolic link. Otherwise as [`Root::open_file`].
     pub fn watch(&self, root: &Root, path: &[u8]) -> io::Result<Watch> {
-        // There is no inotify_add_watch that begins at a descriptor.
+        // inotify_add_watch(2) takes only a path, so the open directory is named through /proc.
         let directory = root.open_directory(path)?;
         let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let changes = WatchFlags::CREATE
@@ -73,16 +73,16 @@ impl Inotify {
         Ok(Watch(inotify::add_watch(&self.0, path, changes | WatchFlags::ONLYDIR)?))
     }
 
-    /// Watches a directory no longer; one that is gone is not watched anyway.
+    /// Ends a watch. Does nothing if the directory was removed, which ended the watch.
     pub fn unwatch(&self, watch: Watch) {
-        // EINVAL: the kernel has ended it, and an event says so.
+        // EINVAL: the kernel has ended the watch, and reports IN_IGNORED.
         let _ = inotify::remove_watch(&self.0, watch.0);
     }
 
-    /// Empties the queue.
+    /// Reads all events from the queue, and calls `hear` for each.
     ///
     /// # Errors
-    /// None that is known.
+    /// An error of read(2). None is expected.
     pub fn read(&self, mut hear: impl FnMut(Change<'_>)) -> io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.0, &mut buffer);
