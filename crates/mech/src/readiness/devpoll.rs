@@ -1,20 +1,18 @@
-//! `devpoll`: a model of /dev/poll in user space, and the mechanism over it.
+//! `devpoll`: a model of /dev/poll in user space, and a mechanism that uses the model.
 //!
-//! /dev/poll keeps the interest set in the kernel: writes to the device change
-//! it, an ioctl returns the entries that are ready. Provos and Lever ported it
-//! from Solaris to Linux 2.2; a port to 2.4.6 was posted to linux-kernel on
-//! 11 July 2001; it was never merged. [`DevPoll`] has the same calls over one
-//! kept array and poll(2).
+//! /dev/poll keeps the interest set in the kernel: write(2) to the device changes the set, and ioctl(2) returns
+//! the ready entries. Provos and Lever ported the device from Solaris to Linux 2.2. A port to Linux 2.4.6 was
+//! posted to linux-kernel on 11 July 2001 and never merged: "the patch" in this file. [`DevPoll`] has the
+//! device's calls, over an array and poll(2).
 //!
-//! What the model shares with the patch: adding, replacing and removing by
-//! write, a result area, and a wait that asks *every* file in the set and adds
-//! a wait-queue entry for each. What it does not share: it copies 8 bytes per
-//! entry into the kernel at each wait, which the device did not have to. Three
-//! other parts of the patch can be switched on ([`DevPollModel`]): driver hints,
-//! which let the device skip files that have not changed; the walk over the 8192
-//! buckets of a hash table at each scan; and the big kernel lock, held meanwhile.
-//! With any of them the model scans apart from its sleep, as the patch did: a
-//! scan is then a poll(2) that does not wait, and the sleep a wait for a change.
+//! The model and the patch both have: adding, replacing and removing by write; a result area; a wait that asks
+//! *every* file in the set and adds a wait-queue entry for each. One difference: at each wait the model copies
+//! 8 bytes per entry into the kernel, and the device copied none.
+//!
+//! Three other parts of the patch can be switched on ([`DevPollModel`]): driver hints, by which the device
+//! skipped files that had not changed; a walk over the 8192 buckets of a hash table at each scan; and a lock
+//! in the place of the big kernel lock, held during each scan. With any of these parts, the model separates
+//! scan and sleep, as the patch did: a scan is a poll(2) that does not block, and the sleep waits for a change.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -48,11 +46,11 @@ pub(crate) static DEVPOLL: Mechanism = Mechanism {
 /// An entry written to, or returned by, a [`DevPoll`].
 pub type PollFd = libc::pollfd;
 
-/// In `events` of a written entry: take the descriptor out of the set. The value
-/// is the Linux patch's (Solaris has 0x0800).
+/// A bit in `events` of a written entry: removes the descriptor from the set. The value is that of the patch;
+/// Solaris has 0x0800.
 pub const POLLREMOVE: i16 = 0x1000;
 
-/// The lock of all devices; the patch took the big kernel lock.
+/// The lock that all devices share, with [`DevPollModel::LOCK`]. The patch took the big kernel lock.
 static GLOBAL: Mutex<()> = Mutex::new(());
 
 /// The model of an open /dev/poll: an interest set and a result area.
@@ -74,25 +72,25 @@ static GLOBAL: Mutex<()> = Mutex::new(());
 /// ```
 #[derive(Debug)]
 pub struct DevPoll {
+    /// The interest set.
     set: Vec<PollFd>,
-    /// Where in `set` a descriptor is.
+    /// The index in `set` of each descriptor.
     positions: Descriptors<usize>,
-    /// What the device maps into the process.
+    /// The result area. The device maps its result area into the process.
     area: Vec<PollFd>,
     /// How many results fit into the area.
     area_size: usize,
-    /// Where the next scan for results begins.
+    /// The index in `set` at which the next collection of results begins.
     next: usize,
     model: DevPollModel,
-    /// What tells of changes, where scans are apart from the sleep.
+    /// Reports changes of descriptors. `None` if `model` is empty.
     hints: Option<Hints>,
-    /// What scans walk over, if they do.
+    /// The hash table that each scan walks over, with [`DevPollModel::WALK`].
     table: Option<HashTable>,
 }
 
 impl DevPoll {
-    /// open(2), then `DP_ALLOC` and mmap(2) of a result area for `area_size`
-    /// entries.
+    /// Opens a device with a result area for `area_size` entries: open(2), `ioctl(DP_ALLOC)` and mmap(2).
     #[must_use]
     pub fn open(area_size: usize) -> DevPoll {
         DevPoll {
@@ -107,10 +105,10 @@ impl DevPoll {
         }
     }
 
-    /// The same, with these parts of the patch.
+    /// Opens a device like [`DevPoll::open`], with these further parts of the patch.
     ///
     /// # Errors
-    /// `EMFILE`, `ENOMEM`: changes are told by an epoll instance.
+    /// `EMFILE`, `ENOMEM`: the epoll instance that reports changes cannot be made.
     pub fn open_model(area_size: usize, model: DevPollModel) -> io::Result<DevPoll> {
         Ok(DevPoll {
             model,
@@ -120,13 +118,13 @@ impl DevPoll {
         })
     }
 
-    /// write(2): adds each entry to the set, or *replaces* the `events` of its
-    /// descriptor (Solaris ORs them), or with [`POLLREMOVE`] takes it out (no
-    /// error if it is not in).
+    /// write(2): adds each entry to the set. For a descriptor in the set, *replaces* its `events`, as the patch
+    /// does; Solaris ORs the old and the new ones. An entry with [`POLLREMOVE`] removes its descriptor, if it
+    /// is in the set.
     ///
     /// # Errors
-    /// `EBADF` at a negative descriptor; the entries before it have been
-    /// written. One that is not open is dropped by the next scan.
+    /// `EBADF`: an entry has a negative descriptor. The entries before it have been written. A descriptor that
+    /// is not open is no error: the next scan drops it.
     pub fn write(&mut self, entries: &[PollFd]) -> io::Result<()> {
         for &PollFd { fd, events, .. } in entries {
             if fd < 0 {
@@ -151,16 +149,14 @@ impl DevPoll {
         Ok(())
     }
 
-    /// `ioctl(DP_POLL)`: waits until an entry is ready or `timeout` has passed
-    /// (`None`: no limit) and returns the ready ones in the result area, at
-    /// most `dp_nfds` and at most as many as the area holds.
+    /// `ioctl(DP_POLL)`: waits until an entry is ready or `timeout` has passed (`None`: no limit). Returns the
+    /// ready entries in the result area: at most `dp_nfds`, and at most as many as fit into the area. If more
+    /// entries are ready, the next call begins with them. Returns no entries after a signal handler ran.
     ///
-    /// A descriptor that was closed behind the device's back is dropped from
-    /// the set silently. Where not all that is ready fits, the next call begins
-    /// with the rest. Empty also when a signal handler ran.
+    /// A descriptor in the set that was closed without [`POLLREMOVE`] is dropped from the set silently.
     ///
     /// # Errors
-    /// As ppoll(2): `EINVAL` if the set is larger than `RLIMIT_NOFILE`, `ENOMEM`.
+    /// As ppoll(2). `EINVAL`: the set is larger than `RLIMIT_NOFILE`. `ENOMEM`.
     pub fn poll(&mut self, dp_nfds: usize, timeout: Option<Duration>) -> io::Result<&[PollFd]> {
         let limit = dp_nfds.min(self.area_size);
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -180,14 +176,13 @@ impl DevPoll {
         Ok(&self.area)
     }
 
-    /// `ioctl(DP_ISPOLLED)`: the `events` that are asked for of a descriptor, if
-    /// it is in the set.
+    /// `ioctl(DP_ISPOLLED)`: the `events` of a descriptor; `None` if it is not in the set.
     #[must_use]
     pub fn is_polled(&self, fd: RawFd) -> Option<i16> {
         self.positions.get(fd).map(|&at| self.set[at].events)
     }
 
-    /// [`DevPoll::poll`] with scans apart from the sleep.
+    /// [`DevPoll::poll`] for a model that separates scan and sleep.
     fn poll_apart(
         &mut self,
         limit: usize,
@@ -197,7 +192,7 @@ impl DevPoll {
         let mut rest = timeout;
         loop {
             let scanned = {
-                let _held = self.model.contains(DevPollModel::LOCK).then(|| lock(&GLOBAL));
+                let _guard = self.model.contains(DevPollModel::LOCK).then(|| lock(&GLOBAL));
                 self.scan(limit)?
             };
             if scanned == Scanned::Ready {
@@ -214,13 +209,13 @@ impl DevPoll {
         Ok(&self.area)
     }
 
-    /// Asks the descriptors, without waiting, and puts what is ready into the area.
+    /// Asks the descriptors without blocking, and puts the ready entries into the area.
     fn scan(&mut self, limit: usize) -> io::Result<Scanned> {
         if let Some(table) = &self.table {
             table.walk();
         }
         let Some(hints) = &mut self.hints else { return Ok(Scanned::Nothing) };
-        // Before the descriptors are asked: what changes afterwards ends the sleep.
+        // The hints are taken before the descriptors are asked, so that a later change ends the sleep.
         hints.take()?;
         let marked = hints.take_marked();
         let dropped = if self.model.contains(DevPollModel::HINTS) {
@@ -239,8 +234,8 @@ impl DevPoll {
         })
     }
 
-    /// Asks the marked descriptors. Those that are ready stay marked; those that do not fit into the area
-    /// are the first of the next scan. Whether there were closed ones.
+    /// Asks the marked descriptors. Ready descriptors stay marked. Ready descriptors that do not fit into the
+    /// area are the first of the next scan. Returns whether a closed descriptor was dropped.
     fn ask_marked(&mut self, marked: &[RawFd], limit: usize) -> io::Result<bool> {
         let entry_of = |fd: &RawFd| Some(self.set[*self.positions.get(*fd)?]);
         let mut asked: Vec<PollFd> = marked.iter().filter_map(entry_of).collect();
@@ -280,7 +275,7 @@ impl DevPoll {
         }
     }
 
-    /// Whether there were any.
+    /// Drops closed descriptors from the set. Returns whether there were any.
     fn drop_closed(&mut self) -> bool {
         let closed = |entry: &&PollFd| entry.revents & libc::POLLNVAL != 0;
         let closed: Vec<RawFd> = self.set.iter().filter(closed).map(|entry| entry.fd).collect();
@@ -288,7 +283,7 @@ impl DevPoll {
         !closed.is_empty()
     }
 
-    /// Moves what is ready into the area, and remembers where to go on.
+    /// Copies up to `limit` ready entries into the area. The next call continues behind the last of them.
     fn collect(&mut self, limit: usize) {
         let len = self.set.len();
         let start = self.next.min(len);
@@ -301,17 +296,18 @@ impl DevPoll {
     }
 }
 
-/// What a scan apart from the sleep has found.
+/// The result of [`DevPoll::scan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scanned {
-    /// There are results in the area.
+    /// The area has ready entries.
     Ready,
-    /// Only descriptors that were closed, and are out of the set now.
+    /// No entry is ready, and closed descriptors were dropped from the set.
     Dropped,
+    /// No entry is ready.
     Nothing,
 }
 
-/// The mechanism: a device, and whose each descriptor is.
+/// The mechanism: a device, and the key of each descriptor.
 struct Device {
     device: DevPoll,
     keys: Descriptors<Key>,
@@ -323,8 +319,8 @@ impl Device {
         Ok(Device { device, keys: Descriptors::new() })
     }
 
-    /// Without interest the entry is taken out: the device would report
-    /// `POLLHUP` and `POLLERR` of it at each wait.
+    /// Writes the interest of a descriptor. An empty interest removes the descriptor from the device, which
+    /// would otherwise report `POLLHUP` and `POLLERR` at each wait.
     fn write(&mut self, fd: BorrowedFd<'_>, interest: Interest) -> io::Result<()> {
         let events = if interest.is_empty() { POLLREMOVE } else { pollfd::bits(interest) };
         self.device.write(&[PollFd { fd: fd.as_raw_fd(), events, revents: 0 }])
@@ -373,7 +369,7 @@ mod tests {
         (reader, writer)
     }
 
-    /// A device of each model.
+    /// Runs a case on a device of each model.
     fn on_each(area_size: usize, case: impl Fn(DevPoll)) {
         for bits in 0..=DevPollModel::all().bits() {
             let model = DevPollModel::from_bits_truncate(bits);
@@ -437,15 +433,15 @@ mod tests {
         on_each(8, |mut device| {
             let (reader, _writer) = readable();
             let fd = reader.as_raw_fd();
-            // A number far above those that other tests are given meanwhile.
+            // A high number, which no other test in this process gets after the close.
             let high = rustix::io::fcntl_dupfd_cloexec(&reader, fd + 500).unwrap();
             device.write(&[entry(&high, libc::POLLIN)]).unwrap();
             let closed = high.as_raw_fd();
             drop(high);
-            let patience = Duration::from_millis(20);
+            let timeout = Duration::from_millis(20);
             let begin = Instant::now();
-            assert!(device.poll(8, Some(patience)).unwrap().is_empty());
-            assert!(begin.elapsed() >= patience, "the drop alone ended the wait");
+            assert!(device.poll(8, Some(timeout)).unwrap().is_empty());
+            assert!(begin.elapsed() >= timeout, "the drop alone ended the wait");
             assert_eq!(device.is_polled(closed), None);
         });
     }

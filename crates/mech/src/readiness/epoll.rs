@@ -1,13 +1,12 @@
-//! `epoll`, `epoll-et`, `epoll-oneshot`: epoll(7), three ways to register.
+//! `epoll`, `epoll-et`, `epoll-oneshot`: epoll(7) with three kinds of registration.
 //!
-//! The three are one file because the kernel object is one; they differ in a
-//! flag and in when `EPOLL_CTL_MOD` is called:
-//! - level-triggered entries are put *back* on the ready list at each report and
-//!   polled again at the next wait, one extra `f_op->poll` per event;
-//! - edge-triggered ones are registered once, for both directions, and never
-//!   modified;
-//! - one-shot ones are disabled by their event and cost one `EPOLL_CTL_MOD` to
-//!   re-arm: what several threads on one instance need.
+//! The three mechanisms use one kernel object, and differ in a flag and in when they call `EPOLL_CTL_MOD`:
+//! - level-triggered (`epoll`): the kernel puts a reported entry *back* on the ready list and asks its file
+//!   again at the next wait (`ep_send_events`): one extra `f_op->poll` per event;
+//! - edge-triggered (`epoll-et`, `EPOLLET`): a descriptor is registered once, for both directions, and its
+//!   registration never changes;
+//! - one-shot (`epoll-oneshot`, `EPOLLONESHOT`): an event disables the registration, and an
+//!   `EPOLL_CTL_MOD` arms it again. Several threads that share one instance need this.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -76,9 +75,10 @@ impl Readiness for Epoll {
         Ok(epoll::add(&self.instance, fd, data(key), flags(interest, self.mode))?)
     }
 
-    /// `EPOLLEXCLUSIVE` can only be added, and goes with few other flags (epoll_ctl(2)). A listening
-    /// socket is never writable: `EPOLLOUT` stands here so that [`sys::socket::wake_waiter`] is
-    /// heard.
+    /// Registers with `EPOLLEXCLUSIVE` (Linux 4.5). `EPOLL_CTL_MOD` cannot be used for such a registration,
+    /// and only `EPOLLIN`, `EPOLLOUT`, `EPOLLWAKEUP` and `EPOLLET` may be combined with the flag
+    /// (epoll_ctl(2)). A listening socket is never writable; `EPOLLOUT` is there because
+    /// [`sys::socket::wake_waiter`] wakes only workers that asked for writability.
     fn attach_exclusive(&mut self, fd: BorrowedFd<'_>, key: Key) -> io::Result<()> {
         if self.mode.contains(epoll::EventFlags::ONESHOT) {
             return Err(io::ErrorKind::Unsupported.into());
@@ -97,8 +97,8 @@ impl Readiness for Epoll {
         Ok(epoll::modify(&self.instance, fd, data(key), flags(interest, self.mode))?)
     }
 
-    /// Needed even where close(2) follows: a registration belongs to the open
-    /// file, and lives on while a duplicate of the descriptor does.
+    /// Needed even if close(2) follows: a registration belongs to the open file, and stays while another
+    /// process or thread has a duplicate of the descriptor open (epoll(7)).
     fn detach(&mut self, fd: BorrowedFd<'_>, _key: Key) -> io::Result<()> {
         Ok(epoll::delete(&self.instance, fd)?)
     }
@@ -123,10 +123,11 @@ fn data(key: Key) -> epoll::EventData {
     epoll::EventData::new_u64(key.to_bits())
 }
 
-/// `EPOLLRDHUP` is asked for only together with reading, because a
-/// level-triggered half-close would otherwise be reported without end. The
-/// kernel reports `EPOLLERR` and `EPOLLHUP` even of an empty interest;
-/// edge-triggered, it does so once.
+/// The kernel's flags for an interest.
+///
+/// `EPOLLRDHUP` is set only together with `EPOLLIN`: a level-triggered registration would report a half-close
+/// at each wait, even to an owner that does not read. The kernel reports `EPOLLERR` and `EPOLLHUP` for an
+/// empty interest too; `EPOLLET` limits these reports to one.
 fn flags(interest: Interest, mode: epoll::EventFlags) -> epoll::EventFlags {
     let mut flags = mode;
     if interest.is_empty() {

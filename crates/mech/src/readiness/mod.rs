@@ -1,8 +1,8 @@
-//! Readiness: mechanisms that tell which descriptors would not block.
+//! Readiness mechanisms: they report which descriptors can be read or written without blocking.
 //!
-//! One file per mechanism, and one contract for all of them: [`Readiness`], on this page. A file beside this one holds
-//! a mechanism that [`crate::mechanisms::ALL`] lists; what several of them share is in `support/`. The conformance suite
-//! in `tests/conformance` runs every case over every mechanism.
+//! This page has the contract [`Readiness`]. Each other file in this folder holds a mechanism that
+//! [`crate::mechanisms::ALL`] lists; `support/` has what several mechanisms share. The conformance suite in
+//! `tests/conformance` runs every case over every mechanism.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -29,7 +29,7 @@ pub(crate) mod uring_poll;
 pub use support::dispatcher::Dispatcher;
 
 bitflags! {
-    /// What the owner of a descriptor wants to be told about.
+    /// The events that the owner of a descriptor wants reported.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Interest: u8 {
         /// A read (or accept) would not block.
@@ -40,12 +40,11 @@ bitflags! {
 }
 
 bitflags! {
-    /// What a mechanism reports of a descriptor.
+    /// The events that a mechanism reports for a descriptor.
     ///
-    /// `HANGUP` and `ERROR` never come alone: a mechanism that sees them sets
-    /// `READABLE` too (a read would not block; it returns 0 or the error), and
-    /// `WRITABLE` where a write would fail at once. Owners that look at the first
-    /// two bits only miss nothing.
+    /// `HANGUP` and `ERROR` never come alone. A mechanism that sees one of them also sets `READABLE`, because
+    /// a read then returns 0 or the error without blocking, and `WRITABLE` if a write would fail at once.
+    /// So an owner may ignore `HANGUP` and `ERROR`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Ready: u8 {
         /// A read (or accept) would not block.
@@ -53,14 +52,14 @@ bitflags! {
         /// A write (or the end of a connect) would not block.
         const WRITABLE = 2;
         /// The peer has closed its sending side, or the connection is gone.
-        /// Without [`Features::REPORTS_HANGUP`] it may be missing.
+        /// A mechanism without [`Features::REPORTS_HANGUP`] may leave this bit out.
         const HANGUP = 4;
         /// An error is pending on the descriptor (`SO_ERROR`).
         const ERROR = 8;
     }
 }
 
-/// One report: what a descriptor is ready for, and whose it is.
+/// One report: a descriptor, named by its key, and what it is ready for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The key given to [`Readiness::attach`].
@@ -69,95 +68,85 @@ pub struct Event {
     pub ready: Ready,
 }
 
-/// What one call of [`Readiness::wait`] did, beside its events.
+/// What one call of [`Readiness::wait`] did, apart from its events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// System calls made.
+    /// How many system calls were made.
     pub syscalls: u32,
-    /// The kernel's queue had overflowed, and (unless
-    /// [`Options::ignore_overflow`]) the interest set was polled to recover what
-    /// was lost.
+    /// Whether the kernel's queue had overflowed. Unless [`Options::ignore_overflow`], all attached
+    /// descriptors were then polled to recover the lost events.
     pub overflowed: bool,
-    /// Kernel events that were folded into another event of this batch.
+    /// How many kernel events were merged into another event of this batch.
     pub coalesced: u32,
-    /// Kernel events that were dropped because their descriptor has another
-    /// owner by now.
+    /// How many kernel events were dropped because their descriptor has another owner now.
     pub stale: u32,
-    /// A [`Waker`] ended the wait.
+    /// Whether a [`Waker`] ended the wait.
     pub woken: bool,
 }
 
 /// The contract of a dispatch mechanism.
 ///
-/// One value per worker, used by one thread, and created on that thread (see
-/// [`Features::THREAD_BOUND`]). Every method is one or more system calls or a
-/// change of user memory; `dyn` costs nothing measurable beside either.
+/// Each worker has a value of its own, made on the worker's thread (see [`Features::THREAD_BOUND`]) and used
+/// only there. `dyn` costs nothing measurable: waiting and most other methods make system calls.
 ///
-/// Rules of the house, which the conformance suite holds every mechanism to:
-/// - an event may be *spurious* (the read it announces returns `EAGAIN`), never
-///   *missing*, and never reported under a key that was not attached to that
-///   descriptor when the event happened;
-/// - `detach` comes before `close(2)`, always;
-/// - after `detach` no event with that key is reported, not even from a queue
-///   that held it before.
+/// The conformance suite checks these rules for every mechanism:
+/// - an event may be *spurious*: the announced read returns `EAGAIN`;
+/// - no event is *missing*;
+/// - an event is reported only under the key that the descriptor had when the event happened;
+/// - the owner calls `detach` before `close(2)`;
+/// - after `detach`, no event with that key is reported, not even one that was queued before.
 pub trait Readiness {
-    /// Registers `fd` under `key`. With [`Features::EDGE`] both directions are
-    /// watched whatever `interest` says.
+    /// Registers `fd` under `key`. A mechanism with [`Features::EDGE`] ignores `interest` and always watches
+    /// both directions.
     ///
     /// # Errors
-    /// `EEXIST` if `fd` is attached already; `EBADF`; `EPERM` for descriptors
-    /// that the mechanism cannot wait for (regular files under epoll);
-    /// `ENOSPC`/`ENOMEM` when a kernel table is full.
+    /// `EEXIST`: `fd` is attached already. `EBADF`. `EPERM`: the mechanism cannot wait for this kind of
+    /// file, for example epoll for a regular file. `ENOSPC`, `ENOMEM`: a kernel table is full.
     fn attach(&mut self, fd: BorrowedFd<'_>, key: Key, interest: Interest) -> io::Result<()>;
 
-    /// Registers a listening socket that others wait for as well, for reading:
-    /// a connection wakes one of them that waits, if one does. [`Readiness::want`]
-    /// does not apply to it: detach it while it should not be reported.
+    /// Registers a listening socket that several workers wait for. A connection wakes one waiting worker.
+    /// [`Readiness::want`] cannot be used for this socket: the owner detaches the socket while it wants no
+    /// events.
     ///
     /// # Errors
-    /// As `attach`; `Unsupported` without [`Features::EXCLUSIVE`].
+    /// As [`Readiness::attach`]. `Unsupported` without [`Features::EXCLUSIVE`].
     fn attach_exclusive(&mut self, _fd: BorrowedFd<'_>, _key: Key) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Replaces the interest of an attached descriptor and re-arms it under
-    /// [`Features::REARM`]. An empty interest keeps it attached; at most a hang-up
-    /// or an error is then reported, once.
+    /// Replaces the interest of an attached descriptor. With [`Features::REARM`], also arms the descriptor
+    /// again after an event. With an empty interest the descriptor stays attached, and at most one hang-up
+    /// or error is reported.
     ///
     /// # Errors
-    /// `ENOENT` if `fd` is not attached; with [`Features::EDGE`] that may pass
-    /// unnoticed.
+    /// `ENOENT`: `fd` is not attached. A mechanism with [`Features::EDGE`] may return `Ok` instead.
     fn want(&mut self, fd: BorrowedFd<'_>, key: Key, interest: Interest) -> io::Result<()>;
 
-    /// Forgets a descriptor, before it is closed.
+    /// Removes a descriptor. The owner calls this method before close(2).
     ///
     /// # Errors
-    /// `ENOENT` if `fd` is not attached; `EPERM` from some if it cannot be.
+    /// `ENOENT`: `fd` is not attached. Some mechanisms return `EPERM` for a file that they cannot wait for.
     fn detach(&mut self, fd: BorrowedFd<'_>, key: Key) -> io::Result<()>;
 
-    /// Waits until an attached descriptor is ready, a [`Waker`] wakes this
-    /// mechanism or `timeout` has passed (`None`: no limit; zero: look and
-    /// return), and appends what happened to `events`.
-    ///
-    /// Returns early and empty when a signal handler ran (`EINTR`).
+    /// Waits until an attached descriptor is ready, a [`Waker`] wakes this mechanism, or `timeout` has
+    /// passed. Appends the events to `events`. Without a `timeout` there is no limit; with a zero
+    /// `timeout` the call does not block. Returns without events when a signal handler ran (`EINTR`).
     ///
     /// # Errors
-    /// Only what the kernel says of the call itself: `ENOMEM`, or `EINVAL`
-    /// where more descriptors are attached than `RLIMIT_NOFILE` lets it wait for.
+    /// `ENOMEM`. `EINVAL`: more descriptors are attached than `RLIMIT_NOFILE` allows (poll(2)).
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<Batch>;
 
-    /// A waker that ends this mechanism's `wait` by its own means, for
-    /// mechanisms that an eventfd cannot wake. `None`: attach an eventfd, as
-    /// [`Dispatcher`] does.
+    /// The waker of a mechanism that an eventfd cannot wake: signal mechanisms. `None`: [`Dispatcher`]
+    /// attaches an eventfd instead.
     ///
     /// # Errors
-    /// What the kernel says when the waker is made.
+    /// The kernel's answer when the waker is made.
     fn own_waker(&mut self) -> io::Result<Option<Waker>> {
         Ok(None)
     }
 }
 
-/// A time-out as the kernel takes it. One that has too many seconds becomes the longest there is.
+/// A time-out as `struct timespec`. A time-out with too many seconds becomes the longest possible one.
 pub(crate) fn timespec(timeout: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),

@@ -1,9 +1,8 @@
-//! `poll`: poll(2) over one array that is kept between the calls.
+//! `poll`: poll(2) over an array that is kept between the calls.
 //!
-//! The kernel copies 8 bytes per descriptor in and 2 out, asks each file, and,
-//! if it has to sleep, adds one wait-queue entry per file and takes it off
-//! again: every wait costs in the number of *attached* descriptors. What the
-//! kept array saves is building it anew.
+//! For each entry, the kernel copies 8 bytes in and 2 bytes out and asks the file (`f_op->poll`). If the
+//! call has to sleep, the kernel also adds and removes a wait-queue entry for each file. So the cost of a
+//! wait grows with the number of *attached* descriptors. Keeping the array saves only its construction.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -28,7 +27,7 @@ struct Poll {
     set: Vec<libc::pollfd>,
     /// The key of each entry of `set`.
     keys: Vec<Key>,
-    /// Where in `set` a descriptor is.
+    /// The index in `set` of each descriptor.
     positions: Descriptors<usize>,
 }
 
@@ -75,15 +74,15 @@ impl Readiness for Poll {
     }
 }
 
-/// Without interest the descriptor is entered as its complement: the kernel
-/// skips negative ones, where it would report `POLLHUP` and `POLLERR` of an
-/// entry without bits at each wait.
+/// Makes an entry. With an empty interest, the entry has the complement of the descriptor, a negative
+/// number, because the kernel ignores negative descriptors (poll(2)). An entry with the descriptor and no
+/// bits would still report `POLLHUP` and `POLLERR` at each wait.
 fn entry(fd: RawFd, interest: Interest) -> libc::pollfd {
     let fd = if interest.is_empty() { !fd } else { fd };
     libc::pollfd { fd, events: pollfd::bits(interest), revents: 0 }
 }
 
-/// The inverse of [`entry`].
+/// The descriptor of an entry that [`entry`] made.
 fn descriptor(entry: &libc::pollfd) -> RawFd {
     if entry.fd < 0 { !entry.fd } else { entry.fd }
 }

@@ -1,15 +1,13 @@
-//! `rtsig`: real-time signals, one sigtimedwait(2) per event.
+//! `rtsig`: real-time signals (`F_SETSIG`), one sigtimedwait(2) per event.
 //!
-//! The mechanism of phhttpd and of nginx until 2015: the kernel queues a signal
-//! per event, in order, so the wait costs nothing for quiet descriptors, but
-//! each event costs a system call, three writes of the peer are three events,
-//! and the queue can overflow (see the signal queue's page).
+//! phhttpd used this mechanism, and nginx until 2015. The kernel queues a signal for each event, so quiet
+//! descriptors cost nothing at a wait. The price: each event costs a system call, three writes of the peer
+//! are three events, and the queue can overflow (`support/signal_queue.rs`).
 //!
-//! One wait takes signals until there are no more or `events_per_wait` are
-//! taken, each with its own call, so a wait that takes n makes n + 1. Of two
-//! queued signals the kernel hands out the lower number first, so under a load
-//! that never lets the queue run empty, descriptors on the higher number wait
-//! longer.
+//! A wait takes signals until the queue is empty or `events_per_wait` are taken. A wait that takes n signals
+//! and empties the queue makes n + 1 system calls. The kernel delivers signals with lower numbers first. So
+//! under a load that never lets the queue run empty, descriptors on the higher of the two signal numbers
+//! wait longer.
 
 use std::io;
 use std::os::fd::BorrowedFd;

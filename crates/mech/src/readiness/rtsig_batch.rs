@@ -1,11 +1,10 @@
-//! `rtsig-batch`: real-time signals, many at a time.
+//! `rtsig-batch`: real-time signals, many per system call.
 //!
-//! A read(2) from a signalfd returns as many queued signals as fit into the
-//! buffer: the sigtimedwait4() that Provos, Lever and Tweedie asked for. Each
-//! event costs a 128-byte record instead of a system call.
+//! A read(2) from a signalfd returns as many queued signals as fit into the buffer. Provos, Lever and Tweedie
+//! proposed such a call as sigtimedwait4(). An event costs a record of 128 bytes instead of a system call.
 //!
-//! A wait reads first, and only if nothing is queued sleeps in sigtimedwait(2)
-//! until the first signal comes; the next wait reads those that came with it.
+//! A wait first reads without blocking. If no signal is queued, the wait sleeps in sigtimedwait(2) until the
+//! first signal comes; the next wait reads the signals that came after the first.
 
 use std::io;
 use std::os::fd::BorrowedFd;

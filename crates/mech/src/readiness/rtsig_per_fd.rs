@@ -1,13 +1,11 @@
-//! `rtsig-per-fd`: real-time signals, one event per descriptor.
+//! `rtsig-per-fd`: a model of "signal-per-fd", real-time signals with one event per descriptor.
 //!
-//! The kernel patches that bore this name (Chandra and Mosberger's bitmap,
-//! Luban's `O_ONESIGFD`) queued at most one signal per descriptor. They were
-//! never merged, and nothing in user space can stop the kernel from queueing.
-//! This model has what the application saw of them: it takes all that is
-//! queued, keeps one mark per descriptor, and reports each once with everything
-//! that happened to it. It does *not* have the bounded queue: this overflows
-//! exactly as `rtsig` does. What became of the idea in the kernel is epoll's
-//! ready list, one entry per file.
+//! Two kernel patches queued at most one signal per descriptor: Chandra and Mosberger's bitmap, and Luban's
+//! `O_ONESIGFD`. Neither was merged, and a program cannot stop the kernel from queueing more signals. The
+//! model has the part of the patches that the application saw: a wait takes all queued signals and reports
+//! each descriptor once, with all its events. The model does *not* have the patches' bounded queue: the
+//! queue overflows as under `rtsig`. Today the kernel has this idea in epoll's ready list, which has one
+//! entry per file.
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -35,8 +33,7 @@ pub(crate) static RTSIG_PER_FD: Mechanism = Mechanism {
     kind: Kind::Readiness { open: |options| Ok(Box::new(RtsigPerFd::open(options)?)) },
 };
 
-/// A wait takes all that is queued, but not for ever where signals are queued
-/// as fast as they are taken.
+/// How many read(2) calls a wait makes at most: a limit for signals that arrive as fast as they are taken.
 const READS_PER_WAIT: usize = 64;
 
 struct RtsigPerFd {
@@ -45,13 +42,16 @@ struct RtsigPerFd {
     raised: Raised,
 }
 
-/// The descriptors that have an event in the batch under way, and where.
+/// The descriptors that have an event in the current batch.
 struct Raised {
+    /// The index of each descriptor's event in `events`.
     positions: Descriptors<usize>,
+    /// The descriptors in `positions`.
     list: Vec<RawFd>,
 }
 
 impl Raised {
+    /// Adds an event, or merges it into the descriptor's event of this batch.
     fn add(&mut self, fd: RawFd, event: Event, batch: &mut Batch, events: &mut Vec<Event>) {
         if let Some(&at) = self.positions.get(fd) {
             events[at].ready |= event.ready;
@@ -77,8 +77,7 @@ impl RtsigPerFd {
         Ok(RtsigPerFd { reader, queue, raised })
     }
 
-    /// Takes what is queued, beginning with `first`; returns whether there was
-    /// anything.
+    /// Takes `first` and all queued signals. Returns whether there was a signal.
     fn take_all(
         &mut self,
         first: Option<Signal>,
@@ -120,8 +119,8 @@ impl Readiness for RtsigPerFd {
         self.queue.detach(fd)
     }
 
-    /// Looks first; sleeps for the first signal if there is none, and then looks
-    /// for those that came with it.
+    /// First takes all queued signals without blocking. If there are none, sleeps until a signal comes, and
+    /// takes all signals that are queued then.
     fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<Batch> {
         let mut batch = Batch::default();
         let mut any = false;

@@ -1,14 +1,13 @@
-//! `select`: select(2) on bitmaps that are as long as the highest descriptor
-//! needs.
+//! `select`: select(2) on bitmaps that are as long as the highest descriptor needs.
 //!
-//! The limit of 1024 descriptors is one of C's `fd_set`, not of the kernel's.
-//! A call costs a copy of the bitmaps in and out (so the *highest* descriptor
-//! counts) and one look at the file, and one wait-queue entry, per bit that is
-//! set (so the *watched* ones count more). The kernel overwrites the bitmaps
-//! with its answer, hence the master copies.
+//! The limit of 1024 descriptors belongs to C's `fd_set`; the kernel has no such limit. A call copies the
+//! bitmaps into the kernel and back, at a cost that grows with the *highest* descriptor. For each bit that
+//! is set, the kernel asks the file (`f_op->poll`), and adds and removes a wait-queue entry if the call has
+//! to sleep: most of the cost grows with the number of *watched* descriptors. The kernel overwrites the
+//! bitmaps with its answer, so this file keeps a copy of each.
 //!
-//! End of stream reads as readable and an error as both; which it was, only
-//! the next system call on the descriptor tells.
+//! select(2) reports the end of a stream as readable, and an error as readable and writable. Only the next
+//! system call on the descriptor shows which it was.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -39,10 +38,12 @@ struct Select {
     writable: Bitmap,
 }
 
-/// What is asked for, and the copy that the kernel answers in.
+/// A bitmap with a bit for each descriptor.
 #[derive(Default)]
 struct Bitmap {
+    /// The descriptors to watch.
     asked: Vec<FdSetElement>,
+    /// A copy of `asked`, which the kernel overwrites with its answer.
     answer: Vec<FdSetElement>,
 }
 
@@ -61,7 +62,7 @@ impl Bitmap {
         }
     }
 
-    /// The bitmap to give to the kernel, of which it reads `elements`.
+    /// Copies the first `elements` elements of `asked` to `answer`, for the kernel.
     fn question(&mut self, elements: usize) -> &mut [FdSetElement] {
         self.answer[..elements].copy_from_slice(&self.asked[..elements]);
         &mut self.answer[..elements]
@@ -109,8 +110,8 @@ impl Readiness for Select {
         let writable = self.writable.question(elements);
         let timeout = timeout.map(timespec);
         let batch = Batch { syscalls: 1, ..Batch::default() };
-        // SAFETY: every bit that is set is an attached descriptor, and those are
-        // open: `detach` comes before close(2).
+        // SAFETY: every set bit is an attached descriptor, and attached descriptors are open, because
+        // owners call `detach` before close(2).
         let answered = unsafe {
             rustix::event::select(
                 bound,

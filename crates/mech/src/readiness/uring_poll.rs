@@ -1,21 +1,18 @@
 //! `uring-poll`: io_uring as a readiness mechanism.
 //!
-//! Each descriptor has one *multishot* poll request armed for both directions:
-//! it posts a completion per change (the first at once, if there is something
-//! to report) and stays armed while its completions say `IORING_CQE_F_MORE`.
-//! Without that bit the request is over, because the completion queue was full
-//! or there was an error, and is armed again; arming looks at the state, so
-//! nothing is lost between.
+//! Each descriptor has one armed *multishot* poll request (Linux 5.13) for both directions. The request posts
+//! a completion for each change, and the first one at once if the descriptor is ready. The request stays
+//! armed as long as its completions have `IORING_CQE_F_MORE`. A completion without this bit ends the
+//! request, because the completion queue was full or an error occurred; this file then arms a new request.
+//! Arming checks the descriptor's state, so no event is lost in between.
 //!
-//! A listener that other rings wait for too has a *single-shot* poll with
-//! `EPOLLEXCLUSIVE`, armed again after each event. It then goes to the tail of the
-//! socket's queue of waiters: they take turns. A multishot one would stay at the head,
-//! and be told of every connection, whether or not its ring has time for it.
+//! A listener that several rings wait for has a *single-shot* poll request with `EPOLLEXCLUSIVE`, armed again
+//! after each event. Each new request joins the socket's wait queue at the tail, so the rings take turns. A
+//! multishot request would stay at the head, and its ring would get every connection even while it is busy.
 //!
-//! `attach` only queues its request, for no system call of its own: the next
-//! wait submits it. `detach` submits at once, because an armed request holds the
-//! open file: close(2) would not reach the peer. It makes the kernel do all that
-//! is queued, so no request ever names a descriptor that has been closed.
+//! `attach` queues a request without a system call, and the next wait submits the request. `detach` submits
+//! at once, because an armed request keeps the file open: after close(2) the peer would see no end of the
+//! connection. This also submits all queued requests, so no request names a closed descriptor.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -45,7 +42,7 @@ pub(crate) static URING_POLL: Mechanism = Mechanism {
     kind: Kind::Readiness { open: |options| Ok(Box::new(UringPoll::open(options)?)) },
 };
 
-/// The `user_data` of a removal. Its low half is no descriptor.
+/// The `user_data` of a cancellation. Its low half is -1, which is no descriptor.
 const REMOVAL: u64 = u64::MAX;
 
 struct UringPoll {
@@ -55,10 +52,13 @@ struct UringPoll {
     next: u32,
 }
 
-/// The serial tells completions of a descriptor's earlier owners from ours.
+/// What an attached descriptor has.
 struct Attachment {
     key: Key,
+    /// The number of the attachment. Completions repeat it in `user_data`, so that those for an earlier
+    /// owner of the descriptor number can be dropped.
     serial: u32,
+    /// Whether the request is single-shot with `EPOLLEXCLUSIVE`.
     exclusive: bool,
 }
 
@@ -84,11 +84,11 @@ impl UringPoll {
             bits |= libc::EPOLLEXCLUSIVE as u32;
         }
         let request = opcode::PollAdd::new(types::Fd(fd), bits).multi(!exclusive).build();
-        // SAFETY: a poll request points to no memory.
+        // SAFETY: a poll request contains no pointer.
         unsafe { self.ring.push(&request.user_data(user_data(fd, serial))) };
     }
 
-    /// The event in a completion, unless it is of a removal or a former owner.
+    /// The event of a completion. `None` for a cancellation, and for an earlier owner of the descriptor.
     fn take(&mut self, completion: &cqueue::Entry, batch: &mut Batch) -> Option<Event> {
         if completion.user_data() == REMOVAL {
             return None;
@@ -127,10 +127,10 @@ impl Readiness for UringPoll {
     fn detach(&mut self, fd: BorrowedFd<'_>, _key: Key) -> io::Result<()> {
         let fd = fd.as_raw_fd();
         let Attachment { serial, .. } = self.attached.remove(fd)?;
-        // POLL_REMOVE would fail with EALREADY, and leave the request armed, if
-        // an event had come since the last wait; a cancellation does not.
+        // IORING_OP_POLL_REMOVE fails with EALREADY, and leaves the request armed, if an event has come
+        // since the last wait. IORING_OP_ASYNC_CANCEL works in this case too.
         let removal = opcode::AsyncCancel::new(user_data(fd, serial)).build();
-        // SAFETY: a cancellation points to no memory.
+        // SAFETY: a cancellation contains no pointer.
         unsafe { self.ring.push(&removal.user_data(REMOVAL)) };
         self.ring.wait(Some(Duration::ZERO))
     }
@@ -149,7 +149,7 @@ fn user_data(fd: RawFd, serial: u32) -> u64 {
     u64::from(serial) << 32 | u64::from(fd as u32)
 }
 
-/// The inverse of [`user_data`].
+/// The descriptor and the serial in a `user_data` that [`user_data`] made.
 fn attachment(user_data: u64) -> (RawFd, u32) {
     (user_data as u32 as RawFd, (user_data >> 32) as u32)
 }
@@ -164,7 +164,7 @@ mod tests {
 
     const KEY: Key = Key { slot: 1, generation: 1 };
 
-    /// `None`, and the kernel's reason printed, where it is not to be had.
+    /// Opens the mechanism. `None`, after a skip message with the kernel's reason, if it cannot be opened.
     fn open(completions: u32) -> Option<UringPoll> {
         if let Err(reason) = URING_POLL.probe() {
             testing::skip!("{reason}");
@@ -188,9 +188,9 @@ mod tests {
         peer.write_all(b"x").unwrap();
         mechanism.detach(ours.as_fd(), KEY).unwrap();
         drop(ours);
-        // A child of another test's may have it, too, until it executes something else.
+        // A child process of another test may have inherited the socket, and keeps it until execve(2).
         peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        // We had not read what it sent.
+        // Bytes were unread at the close, so the peer gets ECONNRESET and not the end of the stream.
         let error = peer.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         assert_eq!(look(&mut mechanism), []);

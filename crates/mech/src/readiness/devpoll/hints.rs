@@ -1,9 +1,8 @@
-//! Driver hints of the /dev/poll model: which descriptors have changed since they were last asked.
+//! Driver hints of the /dev/poll model: which descriptors may have changed since they were last asked.
 //!
-//! In the patch a driver marks the device's entry of a file when the file's state changes. Here an
-//! edge-triggered epoll instance is told of the changes; the kernel marks, and [`Hints::take`] fetches the
-//! marks. A descriptor that was ready when it was asked keeps its mark, so that state is reported and not
-//! change.
+//! In the patch, a driver marks the device's entry of a file when the file's state changes. In the model, an
+//! edge-triggered epoll instance collects the changes, and [`Hints::take`] turns them into marks. A descriptor
+//! that was ready when it was asked keeps its mark, so that the device reports states and not only changes.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,7 +16,7 @@ use rustix::time::Timespec;
 use super::PollFd;
 use crate::readiness::support::pollfd;
 
-/// How many marks one call fetches.
+/// How many changes one epoll_wait(2) returns.
 const AT_ONCE: usize = 512;
 
 /// The descriptors that may have changed.
@@ -25,9 +24,9 @@ const AT_ONCE: usize = 512;
 pub(super) struct Hints {
     instance: OwnedFd,
     buffer: Vec<MaybeUninit<epoll::Event>>,
-    /// Each marked descriptor once.
+    /// The marked descriptors, each once.
     pub(super) marked: Vec<RawFd>,
-    /// Whether a descriptor is among them, by its number.
+    /// Whether a descriptor is in `marked`, by descriptor.
     is_marked: Vec<bool>,
 }
 
@@ -41,9 +40,9 @@ impl Hints {
         })
     }
 
-    /// An entry was written: its descriptor is asked at the next scan, and after each change.
+    /// Watches the descriptor of an entry that was written to the device, and marks it for the next scan.
     pub(super) fn written(&mut self, fd: RawFd) -> io::Result<()> {
-        // SAFETY: the number is that of an open descriptor or of none; none is an error of the call.
+        // SAFETY: the number is borrowed only for epoll_ctl(2), which fails with EBADF if it is not open.
         let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
         let data = epoll::EventData::new_u64(fd as u64);
         let flags =
@@ -53,22 +52,23 @@ impl Hints {
             added => added,
         };
         match added {
-            // Files without a state to wait for are ready whenever they are asked, and so stay marked;
-            // the scan finds descriptors that are not open.
+            // EPERM: a file without poll support, for example a regular file. It is always ready, so it
+            // stays marked. EBADF: the descriptor is not open; the scan drops it.
             Ok(()) | Err(Errno::PERM | Errno::BADF) => self.mark(fd),
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// An entry was taken out.
+    /// Stops watching the descriptor of an entry that was removed from the device.
     pub(super) fn removed(&self, fd: RawFd) {
-        // SAFETY: the number is that of an open descriptor or of none; none is an error of the call.
+        // SAFETY: the number is borrowed only for epoll_ctl(2), which fails with EBADF if it is not open.
         let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-        // It fails where the descriptor was closed, or never could be added.
+        // Fails if the descriptor was closed, or could not be added (EPERM).
         let _ = epoll::delete(&self.instance, borrowed);
     }
 
+    /// Marks a descriptor.
     pub(super) fn mark(&mut self, fd: RawFd) {
         let Ok(at) = usize::try_from(fd) else { return };
         if self.is_marked.len() <= at {
@@ -79,7 +79,7 @@ impl Hints {
         }
     }
 
-    /// Empties the list of the marked ones, to be asked now.
+    /// Removes all marks, and returns the descriptors that had one.
     pub(super) fn take_marked(&mut self) -> Vec<RawFd> {
         for &fd in &self.marked {
             self.is_marked[fd as usize] = false;
@@ -87,7 +87,7 @@ impl Hints {
         std::mem::take(&mut self.marked)
     }
 
-    /// Marks what has changed, without waiting.
+    /// Marks all descriptors that have changed. Does not block.
     pub(super) fn take(&mut self) -> io::Result<()> {
         loop {
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -105,7 +105,7 @@ impl Hints {
         }
     }
 
-    /// Waits until something changes; `false`: nothing has within the time, or a signal handler ran.
+    /// Waits until a descriptor changes. Returns `false` after `timeout` or if a signal handler ran.
     pub(super) fn sleep(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let fd = self.instance.as_fd().as_raw_fd();
         let mut instance = [PollFd { fd, events: libc::POLLIN, revents: 0 }];

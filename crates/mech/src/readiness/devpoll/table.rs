@@ -1,13 +1,13 @@
-//! The hash table of the /dev/poll model: a chain of entries in each of its buckets, as in the patch, of
-//! which a scan visits all.
+//! The hash table of the /dev/poll model. As in the patch, each bucket has a linked list of entries, and a scan
+//! visits all entries of all buckets.
 
 use std::hint::black_box;
 use std::os::fd::RawFd;
 
-/// As many as in the patch.
+/// The number of buckets in the patch.
 const BUCKETS: usize = 8192;
 
-/// The descriptors of a device.
+/// The descriptors of a device. The table exists only for the cost of [`HashTable::walk`].
 #[derive(Debug)]
 pub(super) struct HashTable {
     buckets: Vec<Option<Box<Entry>>>,
@@ -24,30 +24,31 @@ impl HashTable {
         HashTable { buckets: (0..BUCKETS).map(|_| None).collect() }
     }
 
-    /// Adds a descriptor that is not in it.
+    /// Adds a descriptor that is not in the table.
     pub(super) fn insert(&mut self, fd: RawFd) {
         let bucket = &mut self.buckets[bucket(fd)];
         *bucket = Some(Box::new(Entry { fd, next: bucket.take() }));
     }
 
+    /// Removes a descriptor, if it is in the table.
     pub(super) fn remove(&mut self, fd: RawFd) {
-        let mut place = &mut self.buckets[bucket(fd)];
-        while place.as_ref().is_some_and(|entry| entry.fd != fd) {
-            place = &mut place.as_mut().expect("it was looked at").next;
+        let mut link = &mut self.buckets[bucket(fd)];
+        while link.as_ref().is_some_and(|entry| entry.fd != fd) {
+            link = &mut link.as_mut().expect("the loop found an entry").next;
         }
-        if let Some(entry) = place.take() {
-            *place = entry.next;
+        if let Some(entry) = link.take() {
+            *link = entry.next;
         }
     }
 
-    /// Visits every entry of every bucket, and says how many there are.
+    /// Visits every entry of every bucket. Returns the number of entries.
     pub(super) fn walk(&self) -> usize {
         let mut count = 0;
-        for mut place in &self.buckets {
-            while let Some(entry) = place {
+        for mut link in &self.buckets {
+            while let Some(entry) = link {
                 black_box(entry.fd);
                 count += 1;
-                place = &entry.next;
+                link = &entry.next;
             }
         }
         count

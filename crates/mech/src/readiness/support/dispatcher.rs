@@ -1,4 +1,4 @@
-//! A mechanism with its waker: what a worker holds.
+//! A readiness mechanism with its waker. Each worker has one.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -10,9 +10,9 @@ use crate::mechanism::{Features, Mechanism, Options};
 use crate::readiness::{Batch, Event, Interest, Readiness};
 use sys::waker::Waker;
 
-/// One mechanism in use, and the [`Waker`] by which other threads end its wait.
+/// An open mechanism, and the [`Waker`] by which other threads end its wait.
 ///
-/// The waker's own events are swallowed here; users see [`Batch::woken`].
+/// [`Readiness::wait`] removes the waker's own events, and reports them as [`Batch::woken`].
 pub struct Dispatcher {
     mechanism: &'static Mechanism,
     readiness: Box<dyn Readiness>,
@@ -26,10 +26,10 @@ impl std::fmt::Debug for Dispatcher {
 }
 
 impl Dispatcher {
-    /// Makes one for the calling thread.
+    /// Opens a mechanism and makes its waker. Only the calling thread may use the dispatcher.
     ///
     /// # Errors
-    /// What the kernel says when the mechanism or its waker is made.
+    /// The kernel's answer when the mechanism or its waker is made.
     pub fn open(mechanism: &'static Mechanism, options: &Options) -> io::Result<Dispatcher> {
         let mut readiness = mechanism.open(options)?;
         let waker = match readiness.own_waker()? {
@@ -40,8 +40,8 @@ impl Dispatcher {
                     readiness.attach(fd, Key::WAKER, Interest::READABLE)?;
                 }
                 if mechanism.features.contains(Features::EDGE) {
-                    // An edge mechanism watches both directions, and tells now
-                    // that the counter can be written.
+                    // An edge mechanism watches both directions. Its first wait reports that the eventfd
+                    // is writable: this wait takes that event.
                     readiness.wait(Some(Duration::ZERO), &mut Vec::new())?;
                 }
                 waker
@@ -56,7 +56,7 @@ impl Dispatcher {
         self.mechanism
     }
 
-    /// What the mechanism does; see [`Features`].
+    /// The features of the mechanism.
     #[must_use]
     pub fn features(&self) -> Features {
         self.mechanism.features
@@ -68,9 +68,11 @@ impl Dispatcher {
         Arc::clone(&self.waker)
     }
 
-    /// After a wake: makes the eventfd unreadable, and re-arms it where that
-    /// is needed. An edge mechanism reports each write to it anyway, and would
-    /// report the draining too, as a chance to write. Returns the system calls.
+    /// Resets the eventfd after a wake, and arms it again under [`Features::REARM`]. Returns how many system
+    /// calls were made.
+    ///
+    /// An edge mechanism needs no reset: it reports each write to the eventfd. A read of the eventfd would
+    /// even cause an event, because the eventfd becomes writable.
     fn calm_waker(&mut self) -> io::Result<u32> {
         let features = self.features();
         if features.contains(Features::EDGE) {

@@ -1,4 +1,5 @@
-//! What several readiness mechanisms share: tables of descriptors, poll(2) entries, and the queue of signals.
+//! What several readiness mechanisms share: a table by descriptor, `struct pollfd`, the queue of signals, and
+//! the dispatcher that adds a waker.
 
 pub(crate) mod descriptors;
 pub(crate) mod dispatcher;

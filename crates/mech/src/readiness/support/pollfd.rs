@@ -1,5 +1,5 @@
-//! `struct pollfd` and its bits, which poll(2), the /dev/poll model, a signal's
-//! `si_band` and io_uring's poll have in common.
+//! `struct pollfd` and the bits of its events. poll(2), the /dev/poll model, `si_band` of a signal and the
+//! poll requests of io_uring use these bits.
 
 use std::io;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use crate::readiness::{Interest, Ready};
 use sys::syscall;
 
-/// `POLLRDHUP` is asked for only together with reading, because a half-close
-/// would otherwise be reported at each wait without end.
+/// The bits for an interest. `POLLRDHUP` is set only together with `POLLIN`: otherwise each wait would report
+/// a half-close, even to an owner that does not read.
 pub(crate) fn bits(interest: Interest) -> i16 {
     let mut bits = 0;
     if interest.contains(Interest::READABLE) {
@@ -22,8 +22,8 @@ pub(crate) fn bits(interest: Interest) -> i16 {
     bits
 }
 
-/// `POLLNVAL` (not an open descriptor) counts as an error: it is one that the
-/// next system call on the descriptor returns.
+/// The events for the kernel's bits. `POLLNVAL` (the descriptor is not open) counts as an error, because the
+/// next system call on the descriptor fails with `EBADF`.
 pub(crate) fn ready(bits: i16) -> Ready {
     let mut ready = Ready::empty();
     if bits & libc::POLLIN != 0 {
@@ -44,17 +44,16 @@ pub(crate) fn ready(bits: i16) -> Ready {
     ready
 }
 
-/// ppoll(2) with the caller's signal mask: how many entries have `revents`.
-/// The ready entries are then found by a walk over the array.
+/// ppoll(2) without a change of the signal mask. Returns how many entries have `revents`; the caller finds
+/// these entries in the array. Returns 0 after `EINTR`.
 ///
 /// # Errors
-/// `EINVAL` if there are more entries than `RLIMIT_NOFILE`, `ENOMEM`. `EINTR` is
-/// no error but "none".
+/// `EINVAL`: there are more entries than `RLIMIT_NOFILE`. `ENOMEM`.
 pub(crate) fn wait(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
     let timeout = timeout.map(syscall::timespec);
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the array and its length are one live slice; the time-out is null
-    // or outlives the call; a null mask leaves the mask alone.
+    // SAFETY: pointer and length come from one slice; the time-out is null or outlives the call; a null mask
+    // means no change.
     match syscall!(ppoll(set.as_mut_ptr(), set.len() as libc::nfds_t, timeout, std::ptr::null())) {
         Ok(count) => Ok(count as usize),
         Err(error) if error.raw_os_error() == Some(Errno::INTR.raw_os_error()) => Ok(0),

@@ -1,22 +1,20 @@
-//! The queue of real-time signals that `rtsig`, `rtsig-batch` and
-//! `rtsig-per-fd` take their events from.
+//! The queue of real-time signals from which `rtsig`, `rtsig-batch` and `rtsig-per-fd` take their events.
 //!
-//! A descriptor with `O_ASYNC`, an owner (`F_SETOWN_EX`) and a signal number
-//! (`F_SETSIG`) queues one signal per event to the owning thread, with the
-//! descriptor and what happened in its siginfo. The thread keeps the signals
-//! blocked and takes them from its queue. What the kernel leaves to us:
+//! For a descriptor with `O_ASYNC`, an owner (`F_SETOWN_EX`) and a signal number (`F_SETSIG`), the kernel queues
+//! one signal per event to the owner's thread. The siginfo has the descriptor (`si_fd`) and the event
+//! (`si_band`). The thread blocks these signals and takes them from its queue. This file solves what the
+//! kernel does not:
 //!
-//! - **Ownership.** `F_OWNER_TID` sends to one thread. Plain `F_SETOWN` would let
-//!   any thread of the process take another worker's events.
-//! - **Former owners.** Signals of a descriptor that was closed stay queued, and
-//!   the number is soon another's. Successive attachments of a number use two
-//!   signal numbers in turn, so the last owner's signals are told apart; those of
-//!   the owner before it are taken out of the queue before `attach` arms the
-//!   same signal number again, if they can still be in it.
-//! - **Overflow.** The queue is bounded by `RLIMIT_SIGPENDING`, over all processes
-//!   of the user. An event that does not fit is lost, and a plain `SIGIO`, which
-//!   needs no room, says so. Then every attached descriptor is polled.
-//! - **Urgent data** sends `SIGURG` to the owner as well. It is ignored by default.
+//! - **Ownership.** `F_OWNER_TID` directs the signals to one thread. With `F_SETOWN`, any thread of the process
+//!   could take another worker's events.
+//! - **Former owners.** Signals of a closed descriptor stay queued, and a new file soon gets the descriptor's
+//!   number. Successive attachments of a descriptor number use two signal numbers in turn, so the signals of
+//!   the last owner can be told apart. The third owner uses the signal number of the first: before `attach`
+//!   arms it, the first owner's signals are taken out of the queue, if some may still be queued.
+//! - **Overflow.** `RLIMIT_SIGPENDING` bounds the queued signals of all processes of a user. An event that finds
+//!   no room is lost, and the kernel sends a plain `SIGIO` instead, which needs no room. Every attached
+//!   descriptor is then polled.
+//! - **Urgent data.** The owner also gets `SIGURG`, which is ignored by default.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -39,59 +37,61 @@ use crate::readiness::{Batch, Event, Interest};
 use sys::syscall;
 use sys::waker::Waker;
 
-/// The signal of a wake: a standard one, because the kernel never refuses to
-/// send those, however full the queue is, and folds several into one. Its
-/// default action is to be ignored, should a wake come after the thread has
-/// stopped waiting.
+/// The signal of a wake. A standard signal needs no room in the queue, so the kernel never refuses to send it,
+/// and merges several into one. The default action of SIGWINCH is to be ignored, so a wake that arrives after
+/// the queue was dropped does no harm.
 const WAKE: libc::c_int = libc::SIGWINCH;
 
-/// The thread's queue of signals and the descriptors that feed it.
+/// A thread's queue of signals, and the descriptors whose events it receives.
 pub(crate) struct SignalQueue {
-    /// The thread's mask before ours.
+    /// The thread's signal mask before [`SignalQueue::open`].
     mask_before: libc::sigset_t,
-    /// What is waited for: [`signals`].
+    /// The signals that the thread waits for: [`signals`].
     signals: libc::sigset_t,
     attached: Descriptors<Attachment>,
-    /// Indexed by descriptor; outlives the attachment.
+    /// The history of each descriptor number. Stays when an attachment ends.
     histories: Vec<History>,
-    /// For each of the two signal numbers, how often it was seen to have no
-    /// signal queued that is older than some moment: signals from before the
-    /// count changed are gone. Begins at 1.
+    /// A counter for each of the two signal numbers, beginning at 1. It is incremented when the queue is known
+    /// to have no older signal with this number: all signals from earlier epochs have been taken.
     epochs: [u64; 2],
     /// The serial of the next attachment.
     next: u64,
-    /// Events that `attach` took out of the queue.
+    /// Events of other descriptors that `attach` took out of the queue. The next wait reports them.
     kept: VecDeque<Kept>,
-    /// Signals of former owners that `attach` took out of the queue.
+    /// How many signals of former owners `attach` took out of the queue.
     stale: u32,
+    /// [`Options::ignore_overflow`].
     ignore_overflow: bool,
-    /// Signals belong to the thread.
+    /// Makes the type `!Send`: signals belong to the thread.
     _thread: PhantomData<*const ()>,
 }
 
+/// What an attached descriptor has.
 struct Attachment {
     key: Key,
+    /// Which of the two signal numbers the descriptor uses: an argument of [`number`].
     parity: usize,
+    /// The number of the attachment, which no other attachment has.
     serial: u64,
 }
 
-/// What is known of a descriptor number's attachments.
+/// What is known of the earlier attachments of a descriptor number.
 #[derive(Clone, Copy, Default)]
 struct History {
-    /// Which signal number the last one had.
+    /// The parity of the last attachment.
     parity: usize,
-    /// For each signal number, the epoch in which the last attachment that used
-    /// it ended; 0 for none.
+    /// For each signal number, the epoch in which the last attachment that used it ended; 0: there was none.
     ended: [u64; 2],
 }
 
+/// An event that `attach` took out of the queue, and the attachment that it belongs to.
 struct Kept {
     fd: RawFd,
     serial: u64,
     event: Event,
 }
 
-/// The part of a siginfo that matters, from sigtimedwait(2) or a signalfd.
+/// The fields of a siginfo that are used, from sigtimedwait(2) or a signalfd.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signal {
     pub(crate) number: libc::c_int,
@@ -99,29 +99,27 @@ pub(crate) struct Signal {
     pub(crate) band: i16,
 }
 
-/// What a signal turned out to be.
+/// The meaning of a signal.
 pub(crate) enum Meaning {
     /// An event of an attached descriptor.
     Event(RawFd, Event),
-    /// Nothing to pass on; what there was to say is in the batch.
+    /// A wake, a signal of a former owner, or an ignored overflow. The batch has counted it.
     Nothing,
-    /// The queue had overflowed. It has been emptied and the events of all
-    /// descriptors have been appended: what was taken from it before is among
-    /// them.
+    /// The queue had overflowed. It was emptied, and the events of all descriptors were appended. The caller
+    /// drops the signals that it has taken and not interpreted yet: their events are among the appended ones.
     Recovered,
 }
 
 thread_local! {
-    /// Whether this thread's signals are being taken by a queue.
+    /// Whether this thread has a [`SignalQueue`].
     static TAKEN: Cell<bool> = const { Cell::new(false) };
 }
 
 impl SignalQueue {
-    /// Blocks the signals in the calling thread.
+    /// Makes the queue of the calling thread, and blocks the signals.
     ///
     /// # Errors
-    /// `EBUSY` if the thread has such a queue already: each would take the
-    /// other's events.
+    /// `EBUSY`: the thread has a queue already. Two queues would take each other's events.
     pub(crate) fn open(options: &Options) -> io::Result<SignalQueue> {
         if TAKEN.replace(true) {
             let reason = "this thread takes its signals for another mechanism already";
@@ -142,10 +140,15 @@ impl SignalQueue {
         })
     }
 
+    /// A waker that sends [`WAKE`] to the thread.
     pub(crate) fn waker(&self) -> Waker {
         Waker::signal(gettid().as_raw_nonzero().get(), WAKE)
     }
 
+    /// Attaches a descriptor: makes the kernel queue its events.
+    ///
+    /// # Errors
+    /// `EEXIST`: the descriptor is attached already. Otherwise as [`arm`].
     pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>, key: Key) -> io::Result<()> {
         let raw = fd.as_raw_fd();
         let history = self.histories.get(raw as usize).copied().unwrap_or_default();
@@ -160,15 +163,21 @@ impl SignalQueue {
         Ok(())
     }
 
-    /// Whether the descriptor is attached: there is nothing to want, the
-    /// kernel tells everything.
+    /// Changes the key of an attached descriptor. There is no interest to change: the kernel reports all
+    /// events.
+    ///
+    /// # Errors
+    /// `ENOENT`: the descriptor is not attached.
     pub(crate) fn want(&mut self, fd: BorrowedFd<'_>, key: Key) -> io::Result<()> {
         self.attached.get_mut(fd.as_raw_fd())?.key = key;
         Ok(())
     }
 
-    /// When `O_ASYNC` is cleared no further signal is sent; those that are
-    /// queued are told apart later.
+    /// Detaches a descriptor: clears `O_ASYNC`, so that no further signal is queued. Signals that are queued
+    /// already are recognised later by their signal number.
+    ///
+    /// # Errors
+    /// `ENOENT`: the descriptor is not attached.
     pub(crate) fn detach(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let raw = fd.as_raw_fd();
         let Attachment { parity, .. } = self.attached.remove(raw)?;
@@ -181,9 +190,8 @@ impl SignalQueue {
         disarm(fd)
     }
 
-    /// Takes one signal, with one call of sigtimedwait(2), waiting for at most
-    /// `timeout` (`None`: no limit). `None` too when a handler of another signal
-    /// ran.
+    /// Takes one signal, with one sigtimedwait(2) that waits for at most `timeout` (`None`: no limit). Returns
+    /// `None` after the timeout, or if a handler of another signal ran.
     pub(crate) fn take(&mut self, timeout: Option<Duration>) -> io::Result<Option<Signal>> {
         let signal = take(&self.signals, timeout)?;
         if let Taken::Empty = signal {
@@ -192,12 +200,13 @@ impl SignalQueue {
         Ok(signal.into())
     }
 
-    /// To be called when both numbers were seen to have no signal queued.
+    /// Begins a new epoch. Must be called when no signal with either number was queued.
     pub(crate) fn note_empty(&mut self) {
         self.epochs = self.epochs.map(|epoch| epoch + 1);
     }
 
-    /// Passes on what `attach` had to take out of the queue.
+    /// Takes the next event that `attach` took out of the queue, if its attachment still exists. Adds the
+    /// dropped ones to `batch`.
     pub(crate) fn take_kept(&mut self, batch: &mut Batch) -> Option<(RawFd, Event)> {
         batch.stale += std::mem::take(&mut self.stale);
         while let Some(Kept { fd, serial, event }) = self.kept.pop_front() {
@@ -209,7 +218,7 @@ impl SignalQueue {
         None
     }
 
-    /// Finds out what a signal means, and does it.
+    /// Finds the meaning of a signal. Recovers from an overflow, and counts the signal in `batch`.
     pub(crate) fn interpret(
         &mut self,
         signal: Signal,
@@ -233,23 +242,22 @@ impl SignalQueue {
         Ok(Meaning::Nothing)
     }
 
-    /// A queued signal's attachment and event, unless its owner is gone.
+    /// The attachment and the event of a signal; `None` for a signal of a former owner.
     fn event(&self, signal: Signal) -> Option<(&Attachment, Event)> {
         let attachment = self.attached.get(signal.fd)?;
         let event = Event { key: attachment.key, ready: pollfd::ready(signal.band) };
         (signal.number == number(attachment.parity)).then_some((attachment, event))
     }
 
-    /// Makes sure that no signal of the number that `fd` is about to use is left
-    /// from the last time it did. There is nothing to do unless the descriptor
-    /// was attached twice since the queue was last seen empty.
+    /// Removes queued signals of an earlier attachment of `fd` that had the signal number which `fd` is about to
+    /// use. Does nothing unless the descriptor was attached twice since the queue was last known to be empty.
     fn forget_older(&mut self, fd: RawFd, history: History, parity: usize) -> io::Result<()> {
         if history.ended[parity] != self.epochs[parity] {
             return Ok(());
         }
         let set = signal_set(&[number(parity)]);
-        // A number's signals come out in order: when as many are out as the
-        // queue can hold, those that were in it are among them.
+        // Signals with one number are taken in the order in which they were queued. After as many as the
+        // queue can hold, all signals that were queued at the beginning have been taken.
         for _ in 0..queue_limit() {
             let Taken::Signal(signal) = take(&set, Some(Duration::ZERO))? else { break };
             match self.event(signal) {
@@ -263,9 +271,9 @@ impl SignalQueue {
         Ok(())
     }
 
-    /// Empties the queue, then polls every descriptor, in slices. In this
-    /// order: what happens after the look at a descriptor queues a new signal,
-    /// for which there is room, or `SIGIO` again.
+    /// Recovers the events that an overflow has lost: empties the queue, then polls every attached descriptor,
+    /// [`RECOVERY_SLICE`] at a time. The order matters: an event that happens after its descriptor was polled
+    /// finds room in the emptied queue, or causes another `SIGIO`.
     fn recover(&mut self, batch: &mut Batch, events: &mut Vec<Event>) -> io::Result<()> {
         self.kept.clear();
         for _ in 0..queue_limit() {
@@ -298,15 +306,15 @@ impl SignalQueue {
     }
 }
 
-/// Disarms what is still attached, empties the queue and gives the thread its
-/// old mask back. In this order: an unblocked real-time signal ends the process.
+/// Disarms all attached descriptors, empties the queue, and restores the thread's signal mask. The order
+/// matters: an unblocked real-time signal without a handler ends the process.
 impl Drop for SignalQueue {
     fn drop(&mut self) {
         for (fd, _) in self.attached.iter().filter(|(fd, _)| signals_to_us(*fd)) {
-            // SAFETY: it is open, since it has an owner, and this thread's, which does
-            // not close it now.
+            // SAFETY: the descriptor is open, because `signals_to_us` found its owner: this thread, which
+            // does not close the descriptor meanwhile.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-            // Nobody is left to be told of a failure.
+            // `drop` cannot report an error.
             let _ = disarm(fd);
         }
         while let Ok(Taken::Signal(_) | Taken::Interrupted) =
@@ -317,24 +325,24 @@ impl Drop for SignalQueue {
     }
 }
 
-/// How many descriptors recovery polls at once.
+/// How many descriptors one poll(2) of a recovery asks.
 const RECOVERY_SLICE: usize = 1024;
 
-/// The signal number of attachments of that parity. The C library keeps the
-/// first few real-time signals for itself; `SIGRTMIN` knows how many.
+/// The signal number for a parity, 0 or 1. The C library reserves the first few real-time signals, and
+/// `SIGRTMIN()` is the first free one.
 pub(crate) fn number(parity: usize) -> libc::c_int {
     libc::SIGRTMIN() + 4 + parity as libc::c_int
 }
 
-/// All that the thread waits for. The lower a signal's number the sooner it is
-/// taken: `SIGIO` and the wake come before any event.
+/// All signals that the thread waits for. The kernel delivers lower numbers first, so `SIGIO` and the wake
+/// come before any event.
 pub(crate) fn signals() -> libc::sigset_t {
     signal_set(&[number(0), number(1), libc::SIGIO, WAKE])
 }
 
 fn signal_set(numbers: &[libc::c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset initialises the set that sigaddset then changes.
+    // SAFETY: sigemptyset initialises the set before sigaddset changes it.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for &number in numbers {
@@ -344,23 +352,24 @@ fn signal_set(numbers: &[libc::c_int]) -> libc::sigset_t {
     }
 }
 
-/// pthread_sigmask(3); returns the mask before. It cannot fail: `how` is right.
+/// Changes the thread's signal mask, and returns the old one. pthread_sigmask(3) fails only for an unknown
+/// `how`.
 fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> libc::sigset_t {
     let mut before = MaybeUninit::uninit();
-    // SAFETY: both sets live over the call, which writes the second.
+    // SAFETY: both sets outlive the call, which writes the second.
     unsafe {
         libc::pthread_sigmask(how, set, before.as_mut_ptr());
         before.assume_init()
     }
 }
 
-/// How many signals can be queued at most: the hard limit, because the soft one
-/// may have been lowered since they were.
+/// How many signals can be queued at most: the hard limit. The soft limit may have been lowered after signals
+/// were queued.
 fn queue_limit() -> u64 {
     getrlimit(Resource::Sigpending).maximum.unwrap_or(u64::MAX)
 }
 
-// fcntl(2) commands that the libc crate does not have; include/uapi/asm-generic/fcntl.h.
+// fcntl(2) commands that the libc crate does not have (the kernel's include/uapi/asm-generic/fcntl.h).
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_GETOWN_EX: libc::c_int = 16;
@@ -373,14 +382,14 @@ struct Owner {
     id: libc::pid_t,
 }
 
-/// Makes the descriptor signal to this thread from now on.
+/// Makes the kernel queue a signal to this thread for each event of the descriptor.
 ///
 /// # Errors
-/// `EPERM` if the file cannot signal: `F_SETFL` then drops `O_ASYNC` silently
-/// (eventfd, timerfd, epoll, regular files).
+/// `EPERM`: the file does not support signals (eventfd, timerfd, epoll, regular files). `F_SETFL` itself ignores
+/// `O_ASYNC` silently for such a file.
 fn arm(fd: BorrowedFd<'_>, parity: usize) -> io::Result<()> {
     let owner = Owner { kind: F_OWNER_TID, id: gettid().as_raw_nonzero().get() };
-    // SAFETY: F_SETOWN_EX reads one f_owner_ex, which lives over the call.
+    // SAFETY: F_SETOWN_EX reads one f_owner_ex, which outlives the call.
     syscall!(fcntl(fd.as_raw_fd(), F_SETOWN_EX, &raw const owner))?;
     // SAFETY: F_SETSIG takes an integer.
     syscall!(fcntl(fd.as_raw_fd(), F_SETSIG, number(parity)))?;
@@ -391,26 +400,27 @@ fn arm(fd: BorrowedFd<'_>, parity: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether there is a descriptor of that number that belongs to this thread. One
-/// that was closed without being detached may be another thread's by now, whose
-/// events are not ours to turn off.
+/// Whether an open descriptor with this number signals to this thread. A descriptor that was closed and not
+/// detached may belong to another thread now, and must not be disarmed.
 fn signals_to_us(fd: RawFd) -> bool {
     let mut owner = Owner { kind: 0, id: 0 };
-    // SAFETY: F_GETOWN_EX writes one f_owner_ex, which lives over the call; a number
-    // that is nobody's is an error.
+    // SAFETY: F_GETOWN_EX writes one f_owner_ex, which outlives the call. A number that is not open is EBADF.
     let told = syscall!(fcntl(fd, F_GETOWN_EX, &raw mut owner));
     let us = gettid().as_raw_nonzero().get();
     told.is_ok() && (owner.kind, owner.id) == (F_OWNER_TID, us)
 }
 
-/// The owner stays: it does no harm, and the descriptor is about to be closed.
+/// Clears `O_ASYNC`. The descriptor keeps its owner, which has no effect without `O_ASYNC`.
 fn disarm(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fcntl_setfl(fd, fcntl_getfl(fd)? - OFlags::ASYNC)?)
 }
 
+/// The result of one sigtimedwait(2).
 enum Taken {
     Signal(Signal),
+    /// No signal came before the timeout (`EAGAIN`).
     Empty,
+    /// A handler of another signal ran (`EINTR`).
     Interrupted,
 }
 
@@ -423,7 +433,7 @@ impl From<Taken> for Option<Signal> {
     }
 }
 
-/// `siginfo_t` as the kernel fills it for SIGPOLL and for F_SETSIG's signals.
+/// The beginning of `siginfo_t`, as the kernel fills it for `SIGIO` and for the signals of `F_SETSIG`.
 #[repr(C)]
 struct PollInfo {
     signo: libc::c_int,
@@ -432,24 +442,23 @@ struct PollInfo {
     details: PollDetails,
 }
 
-/// The union's member, aligned as the union is.
+/// The member `_sigpoll` of the union in `siginfo_t`, with the union's alignment.
 #[repr(C)]
 struct PollDetails {
     band: libc::c_long,
     fd: libc::c_int,
 }
 
-/// sigtimedwait(2).
+/// Takes one signal of `set`, with one sigtimedwait(2).
 fn take(set: &libc::sigset_t, timeout: Option<Duration>) -> io::Result<Taken> {
     let timeout = timeout.map(syscall::timespec);
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-    // SAFETY: the set and the time-out (or null) live over the call, which
-    // writes one siginfo.
+    // SAFETY: the set and the time-out (or null) outlive the call, which writes one siginfo.
     match syscall!(sigtimedwait(set, info.as_mut_ptr(), timeout)) {
         Ok(number) => {
-            // SAFETY: a siginfo is larger than this view of its head, is as
-            // aligned, and was zeroed: any bytes are integers.
+            // SAFETY: a siginfo is at least as large and as aligned as a PollInfo; it was zeroed, and any
+            // bytes are valid integers.
             let info = unsafe { info.as_ptr().cast::<PollInfo>().read() };
             Ok(Taken::Signal(Signal {
                 number,
@@ -463,9 +472,8 @@ fn take(set: &libc::sigset_t, timeout: Option<Duration>) -> io::Result<Taken> {
     }
 }
 
-/// A siginfo's band is poll's `revents` with two differences (`band_table` in
-/// the kernel's fs/fcntl.c): a hang-up always says "error" too, and urgent data
-/// says only that. There is then more to read.
+/// Converts `si_band` to the `revents` of poll(2). The two differ in two events (`band_table` in the kernel's
+/// fs/fcntl.c): `si_band` of a hang-up always contains `POLLERR`, and `si_band` of urgent data lacks `POLLIN`.
 pub(crate) fn poll_bits(band: u32) -> i16 {
     let mut bits = (band & 0x7fff) as i16;
     if bits & libc::POLLHUP != 0 {

@@ -1,4 +1,4 @@
-//! Taking many queued signals with one system call: a signalfd.
+//! Reading many queued signals with one system call, from a signalfd.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -8,24 +8,24 @@ use sys::syscall;
 
 /// A signalfd(2), and a buffer of records.
 ///
-/// It delivers what is queued for the thread that *reads*. Polling it would be
-/// another matter: all threads of a process share one wait queue for that, and
-/// a signal for one worker would wake every worker that sleeps on its signalfd.
+/// read(2) returns the signals that are queued for the thread that *reads* (signalfd(2)). Mechanisms do not
+/// sleep in poll(2) on the signalfd: all threads of a process share one wait queue there, so a signal for
+/// one worker would wake every worker.
 pub(crate) struct SignalReader {
     signalfd: OwnedFd,
     records: Box<[libc::signalfd_siginfo]>,
 }
 
 impl SignalReader {
-    /// One that takes so many signals with a read(2), 128 bytes of memory each.
+    /// Makes a reader with a buffer for `signals_per_read` signals of 128 bytes each.
     pub(crate) fn open(signals_per_read: usize) -> io::Result<SignalReader> {
         let flags = libc::SFD_NONBLOCK | libc::SFD_CLOEXEC;
         let set = signals();
-        // SAFETY: signalfd reads one signal set, which lives over the call.
+        // SAFETY: signalfd reads one signal set, which outlives the call.
         let fd = syscall!(signalfd(-1, &raw const set, flags))?;
-        // SAFETY: the descriptor was made a line ago and belongs to nobody.
+        // SAFETY: signalfd has just made the descriptor, and nothing else owns it.
         let signalfd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: the record is plain integers, for which zero is a value.
+        // SAFETY: the record consists of integers, for which zero is valid.
         let record: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
         Ok(SignalReader { signalfd, records: vec![record; signals_per_read.max(1)].into() })
     }
@@ -34,8 +34,7 @@ impl SignalReader {
     pub(crate) fn read(&mut self) -> io::Result<Signals<'_>> {
         let size = std::mem::size_of_val(&*self.records);
         let buffer = self.records.as_mut_ptr().cast();
-        // SAFETY: the buffer is `size` bytes of live, exclusively borrowed
-        // records, and any bytes are a record.
+        // SAFETY: the buffer has `size` bytes and is borrowed exclusively; any bytes are valid records.
         let count = match syscall!(read(self.signalfd.as_raw_fd(), buffer, size)) {
             Ok(bytes) => bytes as usize / size_of::<libc::signalfd_siginfo>(),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
@@ -45,15 +44,15 @@ impl SignalReader {
     }
 }
 
-/// What one read returned.
+/// The signals that one read(2) returned.
 pub(crate) struct Signals<'a> {
     read: &'a [libc::signalfd_siginfo],
-    /// The buffer had room for no more.
+    /// Whether the buffer was filled completely, so that more signals may be queued.
     is_full: bool,
 }
 
 impl Signals<'_> {
-    /// Whether there was nothing more to take.
+    /// Whether the read(2) took all queued signals.
     pub(crate) fn emptied_the_queue(&self) -> bool {
         !self.is_full
     }
