@@ -7,7 +7,7 @@ use io_uring::types::SubmitArgs;
 use io_uring::{EnterFlags, IoUring, Probe, opcode, types};
 use rustix::io::Errno;
 
-/// A ring with at most one accept request under way. It belongs to the thread that makes it.
+/// A ring with at most one accept request under way. Only the thread that made the ring may use it.
 pub(crate) struct AcceptRing {
     ring: IoUring,
 }
@@ -17,8 +17,8 @@ impl AcceptRing {
     /// io_uring_enter(2) (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1); on older kernels, at any time.
     ///
     /// # Errors
-    /// `ENOSYS` or `EPERM` where the kernel, a sysctl or a seccomp profile forbids io_uring;
-    /// `Unsupported` if it lacks accept requests (Linux 5.5).
+    /// `ENOSYS` or `EPERM`: the kernel, a sysctl or a seccomp profile forbids io_uring. `Unsupported`: the
+    /// kernel has no accept requests, or cannot say so (before Linux 5.6).
     pub(crate) fn open() -> io::Result<AcceptRing> {
         let deferred = || {
             let mut builder = IoUring::builder();
@@ -46,25 +46,25 @@ impl AcceptRing {
     /// Queues a request for one connection of `listener`. The next [`AcceptRing::enter`] submits it.
     pub(crate) fn request(&mut self, listener: &OwnedFd) {
         let listener = types::Fd(listener.as_raw_fd());
-        let nobody = std::ptr::null_mut();
-        let accept = opcode::Accept::new(listener, nobody, nobody.cast());
+        let no_address = std::ptr::null_mut();
+        let accept = opcode::Accept::new(listener, no_address, no_address.cast());
         let request = accept.flags(libc::SOCK_CLOEXEC).build();
-        // SAFETY: the request points to no memory.
+        // SAFETY: the request's pointers are null: the peer's address is not wanted.
         let pushed = unsafe { self.ring.submission().push(&request) };
         pushed.expect("one request is under way at a time, and the queue has room for two");
     }
 
-    /// Submits what is queued and lets the kernel post completions; waits for one if `waits`.
-    /// Returns early when a signal handler ran.
+    /// Submits the queued request and lets the kernel post completions. With `waits`, blocks until there is a
+    /// completion, or a signal handler ran.
     ///
     /// # Errors
-    /// What io_uring_enter(2) says.
+    /// The error of io_uring_enter(2).
     pub(crate) fn enter(&mut self, waits: bool) -> io::Result<()> {
         let queued = self.ring.submission().len() as u32;
         let flags = (EnterFlags::GETEVENTS | EnterFlags::EXT_ARG).bits();
         let arguments = SubmitArgs::new();
-        // SAFETY: EXT_ARG goes with SubmitArgs, which outlives the call; `queued` entries are in the
-        // queue.
+        // SAFETY: with EXT_ARG the kernel reads SubmitArgs, which outlives the call. The submission queue
+        // has `queued` entries.
         let entered = unsafe {
             self.ring.submitter().enter(queued, u32::from(waits), flags, Some(&arguments))
         };
@@ -74,15 +74,15 @@ impl AcceptRing {
         }
     }
 
-    /// The connection that the last request has got, if it has ended.
+    /// The connection of the last request. `None`: the request has not ended.
     ///
     /// # Errors
-    /// What accept(2) would say.
+    /// The request's error, one of accept(2).
     pub(crate) fn taken(&mut self) -> io::Result<Option<OwnedFd>> {
         let Some(completion) = self.ring.completion().next() else { return Ok(None) };
         match completion.result() {
             error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
-            // SAFETY: the kernel has made this descriptor for this request, and no other code knows it.
+            // SAFETY: the kernel made this descriptor for this request, and nothing else owns it.
             fd => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
         }
     }

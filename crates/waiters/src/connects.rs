@@ -1,7 +1,8 @@
-//! What a connection costs a group of waiters.
+//! What a connection costs a group of waiters: the time of connect(2), the wake-ups, and the time until all
+//! waiters sleep again.
 //!
-//! [`ConnectRun::measure`] is called in a process of its own (`drover lab herd`), which forks the waiters
-//! while it is small and has one thread.
+//! [`ConnectRun::measure`] runs in a process of its own (`drover lab herd`). This process forks the waiters
+//! while it has one thread and little memory.
 
 use std::time::{Duration, Instant};
 
@@ -12,92 +13,92 @@ use crate::group::{GroupOptions, WaiterGroup};
 use crate::kind::WaiterKind;
 use crate::observer::SleepObserver;
 
-/// How long one connection may take until every waiter sleeps again.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long one connection may take until every waiter sleeps again, before the run fails.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the CPU use of the idle group is measured before the first connection.
 const IDLE: Duration = Duration::from_millis(10);
 
-/// At least this many connections are made, however long they take.
+/// The smallest number of connections, even if [`ConnectRun::window`] is over before.
 pub const FEWEST: u32 = 5;
 
-/// A group of waiters, and the connections that it gets.
+/// A measurement: a group of waiters, and connections to it.
 #[derive(Clone, Debug)]
 pub struct ConnectRun {
     /// How the waiters wait.
     pub kind: &'static WaiterKind,
-    /// How many there are.
+    /// How many waiters there are.
     pub waiters: u32,
-    /// How many descriptors of the socket each waiter watches.
+    /// How many descriptors of the listening socket each waiter watches.
     pub descriptors: u32,
-    /// Whether every waiter is busy elsewhere, and none is in its wait, while connections come.
+    /// Whether the waiters are busy while connections come ([`GroupOptions::busy`]).
     pub busy: bool,
     /// Whether the waiters are processes.
     pub processes: bool,
     /// How many connections are made at most.
     pub connects: u32,
-    /// No connection is begun after this time, once there are [`FEWEST`].
+    /// After this time no further connection is made, except to reach [`FEWEST`].
     pub window: Duration,
-    /// Whether switches are counted even where the scheduler can be traced.
+    /// Whether to count context switches even if the scheduler can be traced.
     pub counters: bool,
-    /// The processors of the waiters, and the client's; any processor if there are none.
+    /// The processors of the waiters (empty: any), and the processor of the client (`None`: any).
     pub cpus: (Vec<usize>, Option<usize>),
 }
 
 /// The result of a [`ConnectRun`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Record {
-    /// What saw the waiters wake up and fall asleep: `tracepoints` or `counters`.
+    /// The instrument that observed the waiters: `tracepoints` or `counters`.
     pub instrument: String,
-    /// Why it was not the tracepoints.
+    /// Why the scheduler's tracepoints were not used; `None` if they were.
     pub why_not_traced: Option<String>,
     /// Whether the waiters were processes.
     pub processes: bool,
-    /// Whether they were busy elsewhere while connections came.
+    /// Whether the waiters were busy while connections came.
     #[serde(default)]
     pub busy: bool,
     /// How many waiters there were.
     pub waiters: u32,
     /// How long each connect(2) took, in microseconds.
     pub connect_us: Vec<f64>,
-    /// From each connect(2) until the last waiter slept again, in microseconds. Empty for busy waiters,
-    /// and where nothing tells: counters do not see processes. A connection is missing after which the
-    /// trace was not whole.
+    /// For each connection, the time from connect(2) until the last waiter slept again, in microseconds.
+    /// Empty for busy waiters, and for processes without tracepoints, because counters observe only
+    /// threads. A connection is left out if its trace was incomplete.
     pub settle_us: Vec<f64>,
-    /// How many wake-ups were traced.
+    /// How many wake-ups were traced; `None` without tracepoints.
     pub traced_wakeups: Option<u64>,
-    /// How often connections woke waiters: how often waiters went to sleep again by themselves. Busy
-    /// waiters count themselves how often something else than the client's sign to go on woke them.
+    /// How often connections woke waiters, counted as the waiters' voluntary context switches. For busy
+    /// waiters: how often a parked waiter was woken while the gate was closed.
     pub switches: u64,
-    /// How many of the waiters looked on and took nothing, and how often those were woken.
+    /// How many of the waiters were onlookers ([`WaiterKind::onlookers`]).
     pub onlookers: u32,
-    /// See [`Record::onlookers`].
+    /// The onlookers' part of [`Record::switches`].
     pub onlooker_switches: u64,
-    /// How many waiting system calls returned. Of busy waiters: how often a waiter that looked once it
-    /// was free had been told of the connection.
+    /// How many waiting system calls returned. For busy waiters: how often a waiter that looked had a report
+    /// of the connection ([`WaiterGroup::let_look`]).
     pub returns: u64,
-    /// How many waiters took a connection at all.
+    /// How many waiters took at least one connection.
     pub takers: u32,
-    /// How unevenly connections were taken: the standard deviation of the waiters' shares over their
-    /// mean. Onlookers do not count; waiters that took none do.
+    /// How unevenly the waiters took connections: the standard deviation of their numbers of connections,
+    /// divided by the mean. Includes waiters without a connection, excludes onlookers.
     pub imbalance: f64,
-    /// CPU seconds of the waiters while nothing happened, and how long that was.
+    /// CPU seconds of the idle waiters before the first connection.
     pub idle_cpu_s: f64,
-    /// See [`Record::idle_cpu_s`].
+    /// The seconds over which [`Record::idle_cpu_s`] was measured.
     pub idle_s: f64,
     /// CPU seconds of the waiters in the window of all connections.
     pub cpu_s: f64,
-    /// How long that was, in seconds.
+    /// The length of the window of all connections, in seconds.
     pub window_s: f64,
 }
 
 impl ConnectRun {
     /// Starts the group, connects to it again and again, and returns what was measured.
     ///
-    /// Call it in a process that has one thread and does nothing else.
+    /// The calling process must have one thread, and do nothing else meanwhile.
     ///
     /// # Errors
-    /// The kernel's errors; a group that does not come to rest.
+    /// The kernel's errors. A group whose waiters do not all sleep again in time.
     pub fn measure(&self) -> anyhow::Result<Record> {
         let name = format!("herd-{}", std::process::id());
         let (kind, waiters, busy) = (self.kind, self.waiters, self.busy);
@@ -126,7 +127,7 @@ impl ConnectRun {
         Ok(record)
     }
 
-    /// What the group uses while nothing happens.
+    /// Measures the CPU time of the idle group. Returns a record with this time and the run's options.
     fn idle(&self, group: &WaiterGroup) -> Record {
         let start = Instant::now();
         let before = group.cpu_time().unwrap_or_default();
@@ -142,6 +143,7 @@ impl ConnectRun {
         }
     }
 
+    /// Makes the connections, and completes `record`.
     fn connect_to(
         &self,
         group: &WaiterGroup,
@@ -165,7 +167,8 @@ impl ConnectRun {
                 }
                 continue;
             }
-            let settled = observer.watch_until_asleep(group, number, Instant::now() + PATIENCE)?;
+            let settled =
+                observer.watch_until_asleep(group, number, Instant::now() + SETTLE_TIMEOUT)?;
             if let Some(settled) = settled {
                 record.settle_us.push(microseconds(settled.saturating_sub(connection.at)));
             }
@@ -197,7 +200,7 @@ impl ConnectRun {
     }
 }
 
-/// The standard deviation of `shares` over their mean; 0 if nothing was shared.
+/// The standard deviation of `shares` divided by their mean; 0 if all shares are 0.
 fn variation(shares: &[u32]) -> f64 {
     let count = shares.len() as f64;
     let mean = shares.iter().map(|share| f64::from(*share)).sum::<f64>() / count;

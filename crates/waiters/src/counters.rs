@@ -1,5 +1,5 @@
-//! Memory that a group of waiters shares, threads or processes: counters, the gate of busy waiters, and
-//! the lock around accept(2).
+//! Memory that the waiters of a group share, as threads or as processes: counters, the gate of busy waiters,
+//! and the lock around accept(2).
 
 use std::io;
 use std::ptr;
@@ -10,12 +10,12 @@ use rustix::fs::Timespec;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 
-/// Words of the whole group, before those of each waiter.
+/// How many words the whole group shares. They come before the waiters' own words.
 const COMMON: usize = 7;
-/// Words of each waiter.
+/// How many words each waiter has.
 const OWN: usize = 2;
 
-/// The places of the common words.
+// The indices of the shared words.
 const READY: usize = 0;
 const ERRNO: usize = 1;
 const LOCK: usize = 2;
@@ -24,13 +24,13 @@ const ROUND: usize = 4;
 const PARKED: usize = 5;
 const DISTURBED: usize = 6;
 
-/// The values of the word at [`LOCK`].
+// The values of the word at `LOCK`.
 const UNLOCKED: u32 = 0;
 const LOCKED: u32 = 1;
-/// Locked, and at least one waiter sleeps until it is unlocked.
+/// Locked, and a waiter may sleep until the lock is released.
 const CONTENDED: u32 = 2;
 
-/// The shared words. They stay mapped until the last process that has the mapping ends.
+/// The shared words: a mapping that this process and its children never unmap.
 pub(crate) struct CounterTable {
     words: ptr::NonNull<AtomicU32>,
     waiters: usize,
@@ -42,16 +42,17 @@ unsafe impl Send for CounterTable {}
 unsafe impl Sync for CounterTable {}
 
 impl CounterTable {
-    /// A table for so many waiters, which children of this process share.
+    /// Makes a table for `waiters` waiters. Child processes that are forked afterwards share the table.
     pub(crate) fn new(waiters: usize) -> io::Result<CounterTable> {
         let len = (COMMON + OWN * waiters) * size_of::<AtomicU32>();
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
+        // SAFETY: a new mapping, at an address that the kernel chooses, overlaps no other memory.
         let memory = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, prot, flags)? };
         let words = ptr::NonNull::new(memory.cast()).expect("mmap(2) does not return null");
         Ok(CounterTable { words, waiters })
     }
 
+    /// The word with that index.
     fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at < COMMON + OWN * self.waiters);
         // SAFETY: the word lies in the mapping, which is aligned to a page, zeroed (a valid AtomicU32) and
@@ -64,10 +65,12 @@ impl CounterTable {
         self.word(TAKEN).load(Ordering::Acquire)
     }
 
+    /// How many connections a waiter has taken.
     fn taken_by(&self, waiter: usize) -> &AtomicU32 {
         self.word(COMMON + OWN * waiter)
     }
 
+    /// How many waiting system calls of a waiter have returned.
     fn returns_of(&self, waiter: usize) -> &AtomicU32 {
         self.word(COMMON + OWN * waiter + 1)
     }
@@ -78,7 +81,7 @@ impl CounterTable {
         let _ = futex::wake(self.word(READY), futex::Flags::empty(), 1);
     }
 
-    /// Called by a waiter that cannot continue.
+    /// Called by a waiter that ends because a system call has failed.
     pub(crate) fn tell_error(&self, error: &io::Error) {
         let errno = error.raw_os_error().unwrap_or(libc::EIO).unsigned_abs();
         self.word(ERRNO).store(errno, Ordering::Release);
@@ -96,7 +99,7 @@ impl CounterTable {
         self.word(TAKEN).fetch_add(1, Ordering::Release);
     }
 
-    /// Fails with the error of a waiter that could not continue.
+    /// Returns the error of a waiter that has failed, if there is one.
     pub(crate) fn check(&self) -> io::Result<()> {
         match self.word(ERRNO).load(Ordering::Acquire) {
             0 => Ok(()),
@@ -104,7 +107,7 @@ impl CounterTable {
         }
     }
 
-    /// Sleeps until `wanted` waiters are ready, at most 10 ms. Returns whether they are.
+    /// Sleeps for at most 10 ms, until a waiter has become ready. Returns whether `wanted` waiters are ready.
     pub(crate) fn wait_ready(&self, wanted: u32) -> io::Result<bool> {
         const WHILE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
         let ready = self.word(READY).load(Ordering::Acquire);
@@ -115,8 +118,8 @@ impl CounterTable {
         Ok(self.word(READY).load(Ordering::Acquire) >= wanted)
     }
 
-    /// Called by a busy waiter: says that it is out of its wait, and sleeps until the gate is opened
-    /// once more. Returns the number of the new round; `seen` is that of the last one, 0 at first.
+    /// Called by a busy waiter: counts the waiter as parked, and sleeps until the gate is opened. `seen` is the
+    /// number of the last round that the waiter has seen, at first 0. Returns the number of the new round.
     pub(crate) fn park(&self, seen: u32) -> u32 {
         self.word(PARKED).fetch_add(1, Ordering::Release);
         loop {
@@ -136,14 +139,14 @@ impl CounterTable {
         self.word(PARKED).load(Ordering::Acquire)
     }
 
-    /// Opens the gate once for every parked waiter. All waiters have to be parked.
+    /// Opens the gate once for every waiter. All waiters must be parked.
     pub(crate) fn open_gate(&self) {
         self.word(PARKED).store(0, Ordering::Relaxed);
         self.word(ROUND).fetch_add(1, Ordering::Release);
         let _ = futex::wake(self.word(ROUND), futex::Flags::empty(), i32::MAX.cast_unsigned());
     }
 
-    /// How often a parked waiter was woken although the gate was closed.
+    /// How often a parked waiter was woken while the gate was closed.
     pub(crate) fn disturbed(&self) -> u32 {
         self.word(DISTURBED).load(Ordering::Relaxed)
     }
@@ -160,8 +163,8 @@ impl CounterTable {
             .sum()
     }
 
-    /// Takes the lock, which is the second mutex of Drepper, *Futexes are tricky*, and works between
-    /// processes.
+    /// Takes the lock. The lock works between processes; its algorithm is the second mutex of Drepper,
+    /// *Futexes are tricky*.
     pub(crate) fn lock(&self) {
         let word = self.word(LOCK);
         let free = word.compare_exchange(UNLOCKED, LOCKED, Ordering::Acquire, Ordering::Relaxed);
@@ -173,7 +176,7 @@ impl CounterTable {
         }
     }
 
-    /// Releases the lock, and wakes one waiter that sleeps until it is released.
+    /// Releases the lock, and wakes one waiter that waits for the lock.
     pub(crate) fn unlock(&self) {
         if self.word(LOCK).swap(UNLOCKED, Ordering::Release) == CONTENDED {
             let _ = futex::wake(self.word(LOCK), futex::Flags::empty(), 1);
@@ -181,5 +184,5 @@ impl CounterTable {
     }
 }
 
-/// How long a group may take to start, or its waiters to answer, before the caller gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a group may take to start, and its waiters to be parked again, before the caller gives up.
+pub(crate) const GROUP_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Child processes that go on where fork(2) leaves them, and never outlive their parent.
+//! Child processes made by fork(2) without execve(2). The kernel kills them when their parent ends.
 
 use std::ffi::CString;
 use std::fs;
@@ -6,17 +6,17 @@ use std::io;
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
-/// Forked processes; dropping them kills them.
+/// Forked child processes. Dropping this value kills them and waits for their end.
 pub(crate) struct Children {
     ids: Vec<u32>,
 }
 
 impl Children {
-    /// An empty list with room for so many children.
+    /// Makes an empty list with room for `count` children.
     ///
     /// # Errors
-    /// `Unsupported` in a process with several threads: a child has a copy of each lock that another
-    /// thread holds, and nobody who would release it.
+    /// `Unsupported`: the process has several threads. A child has only the thread that called fork(2), so
+    /// locks that other threads hold would stay locked in the child for ever.
     pub(crate) fn new(count: usize) -> io::Result<Children> {
         if fs::read_dir("/proc/self/task")?.count() != 1 {
             let reason = "a process with several threads cannot be forked safely";
@@ -25,18 +25,18 @@ impl Children {
         Ok(Children { ids: Vec::with_capacity(count) })
     }
 
-    /// Forks a child called `name` that runs `work`, and ends after it.
+    /// Forks a child that has the name `name`, runs `work` and then ends.
     pub(crate) fn fork(&mut self, name: &str, work: impl FnOnce()) -> io::Result<()> {
         let parent = rustix::process::getpid();
         let name = CString::new(name)?;
-        // SAFETY: there is no other thread (`Children::new`) whose locks the child would have copies
-        // of, so that it may do whatever this process may do.
+        // SAFETY: the process has one thread (`Children::new`), so no lock in the child stays locked by
+        // another thread, and the child may call any function.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 let _end = End;
                 let dies = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-                // A parent that died before the signal was asked for sends none.
+                // If the parent died before prctl(2), the kernel sends no signal: check the parent.
                 if dies.is_ok() && rustix::process::getppid() == Some(parent) {
                     let _ = rustix::thread::set_name(&name);
                     work();
@@ -50,7 +50,7 @@ impl Children {
         }
     }
 
-    /// Their process ids, in the order of their birth.
+    /// The process ids of the children, in the order of the forks.
     pub(crate) fn ids(&self) -> &[u32] {
         &self.ids
     }
@@ -68,12 +68,13 @@ impl Drop for Children {
     }
 }
 
-/// Ends a child at once, also when it panics: no destructor or exit handler of the parent runs in it.
+/// Ends the child when dropped, even after a panic, by _exit(2): the child runs no destructor and no exit
+/// handler of its parent.
 struct End;
 
 impl Drop for End {
     fn drop(&mut self) {
-        // SAFETY: ends this process, which owns nothing that needs an end.
+        // SAFETY: _exit ends the process. The child owns nothing that must be released before.
         unsafe { libc::_exit(1) }
     }
 }

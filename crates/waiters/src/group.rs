@@ -1,13 +1,12 @@
-//! Groups of waiters: many threads or processes that wait for connections to one socket in the same way.
+//! Groups of waiters: many threads or processes that wait for connections to one socket by one kind of call.
 //!
-//! What a connection costs when many wait for it depends on how they wait. A [`WaiterKind`] is one way;
-//! a [`WaiterGroup`] is so many waiters of one kind, each of which takes a connection when it gets one,
-//! closes it and waits again. The client of a measurement connects to [`WaiterGroup::address`] and reads
-//! the counters.
+//! The cost of a connection depends on how its waiters wait. A [`WaiterKind`] is a way of waiting. A
+//! [`WaiterGroup`] has many waiters of one kind. Each waiter takes a connection, closes it and waits again.
+//! The client of a measurement connects to [`WaiterGroup::address`] and reads the counters.
 //!
-//! A waiter that loses the race for a connection in select(2), poll(2) or epoll_wait(2) goes back to
-//! sleep inside the kernel without returning. Wake-ups are therefore counted as context switches
-//! ([`WaiterGroup::switches`]) or traced ([`crate::sched_trace`]), never as [`WaiterGroup::returns`].
+//! A waiter that was woken in select(2), poll(2) or epoll_wait(2), and finds that another waiter has taken the
+//! connection, goes back to sleep inside the kernel without returning. So wake-ups are counted as context
+//! switches ([`WaiterGroup::switches`]) or traced ([`crate::sched_trace`]). [`WaiterGroup::returns`] is smaller.
 
 use std::fs;
 use std::io;
@@ -21,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use sys::process;
 use sys::socket;
 
-use crate::counters::{CounterTable, PATIENCE};
+use crate::counters::{CounterTable, GROUP_TIMEOUT};
 use crate::fork;
 use crate::kind::{WaitMode, WaiterKind};
 pub use crate::options::GroupOptions;
@@ -37,18 +36,20 @@ pub struct WaiterGroup {
     members: Members,
     kind: &'static WaiterKind,
     busy: bool,
-    /// The thread that accepts connections for a model's waiters; it is no waiter.
+    /// The id of a model's accepting thread, which is no waiter. `None` for other kinds.
     acceptor: Option<u32>,
-    /// The socket, and its duplicates.
+    /// The listening socket, and its duplicates.
     watched: Arc<Vec<OwnedFd>>,
 }
 
+/// The waiters of a group.
 enum Members {
+    /// The thread ids.
     Threads(Vec<u32>),
     Processes(fork::Children),
 }
 
-/// The stack of a waiting thread, in bytes: a bitmap, an array, some calls.
+/// The stack size of a waiting thread, in bytes. The loops need little: a few calls and small arrays.
 const STACK: usize = 64 << 10;
 
 impl std::fmt::Debug for WaiterGroup {
@@ -61,11 +62,11 @@ impl std::fmt::Debug for WaiterGroup {
 }
 
 impl WaiterGroup {
-    /// Starts threads and returns when each of them waits. They run on the processors of the caller.
+    /// Starts threads, and returns when each of them waits. The threads inherit the caller's processors.
     ///
     /// # Errors
-    /// `Unsupported` for busy waiters of a kind that has none; `EAGAIN` when there may be no more
-    /// threads; `EMFILE`; the error of a waiter.
+    /// `Unsupported`: busy waiters of a kind that cannot be busy. `EAGAIN`: the process or the user has too
+    /// many threads. `EMFILE`. The error of a waiter.
     pub fn start_threads(options: &GroupOptions) -> io::Result<WaiterGroup> {
         options.check()?;
         let (first, address) = options.listen()?;
@@ -94,13 +95,13 @@ impl WaiterGroup {
             .ready(options.waiters)
     }
 
-    /// Forks processes and returns when each of them waits. They run on the processors of the caller,
-    /// and die with the calling thread, however it ends.
+    /// Forks processes, and returns when each of them waits. The processes inherit the caller's processors.
+    /// The kernel kills them when the calling thread ends (prctl(2), `PR_SET_PDEATHSIG`).
     ///
     /// # Errors
-    /// `Unsupported` for kinds that are for threads, for busy waiters of a kind that has none, and in a
-    /// process with several threads, whose locks a child could find locked for ever; `EAGAIN` when there
-    /// may be no more processes; the error of a waiter.
+    /// `Unsupported`: a kind that only threads can use; busy waiters of a kind that cannot be busy; or a
+    /// process with several threads, because a child would find the other threads' locks locked for ever.
+    /// `EAGAIN`: the user has too many processes. The error of a waiter.
     pub fn start_processes(options: &GroupOptions) -> io::Result<WaiterGroup> {
         if !options.kind.may_be_processes() {
             let reason = format!("{} is for threads", options.kind.name);
@@ -126,8 +127,9 @@ impl WaiterGroup {
             .ready(options.waiters)
     }
 
+    /// Waits until all waiters wait in the kernel.
     fn ready(self, waiters: u32) -> io::Result<WaiterGroup> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + GROUP_TIMEOUT;
         while !self.counters.wait_ready(waiters)? {
             if Instant::now() > deadline {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "not all waiters wait"));
@@ -145,7 +147,7 @@ impl WaiterGroup {
         Ok(self)
     }
 
-    /// Where to connect to.
+    /// The address of the listening socket, to connect to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -160,7 +162,7 @@ impl WaiterGroup {
         }
     }
 
-    /// The thread that accepts connections for a model's waiters; it is no waiter.
+    /// The id of a model's accepting thread, which is no waiter. `None` for other kinds.
     #[must_use]
     pub fn acceptor(&self) -> Option<u32> {
         self.acceptor
@@ -184,25 +186,25 @@ impl WaiterGroup {
         self.counters.shares()
     }
 
-    /// How many waiting system calls have returned: fewer than waiters were woken. Of busy waiters: how
-    /// often a waiter that looked was told of a connection.
+    /// How many waiting system calls have returned, a number smaller than that of wake-ups. For busy waiters:
+    /// how often a waiter that looked had a report of a connection.
     #[must_use]
     pub fn returns(&self) -> u64 {
         self.counters.returns()
     }
 
-    /// Fails if a waiter could not continue.
+    /// Checks that no waiter has failed.
     ///
     /// # Errors
-    /// The error of its last system call.
+    /// The error of the system call that ended a waiter.
     pub fn check(&self) -> io::Result<()> {
         self.counters.check()
     }
 
-    /// How often each waiter has gone to sleep by itself so far, which is once for each wake-up.
+    /// How often each waiter has gone to sleep so far: its voluntary context switches, one for each wake-up.
     ///
     /// # Errors
-    /// What reading `/proc` says.
+    /// The error of reading `/proc`.
     pub fn switches(&self) -> io::Result<Vec<u64>> {
         const FIELD: &str = "\nvoluntary_ctxt_switches:";
         self.each("status", |text| {
@@ -211,8 +213,8 @@ impl WaiterGroup {
         })
     }
 
-    /// The CPU time of each waiter so far: the first field of its schedstat. `None` if the kernel does
-    /// not count it.
+    /// The CPU time of all waiters so far, from the first field of `/proc/PID/schedstat`. `None` if the kernel
+    /// does not have this file.
     #[must_use]
     pub fn cpu_time(&self) -> Option<Duration> {
         let times =
@@ -220,24 +222,24 @@ impl WaiterGroup {
         Some(Duration::from_nanos(times.ok()?.iter().sum()))
     }
 
-    /// Whether every waiter sleeps, and the thread that accepts for a model.
+    /// Whether every waiter sleeps, and a model's accepting thread too.
     ///
     /// # Errors
-    /// What reading `/proc` says.
+    /// The error of reading `/proc`.
     pub fn is_asleep(&self) -> io::Result<bool> {
-        // In /proc/PID/stat the state follows the name, which may contain any character.
+        // In /proc/PID/stat the state follows the name in parentheses, and a name may contain any character.
         let sleeps = |text: &str| Some(u64::from(text.rsplit_once(") ")?.1.starts_with('S')));
         let mut all = self.each("stat", sleeps)?;
         all.extend(self.of(self.acceptor.as_slice(), "stat", sleeps)?);
         Ok(all.iter().all(|asleep| *asleep == 1))
     }
 
-    /// A number from the file `file` of each waiter in `/proc`.
+    /// Reads a number from `/proc/PID/file` of each waiter.
     fn each(&self, file: &str, number: impl Fn(&str) -> Option<u64>) -> io::Result<Vec<u64>> {
         self.of(self.ids(), file, number)
     }
 
-    /// A number from the file `file` in `/proc` of each of these threads or processes.
+    /// Reads a number from `/proc/PID/file` of each of these threads or processes.
     fn of(
         &self,
         ids: &[u32],
@@ -258,24 +260,25 @@ impl WaiterGroup {
 }
 
 impl WaiterGroup {
-    /// Whether every busy waiter has said that it is out of its wait.
+    /// Whether every busy waiter is parked: asleep outside of its waiting system call.
     ///
     /// # Errors
-    /// The error of a waiter that could not continue.
+    /// The error of the system call that ended a waiter.
     pub fn is_busy(&self) -> io::Result<bool> {
         self.check()?;
         Ok(self.counters.parked() as usize == self.ids().len())
     }
 
-    /// How often a busy waiter was woken by something else than the two calls that let it go on.
+    /// How often a parked waiter was woken by anything but [`WaiterGroup::let_look`] and
+    /// [`WaiterGroup::let_take`].
     #[must_use]
     pub fn disturbed(&self) -> u32 {
         self.counters.disturbed()
     }
 
-    /// Waits until a connection can be accepted, which may be a moment after the client's connect(2) has
-    /// returned. Returns at once for waiters that have no socket in common (`reuseport`), and where the
-    /// kernel may accept by itself (`uring`).
+    /// Waits until a connection can be accepted. This may be a moment after the client's connect(2) has
+    /// returned. Returns at once for `reuseport`, whose waiters share no socket, and for `uring`, whose
+    /// requests may accept the connection meanwhile.
     ///
     /// # Errors
     /// `TimedOut` after a minute.
@@ -283,8 +286,9 @@ impl WaiterGroup {
         if matches!(self.kind.mode, WaitMode::ReusePort | WaitMode::Uring) {
             return Ok(());
         }
-        const MOST: Timespec = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
-        // The state is asked for first: only if nothing has come does the caller enter the wait queue.
+        const MOST: Timespec =
+            Timespec { tv_sec: GROUP_TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
+        // poll(2) joins the socket's wait queue only if no connection is there when it asks the socket.
         match rustix::event::poll(&mut [PollFd::new(&self.watched[0], PollFlags::IN)], Some(&MOST))?
         {
             0 => Err(io::Error::new(io::ErrorKind::TimedOut, "the connection did not arrive")),
@@ -292,27 +296,28 @@ impl WaiterGroup {
         }
     }
 
-    /// Lets every busy waiter look, without waiting and without taking anything, whether it has been
-    /// told of a connection. Returns when all of them are busy again.
+    /// Lets every busy waiter check, without blocking, whether the kernel has reported a connection to it.
+    /// The waiters take no connection. Returns when all waiters are parked again.
     ///
     /// # Errors
-    /// The error of a waiter that could not continue; `TimedOut` after a minute.
+    /// The error of the system call that ended a waiter. `TimedOut` after a minute.
     pub fn let_look(&self) -> io::Result<()> {
         self.step()
     }
 
-    /// Lets every busy waiter take connections until it is told of none. Returns when all of them are
-    /// busy again. Call it after [`WaiterGroup::let_look`]: the two alternate.
+    /// Lets every busy waiter take connections until the kernel reports none. Returns when all waiters are
+    /// parked again. Must be called after [`WaiterGroup::let_look`]: the two calls alternate.
     ///
     /// # Errors
-    /// The error of a waiter that could not continue; `TimedOut` after a minute.
+    /// The error of the system call that ended a waiter. `TimedOut` after a minute.
     pub fn let_take(&self) -> io::Result<()> {
         self.step()
     }
 
+    /// Opens the gate once, and waits until all waiters are parked again.
     fn step(&self) -> io::Result<()> {
         self.counters.open_gate();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + GROUP_TIMEOUT;
         while !self.is_busy()? {
             if Instant::now() > deadline {
                 let reason = "not all waiters are busy again";
@@ -325,7 +330,10 @@ impl WaiterGroup {
 }
 
 impl GroupOptions {
-    /// Fails for busy waiters of a kind that has none.
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// `Unsupported`: busy waiters of a kind that cannot be busy.
     fn check(&self) -> io::Result<()> {
         if self.busy && !self.kind.may_be_busy() {
             let reason =
@@ -335,9 +343,9 @@ impl GroupOptions {
         Ok(())
     }
 
-    /// The socket that the waiters share.
+    /// Makes the socket that the waiters share, bound to a free port of the loopback interface.
     fn listen(&self) -> io::Result<(OwnedFd, SocketAddr)> {
-        // Where each waiter has a socket of its own, this one reserves the address and does not listen.
+        // With `reuseport`, each waiter makes a listening socket; this one only reserves the address.
         let listener = match self.kind.mode {
             WaitMode::ReusePort => socket::reserve(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?,
             _ => listener(
@@ -351,7 +359,7 @@ impl GroupOptions {
     }
 }
 
-/// `first` and its duplicates: `descriptors` in all.
+/// Duplicates `first` until there are `descriptors` descriptors, including `first`.
 fn duplicates(first: OwnedFd, descriptors: u32) -> io::Result<Vec<OwnedFd>> {
     let mut all = vec![first];
     while all.len() < descriptors as usize {
@@ -360,22 +368,22 @@ fn duplicates(first: OwnedFd, descriptors: u32) -> io::Result<Vec<OwnedFd>> {
     Ok(all)
 }
 
-/// One connection to a group, as its client sees it.
+/// A connection to a group, on the client's side.
 #[derive(Debug)]
 pub struct Connection {
     /// When connect(2) was called, on `CLOCK_MONOTONIC`.
     pub at: Duration,
-    /// How long connect(2) took. Over the loopback interface the kernel does in this call all that a
-    /// connection takes, and wakes the waiters.
+    /// How long connect(2) took. Over the loopback interface, the kernel exchanges all packets and wakes the
+    /// waiters within this call.
     pub took: Duration,
     _socket: OwnedFd,
 }
 
 impl WaiterGroup {
-    /// Connects without blocking.
+    /// Connects to the group without blocking.
     ///
     /// # Errors
-    /// `EMFILE`; what connect(2) says.
+    /// `EMFILE`. The error of connect(2).
     pub fn connect(&self) -> io::Result<Connection> {
         let socket = socket::for_connect(self.address, None)?;
         let at = process::monotonic_time();

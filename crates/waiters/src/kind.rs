@@ -1,4 +1,4 @@
-//! The ways in which a thread or a process waits for connections: a record for each, in [`ALL`].
+//! The ways in which a thread or a process waits for connections. Each has a record in [`ALL`].
 
 use mech::accept::wait_queue::Policy;
 
@@ -7,18 +7,18 @@ use crate::accept_ring::AcceptRing;
 /// A way of waiting for connections.
 #[derive(Debug)]
 pub struct WaiterKind {
-    /// Its name in flags, tables and legends.
+    /// The kind's name in flags, tables and legends.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// What the kind does, in one line.
     pub summary: &'static str,
-    /// Whether it models, in user space, a kernel that is no longer in use.
+    /// Whether the kind is a model, in user space, of a kernel that is no longer in use.
     pub model: bool,
-    /// Whether its waiters can watch several descriptors of the socket.
+    /// Whether waiters of this kind can watch several descriptors of the socket.
     pub watches: bool,
     pub(crate) mode: WaitMode,
 }
 
-/// What a waiter does to wait.
+/// How a waiter waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitMode {
     Select,
@@ -35,17 +35,17 @@ pub(crate) enum WaitMode {
     /// Every waiter has a listening socket of its own.
     ReusePort,
     Uring,
-    /// Half of the waiters select(2) and never accept; the others accept(2).
+    /// Half of the waiters wait in select(2) and never accept. The other half wait in accept(2).
     SelectAndAccept,
     /// A wait queue in user space.
     Model {
         policy: Policy,
-        /// How often the queue is woken for one connection.
+        /// How many times each connection wakes the queue.
         wakes: u32,
     },
 }
 
-/// Every kind: first those of kernels in use, then the models.
+/// Every kind: first the kinds that today's kernels have, then the models.
 pub static ALL: &[WaiterKind] = &[
     WaiterKind::watching("select", "select(2), then accept(2)", WaitMode::Select),
     WaiterKind::watching("poll", "poll(2), then accept(2)", WaitMode::Poll),
@@ -108,7 +108,7 @@ pub static ALL: &[WaiterKind] = &[
     ),
 ];
 
-/// The kind of that name.
+/// The kind with that [`WaiterKind::name`].
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static WaiterKind> {
     ALL.iter().find(|kind| kind.name == name)
@@ -133,10 +133,10 @@ impl WaiterKind {
         WaiterKind { model: true, ..WaiterKind::new(name, summary, mode) }
     }
 
-    /// Whether it works here.
+    /// Checks that this kernel lets this process use the kind.
     ///
     /// # Errors
-    /// The reason why not.
+    /// The reason why not, as a message for the user.
     pub fn probe(&self) -> Result<(), String> {
         if self.mode != WaitMode::Uring {
             return Ok(());
@@ -144,7 +144,8 @@ impl WaiterKind {
         AcceptRing::open().map(drop).map_err(|error| error.to_string())
     }
 
-    /// How many of so many waiters look on: they are woken by every connection and take none.
+    /// How many of `waiters` waiters are onlookers: waiters that every connection wakes and that take no
+    /// connection.
     #[must_use]
     pub fn onlookers(&self, waiters: u32) -> u32 {
         match self.mode {
@@ -155,20 +156,23 @@ impl WaiterKind {
         }
     }
 
-    /// Whether its waiters may be processes: a wait queue in user space is for threads.
+    /// Whether waiters of this kind may be processes. A model's wait queue is in user space, and only threads
+    /// of one process can share it.
     #[must_use]
     pub fn may_be_processes(&self) -> bool {
         !self.model
     }
 
-    /// Whether its waiters can be busy elsewhere while connections come: a model's wait queue exists
-    /// only while somebody waits in it.
+    /// Whether waiters of this kind may be busy while connections come ([`GroupOptions::busy`]). Waiters of a
+    /// model are on the wait queue only while they wait, so a model has no busy waiters.
+    ///
+    /// [`GroupOptions::busy`]: crate::group::GroupOptions::busy
     #[must_use]
     pub fn may_be_busy(&self) -> bool {
         !self.model
     }
 
-    /// Whether accept(2) blocks while no connection is there.
+    /// Whether the listening socket is blocking: accept(2) waits for a connection.
     pub(crate) fn blocks(&self) -> bool {
         use WaitMode::{Accept, Lock, ReusePort, SelectAndAccept};
         self.model || matches!(self.mode, Accept | Lock | ReusePort | SelectAndAccept)

@@ -1,15 +1,15 @@
-//! The lab's kernel part: what waits in the kernel while the lab measures, and what the lab sees of it.
+//! The lab's kernel part: threads and processes that wait in the kernel while the lab measures, and the
+//! instruments that observe them.
 //!
 //! - [`kind`]: the ways in which a thread or a process waits for connections, as data.
 //! - [`group`]: many waiters of one kind on one listening socket.
-//! - [`connects`]: what a connection costs such a group (`drover lab herd`).
-//! - [`observer`]: when every waiter of a group sleeps again.
+//! - [`connects`]: what a connection costs a group of waiters (`drover lab herd`).
+//! - [`observer`]: finds the moment when every waiter of a group sleeps again.
 //! - [`sched_trace`]: which threads are woken and fall asleep, from the scheduler's tracepoints.
 //! - [`pipes`]: what an event costs a thread that waits for many pipes (`drover lab pipes`).
 //! - [`pinned_pages`]: bytes of a file that stay in memory.
 //!
-//! The crate stands beside `mech` and uses its public functions; system calls that only the lab makes,
-//! and the `unsafe` blocks that these need, are here.
+//! System calls that only the lab makes, and their `unsafe` blocks, are in this crate.
 #![cfg(target_os = "linux")]
 
 mod accept_ring;

@@ -1,5 +1,5 @@
-//! A model of kernels that are no longer in use: a thread accepts connections and hands them to waiters
-//! through a wait queue in user space.
+//! A model of kernels that are no longer in use: a thread accepts connections, and waiters get them through a
+//! wait queue in user space ([`mech::accept::wait_queue`]).
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,23 +13,24 @@ use rustix::net::SocketFlags;
 
 use mech::accept::wait_queue::{Policy, WaitFlag, WaitQueue, Waiter};
 
-/// What the accepting thread and the waiters share. The thread accepts every connection, queues it and
-/// wakes waiters by the policy. The thread does not count as a waiter.
+/// The state that the accepting thread and the waiters share. The thread accepts every connection, queues it,
+/// and wakes waiters by the policy. The thread is not counted as a waiter.
 pub(crate) struct Acceptor {
     queue: Arc<WaitQueue>,
-    /// How often the queue is woken for one connection.
+    /// How many times each connection wakes the queue.
     wakes: u32,
+    /// The accepted connections that no waiter has taken.
     accepted: Mutex<VecDeque<OwnedFd>>,
-    /// The length of `accepted`: a waiter that comes too late sees it without the lock.
+    /// The length of `accepted`, which a waiter can read without the lock.
     waiting: AtomicUsize,
-    /// How many connections have been accepted.
+    /// How many connections have been accepted since the start.
     come: AtomicUsize,
-    /// The accepting thread.
+    /// The id of the accepting thread.
     id: AtomicU32,
 }
 
 impl Acceptor {
-    /// Starts the thread, under that name; it ends with the process.
+    /// Starts the accepting thread with the name `name`. The thread runs until the process ends.
     pub(crate) fn open(
         (policy, wakes): (Policy, u32),
         listener: Arc<Vec<OwnedFd>>,
@@ -59,23 +60,26 @@ impl Acceptor {
         Ok(acceptor)
     }
 
+    /// The id of the accepting thread.
     pub(crate) fn id(&self) -> u32 {
         self.id.load(Ordering::Relaxed)
     }
 
+    /// Queues a connection and wakes waiters.
     fn hand_out(&self, connection: OwnedFd) {
         self.accepted.lock().expect("nothing panics while it is locked").push_back(connection);
         self.waiting.fetch_add(1, Ordering::Release);
         self.come.fetch_add(1, Ordering::Release);
         self.queue.wake();
-        // The callbacks of Linux 2.2 come one after the other, and other processors run what the first
-        // has woken before the next one comes. The waiters may have this thread's processor: it yields.
+        // Linux 2.2 wakes the queue by several callbacks in turn, and other processors run the woken waiters
+        // between two callbacks. Here the waiters may need this thread's processor, so the thread yields.
         for _ in 1..self.wakes {
             sys::process::give_way();
             self.queue.wake();
         }
     }
 
+    /// Takes a connection without waiting.
     fn take(&self) -> Option<OwnedFd> {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return None;
@@ -86,16 +90,17 @@ impl Acceptor {
         Some(connection)
     }
 
-    /// A waiter of the calling thread.
+    /// Makes a waiter for the calling thread.
     pub(crate) fn waiter(&self, flag: WaitFlag) -> ModelWaiter<'_> {
         ModelWaiter { acceptor: self, waiter: Waiter::new(&self.queue, flag), seen: 0 }
     }
 }
 
-/// One waiter of the model.
+/// A waiter of the model.
 pub(crate) struct ModelWaiter<'a> {
     acceptor: &'a Acceptor,
     waiter: Waiter,
+    /// The value of [`Acceptor::come`] that an onlooker has seen last.
     seen: usize,
 }
 
@@ -106,7 +111,7 @@ impl ModelWaiter<'_> {
         self.waiter.wait_until(None, || acceptor.take()).expect("there is no deadline")
     }
 
-    /// Waits until a connection has come, and leaves it to the other waiters.
+    /// Waits until another connection has been accepted, and does not take it.
     pub(crate) fn look_on(&mut self) {
         let (acceptor, seen) = (self.acceptor, self.seen);
         let next = || Some(acceptor.come.load(Ordering::Acquire)).filter(|come| *come != seen);

@@ -1,5 +1,5 @@
-//! When every waiter of a group sleeps again: seen by the scheduler's tracepoints, or by counting context
-//! switches.
+//! Finding the moment when every waiter of a group sleeps again, by the scheduler's tracepoints or by
+//! counting context switches.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -9,37 +9,40 @@ use anyhow::{Context, bail};
 use crate::group::WaiterGroup;
 use crate::sched_trace::{Change, Event, SchedTrace};
 
-/// For this long no switch is counted before the state of each waiter is read.
+/// How long the count of context switches must stay unchanged before the state of each waiter is read from
+/// `/proc`.
 const QUIET: Duration = Duration::from_millis(1);
 
-/// For this long nothing is traced, while a waiter seems to be awake, before the state of each is read.
+/// How long the trace must have no event, although a waiter seems to be awake, before the state of each waiter
+/// is read from `/proc`.
 const LONG: Duration = Duration::from_millis(100);
 
-/// What sees the waiters fall asleep.
+/// An instrument that observes when waiters fall asleep.
 #[derive(Debug)]
 pub enum SleepObserver {
-    /// Every wake-up and every sleep, with its time.
+    /// The scheduler's tracepoints: every wake-up and every sleep, with its time.
     Trace {
         /// The running trace.
         trace: Box<SchedTrace>,
-        /// Room for its events.
+        /// A buffer for events of the trace.
         events: Vec<Event>,
-        /// The thread whose wake-ups do not count.
+        /// The id of a model's accepting thread, whose wake-ups are not counted.
         acceptor: Option<u32>,
-        /// How many wake-ups were traced.
+        /// How many wake-ups of waiters were traced.
         wakeups: u64,
     },
-    /// The sum of the switches of this process, and the time of its last change. It covers the waiters
-    /// that are threads of this process; of other processes the kernel keeps no such sum.
+    /// The number of voluntary context switches of this process (getrusage(2)), and the time of its last
+    /// change. The number includes waiters that are threads of this process, and no waiters that are
+    /// processes.
     Counters {
         /// Whether the waiters are threads.
         of_threads: bool,
-        /// Why the scheduler is not traced.
+        /// Why the tracepoints are not used.
         why: Option<String>,
     },
 }
 
-/// When a thread was woken for the last time, and when it fell asleep.
+/// The times at which a thread was last woken and last fell asleep, on `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     woken: Duration,
@@ -47,7 +50,8 @@ struct Seen {
 }
 
 impl SleepObserver {
-    /// Traces the threads called `name`, if that is allowed and `counters` does not forbid it.
+    /// Opens an instrument for the threads or processes with the name `name`: the tracepoints, if this process
+    /// may use them and `counters` is `false`; otherwise the counters.
     #[must_use]
     pub fn open(group: &WaiterGroup, name: &str, counters: bool) -> SleepObserver {
         let of_threads = !group.is_of_processes();
@@ -68,7 +72,7 @@ impl SleepObserver {
         }
     }
 
-    /// Its name, and why it is not the tracepoints.
+    /// The instrument's name, and why it is not the tracepoints.
     #[must_use]
     pub fn describe(&self) -> (&'static str, Option<String>) {
         match self {
@@ -77,7 +81,7 @@ impl SleepObserver {
         }
     }
 
-    /// How many wake-ups it has seen; `None` if it does not see them.
+    /// How many wake-ups of waiters were traced; `None` for counters.
     #[must_use]
     pub fn wakeups(&self) -> Option<u64> {
         match self {
@@ -86,11 +90,11 @@ impl SleepObserver {
         }
     }
 
-    /// Waits until so many connections have been taken and every waiter sleeps. Returns the time on
-    /// `CLOCK_MONOTONIC` at which the last waiter fell asleep; `None` where nothing tells it.
+    /// Waits until `taken` connections have been taken and every waiter sleeps. Returns the time on
+    /// `CLOCK_MONOTONIC` at which the last waiter fell asleep; `None` if the instrument does not know the time.
     ///
     /// # Errors
-    /// The error of a waiter; the end of the time until `deadline`; events that the trace has lost.
+    /// The error of a waiter. `deadline` has passed. The trace has lost events.
     pub fn watch_until_asleep(
         &mut self,
         group: &WaiterGroup,
@@ -102,7 +106,8 @@ impl SleepObserver {
                 let mut seen: HashMap<u32, Seen> = HashMap::new();
                 let mut news = Instant::now();
                 loop {
-                    // Read first: the events that led to it are in the trace by then.
+                    // The counter is read before the trace, so that the trace has all events that led to its
+                    // value.
                     let is_taken = is_taken(group, taken, deadline)?;
                     events.clear();
                     trace.take(events).context("cannot trace the waiters")?;
@@ -122,7 +127,7 @@ impl SleepObserver {
                         return Ok(seen.values().map(|thread| thread.asleep).max());
                     }
                     if is_taken && news.elapsed() > LONG && group.is_asleep()? {
-                        // The trace lacks a sleep, as happens once in some hundred thousand.
+                        // The trace lacks a sleep. This happens about once in some hundred thousand sleeps.
                         return Ok(None);
                     }
                     sys::process::give_way();
@@ -152,6 +157,7 @@ impl SleepObserver {
     }
 }
 
+/// Whether `taken` connections have been taken.
 fn is_taken(group: &WaiterGroup, taken: u32, deadline: Instant) -> anyhow::Result<bool> {
     group.check().context("a waiter cannot go on")?;
     if Instant::now() > deadline {

@@ -1,4 +1,4 @@
-//! What a group of waiters is to be, and the sockets that it listens on.
+//! The options of a group of waiters, and its listening sockets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,26 +12,26 @@ use sys::socket::{self, ListenOptions};
 use crate::group::WaiterGroup;
 use crate::kind::WaiterKind;
 
-/// What a group is to be.
+/// The options of a group of waiters.
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
     /// How the waiters wait.
     pub kind: &'static WaiterKind,
     /// How many waiters there are.
     pub waiters: u32,
-    /// How many descriptors of the socket each waiter watches, the socket itself included.
+    /// How many descriptors of the listening socket each waiter watches: 1, or more with duplicates.
     pub descriptors: u32,
-    /// Whether the waiters are busy elsewhere while connections come. A busy waiter registers as its
-    /// kind does, and then sleeps outside of its wait until [`WaiterGroup::let_look`] and
-    /// [`WaiterGroup::let_take`].
+    /// Whether the waiters are busy while connections come. A busy waiter registers with the kernel as its
+    /// kind does, and then sleeps on a futex, outside of its waiting system call, until
+    /// [`WaiterGroup::let_look`] or [`WaiterGroup::let_take`].
     pub busy: bool,
-    /// The name of the waiters in `/proc` and in traces, and of the thread that accepts for models: up
-    /// to 15 bytes.
+    /// The name of the waiters, and of a model's accepting thread, in `/proc` and in traces. At most 15
+    /// bytes (prctl(2), `PR_SET_NAME`).
     pub name: String,
 }
 
-/// A listening socket whose connections leave nothing behind when they are closed: no TIME_WAIT
-/// (they inherit `SO_LINGER` from it).
+/// Makes a listening socket. Its connections inherit `SO_LINGER` with a time of 0, so that close(2) resets
+/// them, and no connection stays in TIME_WAIT.
 pub(crate) fn listener(address: SocketAddr, blocks: bool, shares: bool) -> io::Result<OwnedFd> {
     let listen = ListenOptions { reuse_port: shares, ..ListenOptions::default() };
     let listener = socket::listen(address, listen)?;

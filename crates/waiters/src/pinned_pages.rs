@@ -6,10 +6,10 @@ use std::ptr;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// The first bytes of a file, mapped and locked into memory until this value is dropped.
+/// The first bytes of a file, mapped and locked in memory (mlock(2)) until this value is dropped.
 ///
-/// The kernel reclaims pages of the page cache that only read(2) and sendfile(2) use, above all where
-/// DAMON looks for unused ones. It does not reclaim pages that are mapped and locked.
+/// The kernel may evict pages of the page cache that are used only by read(2) and sendfile(2), especially if
+/// DAMON reclaims unused pages. The kernel does not evict locked pages.
 #[derive(Debug)]
 pub struct PinnedPages {
     start: *mut std::ffi::c_void,
@@ -17,16 +17,19 @@ pub struct PinnedPages {
 }
 
 impl PinnedPages {
-    /// Reads the first `len` bytes of `file`, at least one, and keeps them in memory.
+    /// Reads the first `len` bytes of `file`, at least 1, and pins them in memory.
+    ///
+    /// If `RLIMIT_MEMLOCK` forbids to lock them, the bytes are only mapped: page reclaim mostly spares mapped
+    /// pages.
     ///
     /// # Errors
-    /// What mmap(2) says. Bytes that may not be locked (`RLIMIT_MEMLOCK`) are mapped all the same,
-    /// without an error: most of what looks for unused pages leaves mapped ones alone.
+    /// The error of mmap(2).
     pub fn of(file: impl AsFd, len: usize) -> io::Result<PinnedPages> {
         let (reads, shared) = (ProtFlags::READ, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: a new mapping, at an address of the kernel's choice, that nobody reads from.
+        // SAFETY: a new mapping, at an address that the kernel chooses, overlaps no other memory. The process
+        // never reads the mapped bytes.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, reads, shared, file, 0) }?;
-        // SAFETY: the range is the mapping's; locking changes nothing in it.
+        // SAFETY: the range is the whole mapping, and locking does not change its bytes.
         let _ = unsafe { rustix::mm::mlock(start, len) };
         Ok(PinnedPages { start, len })
     }
@@ -34,7 +37,7 @@ impl PinnedPages {
 
 impl Drop for PinnedPages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and nobody else knows of it.
+        // SAFETY: only this value has the mapping's address.
         let _ = unsafe { rustix::mm::munmap(self.start, self.len) };
     }
 }
@@ -47,7 +50,7 @@ mod tests {
 
     #[test]
     fn pinned_bytes_stay_when_the_kernel_is_told_to_drop_them() {
-        // Not in /tmp, which may have no disk behind it.
+        // Not in /tmp, which may be a tmpfs.
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(&[1; 50_000]).unwrap();
         file.sync_all().unwrap();

@@ -1,10 +1,10 @@
-//! Which threads are woken and fall asleep, from the kernel's tracepoints `sched_waking` and
-//! `sched_switch`, in a tracing instance of this process (Documentation/trace/ftrace.rst).
+//! Which threads are woken and fall asleep, from the kernel's tracepoints `sched_waking` and `sched_switch`, in
+//! a tracing instance of this process (the kernel's Documentation/trace/ftrace.rst).
 //!
-//! A waiter that loses the race for a connection wakes up and falls asleep without returning to user
-//! space. The tracepoints see it, with times of `CLOCK_MONOTONIC`; only root may use them. Events are
-//! read as the kernel's binary pages (`trace_pipe_raw`), because text would cost more than what is
-//! measured. The kernel filters by the name of the threads.
+//! A waiter may be woken for a connection that another waiter takes, and fall asleep again without returning
+//! to user space. The tracepoints record both events, with times of `CLOCK_MONOTONIC`. Only root may use the
+//! tracepoints. Events are read as binary pages (`trace_pipe_raw`), because making text would cost more than
+//! the measured events. The kernel filters the events by the threads' name.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -15,67 +15,77 @@ use std::time::Duration;
 
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
-/// The memory for events of each processor, in KiB: 16,384 threads that are woken by one connection
-/// leave 1.5 MB of events.
+/// The size of each processor's event buffer, in KiB. One connection that wakes 16,384 threads causes 1.5 MB of
+/// events.
 const BUFFER_KIB: u32 = 8192;
 
-/// The names of these tracing instances begin so; the id of their process follows.
+/// The beginning of a tracing instance's name. The id of the process follows.
 const PREFIX: &str = "drover-";
 
-/// What happened to a thread.
+/// A change of a thread's state, with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, on `CLOCK_MONOTONIC`.
+    /// The time, on `CLOCK_MONOTONIC`.
     pub at: Duration,
     /// The thread's id.
     pub thread: u32,
-    /// Whether it was woken or fell asleep.
+    /// Whether the thread was woken or fell asleep.
     pub what: Change,
 }
 
 /// A change of a thread's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It was made ready to run.
+    /// The thread was made ready to run (`sched_waking`).
     Woken,
-    /// It gave up its processor to wait.
+    /// The thread gave up its processor to wait (`sched_switch`).
     Asleep,
 }
 
-/// A running trace. Dropping it ends it and removes the instance.
+/// A running trace. Dropping this value ends the trace and removes the tracing instance.
 #[derive(Debug)]
 pub struct SchedTrace {
+    /// The folder of the tracing instance.
     folder: PathBuf,
+    /// `trace_pipe_raw` of each processor.
     pipes: Vec<File>,
     layout: Layout,
+    /// A buffer for one page of events.
     page: Vec<u8>,
-    // Keeps a file system mounted that is mounted nowhere.
+    /// Keeps tracefs mounted, if this process has mounted it without a mount point ([`root`]).
     _mount: Option<OwnedFd>,
 }
 
-/// The offsets of the fields in an event and in a page.
+/// The layout of a page of events, as this kernel describes it.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
+    /// The size of a page in bytes.
     page: usize,
+    /// The offset of the first event in a page.
     data: usize,
+    /// The events of `sched_waking`.
     waking: Format,
-    /// With the state in which it gives up the processor.
+    /// The events of `sched_switch`.
     switch: Format,
 }
 
-/// One kind of event: its number and the place of the thread's id in it.
+/// The layout of one kind of event.
 #[derive(Clone, Copy, Debug)]
 struct Format {
+    /// The number of the kind, with which each event begins.
     number: u16,
+    /// The offset of the thread's id.
     thread: usize,
+    /// The offset of the state in which the thread gives up its processor. `None` for `sched_waking`.
     state: Option<usize>,
 }
 
 impl SchedTrace {
-    /// Begins to trace the threads called `name`.
+    /// Begins to trace the threads with the name `name`.
     ///
     /// # Errors
-    /// `EACCES` or `EPERM` without privileges; what is missing in kernels without these tracepoints.
+    /// `EACCES`, `EPERM`: the process is not privileged. `ENODEV`, `ENOENT`: the kernel lacks
+    /// tracefs or the tracepoints. `Unsupported`: the kernel describes its events in an unknown way.
     pub fn begin(name: &str) -> io::Result<SchedTrace> {
         let (root, mount) = root()?;
         remove_remains(&root.join("instances"));
@@ -103,11 +113,11 @@ impl SchedTrace {
         Ok(trace)
     }
 
-    /// Appends what has happened since the last call: in order on each processor, one processor
-    /// after the other.
+    /// Appends the events since the last call to `events`. The events of one processor are in order of time;
+    /// the processors follow one another.
     ///
     /// # Errors
-    /// `InvalidData` if events came faster than they were taken, and some are lost.
+    /// `InvalidData`: events came faster than they were taken, and the kernel has dropped some.
     pub fn take(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         for mut pipe in &self.pipes {
             loop {
@@ -130,11 +140,12 @@ impl Drop for SchedTrace {
     }
 }
 
-/// The folder of tracefs: where it is mounted, or a mount of this process alone.
+/// The folder of tracefs. If tracefs is not mounted, mounts it for this process without a mount point
+/// (fsmount(2)), and returns the descriptor that keeps the mount.
 fn root() -> io::Result<(PathBuf, Option<OwnedFd>)> {
-    for place in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
-        if Path::new(place).join("instances").is_dir() {
-            return Ok((PathBuf::from(place), None));
+    for path in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
+        if Path::new(path).join("instances").is_dir() {
+            return Ok((PathBuf::from(path), None));
         }
     }
     let context = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -144,7 +155,7 @@ fn root() -> io::Result<(PathBuf, Option<OwnedFd>)> {
     Ok((PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd())), Some(mount)))
 }
 
-/// Removes the instances of processes that were killed.
+/// Removes the tracing instances of processes that were killed before they could remove them.
 fn remove_remains(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -185,10 +196,10 @@ impl Layout {
         })
     }
 
-    /// Reads a page of the ring buffer (kernel/trace/ring_buffer.c): a time, the length of what
-    /// follows, and events, each with its distance in time from the one before.
+    /// Reads a page of the kernel's ring buffer (kernel/trace/ring_buffer.c). A page has a time in ns, the length
+    /// of its data, and events. Each event has a time difference to the event before.
     fn parse(&self, page: &[u8], events: &mut Vec<Event>) -> io::Result<()> {
-        /// Set in the length when events were lost before this page.
+        /// A bit in the length: events were lost before this page.
         const MISSED: u64 = 1 << 31;
         const LENGTH: u64 = (1 << 20) - 1;
         let (Some(mut at), Some(committed)) = (word64(page, 0), word64(page, 8)) else {
@@ -199,20 +210,22 @@ impl Layout {
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
         let end = (self.data + (committed & LENGTH) as usize).min(page.len());
-        let mut place = self.data;
-        while place + 4 <= end {
-            let Some(header) = word32(page, place) else { break };
+        let mut offset = self.data;
+        while offset + 4 <= end {
+            let Some(header) = word32(page, offset) else { break };
             let (kind, distance) = (header & 0x1f, u64::from(header >> 5));
-            let extra = word32(page, place + 4).map_or(0, u64::from);
+            let extra = word32(page, offset + 4).map_or(0, u64::from);
             let (content, next) = match kind {
-                // What was reserved and not used; with no distance, the rest of the page.
+                // Padding: space that was reserved and not used. A time difference of 0 means that the rest
+                // of the page is padding.
                 29 if distance == 0 => break,
-                29 => (None, place + 4 + extra as usize),
-                // A distance that needs more bits; a time of its own, but for the highest bits.
-                30 => (None, place + 8),
-                31 => (None, place + 8),
-                0 => (Some(place + 8), place + 4 + extra as usize),
-                words => (Some(place + 4), place + 4 + 4 * words as usize),
+                29 => (None, offset + 4 + extra as usize),
+                // 30: a time difference of more than 27 bits. 31: an absolute time without its 5 highest
+                // bits.
+                30 => (None, offset + 8),
+                31 => (None, offset + 8),
+                0 => (Some(offset + 8), offset + 4 + extra as usize),
+                words => (Some(offset + 4), offset + 4 + 4 * words as usize),
             };
             match kind {
                 30 => at += distance + (extra << 27),
@@ -226,19 +239,20 @@ impl Layout {
                 thread,
                 what,
             }));
-            place = next;
+            offset = next;
         }
         Ok(())
     }
 
+    /// The thread and the change in an event; `None` for other events.
     fn event(&self, bytes: &[u8]) -> Option<(u32, Change)> {
         let number = u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?);
         let is = |format: &Format| format.number == number;
         if is(&self.waking) {
             return Some((word32(bytes, self.waking.thread)?, Change::Woken));
         }
-        /// `TASK_REPORT` and `TASK_REPORT_IDLE`: what a thread waits for. The bit above says that it was
-        /// preempted, in whatever state.
+        /// The bits of `prev_state` in which a thread waits (the kernel's `TASK_REPORT` and
+        /// `TASK_REPORT_IDLE`). The next higher bit means that the thread was preempted in any state.
         const WAITS: u64 = 0xff;
         let format = Some(self.switch).filter(is)?;
         let can_go_on = word64(bytes, format.state?)? & WAITS == 0;
@@ -246,7 +260,7 @@ impl Layout {
     }
 }
 
-/// Reads a file of tracefs with room for all of it: of `header_page` a second read(2) gets nothing.
+/// Reads a file of tracefs with one read(2): a second read(2) of `header_page` returns nothing.
 fn read(path: &Path) -> io::Result<String> {
     let mut text = String::with_capacity(16 << 10);
     File::open(path)?.read_to_string(&mut text)?;
@@ -261,12 +275,12 @@ fn word64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// The number of an event, from its format.
+/// The number of a kind of event, from its `format` file.
 fn number(format: &str) -> Option<u16> {
     format.lines().find_map(|line| line.strip_prefix("ID:"))?.trim().parse().ok()
 }
 
-/// Offset and size of the field of that name: `field:pid_t pid; offset:24; size:4; signed:1;`
+/// The offset and the size of a field, from a line such as `field:pid_t pid; offset:24; size:4; signed:1;`.
 fn field(format: &str, name: &str) -> Option<(usize, usize)> {
     let is_it = |line: &&str| {
         let declared = line.trim().strip_prefix("field:").and_then(|line| line.split(';').next());
@@ -302,7 +316,8 @@ mod tests {
         Layout::of(HEADER, WAKING, SWITCH).unwrap()
     }
 
-    /// A page that begins at 1000 ns and has those events: kind or length, distance, words.
+    /// A page that begins at 1000 ns. Each event is given as its kind or length, its time difference, and its
+    /// words.
     fn page(events: &[(u32, u32, &[u32])]) -> Vec<u8> {
         let words: Vec<u32> = events
             .iter()
@@ -384,7 +399,7 @@ mod tests {
         assert!(Layout::of(HEADER, &WAKING.replace("ID: 375", "ID: many"), SWITCH).is_none());
     }
 
-    /// A thread that sleeps between messages.
+    /// The traced thread sleeps until it gets a message.
     #[test]
     fn a_thread_is_seen_to_wake_and_to_fall_asleep() {
         const NAME: &str = "drover-traced";

@@ -1,4 +1,4 @@
-//! What one waiter does: a loop for each kind.
+//! The loop of one waiter, for each kind.
 
 use std::convert::Infallible;
 use std::io;
@@ -21,14 +21,17 @@ use crate::kind::WaitMode;
 use crate::model::Acceptor;
 use crate::options::{GroupOptions, listener};
 
-/// What is made once for all waiters of a group, before there are any.
+/// What all waiters of a group share besides the socket. Made before the first waiter starts.
 pub(crate) enum Shared {
     Nothing,
+    /// The epoll instance that all waiters wait in.
     Epoll(OwnedFd),
+    /// The accepting thread of a model.
     Acceptor(Arc<Acceptor>),
 }
 
 impl Shared {
+    /// Makes what the waiters of the group's kind share.
     pub(crate) fn prepare(
         options: &GroupOptions,
         watched: &Arc<Vec<OwnedFd>>,
@@ -43,7 +46,7 @@ impl Shared {
         }))
     }
 
-    /// The id of the thread that accepts for a model.
+    /// The id of a model's accepting thread.
     pub(crate) fn acceptor(&self) -> Option<u32> {
         match self {
             Shared::Acceptor(acceptor) => Some(acceptor.id()),
@@ -52,14 +55,17 @@ impl Shared {
     }
 }
 
-/// A time-out that lets a call look, and not wait.
+/// A time-out of zero: the system call checks and does not block.
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// One waiter.
 pub(crate) struct Waiter {
     mode: WaitMode,
+    /// The waiter's number in the group, from 0.
     number: usize,
+    /// Whether the waiter is an onlooker ([`crate::kind::WaiterKind::onlookers`]).
     looks_on: bool,
+    /// [`GroupOptions::busy`].
     busy: bool,
     pub(crate) counters: Arc<CounterTable>,
     watched: Arc<Vec<OwnedFd>>,
@@ -85,11 +91,12 @@ impl Waiter {
         }
     }
 
-    /// Waits, takes a connection, and waits again. Returns the error that ends this.
+    /// Waits, takes a connection, closes it, and waits again, until a system call fails. Returns the error.
     pub(crate) fn run(&self) -> io::Error {
         let ended = match self.mode {
             WaitMode::Select => self.select(|| self.take()),
-            // A connection stays until a waiter takes it, which may need this waiter's processor.
+            // select(2) returns again until another waiter has taken the connection. That waiter may need
+            // this processor, so the onlooker yields.
             WaitMode::SelectAndAccept if self.looks_on => self.select(|| {
                 process::give_way();
                 Ok(())
@@ -113,8 +120,9 @@ impl Waiter {
         ended.map(|never| match never {}).unwrap_or_else(|error| error)
     }
 
-    /// Repeats a call that is told of connections. `wait` waits without limit or, with a time-out, looks;
-    /// it returns whether it was told of one. `then` handles the connection.
+    /// The loop of a waiter whose system call reports connections. `wait` makes the system call, with a
+    /// time-out or without limit, and returns whether the call has reported a connection. `then` handles
+    /// the connection.
     fn watch(
         &self,
         mut wait: impl FnMut(Option<&Timespec>) -> io::Result<bool>,
@@ -142,8 +150,8 @@ impl Waiter {
         }
     }
 
-    /// Repeats a call that takes a connection. A busy waiter has nothing to look at before, and its
-    /// listening socket does not block.
+    /// The loop of a waiter whose system call takes connections. `accept` returns whether it took one. A busy
+    /// waiter of this sort has no report to check when it may look; its listening socket does not block.
     fn take_each(&self, mut accept: impl FnMut() -> io::Result<bool>) -> io::Result<Infallible> {
         self.counters.tell_ready();
         let mut round = 0;
@@ -164,7 +172,7 @@ impl Waiter {
         }
     }
 
-    /// Takes a connection if one is still there.
+    /// Takes a connection, unless another waiter has taken it.
     fn take(&self) -> io::Result<()> {
         if accept(&self.watched[0])? {
             self.counters.tell_taken(self.number);
@@ -181,7 +189,7 @@ impl Waiter {
         let mut answer = asked.clone();
         let wait = |timeout: Option<&Timespec>| {
             answer.copy_from_slice(&asked);
-            // SAFETY: every bit that is set is a descriptor of `watched`, which is open.
+            // SAFETY: every set bit is a descriptor of `watched`, and these are open.
             let ready = unsafe {
                 rustix::event::select(bound, Some(answer.as_mut_slice()), None, None, timeout)
             };
@@ -201,8 +209,8 @@ impl Waiter {
         let mut events = [MaybeUninit::uninit(); 8];
         let wait = |timeout: Option<&Timespec>| {
             match epoll::wait(instance, &mut events[..], timeout) {
-                // Unlike select(2) and poll(2), epoll_wait(2) is not restarted after a stop of the
-                // process: signal(7).
+                // epoll_wait(2) fails with EINTR after the process was stopped and continued; select(2) and
+                // poll(2) are restarted by the kernel (signal(7)).
                 Err(Errno::INTR) => Ok(false),
                 waited => Ok(!waited?.0.is_empty()),
             }
@@ -214,7 +222,7 @@ impl Waiter {
         self.take_each(|| accept(listener))
     }
 
-    /// As Apache 1.3 does: the other waiters wait for the lock, not for the connection.
+    /// The loop of kind `lock`, like Apache 1.3: one waiter waits in accept(2), the others for the lock.
     fn accept_under_lock(&self) -> io::Result<Infallible> {
         self.take_each(|| {
             self.counters.lock();
@@ -229,8 +237,8 @@ impl Waiter {
         self.accept_from(&listener(address, !self.busy, true)?)
     }
 
-    /// A ring's accept request stays in the socket's queue while its owner is busy. What it has got
-    /// shows once the owner enters the kernel.
+    /// The loop of kind `uring`. An accept request stays in the socket's wait queue while the waiter is busy.
+    /// Its completion appears when the waiter enters the kernel (`IORING_SETUP_DEFER_TASKRUN`).
     fn accept_by_ring(&self) -> io::Result<Infallible> {
         let mut ring = AcceptRing::open()?;
         let listener = &self.watched[0];
@@ -282,7 +290,7 @@ impl Waiter {
     }
 }
 
-/// Takes a connection and closes it. `false`: none is there, and the socket does not block.
+/// Takes a connection and closes it. Returns `false` if there is none and the socket does not block.
 fn accept(listener: &OwnedFd) -> io::Result<bool> {
     loop {
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {

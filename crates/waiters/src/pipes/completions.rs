@@ -1,4 +1,4 @@
-//! Reading tokens where the kernel makes the reads: an io_uring with one read request for each pipe.
+//! Reading tokens by an io_uring, with one read request for each pipe: the kernel does the reads.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -13,20 +13,23 @@ use rustix::io::Errno;
 use super::tokens::Tokens;
 use super::{Reader, Round};
 
-/// Set in the user data of a request that cancels a read.
+/// A bit in the `user_data` of a request that cancels a read.
 const CANCELS: u64 = 1 << 32;
 
 /// A ring, and the buffer of each read request.
 pub(super) struct Completions {
     ring: IoUring,
-    /// The kernel writes to them until the last read request has ended.
+    /// The buffer of each pipe. The kernel may write to the buffers until the last read request has ended.
     buffers: ManuallyDrop<Vec<Box<[u8]>>>,
-    /// Requests that have not ended.
+    /// How many requests have not ended.
     under_way: usize,
 }
 
 impl Completions {
-    /// `by` is the mechanism whose probe says what this kernel's io_uring lacks.
+    /// Makes a ring with a buffer for each pipe.
+    ///
+    /// # Errors
+    /// The reason of `by`'s probe, if this kernel's io_uring cannot be used. The error of io_uring_setup(2).
     pub(super) fn open(by: &Mechanism, tokens: &Tokens) -> anyhow::Result<Completions> {
         if let Err(reason) = by.probe() {
             bail!("{reason}");
@@ -35,7 +38,7 @@ impl Completions {
         let mut builder = IoUring::builder();
         builder.dontfork().setup_clamp().setup_single_issuer().setup_defer_taskrun();
         let ring = match builder.build(entries) {
-            // Linux before 6.1 does not know these flags.
+            // EINVAL: before Linux 6.1 the kernel does not know these flags.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                 IoUring::builder().dontfork().setup_clamp().build(entries)
             }
@@ -47,34 +50,35 @@ impl Completions {
         Ok(Completions { ring, buffers: ManuallyDrop::new(buffers), under_way: 0 })
     }
 
-    /// Queues a request; submits what is queued if there is no room.
+    /// Queues a request. If the submission queue is full, submits the queued requests first.
     fn push(&mut self, request: &squeue::Entry) -> io::Result<()> {
         self.under_way += 1;
-        // SAFETY: a read request points to its pipe's buffer, which lives until the last request has
-        // ended (`drop`), and moves with nothing; a cancel request points to no memory.
+        // SAFETY: a read request points to its pipe's boxed buffer, which is not freed or moved before the
+        // last request has ended (`drop`). A cancellation contains no pointer.
         while unsafe { self.ring.submission().push(request) }.is_err() {
             self.enter(0)?;
         }
         Ok(())
     }
 
+    /// Queues the read request of a pipe.
     fn push_read(&mut self, tokens: &Tokens, pipe: usize) -> io::Result<()> {
         let buffer = &mut self.buffers[pipe];
         let fd = types::Fd(tokens.reader(pipe).as_raw_fd());
         let read = opcode::Read::new(fd, buffer.as_mut_ptr(), buffer.len() as u32);
-        // The current offset, which a pipe does not have.
+        // An offset of -1 means the file's current offset, the only one that a pipe accepts.
         let request = read.offset(u64::MAX).build().user_data(pipe as u64);
         self.push(&request)
     }
 
-    /// Submits what is queued, and waits for so many completions. Returns early when a signal handler
+    /// Submits the queued requests, and waits for `wanted` completions. Returns early when a signal handler
     /// ran.
     fn enter(&mut self, wanted: u32) -> io::Result<()> {
         let queued = self.ring.submission().len() as u32;
         let flags = (EnterFlags::GETEVENTS | EnterFlags::EXT_ARG).bits();
         let arguments = SubmitArgs::new();
-        // SAFETY: EXT_ARG goes with SubmitArgs, which outlives the call; `queued` entries are in the
-        // queue.
+        // SAFETY: with EXT_ARG the kernel reads SubmitArgs, which outlives the call. The submission queue
+        // has `queued` entries.
         let entered =
             unsafe { self.ring.submitter().enter(queued, wanted, flags, Some(&arguments)) };
         match entered {
@@ -83,7 +87,7 @@ impl Completions {
         }
     }
 
-    /// The next completion: user data and result.
+    /// Takes the next completion: its `user_data` and its result.
     fn completion(&mut self) -> Option<(u64, i32)> {
         let completion = self.ring.completion().next()?;
         self.under_way -= 1;
@@ -123,7 +127,7 @@ impl Reader for Completions {
             self.enter(1)?;
             while let Some((data, result)) = self.completion() {
                 if let (false, Ok(length)) = (data & CANCELS != 0, usize::try_from(result)) {
-                    tokens.hold(data as usize, &self.buffers[data as usize][..length])?;
+                    tokens.set_aside(data as usize, &self.buffers[data as usize][..length])?;
                 }
             }
         }
@@ -134,8 +138,8 @@ impl Reader for Completions {
 impl Drop for Completions {
     fn drop(&mut self) {
         if self.under_way == 0 {
-            // SAFETY: no request is under way that could write to the buffers, and nobody uses them after
-            // this. After an error requests may be under way: then the buffers stay for ever.
+            // SAFETY: no request is under way, so the kernel does not write to the buffers; this value ends
+            // here. If requests are under way, after an error, the buffers are leaked.
             unsafe { ManuallyDrop::drop(&mut self.buffers) };
         }
     }

@@ -1,9 +1,9 @@
-//! What an event costs a thread that waits for many pipes, few of which are active: Libenzi's tester of
-//! event delivery (*Improving (network) I/O performance*, 2001), without sockets and without HTTP.
+//! What an event costs a thread that waits for many pipes, few of which are active. Libenzi measured event
+//! delivery in this way (*Improving (network) I/O performance*, 2001), without sockets and without HTTP.
 //!
-//! Tokens pass through the active pipes: who reads one from a pipe writes it to another active pipe. Each
-//! token has a number of its own, so that a run knows that none was lost and none came twice.
-//! [`PipeRun::measure`] is called in a process of its own (`drover lab pipes`).
+//! Tokens pass through the active pipes: the thread reads a token from a pipe and writes it to another active
+//! pipe. Each token has its own number, so that a run notices if a token is lost or comes twice.
+//! [`PipeRun::measure`] runs in a process of its own (`drover lab pipes`).
 
 mod completions;
 mod readers;
@@ -20,34 +20,34 @@ use completions::Completions;
 use readers::{Busy, Dispatched};
 use tokens::Tokens;
 
-/// Descriptors that the process needs beside its pipes.
+/// How many descriptors the process needs besides those of its pipes.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-/// How many batches a window has at most. The time per event is a value of each.
+/// How many batches a window has at most. Each batch gives one value of the time per event.
 const BATCHES: u32 = 50;
 
 /// How the thread learns which pipes have tokens.
 #[derive(Clone, Copy, Debug)]
 pub enum Waiting {
-    /// By a dispatch mechanism; by read requests where it reports completions.
+    /// By a dispatch mechanism. Under a completion mechanism, by read requests.
     By(&'static Mechanism),
-    /// It does not wait: it reads from every pipe in turn, without blocking.
+    /// The thread does not wait: it reads every pipe in turn, without blocking.
     Busy,
 }
 
 impl Waiting {
-    /// Every way, in the order of [`mechanisms::ALL`].
+    /// Every way of waiting: the mechanisms in the order of [`mechanisms::ALL`], then [`Waiting::Busy`].
     pub fn all() -> impl Iterator<Item = Waiting> {
         mechanisms::ALL.iter().copied().map(Waiting::By).chain([Waiting::Busy])
     }
 
-    /// The way of that name.
+    /// The way of waiting with that [`Waiting::name`].
     #[must_use]
     pub fn by_name(name: &str) -> Option<Waiting> {
         Waiting::all().find(|waiting| waiting.name() == name)
     }
 
-    /// The name of its mechanism, or `busy`.
+    /// The name of the mechanism, or `busy`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -56,10 +56,10 @@ impl Waiting {
         }
     }
 
-    /// Whether it works here.
+    /// Checks that this kernel lets this process wait in this way.
     ///
     /// # Errors
-    /// The reason why not.
+    /// The reason why not, as a message for the user.
     pub fn probe(self) -> Result<(), String> {
         match self {
             Waiting::By(mechanism) => mechanism.probe(),
@@ -68,7 +68,7 @@ impl Waiting {
     }
 }
 
-/// A set of pipes, and the tokens that pass through them.
+/// A measurement: a set of pipes, and tokens that pass through them.
 #[derive(Clone, Debug)]
 pub struct PipeRun {
     /// How the thread waits.
@@ -77,13 +77,13 @@ pub struct PipeRun {
     pub pipes: u32,
     /// How many pipes have tokens at a time.
     pub active: u32,
-    /// How many tokens each of these has: so many writes are in flight to it.
+    /// How many tokens each active pipe has. Each token is written by a write(2) of its own.
     pub writes: u32,
-    /// How long tokens pass before the measurement.
+    /// How long tokens pass before the measurement begins.
     pub warm_up: Duration,
-    /// How long is measured.
+    /// How long the measurement lasts.
     pub window: Duration,
-    /// The processor of the thread; any if there is none.
+    /// The processor of the thread; `None`: any.
     pub cpu: Option<usize>,
 }
 
@@ -96,15 +96,15 @@ pub struct Record {
     pub pipes: u32,
     /// How many pipes had tokens at a time.
     pub active: u32,
-    /// How many tokens each of these had.
+    /// How many tokens each active pipe had.
     pub writes: u32,
-    /// How many tokens were passed on in the window: read once and written once each.
+    /// How many tokens were passed on in the window. Passing on is one read and one write.
     pub events: u64,
-    /// How often the thread waited, or went over all pipes.
+    /// How often the thread waited, or, with [`Waiting::Busy`], read all pipes.
     pub waits: u64,
     /// How many reports were of pipes that had no token when they were read.
     pub spurious: u64,
-    /// The time per event of each batch, in microseconds.
+    /// For each batch, the time per event in microseconds.
     pub event_us: Vec<f64>,
     /// The smallest of [`Record::event_us`].
     pub event_min_us: f64,
@@ -116,8 +116,8 @@ pub struct Record {
     pub cpu_s: f64,
     /// The length of the window, in seconds.
     pub window_s: f64,
-    /// Bytes that the waiting system calls copied between kernel and user space, per event, as computed
-    /// from the calls made; `None` where that is not known.
+    /// How many bytes per event the waiting system calls copied between kernel and user space. Computed from
+    /// the number of calls and their arguments; `None` for a mechanism whose arguments are unknown here.
     pub copied_per_event: Option<f64>,
     /// CPU time of registering the pipes, in microseconds per pipe.
     pub register_us: f64,
@@ -125,30 +125,30 @@ pub struct Record {
     pub deregister_us: f64,
 }
 
-/// What one wait did.
+/// The result of one wait.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
+    /// See [`Record::spurious`].
     spurious: u64,
 }
 
-/// Reads tokens from pipes. Each implementation is one way to know which pipe has some.
+/// A way to learn which pipes have tokens, and to read them.
 trait Reader {
     /// Registers every pipe.
     fn register(&mut self, tokens: &Tokens) -> anyhow::Result<()>;
 
-    /// Waits once, reads what has come, and passes it on.
+    /// Waits once, reads the tokens that have come, and passes them on.
     fn turn(&mut self, tokens: &mut Tokens) -> anyhow::Result<Round>;
 
-    /// Deregisters every pipe. What has been read meanwhile is held back by [`Tokens::hold`].
+    /// Deregisters every pipe. Tokens that are read meanwhile go to [`Tokens::set_aside`].
     fn deregister(&mut self, tokens: &mut Tokens) -> anyhow::Result<()>;
 }
 
 impl PipeRun {
-    /// Passes tokens, and returns what that cost.
+    /// Runs the measurement, and returns its result.
     ///
     /// # Errors
-    /// Pipes for which there are not enough descriptors; the kernel's errors; a token that was lost or
-    /// came twice.
+    /// The process may not open enough descriptors. The kernel's errors. A token was lost or came twice.
     pub fn measure(&self) -> anyhow::Result<Record> {
         self.check()?;
         if let Some(cpu) = self.cpu {
@@ -184,7 +184,10 @@ impl PipeRun {
         Ok(record)
     }
 
-    /// Fails if what is wanted cannot be, with the number that is in the way.
+    /// Checks the run's numbers.
+    ///
+    /// # Errors
+    /// Names the number that is too small or too large.
     fn check(&self) -> anyhow::Result<()> {
         let (pipes, active, writes) = (self.pipes, self.active, self.writes);
         if pipes == 0 || active == 0 || writes == 0 {
@@ -209,6 +212,7 @@ impl PipeRun {
         Ok(())
     }
 
+    /// Passes tokens during warm-up and window, and completes `record`.
     fn pass(
         &self,
         reader: &mut dyn Reader,
@@ -222,7 +226,7 @@ impl PipeRun {
         let (passed_before, cpu_before) = (tokens.passed(), process::thread_cpu_time());
         let start = Instant::now();
         let (mut last, mut passed) = (start, passed_before);
-        // A batch has at least one round of all tokens.
+        // In a batch, at least as many tokens are passed on as there are.
         let fewest = u64::from(self.active) * u64::from(self.writes);
         loop {
             let round = reader.turn(tokens)?;
@@ -252,22 +256,21 @@ impl PipeRun {
 
 /// The size of an epoll_event: packed on x86-64, as the ABI has it since its first 32-bit programs.
 const EPOLL_EVENT: u64 = size_of::<libc::epoll_event>() as u64;
-/// The sizes of a siginfo and of signalfd(2)'s record of one, which are the same.
+/// The size of a siginfo, and also of a record of signalfd(2).
 const SIGNAL: u64 = size_of::<libc::siginfo_t>() as u64;
-/// The size of a signal set in the kernel.
+/// The size of a signal set that the kernel copies.
 const SIGNAL_SET: u64 = 8;
 
 impl PipeRun {
-    /// The bytes that the waiting system calls have copied per event, time-outs aside. `bound` is one
-    /// more than the highest descriptor.
+    /// See [`Record::copied_per_event`]. Time-outs are not counted. `bound` is the highest descriptor plus 1.
     fn copied(&self, record: &Record, bound: u64) -> Option<f64> {
         let Waiting::By(by) = self.waiting else { return Some(0.0) };
         let (per_wait, per_report) = match *by.waits_with.first()? {
-            // Two bitmaps in and two out, of whole words.
+            // Copies two bitmaps in and two out, in words of 64 bits.
             "pselect6" => (4 * 8 * bound.div_ceil(64), 0),
-            // The array in, and the field `revents` of each entry out.
+            // For each entry, copies 8 bytes in, and the 2 bytes of `revents` out.
             "ppoll" => (10 * u64::from(self.pipes), 0),
-            // Registering once more copies an epoll_event in.
+            // Copies an epoll_event out for the report, and another one in to arm the pipe again.
             "epoll_pwait2" if by.features.contains(mechanisms::Features::REARM) => {
                 (0, 2 * EPOLL_EVENT)
             }
@@ -276,7 +279,7 @@ impl PipeRun {
                 (0, SIGNAL_SET + SIGNAL)
             }
             "rt_sigtimedwait" => (SIGNAL_SET, SIGNAL),
-            // Requests and completions lie in pages that kernel and process share.
+            // Copies nothing: requests and completions are in memory that kernel and process share.
             "io_uring_enter" => (0, 0),
             _ => return None,
         };
@@ -286,11 +289,12 @@ impl PipeRun {
     }
 }
 
+/// Whether the mechanism reports completions, not readiness.
 fn is_of_completions(mechanism: &Mechanism) -> bool {
     mechanism.features.contains(mechanisms::Features::COMPLETION)
 }
 
-/// The median of sorted values; there is at least one.
+/// The median of sorted values, of which there must be at least one.
 fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     match sorted.len() % 2 {

@@ -1,4 +1,4 @@
-//! Reading tokens where a dispatch mechanism reports readiness, and without any: from every pipe in turn.
+//! Reading tokens by a mechanism that reports readiness, and, for comparison, by reading every pipe in turn.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,15 @@ use mech::readiness::{Event, Interest, Readiness};
 use super::tokens::Tokens;
 use super::{Reader, Round};
 
-/// How long no pipe may become readable before a token counts as lost. There are always tokens in pipes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a wait may last without a readable pipe before the run fails. There are always tokens in pipes, so
+/// such a wait means that a token or an event is lost.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Readiness of a mechanism.
+/// Waits by a readiness mechanism.
 pub(super) struct Dispatched {
     mechanism: Box<dyn Readiness>,
     features: Features,
+    /// Whether the mechanism queues registrations until the next wait (`uring-poll`).
     queues_requests: bool,
     events: Vec<Event>,
     buffer: Vec<u8>,
@@ -49,7 +51,8 @@ impl Reader for Dispatched {
                 self.mechanism.attach(tokens.reader(pipe), key(pipe), Interest::READABLE);
             attached.with_context(|| format!("cannot register pipe {pipe}"))?;
         }
-        // The requests of a ring lie in its queue until the next call.
+        // A ring submits its queued requests at the next wait. This wait submits them, so that their cost
+        // counts as registration.
         if self.queues_requests {
             self.mechanism.wait(Some(Duration::ZERO), &mut self.events)?;
         }
@@ -59,14 +62,14 @@ impl Reader for Dispatched {
     fn turn(&mut self, tokens: &mut Tokens) -> anyhow::Result<Round> {
         self.events.clear();
         let start = Instant::now();
-        self.mechanism.wait(Some(PATIENCE), &mut self.events)?;
-        if self.events.is_empty() && start.elapsed() >= PATIENCE {
-            bail!("no pipe became readable for {PATIENCE:?}");
+        self.mechanism.wait(Some(TOKEN_TIMEOUT), &mut self.events)?;
+        if self.events.is_empty() && start.elapsed() >= TOKEN_TIMEOUT {
+            bail!("no pipe became readable for {TOKEN_TIMEOUT:?}");
         }
         let mut round = Round::default();
         for event in &self.events {
             let pipe = event.key.slot as usize;
-            // A report that comes late is of a pipe that has been emptied, and perhaps filled again.
+            // A late report may be of a pipe that has been emptied since, and perhaps filled again.
             let had_tokens = tokens.read_and_pass(pipe, &mut self.buffer)?;
             round.spurious += u64::from(!had_tokens);
             if self.features.contains(Features::REARM) {
@@ -85,7 +88,7 @@ impl Reader for Dispatched {
     }
 }
 
-/// No readiness: every pipe is read in turn, without blocking.
+/// Does not wait: reads every pipe in turn, without blocking.
 #[derive(Default)]
 pub(super) struct Busy {
     buffer: Vec<u8>,

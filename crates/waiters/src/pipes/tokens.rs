@@ -1,4 +1,4 @@
-//! The pipes, the tokens in them, and where each token is.
+//! The pipes, the tokens in them, and the record of which pipe each token is in.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -6,35 +6,39 @@ use anyhow::{Context, bail};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
-/// The bytes of a token: its number.
+/// The size of a token in bytes. A token is its number.
 const TOKEN: usize = size_of::<u32>();
 
-/// How many tokens fit into a pipe of one page: what an unprivileged user gets beyond
-/// /proc/sys/fs/pipe-user-pages-soft (pipe(7)).
+/// How many tokens fit into a pipe of one page. A new pipe has one page if the unprivileged user's pipes
+/// already hold /proc/sys/fs/pipe-user-pages-soft pages (pipe(7)).
 pub(super) const MOST_IN_A_PIPE: u32 = 4096 / TOKEN as u32;
 
-/// A place of a token that no pipe has.
-const IN_HAND: u32 = u32::MAX;
+/// The value in [`Tokens::pipe_of`] of a token that is in no pipe.
+const NO_PIPE: u32 = u32::MAX;
 
 /// Pipes and tokens.
 ///
-/// A pipe that has tokens has all of `writes` of them. One active pipe more than have tokens is empty,
-/// and gets those that are read next; so a pipe never has two shares, in whatever order they are read.
+/// A pipe has either no token or `writes` tokens. The tokens move among `active + 1` pipes, of which one is
+/// empty. The tokens that are read from a pipe are written to the empty pipe, and the pipe is then the empty
+/// one. So no pipe ever gets more than `writes` tokens, in whatever order the pipes are read.
 pub(super) struct Tokens {
     readers: Vec<OwnedFd>,
     writers: Vec<OwnedFd>,
-    /// The pipes that have tokens at first, evenly spread over all.
+    /// The pipes that have tokens at first, spread evenly over all pipes.
     active: Vec<u32>,
-    /// The active pipe without tokens; `None` if all pipes have some, and each gets its own back.
+    /// The pipe that gets the next tokens. `None` if all pipes are active: the tokens of a pipe are then
+    /// written back to this pipe.
     empty: Option<u32>,
+    /// How many tokens an active pipe has.
     writes: u32,
-    /// The pipe that each token was written to last.
-    place: Vec<u32>,
+    /// For each token, the pipe that it was last written to, or [`NO_PIPE`].
+    pipe_of: Vec<u32>,
+    /// How many tokens have been passed on.
     passed: u64,
 }
 
 impl Tokens {
-    /// Makes the pipes. Reads from them block if `blocking`; writes never do.
+    /// Makes the pipes. Reads from the pipes block if `blocking`; writes never block.
     pub(super) fn open(
         pipes: u32,
         active: u32,
@@ -54,8 +58,8 @@ impl Tokens {
         let spread = |number| (u64::from(number) * u64::from(pipes) / u64::from(used)) as u32;
         let mut chosen: Vec<u32> = (0..used).map(spread).collect();
         let empty = if active < pipes { chosen.pop() } else { None };
-        let place = chosen.iter().flat_map(|pipe| vec![*pipe; writes as usize]).collect();
-        Ok(Tokens { readers, writers, active: chosen, empty, writes, place, passed: 0 })
+        let pipe_of = chosen.iter().flat_map(|pipe| vec![*pipe; writes as usize]).collect();
+        Ok(Tokens { readers, writers, active: chosen, empty, writes, pipe_of, passed: 0 })
     }
 
     /// How many pipes there are.
@@ -63,23 +67,24 @@ impl Tokens {
         self.readers.len()
     }
 
-    /// One more than the highest descriptor that tokens are read from.
+    /// The highest descriptor that tokens are read from, plus 1.
     pub(super) fn bound(&self) -> u64 {
         let numbers = self.readers.iter().map(|fd| fd.as_raw_fd().unsigned_abs());
         numbers.max().map_or(0, |highest| u64::from(highest) + 1)
     }
 
-    /// The end of a pipe that tokens are read from.
+    /// The read end of a pipe.
     pub(super) fn reader(&self, pipe: usize) -> BorrowedFd<'_> {
         self.readers[pipe].as_fd()
     }
 
-    /// Room for all tokens of a pipe and a byte more: a read that leaves it free has emptied the pipe.
+    /// The size of a buffer for all tokens of a pipe, plus one byte. If a read leaves this byte free, the pipe
+    /// is empty.
     pub(super) fn room(&self) -> usize {
         TOKEN * self.writes as usize + 1
     }
 
-    /// How many pipes have tokens at a time.
+    /// How many pipes have tokens at any time.
     pub(super) fn active(&self) -> usize {
         self.active.len()
     }
@@ -89,14 +94,15 @@ impl Tokens {
         self.passed
     }
 
-    /// Writes each token into its first pipe, by a write(2) for each.
+    /// Writes each token into its first pipe, by one write(2) per token.
     pub(super) fn put_in(&self) -> anyhow::Result<()> {
-        for (token, pipe) in self.place.iter().enumerate() {
+        for (token, pipe) in self.pipe_of.iter().enumerate() {
             self.write(token as u32, *pipe)?;
         }
         Ok(())
     }
 
+    /// Writes a token into a pipe.
     fn write(&self, token: u32, pipe: u32) -> anyhow::Result<()> {
         let written = rustix::io::write(&self.writers[pipe as usize], &token.to_ne_bytes());
         let written = written.with_context(|| format!("cannot write to pipe {pipe}"))?;
@@ -104,8 +110,8 @@ impl Tokens {
         Ok(())
     }
 
-    /// Reads a pipe's tokens into `buffer`, which has the [room](Tokens::room), and passes them on.
-    /// `false`: it had none.
+    /// Reads a pipe's tokens into `buffer`, which has [`Tokens::room`] bytes, and passes the tokens on.
+    /// Returns `false` if the pipe was empty.
     pub(super) fn read_and_pass(&mut self, pipe: usize, buffer: &mut [u8]) -> anyhow::Result<bool> {
         match rustix::io::read(&self.readers[pipe], &mut *buffer) {
             Ok(length) => self.pass(pipe, &buffer[..length]).map(|()| true),
@@ -114,7 +120,7 @@ impl Tokens {
         }
     }
 
-    /// Writes the tokens that were read from `pipe` to the empty one, by a write(2) for each.
+    /// Writes the tokens that were read from `pipe` to the empty pipe, by one write(2) per token.
     pub(super) fn pass(&mut self, pipe: usize, bytes: &[u8]) -> anyhow::Result<()> {
         if bytes.len() != self.room() - 1 {
             bail!("pipe {pipe} had {} bytes in place of {}", bytes.len(), self.room() - 1);
@@ -132,51 +138,58 @@ impl Tokens {
         Ok(())
     }
 
-    /// Keeps the tokens that were read from `pipe`, so that [`Tokens::count`] finds them in no pipe.
-    pub(super) fn hold(&mut self, pipe: usize, bytes: &[u8]) -> anyhow::Result<()> {
+    /// Records that the tokens in `bytes` were read from `pipe` and are in no pipe now.
+    pub(super) fn set_aside(&mut self, pipe: usize, bytes: &[u8]) -> anyhow::Result<()> {
         for token in numbers(bytes) {
-            self.take(token, pipe as u32, IN_HAND)?;
+            self.take(token, pipe as u32, NO_PIPE)?;
         }
         Ok(())
     }
 
-    /// Takes note that a token was read from `pipe`, and where it goes.
+    /// Records that a token was read from `pipe`, and that it goes to `next`.
+    ///
+    /// # Errors
+    /// The token is unknown, or was not written to `pipe`.
     fn take(&mut self, token: u32, pipe: u32, next: u32) -> anyhow::Result<()> {
-        let place = self.place.get_mut(token as usize);
-        let place =
-            place.with_context(|| format!("pipe {pipe} had a token {token} of nobody's"))?;
-        if *place == IN_HAND {
+        let recorded = self.pipe_of.get_mut(token as usize);
+        let recorded =
+            recorded.with_context(|| format!("pipe {pipe} had an unknown token {token}"))?;
+        if *recorded == NO_PIPE {
             bail!("token {token} came twice, the second time out of pipe {pipe}");
         }
-        if *place != pipe {
-            bail!("token {token} came out of pipe {pipe}, and was written to pipe {place}");
+        if *recorded != pipe {
+            bail!("token {token} came out of pipe {pipe}, and was written to pipe {recorded}");
         }
-        *place = next;
+        *recorded = next;
         Ok(())
     }
 
-    /// Empties all pipes, and fails unless each token was in one of them, or held, and in no other.
+    /// Empties all pipes, and checks that each token was either set aside or in exactly the recorded pipe.
+    ///
+    /// # Errors
+    /// A token is lost, came twice, or was in another pipe.
     pub(super) fn count(mut self) -> anyhow::Result<()> {
         let mut buffer = vec![0; self.room() * 2];
         for pipe in 0..self.pipes() {
             rustix::io::ioctl_fionbio(&self.readers[pipe], true)?;
             loop {
                 match rustix::io::read(&self.readers[pipe], &mut buffer[..]) {
-                    Ok(length) => self.hold(pipe, &buffer[..length])?,
+                    Ok(length) => self.set_aside(pipe, &buffer[..length])?,
                     Err(Errno::AGAIN) => break,
                     Err(error) => return Err(error.into()),
                 }
             }
         }
-        match self.place.iter().position(|place| *place != IN_HAND) {
+        match self.pipe_of.iter().position(|pipe| *pipe != NO_PIPE) {
             Some(token) => {
-                bail!("token {token} was written to pipe {} and is lost", self.place[token])
+                bail!("token {token} was written to pipe {} and is lost", self.pipe_of[token])
             }
             None => Ok(()),
         }
     }
 }
 
+/// The numbers of the tokens in `bytes`.
 fn numbers(bytes: &[u8]) -> impl Iterator<Item = u32> {
     bytes.chunks(TOKEN).map(|token| token.try_into().map_or(u32::MAX, u32::from_ne_bytes))
 }
