@@ -12,6 +12,7 @@ pub use libc;
 macro_rules! syscall {
     ($name:ident ( $($argument:expr),* $(,)? )) => {{
         #[allow(unused_unsafe, clippy::undocumented_unsafe_blocks, clippy::macro_metavars_in_unsafe)]
+        // SAFETY: the caller's comment above the macro gives the reason for this call.
         let returned = unsafe { $crate::syscall::libc::$name($($argument),*) };
         if returned == -1 {
             Err(std::io::Error::last_os_error())

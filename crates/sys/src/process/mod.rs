@@ -155,6 +155,7 @@ pub fn note_access_times(command: &mut Command, folder: &Path) -> io::Result<()>
     unsafe {
         command.pre_exec(move || {
             let changed = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+            // SAFETY: unshare takes an integer.
             syscall!(unshare(libc::CLONE_NEWNS))?;
             mount_change(c"/", changed)?;
             mount_bind(&*folder, &*folder)?;
@@ -224,6 +225,7 @@ pub fn pass_on<'d>(command: &mut Command, descriptors: impl IntoIterator<Item = 
     unsafe {
         command.pre_exec(move || {
             for &number in &numbers {
+                // SAFETY: F_SETFD takes an integer.
                 syscall!(fcntl(number, libc::F_SETFD, 0))?;
             }
             Ok(())
