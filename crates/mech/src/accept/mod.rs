@@ -260,7 +260,7 @@ pub fn by_name(name: &str) -> Option<&'static Strategy> {
 /// The strategy that `auto` means for `workers` workers that wait by `mechanism`. docs/accept.md has
 /// the measurements.
 ///
-/// - `reuseport` for a single worker, whose socket nobody else uses.
+/// - `reuseport` for a single worker: no other worker shares its socket.
 /// - `exclusive` for several workers whose readiness mechanism supports exclusive waiting: connections
 ///   do not wait behind a worker that is stuck.
 /// - `reuseport` for completion rings, where `exclusive` costs one accept request per connection, and

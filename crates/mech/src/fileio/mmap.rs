@@ -71,7 +71,7 @@ struct Window {
 
 impl Window {
     fn map(file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Window> {
-        // SAFETY: a mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping, at an address that the kernel chooses, overlaps no other memory.
         let start = unsafe {
             rustix::mm::mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, offset)
         }?;

@@ -13,8 +13,8 @@
 //!
 //! One case is left to the program. The holder dies, the kernel sets `FUTEX_OWNER_DIED` and wakes a
 //! waiter, and this waiter dies before it runs. The lock is then free and all other waiters sleep,
-//! because the kernel ignores a word with `FUTEX_OWNER_DIED`. So whoever learns of a death calls
-//! [`RobustLock::after_death`].
+//! because the kernel ignores a word with `FUTEX_OWNER_DIED`. So the process that waits for
+//! its dead workers (wait(2)) calls [`RobustLock::after_death`].
 
 use std::io;
 use std::os::fd::OwnedFd;
