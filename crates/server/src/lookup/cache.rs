@@ -6,10 +6,11 @@
 //! than fit, changes the short queue only. A hit moves nothing: it increments a count in its item.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::time::Instant;
 
+use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
 /// The share of the short queue in the limit: one part in this many.
@@ -27,6 +28,8 @@ const VACANT_MOST: usize = 256;
 /// Values by name.
 pub struct Cache<V> {
     limit: usize,
+    /// Clients choose the names (one file has many spellings): the hash has a random key, so that nobody can
+    /// choose names of one hash.
     hasher: RandomState,
     /// The place of each item, by the hash of its name. It is small, so that a look-up finds it in
     /// the processor's cache, and waits for memory twice: for the item, then for what that leads to.
@@ -67,7 +70,7 @@ impl<V> Cache<V> {
     pub fn new(limit: usize) -> Cache<V> {
         Cache {
             limit,
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             places: HashTable::new(),
             items: Vec::new(),
             free: Vec::new(),
