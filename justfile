@@ -32,3 +32,9 @@ pictures SESSION NOTE="":
 # One fuzz target for a minute: just fuzz request
 fuzz TARGET:
     cargo +nightly fuzz run {{TARGET}} -- -max_total_time=60
+
+# Licences, sources and advisories of the dependencies, and dependencies that nothing uses; needs cargo-deny and
+# cargo-machete (cargo install).
+dependencies:
+    cargo deny check
+    cargo machete --with-metadata
