@@ -11,18 +11,18 @@ use serde_json::Value;
 const DROVER: &str = env!("CARGO_BIN_EXE_drover");
 
 /// A directory with two files, and a place to mount it at.
-struct Place {
+struct ModelledFolder {
     files: tempfile::TempDir,
     mountpoint: tempfile::TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
+impl ModelledFolder {
+    fn new() -> ModelledFolder {
         let files = tempfile::tempdir().unwrap();
         fs::create_dir(files.path().join("sub")).unwrap();
         fs::write(files.path().join("a"), content(300_000)).unwrap();
         fs::write(files.path().join("sub/b"), content(1)).unwrap();
-        Place { files, mountpoint: tempfile::tempdir().unwrap() }
+        ModelledFolder { files, mountpoint: tempfile::tempdir().unwrap() }
     }
 
     fn at(&self, path: &str) -> std::path::PathBuf {
@@ -55,7 +55,7 @@ struct Disk {
 
 impl Disk {
     /// Mounts; `None`, and the cause printed, where this is not possible.
-    fn mount(place: &Place, flags: &[&str]) -> Option<Disk> {
+    fn mount(place: &ModelledFolder, flags: &[&str]) -> Option<Disk> {
         if let Some(obstacle) = drover::disk::obstacle() {
             testing::skip!("{obstacle}");
             return None;
@@ -94,7 +94,7 @@ impl Disk {
 
 #[test]
 fn files_are_read_through_it_and_it_reports_what_it_did() {
-    let place = Place::new();
+    let place = ModelledFolder::new();
     let Some(mut disk) = Disk::mount(&place, &["--speed", "100"]) else { return };
     assert!(fs::read(place.at("a")).unwrap() == content(300_000));
     assert!(fs::read(place.at("sub/b")).unwrap() == content(1));
@@ -120,7 +120,7 @@ fn files_are_read_through_it_and_it_reports_what_it_did() {
 
 #[test]
 fn pages_can_be_dropped_and_are_read_from_the_disk_again() {
-    let place = Place::new();
+    let place = ModelledFolder::new();
     let Some(mut disk) = Disk::mount(&place, &["--speed", "100"]) else { return };
     fs::read(place.at("a")).unwrap();
     disk.report();
@@ -138,7 +138,7 @@ fn pages_can_be_dropped_and_are_read_from_the_disk_again() {
 
 #[test]
 fn a_disk_that_was_killed_leaves_no_mount_behind() {
-    let place = Place::new();
+    let place = ModelledFolder::new();
     let Some(mut disk) = Disk::mount(&place, &[]) else { return };
     disk.child.kill().unwrap();
     disk.child.wait().unwrap();
@@ -155,7 +155,7 @@ fn what_is_no_directory_is_named_with_its_argument() {
         testing::skip!("{obstacle}");
         return;
     }
-    let place = Place::new();
+    let place = ModelledFolder::new();
     let missing = place.files.path().join("nowhere");
     let file = place.files.path().join("a");
     for (files, mountpoint, named) in [

@@ -77,17 +77,20 @@ fn a_herd_is_woken_whole_and_an_exclusive_waiter_alone() {
     on_every_crowd(|kind, _, record| {
         let (switches, returns) = (count(record, "switches"), count(record, "returns"));
         let name = kind.name;
-        // A waiter that is woken by another one may meet it at a lock.
-        let is = |expected: u64| switches >= expected && switches <= expected + expected / 4 + 2;
+        // A waiter that is woken by another one may meet it at a lock: a switch more. One that is woken
+        // before it has given up its processor, because it was preempted on the way, does not switch.
+        let is = |expected: u64| {
+            (expected - expected / 8..=expected + expected / 4 + 2).contains(&switches)
+        };
         match name {
             "select" | "poll" | "epoll" | "wake-all" => assert!(is(80), "{name}: {switches}"),
             "exclusive" | "blocking" | "reuseport" | "uring" | "task-exclusive" | "wake-one" => {
                 assert!(is(10), "{name}: {switches}");
                 assert!(returns <= 20, "{name}: {returns} returns");
             }
-            "wake-all-3" => assert!((80..=302).contains(&switches), "{name}: {switches}"),
-            "lock" => assert!((10..=32).contains(&switches), "{name}: {switches}"),
-            "epoll-shared" => assert!((10..=80).contains(&switches), "{name}: {switches}"),
+            "wake-all-3" => assert!((70..=302).contains(&switches), "{name}: {switches}"),
+            "lock" => assert!((9..=32).contains(&switches), "{name}: {switches}"),
+            "epoll-shared" => assert!((9..=80).contains(&switches), "{name}: {switches}"),
             "select+blocking" | "always-wake" => assert!(is(50), "{name}: {switches}"),
             other => panic!("what does {other} do?"),
         }

@@ -151,7 +151,7 @@ fn pick_from(pick: &Pick, text: &str, json: Option<&Value>) -> Result<f64, Strin
     };
     match pick {
         Pick::Pointer(pointer) => by_pointer(pointer),
-        Pick::Place(OutputPlace { pointer, after, times }) => {
+        Pick::Output(OutputPlace { pointer, after, times }) => {
             let number = match (pointer, after) {
                 (Some(pointer), _) => by_pointer(pointer)?,
                 (None, Some(after)) => {
@@ -186,7 +186,7 @@ mod tests {
         let after = |after: &str, times| {
             let place =
                 OutputPlace { after: Some(after.to_string()), times, ..OutputPlace::default() };
-            pick_from(&Pick::Place(place), wrk, None)
+            pick_from(&Pick::Output(place), wrk, None)
         };
         assert_eq!(after("Requests/sec:", None), Ok(50_123.45));
         assert_eq!(after("Latency", Some(1000.0)), Ok(1250.0));

@@ -263,7 +263,7 @@ pub enum Pick {
     #[schemars(extend("format" = "pointer"))]
     Pointer(String),
     /// A place, and what brings the number into the metric's unit.
-    Place(OutputPlace),
+    Output(OutputPlace),
 }
 
 /// Where a number stands, and what brings it into the metric's unit.

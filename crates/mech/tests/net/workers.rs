@@ -57,7 +57,7 @@ fn a_stop_serves_what_had_arrived() {
     on_every_mechanism(|mechanism| {
         for dispatch in [Options::default(), cramped()] {
             let options = NetOptions::new(mechanism).with_dispatch(dispatch);
-            let held = Held::start(options);
+            let held = Paused::start(options);
             let mut streams: Vec<_> = (0..40).map(|_| held.worker.connect()).collect();
             for stream in &mut streams {
                 stream.write_all(b"early").unwrap();
@@ -84,7 +84,7 @@ fn a_stop_serves_what_had_arrived() {
 fn full_queues_lose_no_connection_and_no_byte() {
     on_every_mechanism(|mechanism| {
         let options = NetOptions::new(mechanism).with_dispatch(cramped());
-        let held = Held::start(options);
+        let held = Paused::start(options);
         let mut streams: Vec<_> = (0..50).map(|_| held.worker.connect()).collect();
         for round in 0..3u8 {
             let release = held.hold();
@@ -108,16 +108,16 @@ fn full_queues_lose_no_connection_and_no_byte() {
 }
 
 /// A worker that echoes, and that a connection can make stand still.
-struct Held {
+struct Paused {
     worker: Worker,
     standing: mpsc::Receiver<mpsc::Sender<()>>,
 }
 
-/// What [`Held::hold`] sends.
+/// What [`Paused::hold`] sends.
 const HOLD: &[u8] = b"hold the worker";
 
-impl Held {
-    fn start(options: NetOptions) -> Held {
+impl Paused {
+    fn start(options: NetOptions) -> Paused {
         let (tell, standing) = mpsc::channel();
         let worker = Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
             while let Ok(1..) = conn.fill_idle().await {
@@ -134,7 +134,7 @@ impl Held {
                 conn.send(Body::None, None).await.unwrap();
             }
         });
-        Held { worker, standing }
+        Paused { worker, standing }
     }
 
     /// Makes the worker do nothing until the sender is used or dropped.

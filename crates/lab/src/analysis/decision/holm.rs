@@ -12,11 +12,11 @@
 /// That the *side* of a decision is right as often as that is proven for independent claims
 /// (H. Finner, "Stepwise multiple test procedures and control of directional errors", Annals of
 /// Statistics 27, 1999); the bench of coverage counts wrong sides too.
-pub fn holm(p: &[f64], alpha: f64) -> Vec<Held> {
+pub fn holm(p: &[f64], alpha: f64) -> Vec<Adjusted> {
     let of = |at: usize| if p[at].is_nan() { 1.0 } else { p[at] };
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|a, b| of(*a).total_cmp(&of(*b)));
-    let mut held = vec![Held { size: alpha, adjusted: 1.0, decided: false }; p.len()];
+    let mut held = vec![Adjusted { size: alpha, adjusted: 1.0, decided: false }; p.len()];
     let (mut adjusted, mut ended_at) = (0.0f64, None);
     for (rank, &at) in order.iter().enumerate() {
         let left = (p.len() - rank) as f64;
@@ -25,14 +25,15 @@ pub fn holm(p: &[f64], alpha: f64) -> Vec<Held> {
         if of(at) > size {
             ended_at = ended_at.or(Some(size));
         }
-        held[at] = Held { size: ended_at.unwrap_or(size), adjusted, decided: ended_at.is_none() };
+        held[at] =
+            Adjusted { size: ended_at.unwrap_or(size), adjusted, decided: ended_at.is_none() };
     }
     held
 }
 
 /// What the family makes of one claim.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Held {
+pub struct Adjusted {
     /// The two-sided size of the test that the claim is held to.
     pub size: f64,
     /// The claim's p-value times the number of claims it stands for: compare with the family's α.

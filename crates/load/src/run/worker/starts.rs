@@ -275,7 +275,7 @@ mod tests {
         /// Another request comes due.
         Due,
         /// A connection asks for a scheduled start, and offers itself if there is none.
-        Ask(u32),
+        Offer(u32),
         /// The server closes a connection that waits for a start; the connection asks again.
         Close(u32),
         /// The response to a connection's start has come, if the connection has one.
@@ -289,7 +289,7 @@ mod tests {
         proptest::collection::vec(
             prop_oneof![
                 Just(Event::Due),
-                index.clone().prop_map(Event::Ask),
+                index.clone().prop_map(Event::Offer),
                 index.clone().prop_map(Event::Close),
                 index.clone().prop_map(Event::Respond),
                 index.prop_map(Event::Fail),
@@ -319,7 +319,7 @@ mod tests {
                         prop_assert!(worker.hand_out_due(at, at, &starts));
                         due += 1;
                     }
-                    Event::Ask(index) | Event::Close(index) if held[index as usize].is_none() => {
+                    Event::Offer(index) | Event::Close(index) if held[index as usize].is_none() => {
                         held[index as usize] = worker.take(index, never);
                         match held[index as usize] {
                             Some(start) => taken.push(start.due.unwrap()),

@@ -1,0 +1,71 @@
+//! The field's words: names that only this project would understand are not in it.
+
+use std::collections::BTreeMap;
+
+use super::sources;
+
+/// What is forbidden as a name, and the field's word for it.
+const PRIVATE: &[(&str, &str)] = &[
+    ("Door", "ListenerHandle"),
+    ("Hall", "AcceptQueue"),
+    ("Keeper", "Acceptor"),
+    ("Bell", "Notifier"),
+    ("Sign", "AcceptRelay"),
+    ("gives_sign", "relay_wakeup"),
+    ("goes_on", "expects_input"),
+    ("unborn", "to_spawn"),
+    ("give_birth", "spawn_pending"),
+    ("Held", "RobustGuard, PinnedPages"),
+    ("patiently", "retry_on_enomem"),
+    ("How", "OpenOptions"),
+    ("Means", "WaitMode"),
+    ("Whose", "a noun"),
+    ("Place", "Location, Index"),
+    ("Teller", "ConsoleReporter"),
+    ("Desk", "CoordinatorHandle"),
+    ("Baton", "RunControl"),
+    ("Conductor", "Coordinator"),
+    ("Seat", "ConnState"),
+    ("Ticket", "ScheduledStart"),
+    ("Manner", "SessionOptions"),
+    ("Board", "CounterTable"),
+    ("Asker", "LookupContext"),
+    ("Memo", "RepeatedRequest, ResponseHeadCache"),
+    ("Trail", "WatchedPath"),
+    ("What", "RequestArgs"),
+    ("Chosen", "Selection"),
+    ("Choice", "Selection"),
+    ("Crowd", "WaiterGroup"),
+    ("Ask", "Cell"),
+    ("Eye", "SleepObserver"),
+    ("Awake", "IdleGuard"),
+    ("Beside", "background"),
+    ("Blanks", "Placeholders"),
+    ("forebodings", "preflight_warnings"),
+    ("unasked", "unsolicited"),
+    ("deserted", "all_lost"),
+    ("last_words", "exit_reason"),
+];
+
+/// The names in a line of code: comments, and words within texts, are prose.
+fn names(line: &str) -> impl Iterator<Item = &str> {
+    let code = line.split("//").next().unwrap_or_default();
+    let outside = code.split('"').step_by(2);
+    outside.flat_map(|part| part.split(|it: char| !it.is_alphanumeric() && it != '_'))
+}
+
+#[test]
+fn names_are_words_of_the_field() {
+    let words: BTreeMap<&str, &str> = PRIVATE.iter().copied().collect();
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        for (at, line) in text.lines().enumerate() {
+            for name in names(line) {
+                if let Some(word) = words.get(name) {
+                    found.push(format!("{}:{}: {name} ({word})", path.display(), at + 1));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "say the field's word:\n{}", found.join("\n"));
+}
