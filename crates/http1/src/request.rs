@@ -41,7 +41,9 @@ pub enum Method {
     Get,
     /// `HEAD`
     Head,
-    /// A method of RFC 9110 section 9.3 or PATCH (RFC 5789), which a file server answers with 405.
+    /// `OPTIONS`
+    Options,
+    /// Another method of RFC 9110 section 9.3 or PATCH (RFC 5789), which a file server answers with 405.
     Other,
     /// Any other token: a 501.
     Unknown,
@@ -52,7 +54,8 @@ impl Method {
         match token {
             "GET" => Method::Get,
             "HEAD" => Method::Head,
-            "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH" => Method::Other,
+            "OPTIONS" => Method::Options,
+            "POST" | "PUT" | "DELETE" | "CONNECT" | "TRACE" | "PATCH" => Method::Other,
             _ => Method::Unknown,
         }
     }
@@ -117,7 +120,7 @@ pub struct Request<'a> {
 ///
 /// # Errors
 ///
-/// A [`Refusal`] with status 400, 414, 431, 501 or 505. It can come before the head is complete.
+/// A [`Refusal`] with status 400, 414, 417, 431, 501 or 505. It can come before the head is complete.
 /// Where the message ends is then unknown: answer and close.
 pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<Request<'a>>, Refusal> {
     // Looking at no more than a legal head keeps the answer independent of how much came at once.
@@ -256,8 +259,11 @@ impl<'a> Request<'a> {
             4 if is("Host") => return once(&mut self.host, value),
             5 if is("Range") => return once(&mut self.range, value),
             6 if is("Expect") && self.version == Version::Http11 => {
-                self.expect_continue |=
-                    list(value).any(|item| item.eq_ignore_ascii_case(b"100-continue"));
+                // What else might be expected cannot be met (RFC 9110 section 10.1.1).
+                if !list(value).all(|item| item.eq_ignore_ascii_case(b"100-continue")) {
+                    return Err(Refusal::new(Status::ExpectationFailed, "unknown expectation"));
+                }
+                self.expect_continue = true;
             }
             8 if is("If-Range") => return once(&mut conditions.if_range, value),
             8 if is("If-Match") => {
@@ -406,7 +412,7 @@ mod tests {
     fn methods_are_case_sensitive() {
         assert_eq!(whole("HEAD / HTTP/1.0\r\n\r\n").method, Method::Head);
         assert_eq!(whole("head / HTTP/1.0\r\n\r\n").method, Method::Unknown);
-        assert_eq!(whole("OPTIONS * HTTP/1.0\r\n\r\n").method, Method::Other);
+        assert_eq!(whole("OPTIONS * HTTP/1.0\r\n\r\n").method, Method::Options);
         let connect = whole("CONNECT example.org:443 HTTP/1.0\r\n\r\n");
         assert_eq!(connect.method, Method::Other);
         assert_eq!(connect.path, b"example.org:443");

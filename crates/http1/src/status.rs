@@ -30,7 +30,9 @@ statuses! {
     Continue = 100 "Continue";
     /// The whole representation follows.
     Ok = 200 "OK";
-    /// One range of the representation follows.
+    /// The response says all in its head.
+    NoContent = 204 "No Content";
+    /// Ranges of the representation follow.
     PartialContent = 206 "Partial Content";
     /// A directory was asked for without its closing slash.
     MovedPermanently = 301 "Moved Permanently";
@@ -42,7 +44,7 @@ statuses! {
     Forbidden = 403 "Forbidden";
     /// No such file.
     NotFound = 404 "Not Found";
-    /// The method is known, and neither GET nor HEAD.
+    /// The method is known, and none that a file server serves.
     MethodNotAllowed = 405 "Method Not Allowed";
     /// The head did not arrive in time.
     RequestTimeout = 408 "Request Timeout";
@@ -54,6 +56,8 @@ statuses! {
     UriTooLong = 414 "URI Too Long";
     /// No byte of the representation lies in the range.
     RangeNotSatisfiable = 416 "Range Not Satisfiable";
+    /// The request expects something of the server that the server does not know.
+    ExpectationFailed = 417 "Expectation Failed";
     /// The head is longer than the limit, or has too many fields.
     HeadTooLarge = 431 "Request Header Fields Too Large";
     /// The server failed.

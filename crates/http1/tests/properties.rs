@@ -194,7 +194,7 @@ proptest! {
         let head_len = out.len();
         out.extend(behind);
         let response = response::parse(&out, was_head).unwrap().unwrap();
-        let bodiless = was_head || matches!(status, Status::Continue | Status::NotModified);
+        let bodiless = was_head || matches!(status, Status::Continue | Status::NoContent | Status::NotModified);
         prop_assert_eq!(response.status, status.code());
         prop_assert_eq!(response.head_len, head_len);
         prop_assert_eq!(response.body, if bodiless { Body::None } else { Body::Length(length) });

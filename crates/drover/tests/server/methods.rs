@@ -29,14 +29,42 @@ fn head_says_what_get_would_and_sends_no_body() {
 fn other_methods_are_not_allowed_and_the_connection_lives_on() {
     let (_site, server) = server();
     let mut client = server.connect();
-    for method in ["POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"] {
+    for method in ["POST", "PUT", "DELETE", "CONNECT", "TRACE", "PATCH"] {
         client.send(request(method, "/a", &[]));
         let reply = client.reply().is(405);
-        assert_eq!(reply.field("Allow"), Some("GET, HEAD"), "{method}");
+        assert_eq!(reply.field("Allow"), Some("GET, HEAD, OPTIONS"), "{method}");
     }
-    client.send(request("OPTIONS", "*", &[]));
-    client.reply().is(405);
     client.get("/a").is(200);
+}
+
+#[test]
+fn options_tells_the_methods_of_the_server_and_of_every_path() {
+    let (_site, server) = server();
+    let mut client = server.connect();
+    for target in ["*", "/a", "/nothing", "/../x", "http://test/a"] {
+        client.send(request("OPTIONS", target, &["Content-Length: 2"]) + "ab");
+        let reply = client.reply_head().is(204);
+        assert_eq!(reply.field("Allow"), Some("GET, HEAD, OPTIONS"), "{target}");
+        assert_eq!(reply.field("Content-Length"), None, "{target}");
+    }
+    client.get("/a").is(200);
+}
+
+/// RFC 9110 section 10.1.1.
+#[test]
+fn what_a_client_expects_beside_100_continue_is_a_417() {
+    let (_site, server) = server();
+    for expected in ["200-ok", "100-continue, x", "100-continue=1"] {
+        let mut client = server.connect();
+        client.send(request("GET", "/a", &[&format!("Expect: {expected}")]));
+        client.reply().is(417);
+        client.expect_end();
+    }
+    server.ask("/a", &["Expect: 100-Continue"]).is(200);
+    server.ask("/a", &["Expect:"]).is(200);
+    let mut old = server.connect();
+    old.send("GET /a HTTP/1.0\r\nExpect: x\r\n\r\n");
+    old.reply().is(200);
 }
 
 /// RFC 9110 section 9.1.

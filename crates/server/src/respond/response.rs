@@ -68,10 +68,20 @@ impl Response {
     }
 }
 
-/// The refusal of a method other than GET and HEAD; `None`: the method is served.
+/// The methods that are served.
+const METHODS: &str = "GET, HEAD, OPTIONS";
+
+/// Writes the response to OPTIONS: the methods, which are those of every path (RFC 9110 section 9.3.7).
+pub(crate) fn options(common: &Common<'_>, out: &mut Vec<u8>) -> Response {
+    let status = Status::NoContent;
+    Head::new(out, status, common).allow(METHODS).finish();
+    Response::written(status)
+}
+
+/// The refusal of a method that is not served; `None`: the method is.
 pub(crate) fn refused_method(method: Method) -> Option<Refusal> {
     let status = match method {
-        Method::Get | Method::Head => return None,
+        Method::Get | Method::Head | Method::Options => return None,
         Method::Other => Status::MethodNotAllowed,
         Method::Unknown => Status::NotImplemented,
     };
@@ -87,7 +97,7 @@ pub(crate) fn refusal(
 ) -> Response {
     let head = Head::new(out, refusal.status, common);
     match refusal.status {
-        Status::MethodNotAllowed => head.allow("GET, HEAD"),
+        Status::MethodNotAllowed => head.allow(METHODS),
         _ => head,
     }
     .text(refusal.reason, with_body);

@@ -347,6 +347,9 @@ impl State<'_> {
         if let Some(refusal) = response::refused_method(request.method) {
             return ControlFlow::Continue(response::refusal(refusal, &common, with_body, out));
         }
+        if request.method == Method::Options {
+            return ControlFlow::Continue(response::options(&common, out));
+        }
         let (files, in_memory) = match content {
             Content::Fixed(fixed) if connection == Connection::Implied && with_body => {
                 return ControlFlow::Continue(fixed.usual(out));
