@@ -18,6 +18,7 @@ use sys::socket::ListenOptions;
 
 #[cfg(doc)]
 use crate::Supervisor;
+use crate::access_log::AccessLog;
 
 /// The default number of threads per process that open files: one or two are enough for a disk.
 pub const STAT_THREADS: usize = 2;
@@ -91,6 +92,8 @@ pub struct Config {
     pub max_connections: Option<NonZeroUsize>,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
+    /// The access log: a line for each response; `None`: there is none.
+    pub access_log: Option<AccessLog>,
     /// The file that gets a line per response, with the time of each stage (`trace`).
     pub trace: Option<PathBuf>,
     /// How many bytes of a body a connection hands to the kernel before it is another's turn; `None`: as
@@ -166,6 +169,7 @@ impl Config {
             min_rate: None,
             max_connections: None,
             grace: Duration::from_secs(10),
+            access_log: None,
             trace: None,
             send_budget: None,
             counters: None,

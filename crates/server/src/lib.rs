@@ -52,6 +52,7 @@ use mech::net::Remote;
 use sys::process::start_thread;
 use tracing::error;
 
+mod access_log;
 mod config;
 mod listen;
 pub mod log;
@@ -63,6 +64,8 @@ mod supervisor;
 pub mod trace;
 mod worker;
 
+use access_log::LogFile;
+pub use access_log::{AccessLog, Form as AccessLogForm};
 pub use config::{Config, Listen, Revalidate, STAT_THREADS, Source};
 use listen::bind::{Bound, bind};
 use listen::deferred::{Deferred, LOOK_AGAIN};
@@ -82,6 +85,7 @@ pub struct Server {
     stopper: Stopper,
     reports: Receiver<Report>,
     trace: Option<Trace>,
+    log: Option<LogFile>,
     /// The file that the counters are written to.
     counters: Option<PathBuf>,
 }
@@ -175,6 +179,7 @@ impl Server {
         crew: Crew,
     ) -> anyhow::Result<Server> {
         let trace = open_trace(&config, &crew)?;
+        let log = config.access_log.as_ref().map(LogFile::open).transpose()?;
         if let Some(pool) = &config.openers {
             pool.start().context("too many --stat-threads")?;
         }
@@ -192,6 +197,7 @@ impl Server {
                 sharers: workers,
                 connections: connections.of_worker(first + index),
                 trace: trace.as_ref().map(|trace| (trace.sink(), first + index)),
+                log: log.as_ref().map(|log| (log.sink(), first + index)),
             };
             let to_server = sender.clone();
             let work = move || {
@@ -213,7 +219,7 @@ impl Server {
         let counters = config.counters.clone();
         let stopper = Stopper::default();
         let mut server =
-            Server { addresses, counter_table, workers, stopper, reports, trace, counters };
+            Server { addresses, counter_table, workers, stopper, reports, trace, log, counters };
         while server.stopper.workers.len() < server.workers {
             match server.reports.recv() {
                 Ok(Report::Ready(remote)) => server.stopper.workers.push(remote),
@@ -242,6 +248,9 @@ impl Server {
         }
         if let Some(path) = &config.trace {
             Trace::check(path).map_err(|error| cannot_trace(path, error))?;
+        }
+        if let Some(path) = config.access_log.as_ref().and_then(|log| log.path.as_ref()) {
+            Trace::check(path).with_context(|| format!("--access-log {}", path.display()))?;
         }
         bind(config, Among::Threads).map(drop)
     }
@@ -291,6 +300,9 @@ impl Server {
         }
         if let Some(trace) = &self.trace {
             trace.finish();
+        }
+        if let Some(log) = &self.log {
+            log.finish();
         }
         status::counters::finish(self.counters.as_deref(), &self.counter_table);
         failure.map_or(Ok(()), Err)

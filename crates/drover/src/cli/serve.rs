@@ -22,8 +22,8 @@ use super::auto_or::names;
 use super::stdout::stdout;
 use server::log;
 use server::{
-    Config, Inheritance, MechanismAndStrategy, Role, Server, Source, Statistics, StopSignals,
-    Supervisor, WorkerStatistics, be_worker, coefficient_of_variation,
+    AccessLog, AccessLogForm, Config, Inheritance, MechanismAndStrategy, Role, Server, Source,
+    Statistics, StopSignals, Supervisor, WorkerStatistics, be_worker, coefficient_of_variation,
 };
 use usage::UsageError;
 
@@ -203,6 +203,13 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         }),
         max_connections: args.max_connections,
         grace: args.grace,
+        access_log: args.access_log.map(|path| AccessLog {
+            path: (path.as_os_str() != "-").then_some(path),
+            form: match args.access_log_form.as_str() {
+                "json" => AccessLogForm::Json,
+                _ => AccessLogForm::Combined,
+            },
+        }),
         trace: args.trace,
         send_budget: args.send_budget.0,
         counters: args.counters,

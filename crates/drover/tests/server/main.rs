@@ -4,6 +4,7 @@
 //! is the same code for all, on one.
 
 mod accepting;
+mod access_log;
 mod cache;
 mod conditions;
 mod config;

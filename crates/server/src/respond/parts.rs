@@ -21,6 +21,8 @@ pub(crate) struct Parts {
     /// Parts of at most so many bytes are read into memory.
     in_memory: u64,
     left: std::vec::IntoIter<ByteRange>,
+    /// The length of the whole body in bytes: the value of `Content-Length`.
+    pub(crate) length: u64,
 }
 
 /// Where the bytes of all parts are.
@@ -41,17 +43,13 @@ impl Parts {
             Source::File(file, _) => Bytes::File(Rc::clone(file)),
         };
         let around = Multipart::new(entry.content_type, entry.len, random());
-        Parts { around, bytes, in_memory, left: ranges.into_iter() }
+        let length = around.content_length(&ranges);
+        Parts { around, bytes, in_memory, left: ranges.into_iter(), length }
     }
 
     /// The value of `Content-Type`.
     pub(crate) fn content_type(&self) -> String {
         self.around.content_type()
-    }
-
-    /// The value of `Content-Length`.
-    pub(crate) fn content_length(&self) -> u64 {
-        self.around.content_length(self.left.as_slice())
     }
 
     /// Writes as many parts as may stand in the output. A body: it is the rest of the last of them, and

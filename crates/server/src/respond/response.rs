@@ -297,7 +297,7 @@ fn several(
     let status = Status::PartialContent;
     Head::new(out, status, common)
         .content_type(&parts.content_type())
-        .content_length(parts.content_length())
+        .content_length(parts.length)
         .validators(&entry.validators, now)
         .accept_ranges()
         .finish();

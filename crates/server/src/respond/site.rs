@@ -15,6 +15,7 @@ use mech::Key;
 use mech::files::open_pool::{OpenPool, OpenResults};
 use mech::net::{Answer, Body, Io, Net};
 
+use crate::access_log::AccessLogger;
 use crate::lookup::files::{Files, Lookup, LookupContext, Requester};
 use crate::lookup::pending::PendingOpen;
 use crate::lookup::watch::Watcher;
@@ -73,19 +74,25 @@ struct Asked<'a> {
     persists: bool,
 }
 
-/// What an experiment adds to each response.
+/// What is added to each response where somebody has asked for it.
 pub(crate) struct Extras {
     /// The trace of responses, if there is one.
     pub(crate) tracer: Option<Tracer>,
+    /// The access log, if there is one.
+    pub(crate) log: Option<AccessLogger>,
     /// The processor time that each response costs in addition, if any.
     pub(crate) spin: Option<Spin>,
 }
 
 impl Extras {
     /// `None` if there are none.
-    pub(crate) fn new(tracer: Option<Tracer>, spin: Option<Spin>) -> Option<Box<Extras>> {
-        let any = tracer.is_some() || spin.is_some();
-        any.then(|| Box::new(Extras { tracer, spin }))
+    pub(crate) fn new(
+        tracer: Option<Tracer>,
+        log: Option<AccessLogger>,
+        spin: Option<Spin>,
+    ) -> Option<Box<Extras>> {
+        let any = tracer.is_some() || log.is_some() || spin.is_some();
+        any.then(|| Box::new(Extras { tracer, log, spin }))
     }
 }
 
@@ -94,7 +101,7 @@ pub(crate) struct Site<'w> {
     state: RefCell<State<'w>>,
     pub(crate) counters: &'w Counters,
     pub(crate) time_outs: TimeOuts,
-    /// What experiments add to each response. Without an experiment, this costs one test of a pointer.
+    /// What is added to each response; where nothing is, this costs one test of a pointer.
     pub(crate) extras: Option<Box<Extras>>,
     complaints: RefCell<Throttle>,
 }
@@ -126,6 +133,11 @@ impl<'w> Site<'w> {
         self.extras.as_ref()?.tracer.as_ref()
     }
 
+    /// The access log, if there is one.
+    pub(crate) fn log(&self) -> Option<&AccessLogger> {
+        self.extras.as_ref()?.log.as_ref()
+    }
+
     /// Writes the responses to the complete requests in the input, as far as one send can carry them.
     /// The first request may have waited for a file, `awaited`.
     pub(crate) fn respond(
@@ -155,7 +167,7 @@ impl<'w> Site<'w> {
                 }
             };
             response.head_len = output.len() - before;
-            self.note(key, net, &response);
+            self.note(key, net, input, &output[before..], &response);
             consumed += response.consumed;
             (batch.answered, body) = (true, response.body);
             let expects_input = matches!(response.then, Then::Receive);
@@ -191,11 +203,14 @@ impl<'w> Site<'w> {
             tracer.note(key, net.now(), Status::PartialContent, io.output.len() - before, &body);
         }
         let is_over = matches!(body, Body::None);
+        if let (true, Some(log)) = (is_over, self.log()) {
+            log.note_end(key);
+        }
         (Answer { consumed: 0, body, expects_input: false }, is_over)
     }
 
-    /// Counts a response, spins for it, and has it traced.
-    fn note(&self, key: Key, net: &Net, response: &Response) {
+    /// Counts a response, spins for it, and has it traced and logged.
+    fn note(&self, key: Key, net: &Net, input: &[u8], output: &[u8], response: &Response) {
         self.counters.response(response.status);
         let Some(extras) = &self.extras else { return };
         if let Some(spin) = &extras.spin {
@@ -204,14 +219,18 @@ impl<'w> Site<'w> {
         if let Some(tracer) = &extras.tracer {
             tracer.note(key, net.now(), response.status, response.head_len, &response.body);
         }
+        if let Some(log) = &extras.log {
+            log.note(key, net.now(), input, output, response);
+        }
     }
 
     /// Writes the response to a request that did not arrive, or could not be served, in time.
-    pub(crate) fn refuse(&self, key: Key, refusal: Refusal, output: &mut Vec<u8>, net: &Net) {
+    pub(crate) fn refuse(&self, key: Key, refusal: Refusal, io: &mut Io<'_>, net: &Net) {
+        let Io { input, output } = io;
         let before = output.len();
         let mut response = self.state.borrow().refusal(refusal, output);
         response.head_len = output.len() - before;
-        self.note(key, net, &response);
+        self.note(key, net, input, &output[before..], &response);
     }
 
     /// Has `pool` open what may need a disk, and tell the coroutine `key`, which is to call

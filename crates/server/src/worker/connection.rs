@@ -35,6 +35,9 @@ pub(crate) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Outpu
         if let Some(tracer) = counted.site.tracer() {
             tracer.begin(counted.conn.key());
         }
+        if let Some(log) = counted.site.log() {
+            log.begin(&counted.conn);
+        }
         if let Err(error) = converse(&counted.conn, counted.site).await {
             let counters = counted.site.counters;
             match error.kind() {
@@ -162,11 +165,14 @@ fn ended(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Result<(
     if sent.is_err() || site.extras.is_some() { take_down(conn, site, sent) } else { Ok(()) }
 }
 
-/// Traces the end of a response, and logs a failure.
+/// Traces and logs the end of a response; the server's own log has a failure that is not the client's.
 #[cold]
 fn take_down(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Result<()> {
     if let Some(tracer) = site.tracer() {
         tracer.done(conn, &sent);
+    }
+    if let Some(log) = site.log() {
+        log.done(conn.key(), &sent);
     }
     if let Err(error) = &sent {
         complain(conn, site, error);
@@ -217,8 +223,8 @@ fn refuse(
     async move {
         site.counters.add(Counter::TimeOuts, 1);
         conn.set_deadline(Some(LINGER));
-        let ((), progress) = conn.respond(|io| {
-            site.refuse(conn.key(), *refusal, io.output, conn.net());
+        let ((), progress) = conn.respond(|mut io| {
+            site.refuse(conn.key(), *refusal, &mut io, conn.net());
             (Answer { consumed: io.input.len(), body: Body::None, expects_input: false }, ())
         });
         if over(conn, site, progress)?.is_none() {

@@ -15,6 +15,7 @@ use tracing::warn;
 
 use crate::Config;
 use crate::Source;
+use crate::access_log::{self, AccessLogger};
 use crate::lookup::files::{FileOptions, Files};
 use crate::respond::response::Fixed;
 use crate::respond::site::{Content, Extras, LIMITS, Site, TimeOuts};
@@ -54,11 +55,13 @@ pub(crate) struct Plan {
     pub(crate) connections: usize,
     /// The trace, if there is one, and this worker's number in it.
     pub(crate) trace: Option<(Sink, usize)>,
+    /// Where lines of the access log go, if there is one, and this worker's number in it.
+    pub(crate) log: Option<(access_log::Sink, usize)>,
 }
 
 /// Serves until asked to stop. `ready` is called once connections can be accepted.
 pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> {
-    let Plan { config, handles, cpu, counters, sharers, connections, trace } = plan;
+    let Plan { config, handles, cpu, counters, sharers, connections, trace, log } = plan;
     counters.begin();
     if let Some(cpu) = cpu {
         sys::process::pin_current_thread(cpu)
@@ -80,7 +83,10 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
         open: config.open_time_out,
     };
     let tracer = trace.map(|(sink, worker)| Tracer::new(sink, worker, sender(&config)));
-    let extras = Extras::new(tracer, config.spin.map(Spin::new));
+    let log = log.zip(config.access_log.as_ref()).map(|((sink, worker), log)| {
+        AccessLogger::new(log.form, sink, config.mechanism.name, worker)
+    });
+    let extras = Extras::new(tracer, log, config.spin.map(Spin::new));
     let site = Site::new(content(&config, sharers, &net)?, time_outs, &counters, &net, extras);
     let failure = RefCell::new(None);
     net.linger(config.grace / LINGER_SHARE);
@@ -119,11 +125,13 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
             }
         });
     }
-    if let Some(tracer) = site.tracer() {
+    if site.tracer().is_some() || site.log().is_some() {
+        let site = &site;
         executor.service(|conn| async move {
             while !conn.net().stopping() {
                 conn.sleep_until(conn.net().now() + trace::KEPT_FOR).await;
-                tracer.flush();
+                site.tracer().inspect(|tracer| tracer.flush());
+                site.log().inspect(|log| log.flush());
             }
         });
     }
@@ -131,6 +139,9 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     let ran = executor.run(|conn| connection::serve(conn, &site));
     if let Some(tracer) = site.tracer() {
         tracer.finish();
+    }
+    if let Some(log) = site.log() {
+        log.flush();
     }
     counters.files(&options.file_options.counts);
     counters.end(net.helpers_waited());

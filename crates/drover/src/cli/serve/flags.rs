@@ -56,6 +56,20 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     pub(super) grace: Duration,
 
+    /// Append a line for each response to FILE; '-': to standard output
+    ///
+    /// Client, time, request, status, bytes of the body, referrer and user agent. A line is written when its
+    /// response has left, a second later at most. Lines that the disk is too slow for are lost, and counted.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "FILE")]
+    pub(super) access_log: Option<PathBuf>,
+
+    /// The form of a line of --access-log: Apache's combined format, or JSON, which also has the time that the
+    /// response took, the dispatch mechanism and the worker
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "FORM", default_value = "combined", value_parser = ["combined", "json"])]
+    pub(super) access_log_form: String,
+
     /// Take from FILE (TOML) what the command line does not say
     ///
     /// A key is the long name of a flag, its value what the flag takes: workers = 4, pin = true,

@@ -131,7 +131,8 @@ impl Reader<'_> {
         if kind == Kind::Switch {
             return Ok(text.into());
         }
-        let value = match is_path(flag) && !text.is_empty() {
+        // '-' is standard output, and no name.
+        let value = match is_path(flag) && !text.is_empty() && text != "-" {
             true => self.folder.join(text).into_os_string(),
             false => text.into(),
         };
@@ -211,6 +212,8 @@ mod tests {
         sets("root = 'public'", "root", &["/etc/drover/public"]);
         sets("root = '/srv'", "root", &["/srv"]);
         sets("counters = 'c.json'", "counters", &["/etc/drover/c.json"]);
+        sets("access-log = 'log'", "access-log", &["/etc/drover/log"]);
+        sets("access-log = '-'", "access-log", &["-"]);
         // Only values that are paths are joined to the folder.
         sets("listen = 'localhost:80'", "listen", &["localhost:80"]);
     }

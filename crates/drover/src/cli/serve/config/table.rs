@@ -60,8 +60,10 @@ fn line(setting: &FlagValue, note: Option<&String>) -> String {
 fn written(setting: &FlagValue, value: &OsStr) -> String {
     let text = match setting.is_path {
         // Relative paths become absolute: a file elsewhere would read them relative to its own folder.
-        true => std::path::absolute(value).map_or_else(|_| value.into(), Into::into),
-        false => value.to_owned(),
+        true if value != "-" => {
+            std::path::absolute(value).map_or_else(|_| value.into(), Into::into)
+        }
+        _ => value.to_owned(),
     };
     let text = text.to_string_lossy().into_owned();
     let is_number = text.parse::<u32>().is_ok_and(|number| number.to_string() == text);

@@ -1,0 +1,132 @@
+//! `--access-log`: a line for each response, on every mechanism.
+
+use std::fs;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::harness::{Server, Site, drover, on_every_mechanism, request, usable_backends};
+
+/// What the log has when the server has ended.
+fn logged(site: &Site, flags: &[&str], ask: impl FnOnce(&Server)) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let own = ["--access-log", log.to_str().unwrap()];
+    let mut server = Server::on(site, &[&own[..], flags].concat());
+    ask(&server);
+    server.terminate();
+    assert!(server.exit_status().success());
+    fs::read_to_string(&log).unwrap()
+}
+
+fn lines_of(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn every_response_has_a_line_in_the_order_of_its_connection_on_every_mechanism() {
+    let site = Site::new();
+    site.file("a", "hello");
+    site.file("long", vec![7; 300_000]);
+    on_every_mechanism(|mechanism| {
+        let flags = ["--dispatch", mechanism.name, "--access-log-form", "json"];
+        let text = logged(&site, &flags, |server| {
+            let mut client = server.connect();
+            for _ in 0..2 {
+                client.get("/a").is(200);
+                client.head("/a", &[]).is(200);
+                client.get("/long").is(200);
+            }
+            client.send(request("GET", "/a", &[]).repeat(3));
+            for _ in 0..3 {
+                client.reply().is(200);
+            }
+            client.ask("/long", &["Range: bytes=0-0,200000-250000"]).is(206);
+            client.ask("/nothing?x", &["User-Agent: test", "Referer: http://e/"]).is(404);
+            client.send("NO\x01SENSE\r\n\r\n");
+            client.reply().is(400);
+        });
+        let lines = lines_of(&text);
+        let told: Vec<String> = lines
+            .iter()
+            .map(|line| format!("{} {} {}", line["method"], line["target"], line["status"]))
+            .collect();
+        let twice = ["\"GET\" \"/a\" 200", "\"HEAD\" \"/a\" 200", "\"GET\" \"/long\" 200"];
+        let rest = [
+            "\"GET\" \"/a\" 200",
+            "\"GET\" \"/a\" 200",
+            "\"GET\" \"/a\" 200",
+            "\"GET\" \"/long\" 206",
+            "\"GET\" \"/nothing?x\" 404",
+            "\"\" \"NO\\u0001SENSE\" 400",
+        ];
+        assert_eq!(told, [&twice[..], &twice, &rest].concat(), "{}", mechanism.name);
+        let bytes: Vec<u64> =
+            lines.iter().take(6).map(|line| line["bytes"].as_u64().unwrap()).collect();
+        assert_eq!(bytes, [5, 0, 300_000, 5, 0, 300_000]);
+        assert!(lines[9]["bytes"].as_u64() > Some(50_002));
+        assert_eq!(
+            (&lines[10]["agent"], &lines[10]["referer"]),
+            (&"test".into(), &"http://e/".into())
+        );
+        for line in &lines {
+            assert_eq!((&line["client"], &line["whole"]), (&"127.0.0.1".into(), &true.into()));
+            assert_eq!(line["dispatch"], mechanism.name);
+        }
+    });
+}
+
+#[test]
+fn the_combined_form_goes_to_standard_output_too() {
+    let site = Site::new();
+    site.file("a", "hello");
+    let server = Server::on(&site, &["--access-log", "-"]);
+    server.ask("/a", &["User-Agent: a \"b\""]).is(200);
+    let text = server.rest_of_stdout();
+    let line = text.lines().find(|line| line.starts_with("127.0.0.1 - - [")).unwrap();
+    assert!(line.ends_with(" +0000] \"GET /a HTTP/1.1\" 200 5 \"-\" \"a \\x22b\\x22\""), "{text}");
+}
+
+/// A client that resets its connection gets no whole response, and the log does not say so.
+#[test]
+fn a_response_that_was_cut_is_not_whole() {
+    let site = Site::new();
+    drop(site.sparse("huge", 1 << 30));
+    for backend in usable_backends() {
+        let flags = ["--files", backend, "--access-log-form", "json", "--grace", "0s"];
+        let text = logged(&site, &flags, |server| {
+            let mut client = server.connect();
+            client.send(request("GET", "/huge", &[]));
+            assert_eq!(client.reply_head().status, 200);
+            drop(client);
+            // The server has heard of it when it serves nobody any more.
+            server.get("/nothing").is(404);
+        });
+        let lines = lines_of(&text);
+        let huge = lines.iter().find(|line| line["target"] == "/huge");
+        let huge = huge.unwrap_or_else(|| panic!("{backend}: {text}"));
+        assert_eq!((&huge["whole"], &huge["status"]), (&false.into(), &200.into()), "{backend}");
+    }
+}
+
+#[test]
+fn the_file_is_appended_to_and_a_bad_one_is_refused_at_the_start() {
+    let site = Site::new();
+    site.file("a", "hello");
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    fs::write(&log, "before\n").unwrap();
+    let mut server = Server::on(&site, &["--access-log", log.to_str().unwrap()]);
+    server.get("/a").is(200);
+    server.terminate();
+    assert!(server.exit_status().success());
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.starts_with("before\n127.0.0.1 - - ["), "{text}");
+    for check in [&["--check"][..], &[]] {
+        let mut command = drover();
+        command.args(["serve", "-p", "127.0.0.1:0", "--access-log", "/nowhere/log"]).args(check);
+        let output = command.arg(site.path()).stderr(Stdio::piped()).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains("--access-log /nowhere/log"), "{told}");
+    }
+}
