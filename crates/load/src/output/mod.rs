@@ -7,3 +7,4 @@ pub mod progress;
 pub(crate) mod redact;
 pub mod result;
 pub(crate) mod summary;
+mod warnings;

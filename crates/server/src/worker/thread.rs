@@ -10,7 +10,7 @@ use mech::accept::ListenerHandle;
 use mech::fileio;
 use mech::files::open_pool::{OpenPool, OpenResults};
 use mech::files::root::{Cause, OpenOptions};
-use mech::net::{Executor, Listener, Net, NetOptions, Readable, Remote};
+use mech::net::{Conn, Executor, Listener, Net, NetOptions, Readable, Remote};
 use tracing::warn;
 
 use crate::Config;
@@ -68,25 +68,13 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
             .with_context(|| format!("cannot stay on processor {cpu} (--pin)"))?;
     }
     let options = net_options(&config).with_connections(connections);
-    let net = Net::open(&options)
-        .with_context(|| format!("cannot set up --dispatch {}", config.mechanism.name))?;
-    let overflows = counters.clone();
-    net.on_overflow(move || overflows.add(Counter::Overflows, 1));
-    if let Some(path) = &config.record_events {
-        let mut recorder = Recorder::create(path, config.mechanism.name)
-            .with_context(|| format!("cannot begin --record-events {}", path.display()))?;
-        net.on_events(move |events| recorder.turn(events));
-    }
+    let net = open_net(&config, &options, &counters)?;
     let time_outs = TimeOuts {
         header: config.header_time_out,
         idle: config.idle_time_out,
         open: config.open_time_out,
     };
-    let tracer = trace.map(|(sink, worker)| Tracer::new(sink, worker, sender(&config)));
-    let log = log.zip(config.access_log.as_ref()).map(|((sink, worker), log)| {
-        AccessLogger::new(log.form, sink, config.mechanism.name, worker)
-    });
-    let extras = Extras::new(tracer, log, config.spin.map(Spin::new));
+    let extras = extras(&config, trace, log);
     let site = Site::new(content(&config, sharers, &net)?, time_outs, &counters, &net, extras);
     let failure = RefCell::new(None);
     net.linger(config.grace / LINGER_SHARE);
@@ -126,14 +114,7 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
         });
     }
     if site.tracer().is_some() || site.log().is_some() {
-        let site = &site;
-        executor.service(|conn| async move {
-            while !conn.net().stopping() {
-                conn.sleep_until(conn.net().now() + trace::KEPT_FOR).await;
-                site.tracer().inspect(|tracer| tracer.flush());
-                site.log().inspect(|log| log.flush());
-            }
-        });
+        executor.service(|conn| hand_lines_over(conn, &site));
     }
     ready(net.remote());
     let ran = executor.run(|conn| connection::serve(conn, &site));
@@ -149,6 +130,42 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
     match failure.take() {
         None => Ok(()),
         Some((what, error)) => Err(error).with_context(|| format!("{what} failed")),
+    }
+}
+
+/// The worker's mechanism and connections, with what is counted and recorded of them.
+fn open_net(config: &Config, options: &NetOptions, counters: &Counters) -> anyhow::Result<Net> {
+    let name = config.mechanism.name;
+    let net = Net::open(options).with_context(|| format!("cannot set up --dispatch {name}"))?;
+    let overflows = counters.clone();
+    net.on_overflow(move || overflows.add(Counter::Overflows, 1));
+    if let Some(path) = &config.record_events {
+        let mut recorder = Recorder::create(path, name)
+            .with_context(|| format!("cannot begin --record-events {}", path.display()))?;
+        net.on_events(move |events| recorder.turn(events));
+    }
+    Ok(net)
+}
+
+/// What the configuration adds to each response.
+fn extras(
+    config: &Config,
+    trace: Option<(Sink, usize)>,
+    log: Option<(access_log::Sink, usize)>,
+) -> Option<Box<Extras>> {
+    let tracer = trace.map(|(sink, worker)| Tracer::new(sink, worker, sender(config)));
+    let log = log.zip(config.access_log.as_ref()).map(|((sink, worker), log)| {
+        AccessLogger::new(log.form, sink, config.mechanism.name, worker)
+    });
+    Extras::new(tracer, log, config.spin.map(Spin::new))
+}
+
+/// Hands lines of the trace and of the access log over that are a second old, until the worker stops.
+async fn hand_lines_over(conn: Conn<'_>, site: &Site<'_>) {
+    while !conn.net().stopping() {
+        conn.sleep_until(conn.net().now() + trace::KEPT_FOR).await;
+        site.tracer().inspect(|tracer| tracer.flush());
+        site.log().inspect(|log| log.flush());
     }
 }
 
