@@ -8,40 +8,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Cell, Level};
 
-/// One statement about the result, judged on its own.
+/// One statement about the result. Each claim has a verdict of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// Its letter in the report, unique within the experiment: `a`, `b1`.
+    /// The claim's letter in the report, unique within the experiment: `a`, `b1`.
     pub id: String,
-    /// The statement, in a sentence.
+    /// The claim's statement, in a sentence.
     pub text: String,
-    /// Who makes the statement. Claims of the document and claims of ours are tallied apart.
+    /// Who makes the statement: the document that the experiment repeats, or the authors of the experiment file
+    /// (`ours`). The report counts the claims of each apart. `ours` if the key is missing.
     #[serde(default)]
     pub by: By,
-    /// Where it stands: the section, table or figure.
+    /// Where the document makes the statement: the section, table or figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The number that decides.
+    /// The number that decides whether the claim holds.
     pub effect: Effect,
-    /// The cells that the effect is taken over: a level, or a list of levels, per factor. Factors that
-    /// are not named have all their levels. `case` names the case of an experiment that has cases.
+    /// The cells that the effect is computed from: for each factor, a level or a list of levels. A factor that
+    /// is not named has all its levels. The name `case` stands for the case, in an experiment that has cases.
     #[serde(default, rename = "where", skip_serializing_if = "BTreeMap::is_empty")]
     pub cells: BTreeMap<String, Levels>,
     /// The region in which the effect lies if the statement is true.
     pub holds: Region,
-    /// The effect's value where there is nothing to see: 1 unless given, 0 for exponents. A `value` has
-    /// none unless given.
+    /// The effect's value where there is no difference to see. If the key is missing: 0 for `exponent`, 1 for
+    /// the other effects, and none for `value` and for `knee` without `against`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub null: Option<f64>,
-    /// Further subjects (successors of the document's) for which the same effect is computed in place of
-    /// `of`. They are shown apart and do not decide the verdict.
+    /// Further subjects, such as successors of the document's subjects. The report shows the effect of each of
+    /// these subjects, with the subject in place of `of`. These effects do not decide the verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
-    /// What the document measured.
+    /// The values that the document measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
-    /// What a reader has to know about the verdict.
+    /// What the reader of the report has to know about the verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -76,7 +77,7 @@ pub enum By {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Levels {
-    /// This level only.
+    /// One level.
     One(Level),
     /// Any of these levels.
     Any(Vec<Level>),
@@ -101,11 +102,11 @@ impl Levels {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Side {
-    /// This subject.
+    /// One subject.
     One(String),
-    /// Every one of these subjects: the claim holds if it holds for each of them (intersection–union).
+    /// Several subjects: the claim holds if the claim holds for each subject (intersection–union test).
     Every(Vec<String>),
-    /// The best of these subjects, chosen anew in each round.
+    /// The best of several subjects, chosen anew in each round.
     Best(Best),
 }
 
@@ -119,7 +120,7 @@ impl Side {
     }
 }
 
-/// The best of several subjects, by the metric's better direction.
+/// The best of several subjects: the highest or the lowest value, as the metric's key `better` says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Best {
@@ -132,12 +133,12 @@ pub struct Best {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Which {
-    /// All of them: the worst level is reported.
+    /// All levels: the level that agrees least is reported.
     #[default]
     Every,
-    /// At least one of them: the level that agrees best is reported.
+    /// At least one level: the level that agrees best is reported.
     Some,
-    /// Their mean on a logarithmic scale, taken in each round: single levels may disagree.
+    /// The mean of the levels on a logarithmic scale, taken in each round. Single levels may disagree.
     Mean,
 }
 
@@ -151,20 +152,21 @@ pub enum Effect {
     Value(Value),
     /// `of` ÷ `against`, in cells of equal levels.
     Ratio(Ratio),
-    /// The metric at level `to` ÷ at level `from` of the factor `over`.
+    /// The metric at level `to` of the factor `over` ÷ the metric at level `from` of this factor.
     Change(Change),
-    /// The metric at every level of the factor `over` ÷ at its lowest level, with simultaneous bounds.
+    /// The metric at every level of the factor `over` ÷ the metric at the lowest level of this factor, with
+    /// simultaneous bounds.
     Profile(Profile),
     /// The slope of the metric's logarithm over the logarithm of the factor `over`: 0 is constant,
     /// 1 linear.
     Exponent(Exponent),
-    /// The metric ÷ the level of the factor `over`, in each cell: 1 where everything asked is answered.
+    /// The metric ÷ the level of the factor `over`, in each cell: 1 where every request is answered.
     Offered(Offered),
-    /// The first level of the factor `over` at which the metric falls below 0.97 of that level.
+    /// The first level of the factor `over` at which the metric is below 0.97 times the level.
     Knee(Knee),
-    /// The highest value over the levels of the factor `over`.
+    /// The highest value of `of` over the levels of the factor `over` ÷ the highest value of `against`.
     Peak(Peak),
-    /// The standard deviation of the metric's logarithm, of `of` ÷ of `against`.
+    /// The standard deviation of the metric's logarithm for `of` ÷ the standard deviation for `against`.
     Spread(Spread),
 }
 
@@ -305,7 +307,7 @@ pub struct Change {
     pub metric: String,
     /// The subjects.
     pub of: Side,
-    /// If given, the change of `of` ÷ the change of these.
+    /// Subjects to compare with: the effect is then the change of `of` ÷ the change of these subjects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<Side>,
     /// The factor.
@@ -341,14 +343,15 @@ pub struct Exponent {
     pub metric: String,
     /// The subjects.
     pub of: Side,
-    /// If given, the exponent of `of` ÷ these, that is, the difference of both exponents.
+    /// Subjects to compare with: the effect is then the exponent of the ratio `of` ÷ `against`, which is the
+    /// exponent of `of` minus the exponent of `against`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<Side>,
     /// The factor.
     pub over: String,
 }
 
-/// The metric ÷ what was offered.
+/// The metric ÷ the offered load, which is a factor's level: 1 where every request is answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Offered {
@@ -364,7 +367,8 @@ pub struct Offered {
     pub which: Which,
 }
 
-/// Where a subject stops keeping up, interpolated in each round.
+/// The offered load at which a subject stops keeping up: the metric falls below 0.97 of the factor's level. The
+/// place between two levels is interpolated in each round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Knee {
@@ -373,14 +377,15 @@ pub struct Knee {
     pub metric: String,
     /// The subjects.
     pub of: Side,
-    /// If given, the knee of `of` ÷ the knee of these; without it, the level at which the knee is.
+    /// Subjects to compare with: the effect is then the knee of `of` ÷ the knee of these subjects. If the key
+    /// is missing, the effect is the level at which the knee of `of` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<Side>,
     /// The factor whose level is what was offered.
     pub over: String,
 }
 
-/// The ratio of the highest values along a factor.
+/// The highest value of one subject along a factor ÷ the highest value of another subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Peak {
@@ -395,7 +400,7 @@ pub struct Peak {
     pub over: String,
 }
 
-/// The ratio of the standard deviations of logarithms, over rounds.
+/// The standard deviation of the metric's logarithm over rounds, of one subject ÷ of another subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Spread {
@@ -413,10 +418,10 @@ pub struct Spread {
 #[serde(deny_unknown_fields)]
 #[schemars(extend("anyOf" = [{"required": ["above"]}, {"required": ["below"]}]))]
 pub struct Region {
-    /// The lower end, itself part of the region.
+    /// The lowest effect that is in the region. The region has no lower end if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above: Option<f64>,
-    /// The upper end, itself part of the region.
+    /// The highest effect that is in the region. The region has no upper end if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<f64>,
 }
@@ -435,7 +440,7 @@ impl Region {
 pub enum Published {
     /// Values of the metric.
     Rows(Vec<Row>),
-    /// Values of the metric, or of the effect, with what has to be said of them.
+    /// Values of the metric, or the effect, with their figure or table in the document and a note.
     Data(PublishedData),
 }
 
@@ -466,14 +471,15 @@ pub struct PublishedData {
     /// Values of the metric.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<Row>,
-    /// A file of values, relative to the experiment file: columns `subject`, a column per factor, and
-    /// `value`.
+    /// A CSV file of values, relative to the experiment file, with a column `subject`, a column for each
+    /// factor, and a column `value`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub csv: Option<String>,
-    /// The effect itself, where the document states it and not the values behind it.
+    /// The effect, if the document states the effect and not the values of the metric: a number, or the two
+    /// ends of a range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<PublishedEffect>,
-    /// Where the values are from, if they are not from the document; what has been done to them.
+    /// Where the values come from, if the document does not have them; how the values were changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -484,7 +490,7 @@ pub struct PublishedData {
 pub enum PublishedEffect {
     /// One number.
     One(f64),
-    /// Somewhere from the first number to the second.
+    /// A range: the effect lies between the first number and the second number.
     Range([f64; 2]),
 }
 
@@ -504,8 +510,8 @@ impl PublishedEffect {
 pub struct Row {
     /// The subject.
     pub subject: String,
-    /// The levels at which it was measured. Factors that are missing have the level that the claim's
-    /// `where` gives them.
+    /// The levels at which the value was measured. A factor that is missing here has the level that the key
+    /// `where` of the claim gives.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub levels: BTreeMap<String, Level>,
     /// The value, in the metric's unit.

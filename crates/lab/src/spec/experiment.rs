@@ -24,73 +24,78 @@ pub const SCHEMA: &str = "drover.experiment/2";
 /// The preset of an experiment that has none: all cells, six rounds.
 pub const QUICK: &str = "quick";
 
-/// One experiment: what is measured, along which axes, how it is driven, what is claimed of it.
+/// One experiment: which subjects are measured, at which levels of which factors, under which load, and which
+/// claims are judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "An experiment of drover lab")]
 pub struct Experiment {
     /// The version of the format.
     pub schema: Version,
-    /// Its name on the command line and in the report's links.
+    /// The experiment's name on the command line and in the report's links.
     pub id: String,
-    /// Files with further subjects, factors, metrics and pools, relative to this one.
+    /// Files with further subjects, factors, metrics and pools. Their paths are relative to the experiment
+    /// file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub include: Vec<String>,
-    /// Its name in the report; the id unless given.
+    /// The experiment's title in the report; the `id` if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// The document and section that published it.
+    /// The document, and its section, that published the experiment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// What it asks, in a sentence.
+    /// The question that the experiment answers, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
-    /// How it is done, in a paragraph.
+    /// How the experiment is done, in a paragraph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// What here differs from the published set-up, and what that may do to the numbers.
+    /// How this experiment differs from the published one, and how each difference may change the numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<String>,
-    /// Flags of `drover serve` in front of those of each subject that is Drover's own server.
+    /// Flags of `drover serve` for every subject that is Drover's own server. The subject's own flags follow
+    /// behind these flags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serve: Vec<String>,
-    /// What is measured, by name, in the order of the legend; at least one, here or in an included file.
+    /// The subjects that are measured, by name, in the order of the legend. At least one is needed, in the
+    /// experiment file or in an included file.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub subject: IndexMap<String, Subject>,
-    /// The axes, by name. A cell has a level of each.
+    /// The factors that are varied, by name. A cell has one level of each factor.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub factor: IndexMap<String, Factor>,
-    /// Named combinations of levels.
+    /// Named combinations of levels. Every cell is run in each case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub case: Vec<Case>,
     /// The files that servers serve, by name.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub pool: IndexMap<String, Pool>,
-    /// The wire between load and subject; loopback unless given.
+    /// The network between load and subject; `"loopback"` if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<Wire>,
-    /// How the subject is driven.
+    /// The load that is put on the subject.
     pub load: Load,
-    /// What goes on beside, without being measured.
+    /// A second load that runs beside the measured load and is not measured itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<Background>,
-    /// The phases of a run.
+    /// The phases of a run: warm-up, measured window, drain.
     #[serde(default)]
     pub phases: Phases,
-    /// What is switched on beside that which the metrics of claims and figures need.
+    /// Instruments to switch on. The instruments that the metrics of claims and figures need are switched on
+    /// without this key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instruments: Vec<Instrument>,
-    /// Metrics of the experiment's own, by name.
+    /// Metrics that this experiment defines, by name.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub metric: IndexMap<String, Metric>,
-    /// What is judged.
+    /// The claims that are judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claim: Vec<Claim>,
-    /// What is plotted.
+    /// The figures and tables of the report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub figure: Vec<Figure>,
-    /// How much is run, by name: `quick`, `standard` and `paper` in the built-in experiments. Without any,
-    /// there is a `quick` of all cells and six rounds.
+    /// How much of the experiment is run, by name. The built-in experiments have `quick`, `standard` and
+    /// `paper`. An experiment without presets has the preset `quick`: all cells, six rounds.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub presets: IndexMap<String, Preset>,
 }
@@ -98,7 +103,7 @@ pub struct Experiment {
 /// The version of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Version {
-    /// This one.
+    /// The current version.
     #[serde(rename = "drover.experiment/2")]
     Two,
 }
@@ -107,13 +112,13 @@ pub enum Version {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fragment {
-    /// Further files, relative to this one.
+    /// Further files to include. Their paths are relative to this file.
     #[serde(default)]
     pub include: Vec<String>,
-    /// What is measured, by name.
+    /// The subjects that are measured, by name.
     #[serde(default)]
     pub subject: IndexMap<String, Subject>,
-    /// The axes, by name.
+    /// The factors that are varied, by name.
     #[serde(default)]
     pub factor: IndexMap<String, Factor>,
     /// The files that servers serve, by name.

@@ -10,20 +10,21 @@ use crate::model::Level;
 /// The name of the factor whose levels are the names of the cases.
 pub const CASE: &str = "case";
 
-/// An axis: a quantity, or a choice, that is varied.
+/// A factor: a quantity, or a choice, that the experiment varies. A factor may be the axis of a figure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Factor {
-    /// The levels, in their order. A preset may choose others. A factor that every case sets needs none.
+    /// The factor's levels, in the order of tables and figures. A preset may choose other levels. A factor
+    /// whose levels are set by the cases needs no levels here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<Level>,
     /// The unit of the levels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// How the axis is drawn.
+    /// The scale of the axis: linear or logarithmic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<Scale>,
-    /// The name of the axis in figures; the factor's name unless given.
+    /// The name of the axis in figures; the factor's name if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
 }
@@ -38,11 +39,11 @@ pub enum Scale {
     Log,
 }
 
-/// A named combination of levels. An experiment with cases runs every cell in each of them; the name of
-/// the case is the level of the factor `case`.
+/// A named combination of levels. An experiment with cases runs every cell in each case. The name of the case
+/// is the level of the factor `case`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Case {
-    /// Its name in tables, figures and claims.
+    /// The case's name in tables, figures and claims.
     pub name: String,
     /// The levels that make the case, by factor. Every case sets the same factors.
     #[serde(flatten)]

@@ -8,33 +8,35 @@ use serde::{Deserialize, Serialize};
 use super::claim::{Levels, Published};
 use super::factor::Scale;
 
-/// A chart: a line, or without `x` a row of a table, for each subject.
+/// A chart with a line for each subject. Without the key `x`: a table with a row for each subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// Its name in the report, as the document has it: `Figure 6(a)`.
+    /// The figure's name in the report, which is the name that the document uses: `Figure 6(a)`.
     pub id: String,
-    /// What it shows.
+    /// What the figure shows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What is plotted.
+    /// The metric that is plotted.
     pub metric: String,
-    /// The factor along the horizontal axis; without it, the figure is a table.
+    /// The factor along the horizontal axis. If the key is missing, the figure is a table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<String>,
-    /// The factors with a panel for each level; all others that vary unless given.
+    /// The factors that have a panel for each level. If the key is missing: every factor that varies and is not
+    /// the horizontal axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub panels: Option<Vec<String>>,
-    /// The cells that are plotted: a level, or a list of levels, per factor.
+    /// The cells that are plotted: for each factor, a level or a list of levels. A factor that is not named has
+    /// all its levels.
     #[serde(default, rename = "where", skip_serializing_if = "BTreeMap::is_empty")]
     pub cells: BTreeMap<String, Levels>,
-    /// The subjects that are plotted; all unless given.
+    /// The subjects that are plotted; all subjects if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subjects: Option<Vec<String>>,
-    /// The scale of the vertical axis; logarithmic where the values ask for it, unless given.
+    /// The scale of the vertical axis. If the key is missing, the lab chooses the scale by the values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<Scale>,
-    /// The document's own values, drawn beside.
+    /// The values that the document published. The figure shows these values beside the measured ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::setting::{self, Count, Setting, Size, Time, Unfilled};
 
-/// How the subject is driven: exactly one of these.
+/// The load that is put on the subject: exactly one of these keys is given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [
@@ -16,56 +16,58 @@ use super::setting::{self, Count, Setting, Size, Time, Unfilled};
     {"required": ["command"]}
 ]))]
 pub struct Load {
-    /// HTTP requests, by Drover's own generator: `drover load` and its flags.
+    /// HTTP requests, sent by Drover's own generator, `drover load`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
-    /// Connections that are opened one after the other and carry nothing: for crowds of waiters.
+    /// Connections that are opened one after the other and carry no data. For subjects of the kind `waiters`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connects: Option<Connects>,
-    /// Bytes that are passed from pipe to pipe: for sets of pipes.
+    /// Bytes (tokens) that are passed from pipe to pipe. For subjects of the kind `pipes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Tokens>,
-    /// Another generator.
+    /// Another load generator: any program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<LoadCommand>,
 }
 
-/// Requests of `drover load`. A key is the flag of that name; what a flag means in full, `drover load
-/// --help` says.
+/// HTTP requests, sent by `drover load`. A key stands for the flag of the same name (`calls` for
+/// `--calls-per-connection`). `drover load --help` explains each flag in full.
 ///
-/// How long is measured, `[phases]` and the presets say, or `requests`.
+/// The length of the measurement is set by `[phases]` and the presets, or by the key `requests`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Http {
-    /// The path that is asked for; `/` unless given. With a pool of files, its URLs are asked for instead.
+    /// The path of every request; `/` if the key is missing. If the experiment has a pool, the URLs of the
+    /// pool's files are requested instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The pool whose files are asked for, by its name; needed only if there are several.
+    /// The name of the pool whose files are requested. The key is needed only if the experiment has several
+    /// pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// A file of paths to ask for, one a line, relative to the experiment file.
+    /// A file of paths to request, one path per line. The name is relative to the experiment file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub urls: Option<String>,
-    /// What a browser has recorded (HAR), relative to the experiment file.
+    /// A browser's recording of requests (HAR). The name is relative to the experiment file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_har: Option<String>,
-    /// What a browser copies "as cURL".
+    /// A curl command line to take the request from, as a browser copies it with "Copy as cURL".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curl: Option<String>,
-    /// The order of several URLs: sequential, random, weighted, zipf or `zipf:S`. A pool is asked for in random
-    /// order unless given.
+    /// The order of several URLs: `sequential`, `random`, `weighted`, `zipf` or `zipf:S`. If the key is
+    /// missing, the files of a pool are requested in random order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<String>,
-    /// The addresses that connections come from, in turn: `ADDR,ADDR` or `ADDR/PREFIX`.
+    /// The source addresses of the connections, used in turn: `ADDR,ADDR` or `ADDR/PREFIX`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The ports that connections come from: `FROM-TO`.
+    /// The source ports of the connections: `FROM-TO`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_ports: Option<String>,
     /// A unix socket to connect to in place of the server's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unix: Option<String>,
-    /// The method of the requests; GET unless given.
+    /// The method of the requests; GET if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// Header fields of the requests: `"Name: value"`.
@@ -74,71 +76,75 @@ pub struct Http {
     /// A body of the requests: text, or @FILE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// Connections that send requests; with `connection_rate`, at most so many at a time.
+    /// How many connections send requests. With `connection_rate`: how many connections there are at most at a
+    /// time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connections: Option<Count>,
-    /// Requests per second, sent whether or not the server keeps up: a number, or `"100..1000"`,
-    /// `"100,200,500"`, `"500~200/10s"`. Without it, or at 0, each connection sends its next request when it
-    /// has its response.
+    /// Requests per second, sent whether or not the server keeps up: a number, a ramp (`"100..1000"`), steps
+    /// (`"100,200,500"`) or a sine (`"500~200/10s"`). If the key is missing or 0, each connection sends the
+    /// next request when the response to the last one is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Setting>,
-    /// Connections per second, written like `rate`; each makes its `calls` and is closed.
+    /// New connections per second, written like `rate`. Each connection makes as many requests as `calls` says
+    /// and is then closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_rate: Option<Setting>,
-    /// How often each connection sends a request.
+    /// The time between two requests of each connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<Time>,
-    /// How scheduled requests follow each other: constant or poisson.
+    /// How scheduled requests follow each other: `constant` or `poisson`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<String>,
-    /// How many requests end the run, in place of the measured time; 0 for no such end.
+    /// The number of requests after which the run ends, in place of the measured time; 0: the measured time
+    /// ends the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<Count>,
-    /// How many requests a connection makes before it is closed; 0 for any number.
+    /// How many requests a connection makes before the connection is closed; 0: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<Count>,
-    /// The rest of a connection between a response and its next request: `"5s"`, or `"exp:5s"` for
-    /// exponentially distributed rests with that mean.
+    /// How long a connection rests between a response and the next request: `"5s"`, or `"exp:5s"` for
+    /// exponentially distributed times with a mean of 5 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub think_time: Option<String>,
-    /// How many requests of a connection follow each other without a rest.
+    /// How many requests a connection makes before each rest of `think_time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Count>,
-    /// How many requests a connection sends together.
+    /// How many requests a connection sends together (pipelining), before the first response has come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipeline: Option<Count>,
-    /// How long a response, or the opening of a connection, may take; 10 s unless given. A request that
-    /// takes longer is an error, and its latency is censored at this time.
+    /// How long a response, or the opening of a connection, may take; 10 s if the key is missing. A request
+    /// that takes longer is an error; its latency is counted as this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Time>,
-    /// Idle connections that are opened first and held.
+    /// How many idle connections are opened before the first request and kept open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Count>,
-    /// The length of a body; a response with another one is an error.
+    /// The length that the body of every response must have. A body of another length is an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect_size: Option<Size>,
-    /// The statuses that responses may have, as in `"2xx,404"`; others are errors.
+    /// The statuses that responses may have: `"2xx,404"`. A response with another status is an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect_status: Option<String>,
-    /// Whether a response with another body than the first one to the same request is an error.
+    /// Whether responses to equal requests must have equal bodies. A body that differs from the first one is an
+    /// error.
     #[serde(default)]
     pub verify: bool,
-    /// Bytes per second that each connection reads at most.
+    /// How many bytes per second each connection reads at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_rate: Option<Size>,
-    /// Threads that send.
+    /// How many threads send requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<Count>,
     /// Whether each thread stays on a processor of its own.
     #[serde(default)]
     pub pin: bool,
-    /// How long before each scheduled start a thread stays awake.
+    /// How long a thread stays awake before each scheduled request, so that the request starts on time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spin: Option<Time>,
-    /// Processes that send.
+    /// How many processes send requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<Count>,
-    /// How the generator waits: a dispatch mechanism.
+    /// The dispatch mechanism that the generator waits with (`drover mechanisms` lists them).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch: Option<String>,
 }
@@ -212,98 +218,104 @@ impl Http {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Connects {
-    /// How many at most; as many as the measured time allows, unless given.
+    /// How many connections are opened at most; if the key is missing, as many as the measured time allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<Count>,
-    /// Whether the next connection waits until every waiter that was woken sleeps again.
+    /// Whether the load opens the next connection only when every waiter that was woken sleeps again; true if
+    /// the key is missing.
     #[serde(default = "yes")]
     pub settle: bool,
-    /// The rest between two connections.
+    /// The pause between two connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<Time>,
 }
 
-/// Tokens: a byte is written to a pipe, and whoever reads it writes it to the next one.
+/// Tokens. A token is a byte in a pipe; the thread that reads the byte writes the byte to the next pipe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tokens {
-    /// How many pipes have a token at a time.
+    /// How many pipes have a token at the same time.
     pub active: Count,
-    /// How many writes are in flight.
+    /// How many tokens each of these pipes has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writes: Option<Count>,
 }
 
 /// Another generator: a program that ends by itself.
 ///
-/// In its arguments `{factor}` is a level, `{url}`, `{host}` and `{port}` are the server's, `{seconds}` is
-/// the measured time, `{seed}` the round's seed, `{urls}` a file of the pool's URLs, and `{result}` a file
-/// that it writes; without `{result}`, its standard output is read. `{work}` is an empty folder of this run,
-/// `{drover}` the program of the lab itself.
+/// The program's arguments may contain placeholders. `{factor}` is the level of the factor of this name.
+/// `{url}`, `{host}` and `{port}` are the server's URL, host and port. `{seconds}` is the measured time,
+/// `{seed}` the round's seed, `{urls}` a file of the pool's URLs, `{work}` an empty folder for the run, and
+/// `{drover}` the program of the lab itself. `{result}` is the file that the program writes its result to;
+/// without `{result}`, the lab reads the program's standard output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadCommand {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Environment variables beside those of the lab itself.
+    /// Environment variables of the program, in addition to the variables of the lab itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Programs by name, as in a subject.
+    /// Programs and folders, by name. Each name has a list of paths; the first path that exists is taken. A
+    /// path without a slash is searched for in PATH.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub find: IndexMap<String, Vec<String>>,
-    /// Where the metrics stand in what it writes.
+    /// Where each metric stands in the program's output, by the name of the metric.
     pub metrics: IndexMap<String, Pick>,
 }
 
-/// Where a number stands in what a generator writes.
+/// Where a number stands in a generator's output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Pick {
-    /// A JSON pointer (RFC 6901) into its JSON: `/latency/p99`.
+    /// A JSON pointer (RFC 6901) into the output: `/latency/p99`.
     #[schemars(extend("format" = "pointer"))]
     Pointer(String),
-    /// A place, and what brings the number into the metric's unit.
+    /// A place, and a factor that converts the number to the metric's unit.
     Output(OutputPlace),
 }
 
-/// Where a number stands, and what brings it into the metric's unit.
+/// Where a number stands in a generator's output, and a factor that converts the number to the metric's unit.
+/// Exactly one of `pointer` and `after` is given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Place")]
 #[schemars(extend("oneOf" = [{"required": ["pointer"]}, {"required": ["after"]}]))]
 pub struct OutputPlace {
-    /// A JSON pointer (RFC 6901) into its JSON.
+    /// A JSON pointer (RFC 6901) into the output, if the output is JSON: `/latency/p99`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "pointer"))]
     pub pointer: Option<String>,
-    /// The text in front of the number, where the output is no JSON: `Requests/sec:`.
+    /// The text in front of the number, if the output is not JSON: `Requests/sec:`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// What the number is multiplied by; 1 unless given.
+    /// The factor that the number is multiplied by; 1 if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<f64>,
 }
 
-/// What goes on beside the measured load, on the subject and for the whole run. It is not measured.
+/// A second load on the subject, beside the measured load, for the whole run. The background load is not
+/// measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Background {
-    /// HTTP requests, by Drover's own generator, with as many connections as asked for; none at 0.
+    /// HTTP requests, sent by Drover's own generator. With `connections = 0` there is no background load.
     pub http: Http,
 }
 
-/// The wire between load and subject.
+/// The network between load and subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Wire {
     /// `"loopback"`, a rate as in `"100mbit"`, or `"{factor}"`.
     #[schemars(extend("format" = "wire"))]
     Name(String),
-    /// A wire of a limited rate.
+    /// A network of a limited rate.
     Limited(LimitedWire),
 }
 
-/// Two network namespaces, a pair of virtual interfaces, and a token bucket.
+/// A network of a limited rate between load and subject: two network namespaces, a pair of virtual interfaces,
+/// and a token bucket filter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitedWire {

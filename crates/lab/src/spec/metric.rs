@@ -5,37 +5,40 @@ use serde::{Deserialize, Serialize};
 
 use super::setting::Time;
 
-/// A metric of the experiment's own: exactly one of `from` and `share` says where it comes from.
+/// A metric that the experiment defines. Exactly one of `from` and `share` is given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{"required": ["from"]}, {"required": ["share"]}]))]
 pub struct Metric {
-    /// Where a run's result has it: `load:` or `subject:` and a JSON pointer (RFC 6901) into what the load
-    /// generator, or the subject, writes: `load:/errors/client_timeout`.
+    /// Where the metric's value stands in the result of a run: `load:` or `subject:`, and a JSON pointer (RFC
+    /// 6901) into the output of the load generator or of the subject: `load:/errors/client_timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "origin"))]
     pub from: Option<String>,
-    /// The percentage of requests for which a stage of the server's trace takes too long.
+    /// The metric is the percentage of requests for which a stage takes longer than a limit, by the server's
+    /// trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
     /// The unit of its values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// Which values are the better ones; needed by `best` and by verdicts that name a direction.
+    /// Whether higher or lower values are better; `"lower"` if the key is missing. `best` and verdicts that
+    /// name a direction use this key.
     #[serde(default)]
     pub better: Better,
-    /// Its name in tables and figures; the metric's name unless given.
+    /// The metric's title in tables and figures; the metric's name if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
 }
 
-/// A share of the requests in a server's trace.
+/// The requests of a server's trace for which one stage takes longer than a limit, as a share of all requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
-    /// The stage.
+    /// The stage whose time is compared with the limit.
     pub stage: Stage,
-    /// What it has to exceed; divided by the speed of the pool's modelled disk.
+    /// The limit: a request counts if the stage takes longer. With a modelled disk the limit is divided by the
+    /// `speed` of the pool.
     pub above: Time,
 }
 
@@ -143,26 +146,27 @@ impl Metric {
     }
 }
 
-/// What has to be switched on to measure something. A metric that a claim or a figure names switches on
-/// what it needs.
+/// An instrument that some metrics need. An instrument is switched on if a metric of a claim or a figure needs
+/// the instrument.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Instrument {
-    /// A thread of the lowest scheduling class on each processor of the subject counts the cycles that
-    /// nobody else wants.
+    /// A thread of the lowest scheduling class runs on each processor of the subject and counts the cycles that
+    /// are left over.
     IdleCounter,
-    /// Such a thread on every processor, so that none goes idle and wakes late.
+    /// A thread of the lowest scheduling class runs on every processor, so that no processor goes idle and
+    /// wakes late.
     IdleGuard,
     /// Drover's own server writes down where the time of each request went.
     Stages,
-    /// Drover's own server tells what it has counted, as overflows of its queue of events (`serve --counters`).
+    /// Drover's own server writes its counters, such as overflows of the queue of events (`serve --counters`).
     Counters,
-    /// The scheduler's tracepoints tell who is woken and who falls asleep. Only root may read them; without
-    /// them context switches are counted.
+    /// The scheduler's tracepoints tell which waiters wake and sleep. Only root may read the tracepoints; other
+    /// users get a count of context switches instead.
     Scheduler,
-    /// The counters of the block device below the pools.
+    /// The counters of the block device that the pools are stored on.
     Disk,
 }
 
@@ -216,61 +220,61 @@ const fn needing(metric: BuiltIn, instrument: Instrument) -> BuiltIn {
 #[rustfmt::skip]
 pub static BUILT_IN: &[BuiltIn] = &[
     higher("reply-rate", "Reply rate", "1/s", "Complete, expected responses per second of the window."),
-    higher("throughput", "Throughput", "MB/s", "Bytes of their bodies per second of the window, in 10⁶."),
-    lower("latency-mean", "Mean response time", "ms", "From a request's scheduled start (in a closed loop: its sending) to the last byte of its response. Requests that time out count with the time-out."),
-    lower("latency-median", "Median response time", "ms", "The median of the same times."),
-    lower("latency-p90", "90 % response time", "ms", "Their 90th percentile."),
-    lower("latency-p99", "99 % response time", "ms", "Their 99th percentile."),
-    lower("latency-p99.9", "99.9 % response time", "ms", "Their 99.9th percentile."),
-    lower("latency-max", "Longest response time", "ms", "The longest of them."),
-    lower("first-byte-mean", "Mean time to the first byte", "ms", "From a request's sending to the first byte of its response."),
-    lower("first-byte-max", "Longest time to the first byte", "ms", "The longest of these."),
-    lower("connection-mean", "Mean time to connect", "ms", "How long it took to open each connection that was opened."),
-    lower("error-percent", "Errors", "%", "Requests and connections that ended in an error, a time-out or an unexpected status, of all that were tried."),
-    lower("hung-percent", "Hung requests", "%", "Requests without a complete response within the time-out, of all that were sent."),
+    higher("throughput", "Throughput", "MB/s", "Bytes of the bodies of complete, expected responses per second of the window, in 10⁶ bytes."),
+    lower("latency-mean", "Mean response time", "ms", "The mean time from a request's scheduled start (in a closed loop: its sending) to the last byte of its response. A request that times out counts with the time-out."),
+    lower("latency-median", "Median response time", "ms", "The median of the response times; `latency-mean` says what a response time is."),
+    lower("latency-p90", "90 % response time", "ms", "The 90th percentile of the response times."),
+    lower("latency-p99", "99 % response time", "ms", "The 99th percentile of the response times."),
+    lower("latency-p99.9", "99.9 % response time", "ms", "The 99.9th percentile of the response times."),
+    lower("latency-max", "Longest response time", "ms", "The longest response time."),
+    lower("first-byte-mean", "Mean time to the first byte", "ms", "The mean time from a request's sending to the first byte of its response."),
+    lower("first-byte-max", "Longest time to the first byte", "ms", "The longest time from a request's sending to the first byte of its response."),
+    lower("connection-mean", "Mean time to connect", "ms", "The mean time that the opening of a connection took."),
+    lower("error-percent", "Errors", "%", "Requests and connections that ended in an error, a time-out or an unexpected status, in percent of all that were tried."),
+    lower("hung-percent", "Hung requests", "%", "Requests without a complete response within the time-out, in percent of all requests that were sent."),
     needing(lower("overflows", "Queue overflows", "1/s", "Overflows of the kernel's queue of real-time signals that Drover's own server has noticed in the window, per second."), Instrument::Counters),
     lower("queue-peak", "Longest queue", "events", "The longest queue of events in the window with an entry for each event: what the server has recorded (`serve --record-events {work}/events`), replayed."),
-    lower("queue-peak-per-fd", "Longest queue, one entry per descriptor", "events", "The same with at most one entry for each descriptor."),
-    lower("queue-peak-ratio", "Longest queue per descriptor ÷ per event", "ratio", "The second over the first, of the same recorded events."),
+    lower("queue-peak-per-fd", "Longest queue, one entry per descriptor", "events", "The longest queue of events in the window with at most one entry for each descriptor: what the server has recorded, replayed."),
+    lower("queue-peak-ratio", "Longest queue per descriptor ÷ per event", "ratio", "`queue-peak-per-fd` ÷ `queue-peak`, of one record of events."),
 
-    lower("cpu-percent", "CPU use", "%", "CPU time of the subject and its children in the window, of one processor."),
-    needing(lower("machine-percent", "CPU use by the idle counter", "%", "What a thread of the lowest class on the subject's processors could not have: interrupts and kernel threads included."), Instrument::IdleCounter),
+    lower("cpu-percent", "CPU use", "%", "CPU time of the subject and its children in the window, in percent of one processor."),
+    needing(lower("machine-percent", "CPU use by the idle counter", "%", "The time of the subject's processors that was not left over for a thread of the lowest scheduling class. Interrupts and kernel threads are included."), Instrument::IdleCounter),
     lower("cpu-per-reply", "CPU per response", "µs", "CPU time of the subject per response."),
     lower("cpu-per-megabyte", "CPU per megabyte", "ms", "CPU time of the subject per 10⁶ bytes of bodies."),
     higher("replies-per-cpu", "Responses per CPU second", "1/s", "Responses per second of the subject's CPU time."),
     higher("megabytes-per-cpu", "Bytes per CPU second", "MB/s", "10⁶ bytes of bodies per second of the subject's CPU time."),
     lower("memory", "Resident memory", "MB", "Resident memory of the subject and its children at the end of the window, in 10⁶ bytes."),
-    lower("memory-per-idle", "Memory per idle connection", "KB", "Resident memory of the subject and its children with all `idle` connections open, less that before they were opened, per idle connection, in 10³ bytes. The kernel's memory for sockets is not in it."),
+    lower("memory-per-idle", "Memory per idle connection", "KB", "Resident memory of the subject and its children with all `idle` connections open, minus the resident memory before they were opened, per idle connection, in 10³ bytes. The kernel's memory for sockets is not included."),
     lower("imbalance", "Imbalance", "ratio", "Standard deviation ÷ mean of the connections that each worker, or each waiter, has taken."),
 
     needing(higher("disk-percent", "Disk use", "%", "How busy the disk of the pool was in the window, the mean over its spindles."), Instrument::Disk),
     needing(higher("disk-reads", "Read from the disk", "KiB/s", "What was read from the disk of the pool."), Instrument::Disk),
     needing(lower("disk-writes", "Written to the disk", "KiB/s", "What was written to the disk of the pool, from one sync(2) to another around the window; at least a sector."), Instrument::Disk),
     needing(lower("stat-time", "Wait for an open file", "ms", "How long a request waited until its file was open, the mean over requests."), Instrument::Stages),
-    needing(lower("queue-time", "Wait of a read for a thread", "ms", "The mean over reads."), Instrument::Stages),
-    needing(lower("read-time", "Duration of a read", "ms", "The mean over reads."), Instrument::Stages),
-    needing(lower("return-time", "Wait of a read for the worker", "ms", "The mean over reads."), Instrument::Stages),
-    needing(lower("write-time", "Writing to the socket", "ms", "The mean over requests."), Instrument::Stages),
-    needing(lower("longest-read", "99 % longest read", "ms", "99th percentile over requests of their longest single read, its wait for a thread included."), Instrument::Stages),
+    needing(lower("queue-time", "Wait of a read for a thread", "ms", "How long a read waited for a thread, the mean over reads."), Instrument::Stages),
+    needing(lower("read-time", "Duration of a read", "ms", "How long a read took, the mean over reads."), Instrument::Stages),
+    needing(lower("return-time", "Wait of a read for the worker", "ms", "How long a finished read waited for the worker, the mean over reads."), Instrument::Stages),
+    needing(lower("write-time", "Writing to the socket", "ms", "How long the writing of a response to the socket took, the mean over requests."), Instrument::Stages),
+    needing(lower("longest-read", "99 % longest read", "ms", "The 99th percentile, over requests, of a request's longest single read with its wait for a thread."), Instrument::Stages),
 
-    lower("connect-min", "Shortest connect()", "µs", "How long a connect(2) that does not block took, the shortest."),
-    lower("connect-median", "Median connect()", "µs", "The same, the median."),
-    lower("connect-p99", "99 % connect()", "µs", "The same, the 99th percentile."),
-    needing(lower("settle-time", "Settle time", "µs", "From a connect(2) until the last waiter that it woke sleeps again, the median."), Instrument::Scheduler),
+    lower("connect-min", "Shortest connect()", "µs", "The shortest time that a connect(2) that does not block took."),
+    lower("connect-median", "Median connect()", "µs", "The median time that a connect(2) that does not block took."),
+    lower("connect-p99", "99 % connect()", "µs", "The 99th percentile of the time that a connect(2) that does not block took."),
+    needing(lower("settle-time", "Settle time", "µs", "The median time from a connect(2) until the last waiter that was woken sleeps again."), Instrument::Scheduler),
     needing(lower("wake-ups", "Wake-ups per connection", "1", "How often waiters were woken per connection."), Instrument::Scheduler),
-    needing(lower("wake-up-share", "Wake-ups per connection and waiter", "1", "The same per waiter: 1 means that every waiter was woken."), Instrument::Scheduler),
-    needing(lower("onlooker-wake-ups", "Wake-ups per connection and onlooker", "1", "The same per waiter that selects and takes nothing."), Instrument::Scheduler),
+    needing(lower("wake-up-share", "Wake-ups per connection and waiter", "1", "How often waiters were woken per connection and waiter: 1 means that every connection woke every waiter."), Instrument::Scheduler),
+    needing(lower("onlooker-wake-ups", "Wake-ups per connection and onlooker", "1", "How often onlookers were woken per connection and onlooker. An onlooker is a waiter that selects and takes no connection."), Instrument::Scheduler),
     needing(lower("taker-wake-ups", "Wake-ups of takers per connection", "1", "How often waiters that take connections were woken per connection."), Instrument::Scheduler),
-    lower("returns", "Returns per connection", "1", "How often a call that waits came back to user space per connection."),
+    lower("returns", "Returns per connection", "1", "How often a waiting call returned to user space per connection."),
     lower("cpu-per-connection", "CPU per connection", "µs", "CPU time of all waiters per connection."),
     lower("load-average", "Load average", "1", "The one-minute load average of the machine at the end of the window."),
 
-    lower("event-time", "Time per event", "µs", "Time from one token to the next, waits included."),
+    lower("event-time", "Time per event", "µs", "The time from one token to the next, waits included."),
     lower("cpu-per-event", "CPU per event", "µs", "CPU time of the thread per token."),
     higher("event-rate", "Event rate", "1/s", "Tokens per second."),
-    lower("register-time", "Registering a descriptor", "µs", "CPU time of registering the pipes, per pipe."),
-    lower("deregister-time", "Deregistering a descriptor", "µs", "CPU time of deregistering the pipes, per pipe."),
-    lower("copied-per-event", "Bytes copied per event", "B", "Bytes that system calls of the mechanism copy between kernel and user space, per event, as computed from the calls made."),
+    lower("register-time", "Registering a descriptor", "µs", "CPU time that the registering of the pipes takes, per pipe."),
+    lower("deregister-time", "Deregistering a descriptor", "µs", "CPU time that the deregistering of the pipes takes, per pipe."),
+    lower("copied-per-event", "Bytes copied per event", "B", "Bytes that the mechanism's system calls copy between kernel and user space, per event. The number is computed from the calls."),
 ];
 
 #[cfg(test)]

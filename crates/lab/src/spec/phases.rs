@@ -5,31 +5,32 @@ use serde::{Deserialize, Serialize};
 
 use super::setting::{Count, Time};
 
-/// The phases of every run. Presets may set the length of the window.
+/// The phases of every run: warm-up, measured window, drain. A preset may set the length of the window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Phases {
-    /// What comes before the window.
+    /// The warm-up, which comes before the measured window.
     #[serde(default)]
     pub warmup: Warmup,
     /// The measured window.
     #[serde(default)]
     pub measure: Measure,
-    /// Whether requests under way at the end of the window are waited for and counted, with the CPU time that
-    /// they take, on both sides of every ratio. Without it the window ends sharply for both.
+    /// Whether the run waits for the requests that are under way at the end of the window. If true, these
+    /// requests and the CPU time of these requests both count in ratios such as CPU time per response. If
+    /// false, neither counts.
     #[serde(default)]
     pub drain: bool,
 }
 
-/// The time before the window: not measured.
+/// The warm-up: the time before the measured window. The warm-up itself is not measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Warmup {
-    /// What ends it.
+    /// What ends the warm-up; `"steady"` if the key is missing.
     #[serde(default)]
     pub until: Until,
-    /// The longest that it may take; 3 s unless given. A window that begins before the subject is steady is
-    /// marked as cold.
+    /// The longest warm-up; 3 s if the key is missing. If the subject is not steady by then, the window begins
+    /// all the same and is marked as cold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<Time>,
 }
@@ -43,22 +44,22 @@ pub enum Until {
     Steady,
     /// All connections are open.
     Connected,
-    /// Nothing: the window begins with the first request.
+    /// There is no warm-up: the window begins with the first request.
     Nothing,
 }
 
-/// The measured window: it ends when all that is given is reached.
+/// The measured window. The window ends when `at_least` and `events` are both reached, or `at_most` is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
-    /// The shortest that it may be; 1 s unless given, or what the preset's `window` says.
+    /// The shortest window; 1 s if the key is missing. The key `window` of a preset replaces this value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_least: Option<Time>,
-    /// How many events (responses, connections, tokens) it has at least.
+    /// The least number of events (responses, connections, tokens) in the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<Count>,
-    /// The longest that it may be, even with fewer events; 10 times `at_least` unless given. Then it is marked
-    /// as having few events.
+    /// The longest window, even with fewer `events`; 10 times `at_least` if the key is missing. A window that
+    /// ends with fewer events is marked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<Time>,
 }

@@ -8,30 +8,32 @@ use serde::{Deserialize, Serialize};
 use super::setting::{self, Size, Time, level_of};
 use crate::model::Level;
 
-/// Files of one size. With a single pool its folder is `{root}`; with several, `{root}` has a folder for
-/// each, of the pool's name. The files are called `000000`, `000001` and so on.
+/// A pool: files of one size. If the experiment has a single pool, `{root}` is the folder of the pool. If the
+/// experiment has several pools, `{root}` has a folder for each pool, with the pool's name. The files are
+/// called `000000`, `000001` and so on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
     /// The length of each file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Size>,
-    /// The length of all files together; one file of it is there in any case.
+    /// The length of all files together. The pool has at least one file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<Size>,
-    /// Where the files are read from: `memory` (the page cache), `model` (two mirrored spindles of 2007 behind
-    /// a FUSE file system) or `real`, or `"{factor}"`; `memory` unless given.
+    /// Where the files are read from: `memory` (the page cache), `model` (a modelled disk: two mirrored
+    /// spindles of 2007, behind a FUSE file system), `real` (the machine's disk) or `"{factor}"`; `memory` if
+    /// the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "disk"))]
     pub disk: Option<String>,
-    /// How many times as fast as a disk of 2007 the modelled disk is; 1 unless given.
+    /// How many times as fast as a disk of 2007 the modelled disk is; 1 if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed: Option<f64>,
-    /// What looking up a name costs the modelled disk at speed 1; as much as a seek unless given.
+    /// How long the modelled disk takes to look up a name at speed 1; as long as a seek if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Time>,
-    /// Whether the subject sees the files on a mount that notes every access (strictatime). Only root can
-    /// make one.
+    /// Whether the subject reads the files through a mount that records every access time (strictatime). Only
+    /// root can make such a mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_times: Option<bool>,
 }

@@ -13,36 +13,38 @@ use crate::model::Level;
 /// for a median.
 pub const ROUNDS: u32 = 6;
 
-/// The scale of a run. What the command line says wins over a preset.
+/// A preset: how much of the experiment is run. Flags of the command line win over the keys of a preset.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Preset {
-    /// How many rounds; 6 unless given. In each of them every cell runs once.
+    /// The number of rounds; 6 if the key is missing. In each round every cell runs once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub rounds: Option<u32>,
-    /// The length of the window, in place of `[phases]`' `measure.at_least`.
+    /// The length of the measured window, in place of `measure.at_least` of `[phases]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Time>,
-    /// The events of the window, in place of `[phases]`' `measure.events`.
+    /// The least number of events in the window, in place of `measure.events` of `[phases]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub events: Option<Count>,
-    /// The longest warm-up, in place of `[phases]`' `warmup.at_most`.
+    /// The longest warm-up, in place of `warmup.at_most` of `[phases]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<Time>,
-    /// Only these subjects, in the order of the legend; all unless given.
+    /// The subjects that are run, in the order of the legend; all subjects if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subjects: Option<Vec<String>>,
-    /// Only these cases; all unless given.
+    /// The cases that are run; all cases if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cases: Option<Vec<String>>,
-    /// The levels of factors, in place of the factors' own.
+    /// The levels that are run, by factor. A factor that is missing here has the levels of its own key
+    /// `levels`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub levels: BTreeMap<String, Vec<Level>>,
-    /// Keys of pools, in place of the pools' own.
+    /// Keys of pools, by the name of the pool. Each key given here replaces the pool's own key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pool: BTreeMap<String, Pool>,
-    /// How long the whole experiment may take: no round is begun that would end later. What is cut is said.
+    /// How long the whole experiment may take. After the first round, no round is begun that would end later;
+    /// the lab then says how many rounds were run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Time>,
 }

@@ -9,12 +9,14 @@ use serde::{Deserialize, Serialize};
 use super::claim::Levels;
 use super::setting::{Count, Time};
 
-/// What is measured: exactly one of `serve`, `command`, `peer`, `waiters` and `pipes` says which kind it is.
+/// A subject: a server, a crowd of waiters or a set of pipes that is measured. Exactly one of `serve`,
+/// `command`, `peer`, `waiters` and `pipes` is given; this key is the subject's kind.
 ///
-/// In the texts of a subject, `{factor}` is the level of that factor, `{port}` the port to listen on (of
-/// 127.0.0.1, or of the address `{host}` where the wire is no loopback), `{root}` the folder of the files to
-/// serve, `{work}` an empty folder of this run, `{drover}` the program of the lab itself, `{NAME}` the path of the file NAME of `files` and of the
-/// program or folder NAME of `find`.
+/// The texts of a subject may contain placeholders. `{factor}` is the level of the factor of this name.
+/// `{port}` is the port to listen on, of 127.0.0.1 (of the address `{host}` if the wire is not loopback).
+/// `{root}` is the folder of the files to serve, `{work}` an empty folder for the run, `{drover}` the program
+/// of the lab itself. `{NAME}` is the path of the file NAME of `files`, or of the program or folder NAME of
+/// `find`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [
@@ -22,64 +24,71 @@ use super::setting::{Count, Time};
     {"required": ["waiters"]}, {"required": ["pipes"]}
 ]))]
 pub struct Subject {
-    /// In place of one subject, one for each mechanism of this kind that no other subject of the experiment is
-    /// named after: `{each}` is its name in the subject's texts. In lists of subjects the name of this one
-    /// stands for all of them.
+    /// Makes several subjects of this one: a subject for each mechanism of the kind, except mechanisms whose
+    /// name another subject of the experiment has. `{each}` in the subject's texts is the name of the
+    /// mechanism. In lists of subjects, the name of this table stands for all these subjects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub each: Option<Each>,
-    /// Drover's own server with these flags, behind those of the experiment's key `serve`.
+    /// Drover's own server: the flags of `drover serve`. The flags of the experiment's key `serve` come first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve: Option<Vec<String>>,
-    /// Any server: a program and its arguments. It stays in the foreground, or has children that do.
+    /// Any server: a program and its arguments. The program, or a child of the program, has to stay in the
+    /// foreground.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
-    /// A server that is known by name: nginx, lighttpd, h2o, apache2, caddy. The other keys of the subject
-    /// replace those of the known one.
+    /// A server that the lab knows by name: nginx, lighttpd, h2o, apache2, caddy. The lab knows all keys of
+    /// such a subject; a key given here replaces the known key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// A crowd of waiters on one listening socket, in place of a server.
+    /// A crowd of waiters on one listening socket, in place of a server. For the load `connects`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiters: Option<Waiters>,
-    /// A set of pipes that one thread waits on, in place of a server.
+    /// A set of pipes that one thread waits on, in place of a server. For the load `tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipes: Option<Pipes>,
-    /// Environment variables beside those of the lab itself.
+    /// Environment variables of the subject, in addition to the variables of the lab itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Files that are written into `{work}` before the start, by name, with their text.
+    /// Files that the lab writes into the folder `{work}` before the subject starts: the name and the text of
+    /// each file.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub files: IndexMap<String, String>,
-    /// Programs and folders by name; the first of each list that exists is taken. Without a slash it is
-    /// looked for in PATH. If none exists the subject is not testable here.
+    /// Programs and folders, by name. Each name has a list of paths; the first path that exists is taken. A
+    /// path without a slash is searched for in PATH. If no path of a list exists, the subject is not testable
+    /// on this machine.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub find: IndexMap<String, Vec<String>>,
-    /// What to do if nothing of `find` exists: `apt-get install nginx-light`.
+    /// How to install the programs of `find` if they are missing: `apt-get install nginx-light`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub install: Option<String>,
-    /// Resource limits, soft and hard.
+    /// Resource limits of the subject. The soft and the hard limit are set to the same value.
     #[serde(default, skip_serializing_if = "Limits::is_empty")]
     pub limits: Limits,
-    /// How many processors it may use; 1 unless given. The load has the others.
+    /// How many processors the subject may use; 1 if the key is missing. The load runs on the other processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Count>,
-    /// When it counts as started; once it accepts connections, unless given.
+    /// The request that the server has to answer before the server counts as started. If the key is missing,
+    /// the server counts as started when it accepts connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<Ready>,
-    /// Whether it is a model of something that this kernel does not have. Tables and figures say so.
+    /// Whether the subject is a model of something that this kernel does not have. Tables and figures mark such
+    /// a subject.
     #[serde(default)]
     pub model: bool,
-    /// The levels at which it is measured, by factor; all unless given.
+    /// The levels at which the subject is measured, by factor. A factor that is missing here has all its
+    /// levels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub only: BTreeMap<String, Levels>,
-    /// Why it cannot be measured, here or anywhere. Its cells are not testable for this reason.
+    /// Why the subject cannot be measured, on this machine or anywhere. The report gives this reason for the
+    /// subject's cells, which are not testable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
-    /// What it is, in a line, for the legend.
+    /// The subject's description in the legend, in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
 }
 
-/// A kind of mechanism.
+/// A kind of mechanism: dispatch mechanisms, accept strategies or file backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Each {
@@ -120,27 +129,29 @@ impl Subject {
     }
 }
 
-/// Waiters on one listening socket: each takes a connection when it gets one, closes it, and waits again.
+/// A crowd of waiters on one listening socket. A waiter that is woken accepts a connection, closes the
+/// connection, and waits again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Waiters {
-    /// How they wait: select, poll, epoll-shared, epoll, exclusive, blocking, lock, reuseport, uring,
-    /// select+blocking, or a model: wake-all, wake-all-3, task-exclusive, wake-one, always-wake.
+    /// How the waiters wait: `select`, `poll`, `epoll-shared`, `epoll`, `exclusive`, `blocking`, `lock`,
+    /// `reuseport`, `uring`, `select+blocking`, or a model: `wake-all`, `wake-all-3`, `task-exclusive`,
+    /// `wake-one`, `always-wake`.
     pub by: String,
-    /// How many.
+    /// How many waiters there are.
     pub count: Count,
-    /// Threads of one process, or processes.
+    /// Whether the waiters are threads of one process, or processes; `"threads"` if the key is missing.
     #[serde(default)]
     pub r#as: WaitersAs,
-    /// How many descriptors of the socket each of them waits on.
+    /// How many descriptors of the socket each waiter waits on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub descriptors: Option<Count>,
-    /// Whether every waiter is busy elsewhere while connections come, and none is in its wait.
+    /// Whether every waiter is busy with something else while connections come, so that no waiter is waiting.
     #[serde(default)]
     pub busy: bool,
 }
 
-/// What waits.
+/// What the waiters are: threads or processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitersAs {
@@ -151,34 +162,34 @@ pub enum WaitersAs {
     Processes,
 }
 
-/// Pipes that one thread waits on, and passes tokens through.
+/// A set of pipes. One thread waits on the pipes and passes tokens from pipe to pipe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Pipes {
-    /// How it waits: a dispatch mechanism (`drover mechanisms` lists them), or `busy`: it reads from every
-    /// pipe in turn without waiting.
+    /// How the thread waits: a dispatch mechanism (`drover mechanisms` lists them), or `busy`: the thread reads
+    /// from every pipe in turn without waiting.
     pub by: String,
     /// How many pipes are registered.
     pub count: Count,
 }
 
-/// Resource limits (getrlimit(2)).
+/// Resource limits of the subject (getrlimit(2)). A limit that is missing here is not changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Open descriptors per process.
+    /// The number of open descriptors per process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nofile: Option<Count>,
-    /// Queued signals of the user: the length of the queue of real-time signals.
+    /// The number of queued signals of the user, which is the length of the queue of real-time signals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sigpending: Option<Count>,
-    /// Locked memory, in bytes.
+    /// The locked memory, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memlock: Option<Count>,
-    /// Processes and threads of the user.
+    /// The number of processes and threads of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nproc: Option<Count>,
-    /// Address space, in bytes.
+    /// The address space, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub r#as: Option<Count>,
     /// The stack of the first thread, in bytes.
@@ -206,17 +217,17 @@ impl Limits {
     }
 }
 
-/// When a server counts as started: it answers a request.
+/// The request that a server has to answer before the server counts as started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ready {
-    /// The path that is asked for.
+    /// The path of the request; `/` if the key is missing.
     #[serde(default = "root_path")]
     pub path: String,
-    /// The status that the answer has; any below 500 unless given.
+    /// The status that the response must have; any status below 500 if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// How long the start may take; 10 s unless given.
+    /// How long the start may take; 10 s if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Time>,
 }
