@@ -18,9 +18,9 @@ pub(super) const OUTPUT: &str = "Output";
 /// Where a load is written down second by second.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Files {
-    /// Write a line per second as CSV
+    /// Write a line of CSV for each second
     ///
-    /// Requests, replies, errors, bytes and percentiles
+    /// A line has requests, replies, errors, bytes and percentiles
     #[arg(help_heading = OUTPUT)]
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,

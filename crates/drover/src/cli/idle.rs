@@ -26,20 +26,20 @@ pub(super) struct Args {
     /// The server, [http://]HOST[:PORT][/PATH]; the path is used with --every
     url: Url,
 
-    /// Connections to hold
+    /// Connections to open and keep open
     #[arg(short, long, value_name = "N", default_value_t = 1000)]
     #[arg(value_parser = count::within(1..=MOST_CONNECTIONS))]
     connections: u32,
 
-    /// How long to hold them [default: until SIGINT or SIGTERM]
+    /// How long to keep the connections open [default: until SIGINT or SIGTERM]
     #[arg(long, value_name = "T", value_parser = duration::parse)]
     hold: Option<Duration>,
 
-    /// Let each connection send a request so often: few are active at any moment, and always others
+    /// Let each connection send a request every T: at any moment, few connections are active
     #[arg(long, value_name = "T", value_parser = duration::parse)]
     every: Option<Duration>,
 
-    /// Open connections again that the server has closed
+    /// Open a new connection for each connection that the server has closed
     #[arg(long)]
     reopen: bool,
 

@@ -51,7 +51,7 @@ pub(super) struct Args {
 
     /// Connections that send requests [default: 64]
     ///
-    /// With --connection-rate: at most so many at a time [default: 4000]
+    /// With --connection-rate: how many connections there are at most at a time [default: 4000]
     #[arg(help_heading = LOAD)]
     #[arg(short, long, value_name = "N")]
     #[arg(value_parser = count::within(1..=MOST_CONNECTIONS))]
@@ -59,29 +59,29 @@ pub(super) struct Args {
 
     /// Requests per second, sent whether or not the server keeps up
     ///
-    /// Without it, each connection sends its next request when it has its reply. Constant: 500. A ramp
-    /// over the --duration: 100..1000. Steps for equal parts of it: 100,200,500. A sine,
-    /// mean~amplitude/period: 500~200/10s
+    /// Without this flag, each connection sends the next request when the reply to the last one is
+    /// complete. A constant rate: 500. A ramp over the --duration: 100..1000. Steps for equal parts of
+    /// the --duration: 100,200,500. A sine, mean~amplitude/period: 500~200/10s
     #[arg(help_heading = LOAD)]
     #[arg(short, long, value_name = "R")]
     rate: Option<Rate>,
 
     /// Connections per second, written like --rate
     ///
-    /// Each is opened when it is due, makes its --calls-per-connection [default: 1] and is closed; at
-    /// most --connections at a time
+    /// Each connection makes --calls-per-connection requests [default: 1] and is then closed. At most
+    /// --connections are open at a time
     #[arg(help_heading = LOAD)]
     #[arg(long, value_name = "R", conflicts_with = "rate")]
     connection_rate: Option<Rate>,
 
-    /// Let each connection send a request so often: --rate CONNECTIONS/T
+    /// Let each connection send a request every T, which is --rate CONNECTIONS/T
     #[arg(help_heading = LOAD, hide_short_help = true)]
     #[arg(long, value_name = "T", value_parser = duration::parse)]
     #[arg(conflicts_with_all = ["rate", "connection_rate", "calls_per_connection", "think_time"])]
     every: Option<Duration>,
 
-    /// How the requests of --rate, or the connections of --connection-rate, follow each other
-    /// [default: constant]
+    /// How requests of --rate, or connections of --connection-rate, follow each other [default:
+    /// constant]
     #[arg(help_heading = LOAD, hide_short_help = true)]
     #[arg(long, value_name = "HOW")]
     #[arg(value_parser = arrivals())]
@@ -89,7 +89,8 @@ pub(super) struct Args {
 
     /// Requests that each connection makes before the measured time, which are not counted
     ///
-    /// The first use of a connection costs a server more than the next. One that fails is counted
+    /// The first request of a connection costs a server more than the next ones. A warm-up request that
+    /// fails is counted as an error
     #[arg(help_heading = LOAD, hide_short_help = true)]
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(conflicts_with_all = ["calls_per_connection", "connection_rate"])]
@@ -113,22 +114,22 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = count::within(1..=u32::MAX))]
     calls_per_connection: Option<u32>,
 
-    /// Rest of a connection between a reply and its next request
+    /// How long a connection rests between a reply and the next request
     ///
-    /// 5s, or exponentially distributed with that mean: exp:5s
+    /// A time (5s), or exponentially distributed times with a mean (exp:5s)
     #[arg(help_heading = LOAD)]
     #[arg(long, value_name = "T")]
     think_time: Option<Think>,
 
-    /// Rest only after every N requests of a connection
+    /// Take the rest of --think-time only after every N requests of a connection
     #[arg(help_heading = LOAD, hide_short_help = true)]
     #[arg(long, value_name = "N", requires = "think_time", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     burst: u32,
 
-    /// Requests that a connection sends together
+    /// Requests that a connection sends together (pipelining)
     ///
-    /// All are sent before the first of their replies is here
+    /// The connection sends N requests before the first reply has come
     #[arg(help_heading = LOAD)]
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -139,7 +140,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "T", value_parser = duration::parse, default_value = "10s")]
     timeout: Duration,
 
-    /// Idle connections to open first and to hold
+    /// Idle connections to open before the first request and to keep open
     #[arg(help_heading = LOAD)]
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = count::within(0..=MOST_CONNECTIONS))]
@@ -152,27 +153,28 @@ pub(super) struct Args {
 
     /// Statuses that replies may have, as in 2xx,404 [default: 2xx,3xx]
     ///
-    /// Others are errors of the summary, and make the exit status 1 unless --slo judges errors
+    /// A reply with another status is counted as an error, and makes the exit status 1 unless --slo
+    /// judges errors
     #[arg(help_heading = REPLIES)]
     #[arg(long, value_name = "LIST")]
     expect_status: Option<StatusSet>,
 
-    /// Count replies with another body than the first as errors
+    /// Count a reply as an error if its body differs from the first body, or from FILE
     ///
-    /// A reply of a 2xx status is an error if its body is not that of the first to the same request;
-    /// with a FILE, if it is not that of the file
+    /// Without FILE, the body of a 2xx reply must be equal to the body of the first reply to the same
+    /// request. With FILE, the body must be equal to the file
     #[arg(help_heading = REPLIES)]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     verify: Option<Option<PathBuf>>,
 
-    /// Read replies slowly: so many bytes per second on each connection
+    /// Read replies slowly: at most BYTES per second on each connection
     #[arg(help_heading = REPLIES, hide_short_help = true)]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     read_rate: Option<u32>,
 
     /// Threads that send
     ///
-    /// Each has its share of the connections
+    /// Each thread has a share of the connections
     #[arg(help_heading = GENERATOR)]
     #[arg(short, long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -183,17 +185,17 @@ pub(super) struct Args {
     #[arg(long)]
     pin: bool,
 
-    /// Stay awake for so long before each scheduled start
+    /// Keep a thread awake for T before each scheduled request
     ///
-    /// The start is on time then also where an idle processor wakes late, as in many virtual machines;
-    /// it takes up to a processor per thread
+    /// Requests then start on time even where an idle processor wakes late, as in many virtual
+    /// machines. Each thread uses up to a whole processor
     #[arg(help_heading = GENERATOR, hide_short_help = true)]
     #[arg(long, value_name = "T", value_parser = duration::parse, default_value = "0s")]
     spin: Duration,
 
     /// Processes that send, each with its --threads
     ///
-    /// Each has its share of the connections: for more connections than one process may have
+    /// Each process has a share of the connections. For more connections than one process may have
     /// descriptors
     #[arg(help_heading = GENERATOR)]
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -204,7 +206,7 @@ pub(super) struct Args {
     #[arg(long, hide = true, requires = "processes")]
     process: Option<u32>,
 
-    /// Join results that --json has written, and send nothing
+    /// Merge result files that --json has written; send no requests
     #[arg(help_heading = OUTPUT)]
     #[arg(long, value_name = "FILE", num_args = 1..)]
     #[arg(conflicts_with_all = ["urls", "list", "har", "curl", "csv", "hdr", "processes"])]
@@ -216,22 +218,22 @@ pub(super) struct Args {
           long_help = format!("How a thread waits: {}", mechanism_names()))]
     dispatch: AutoOr<Mechanism>,
 
-    /// Seed of what is random: Poisson arrivals, the order of URLs, the first order of connections
+    /// Seed of random choices: Poisson arrivals, the order of URLs, the first order of connections
     #[arg(help_heading = GENERATOR, hide_short_help = true)]
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
     /// Write the result as JSON; '-': to stdout
     ///
-    /// stdout then has no summary
+    /// With '-', the summary is not printed
     #[arg(help_heading = OUTPUT)]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Fail unless the result is as good: 'p99<5ms,errors<0.1%'
+    /// Fail unless the result meets these objectives: 'p99<5ms,errors<0.1%'
     ///
-    /// Objectives are of p50, p90, p95, p99, p99.9, max, mean, errors (and replies of an
-    /// unexpected status) and rate
+    /// An objective limits p50, p90, p95, p99, p99.9, max, mean, rate or errors (with replies of an
+    /// unexpected status)
     #[arg(help_heading = REPLIES)]
     #[arg(long, value_name = "TERMS")]
     slo: Option<Objectives>,
@@ -239,13 +241,15 @@ pub(super) struct Args {
     #[command(flatten)]
     files: Files,
 
-    /// Print 'connected' once all connections are open and before the first request, and
-    /// 'measured' when the measured time is over and before the connections are closed
+    /// Print 'connected' and 'measured' when these moments come
+    ///
+    /// 'connected': all connections are open, and no request has been sent. 'measured': the measured
+    /// time is over, and the connections are still open
     #[arg(help_heading = OUTPUT, hide_short_help = true)]
     #[arg(long)]
     events: bool,
 
-    /// After each of the --events, wait for a line on stdin, or its end, before going on
+    /// After each event of --events, wait for a line on stdin (or the end of stdin) before going on
     #[arg(help_heading = OUTPUT, hide_short_help = true)]
     #[arg(long, requires = "events")]
     lockstep: bool,

@@ -14,7 +14,7 @@ use super::stdout::stdout;
 /// Flags of `drover mechanisms`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Print JSON, of schema drover.mechanisms/1
+    /// Print JSON (schema drover.mechanisms/1)
     #[arg(long)]
     json: bool,
 }

@@ -33,7 +33,7 @@ use usage::UsageError;
 #[derive(Debug, Parser)]
 #[command(name = "drover", version, arg_required_else_help = true)]
 struct Cli {
-    /// Say more on stderr; -vv: still more (RUST_LOG overrides)
+    /// Write more messages to stderr; -vv: even more (RUST_LOG wins)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 
@@ -50,9 +50,9 @@ enum Command {
     Lab(lab::Args),
     /// Measure which flags serve a directory best on this machine, and write them to a file
     Tune(tune::Args),
-    /// Hold idle connections to a server
+    /// Keep idle connections to a server open
     Idle(idle::Args),
-    /// Load an HTTP server, and tell the truth about rates, latencies and errors
+    /// Send load to an HTTP server and measure rates, latencies and errors
     Load(Box<load::Args>),
     /// List every mechanism, strategy and backend: + usable here, − not, with the reason
     Mechanisms(mechanisms::Args),

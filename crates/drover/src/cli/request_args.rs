@@ -17,25 +17,25 @@ use usage::UsageError;
 pub(super) struct RequestArgs {
     /// What to ask for, [http://]HOST[:PORT][/PATH]
     ///
-    /// With several servers, each gets its connections
+    /// The URLs may name several servers; each server then has connections of its own
     #[arg(required_unless_present_any = ["list", "har", "curl", "merge"], value_name = "URL")]
     #[arg(help_heading = None)]
     urls: Vec<String>,
 
     /// Ask for the URLs of a file
     ///
-    /// One a line, which may have a weight behind it (1 without one)
+    /// One URL per line. A weight may follow the URL (1 if there is no weight)
     #[arg(long = "urls", value_name = "FILE", conflicts_with = "urls")]
     list: Option<PathBuf>,
 
-    /// Ask for what a browser has recorded (HAR)
+    /// Send the requests that a browser has recorded (HAR)
     ///
-    /// The requests are sent in their order, with their methods, header fields and bodies
+    /// The requests keep their order, methods, header fields and bodies
     #[arg(long = "from-har", value_name = "FILE", conflicts_with_all = ["urls", "list"])]
     #[arg(conflicts_with_all = ["method", "fields", "body"])]
     har: Option<PathBuf>,
 
-    /// Ask for what a browser copies "as cURL"
+    /// Send the request of a curl command line, as a browser copies it with "Copy as cURL"
     ///
     /// 'curl URL -H …', in quotes
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["urls", "list", "har"])]
@@ -44,14 +44,16 @@ pub(super) struct RequestArgs {
 
     /// The order of the URLs: sequential, random, weighted or zipf[:S]
     ///
-    /// random: each as likely. weighted: by the weights of --urls. zipf: the URL at place k as likely as
-    /// 1/k^S; S is 1 by itself [default: sequential, and weighted if --urls has weights]
+    /// random: every URL is equally likely. weighted: by the weights of --urls. zipf: the URL at place
+    /// k has a probability proportional to 1/k^S; S is 1 if not given [default: sequential; weighted if
+    /// --urls has weights]
     #[arg(hide_short_help = true)]
     #[arg(long, value_name = "ORDER", value_parser = order)]
     order: Option<Named>,
 
-    /// Ask this server for the paths of all URLs, whatever server they name; only paths need be
-    /// given then
+    /// Send all requests to this server, whatever server the URLs name
+    ///
+    /// The URLs may then be paths only
     #[arg(hide_short_help = true)]
     #[arg(long, value_name = "URL")]
     target: Option<Url>,
@@ -63,14 +65,14 @@ pub(super) struct RequestArgs {
 
     /// Connect from these addresses in turn: ADDR,ADDR or ADDR/PREFIX
     ///
-    /// One address has ports for about 20,000 connections to a server; for servers on 127.0.0.0/8 more
-    /// are taken by themselves
+    /// One address has ports for about 20,000 connections to a server. For servers on 127.0.0.0/8, more
+    /// source addresses are used without this flag
     #[arg(hide_short_help = true)]
     #[arg(long, value_name = "ADDRS", default_value = "", value_parser = sources)]
     #[arg(hide_default_value = true, conflicts_with = "unix")]
     source: SourceList,
 
-    /// Connect from these ports only, as a machine does that has no others
+    /// Connect from these source ports only, as a machine with few free ports would
     #[arg(hide_short_help = true)]
     #[arg(long, value_name = "FROM-TO", conflicts_with = "unix")]
     local_ports: Option<LocalPorts>,
@@ -81,7 +83,7 @@ pub(super) struct RequestArgs {
 
     /// A header field of the requests, 'Name: value'
     ///
-    /// May be given several times
+    /// The flag may be given several times
     #[arg(short = 'H', long = "header", value_name = "FIELD", value_parser = parse_field)]
     fields: Vec<String>,
 

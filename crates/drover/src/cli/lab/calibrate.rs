@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Flags of `drover lab calibrate`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// How many rounds there are, at least 6; in each, every server runs once [default: 20]
+    /// The number of rounds, at least 6; every server runs once in each round [default: 20]
     #[arg(long, value_name = "N", visible_alias = "repeats")]
     #[arg(value_parser = clap::value_parser!(u32).range(FEWEST_ROUNDS as i64..))]
     rounds: Option<u32>,
@@ -38,25 +38,27 @@ pub(super) struct Args {
     #[arg(long, value_name = "T", value_parser = duration::parse_above_zero)]
     window: Option<Duration>,
 
-    /// How long the calibration may take: no round is begun that would end later [default: 4m, and 4m more
-    /// with --slowed]
+    /// How long the calibration may take [default: 4m, and 4m more with --slowed]
+    ///
+    /// No round is begun that would end later
     #[arg(long, value_name = "T", value_parser = duration::parse_above_zero)]
     budget: Option<Duration>,
 
-    /// Also run servers that spin for these shares of their CPU time per request, as 5%,10%,20%, and tell
-    /// how often they are found
+    /// Also run servers that are slower by these shares of CPU time per request, as 5%,10%,20%
+    ///
+    /// The result says how often the slower servers are found
     #[arg(long, value_name = "SHARE,…", value_delimiter = ',', value_parser = share::parse)]
     slowed: Vec<f64>,
 
-    /// Only these workloads: 'low rate', 'saturation', 'files of 64 KB'
+    /// Run only these workloads: 'low rate', 'saturation', 'files of 64 KB'
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     workloads: Vec<String>,
 
-    /// Repeat an earlier calibration: same order, same loads, same splits
+    /// The seed of an earlier calibration, to repeat its order, its loads and its splits
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// The folder that gets a folder for each run, and calibration.json
+    /// The folder for the folders of all runs and for calibration.json
     #[arg(long, value_name = "DIR", default_value = OUT)]
     out: PathBuf,
 }

@@ -46,7 +46,7 @@ pub(super) struct Args {
     #[arg(value_parser = count::within(1..=10_000_000_u64))]
     connections: u64,
 
-    /// The share of them that asks for something; the others are idle
+    /// The share of the connections that send requests; the other connections are idle
     #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = share::parse)]
     active: f64,
 
@@ -54,7 +54,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = size::parse)]
     response: usize,
 
-    /// Ask for files of DIR, and which file backend to use for them
+    /// Request files of DIR, and find the best file backend too
     #[arg(long, value_name = "DIR", conflicts_with = "response")]
     root: Option<PathBuf>,
 
@@ -63,16 +63,18 @@ pub(super) struct Args {
     #[arg(value_parser = count::within(1..=1024_u64))]
     workers: u64,
 
-    /// Whether a connection carries one request (short) or is kept (long)
+    /// Whether a connection is closed after one request (short) or kept (long)
     #[arg(long, value_name = "HOW", default_value = "long")]
     lifetime: Life,
 
-    /// How long it may take; where not all candidates fit, those that are slow in a first look are left out,
-    /// then the less simple ones
+    /// How long the command may take
+    ///
+    /// If the time is too short for all candidates, the command leaves out candidates that are slow in
+    /// a first look, and then candidates that are less simple
     #[arg(long, value_name = "T", default_value = "5m", value_parser = duration::parse_above_zero)]
     budget: Duration,
 
-    /// Only these mechanisms, strategies or backends
+    /// Compare only these mechanisms, strategies or backends
     #[arg(long, visible_alias = "mechanisms", value_name = "NAME,…", value_delimiter = ',')]
     subjects: Vec<String>,
 
@@ -84,15 +86,15 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,
 
-    /// Repeat an earlier run: same order, same loads
+    /// The seed of an earlier run, to repeat its order and its loads
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// The folder that gets a folder for each run
+    /// The folder for the folders of all runs
     #[arg(long, value_name = "DIR", default_value = OUT)]
     out: PathBuf,
 
-    /// Write the answer to FILE as JSON, of schema drover.decide/1
+    /// Write the answer to FILE as JSON (schema drover.decide/1)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

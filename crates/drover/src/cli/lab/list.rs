@@ -16,7 +16,7 @@ use usage::duration::in_words;
 /// Flags of `drover lab list`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Names of built-in experiments, or TOML files; none: every built-in one
+    /// Names of built-in experiments, or TOML files [default: every built-in experiment]
     #[arg(value_name = "ID|FILE")]
     experiments: Vec<String>,
 }

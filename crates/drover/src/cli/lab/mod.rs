@@ -25,40 +25,44 @@ const OUT: &str = "drover-lab";
 /// Flags of `drover lab`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Without any: run the quick preset of every experiment
+    /// Without a subcommand: run the quick preset of every experiment
     #[command(subcommand)]
     action: Option<Action>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// List experiments and their presets: subjects, factors with their levels, rounds, and the estimate
+    /// List experiments with their presets, subjects, factors, levels, rounds and estimated time
     List(list::Args),
-    /// Run experiments as one session: built-in ones by name, your own by file
+    /// Run experiments as one session: built-in experiments by name, your own ones by file
     Run(Box<run::Args>),
-    /// Ask which mechanism to use for so many connections that live so long, and get an answer in minutes
+    /// Find in minutes which mechanism suits your number and kind of connections best
     Decide(decide::Args),
-    /// Compare servers, yours and others, side by side: at saturation, at fixed rates and idle
+    /// Compare your server with other servers: at saturation, at fixed rates and idle
     Versus(versus::Args),
-    /// Compare saved sessions, cell by cell: of two kernels, machines or versions of a program
+    /// Compare saved sessions of different kernels, machines or program versions, cell by cell
     Compare(compare::Args),
-    /// Tell which differences this machine can find: a server against itself, and against slowed ones
+    /// Find how small a difference this machine can detect, with equal and with slowed servers
     Calibrate(calibrate::Args),
-    /// Write the report of a session anew
+    /// Write the report of a session again
     Report(report::Args),
     /// Show a report on a local port, with Drover's own server
     Serve(serve::Args),
-    /// See a directory through a slow disk, modelled after two disks of 2007. Reports what it did
-    /// for each line on stdin, and unmounts at its end or at SIGINT, SIGTERM and SIGHUP
+    /// Mount a directory behind a slow disk, modelled after two disks of 2007
+    ///
+    /// For each line on stdin, the command reports what the disk has done. The command unmounts the
+    /// directory at the end of stdin and at SIGINT, SIGTERM and SIGHUP
     Disk(subject::disk::Args),
-    /// Show where the time of requests went, from what 'drover serve --trace' has written
+    /// Show where the time of requests went, from a file of 'drover serve --trace'
     Trace(trace::Args),
-    /// Gather waiters on one socket, connect to it, and say what a connection cost: a run of an
-    /// experiment with waiters
+    /// Make waiters on one socket, connect to the socket, and report the cost of a connection
+    ///
+    /// The lab runs this command for subjects of the kind 'waiters'
     #[command(hide = true)]
     Herd(subject::herd::Args),
-    /// Pass tokens through pipes, few of which are active, and say what an event cost: a run of an
-    /// experiment with pipes
+    /// Pass tokens through pipes, few of which are active, and report the cost of an event
+    ///
+    /// The lab runs this command for subjects of the kind 'pipes'
     #[command(hide = true)]
     Pipes(subject::pipes::Args),
 }

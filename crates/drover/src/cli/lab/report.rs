@@ -11,7 +11,7 @@ use crate::cli::stdout::stdout;
 /// Flags of `drover lab report`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A session's folder, or the folder of all sessions, of which the newest is taken
+    /// A session's folder, or the folder of all sessions, which stands for the newest session
     #[arg(default_value = super::OUT)]
     folder: PathBuf,
 }

@@ -22,7 +22,7 @@ use usage::duration;
 /// Flags of `drover lab run`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Names of built-in experiments, or TOML files; none: every built-in one
+    /// Names of built-in experiments, or TOML files [default: every built-in experiment]
     #[arg(value_name = "ID|FILE")]
     experiments: Vec<String>,
 
@@ -33,31 +33,34 @@ pub(super) struct Args {
     #[arg(long, value_name = "N")]
     repeats: Option<NonZeroU32>,
 
-    /// How long the whole session may take, shared out among its experiments
+    /// How long the whole session may take; the experiments share this time
     #[arg(long, value_name = "T", value_parser = duration::parse_above_zero)]
     budget: Option<Duration>,
 
-    /// The folder that gets a folder for each session, and the newest report [default: drover-lab]
+    /// The folder for the folders of all sessions and for the newest report [default: drover-lab]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// The folder that holds the files to be served, which are kept for later sessions [default: pools,
-    /// beside the sessions]
+    /// The folder for the files that servers serve [default: pools, beside the sessions]
+    ///
+    /// The files are kept for later sessions
     #[arg(long, value_name = "DIR")]
     pools: Option<PathBuf>,
 
-    /// Show the report in a browser while it grows, by Drover's own server at this address; a browser on this
-    /// machine takes time from what is measured [default if given alone: 127.0.0.1:0, a free port]
+    /// Show the growing report at this address while the session runs [without ADDR: 127.0.0.1:0]
+    ///
+    /// Drover's own server shows the report; port 0 is a free port. A browser on this machine takes
+    /// processor time from the measurement
     #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "127.0.0.1:0")]
     live: Option<SocketAddr>,
 
-    /// Go on with a session that was interrupted: the one in FOLDER, or the newest [default: the newest]
+    /// Continue an interrupted session: the session in FOLDER, or the newest session
     #[arg(long, value_name = "FOLDER", num_args = 0..=1)]
     #[arg(conflicts_with_all = ["experiments", "SelectionArgs"])]
     resume: Option<Option<PathBuf>>,
 
-    /// Go on although the kernel, the processors or the program are others by now
+    /// Continue even if the kernel, the processors or the program have changed
     #[arg(long, requires = "resume")]
     force: bool,
 }
@@ -66,15 +69,17 @@ pub(super) struct Args {
 #[derive(Debug, Default, clap::Args)]
 #[group(id = "SelectionArgs", multiple = true)]
 struct SelectionArgs {
-    /// The scale: quick, standard or paper, or one of a file's own [default: quick]
+    /// How much to run: quick, standard, paper, or a preset of the experiment's file [default: quick]
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
 
-    /// Only these subjects
+    /// Run only these subjects
     #[arg(long, visible_alias = "mechanisms", value_name = "NAME,…", value_delimiter = ',')]
     subjects: Option<Vec<String>>,
 
-    /// These levels of a factor ('drover lab list' shows them); of 'case': these cases. Repeatable
+    /// Run only these levels of a factor; the factor 'case' has the cases as levels
+    ///
+    /// 'drover lab list' shows factors and levels. The flag may be given several times
     #[arg(long, value_name = "FACTOR=LEVEL,…", value_parser = levels)]
     levels: Vec<(String, Vec<Level>)>,
 
@@ -90,16 +95,17 @@ struct SelectionArgs {
     #[arg(long, value_name = "T", value_parser = duration::parse_above_zero)]
     window: Option<Duration>,
 
-    /// Multiply the request rates
+    /// Multiply all request rates by X
     #[arg(long, value_name = "X", value_parser = positive)]
     rate_scale: Option<f64>,
 
-    /// Whether a thread of the lowest class spins on each processor, so that none goes idle and is
-    /// woken late [default: as the experiment says]
+    /// Whether to keep all processors awake with spinning threads [default: as the experiment says]
+    ///
+    /// The threads are of the lowest scheduling class. A processor that goes idle wakes late
     #[arg(long, value_name = "WHETHER", value_parser = ["on", "off"])]
     keep_awake: Option<String>,
 
-    /// Repeat an earlier session: same order of cells, same loads
+    /// The seed of an earlier session, to repeat its order of cells and its loads
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }

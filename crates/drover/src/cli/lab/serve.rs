@@ -21,7 +21,7 @@ pub(super) struct Args {
     #[arg(default_value = super::OUT)]
     folder: PathBuf,
 
-    /// Where to listen, HOST:PORT; port 0 takes a free one
+    /// Where to listen, HOST:PORT; port 0 takes a free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
 }

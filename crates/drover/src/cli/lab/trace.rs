@@ -15,15 +15,15 @@ use usage::duration;
 /// Flags of `drover lab trace`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// What 'drover serve --trace' has written; several are shown on one page, with one scale
+    /// Files that 'drover serve --trace' has written; one page shows all files, with one scale
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Where the page goes [default: beside the first FILE, with .html for its extension]
+    /// The file of the page [default: the name of the first FILE with the extension .html]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// From what time on requests are counted as too late
+    /// Requests that take longer than this time are counted as too late
     #[arg(long, value_name = "T", default_value = "4s", value_parser = duration::parse)]
     past: Duration,
 }

@@ -23,9 +23,11 @@ const LOOK: Duration = Duration::from_millis(300);
 /// Flags of `drover lab versus`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// NAME=COMMAND: a shell command that serves in the foreground, with {port} and {root} where it
-    /// takes them; or, if installed, drover, nginx, lighttpd, h2o, apache2 or caddy by name. The others are
-    /// compared with the first
+    /// NAME=COMMAND, or drover, nginx, lighttpd, h2o, apache2 or caddy by name
+    ///
+    /// COMMAND is a shell command that serves in the foreground; {port} and {root} in the command stand
+    /// for the port and the folder of files. A server that is given by name has to be installed. All
+    /// other servers are compared with the first one
     #[arg(value_name = "SERVER", required = true)]
     servers: Vec<String>,
 
@@ -34,20 +36,22 @@ pub(super) struct Args {
     #[arg(value_parser = size::parse)]
     file_bytes: Vec<usize>,
 
-    /// How many megabytes of files there are of each size
+    /// How many megabytes of files to make for each size
     #[arg(long, value_name = "MB", default_value = "10")]
     pool_mb: NonZeroU32,
 
-    /// The numbers of connections
+    /// The numbers of connections to measure with
     #[arg(long, value_name = "N,N…", value_delimiter = ',', default_value = "64")]
     connections: Vec<NonZeroU32>,
 
-    /// The fixed rates, in requests per second [default: 10 % and 50 % of what the slowest server reaches in a
-    /// first look]
+    /// The fixed rates, in requests per second [default: 10 % and 50 % of the slowest server's best
+    /// rate]
+    ///
+    /// The slowest server's best rate is measured in a first look
     #[arg(long, value_name = "R,R…", value_delimiter = ',')]
     rates: Vec<NonZeroU32>,
 
-    /// How many idle connections memory is measured with; 0: it is not
+    /// How many idle connections to measure memory with; 0: memory is not measured
     #[arg(long, value_name = "N", default_value = "1000")]
     idle: u32,
 
@@ -59,11 +63,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value = "6")]
     repeats: NonZeroU32,
 
-    /// Repeat an earlier run: same order, same loads
+    /// The seed of an earlier run, to repeat its order and its loads
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// The folder that gets a folder for each run
+    /// The folder for the folders of all runs
     #[arg(long, value_name = "DIR", default_value = OUT)]
     out: PathBuf,
 }

@@ -30,28 +30,30 @@ const EXPERIMENTS: &str = "Experiments";
 /// Flags of `drover serve`.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The directory whose files are served; nothing outside of it is
+    /// The directory whose files are served; files outside of the directory are not
     #[arg(default_value = ".")]
     pub(super) root: PathBuf,
 
     /// Where to listen: HOST:PORT, or PORT of 127.0.0.1, or :PORT of every IPv4 address
     ///
-    /// A HOST is bound at all of its addresses. Port 0 takes a free one. May be given several times
+    /// The server listens on every address of HOST. Port 0 takes a free port. The flag may be given
+    /// several times
     #[arg(help_heading = SERVING)]
     #[arg(short = 'p', long, visible_alias = "port", value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address)]
     pub(super) listen: Vec<Listen>,
 
     /// Serve files and directories whose names begin with a dot too
     ///
-    /// Without it only those in /.well-known/ are
+    /// Without this flag, of such names only those in /.well-known/ are served
     #[arg(help_heading = SERVING)]
     #[arg(long)]
     pub(super) hidden: bool,
 
     /// How long requests under way may go on after SIGTERM, SIGINT or SIGQUIT
     ///
-    /// Those that are cut then, or by a second signal, make the exit status 1. For a twentieth of it idle
-    /// connections are kept, so that a request on its way is still answered.
+    /// The exit status is 1 if requests are cut off at the end of this time, or by a second signal.
+    /// Idle connections are kept for a twentieth of this time, so that a request that is on the way is
+    /// still answered.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     pub(super) grace: Duration,
@@ -64,83 +66,87 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(super) access_log: Option<PathBuf>,
 
-    /// The form of a line of --access-log: Apache's combined format, or JSON, which also has the time that the
-    /// response took, the dispatch mechanism and the worker
+    /// The form of a line of --access-log: Apache's combined format, or JSON
+    ///
+    /// JSON has the time that the response took, the dispatch mechanism and the worker too.
     #[arg(help_heading = SERVING)]
-    #[arg(long, value_name = "FORM", default_value = "combined", value_parser = ["combined", "json"])]
+    #[arg(hide_short_help = true, long, value_name = "FORM", default_value = "combined", value_parser = ["combined", "json"])]
     pub(super) access_log_form: String,
 
-    /// Take from FILE (TOML) what the command line does not say
+    /// Read flags from FILE (TOML); flags on the command line win
     ///
-    /// A key is the long name of a flag, its value what the flag takes: workers = 4, pin = true,
-    /// listen = ["8080", ":80"]; 'root' is the directory. Relative paths begin at the folder of the file.
+    /// A key is the long name of a flag, and its value is the flag's value: workers = 4, pin = true,
+    /// listen = ["8080", ":80"]. The key 'root' is the directory. Relative paths begin at the folder of
+    /// FILE.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
 
-    /// Print what would be served, or is wrong; serve nothing
+    /// Check the flags and print the settings; serve nothing
     ///
-    /// Prints every value with who has set it, in lines that make a file for --config.
+    /// Prints every setting, and whether the command line, the file or a default set it. The output can
+    /// be used as a file for --config.
     #[arg(help_heading = SERVING)]
     #[arg(long)]
     pub(super) check: bool,
 
-    /// How long a request's head may take from its first byte on; 0: for ever
+    /// How long a request's head may take, from the first byte of the head on; 0: no limit
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     pub(super) header_timeout: Duration,
 
-    /// How long a connection may be silent between requests, or take nothing of a reply; 0: for ever
+    /// How long a connection may be idle between requests, or read nothing of a response; 0: no limit
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "T", default_value = "60s", value_parser = duration::parse)]
     pub(super) idle_timeout: Duration,
 
-    /// How long a request may wait until its file is open, before it is refused (503); 0: for ever
+    /// How long a request may wait for its file to be opened before the answer is 503; 0: no limit
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     pub(super) open_timeout: Duration,
 
-    /// How many bytes per second a client must take of a response at least; 0: it may be as slow as it
-    /// likes
+    /// The least bytes per second that a client must read of a response; 0: no limit
     ///
-    /// On an average over the time of --idle-timeout (or a minute), in which only the time counts in
-    /// which there were bytes for the client
+    /// The rate is an average over the time of --idle-timeout (a minute if that is 0). Only the time
+    /// counts in which the server has bytes to send to the client
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "BYTES", default_value = "240", value_parser = size::parse_or_none)]
     pub(super) min_rate: usize,
 
-    /// How many connections there may be at a time, over all workers
+    /// How many connections may be open at a time, in all workers together
     ///
-    /// When there are as many, those that have been idle longest are closed for new ones; if none is
-    /// idle, new ones wait [default: what the limit of open files allows with some left for files]
+    /// At the limit, the server closes the connection that has been idle longest when a new connection
+    /// comes. If no connection is idle, new connections wait [default: as many as the limit of open
+    /// files allows, with some descriptors left for files]
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "N")]
     pub(super) max_connections: Option<NonZeroUsize>,
 
-    /// How much a worker may keep of files it has served: a size, or 'off'
+    /// How much memory a worker may use to keep files that it has served: a size, or 'off'
     #[arg(help_heading = CACHE)]
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse_or_off)]
     pub(super) cache: usize,
 
-    /// How long a kept file is served before its name is looked at again; or 'inotify'
+    /// How long a kept file is served before the file is checked for changes; or 'inotify'
     ///
-    /// With 'inotify' a kept file is dropped at once when the kernel reports a change, and looked at
-    /// after 10s all the same (or after T with 'inotify,T'), because stores into a mapped file, writes
-    /// through a link from elsewhere, mounts and other hosts are not reported. Where a directory cannot
-    /// be watched, after 1s.
+    /// With 'inotify' the server drops a kept file at once when the kernel reports a change. The server
+    /// also checks every kept file after 10s (after T with 'inotify,T'), because the kernel does not
+    /// report some changes: stores into a mapped file, writes through a link in another directory,
+    /// mounts, and writes by other hosts. A file in a directory that cannot be watched is checked after
+    /// 1s.
     #[arg(help_heading = CACHE)]
     #[arg(long, value_name = "T", default_value = "1s", value_parser = revalidate)]
     pub(super) revalidate: Revalidate,
 
-    /// How many threads serve, each with its own dispatch, connections and --cache
+    /// How many workers serve, each with connections and a --cache of its own
     ///
-    /// 'auto' is one for each processor that this process may use, as its affinity and its cgroup's
-    /// quota say
+    /// 'auto' is a worker for each processor that this process may use by its CPU affinity and the
+    /// quota of its cgroup
     #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "N", default_value = "auto", value_parser = workers)]
     pub(super) workers: Workers,
 
-    /// Serve by processes instead of threads: one that dies is replaced, and the others serve on
+    /// Make each worker a process instead of a thread; a process that dies is replaced
     #[arg(help_heading = WORKERS)]
     #[arg(long)]
     pub(super) processes: bool,
@@ -168,41 +174,46 @@ pub(in crate::cli) struct Args {
           long_help = backend_help())]
     pub(super) files: AutoOr<Backend>,
 
-    /// Whether 'auto' takes what 'drover tune ROOT' has found with this kernel, processor and program
+    /// Whether 'auto' uses the result of 'drover tune ROOT', if kernel, processor and program are
+    /// unchanged
     #[arg(help_heading = WORKERS, hide_short_help = true)]
     #[arg(long, value_name = "WHETHER", default_value = "on", value_parser = ["on", "off"])]
     pub(super) tuned: String,
 
     /// How many threads of the process read files that are not in the page cache
     ///
-    /// For --files auto; with --files threads they read all files.
+    /// For --files auto. With --files threads, these threads read all files.
     #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "N", default_value_t = 16)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) read_threads: u16,
 
-    /// How many threads of the process open files; 0: workers do, and wait
+    /// How many threads of the process open files; 0: workers open files themselves, and wait
     ///
-    /// They open the files whose names or attributes the kernel may have to ask the disk for, so that no
-    /// worker waits for it.
+    /// These threads open the files whose names or attributes the kernel may have to read from the
+    /// disk, so that no worker waits for the disk.
     #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "N", default_value_t = STAT_THREADS as u16)]
     #[arg(value_parser = clap::value_parser!(u16).range(0..=1024))]
     pub(super) stat_threads: u16,
 
-    /// Answer every request with that many bytes and touch no file: the papers' micro web server
+    /// Answer every request with SIZE bytes and read no file, as the micro web server of the papers
+    /// does
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "SIZE", conflicts_with = "root", value_parser = size::parse_or_none)]
     pub(super) reply_size: Option<usize>,
 
-    /// Write a line for each reply to FILE: how long it waited for its file's bytes, for a reader and
-    /// for the client, and who read; 'drover lab trace FILE' draws it
+    /// Write the times of each response to FILE, a line each; 'drover lab trace FILE' draws them
+    ///
+    /// A line says how long the response waited for the bytes of the file, for a thread that reads, and
+    /// for the client, and who read the file
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
 
-    /// Use the processor for that long for each request beside what it takes: a server that is slower
-    /// by a known time, for 'drover lab calibrate'
+    /// Use the processor for the additional time T for each request
+    ///
+    /// Makes a server that is slower by a known time, for 'drover lab calibrate'
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "T", value_parser = duration::parse)]
     pub(super) spin_per_request: Option<Duration>,
@@ -212,8 +223,9 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "N", default_value = "all", value_parser = accept_batch)]
     pub(super) accept_batch: AcceptBatch,
 
-    /// With --accept reuseport: the processor that a connection comes in on chooses the worker. For
-    /// as many workers as processors, with --pin
+    /// With --accept reuseport: the processor that a connection comes in on chooses the worker
+    ///
+    /// Needs as many workers as processors, and --pin
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long)]
     pub(super) accept_by_cpu: bool,
@@ -224,70 +236,83 @@ pub(in crate::cli) struct Args {
                           queues: {} [default: {}]", policies(), Policy::TaskExclusive.name()))]
     pub(super) accept_wake: Option<Policy>,
 
-    /// Whether a connection is taken over only once its first bytes are here, or after a second
-    /// without any (TCP_DEFER_ACCEPT): spares a wait per connection
+    /// Whether to accept a connection only when the first bytes have come (TCP_DEFER_ACCEPT)
+    ///
+    /// Spares a wait per connection. A connection that sends nothing is accepted after a second
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "WHETHER", default_value = "on", value_parser = ["on", "off"])]
     pub(super) defer_accept: String,
 
-    /// What to do when the kernel's queue of events has overflowed: recover every lost event, or be
-    /// the deliberately wrong server of the overflow experiment
+    /// What to do when the kernel's queue of events overflows
+    ///
+    /// 'recover' finds every lost event. 'ignore' loses events on purpose, for the experiment about
+    /// overflows
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "O", default_value = "recover", value_parser = ["recover", "ignore"])]
     pub(super) overflow: String,
 
-    /// Which parts of the /dev/poll patch --dispatch devpoll models beside the interest set: 'none', or
-    /// some of 'hints' (a scan asks only what has changed), 'walk' (it walks over a hash table), 'lock'
-    /// (it holds a lock of all workers) and 'apart' (it is apart from the sleep, as the others imply)
+    /// Which parts of the /dev/poll patch --dispatch devpoll models, in addition to the interest set
+    ///
+    /// 'none', or a list of parts. 'hints': a scan asks only descriptors that have changed. 'walk': a
+    /// scan walks over a hash table. 'lock': a scan holds a lock that all workers share. 'apart': scan
+    /// and sleep are separate; the other parts imply this part
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "PARTS", default_value = "none", value_parser = devpoll_model)]
     pub(super) devpoll_model: DevPollModel,
 
-    /// Whether workers read themselves, at once, what is in the page cache (RWF_NOWAIT), or leave it
-    /// to the readers like the rest, for --files threads, posix-aio, linux-aio, linux-aio-sendfile and uring
+    /// How bytes that are in the page cache are read: by the worker at once, or queued like all others
+    ///
+    /// 'at-once': the worker reads with RWF_NOWAIT. 'queued': the backend reads all bytes. For --files
+    /// threads, posix-aio, linux-aio, linux-aio-sendfile and uring
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "WHEN", default_value = "at-once", value_parser = ["at-once", "queued"])]
     pub(super) cached_reads: String,
 
-    /// How many bytes a backend that reads into memory of a connection's reads at a time
+    /// How many bytes --files reads at a time into the memory of a connection
+    ///
+    /// For backends that read a file into memory
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = size::parse)]
     pub(super) read_ahead: usize,
 
-    /// How much memory all connections of a process have for what such a backend reads, at least 256K;
-    /// unless told, an eighth of what the process may have (the machine's memory, its cgroup's,
-    /// RLIMIT_AS), 256M at most
+    /// How much memory all connections of a process have for bytes that are read from files
+    ///
+    /// At least 256K [default: an eighth of the memory that the process may have (by the machine, the
+    /// cgroup and RLIMIT_AS), 256M at most]
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(super) read_memory: Option<usize>,
 
-    /// How many bytes of a response a worker hands to the kernel before it is another connection's turn:
-    /// a size, or 'auto', by the processor's caches and the number of connections that send
+    /// How many bytes of a response a worker sends before the next connection's turn: a size, or 'auto'
+    ///
+    /// 'auto' depends on the processor's caches and on the number of connections that send.
     ///
     /// For --files sendfile, splice and auto. Other backends read as many bytes as --read-ahead says.
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = send_budget)]
     pub(super) send_budget: SendBudget,
 
-    /// Write what all workers have counted to FILE, as JSON, at SIGUSR1 and at the end
+    /// Write the counters of all workers to FILE, as JSON, at SIGUSR1 and at the end
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "FILE")]
     pub(super) counters: Option<PathBuf>,
 
-    /// Write the events of each turn of the only worker to FILE: when, and of which connections, as its
-    /// --dispatch reports them
+    /// Write every event that --dispatch reports to FILE: its time and its connection
+    ///
+    /// For a server with a single worker
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "FILE")]
     pub(super) record_events: Option<PathBuf>,
 
-    /// Leave the access time of files as it is when they are read, if they are this user's
-    /// (O_NOATIME)
+    /// Do not change the access time of files that this user owns (O_NOATIME)
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long)]
     pub(super) noatime: bool,
 
-    /// What the kernel is told of reads to come (posix_fadvise): that a file is read from its
-    /// beginning to its end, or which step comes next, so that it is read while one is sent
+    /// What the kernel is told about future reads (posix_fadvise)
+    ///
+    /// 'sequential': a file is read from its beginning to its end. 'willneed': which part of the file
+    /// comes next, so that the kernel reads this part while the server sends another part
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "A", default_value = "none")]
     #[arg(value_parser = ["none", "sequential", "willneed"])]

@@ -40,24 +40,26 @@ pub(super) struct Args {
     /// The directory whose files are to be served
     root: PathBuf,
 
-    /// How long it may take; what is not found out by then stays as 'auto' takes it
+    /// How long tuning may take; flags that are not decided by then stay 'auto'
     #[arg(long, value_name = "T", default_value = "3m", value_parser = duration::parse_above_zero)]
     budget: Duration,
 
-    /// Ask for the URLs or paths in FILE, one a line, perhaps with weights, as from an access log [default:
-    /// files of ROOT, chosen at random, each as likely]
+    /// Request the URLs or paths in FILE [default: random files of ROOT, all equally likely]
+    ///
+    /// FILE has one URL or path per line; a weight may follow. An access log can be the source of such
+    /// a file
     #[arg(long, value_name = "FILE")]
     urls: Option<PathBuf>,
 
-    /// How many connections ask
+    /// How many connections send requests
     #[arg(long, value_name = "N", default_value = "64", value_parser = count::within(1..=10_000_u64))]
     connections: u64,
 
-    /// Only these flags of 'drover serve': dispatch, files, workers, accept, cache
+    /// Tune only these flags of 'drover serve': dispatch, files, workers, accept, cache
     #[arg(long, value_name = "FLAG,…", value_delimiter = ',', value_parser = knob)]
     only: Vec<Knob>,
 
-    /// Only these mechanisms, backends, strategies, numbers and sizes
+    /// Try only these mechanisms, backends, strategies, numbers and sizes
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     subjects: Vec<String>,
 
@@ -73,11 +75,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", default_value = "drover.toml")]
     output: PathBuf,
 
-    /// Write FILE also if it is there already
+    /// Write FILE even if FILE exists already
     #[arg(long)]
     force: bool,
 
-    /// Repeat an earlier run: the same files, the same order
+    /// The seed of an earlier run, to repeat its files and its order
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }

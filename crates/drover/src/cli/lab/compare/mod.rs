@@ -20,38 +20,43 @@ const NAMED: usize = 5;
 /// Flags of `drover lab compare`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The session that others are compared with: its folder, or the folder of several sessions, of which the
-    /// newest is taken
+    /// The session that the other sessions are compared with
+    ///
+    /// A session's folder, or a folder of several sessions, which stands for the newest session
     #[arg(value_name = "BASE", required_unless_present = "history")]
     base: Option<PathBuf>,
 
-    /// The sessions that are compared with it, of another kernel, machine or version of a program
+    /// The sessions to compare with BASE, of other kernels, machines or program versions
     #[arg(value_name = "OTHER", required_unless_present = "history")]
     others: Vec<PathBuf>,
 
-    /// Add the named sessions to FILE, which is created, and show in which session anything has changed, of all
-    /// that FILE has; without sessions, only show it
+    /// Add the named sessions to the history in FILE, and show in which sessions anything has changed
+    ///
+    /// FILE is created if missing. Without sessions, the command only shows the history
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
 
-    /// With --history and --fail-if: pass over what has changed before this day or time (UTC), as in 2026-11-23
+    /// With --history and --fail-if: ignore changes before this day or time (UTC), as in 2026-11-23
     #[arg(long, value_name = "TIME", requires = "history")]
     since: Option<Since>,
 
-    /// Compare by these metrics only [default: those of the experiments' claims and figures]
+    /// Compare by these metrics only [default: the metrics of the experiments' claims and figures]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     metric: Vec<String>,
 
-    /// Show every ratio, also of what is equal, open or not comparable; every session of a history
+    /// Show every ratio, also if equal, open or not comparable; show every session of a history
     #[arg(long)]
     all: bool,
 
-    /// Exit with 1 if, in any cell, OTHER ÷ BASE of a metric is on that side with its whole interval, as in
-    /// 'reply-rate < 0.95'; repeatable. In a history: the newest level ÷ the level before it
+    /// Exit with 1 if a cell meets this condition on OTHER ÷ BASE of a metric, as in 'reply-rate <
+    /// 0.95'
+    ///
+    /// A cell meets the condition if the whole interval of the ratio does. In a history, the ratio is
+    /// the newest level ÷ the level before. The flag may be given several times
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<Condition>,
 
-    /// Write all of it to FILE as JSON
+    /// Write the whole comparison to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

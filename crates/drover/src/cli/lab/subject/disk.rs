@@ -20,56 +20,56 @@ use usage::{duration, size};
 /// Flags of `drover lab disk`.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli::lab) struct Args {
-    /// The directory whose files the disk holds
+    /// The directory whose files are on the modelled disk
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 
-    /// The directory where they are seen, read-only
+    /// The directory where the files are mounted, read-only
     #[arg(value_name = "MOUNTPOINT")]
     mountpoint: PathBuf,
 
-    /// Disks that seek on their own, each with a copy of everything
+    /// How many spindles the disk has; each spindle seeks on its own and has a copy of all files
     #[arg(long, value_name = "N", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
     spindles: u16,
 
-    /// How long a seek takes while nothing else is queued
+    /// How long a seek takes while no other request is queued
     #[arg(long, value_name = "T", default_value = "13.3ms", value_parser = duration::parse)]
     seek: Duration,
 
-    /// How long it takes to look up a name, or to ask for attributes [default: as --seek]
+    /// How long the look-up of a name, or of a file's attributes, takes [default: as --seek]
     #[arg(long, value_name = "T", value_parser = duration::parse)]
     metadata: Option<Duration>,
 
-    /// Bytes per second once the head is in place
+    /// How many bytes per second a spindle reads when its head is in place
     #[arg(long, value_name = "SIZE", default_value = "60000000", value_parser = size::parse)]
     bandwidth: usize,
 
-    /// By what part of itself the speed of seeking grows whenever the queue doubles
+    /// How much faster seeks become each time the length of the queue doubles; 0.02: by 2 %
     #[arg(long, value_name = "PART", default_value = "0.02", value_parser = part())]
     gain: f64,
 
-    /// The share of reads that one certain spindle has to do, however busy it is
+    /// The share of reads that only one spindle can do, even if that spindle is busy
     #[arg(long, value_name = "SHARE", default_value = "0.5", value_parser = part())]
     bound: f64,
 
-    /// Be so many times as fast in all of this
+    /// Make seeks, look-ups and transfers X times as fast
     #[arg(long, value_name = "X", default_value = "1", value_parser = speed())]
     speed: f64,
 
-    /// The most that the kernel reads ahead, as far as it grants it
+    /// How many bytes the kernel may read ahead at most; the kernel may grant less
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = size::parse)]
     read_ahead: usize,
 
-    /// How long the kernel may rely on names and attributes that it knows; 0: it asks every time
+    /// How long the kernel may cache names and attributes; 0: the kernel asks every time
     #[arg(long, value_name = "T", default_value = "1h", value_parser = duration::parse)]
     attributes_for: Duration,
 
-    /// Whether a file's pages stay in the page cache when it is opened anew
+    /// Whether a file's pages stay in the page cache when the file is opened again
     #[arg(long, value_name = "WHETHER", default_value = "on", value_parser = ["on", "off"])]
     keep_cache: String,
 
-    /// From which byte of a file on reads fail, as on a disk with bad blocks
+    /// Reads fail from this byte of a file on, as on a disk with bad blocks
     #[arg(long, value_name = "BYTE", hide = true)]
     fails_from: Option<u64>,
 }

@@ -13,35 +13,35 @@ use usage::duration;
 /// Flags of `drover lab herd`, which the lab calls.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli::lab) struct Args {
-    /// How they wait
+    /// How the waiters wait
     #[arg(long, value_name = "KIND", value_parser = waiter_kind())]
     waiter: &'static WaiterKind,
 
-    /// How many wait
+    /// How many waiters there are
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     waiters: u32,
 
-    /// How many descriptors of the socket each watches
+    /// How many descriptors of the socket each waiter waits on
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     descriptors: u32,
 
-    /// Every waiter is busy elsewhere, and none in its wait, while connections come
+    /// Keep every waiter busy with something else, and not waiting, while connections come
     #[arg(long)]
     busy: bool,
 
-    /// Processes instead of threads
+    /// Make the waiters processes instead of threads
     #[arg(long)]
     processes: bool,
 
-    /// How many connections at most
+    /// How many connections to open at most
     #[arg(long, value_name = "N", default_value_t = 200)]
     connects: u32,
 
-    /// Begin no further connection after this time
+    /// Open no new connection after this time
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     window: Duration,
 
-    /// Count switches even where the scheduler can be traced
+    /// Count context switches, even if the scheduler can be traced
     #[arg(long)]
     counters: bool,
 

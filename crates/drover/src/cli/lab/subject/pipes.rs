@@ -12,7 +12,7 @@ use usage::duration;
 /// Flags of `drover lab pipes`, which the lab calls.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli::lab) struct Args {
-    /// A dispatch mechanism, or 'busy': read from every pipe in turn
+    /// How the thread waits: a dispatch mechanism, or 'busy', which reads from every pipe in turn
     #[arg(long, value_name = "M", value_parser = waiting())]
     mechanism: Waiting,
 
@@ -20,11 +20,11 @@ pub(in crate::cli::lab) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pipes: u32,
 
-    /// How many pipes have tokens at a time
+    /// How many pipes have tokens at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     active: u32,
 
-    /// How many tokens each of these has
+    /// How many tokens each active pipe has
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     writes: u32,
 
@@ -32,7 +32,7 @@ pub(in crate::cli::lab) struct Args {
     #[arg(long, value_name = "T", default_value = "10ms", value_parser = duration::parse)]
     warmup: Duration,
 
-    /// How long is measured
+    /// How long the measurement takes
     #[arg(long, value_name = "T", default_value = "1s", value_parser = duration::parse)]
     window: Duration,
 
