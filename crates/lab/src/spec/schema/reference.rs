@@ -190,7 +190,7 @@ fn of_type(name: &str) -> String {
         "WaitersAs" => "`\"threads\"` or `\"processes\"`",
         "Version" => "`\"drover.experiment/2\"`",
         "Instrument" => {
-            "`\"idle-counter\"`, `\"idle-guard\"`, `\"stages\"`, `\"scheduler\"` or `\"disk\"`"
+            "`\"idle-counter\"`, `\"idle-guard\"`, `\"stages\"`, `\"counters\"`, `\"scheduler\"` or `\"disk\"`"
         }
         "Stage" => {
             "`\"stat\"`, `\"queue\"`, `\"read\"`, `\"return\"`, `\"write\"`, `\"total\"` or `\"longest\"`"
