@@ -54,6 +54,7 @@ use tracing::error;
 
 mod access_log;
 mod config;
+mod line_writer;
 mod listen;
 pub mod log;
 pub mod lookup;
@@ -64,9 +65,9 @@ mod supervisor;
 pub mod trace;
 mod worker;
 
-use access_log::LogFile;
 pub use access_log::{AccessLog, Form as AccessLogForm};
 pub use config::{Config, Listen, Revalidate, STAT_THREADS, Source};
+use line_writer::LineWriter;
 use listen::bind::{Bound, bind};
 use listen::deferred::{Deferred, LOOK_AGAIN};
 pub use signals::{Role, StopSignals};
@@ -74,7 +75,6 @@ use status::statistics::CounterTable;
 pub use status::statistics::{Statistics, WorkerStatistics, coefficient_of_variation};
 pub use supervisor::keep::Supervisor;
 pub use supervisor::process::{FLAG as WORKER_FLAG, Inheritance, MechanismAndStrategy, be_worker};
-use trace::Trace;
 
 /// A running server. Dropping it asks it to stop.
 #[derive(Debug)]
@@ -84,8 +84,8 @@ pub struct Server {
     workers: usize,
     stopper: Stopper,
     reports: Receiver<Report>,
-    trace: Option<Trace>,
-    log: Option<LogFile>,
+    trace: Option<LineWriter<Vec<trace::Line>>>,
+    log: Option<LineWriter<Vec<u8>>>,
     /// The file that the counters are written to.
     counters: Option<PathBuf>,
 }
@@ -179,7 +179,7 @@ impl Server {
         crew: Crew,
     ) -> anyhow::Result<Server> {
         let trace = open_trace(&config, &crew)?;
-        let log = config.access_log.as_ref().map(LogFile::open).transpose()?;
+        let log = config.access_log.as_ref().map(access_log::open).transpose()?;
         if let Some(pool) = &config.openers {
             pool.start().context("too many --stat-threads")?;
         }
@@ -247,10 +247,10 @@ impl Server {
             processors(config.workers)?;
         }
         if let Some(path) = &config.trace {
-            Trace::check(path).map_err(|error| cannot_trace(path, error))?;
+            trace::check(path).map_err(|error| cannot_trace(path, error))?;
         }
         if let Some(path) = config.access_log.as_ref().and_then(|log| log.path.as_ref()) {
-            Trace::check(path).with_context(|| format!("--access-log {}", path.display()))?;
+            trace::check(path).with_context(|| format!("--access-log {}", path.display()))?;
         }
         bind(config, Among::Threads).map(drop)
     }
@@ -330,7 +330,10 @@ fn processors(workers: NonZeroUsize) -> anyhow::Result<Vec<usize>> {
 }
 
 /// Begins the trace, if there is to be one. Workers that are processes have a file each.
-fn open_trace(config: &Config, crew: &Crew) -> anyhow::Result<Option<Trace>> {
+fn open_trace(
+    config: &Config,
+    crew: &Crew,
+) -> anyhow::Result<Option<LineWriter<Vec<trace::Line>>>> {
     let Some(path) = &config.trace else { return Ok(None) };
     let mut path = path.clone();
     if crew.handles.len() < config.workers.get() {
@@ -345,7 +348,7 @@ fn open_trace(config: &Config, crew: &Crew) -> anyhow::Result<Option<Trace>> {
         file_options.read_threads,
         file_options.read_ahead,
     );
-    let trace = Trace::create(&path, &about).map_err(|error| cannot_trace(&path, error))?;
+    let trace = trace::create(&path, &about).map_err(|error| cannot_trace(&path, error))?;
     Ok(Some(trace))
 }
 

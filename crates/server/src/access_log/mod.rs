@@ -17,11 +17,15 @@ use http1::{Limits, request};
 use mech::Key;
 use mech::net::{Body, Conn};
 
-pub(crate) use file::{LogFile, Sink};
+pub(crate) use file::open;
 pub use line::Form;
 use line::{Asked, Line};
 
+use crate::line_writer;
 use crate::respond::response::Response;
+
+/// Where a worker's lines go.
+pub(crate) type Sink = line_writer::Sink<Vec<u8>>;
 
 /// So many bytes of lines a worker has before it hands them over.
 const FULL: usize = 64 * 1024;
@@ -165,6 +169,7 @@ impl State {
     fn hand_over(&mut self) {
         if !self.lines.is_empty() {
             let lines = std::mem::replace(&mut self.lines, Vec::with_capacity(FULL));
+            // The thread writes as long as there are sinks.
             self.sink.take(lines, std::mem::take(&mut self.count));
         }
     }

@@ -16,8 +16,13 @@ use mech::net::{Body, Conn};
 mod file;
 mod line;
 
-pub(crate) use file::{Sink, Trace};
-use line::Line;
+pub(crate) use file::{check, create};
+pub(crate) use line::Line;
+
+use crate::line_writer;
+
+/// Where a worker's lines go.
+pub(crate) type Sink = line_writer::Sink<Vec<Line>>;
 pub use line::{COLUMNS, FORMAT};
 
 /// How long a worker that is not busy may keep its lines.
@@ -187,8 +192,10 @@ impl State {
     }
 
     fn hand_over(&mut self) {
+        let count = self.lines.len() as u64;
         if let Some(sink) = &self.sink
-            && !sink.take(&mut self.lines)
+            && count > 0
+            && !sink.take(std::mem::replace(&mut self.lines, Vec::with_capacity(FULL)), count)
         {
             // The file cannot be written to any more; the log says so.
             self.sink = None;
@@ -206,7 +213,7 @@ mod tests {
     fn lines_tell_each_response_of_a_connection_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace");
-        let trace = Trace::create(&path, "of=this-test").unwrap();
+        let trace = create(&path, "of=this-test").unwrap();
         let tracer = Tracer::new(trace.sink(), 3, "this");
         let (key, other) = (Key { slot: 1, generation: 0 }, Key { slot: 0, generation: 0 });
         tracer.begin(other);
