@@ -1,6 +1,14 @@
 //! Drover serves files, loads servers, and measures which way of waiting for I/O wins on a machine.
 //!
-//! This library is the binary's inside: flags in [`cli`], and one module per face.
+//! This library is the binary's inside: flags in [`cli`], the slow disk that the lab models in [`disk`], the page about
+//! traces in [`trace_report`]. It is flags and glue, and nothing for other programs: those use the crates `server`,
+//! `load`, `mech` and `http1`.
+//!
+//! ```console
+//! $ drover serve public
+//! $ drover load http://127.0.0.1:8080/
+//! $ drover lab
+//! ```
 #![forbid(unsafe_code)]
 // A closed pipe or terminal is an error to be handled, and the print macros panic on it.
 #![warn(clippy::print_stdout, clippy::print_stderr)]

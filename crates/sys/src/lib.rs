@@ -8,6 +8,20 @@
 //! - [`tcp_table`]: the kernel's tables of TCP sockets.
 //! - [`syscall!`]: converts C's return conventions to [`std::io::Result`].
 //!
+//! **What it is not.** No complete binding: rustix has most system calls, and `sys` those parts and rules that Drover
+//! needs beside it. Nothing here retries, waits or chooses by itself.
+//!
+//! ```
+//! use sys::waker::Waker;
+//!
+//! // What another thread does to end this thread's wait.
+//! let waker = Waker::eventfd()?;
+//! waker.wake()?;
+//! assert!(waker.as_eventfd().is_some()); // readable now, for every mechanism
+//! waker.drain()?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! A wrapper decides nothing: the crates that use `sys` choose the mechanism. `unsafe` is
 //! allowed in `sys`, `mech` and `waiters`, and nowhere else in the project.
 #![cfg(target_os = "linux")]

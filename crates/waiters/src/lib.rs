@@ -9,6 +9,15 @@
 //! - [`pipes`]: what an event costs a thread that waits for many pipes (`drover lab pipes`).
 //! - [`pinned_pages`]: bytes of a file that stay in memory.
 //!
+//! **What it is not.** No server: a waiter takes a connection, closes it and waits again. Servers wait by the mechanisms
+//! of the crate `mech`.
+//!
+//! ```
+//! let kind = waiters::kind::by_name("exclusive").expect("one of waiters::kind::ALL");
+//! assert!(!kind.model && kind.may_be_processes());
+//! println!("{}: {}", kind.name, kind.summary);
+//! ```
+//!
 //! System calls that only the lab makes, and their `unsafe` blocks, are in this crate.
 #![cfg(target_os = "linux")]
 
