@@ -1,4 +1,4 @@
-//! Flags whose values are rows of mech's tables: `--dispatch M`, `--accept S`, `--files B`.
+//! Flags whose values are names: rows of mech's tables (`--dispatch M`, `--accept S`, `--files B`), and `on` or `off`.
 
 use std::num::NonZeroUsize;
 
@@ -16,6 +16,19 @@ pub(super) struct AutoOr<T: 'static>(pub(super) Option<&'static T>);
 impl<T> Clone for AutoOr<T> {
     fn clone(&self) -> Self {
         AutoOr(self.0)
+    }
+}
+
+/// Whether something is done: `--tuned off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum OnOff {
+    On,
+    Off,
+}
+
+impl From<OnOff> for bool {
+    fn from(whether: OnOff) -> bool {
+        whether == OnOff::On
     }
 }
 

@@ -35,6 +35,7 @@ mod tuned;
 use check::check;
 use config::FlagValues;
 pub(super) use flags::Args;
+use flags::{Advise, CachedReads, Overflow};
 pub(super) use tuned::Tuned;
 
 /// How many descriptors all processes together have room for from the start, if the limit allows as many.
@@ -183,13 +184,13 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         by_cpu: args.accept_by_cpu,
         wake: args.accept_wake.unwrap_or(Policy::TaskExclusive),
         accept_batch: args.accept_batch,
-        defer_accept: args.defer_accept == "on",
+        defer_accept: args.defer_accept.into(),
         hidden: args.hidden,
         files: args.files.usable()?,
         file_options,
         openers: (args.stat_threads > 0).then(|| Arc::new(OpenPool::new(args.stat_threads.into()))),
         noatime: args.noatime,
-        advise_sequential: args.advise == "sequential",
+        advise_sequential: args.advise == Advise::Sequential,
         cache: args.cache,
         revalidate: args.revalidate,
         workers,
@@ -236,7 +237,7 @@ fn choose(args: &Args) -> anyhow::Result<(MechanismAndStrategy, Option<String>)>
 }
 
 fn dispatch_options(mechanism: &Mechanism, args: &Args) -> anyhow::Result<mechanisms::Options> {
-    let ignore_overflow = args.overflow == "ignore";
+    let ignore_overflow = args.overflow == Overflow::Ignore;
     if ignore_overflow && !mechanism.features.contains(Features::CAN_OVERFLOW) {
         let can = mechanisms::ALL.iter().filter(|m| m.features.contains(Features::CAN_OVERFLOW));
         bail!(UsageError::new(format!(
@@ -281,7 +282,7 @@ fn check_recording(mechanism: &Mechanism, args: &Args) -> anyhow::Result<()> {
 }
 
 fn file_options(args: &Args) -> anyhow::Result<fileio::Options> {
-    let advise_next = args.advise == "willneed";
+    let advise_next = args.advise == Advise::Willneed;
     if let Some(backend) = args.files.0.filter(|backend| advise_next && backend.past_cache) {
         bail!(UsageError::new(format!(
             "--advise willneed: {} reads past the page cache, where nothing can be there before; \
@@ -291,7 +292,7 @@ fn file_options(args: &Args) -> anyhow::Result<fileio::Options> {
     }
     let mut options = fileio::Options::new(args.read_ahead, args.read_threads.into());
     options.advise_next = advise_next;
-    options.cached_at_once = args.cached_reads == "at-once";
+    options.cached_at_once = args.cached_reads == CachedReads::AtOnce;
     options.read_memory = match args.read_memory {
         Some(bytes) if (bytes as u64) < ReadMemory::LEAST => {
             let least = ReadMemory::LEAST / 1024;

@@ -15,6 +15,7 @@ use lab::spec::experiment::QUICK;
 use super::OUT;
 use super::session::live::Live;
 use super::session::{conclude, conduct, settings, verdict};
+use crate::cli::auto_or::OnOff;
 use crate::cli::count;
 use usage::UsageError;
 use usage::duration;
@@ -102,8 +103,8 @@ struct SelectionArgs {
     /// Whether to keep all processors awake with spinning threads [default: as the experiment says]
     ///
     /// The threads are of the lowest scheduling class. A processor that goes idle wakes late
-    #[arg(long, value_name = "WHETHER", value_parser = ["on", "off"])]
-    keep_awake: Option<String>,
+    #[arg(long, value_name = "WHETHER")]
+    keep_awake: Option<OnOff>,
 
     /// The seed of an earlier session, to repeat its order of cells and its loads
     #[arg(long, value_name = "N")]
@@ -159,7 +160,7 @@ fn planned(args: &Args, limits: &Limits) -> anyhow::Result<Session> {
             subjects: chosen.subjects.clone(),
             levels: chosen.all_levels(),
             rate_scale: chosen.rate_scale,
-            keeps_awake: chosen.keep_awake.as_ref().map(|whether| whether == "on"),
+            keeps_awake: chosen.keep_awake.map(bool::from),
             budget: args.budget,
         },
         seed: chosen.seed.unwrap_or_else(rand::random),

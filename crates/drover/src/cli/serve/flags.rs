@@ -11,7 +11,9 @@ use mech::fileio::{self, Backend};
 use mech::mechanisms::{DevPollModel, Mechanism};
 use mech::net::AcceptBatch;
 
-use crate::cli::auto_or::{AutoOr, mechanism, mechanism_names, names, strategy, strategy_names};
+use crate::cli::auto_or::{
+    AutoOr, OnOff, mechanism, mechanism_names, names, strategy, strategy_names,
+};
 use crate::cli::listen::with_host;
 use server::{Inheritance, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
 use usage::{duration, size};
@@ -177,8 +179,8 @@ pub(in crate::cli) struct Args {
     /// Whether 'auto' uses the result of 'drover tune ROOT', if kernel, processor and program are
     /// unchanged
     #[arg(help_heading = WORKERS, hide_short_help = true)]
-    #[arg(long, value_name = "WHETHER", default_value = "on", value_parser = ["on", "off"])]
-    pub(super) tuned: String,
+    #[arg(long, value_name = "WHETHER", default_value = "on")]
+    pub(super) tuned: OnOff,
 
     /// How many threads of the process read files that are not in the page cache
     ///
@@ -240,16 +242,16 @@ pub(in crate::cli) struct Args {
     ///
     /// Spares a wait per connection. A connection that sends nothing is accepted after a second
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
-    #[arg(long, value_name = "WHETHER", default_value = "on", value_parser = ["on", "off"])]
-    pub(super) defer_accept: String,
+    #[arg(long, value_name = "WHETHER", default_value = "on")]
+    pub(super) defer_accept: OnOff,
 
     /// What to do when the kernel's queue of events overflows
     ///
     /// 'recover' finds every lost event. 'ignore' loses events on purpose, for the experiment about
     /// overflows
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
-    #[arg(long, value_name = "O", default_value = "recover", value_parser = ["recover", "ignore"])]
-    pub(super) overflow: String,
+    #[arg(long, value_name = "O", default_value = "recover")]
+    pub(super) overflow: Overflow,
 
     /// Which parts of the /dev/poll patch --dispatch devpoll models, in addition to the interest set
     ///
@@ -265,8 +267,8 @@ pub(in crate::cli) struct Args {
     /// 'at-once': the worker reads with RWF_NOWAIT. 'queued': the backend reads all bytes. For --files
     /// threads, posix-aio, linux-aio, linux-aio-sendfile and uring
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
-    #[arg(long, value_name = "WHEN", default_value = "at-once", value_parser = ["at-once", "queued"])]
-    pub(super) cached_reads: String,
+    #[arg(long, value_name = "WHEN", default_value = "at-once")]
+    pub(super) cached_reads: CachedReads,
 
     /// How many bytes --files reads at a time into the memory of a connection
     ///
@@ -315,8 +317,7 @@ pub(in crate::cli) struct Args {
     /// comes next, so that the kernel reads this part while the server sends another part
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "A", default_value = "none")]
-    #[arg(value_parser = ["none", "sequential", "willneed"])]
-    pub(super) advise: String,
+    pub(super) advise: Advise,
 
     #[arg(long = WORKER_FLAG.trim_start_matches('-'), hide = true, value_parser = inheritance)]
     pub(super) as_worker: Option<Inheritance>,
@@ -326,6 +327,28 @@ impl Args {
     pub(super) fn workers(&self) -> NonZeroUsize {
         self.workers.number(self.max_connections)
     }
+}
+
+/// The values of `--overflow`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Overflow {
+    Recover,
+    Ignore,
+}
+
+/// The values of `--cached-reads`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum CachedReads {
+    AtOnce,
+    Queued,
+}
+
+/// The values of `--advise`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Advise {
+    None,
+    Sequential,
+    Willneed,
 }
 
 fn policy(text: &str) -> Result<Policy, String> {

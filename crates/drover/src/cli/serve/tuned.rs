@@ -23,6 +23,7 @@ use tracing::{debug, info};
 
 use super::config::{FlagValues, Origin};
 use super::flags::Args;
+use crate::cli::auto_or::OnOff;
 
 /// The value of the key `schema` of a file.
 const SCHEMA: &str = "drover.tuned/1";
@@ -182,7 +183,7 @@ pub(super) fn complete(args: Args, flags: FlagValues) -> (Args, FlagValues) {
         || args.dispatch.0.is_none()
         || args.files.0.is_none()
         || args.accept.0.is_none();
-    if args.tuned == "off" || args.reply_size.is_some() || !is_auto {
+    if args.tuned == OnOff::Off || args.reply_size.is_some() || !is_auto {
         return (args, flags);
     }
     let Some(tuned) = Tuned::look(&args.root) else { return (args, flags) };

@@ -12,6 +12,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::cli::auto_or::OnOff;
 use crate::cli::stdout::stdout;
 use crate::disk::model::{Account, Model};
 use crate::disk::{Mounted, Options};
@@ -66,8 +67,8 @@ pub(in crate::cli::lab) struct Args {
     attributes_for: Duration,
 
     /// Whether a file's pages stay in the page cache when the file is opened again
-    #[arg(long, value_name = "WHETHER", default_value = "on", value_parser = ["on", "off"])]
-    keep_cache: String,
+    #[arg(long, value_name = "WHETHER", default_value = "on")]
+    keep_cache: OnOff,
 
     /// Reads fail from this byte of a file on, as on a disk with bad blocks
     #[arg(long, value_name = "BYTE", hide = true)]
@@ -91,7 +92,7 @@ impl Args {
         Options {
             read_ahead: u32::try_from(self.read_ahead).unwrap_or(u32::MAX),
             attributes_for: self.attributes_for,
-            keep_cache: self.keep_cache == "on",
+            keep_cache: self.keep_cache.into(),
             fails_from: self.fails_from,
         }
     }
