@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
 
 /// `N` numbers: one row of a table. The alignment of two cache lines keeps writers of two rows apart,
 /// because current processors fetch cache lines in pairs.
@@ -31,7 +31,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Table<const N: usize> {
     /// The mapping: the header row, then `count` rows.
-    map: NonNull<Numbers<N>>,
+    map: MmapRaw,
     count: usize,
     file: OwnedFd,
 }
@@ -43,10 +43,6 @@ pub struct Row<const N: usize> {
     _table: Arc<Table<N>>,
 }
 
-// SAFETY: a mapping is usable from every thread, and it contains nothing but atomics.
-unsafe impl<const N: usize> Send for Table<N> {}
-// SAFETY: a mapping is usable from every thread, and it contains nothing but atomics.
-unsafe impl<const N: usize> Sync for Table<N> {}
 // SAFETY: a row points into a table, which the row keeps mapped; the table is `Send` and `Sync`.
 unsafe impl<const N: usize> Send for Row<N> {}
 // SAFETY: a row points into a table, which the row keeps mapped; the table is `Send` and `Sync`.
@@ -100,12 +96,7 @@ impl<const N: usize> Table<N> {
         if !sealed || !alike || count == 0 || !len.is_multiple_of(size_of::<Numbers<N>>()) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        let anywhere = std::ptr::null_mut();
-        // SAFETY: a new mapping, at an address of the kernel's choice.
-        let mapped =
-            unsafe { rustix::mm::mmap(anywhere, len, access, MapFlags::SHARED, &file, 0) }?;
-        let map = NonNull::new(mapped.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let map = MmapOptions::new().len(len).map_raw(&file)?;
         Ok(Arc::new(Table { map, count, file }))
     }
 
@@ -121,7 +112,10 @@ impl<const N: usize> Table<N> {
         // SAFETY: `count` rows are mapped behind the header row, page-aligned, as long as `self` lives,
         // and the seal keeps the file that long. Any bytes are valid numbers, and every process that
         // attaches a file of this kind changes the numbers by atomics of this size.
-        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(1), self.count) }
+        unsafe {
+            let header = self.map.as_ptr().cast::<Numbers<N>>();
+            std::slice::from_raw_parts(header.add(1), self.count)
+        }
     }
 
     /// One row, to keep.
@@ -131,15 +125,6 @@ impl<const N: usize> Table<N> {
     #[must_use]
     pub fn row(self: &Arc<Table<N>>, index: usize) -> Row<N> {
         Row { numbers: NonNull::from(&self.rows()[index]), _table: Arc::clone(self) }
-    }
-}
-
-impl<const N: usize> Drop for Table<N> {
-    fn drop(&mut self) {
-        let len = (1 + self.count) * size_of::<Numbers<N>>();
-        // SAFETY: this is the mapping that `open` made; every reference into it borrows `self` or a row,
-        // which owns the table. A failure would leave the memory mapped, which does no harm.
-        let _ = unsafe { rustix::mm::munmap(self.map.as_ptr().cast(), len) };
     }
 }
 

@@ -1,10 +1,9 @@
 //! Bytes of a file that stay in memory.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::ptr;
+use std::os::fd::{AsFd, AsRawFd};
 
-use rustix::mm::{MapFlags, ProtFlags};
+use memmap2::{MmapOptions, MmapRaw};
 
 /// The first bytes of a file, mapped and locked in memory (mlock(2)) until this value is dropped.
 ///
@@ -12,8 +11,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 /// DAMON reclaims unused pages. The kernel does not evict locked pages.
 #[derive(Debug)]
 pub struct PinnedPages {
-    start: *mut std::ffi::c_void,
-    len: usize,
+    /// The mapping. The process never reads the mapped bytes.
+    _map: MmapRaw,
 }
 
 impl PinnedPages {
@@ -25,20 +24,10 @@ impl PinnedPages {
     /// # Errors
     /// The error of mmap(2).
     pub fn of(file: impl AsFd, len: usize) -> io::Result<PinnedPages> {
-        let (reads, shared) = (ProtFlags::READ, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: a new mapping, at an address that the kernel chooses, overlaps no other memory. The process
-        // never reads the mapped bytes.
-        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, reads, shared, file, 0) }?;
-        // SAFETY: the range is the whole mapping, and locking does not change its bytes.
-        let _ = unsafe { rustix::mm::mlock(start, len) };
-        Ok(PinnedPages { start, len })
-    }
-}
-
-impl Drop for PinnedPages {
-    fn drop(&mut self) {
-        // SAFETY: only this value has the mapping's address.
-        let _ = unsafe { rustix::mm::munmap(self.start, self.len) };
+        let file = file.as_fd().as_raw_fd();
+        let map = MmapOptions::new().len(len).populate().map_raw_read_only(file)?;
+        let _ = map.lock();
+        Ok(PinnedPages { _map: map })
     }
 }
 

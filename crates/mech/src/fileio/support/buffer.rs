@@ -1,19 +1,13 @@
 //! The memory that a reader reads into and that the worker sends from.
 
-use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::{io, slice};
 
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::fileio::support::memory::ReadMemory;
-
-/// The protection of a buffer's pages: readers write, senders read.
-const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// Memory that a reader writes to, as a mapping of its own: when memory is short, mmap(2) fails with an
 /// error, while an allocator would end the process.
@@ -23,12 +17,17 @@ const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 /// offset within a page (4K aliasing), and an allocator places large buffers a few bytes behind the
 /// beginning of a page.
 pub(crate) struct Buffer {
-    map: NonNull<u8>,
-    len: usize,
-    /// The bound that the buffer's bytes are given back to.
-    memory: Arc<ReadMemory>,
+    /// Declared before `_taken` and so dropped first: the bytes are given back when they are unmapped.
+    map: MmapRaw,
     /// The memory file that is mapped (memfd_create(2)); `None` for an anonymous mapping.
     file: Option<OwnedFd>,
+    _taken: Taken,
+}
+
+/// Bytes of a bound, which are given back when this value is dropped.
+struct Taken {
+    memory: Arc<ReadMemory>,
+    len: usize,
 }
 
 impl Buffer {
@@ -38,9 +37,9 @@ impl Buffer {
     /// # Errors
     /// `ENOMEM`.
     pub(crate) fn new(len: usize, memory: &Arc<ReadMemory>) -> io::Result<Buffer> {
-        // SAFETY: a new anonymous mapping, at an address that the kernel chooses, overlaps no other memory.
-        let map = unsafe { mmap_anonymous(ptr::null_mut(), len, ACCESS, MapFlags::PRIVATE) };
-        Buffer::of(map.map(|map| (map, None)), len, memory)
+        let taken = Taken { memory: Arc::clone(memory), len };
+        let map = MmapOptions::new().len(len).map_anon()?;
+        Ok(Buffer { map: map.into(), file: None, _taken: taken })
     }
 
     /// Makes a buffer like [`Buffer::new`], but maps a new memory file, so that sendfile(2) can send the
@@ -49,28 +48,12 @@ impl Buffer {
     /// # Errors
     /// `ENOMEM`, `EMFILE`.
     pub(crate) fn in_file(len: usize, memory: &Arc<ReadMemory>) -> io::Result<Buffer> {
-        let map = memfd_create("drover-read", MemfdFlags::CLOEXEC).and_then(|file| {
-            ftruncate(&file, len as u64)?;
-            // SAFETY: a new mapping, at an address that the kernel chooses, overlaps no other memory. No
-            // other process has the file, so its bytes change only through this mapping.
-            let map = unsafe { mmap(ptr::null_mut(), len, ACCESS, MapFlags::SHARED, &file, 0) }?;
-            Ok((map, Some(file)))
-        });
-        Buffer::of(map, len, memory)
-    }
-
-    fn of(
-        map: Result<(*mut c_void, Option<OwnedFd>), Errno>,
-        len: usize,
-        memory: &Arc<ReadMemory>,
-    ) -> io::Result<Buffer> {
-        match map.map(|(map, file)| (NonNull::new(map.cast()), file)) {
-            Ok((Some(map), file)) => Ok(Buffer { map, len, memory: Arc::clone(memory), file }),
-            failed => {
-                memory.give_back(len as u64);
-                Err(failed.err().map_or(io::ErrorKind::OutOfMemory.into(), io::Error::from))
-            }
-        }
+        let taken = Taken { memory: Arc::clone(memory), len };
+        let file = memfd_create("drover-read", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, len as u64)?;
+        // No other process has the file, so its bytes change only through this mapping.
+        let map = MmapOptions::new().len(len).map_raw(&file)?;
+        Ok(Buffer { map, file: Some(file), _taken: taken })
     }
 
     /// The memory file, if [`Buffer::in_file`] made this buffer. After sendfile(2) has sent bytes of the
@@ -81,31 +64,28 @@ impl Buffer {
 
     /// The address of the first byte, for a reader.
     pub(crate) fn start(&mut self) -> *mut u8 {
-        self.map.as_ptr()
+        self.map.as_mut_ptr()
     }
 
     /// The first `len` bytes. No read into the buffer may be under way.
     pub(crate) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
-        assert!(len <= self.len, "the bytes lie in the buffer");
+        assert!(len <= self.map.len(), "the bytes lie in the buffer");
         // SAFETY: the bytes are mapped, initialised by the kernel to 0, and owned by this value. No reader
         // writes to them now: the caller knows that its read has ended or has not begun.
-        unsafe { slice::from_raw_parts_mut(self.map.as_ptr(), len) }
+        unsafe { slice::from_raw_parts_mut(self.map.as_mut_ptr(), len) }
     }
 
     /// The first `len` bytes. No read into the buffer may be under way.
     pub(crate) fn bytes(&self, len: usize) -> &[u8] {
-        assert!(len <= self.len, "the bytes lie in the buffer");
+        assert!(len <= self.map.len(), "the bytes lie in the buffer");
         // SAFETY: the bytes are mapped, initialised by the kernel to 0, and owned by this value. No reader
         // writes to them now: the caller knows that its read has ended or has not begun.
         unsafe { slice::from_raw_parts(self.map.as_ptr(), len) }
     }
 }
 
-impl Drop for Buffer {
+impl Drop for Taken {
     fn drop(&mut self) {
-        // SAFETY: only this value owns the mapping, and no reference to it exists. munmap(2) can fail only
-        // if it divides a merged mapping and the process has too many mappings (`vm.max_map_count`).
-        let _ = unsafe { munmap(self.map.as_ptr().cast(), self.len) };
         self.memory.give_back(self.len as u64);
     }
 }
