@@ -120,24 +120,16 @@ impl AccessLogger {
 
     /// The bytes in the output have been sent, or never will be.
     pub(crate) fn done(&self, key: Key, sent: &io::Result<()>) {
+        self.state.borrow_mut().write(key.slot as usize, sent.is_ok(), self.form, self.worker);
+    }
+
+    /// The worker has ended: what has not left never will.
+    pub(crate) fn finish(&self) {
         let state = &mut *self.state.borrow_mut();
-        let Some(client) = state.clients.get_mut(key.slot as usize) else { return };
-        let (now, time) = (Instant::now(), SystemTime::now());
-        let is_whole = sent.is_ok();
-        for line in client.pending.extract_if(.., |line| !(is_whole && line.is_open)) {
-            line.append_to(
-                &mut state.lines,
-                self.form,
-                client.address,
-                (time, now.saturating_duration_since(line.turn)),
-                is_whole,
-                self.worker,
-            );
-            state.count += 1;
+        for slot in 0..state.clients.len() {
+            state.write(slot, false, self.form, self.worker);
         }
-        if state.lines.len() >= FULL {
-            state.hand_over();
-        }
+        state.hand_over();
     }
 
     /// Hands over what is written.
@@ -166,6 +158,21 @@ fn body_bytes(output: &[u8], response: &Response) -> u64 {
 }
 
 impl State {
+    /// Writes the lines of a connection's responses. `is_whole`: all that is in the output has left.
+    fn write(&mut self, slot: usize, is_whole: bool, form: Form, worker: (&'static str, usize)) {
+        let Some(client) = self.clients.get_mut(slot) else { return };
+        let (now, time) = (Instant::now(), SystemTime::now());
+        for line in client.pending.extract_if(.., |line| !(is_whole && line.is_open)) {
+            let took = now.saturating_duration_since(line.turn);
+            let times = (time, took);
+            line.append_to(&mut self.lines, form, client.address, times, is_whole, worker);
+            self.count += 1;
+        }
+        if self.lines.len() >= FULL {
+            self.hand_over();
+        }
+    }
+
     fn hand_over(&mut self) {
         if !self.lines.is_empty() {
             let lines = std::mem::replace(&mut self.lines, Vec::with_capacity(FULL));

@@ -122,7 +122,7 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
         tracer.finish();
     }
     if let Some(log) = site.log() {
-        log.flush();
+        log.finish();
     }
     counters.files(&options.file_options.counts);
     counters.end(net.helpers_waited());
