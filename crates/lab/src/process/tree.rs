@@ -57,6 +57,8 @@ pub struct Tree {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,
+    /// The process group.
+    group: u32,
     is_zombie: bool,
     /// CPU time of children that were waited for, in clock ticks.
     of_children: u64,
@@ -128,6 +130,7 @@ impl Tree {
     fn find(&self) -> BTreeMap<u32, Stat> {
         let all = processes();
         let lab = process::id();
+        let group = rustix::process::getpgrp().as_raw_nonzero().get().cast_unsigned();
         let own = OWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let is_orphan = |pid: &u32, stat: &Stat| {
             stat.parent == lab
@@ -136,7 +139,7 @@ impl Tree {
                 // An ending process releases its memory, and its environment with it, before it is a zombie. A
                 // process that was seen once therefore belongs to the tree until it is gone.
                 && (self.seen.borrow().contains(&(*pid, stat.started))
-                    || (!stat.is_zombie && is_marked(*pid, &self.mark)))
+                    || (!stat.is_zombie && is_marked(*pid, &self.mark, stat.group != group)))
         };
         let mut found: BTreeMap<u32, Stat> = BTreeMap::new();
         let mut fresh: Vec<u32> = all
@@ -173,27 +176,29 @@ impl Stat {
         Some(Stat {
             is_zombie: *fields.first()? == "Z",
             parent: fields.get(1)?.parse().ok()?,
+            group: fields.get(2)?.parse().ok()?,
             of_children: number(13)? + number(14)?,
             started: number(19)?,
         })
     }
 }
 
-/// Whether a process may belong to the child with the mark. A process without environment variables may belong: nginx
-/// overwrites its environment to show a title, and a process may clear it. A process with variables belongs only if
-/// one of them is the mark.
-fn is_marked(pid: u32, mark: &str) -> bool {
-    std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|it| may_be_of(&it, mark))
+/// Whether a process may belong to the child with the mark. A process with environment variables belongs only if one of
+/// them is the mark. A process without any may belong if it is in another process group than the lab (`is_apart`):
+/// nginx overwrites its environment to show a title, and a process may clear it. In the lab's own group it is a
+/// process that the lab is just starting: during execve(2) the kernel shows no environment.
+fn is_marked(pid: u32, mark: &str, is_apart: bool) -> bool {
+    std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|it| may_be_of(&it, mark, is_apart))
 }
 
-fn may_be_of(environment: &[u8], mark: &str) -> bool {
+fn may_be_of(environment: &[u8], mark: &str, is_apart: bool) -> bool {
     let variables = environment.split(|byte| *byte == 0).filter(|it| it.contains(&b'='));
     let mut marks = variables.clone().filter_map(|variable| {
         std::str::from_utf8(variable).ok()?.strip_prefix(MARK)?.strip_prefix('=')
     });
     match marks.next() {
         Some(found) => found == mark,
-        None => variables.count() == 0,
+        None => is_apart && variables.count() == 0,
     }
 }
 
@@ -230,15 +235,23 @@ mod tests {
     fn a_name_with_brackets_and_spaces_does_not_confuse_the_fields() {
         let text = "42 (a) b (c) Z 7 42 42 0 -1 4194304 1 2 3 4 5 6 11 12 20 0 1 0 99 0";
         let stat = Stat::parse(text).unwrap();
-        assert_eq!(stat, Stat { parent: 7, is_zombie: true, of_children: 23, started: 99 });
+        assert_eq!(
+            stat,
+            Stat { parent: 7, group: 42, is_zombie: true, of_children: 23, started: 99 }
+        );
     }
 
     #[test]
     fn a_process_of_somebody_else_is_not_taken_for_an_orphan() {
-        assert!(may_be_of(b"A=b\0DROVER_LAB=x.1\0", "x.1"));
-        assert!(!may_be_of(b"A=b\0DROVER_LAB=x.2\0", "x.1"));
-        assert!(!may_be_of(b"A=b\0", "x.1"));
-        assert!(may_be_of(b"", "x.1") && may_be_of(b"\0\0process\0\0", "x.1"));
+        for is_apart in [true, false] {
+            assert!(may_be_of(b"A=b\0DROVER_LAB=x.1\0", "x.1", is_apart));
+            assert!(!may_be_of(b"A=b\0DROVER_LAB=x.2\0", "x.1", is_apart));
+            assert!(!may_be_of(b"A=b\0", "x.1", is_apart));
+            // Nothing is known of who has no variables, and what the lab starts has none for a moment.
+            for nothing in [&b""[..], b"\0\0process\0\0"] {
+                assert_eq!(may_be_of(nothing, "x.1", is_apart), is_apart);
+            }
+        }
     }
 
     #[test]
