@@ -2,12 +2,12 @@
 //! its empty line, keeps the limits and has no line that ends with a lone LF.
 #![no_main]
 
-use http1::{Limits, request};
+use http1::{HeadLimits, request};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u8, u8, &[u8])| {
     let (target, head, input) = input;
-    let limits = Limits { target: usize::from(target), head: 2 * usize::from(head) };
+    let limits = HeadLimits { target: usize::from(target), head: 2 * usize::from(head) };
     let whole = request::parse(input, &limits);
     for end in 0..input.len().min(600) {
         let part = request::parse(&input[..end], &limits);

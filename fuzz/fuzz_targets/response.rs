@@ -2,7 +2,7 @@
 //! if the body's end is known; HEAD changes nothing but the body.
 #![no_main]
 
-use http1::response::{self, Body};
+use http1::response::{self, BodyLength};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
@@ -15,8 +15,8 @@ fuzz_target!(|input: &[u8]| {
     match (whole, to_head) {
         (Ok(Some(response)), Ok(Some(to_head))) => {
             assert!(response.head_len <= input.len());
-            assert!(!response.keep_alive || response.body != Body::UntilClose);
-            assert_eq!(to_head.body, Body::None);
+            assert!(!response.keep_alive || response.body != BodyLength::UntilClose);
+            assert_eq!(to_head.body, BodyLength::None);
             assert_eq!((to_head.status, to_head.head_len), (response.status, response.head_len));
         }
         (whole, to_head) => assert_eq!(whole, to_head),

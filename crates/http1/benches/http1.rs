@@ -2,8 +2,8 @@
 
 use divan::{Bencher, black_box};
 use http1::conditional::Validators;
-use http1::response::{Common, Connection, Head};
-use http1::{Limits, Status, date, path, request};
+use http1::response::{Common, ConnectionField, Head};
+use http1::{HeadLimits, Status, date, path, request};
 
 /// What curl sends.
 const SHORT: &[u8] =
@@ -26,12 +26,12 @@ fn main() {
 
 #[divan::bench]
 fn parse_short(bencher: Bencher<'_, '_>) {
-    bencher.bench(|| request::parse(black_box(SHORT), &Limits::default()).is_ok());
+    bencher.bench(|| request::parse(black_box(SHORT), &HeadLimits::default()).is_ok());
 }
 
 #[divan::bench]
 fn parse_browser(bencher: Bencher<'_, '_>) {
-    bencher.bench(|| request::parse(black_box(BROWSER), &Limits::default()).is_ok());
+    bencher.bench(|| request::parse(black_box(BROWSER), &HeadLimits::default()).is_ok());
 }
 
 /// Sixteen requests that came together.
@@ -41,7 +41,7 @@ fn parse_pipelined_16(bencher: Bencher<'_, '_>) {
     bencher.bench(|| {
         let mut rest = black_box(&input[..]);
         let mut requests = 0;
-        while let Ok(Some(request)) = request::parse(rest, &Limits::default()) {
+        while let Ok(Some(request)) = request::parse(rest, &HeadLimits::default()) {
             rest = &rest[request.head.len()..];
             requests += 1;
         }
@@ -56,7 +56,7 @@ fn write_head(bencher: Bencher<'_, '_>) {
     let mut out = Vec::new();
     bencher.bench_local(|| {
         out.clear();
-        let common = Common { server: "drover", date: &date, connection: Connection::Implied };
+        let common = Common { server: "drover", date: &date, connection: ConnectionField::Implied };
         Head::new(&mut out, black_box(Status::Ok), &common)
             .content_type("text/html; charset=utf-8")
             .content_length(black_box(102_400))

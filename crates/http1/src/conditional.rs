@@ -160,10 +160,10 @@ impl Conditions<'_> {
 
 /// How the preconditions of a GET or HEAD turn out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PreconditionOutcome {
     /// Answer as if there were no preconditions; a range may be honoured.
     Proceed,
-    /// Answer with the whole file: `If-Range` does not hold. Means [`Outcome::Proceed`] if there
+    /// Answer with the whole file: `If-Range` does not hold. Means [`PreconditionOutcome::Proceed`] if there
     /// is no range.
     IgnoreRange,
     /// Answer 304.
@@ -174,28 +174,28 @@ pub enum Outcome {
 
 /// Evaluates the preconditions of a GET or HEAD for a file that exists. `now` is the second of the
 /// response's `Date`.
-pub fn evaluate(conditions: &Conditions<'_>, file: &Validators, now: u64) -> Outcome {
+pub fn evaluate(conditions: &Conditions<'_>, file: &Validators, now: u64) -> PreconditionOutcome {
     if let Some(tags) = conditions.if_match {
         if !matches_any(tags, file, Comparison::Strong) {
-            return Outcome::PreconditionFailed;
+            return PreconditionOutcome::PreconditionFailed;
         }
     } else if let Some(limit) = conditions.if_unmodified_since.and_then(date::parse)
         && file.modified.is_some_and(|modified| modified > limit)
     {
-        return Outcome::PreconditionFailed;
+        return PreconditionOutcome::PreconditionFailed;
     }
     if let Some(tags) = conditions.if_none_match {
         if matches_any(tags, file, Comparison::Weak) {
-            return Outcome::NotModified;
+            return PreconditionOutcome::NotModified;
         }
     } else if let Some(since) = conditions.if_modified_since.and_then(date::parse)
         && file.modified.is_some_and(|modified| modified <= since)
     {
-        return Outcome::NotModified;
+        return PreconditionOutcome::NotModified;
     }
     match conditions.if_range {
-        Some(validator) if !range_applies(validator, file, now) => Outcome::IgnoreRange,
-        _ => Outcome::Proceed,
+        Some(validator) if !range_applies(validator, file, now) => PreconditionOutcome::IgnoreRange,
+        _ => PreconditionOutcome::Proceed,
     }
 }
 
@@ -265,11 +265,11 @@ mod tests {
     }
 
     /// Evaluates the fields given as `Name: value` lines, long after the file was modified.
-    fn outcome(fields: &[(&str, &str)]) -> Outcome {
+    fn outcome(fields: &[(&str, &str)]) -> PreconditionOutcome {
         outcome_at(1_000_000_000, fields)
     }
 
-    fn outcome_at(now: u64, fields: &[(&str, &str)]) -> Outcome {
+    fn outcome_at(now: u64, fields: &[(&str, &str)]) -> PreconditionOutcome {
         let head = fields.iter().fold("GET / HTTP/1.0\r\n".to_string(), |head, (name, value)| {
             head + name + ": " + value + "\r\n"
         }) + "\r\n";
@@ -308,14 +308,14 @@ mod tests {
             evaluate(&request.unwrap().unwrap().conditions, &none, 1_000_000_000)
         };
         for (field, expected) in [
-            ("If-Match: *", Outcome::Proceed),
-            ("If-Match: \"\"", Outcome::PreconditionFailed),
-            ("If-None-Match: *", Outcome::NotModified),
-            ("If-None-Match: \"\"", Outcome::Proceed),
-            ("If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT", Outcome::Proceed),
-            ("If-Unmodified-Since: Thu, 01 Jan 1970 00:00:00 GMT", Outcome::Proceed),
-            ("If-Range: Thu, 01 Jan 1970 00:00:01 GMT", Outcome::IgnoreRange),
-            ("If-Range: \"\"", Outcome::IgnoreRange),
+            ("If-Match: *", PreconditionOutcome::Proceed),
+            ("If-Match: \"\"", PreconditionOutcome::PreconditionFailed),
+            ("If-None-Match: *", PreconditionOutcome::NotModified),
+            ("If-None-Match: \"\"", PreconditionOutcome::Proceed),
+            ("If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT", PreconditionOutcome::Proceed),
+            ("If-Unmodified-Since: Thu, 01 Jan 1970 00:00:00 GMT", PreconditionOutcome::Proceed),
+            ("If-Range: Thu, 01 Jan 1970 00:00:01 GMT", PreconditionOutcome::IgnoreRange),
+            ("If-Range: \"\"", PreconditionOutcome::IgnoreRange),
         ] {
             assert_eq!(conditions(field), expected, "{field}");
         }
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn no_condition_proceeds() {
-        assert_eq!(outcome(&[]), Outcome::Proceed);
+        assert_eq!(outcome(&[]), PreconditionOutcome::Proceed);
     }
 
     #[test]
@@ -332,11 +332,11 @@ mod tests {
         let weak = format!("W/{TAG}");
         let list = format!("\"a,b\", W/\"c\" ,, {TAG}");
         for tags in [TAG, "*", &weak, &list] {
-            assert_eq!(outcome(&[("If-None-Match", tags)]), Outcome::NotModified);
+            assert_eq!(outcome(&[("If-None-Match", tags)]), PreconditionOutcome::NotModified);
         }
         let unquoted = TAG.trim_matches('"');
         for tags in ["\"a\"", "", unquoted, "\"", "a, *", "\"x, "] {
-            assert_eq!(outcome(&[("If-None-Match", tags)]), Outcome::Proceed, "{tags}");
+            assert_eq!(outcome(&[("If-None-Match", tags)]), PreconditionOutcome::Proceed, "{tags}");
         }
     }
 
@@ -349,16 +349,16 @@ mod tests {
                 for name in ["If-None-Match", "if-none-match"] {
                     let mut fields: Vec<_> = tags.iter().map(|tags| (name, *tags)).collect();
                     fields.insert(1, ("X-If-None-Match", "\"d\""));
-                    assert_eq!(outcome(&fields), Outcome::NotModified, "{fields:?}");
+                    assert_eq!(outcome(&fields), PreconditionOutcome::NotModified, "{fields:?}");
                 }
                 let fields: Vec<_> = tags.iter().map(|tags| ("If-Match", *tags)).collect();
-                assert_eq!(outcome(&fields), Outcome::Proceed, "{fields:?}");
+                assert_eq!(outcome(&fields), PreconditionOutcome::Proceed, "{fields:?}");
             }
         }
         let others = [("If-Match", "\"a\""), ("If-Match", "*")];
-        assert_eq!(outcome(&others), Outcome::PreconditionFailed);
+        assert_eq!(outcome(&others), PreconditionOutcome::PreconditionFailed);
         let others = others.map(|(_, tags)| ("If-None-Match", tags));
-        assert_eq!(outcome(&others), Outcome::Proceed);
+        assert_eq!(outcome(&others), PreconditionOutcome::Proceed);
     }
 
     #[test]
@@ -366,60 +366,60 @@ mod tests {
         let weak = format!("W/{TAG}");
         let list = format!("\"a\",{TAG}");
         for tags in [TAG, "*", &list] {
-            assert_eq!(outcome(&[("If-Match", tags)]), Outcome::Proceed);
+            assert_eq!(outcome(&[("If-Match", tags)]), PreconditionOutcome::Proceed);
         }
         for tags in ["\"a\"", &weak, ""] {
-            assert_eq!(outcome(&[("If-Match", tags)]), Outcome::PreconditionFailed);
+            assert_eq!(outcome(&[("If-Match", tags)]), PreconditionOutcome::PreconditionFailed);
         }
     }
 
     #[test]
     fn dates_decide_when_there_are_no_tags() {
         let since = |date| outcome(&[("If-Modified-Since", date)]);
-        assert_eq!(since(EARLIER), Outcome::Proceed);
-        assert_eq!(since(MODIFIED), Outcome::NotModified);
-        assert_eq!(since(LATER), Outcome::NotModified);
-        assert_eq!(since("yesterday"), Outcome::Proceed);
+        assert_eq!(since(EARLIER), PreconditionOutcome::Proceed);
+        assert_eq!(since(MODIFIED), PreconditionOutcome::NotModified);
+        assert_eq!(since(LATER), PreconditionOutcome::NotModified);
+        assert_eq!(since("yesterday"), PreconditionOutcome::Proceed);
         let unless = |date| outcome(&[("If-Unmodified-Since", date)]);
-        assert_eq!(unless(EARLIER), Outcome::PreconditionFailed);
-        assert_eq!(unless(MODIFIED), Outcome::Proceed);
-        assert_eq!(unless("yesterday"), Outcome::Proceed);
+        assert_eq!(unless(EARLIER), PreconditionOutcome::PreconditionFailed);
+        assert_eq!(unless(MODIFIED), PreconditionOutcome::Proceed);
+        assert_eq!(unless("yesterday"), PreconditionOutcome::Proceed);
     }
 
     #[test]
     fn tags_take_precedence_over_dates() {
         let other = "\"other\"";
         let fields = [("If-None-Match", other), ("If-Modified-Since", LATER)];
-        assert_eq!(outcome(&fields), Outcome::Proceed);
+        assert_eq!(outcome(&fields), PreconditionOutcome::Proceed);
         let fields = [("If-Match", TAG), ("If-Unmodified-Since", EARLIER)];
-        assert_eq!(outcome(&fields), Outcome::Proceed);
+        assert_eq!(outcome(&fields), PreconditionOutcome::Proceed);
         let fields = [("If-Match", other), ("If-None-Match", TAG)];
-        assert_eq!(outcome(&fields), Outcome::PreconditionFailed);
+        assert_eq!(outcome(&fields), PreconditionOutcome::PreconditionFailed);
         let fields = [("If-Match", TAG), ("If-None-Match", TAG)];
-        assert_eq!(outcome(&fields), Outcome::NotModified);
+        assert_eq!(outcome(&fields), PreconditionOutcome::NotModified);
         let fields = [("If-Range", other), ("If-None-Match", TAG)];
-        assert_eq!(outcome(&fields), Outcome::NotModified);
+        assert_eq!(outcome(&fields), PreconditionOutcome::NotModified);
     }
 
     #[test]
     fn if_range_wants_the_strong_tag_or_the_exact_date() {
         let weak = format!("W/{TAG}");
         let range = |validator| outcome(&[("If-Range", validator)]);
-        assert_eq!(range(TAG), Outcome::Proceed);
-        assert_eq!(range(MODIFIED), Outcome::Proceed);
+        assert_eq!(range(TAG), PreconditionOutcome::Proceed);
+        assert_eq!(range(MODIFIED), PreconditionOutcome::Proceed);
         for validator in [weak.as_str(), "\"other\"", EARLIER, LATER, "", "*"] {
-            assert_eq!(range(validator), Outcome::IgnoreRange, "{validator}");
+            assert_eq!(range(validator), PreconditionOutcome::IgnoreRange, "{validator}");
         }
     }
     #[test]
     fn if_range_takes_a_date_only_when_its_second_is_over() {
         let modified = file().modified.unwrap();
         let at = |now, validator| outcome_at(now, &[("If-Range", validator)]);
-        assert_eq!(at(modified + 1, MODIFIED), Outcome::Proceed);
+        assert_eq!(at(modified + 1, MODIFIED), PreconditionOutcome::Proceed);
         // The file may change once more within this second; or its clock is ahead of ours.
         for now in [modified, modified - 1] {
-            assert_eq!(at(now, MODIFIED), Outcome::IgnoreRange);
-            assert_eq!(at(now, TAG), Outcome::Proceed);
+            assert_eq!(at(now, MODIFIED), PreconditionOutcome::IgnoreRange);
+            assert_eq!(at(now, TAG), PreconditionOutcome::Proceed);
         }
     }
 }

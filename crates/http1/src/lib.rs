@@ -98,5 +98,5 @@ mod status;
 
 pub use fields::Fields;
 pub use framing::Version;
-pub use request::{Framing, Limits, Method, Request};
+pub use request::{Framing, HeadLimits, Method, Request};
 pub use status::{Refusal, Status};

@@ -20,17 +20,17 @@ const HEAD_TOO_LONG: Refusal = Refusal::new(Status::HeadTooLarge, "request head 
 
 /// How long a head may grow before it is refused, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct HeadLimits {
     /// The longest request target; a longer one is a 414.
     pub target: usize,
     /// The longest head, its closing empty line included; a longer one is a 431.
     pub head: usize,
 }
 
-impl Default for Limits {
+impl Default for HeadLimits {
     /// 8 KiB for the target (RFC 9112 section 3 asks for 8000 bytes) and 16 KiB for the head.
     fn default() -> Self {
-        Limits { target: 8 << 10, head: 16 << 10 }
+        HeadLimits { target: 8 << 10, head: 16 << 10 }
     }
 }
 
@@ -122,7 +122,7 @@ pub struct Request<'a> {
 ///
 /// A [`Refusal`] with status 400, 414, 417, 431, 501 or 505. It can come before the head is complete.
 /// Where the message ends is then unknown: answer and close.
-pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<Request<'a>>, Refusal> {
+pub fn parse<'a>(input: &'a [u8], limits: &HeadLimits) -> Result<Option<Request<'a>>, Refusal> {
     // Looking at no more than a legal head keeps the answer independent of how much came at once.
     let window = &input[..input.len().min(limits.head)];
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
@@ -141,7 +141,7 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<Request<'a>>
 
 /// Whether the target outgrew its limit before anything else in `window` was wrong.
 #[cold]
-fn target_is_too_long(window: &[u8], limits: &Limits) -> bool {
+fn target_is_too_long(window: &[u8], limits: &HeadLimits) -> bool {
     let Some(start) = target_start(window) else {
         return false;
     };
@@ -187,7 +187,7 @@ fn refusal_for(error: httparse::Error, window: &[u8]) -> Refusal {
 fn interpret<'a>(
     head: &httparse::Request<'_, 'a>,
     bytes: &'a [u8],
-    limits: &Limits,
+    limits: &HeadLimits,
 ) -> Result<Request<'a>, Refusal> {
     let target = head.path.unwrap_or_default().as_bytes();
     if target.len() > limits.target {
@@ -350,14 +350,14 @@ mod tests {
     use super::*;
 
     fn whole(input: &str) -> Request<'_> {
-        match parse(input.as_bytes(), &Limits::default()) {
+        match parse(input.as_bytes(), &HeadLimits::default()) {
             Ok(Some(request)) => request,
             other => panic!("{input:?} gave {other:?}"),
         }
     }
 
     /// The status of a refusal; 0 for a request that is accepted, 1 for one that is incomplete.
-    fn verdict(input: &str, limits: &Limits) -> u16 {
+    fn verdict(input: &str, limits: &HeadLimits) -> u16 {
         match parse(input.as_bytes(), limits) {
             Ok(Some(_)) => 0,
             Ok(None) => 1,
@@ -367,7 +367,7 @@ mod tests {
 
     #[track_caller]
     fn refused(input: &str, status: u16) {
-        assert_eq!(verdict(input, &Limits::default()), status, "{input:?}");
+        assert_eq!(verdict(input, &HeadLimits::default()), status, "{input:?}");
     }
 
     /// A GET whose fields are `Host: a` and what is given, each ending with CR LF.
@@ -580,7 +580,7 @@ mod tests {
 
     #[test]
     fn limits_hold_for_complete_and_for_incomplete_heads() {
-        let limits = Limits { target: 10, head: 60 };
+        let limits = HeadLimits { target: 10, head: 60 };
         let target = |len: usize| format!("GET /{} HTTP/1.0\r\n\r\n", "a".repeat(len - 1));
         assert_eq!(verdict(&target(10), &limits), 0);
         assert_eq!(verdict(&target(11), &limits), 414);

@@ -1,11 +1,11 @@
 //! What holds for every input: the parsers under cuts and noise, and writers against readers.
 
 use http1::chunked::Decoder;
-use http1::conditional::{self, Conditions, ListField, Outcome, Validators};
+use http1::conditional::{self, Conditions, ListField, PreconditionOutcome, Validators};
 use http1::range::{self, Ranges};
-use http1::response::{self, Body};
-use http1::response::{Common, Connection, Head};
-use http1::{Framing, Limits, Status, Version, date, path, request};
+use http1::response::{self, BodyLength};
+use http1::response::{Common, ConnectionField, Head};
+use http1::{Framing, HeadLimits, Status, Version, date, path, request};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -108,7 +108,7 @@ proptest! {
         target in 1..40usize,
         head in 1..200usize,
     ) {
-        let limits = Limits { target, head };
+        let limits = HeadLimits { target, head };
         let whole = request::parse(&input, &limits);
         for end in 0..input.len() {
             let part = request::parse(&input[..end], &limits);
@@ -120,7 +120,7 @@ proptest! {
     fn an_accepted_request_ends_with_its_empty_line_and_within_the_limits(
         input in request_bytes(),
     ) {
-        let limits = Limits::default();
+        let limits = HeadLimits::default();
         if let Ok(Some(request)) = request::parse(&input, &limits) {
             let head = request.head;
             prop_assert!(input.starts_with(head));
@@ -134,7 +134,7 @@ proptest! {
     fn an_accepted_request_has_the_method_and_the_fields_that_httparse_finds(
         input in request_bytes(),
     ) {
-        if let Ok(Some(request)) = request::parse(&input, &Limits::default()) {
+        if let Ok(Some(request)) = request::parse(&input, &HeadLimits::default()) {
             let mut room = [httparse::EMPTY_HEADER; request::MAX_FIELDS];
             let mut head = httparse::Request::new(&mut room);
             prop_assert!(head.parse(&input).unwrap().is_complete());
@@ -187,7 +187,7 @@ proptest! {
         let common = Common {
             server: "drover",
             date: &date::format(0),
-            connection: Connection::new(version, persists),
+            connection: ConnectionField::new(version, persists),
         };
         let mut out = Vec::new();
         Head::new(&mut out, status, &common).content_length(length).finish();
@@ -197,7 +197,7 @@ proptest! {
         let bodiless = was_head || matches!(status, Status::Continue | Status::NoContent | Status::NotModified);
         prop_assert_eq!(response.status, status.code());
         prop_assert_eq!(response.head_len, head_len);
-        prop_assert_eq!(response.body, if bodiless { Body::None } else { Body::Length(length) });
+        prop_assert_eq!(response.body, if bodiless { BodyLength::None } else { BodyLength::Length(length) });
         prop_assert_eq!(response.keep_alive, persists);
     }
 
@@ -217,7 +217,7 @@ proptest! {
         let common = Common {
             server: "",
             date: &date::format(0),
-            connection: Connection::Implied,
+            connection: ConnectionField::Implied,
         };
         let mut out = Vec::new();
         Head::new(&mut out, Status::MovedPermanently, &common)
@@ -311,9 +311,9 @@ proptest! {
         let file = Validators::new(seconds, nanoseconds, size, inode);
         let list = [before.as_bytes(), file.etag.unwrap().as_bytes()].concat();
         let none_match = Conditions { if_none_match: Some(ListField::Line(&list)), ..Default::default() };
-        prop_assert_eq!(conditional::evaluate(&none_match, &file, 0), Outcome::NotModified);
+        prop_assert_eq!(conditional::evaluate(&none_match, &file, 0), PreconditionOutcome::NotModified);
         let matches = Conditions { if_match: Some(ListField::Line(&list)), ..Default::default() };
-        prop_assert_eq!(conditional::evaluate(&matches, &file, 0), Outcome::Proceed);
+        prop_assert_eq!(conditional::evaluate(&matches, &file, 0), PreconditionOutcome::Proceed);
     }
 
     #[test]

@@ -10,12 +10,12 @@ use std::process::ExitCode;
 
 use lab::analysis::estimate::best::best;
 use lab::analysis::estimate::exponent::slope;
-use lab::analysis::estimate::knee::{Load, knee};
+use lab::analysis::estimate::knee::{LoadPoint, knee};
 use lab::analysis::estimate::median::median_interval;
 use lab::analysis::estimate::simultaneous::{against_lowest, simultaneous};
 use lab::analysis::estimate::{paired, spread};
 use lab::analysis::noise::{Noise, column, covered};
-use lab::analysis::{Bound, Curve, Extreme, Scale};
+use lab::analysis::{AverageScale, Bound, Curve, Extreme};
 use lab::claims::{Judgement, Verdict};
 use rand::rngs::Xoshiro256PlusPlus;
 
@@ -141,12 +141,12 @@ fn ratio_to_best(random: &mut Xoshiro256PlusPlus, noise: Noise, n: usize) -> boo
         rounds.iter().map(|round| (round[4] / round[other]).ln()).collect()
     };
     let contrasts: Vec<Vec<f64>> = (0..4).map(over).collect();
-    let effects = vec![simultaneous(&contrasts, Scale::Log, 1000).expect("six rounds")];
+    let effects = vec![simultaneous(&contrasts, AverageScale::Log, 1000).expect("six rounds")];
     best(effects, Extreme::Greatest, Extreme::Least)
         .is_some_and(|curve| curve.interval(0.95).contains(1.0))
 }
 
-fn covers(scaled: &[f64], scale: Scale, truth: f64) -> bool {
+fn covers(scaled: &[f64], scale: AverageScale, truth: f64) -> bool {
     Curve::of_rounds(scaled, scale).is_some_and(|curve| curve.interval(0.95).contains(truth))
 }
 
@@ -156,7 +156,8 @@ fn levels(random: &mut Xoshiro256PlusPlus, noise: Noise, n: usize) -> bool {
     let rounds = noise.rounds(random, n, &truths);
     let level = |at: usize| column(&rounds, at).iter().map(|value| value.ln()).collect::<Vec<_>>();
     let levels: Vec<Vec<f64>> = (0..truths.len()).map(level).collect();
-    let curves = simultaneous(&against_lowest(&levels), Scale::Log, 1000).expect("six rounds");
+    let curves =
+        simultaneous(&against_lowest(&levels), AverageScale::Log, 1000).expect("six rounds");
     std::iter::zip(&curves, &truths[1..])
         .all(|(curve, truth)| curve.interval(0.95).contains(truth / truths[0]))
 }
@@ -167,23 +168,27 @@ fn exponent(random: &mut Xoshiro256PlusPlus, noise: Noise, n: usize) -> bool {
     let slope =
         |round: &Vec<f64>| slope(&std::iter::zip(xs, round.iter().copied()).collect::<Vec<_>>());
     let slopes: Option<Vec<f64>> = rounds.iter().map(slope).collect();
-    covers(&slopes.expect("positive values"), Scale::Linear, 0.8)
+    covers(&slopes.expect("positive values"), AverageScale::Linear, 0.8)
 }
 
 /// Two subjects whose capacities vary with the noise, under rates in steps of 30 %.
 fn knees(random: &mut Xoshiro256PlusPlus, noise: Noise, n: usize) -> bool {
     let offered: Vec<f64> = (0..16).map(|step| 300.0 * 1.3f64.powi(step)).collect();
     let log_knee = |capacity: f64| {
-        let loads: Vec<Load> = offered
+        let loads: Vec<LoadPoint> = offered
             .iter()
-            .map(|&offered| Load { offered, served: offered.min(capacity), bound: Bound::Exact })
+            .map(|&offered| LoadPoint {
+                offered,
+                served: offered.min(capacity),
+                bound: Bound::Exact,
+            })
             .collect();
         knee(&loads).expect("loads").0.ln()
     };
     let rounds = noise.rounds(random, n, &[4500.0, 3000.0]);
     let ratios: Vec<f64> =
         rounds.iter().map(|round| log_knee(round[0]) - log_knee(round[1])).collect();
-    covers(&ratios, Scale::Log, 1.5)
+    covers(&ratios, AverageScale::Log, 1.5)
 }
 
 /// Two subjects of the same noise, so that the truth is 1 whatever the noise is.

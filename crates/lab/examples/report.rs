@@ -3,12 +3,12 @@
 
 use std::path::PathBuf;
 
-use lab::record::Record;
+use lab::record::SessionRecord;
 use lab::report;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = PathBuf::from(std::env::args().nth(1).ok_or("usage: FOLDER")?);
-    let record = Record::read(&folder)?;
+    let record = SessionRecord::read(&folder)?;
     let page = report::write(&folder, None, &record)?;
     print!("{}", report::terminal::summary(&report::model::Report::of(&record), 80, false));
     println!("\n{}", page.display());

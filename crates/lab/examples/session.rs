@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
-use lab::plan::limits::Limits;
+use lab::plan::limits::MachineLimits;
 use lab::plan::{Overrides, Plan, Selection};
 use lab::process::Interrupt;
-use lab::run::{self, Event, Options};
+use lab::run::{self, RunEvent, RunOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
@@ -27,9 +27,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let experiment = lab::spec::read(&file).map_err(|faults| faults.to_string())?;
     let selection = Selection::new(&experiment, &preset, &overrides)?;
-    let plan = Plan::new(&experiment, &selection, 1, &Limits::look()?)?;
+    let plan = Plan::new(&experiment, &selection, 1, &MachineLimits::look()?)?;
     println!("{} runs, about {:.0} s", plan.runs(), plan.estimate_s);
-    let options = Options {
+    let options = RunOptions {
         drover,
         pools: folder.join("pools"),
         folder: folder.join("session"),
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         interrupt: Interrupt::on_signals()?,
     };
     let end = run::run(&experiment, &selection, &plan, &options, &mut |event| match event {
-        Event::Ended { run, done, of } => {
+        RunEvent::Ended { run, done, of } => {
             let sample = &run.sample;
             let levels: Vec<String> =
                 sample.cell.levels.iter().map(|(name, level)| format!("{name}={level}")).collect();
@@ -53,12 +53,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 None => println!("    {:?} {:?}", sample.validity, sample.values),
             }
         }
-        Event::NotTestable { cell, why } => {
+        RunEvent::NotTestable { cell, why } => {
             println!("not testable here: {}: {why}", plan.cells[cell].cell.subject);
         }
-        Event::Note(note) => println!("{note}"),
-        Event::Resumed { runs } => println!("{runs} runs are there"),
-        Event::Round { .. } | Event::Begins { .. } => {}
+        RunEvent::Note(note) => println!("{note}"),
+        RunEvent::Resumed { runs } => println!("{runs} runs are there"),
+        RunEvent::Round { .. } | RunEvent::Begins { .. } => {}
     })?;
     println!("{end:?}");
     Ok(())

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::claims::{self, Judgement, family};
-use crate::journal::{self, Error, Header, Run, write_whole};
+use crate::journal::{self, Header, JournalError, Run, write_whole};
 use crate::model::{Cell, Mark, Sample};
 use crate::spec::{self, Experiment};
 
@@ -31,7 +31,7 @@ pub const SCHEMA: &str = "drover.session/1";
 
 /// The request of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Session {
+pub struct RecordedSession {
     /// [`SCHEMA`].
     pub schema: String,
     /// The version of Drover.
@@ -53,7 +53,7 @@ pub struct Session {
 
 /// An experiment, as far as it has run.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct MeasuredExperiment {
     /// The experiment, with everything that its file includes.
     pub experiment: Experiment,
     /// The experiment's plan, and the machine that it ran on.
@@ -64,7 +64,7 @@ pub struct Measured {
     pub judgements: Vec<Judgement>,
 }
 
-impl Measured {
+impl MeasuredExperiment {
     /// The samples of the runs, and a sample without values for every cell that this machine cannot measure.
     #[must_use]
     pub fn samples(&self) -> Vec<Sample> {
@@ -95,23 +95,23 @@ impl Measured {
 
 /// The content of a session's folder.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct SessionRecord {
     /// The folder.
     pub folder: PathBuf,
     /// The request.
-    pub session: Session,
+    pub session: RecordedSession,
     /// The experiments that have begun, in the session's order.
-    pub measured: Vec<Measured>,
+    pub measured: Vec<MeasuredExperiment>,
 }
 
-impl Record {
+impl SessionRecord {
     /// Reads a session's folder and judges every claim; all claims are one family. Leaves out an experiment that has
     /// not begun.
     ///
     /// # Errors
-    /// [`Error::Io`] and [`Error::Invalid`], with the file.
-    pub fn read(folder: &Path) -> Result<Record, Error> {
-        let mut record = Record::unjudged(folder)?;
+    /// [`JournalError::Io`] and [`JournalError::Invalid`], with the file.
+    pub fn read(folder: &Path) -> Result<SessionRecord, JournalError> {
+        let mut record = SessionRecord::unjudged(folder)?;
         for one in &mut record.measured {
             one.judgements = judge(&one.experiment, &one.samples());
         }
@@ -123,8 +123,8 @@ impl Record {
     /// Reads a session's folder without judging claims, for callers that need only the samples.
     ///
     /// # Errors
-    /// The errors of [`Record::read`].
-    pub fn unjudged(folder: &Path) -> Result<Record, Error> {
+    /// The errors of [`SessionRecord::read`].
+    pub fn unjudged(folder: &Path) -> Result<SessionRecord, JournalError> {
         let session = read_session(folder)?;
         let mut measured = Vec::new();
         for id in &session.experiments {
@@ -134,9 +134,9 @@ impl Record {
             }
             let experiment = read_experiment(&folder)?;
             let (header, runs) = journal::read(&folder)?;
-            measured.push(Measured { experiment, header, runs, judgements: Vec::new() });
+            measured.push(MeasuredExperiment { experiment, header, runs, judgements: Vec::new() });
         }
-        Ok(Record { folder: folder.to_owned(), session, measured })
+        Ok(SessionRecord { folder: folder.to_owned(), session, measured })
     }
 }
 
@@ -152,24 +152,27 @@ fn judge(experiment: &Experiment, samples: &[Sample]) -> Vec<Judgement> {
 /// Writes the request of a session.
 ///
 /// # Errors
-/// [`Error::Io`].
-pub fn write_session(folder: &Path, session: &Session) -> Result<(), Error> {
+/// [`JournalError::Io`].
+pub fn write_session(folder: &Path, session: &RecordedSession) -> Result<(), JournalError> {
     write_json(&folder.join(SESSION), session)
 }
 
 /// Reads the request of a session from its folder.
 ///
 /// # Errors
-/// [`Error::Io`] and [`Error::Invalid`], with the file.
-pub fn read_session(folder: &Path) -> Result<Session, Error> {
-    let session: Session = read_json(&folder.join(SESSION))?;
+/// [`JournalError::Io`] and [`JournalError::Invalid`], with the file.
+pub fn read_session(folder: &Path) -> Result<RecordedSession, JournalError> {
+    let session: RecordedSession = read_json(&folder.join(SESSION))?;
     if session.schema != SCHEMA {
         let what = format!("schema is {}, this lab reads {SCHEMA}", session.schema);
-        return Err(Error::Invalid(folder.join(SESSION), what));
+        return Err(JournalError::Invalid(folder.join(SESSION), what));
     }
     if let Some(id) = session.experiments.iter().find(|id| !spec::is_id(id)) {
         // The id is joined to the folder: an id with '..' would lead out of the folder.
-        return Err(Error::Invalid(folder.join(SESSION), format!("{id:?} is no experiment's id")));
+        return Err(JournalError::Invalid(
+            folder.join(SESSION),
+            format!("{id:?} is no experiment's id"),
+        ));
     }
     Ok(session)
 }
@@ -177,29 +180,30 @@ pub fn read_session(folder: &Path) -> Result<Session, Error> {
 /// Reads an experiment from its own folder.
 ///
 /// # Errors
-/// [`Error::Io`] and [`Error::Invalid`], with the file.
-pub fn read_experiment(folder: &Path) -> Result<Experiment, Error> {
+/// [`JournalError::Io`] and [`JournalError::Invalid`], with the file.
+pub fn read_experiment(folder: &Path) -> Result<Experiment, JournalError> {
     read_json(&folder.join(EXPERIMENT))
 }
 
 /// Writes an experiment into its own folder, which is created.
 ///
 /// # Errors
-/// [`Error::Io`].
-pub fn write_experiment(folder: &Path, experiment: &Experiment) -> Result<(), Error> {
-    fs::create_dir_all(folder).map_err(|error| Error::Io(folder.to_owned(), error))?;
+/// [`JournalError::Io`].
+pub fn write_experiment(folder: &Path, experiment: &Experiment) -> Result<(), JournalError> {
+    fs::create_dir_all(folder).map_err(|error| JournalError::Io(folder.to_owned(), error))?;
     write_json(&folder.join(EXPERIMENT), experiment)
 }
 
-pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
-    let failed = |error| Error::Io(path.to_owned(), error);
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), JournalError> {
+    let failed = |error| JournalError::Io(path.to_owned(), error);
     let text = serde_json::to_vec_pretty(value).map_err(|error| failed(error.into()))?;
     write_whole(path, &text).map_err(failed)
 }
 
-pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
-    let text = fs::read(path).map_err(|error| Error::Io(path.to_owned(), error))?;
-    let invalid = |error: serde_json::Error| Error::Invalid(path.to_owned(), error.to_string());
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, JournalError> {
+    let text = fs::read(path).map_err(|error| JournalError::Io(path.to_owned(), error))?;
+    let invalid =
+        |error: serde_json::Error| JournalError::Invalid(path.to_owned(), error.to_string());
     serde_json::from_slice(&text).map_err(invalid)
 }
 
@@ -211,7 +215,7 @@ mod tests {
     #[test]
     fn a_session_that_names_another_folder_is_none() {
         let folder = tempfile::tempdir().unwrap();
-        let session = |id: &str| Session {
+        let session = |id: &str| RecordedSession {
             schema: SCHEMA.to_owned(),
             version: String::new(),
             command: Vec::new(),
@@ -225,7 +229,7 @@ mod tests {
             write_session(folder.path(), &session(id)).unwrap();
             let read = read_session(folder.path());
             assert_eq!(read.is_ok(), is_fine, "{id}");
-            assert!(read.is_ok() || matches!(read, Err(Error::Invalid(..))));
+            assert!(read.is_ok() || matches!(read, Err(JournalError::Invalid(..))));
         }
     }
 

@@ -2,14 +2,15 @@
 
 use lab::claims::{self, Verdict};
 use lab::model::{Cell, Sample};
-use lab::plan::limits::Limits;
+use lab::plan::limits::MachineLimits;
 use lab::plan::{Overrides, Plan, Selection};
 use lab::spec::{Claim, built_in};
 
 /// As its document has it: 27,000 connections, which are not open at once.
 #[test]
 fn bursts_need_no_more_descriptors_and_ports_than_machines_have() {
-    let limits = Limits { descriptors: 20_000, ports: 28_232, ..Limits::look().unwrap() };
+    let limits =
+        MachineLimits { descriptors: 20_000, ports: 28_232, ..MachineLimits::look().unwrap() };
     let experiment = built_in::experiment("connection-bursts").unwrap().unwrap();
     let selection = Selection::new(&experiment, "paper", &Overrides::default()).unwrap();
     let plan = Plan::new(&experiment, &selection, 1, &limits).unwrap();
@@ -21,7 +22,7 @@ fn bursts_need_no_more_descriptors_and_ports_than_machines_have() {
 
 #[test]
 fn every_built_in_experiment_has_a_plan_in_each_preset() {
-    let limits = Limits::look().unwrap();
+    let limits = MachineLimits::look().unwrap();
     for name in built_in::names() {
         let experiment = built_in::experiment(name).unwrap().unwrap();
         let presets: Vec<&str> = match experiment.presets.is_empty() {
@@ -47,7 +48,7 @@ fn every_built_in_experiment_has_a_plan_in_each_preset() {
 /// does not measure them.
 #[test]
 fn quick_and_standard_measure_a_claim_of_every_experiment() {
-    let limits = Limits::look().unwrap();
+    let limits = MachineLimits::look().unwrap();
     for name in built_in::names() {
         let experiment = built_in::experiment(name).unwrap().unwrap();
         for preset in ["quick", "standard"] {

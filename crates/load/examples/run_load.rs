@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use load::Listener;
-use load::plan::options::Options;
-use load::plan::request::{Content, Request};
+use load::LoadListener;
+use load::plan::options::LoadOptions;
+use load::plan::request::{RequestContent, RequestTemplate};
 use load::plan::shape::{Arrivals, Rate, Schedule, Unit};
 
 /// A listener that follows no events.
 struct Quiet;
-impl Listener for Quiet {}
+impl LoadListener for Quiet {}
 
 fn main() -> anyhow::Result<()> {
     let url = std::env::args().nth(1).context("give a URL: http://127.0.0.1:8080/")?;
@@ -18,8 +18,10 @@ fn main() -> anyhow::Result<()> {
     let mechanism = mech::mechanisms::auto(1).context("no mechanism is usable here")?;
     let rate = Rate::Constant(100.0);
     let schedule = Schedule { rate, arrivals: Arrivals::Poisson, unit: Unit::Request };
-    let mut options =
-        Options::new(vec![Request { url, content: Content::default().into() }], mechanism);
+    let mut options = LoadOptions::new(
+        vec![RequestTemplate { url, content: RequestContent::default().into() }],
+        mechanism,
+    );
     options.connections = 10;
     options.schedule = Some(schedule);
     options.duration = Some(Duration::from_secs(5));

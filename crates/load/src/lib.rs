@@ -50,10 +50,10 @@ pub mod run;
 use std::time::SystemTime;
 
 pub use account::seconds::Second;
-pub use output::listener::Listener;
+pub use output::listener::LoadListener;
 use output::result::LoadResult;
 pub use output::summary::print as print_summary;
-use plan::options::{Options, Plan};
+use plan::options::{LoadOptions, LoadPlan};
 pub use run::idle::{IdleResult, idle};
 
 /// Carries out a run, and tells `listener` of its events as they happen.
@@ -61,8 +61,8 @@ pub use run::idle::{IdleResult, idle};
 /// # Errors
 /// A [`UsageError`](usage::UsageError) for options that cannot be carried out; otherwise
 /// what the kernel or the listener says.
-pub fn run(options: Options, listener: &mut dyn Listener) -> anyhow::Result<LoadResult> {
-    let plan = Plan::new(options)?;
+pub fn run(options: LoadOptions, listener: &mut dyn LoadListener) -> anyhow::Result<LoadResult> {
+    let plan = LoadPlan::new(options)?;
     if plan.processes > 1 && plan.process.is_none() {
         return run::processes::conduct(&plan, listener);
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use divan::Bencher;
 use mech::Key;
-use mech::mechanisms::{self, Features, Kind, Options};
+use mech::mechanisms::{self, Features, MechanismKind, MechanismOptions};
 use mech::readiness::{Event, Interest, Ready};
 use sys::process::raise_open_files_limit;
 
@@ -22,7 +22,7 @@ fn main() {
 fn mechanisms() -> impl Iterator<Item = &'static str> {
     mechanisms::ALL
         .iter()
-        .filter(|mechanism| matches!(mechanism.kind, Kind::Readiness { .. }))
+        .filter(|mechanism| matches!(mechanism.kind, MechanismKind::Readiness { .. }))
         .filter(|mechanism| match mechanism.probe() {
             Ok(()) => true,
             Err(reason) => {
@@ -41,7 +41,7 @@ fn one_ready_among<const N: usize>(bencher: Bencher<'_, '_>, name: &str) {
         return;
     }
     let mechanism = mechanisms::by_name(name).expect("a name from the table");
-    let mut readiness = mechanism.open(&Options::default()).expect("it was probed");
+    let mut readiness = mechanism.open(&MechanismOptions::default()).expect("it was probed");
     let mut pairs: Vec<(UnixStream, UnixStream)> = Vec::new();
     for slot in 0..N as u32 {
         let (ours, theirs) = UnixStream::pair().expect("descriptors for a pair");

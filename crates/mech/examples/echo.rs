@@ -13,7 +13,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
 use mech::Key;
-use mech::mechanisms::{self, Features, Options};
+use mech::mechanisms::{self, Features, MechanismOptions};
 use mech::readiness::{Dispatcher, Interest, Readiness, Ready};
 
 const LISTENER: Key = Key { slot: 0, generation: 0 };
@@ -24,7 +24,7 @@ fn main() -> std::io::Result<()> {
         let names: Vec<_> = mechanisms::ALL.iter().map(|mechanism| mechanism.name).collect();
         return Err(std::io::Error::other(format!("{name}? There are {}", names.join(", "))));
     };
-    let mut dispatcher = Dispatcher::open(mechanism, &Options::default())?;
+    let mut dispatcher = Dispatcher::open(mechanism, &MechanismOptions::default())?;
     let features = mechanism.features;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;

@@ -51,7 +51,7 @@ bitflags! {
         /// A user-space model of an interface that this kernel does not have;
         /// every table and chart says so.
         const MODEL = 1 << 10;
-        /// Reports transfers that the kernel has made ([`Kind::Completion`]).
+        /// Reports transfers that the kernel has made ([`MechanismKind::Completion`]).
         const COMPLETION = 1 << 11;
         /// The events of an open file go only to the waiter that attached it last,
         /// in any process (`F_SETOWN` is a property of the open file). Several
@@ -93,11 +93,11 @@ bitflags! {
     }
 }
 
-/// The settings of a mechanism. [`Options::default`] has the defaults; each setting can be changed by its `with_` method
+/// The settings of a mechanism. [`MechanismOptions::default`] has the defaults; each setting can be changed by its `with_` method
 /// or in its field. Whoever opens a mechanism has them checked.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Options {
+pub struct MechanismOptions {
     /// How many events one wait returns at most, where the kernel call takes
     /// such a number: 1 to 178,956,970, the limit of epoll_wait(2).
     pub events_per_wait: usize,
@@ -119,9 +119,9 @@ pub struct Options {
     pub devpoll: DevPollModel,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for MechanismOptions {
+    fn default() -> MechanismOptions {
+        MechanismOptions {
             events_per_wait: 512,
             ignore_overflow: false,
             completions: 4096,
@@ -137,35 +137,35 @@ const EVENTS_MOST: usize = i32::MAX as usize / 12;
 /// The most buffers that a ring of provided buffers has (io_uring_register_buf_ring(3)).
 const RECEIVE_BUFFERS_MOST: u16 = 1 << 15;
 
-impl Options {
+impl MechanismOptions {
     /// Sets how many events one wait returns at most.
     #[must_use]
-    pub const fn with_events_per_wait(self, events_per_wait: usize) -> Options {
-        Options { events_per_wait, ..self }
+    pub const fn with_events_per_wait(self, events_per_wait: usize) -> MechanismOptions {
+        MechanismOptions { events_per_wait, ..self }
     }
 
     /// Sets whether events that an overflow has lost stay lost.
     #[must_use]
-    pub const fn with_ignore_overflow(self, ignore_overflow: bool) -> Options {
-        Options { ignore_overflow, ..self }
+    pub const fn with_ignore_overflow(self, ignore_overflow: bool) -> MechanismOptions {
+        MechanismOptions { ignore_overflow, ..self }
     }
 
     /// Sets the size of an io_uring's completion queue, in completions.
     #[must_use]
-    pub const fn with_completions(self, completions: u32) -> Options {
-        Options { completions, ..self }
+    pub const fn with_completions(self, completions: u32) -> MechanismOptions {
+        MechanismOptions { completions, ..self }
     }
 
     /// Sets how many buffers a completion mechanism lends the kernel at most.
     #[must_use]
-    pub const fn with_receive_buffers(self, receive_buffers: u16) -> Options {
-        Options { receive_buffers, ..self }
+    pub const fn with_receive_buffers(self, receive_buffers: u16) -> MechanismOptions {
+        MechanismOptions { receive_buffers, ..self }
     }
 
     /// Sets the parts of the /dev/poll patch that `devpoll` models.
     #[must_use]
-    pub const fn with_devpoll(self, devpoll: DevPollModel) -> Options {
-        Options { devpoll, ..self }
+    pub const fn with_devpoll(self, devpoll: DevPollModel) -> MechanismOptions {
+        MechanismOptions { devpoll, ..self }
     }
 
     /// Checks every setting, also those that some mechanisms do not use.
@@ -206,16 +206,16 @@ pub struct Mechanism {
     /// The system calls that the mechanism waits with, and no others.
     pub waits_with: &'static [&'static str],
     /// Whether it reports readiness or completions, and its functions.
-    pub kind: Kind,
+    pub kind: MechanismKind,
 }
 
 /// The two ways in which a kernel can be waited on.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum MechanismKind {
     /// The mechanism reports which descriptors would not block, and the owner makes the transfer.
     Readiness {
         /// Makes an instance for the calling thread.
-        open: fn(&Options) -> io::Result<Box<dyn Readiness>>,
+        open: fn(&MechanismOptions) -> io::Result<Box<dyn Readiness>>,
     },
     /// The mechanism makes the transfers itself and reports what it has done. Only
     /// [`crate::net`] can use it.
@@ -230,12 +230,12 @@ impl Mechanism {
     ///
     /// # Errors
     /// The kernel's errors; `Unsupported` for a completion mechanism; `InvalidInput` for a setting that cannot be
-    /// ([`Options::check`]).
-    pub fn open(&self, options: &Options) -> io::Result<Box<dyn Readiness>> {
+    /// ([`MechanismOptions::check`]).
+    pub fn open(&self, options: &MechanismOptions) -> io::Result<Box<dyn Readiness>> {
         options.check()?;
         match self.kind {
-            Kind::Readiness { open } => open(options),
-            Kind::Completion { .. } => {
+            MechanismKind::Readiness { open } => open(options),
+            MechanismKind::Completion { .. } => {
                 let reason = format!("{} reports completions, not readiness", self.name);
                 Err(io::Error::new(io::ErrorKind::Unsupported, reason))
             }
@@ -253,11 +253,11 @@ impl Mechanism {
     /// answered.
     pub fn probe(&self) -> Result<(), String> {
         let trial = || {
-            if let Kind::Completion { probe } = self.kind {
+            if let MechanismKind::Completion { probe } = self.kind {
                 return probe().map_err(|error| format!("cannot be set up: {error}"));
             }
             let mut mechanism = self
-                .open(&Options::default())
+                .open(&MechanismOptions::default())
                 .map_err(|error| format!("cannot be set up: {error}"))?;
             mechanism
                 .wait(Some(Duration::ZERO), &mut Vec::new())

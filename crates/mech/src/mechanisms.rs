@@ -6,7 +6,7 @@
 
 use sys::process::on_own_thread;
 
-pub use crate::mechanism::{DevPollModel, Features, Kind, Mechanism, Options};
+pub use crate::mechanism::{DevPollModel, Features, Mechanism, MechanismKind, MechanismOptions};
 use crate::readiness::{
     devpoll, epoll, poll, rtsig, rtsig_batch, rtsig_per_fd, select, uring_poll,
 };
@@ -62,7 +62,7 @@ pub fn auto_of_readiness() -> Option<&'static Mechanism> {
         .find(|mechanism| mechanism.probe().is_ok())
 }
 
-/// Whether `mechanism` is the model of /dev/poll, which alone uses [`Options::devpoll`].
+/// Whether `mechanism` is the model of /dev/poll, which alone uses [`MechanismOptions::devpoll`].
 #[must_use]
 pub fn models_devpoll(mechanism: &Mechanism) -> bool {
     std::ptr::eq(mechanism, &devpoll::DEVPOLL)

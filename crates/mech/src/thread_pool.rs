@@ -9,7 +9,7 @@ use sys::process::start_thread;
 
 /// Threads and their queue of jobs. The queue itself has no limit; each user of the pool limits how many
 /// jobs it has in the queue.
-pub(crate) struct Pool<J> {
+pub(crate) struct ThreadPool<J> {
     queue: Arc<Queue<J>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -24,16 +24,16 @@ struct State<J> {
     closed: bool,
 }
 
-impl<J: Send + 'static> Pool<J> {
+impl<J: Send + 'static> ThreadPool<J> {
     /// Starts `threads` threads (at least one) that call `work` with each job. A thread's name is `name`
     /// and a number.
     ///
     /// # Errors
     /// `EAGAIN` if the process or the user has too many threads.
-    pub(crate) fn start(threads: usize, name: &str, work: fn(J)) -> io::Result<Arc<Pool<J>>> {
+    pub(crate) fn start(threads: usize, name: &str, work: fn(J)) -> io::Result<Arc<ThreadPool<J>>> {
         let state = Mutex::new(State { jobs: VecDeque::new(), closed: false });
         let queue = Arc::new(Queue { state, not_empty: Condvar::new() });
-        let mut pool = Pool { queue, threads: Vec::new() };
+        let mut pool = ThreadPool { queue, threads: Vec::new() };
         for number in 0..threads.max(1) {
             let queue = Arc::clone(&pool.queue);
             pool.threads.push(start_thread(format!("{name} {number}"), move || {
@@ -52,14 +52,14 @@ impl<J: Send + 'static> Pool<J> {
     }
 }
 
-impl<J> Pool<J> {
+impl<J> ThreadPool<J> {
     /// How many threads there are.
     pub(crate) fn threads(&self) -> usize {
         self.threads.len()
     }
 }
 
-impl<J> Drop for Pool<J> {
+impl<J> Drop for ThreadPool<J> {
     fn drop(&mut self) {
         lock(&self.queue.state).closed = true;
         self.queue.not_empty.notify_all();

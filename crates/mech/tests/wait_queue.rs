@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use mech::accept::wait_queue::{Policy, WaitFlag, WaitQueue, Waiter};
+use mech::accept::wait_queue::{Policy, QueueWaiter, WaitFlag, WaitQueue};
 
 /// A queue with waiters on it, who stood in line in this order.
-fn line(policy: Policy, manners: &[WaitFlag]) -> (Arc<WaitQueue>, Vec<Waiter>) {
+fn line(policy: Policy, manners: &[WaitFlag]) -> (Arc<WaitQueue>, Vec<QueueWaiter>) {
     let queue = Arc::new(WaitQueue::new(policy));
     let join = |mode: &WaitFlag| {
-        let mut waiter = Waiter::new(&queue, *mode);
+        let mut waiter = QueueWaiter::new(&queue, *mode);
         waiter.prepare();
         waiter
     };
@@ -20,7 +20,7 @@ fn line(policy: Policy, manners: &[WaitFlag]) -> (Arc<WaitQueue>, Vec<Waiter>) {
 }
 
 /// Who has been woken, by place.
-fn woken(waiters: &[Waiter]) -> Vec<usize> {
+fn woken(waiters: &[QueueWaiter]) -> Vec<usize> {
     (0..waiters.len()).filter(|place| waiters[*place].is_woken()).collect()
 }
 
@@ -105,7 +105,7 @@ fn a_waiter_whose_time_is_up_leaves_the_queue() {
         assert_eq!(waiters[1].wait_until(Some(Instant::now()), || None::<()>), None);
         assert_eq!(waiters[0].wait_until(None, || Some(5)), Some(5), "{policy:?}: without sleep");
         assert_eq!(queue.wake_all(), 0, "{policy:?}");
-        let mut waiter = Waiter::new(&queue, Exclusive);
+        let mut waiter = QueueWaiter::new(&queue, Exclusive);
         assert!(!waiter.sleep(None), "one that is not prepared does not sleep");
     }
 }
@@ -116,7 +116,7 @@ fn waiters_come_and_go_in_any_order() {
     for gone in [3, 0, 3] {
         drop(waiters.remove(gone));
     }
-    waiters.push(Waiter::new(&queue, Exclusive));
+    waiters.push(QueueWaiter::new(&queue, Exclusive));
     waiters[3].prepare();
     for turn in 0..4 {
         assert_eq!(queue.wake(), 1);
@@ -133,7 +133,7 @@ fn a_waiter_that_sleeps_elsewhere_is_woken_by_its_bell() {
     let ring = move || {
         counter.fetch_add(1, Ordering::Relaxed);
     };
-    let mut waiter = Waiter::with_notifier(&queue, Exclusive, ring);
+    let mut waiter = QueueWaiter::with_notifier(&queue, Exclusive, ring);
     assert_eq!((queue.wake(), rung.load(Ordering::Relaxed)), (0, 0));
     waiter.prepare();
     assert_eq!((queue.wake(), rung.load(Ordering::Relaxed)), (1, 1));
@@ -163,7 +163,7 @@ fn every_connection_is_taken_by_a_thread_that_slept() {
             backlog.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).ok()
         };
         let accept = || {
-            let mut waiter = Waiter::new(&queue, Exclusive);
+            let mut waiter = QueueWaiter::new(&queue, Exclusive);
             let is_over = || (taken.load(Ordering::SeqCst) == CONNECTIONS).then_some(false);
             while waiter.wait_until(None, || take().map(|_| true).or_else(is_over)).unwrap() {
                 if taken.fetch_add(1, Ordering::SeqCst) + 1 == CONNECTIONS {

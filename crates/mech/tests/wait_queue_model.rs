@@ -8,7 +8,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use wait_queue::{Policy, WaitFlag, WaitQueue, Waiter};
+use wait_queue::{Policy, QueueWaiter, WaitFlag, WaitQueue};
 
 #[allow(dead_code, unreachable_pub)]
 #[path = "../src/accept/support/wait_queue.rs"]
@@ -97,7 +97,7 @@ impl World {
     /// Accepts one connection; a lost wake-up would leave the thread asleep for ever, which loom
     /// reports as a deadlock.
     fn accept(&self, mode: WaitFlag) {
-        let mut waiter = Waiter::new(&self.queue, mode);
+        let mut waiter = QueueWaiter::new(&self.queue, mode);
         waiter.wait_until(None, || self.backlog.take()).unwrap();
     }
 }
@@ -151,7 +151,7 @@ fn a_waiter_that_gives_up_passes_its_wake_up_on() {
         let patient = thread::spawn(move || patient.accept(WaitFlag::Exclusive));
         let hasty = world.share();
         let hasty = thread::spawn(move || {
-            let mut waiter = Waiter::new(&hasty.queue, WaitFlag::Exclusive);
+            let mut waiter = QueueWaiter::new(&hasty.queue, WaitFlag::Exclusive);
             // Its time being up counts for more than what it could still find.
             waiter.prepare();
             let is_woken = waiter.sleep(Some(futex::Instant));
@@ -184,9 +184,9 @@ fn a_waiter_that_has_found_work_by_itself_passes_its_wake_up_on() {
 fn one_wake_up_wakes_each_that_always_wants_it_and_one_that_takes_turns() {
     check(|policy| {
         let world = World::new(policy);
-        let mut always = Waiter::new(&world.queue, WaitFlag::Always);
+        let mut always = QueueWaiter::new(&world.queue, WaitFlag::Always);
         let [mut first, mut second] =
-            [(); 2].map(|()| Waiter::new(&world.queue, WaitFlag::Exclusive));
+            [(); 2].map(|()| QueueWaiter::new(&world.queue, WaitFlag::Exclusive));
         first.prepare();
         second.prepare();
         always.prepare();

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use mech::files::root::Root;
-use server::{Config, Role, Server, Source, StopSignals};
+use server::{Config, ContentSource, Role, Server, StopSignals};
 
 fn main() -> anyhow::Result<()> {
     let directory = std::env::args().nth(1).unwrap_or_else(|| ".".to_owned());
     let signals = StopSignals::catch(Role::Server)?;
     let root = Root::open(Path::new(&directory)).with_context(|| directory.clone())?;
     let mechanism = mech::mechanisms::auto(1).context("no mechanism is usable here")?;
-    let config = Config::new(Source::Directory(Arc::new(root)), mechanism);
+    let config = Config::new(ContentSource::Directory(Arc::new(root)), mechanism);
     let server = Server::start(config)?;
     server.stop_at(&signals);
     println!("{} at http://{}/ by {}", directory, server.addresses()[0], mechanism.name);

@@ -25,7 +25,7 @@ pub const STAT_THREADS: usize = 2;
 
 /// What is served.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum ContentSource {
     /// The files beneath a directory.
     Directory(Arc<Root>),
     /// So many bytes to every request, without touching a file.
@@ -36,13 +36,13 @@ pub enum Source {
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What is served.
-    pub source: Source,
+    pub source: ContentSource,
     /// The addresses to listen at.
     pub listen: Vec<Listen>,
     /// How each worker waits.
     pub mechanism: &'static Mechanism,
     /// The options of the mechanism.
-    pub dispatch: mechanisms::Options,
+    pub dispatch: mechanisms::MechanismOptions,
     /// Whether connections are accepted only when their first bytes are here
     /// ([`ListenOptions::defer`]).
     pub defer_accept: bool,
@@ -61,7 +61,7 @@ pub struct Config {
     /// go through the backend that measures best.
     pub files: Option<&'static Backend>,
     /// The options of the file backend. All workers share its threads.
-    pub file_options: fileio::Options,
+    pub file_options: fileio::FileIoOptions,
     /// The threads that open files that may need the disk; `None`: the workers open files, and wait for
     /// the disk.
     pub openers: Option<Arc<OpenPool>>,
@@ -142,12 +142,12 @@ impl Default for Revalidate {
 impl Config {
     /// The defaults: one worker on a free port of this machine's loopback address.
     #[must_use]
-    pub fn new(source: Source, mechanism: &'static Mechanism) -> Config {
+    pub fn new(source: ContentSource, mechanism: &'static Mechanism) -> Config {
         Config {
             source,
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
             mechanism,
-            dispatch: mechanisms::Options::default(),
+            dispatch: mechanisms::MechanismOptions::default(),
             defer_accept: true,
             hidden: false,
             accept: accept::auto(NonZeroUsize::MIN, mechanism),
@@ -155,7 +155,7 @@ impl Config {
             wake: Policy::TaskExclusive,
             accept_batch: AcceptBatch::All,
             files: None,
-            file_options: fileio::Options::default(),
+            file_options: fileio::FileIoOptions::default(),
             openers: Some(Arc::new(OpenPool::new(STAT_THREADS))),
             noatime: false,
             advise_sequential: false,

@@ -32,7 +32,7 @@
 //! A worker runs one coroutine per connection (`worker/connection.rs`). The coroutine passes what it has
 //! received to the worker's site (`respond/site.rs`), which looks files up (`lookup/`) and writes
 //! responses (`respond/response.rs`). Other threads open the files that may need a disk
-//! (`lookup/pending.rs`). An open file is an `Entry` (`lookup/entry.rs`) in the worker's cache
+//! (`lookup/pending.rs`). An open file is an `FileEntry` (`lookup/entry.rs`) in the worker's cache
 //! (`lookup/cache.rs`); with `--revalidate inotify` it is watched (`lookup/watch.rs`).
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
@@ -66,9 +66,9 @@ pub mod trace;
 mod worker;
 
 pub use access_log::{AccessLog, Form as AccessLogForm};
-pub use config::{Config, Listen, Revalidate, STAT_THREADS, Source};
+pub use config::{Config, ContentSource, Listen, Revalidate, STAT_THREADS};
 use line_writer::LineWriter;
-use listen::bind::{Bound, bind};
+use listen::bind::{BoundAddresses, bind};
 use listen::deferred::{Deferred, LOOK_AGAIN};
 pub use signals::{Role, StopSignals};
 use status::statistics::CounterTable;
@@ -84,7 +84,7 @@ pub struct Server {
     workers: usize,
     stopper: Stopper,
     reports: Receiver<Report>,
-    trace: Option<LineWriter<Vec<trace::Line>>>,
+    trace: Option<LineWriter<Vec<trace::TraceLine>>>,
     log: Option<LineWriter<Vec<u8>>>,
     /// The file that the counters are written to.
     counters: Option<PathBuf>,
@@ -160,7 +160,7 @@ impl Server {
         if config.pin {
             processors(config.workers)?;
         }
-        let Bound { addresses, handles, .. } = bind(&config, Among::Threads)?;
+        let BoundAddresses { addresses, handles, .. } = bind(&config, Among::Threads)?;
         let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
         let deferred = Deferred::of(&config, &handles, &addresses)?;
         let mut server = Server::of_crew(
@@ -183,13 +183,13 @@ impl Server {
         if let Some(pool) = &config.openers {
             pool.start().context("too many --stat-threads")?;
         }
-        let connections = worker::limits::Connections::new(&config, crew.handles.len())?;
+        let connections = worker::limits::ConnectionLimit::new(&config, crew.handles.len())?;
         let Crew { first, handles, counter_table } = crew;
         let cpus = if config.pin { processors(config.workers)? } else { Vec::new() };
         let (sender, reports) = channel();
         let workers = handles.len();
         for (index, handles) in handles.into_iter().enumerate() {
-            let plan = worker::thread::Plan {
+            let plan = worker::thread::WorkerPlan {
                 config: Arc::clone(&config),
                 handles,
                 cpu: cpus.get(first + index).copied(),
@@ -333,7 +333,7 @@ fn processors(workers: NonZeroUsize) -> anyhow::Result<Vec<usize>> {
 fn open_trace(
     config: &Config,
     crew: &Crew,
-) -> anyhow::Result<Option<LineWriter<Vec<trace::Line>>>> {
+) -> anyhow::Result<Option<LineWriter<Vec<trace::TraceLine>>>> {
     let Some(path) = &config.trace else { return Ok(None) };
     let mut path = path.clone();
     if crew.handles.len() < config.workers.get() {
@@ -363,7 +363,7 @@ mod tests {
     use std::time::Duration;
 
     use mech::Key;
-    use mech::mechanisms::{self, Features, Kind, Mechanism};
+    use mech::mechanisms::{self, Features, Mechanism, MechanismKind};
     use mech::readiness::{Batch, Event, Interest, Readiness};
 
     use super::*;
@@ -395,16 +395,18 @@ mod tests {
         }
     }
 
-    fn mechanism(open: fn(&mechanisms::Options) -> io::Result<Box<dyn Readiness>>) -> Mechanism {
+    fn mechanism(
+        open: fn(&mechanisms::MechanismOptions) -> io::Result<Box<dyn Readiness>>,
+    ) -> Mechanism {
         let features = Features::empty();
-        let kind = Kind::Readiness { open };
+        let kind = MechanismKind::Readiness { open };
         Mechanism { name: "breaks", summary: "for this test", features, waits_with: &[], kind }
     }
 
     fn two_workers(mechanism: Mechanism) -> anyhow::Result<Server> {
         let workers = NonZeroUsize::new(2).unwrap();
         let mechanism = Box::leak(Box::new(mechanism));
-        Server::start(Config { workers, ..Config::new(Source::Fixed(1), mechanism) })
+        Server::start(Config { workers, ..Config::new(ContentSource::Fixed(1), mechanism) })
     }
 
     #[test]

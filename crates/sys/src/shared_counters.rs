@@ -19,7 +19,7 @@ pub struct Numbers<const N: usize>([AtomicU64; N]);
 /// access one word by atomics of different sizes would have undefined behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Kind {
+pub enum TableKind {
     /// Numbers of 64 bits.
     Counters = u64::from_be_bytes(*b"drovercn"),
     /// A word of 32 bits that is a lock.
@@ -29,7 +29,7 @@ pub enum Kind {
 /// Rows of numbers, all 0 at first, in a memory file (memfd_create(2)). Every process that has the
 /// file's descriptor maps the file. The file begins with a header row: the kind and the size of a row.
 #[derive(Debug)]
-pub struct Table<const N: usize> {
+pub struct SharedTable<const N: usize> {
     /// The mapping: the header row, then `count` rows.
     map: MmapRaw,
     count: usize,
@@ -38,38 +38,38 @@ pub struct Table<const N: usize> {
 
 /// One row of a table. It keeps the table mapped.
 #[derive(Clone, Debug)]
-pub struct Row<const N: usize> {
+pub struct TableRow<const N: usize> {
     numbers: NonNull<Numbers<N>>,
-    _table: Arc<Table<N>>,
+    _table: Arc<SharedTable<N>>,
 }
 
 // SAFETY: a row points into a table, which the row keeps mapped; the table is `Send` and `Sync`.
-unsafe impl<const N: usize> Send for Row<N> {}
+unsafe impl<const N: usize> Send for TableRow<N> {}
 // SAFETY: a row points into a table, which the row keeps mapped; the table is `Send` and `Sync`.
-unsafe impl<const N: usize> Sync for Row<N> {}
+unsafe impl<const N: usize> Sync for TableRow<N> {}
 
-impl<const N: usize> Table<N> {
+impl<const N: usize> SharedTable<N> {
     /// A new table of `count` rows, at least one.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
-    pub fn new(count: usize) -> io::Result<Arc<Table<N>>> {
-        Table::create(Kind::Counters, count)
+    pub fn new(count: usize) -> io::Result<Arc<SharedTable<N>>> {
+        SharedTable::create(TableKind::Counters, count)
     }
 
-    /// The table behind a descriptor ([`Table::file`]), in another process.
+    /// The table behind a descriptor ([`SharedTable::file`]), in another process.
     ///
     /// # Errors
     /// `InvalidData` if the file is no table of rows of `N` numbers; `ENOMEM`.
-    pub fn attach(file: OwnedFd) -> io::Result<Arc<Table<N>>> {
-        Table::open(Kind::Counters, file)
+    pub fn attach(file: OwnedFd) -> io::Result<Arc<SharedTable<N>>> {
+        SharedTable::open(TableKind::Counters, file)
     }
 
-    /// A new table of `count` rows (at least one) that only [`Table::open`] with the same kind attaches to.
+    /// A new table of `count` rows (at least one) that only [`SharedTable::open`] with the same kind attaches to.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
-    pub fn create(kind: Kind, count: usize) -> io::Result<Arc<Table<N>>> {
+    pub fn create(kind: TableKind, count: usize) -> io::Result<Arc<SharedTable<N>>> {
         let file = rustix::fs::memfd_create(
             "drover-counters",
             MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
@@ -78,14 +78,14 @@ impl<const N: usize> Table<N> {
         rustix::io::pwrite(&file, &(kind as u64).to_ne_bytes(), 0)?;
         // A reader of a page that was truncated away would get SIGBUS: forbid truncation.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
-        Table::open(kind, file)
+        SharedTable::open(kind, file)
     }
 
     /// The table of kind `kind` behind a descriptor, in another process.
     ///
     /// # Errors
     /// `InvalidData` if the file is no table of that kind with rows of `N` numbers; `ENOMEM`.
-    pub fn open(kind: Kind, file: OwnedFd) -> io::Result<Arc<Table<N>>> {
+    pub fn open(kind: TableKind, file: OwnedFd) -> io::Result<Arc<SharedTable<N>>> {
         let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
         let sealed = seals.contains(SealFlags::SHRINK);
         let len = usize::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
@@ -97,10 +97,10 @@ impl<const N: usize> Table<N> {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let map = MmapOptions::new().len(len).map_raw(&file)?;
-        Ok(Arc::new(Table { map, count, file }))
+        Ok(Arc::new(SharedTable { map, count, file }))
     }
 
-    /// The memory file. Another process gives its descriptor to [`Table::attach`] or [`Table::open`].
+    /// The memory file. Another process gives its descriptor to [`SharedTable::attach`] or [`SharedTable::open`].
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -123,12 +123,12 @@ impl<const N: usize> Table<N> {
     /// # Panics
     /// If `index` is not less than the number of rows.
     #[must_use]
-    pub fn row(self: &Arc<Table<N>>, index: usize) -> Row<N> {
-        Row { numbers: NonNull::from(&self.rows()[index]), _table: Arc::clone(self) }
+    pub fn row(self: &Arc<SharedTable<N>>, index: usize) -> TableRow<N> {
+        TableRow { numbers: NonNull::from(&self.rows()[index]), _table: Arc::clone(self) }
     }
 }
 
-impl<const N: usize> std::ops::Deref for Row<N> {
+impl<const N: usize> std::ops::Deref for TableRow<N> {
     type Target = [AtomicU64; N];
 
     fn deref(&self) -> &[AtomicU64; N] {
@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn who_has_the_descriptor_sees_the_same_numbers() {
-        let here = Table::<3>::new(2).unwrap();
-        let there = Table::<3>::attach(here.file().try_clone_to_owned().unwrap()).unwrap();
+        let here = SharedTable::<3>::new(2).unwrap();
+        let there = SharedTable::<3>::attach(here.file().try_clone_to_owned().unwrap()).unwrap();
         let row = here.row(1);
         drop(here);
         row[2].store(7, Ordering::Relaxed);
@@ -174,13 +174,17 @@ mod tests {
         // A file of the right length, and sealed, but without a header row.
         let sealed = file();
         rustix::fs::fcntl_add_seals(&sealed, SealFlags::SHRINK | SealFlags::SEAL).unwrap();
-        let lock = Table::<1>::create(Kind::Lock, 1).unwrap().file().try_clone_to_owned().unwrap();
+        let lock = SharedTable::<1>::create(TableKind::Lock, 1)
+            .unwrap()
+            .file()
+            .try_clone_to_owned()
+            .unwrap();
         let pipe = rustix::pipe::pipe().unwrap().0;
         for file in [file(), sealed, lock, pipe] {
-            let kind = Table::<1>::attach(file).unwrap_err().kind();
+            let kind = SharedTable::<1>::attach(file).unwrap_err().kind();
             assert!(matches!(kind, io::ErrorKind::InvalidData | io::ErrorKind::NotSeekable));
         }
-        let counters = Table::<1>::new(1).unwrap().file().try_clone_to_owned().unwrap();
-        assert!(Table::<1>::open(Kind::Lock, counters).is_err());
+        let counters = SharedTable::<1>::new(1).unwrap().file().try_clone_to_owned().unwrap();
+        assert!(SharedTable::<1>::open(TableKind::Lock, counters).is_err());
     }
 }

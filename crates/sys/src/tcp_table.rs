@@ -12,7 +12,7 @@ pub const IPV6: &str = "/proc/net/tcp6";
 
 /// The state of a socket; states that nobody here needs are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum SocketState {
     /// The kernel has answered a SYN; accept(2) cannot return the connection yet.
     SynReceived,
     /// The socket listens for connections.
@@ -23,42 +23,42 @@ pub enum State {
 
 /// A line of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct SocketRow {
     /// The socket's own address.
     pub address: IpAddr,
     /// The socket's own port.
     pub port: u16,
     /// The socket's state.
-    pub state: State,
+    pub state: SocketState,
     /// The length of the receive queue, in bytes. For a listening socket: how many connections wait to be
     /// accepted.
     pub received: u32,
 }
 
 /// The rows of a table, listening sockets first. No rows if the kernel does not have the table.
-pub fn rows(table: &str) -> impl Iterator<Item = Row> {
+pub fn rows(table: &str) -> impl Iterator<Item = SocketRow> {
     File::open(table).into_iter().flat_map(|table| rows_of(BufReader::new(table)))
 }
 
 /// The rows of a table, up to the first line that cannot be read as a row.
-pub fn rows_of(table: impl BufRead) -> impl Iterator<Item = Row> {
-    table.lines().skip(1).map_while(|line| Row::parse(&line.ok()?))
+pub fn rows_of(table: impl BufRead) -> impl Iterator<Item = SocketRow> {
+    table.lines().skip(1).map_while(|line| SocketRow::parse(&line.ok()?))
 }
 
-impl Row {
-    fn parse(line: &str) -> Option<Row> {
+impl SocketRow {
+    fn parse(line: &str) -> Option<SocketRow> {
         let mut words = line.split_ascii_whitespace().skip(1);
         let (local, _remote, state, queues) =
             (words.next()?, words.next()?, words.next()?, words.next()?);
         let (address, port) = local.split_once(':')?;
         let (_, received) = queues.split_once(':')?;
-        Some(Row {
+        Some(SocketRow {
             address: parse_address(address)?,
             port: u16::from_str_radix(port, 16).ok()?,
             state: match state {
-                "03" => State::SynReceived,
-                "0A" => State::Listening,
-                _ => State::Other,
+                "03" => SocketState::SynReceived,
+                "0A" => SocketState::Listening,
+                _ => SocketState::Other,
             },
             received: u32::from_str_radix(received, 16).ok()?,
         })
@@ -94,8 +94,8 @@ mod tests {
    1: 0100007F:1F90 0100007F:91AB 03 00000000:00000000 01:00000CCC 00000000     0        0 0 1
    2: 0100007F:1F90 0100007F:91AC 01 00000000:000000FF 03:00000CCC 00000000     0        0 1 1
 ";
-        let rows: Vec<Row> = rows_of(table.as_bytes()).collect();
-        let states = [State::Listening, State::SynReceived, State::Other];
+        let rows: Vec<SocketRow> = rows_of(table.as_bytes()).collect();
+        let states = [SocketState::Listening, SocketState::SynReceived, SocketState::Other];
         assert_eq!(rows.iter().map(|row| row.state).collect::<Vec<_>>(), states);
         assert_eq!((rows[0].address, rows[0].port), (IpAddr::from([127, 0, 0, 1]), 8080));
         assert_eq!((rows[0].received, rows[2].received), (28, 255));

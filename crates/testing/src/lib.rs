@@ -31,7 +31,7 @@ macro_rules! skip {
 pub fn note(cause: &str) {
     let cause = cause.lines().next().unwrap_or_default().replace('\t', " ");
     println!("skipped: {cause}");
-    let noted = Notes::of_this_run().and_then(|notes| notes.add(&running_test(), &cause));
+    let noted = SkipNotes::of_this_run().and_then(|notes| notes.add(&running_test(), &cause));
     if let Err(error) = noted {
         println!("cannot note that: {error}");
     }
@@ -49,23 +49,23 @@ fn running_test() -> String {
 
 /// The notes of the tests of one run, a line each.
 #[derive(Debug)]
-pub struct Notes(PathBuf);
+pub struct SkipNotes(PathBuf);
 
-impl Notes {
+impl SkipNotes {
     /// The notes of the `cargo test` run that has started this process.
     ///
     /// # Errors
     /// If procfs is not mounted, or no folder can be made beside the test binaries.
-    pub fn of_this_run() -> io::Result<Notes> {
+    pub fn of_this_run() -> io::Result<SkipNotes> {
         let binary = std::env::current_exe()?;
         let folder = binary.parent().ok_or(io::ErrorKind::NotFound)?.join("skipped");
-        Notes::of(&folder, parent_id())
+        SkipNotes::of(&folder, parent_id())
     }
 
     /// The notes in `folder` of the run with the process number `id`.
-    fn of(folder: &Path, id: u32) -> io::Result<Notes> {
+    fn of(folder: &Path, id: u32) -> io::Result<SkipNotes> {
         fs::create_dir_all(folder)?;
-        Ok(Notes(folder.join(format!("{id}-{}", start_time(id)?))))
+        Ok(SkipNotes(folder.join(format!("{id}-{}", start_time(id)?))))
     }
 
     fn add(&self, test: &str, cause: &str) -> io::Result<()> {
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn what_is_noted_is_told_once_and_by_cause() {
         let folder = tempfile::tempdir().unwrap();
-        let notes = || Notes::of(folder.path(), std::process::id()).unwrap();
+        let notes = || SkipNotes::of(folder.path(), std::process::id()).unwrap();
         notes().add("net: b", "uring: no memory").unwrap();
         notes().add("net: a", "uring: no memory").unwrap();
         notes().add("net: a", "rtsig: no signals").unwrap();
@@ -172,8 +172,8 @@ mod tests {
     #[test]
     fn runs_know_only_their_own_notes_and_those_that_ended_leave_none() {
         let folder = tempfile::tempdir().unwrap();
-        let own = Notes::of(folder.path(), std::process::id()).unwrap();
-        let other = Notes::of(folder.path(), parent_id()).unwrap();
+        let own = SkipNotes::of(folder.path(), std::process::id()).unwrap();
+        let other = SkipNotes::of(folder.path(), parent_id()).unwrap();
         other.add("net: a", "no wires").unwrap();
         let ended = folder.path().join(format!("{}-1", std::process::id()));
         fs::write(&ended, "net: a\tno wires\n").unwrap();

@@ -47,7 +47,7 @@ pub struct ConnectRun {
 
 /// The result of a [`ConnectRun`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Record {
+pub struct ConnectRecord {
     /// The instrument that observed the waiters: `tracepoints` or `counters`.
     pub instrument: String,
     /// Why the scheduler's tracepoints were not used; `None` if they were.
@@ -72,7 +72,7 @@ pub struct Record {
     pub switches: u64,
     /// How many of the waiters were onlookers ([`WaiterKind::onlookers`]).
     pub onlookers: u32,
-    /// The onlookers' part of [`Record::switches`].
+    /// The onlookers' part of [`ConnectRecord::switches`].
     pub onlooker_switches: u64,
     /// How many waiting system calls returned. For busy waiters: how often a waiter that looked had a report
     /// of the connection ([`WaiterGroup::let_look`]).
@@ -84,7 +84,7 @@ pub struct Record {
     pub imbalance: f64,
     /// CPU seconds of the idle waiters before the first connection.
     pub idle_cpu_s: f64,
-    /// The seconds over which [`Record::idle_cpu_s`] was measured.
+    /// The seconds over which [`ConnectRecord::idle_cpu_s`] was measured.
     pub idle_s: f64,
     /// CPU seconds of the waiters in the window of all connections.
     pub cpu_s: f64,
@@ -99,7 +99,7 @@ impl ConnectRun {
     ///
     /// # Errors
     /// The kernel's errors. A group whose waiters do not all sleep again in time.
-    pub fn measure(&self) -> anyhow::Result<Record> {
+    pub fn measure(&self) -> anyhow::Result<ConnectRecord> {
         let name = format!("herd-{}", std::process::id());
         let (kind, waiters, busy) = (self.kind, self.waiters, self.busy);
         let options = GroupOptions { kind, waiters, descriptors: self.descriptors, busy, name };
@@ -128,18 +128,18 @@ impl ConnectRun {
     }
 
     /// Measures the CPU time of the idle group. Returns a record with this time and the run's options.
-    fn idle(&self, group: &WaiterGroup) -> Record {
+    fn idle(&self, group: &WaiterGroup) -> ConnectRecord {
         let start = Instant::now();
         let before = group.cpu_time().unwrap_or_default();
         std::thread::sleep(IDLE);
         let used = group.cpu_time().unwrap_or_default().saturating_sub(before);
-        Record {
+        ConnectRecord {
             processes: self.processes,
             busy: self.busy,
             waiters: self.waiters,
             idle_cpu_s: used.as_secs_f64(),
             idle_s: start.elapsed().as_secs_f64(),
-            ..Record::default()
+            ..ConnectRecord::default()
         }
     }
 
@@ -148,7 +148,7 @@ impl ConnectRun {
         &self,
         group: &WaiterGroup,
         observer: &mut SleepObserver,
-        record: &mut Record,
+        record: &mut ConnectRecord,
     ) -> anyhow::Result<()> {
         let cpu_before = group.cpu_time().unwrap_or_default();
         let switches_before = group.switches()?;

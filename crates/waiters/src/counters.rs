@@ -31,25 +31,25 @@ const LOCKED: u32 = 1;
 const CONTENDED: u32 = 2;
 
 /// The shared words: a mapping that this process and its children never unmap.
-pub(crate) struct CounterTable {
+pub(crate) struct SharedWords {
     words: ptr::NonNull<AtomicU32>,
     waiters: usize,
 }
 
 // SAFETY: the pointer leads to atomic words that are never unmapped.
-unsafe impl Send for CounterTable {}
+unsafe impl Send for SharedWords {}
 // SAFETY: the pointer leads to atomic words that are never unmapped.
-unsafe impl Sync for CounterTable {}
+unsafe impl Sync for SharedWords {}
 
-impl CounterTable {
+impl SharedWords {
     /// Makes a table for `waiters` waiters. Child processes that are forked afterwards share the table.
-    pub(crate) fn new(waiters: usize) -> io::Result<CounterTable> {
+    pub(crate) fn new(waiters: usize) -> io::Result<SharedWords> {
         let len = (COMMON + OWN * waiters) * size_of::<AtomicU32>();
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping, at an address that the kernel chooses, overlaps no other memory.
         let memory = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, prot, flags)? };
         let words = ptr::NonNull::new(memory.cast()).expect("mmap(2) does not return null");
-        Ok(CounterTable { words, waiters })
+        Ok(SharedWords { words, waiters })
     }
 
     /// The word with that index.

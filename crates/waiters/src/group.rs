@@ -20,18 +20,18 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use sys::process;
 use sys::socket;
 
-use crate::counters::{CounterTable, GROUP_TIMEOUT};
+use crate::counters::{GROUP_TIMEOUT, SharedWords};
 use crate::fork;
 use crate::kind::{WaitMode, WaiterKind};
 pub use crate::options::GroupOptions;
 use crate::options::listener;
-use crate::waiter::{Shared, Waiter};
+use crate::waiter::{GroupState, Waiter};
 
 /// Waiters on one listening socket of the loopback interface.
 ///
 /// Dropping the group kills waiters that are processes; threads end with the process.
 pub struct WaiterGroup {
-    counters: Arc<CounterTable>,
+    counters: Arc<SharedWords>,
     address: SocketAddr,
     members: Members,
     kind: &'static WaiterKind,
@@ -71,8 +71,8 @@ impl WaiterGroup {
         options.check()?;
         let (first, address) = options.listen()?;
         let watched = Arc::new(duplicates(first, options.descriptors)?);
-        let counters = Arc::new(CounterTable::new(options.waiters as usize)?);
-        let shared = Shared::prepare(options, &watched)?;
+        let counters = Arc::new(SharedWords::new(options.waiters as usize)?);
+        let shared = GroupState::prepare(options, &watched)?;
         let (tell, ids) = std::sync::mpsc::channel();
         for number in 0..options.waiters as usize {
             let waiter = Waiter::new(options, number, &counters, &watched, &shared);
@@ -110,8 +110,8 @@ impl WaiterGroup {
         options.check()?;
         let (first, address) = options.listen()?;
         let watched = Arc::new(duplicates(first, options.descriptors)?);
-        let counters = Arc::new(CounterTable::new(options.waiters as usize)?);
-        let shared = Shared::prepare(options, &watched)?;
+        let counters = Arc::new(SharedWords::new(options.waiters as usize)?);
+        let shared = GroupState::prepare(options, &watched)?;
         let mut children = fork::Children::new(options.waiters as usize)?;
         for number in 0..options.waiters as usize {
             let waiter = Waiter::new(options, number, &counters, &watched, &shared);

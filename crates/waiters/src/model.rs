@@ -11,11 +11,11 @@ use std::thread;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use mech::accept::wait_queue::{Policy, WaitFlag, WaitQueue, Waiter};
+use mech::accept::wait_queue::{Policy, QueueWaiter, WaitFlag, WaitQueue};
 
 /// The state that the accepting thread and the waiters share. The thread accepts every connection, queues it,
 /// and wakes waiters by the policy. The thread is not counted as a waiter.
-pub(crate) struct Acceptor {
+pub(crate) struct SharedAcceptor {
     queue: Arc<WaitQueue>,
     /// How many times each connection wakes the queue.
     wakes: u32,
@@ -29,14 +29,14 @@ pub(crate) struct Acceptor {
     id: AtomicU32,
 }
 
-impl Acceptor {
+impl SharedAcceptor {
     /// Starts the accepting thread with the name `name`. The thread runs until the process ends.
     pub(crate) fn open(
         (policy, wakes): (Policy, u32),
         listener: Arc<Vec<OwnedFd>>,
         name: &str,
-    ) -> io::Result<Arc<Acceptor>> {
-        let acceptor = Arc::new(Acceptor {
+    ) -> io::Result<Arc<SharedAcceptor>> {
+        let acceptor = Arc::new(SharedAcceptor {
             queue: Arc::new(WaitQueue::new(policy)),
             wakes,
             accepted: Mutex::new(VecDeque::new()),
@@ -92,15 +92,15 @@ impl Acceptor {
 
     /// Makes a waiter for the calling thread.
     pub(crate) fn waiter(&self, flag: WaitFlag) -> ModelWaiter<'_> {
-        ModelWaiter { acceptor: self, waiter: Waiter::new(&self.queue, flag), seen: 0 }
+        ModelWaiter { acceptor: self, waiter: QueueWaiter::new(&self.queue, flag), seen: 0 }
     }
 }
 
 /// A waiter of the model.
 pub(crate) struct ModelWaiter<'a> {
-    acceptor: &'a Acceptor,
-    waiter: Waiter,
-    /// The value of [`Acceptor::come`] that an onlooker has seen last.
+    acceptor: &'a SharedAcceptor,
+    waiter: QueueWaiter,
+    /// The value of [`SharedAcceptor::come`] that an onlooker has seen last.
     seen: usize,
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use crate::group::WaiterGroup;
-use crate::sched_trace::{Change, Event, SchedTrace};
+use crate::sched_trace::{SchedTrace, ThreadChange, ThreadEvent};
 
 /// How long the count of context switches must stay unchanged before the state of each waiter is read from
 /// `/proc`.
@@ -25,7 +25,7 @@ pub enum SleepObserver {
         /// The running trace.
         trace: Box<SchedTrace>,
         /// A buffer for events of the trace.
-        events: Vec<Event>,
+        events: Vec<ThreadEvent>,
         /// The id of a model's accepting thread, whose wake-ups are not counted.
         acceptor: Option<u32>,
         /// How many wake-ups of waiters were traced.
@@ -117,10 +117,13 @@ impl SleepObserver {
                     for event in &*events {
                         let of_thread = seen.entry(event.thread).or_default();
                         match event.what {
-                            Change::Woken => of_thread.woken = of_thread.woken.max(event.at),
-                            Change::Asleep => of_thread.asleep = of_thread.asleep.max(event.at),
+                            ThreadChange::Woken => of_thread.woken = of_thread.woken.max(event.at),
+                            ThreadChange::Asleep => {
+                                of_thread.asleep = of_thread.asleep.max(event.at)
+                            }
                         }
-                        let counts = event.what == Change::Woken && Some(event.thread) != *acceptor;
+                        let counts =
+                            event.what == ThreadChange::Woken && Some(event.thread) != *acceptor;
                         *wakeups += u64::from(counts);
                     }
                     if is_taken && seen.values().all(|thread| thread.asleep > thread.woken) {

@@ -24,18 +24,18 @@ const PREFIX: &str = "drover-";
 
 /// A change of a thread's state, with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct ThreadEvent {
     /// The time, on `CLOCK_MONOTONIC`.
     pub at: Duration,
     /// The thread's id.
     pub thread: u32,
     /// Whether the thread was woken or fell asleep.
-    pub what: Change,
+    pub what: ThreadChange,
 }
 
 /// A change of a thread's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ThreadChange {
     /// The thread was made ready to run (`sched_waking`).
     Woken,
     /// The thread gave up its processor to wait (`sched_switch`).
@@ -118,7 +118,7 @@ impl SchedTrace {
     ///
     /// # Errors
     /// `InvalidData`: events came faster than they were taken, and the kernel has dropped some.
-    pub fn take(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+    pub fn take(&mut self, events: &mut Vec<ThreadEvent>) -> io::Result<()> {
         for mut pipe in &self.pipes {
             loop {
                 match pipe.read(&mut self.page) {
@@ -198,7 +198,7 @@ impl Layout {
 
     /// Reads a page of the kernel's ring buffer (kernel/trace/ring_buffer.c). A page has a time in ns, the length
     /// of its data, and events. Each event has a time difference to the event before.
-    fn parse(&self, page: &[u8], events: &mut Vec<Event>) -> io::Result<()> {
+    fn parse(&self, page: &[u8], events: &mut Vec<ThreadEvent>) -> io::Result<()> {
         /// A bit in the length: events were lost before this page.
         const MISSED: u64 = 1 << 31;
         const LENGTH: u64 = (1 << 20) - 1;
@@ -234,7 +234,7 @@ impl Layout {
             }
             let event =
                 content.filter(|_| next <= end).and_then(|from| self.event(&page[from..next]));
-            events.extend(event.map(|(thread, what)| Event {
+            events.extend(event.map(|(thread, what)| ThreadEvent {
                 at: Duration::from_nanos(at),
                 thread,
                 what,
@@ -245,18 +245,18 @@ impl Layout {
     }
 
     /// The thread and the change in an event; `None` for other events.
-    fn event(&self, bytes: &[u8]) -> Option<(u32, Change)> {
+    fn event(&self, bytes: &[u8]) -> Option<(u32, ThreadChange)> {
         let number = u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?);
         let is = |format: &Format| format.number == number;
         if is(&self.waking) {
-            return Some((word32(bytes, self.waking.thread)?, Change::Woken));
+            return Some((word32(bytes, self.waking.thread)?, ThreadChange::Woken));
         }
         /// The bits of `prev_state` in which a thread waits (the kernel's `TASK_REPORT` and
         /// `TASK_REPORT_IDLE`). The next higher bit means that the thread was preempted in any state.
         const WAITS: u64 = 0xff;
         let format = Some(self.switch).filter(is)?;
         let can_go_on = word64(bytes, format.state?)? & WAITS == 0;
-        (!can_go_on).then_some((word32(bytes, format.thread)?, Change::Asleep))
+        (!can_go_on).then_some((word32(bytes, format.thread)?, ThreadChange::Asleep))
     }
 }
 
@@ -330,7 +330,7 @@ mod tests {
         page
     }
 
-    fn parsed(page: &[u8]) -> Vec<(u64, u32, Change)> {
+    fn parsed(page: &[u8]) -> Vec<(u64, u32, ThreadChange)> {
         let mut events = Vec::new();
         layout().parse(page, &mut events).unwrap();
         events.iter().map(|event| (event.at.as_nanos() as u64, event.thread, event.what)).collect()
@@ -363,10 +363,10 @@ mod tests {
         ]);
         let far = 1005 + 1 + (1 << 27) + 2;
         let expected = [
-            (1005, 7, Change::Woken),
-            (far, 7, Change::Asleep),
-            (far + 3 + 4, 8, Change::Asleep),
-            (501, 6, Change::Woken),
+            (1005, 7, ThreadChange::Woken),
+            (far, 7, ThreadChange::Asleep),
+            (far + 3 + 4, 8, ThreadChange::Asleep),
+            (501, 6, ThreadChange::Woken),
         ];
         assert_eq!(parsed(&page), expected);
     }
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn who_is_preempted_does_not_sleep() {
         assert_eq!(parsed(&page(&[(16, 0, &switch(9, 0x100))])), []);
-        assert_eq!(parsed(&page(&[(16, 0, &switch(9, 2))])), [(1000, 9, Change::Asleep)]);
+        assert_eq!(parsed(&page(&[(16, 0, &switch(9, 2))])), [(1000, 9, ThreadChange::Asleep)]);
     }
 
     #[test]
@@ -416,18 +416,18 @@ mod tests {
         });
         let id = told.recv().unwrap();
         let mut events = Vec::new();
-        let mut wait_for = |what: Change, from: usize| {
-            while !events[from..].iter().any(|event: &Event| event.what == what) {
+        let mut wait_for = |what: ThreadChange, from: usize| {
+            while !events[from..].iter().any(|event: &ThreadEvent| event.what == what) {
                 trace.take(&mut events).unwrap();
             }
             assert!(events.iter().all(|event| event.thread == id), "{events:?}");
             events.len()
         };
         let before = sys::process::monotonic_time();
-        let slept = wait_for(Change::Asleep, 0);
+        let slept = wait_for(ThreadChange::Asleep, 0);
         send.send(()).unwrap();
-        wait_for(Change::Woken, slept);
-        wait_for(Change::Asleep, slept);
+        wait_for(ThreadChange::Woken, slept);
+        wait_for(ThreadChange::Asleep, slept);
         drop(send);
         sleeper.unwrap().join().unwrap();
         assert!(events[slept].at >= before, "{events:?} {before:?}");

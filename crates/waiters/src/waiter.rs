@@ -16,41 +16,44 @@ use sys::process;
 use sys::socket;
 
 use crate::accept_ring::AcceptRing;
-use crate::counters::CounterTable;
+use crate::counters::SharedWords;
 use crate::kind::WaitMode;
-use crate::model::Acceptor;
+use crate::model::SharedAcceptor;
 use crate::options::{GroupOptions, listener};
 
 /// What all waiters of a group share besides the socket. Made before the first waiter starts.
-pub(crate) enum Shared {
+pub(crate) enum GroupState {
     Nothing,
     /// The epoll instance that all waiters wait in.
     Epoll(OwnedFd),
     /// The accepting thread of a model.
-    Acceptor(Arc<Acceptor>),
+    Acceptor(Arc<SharedAcceptor>),
 }
 
-impl Shared {
+impl GroupState {
     /// Makes what the waiters of the group's kind share.
     pub(crate) fn prepare(
         options: &GroupOptions,
         watched: &Arc<Vec<OwnedFd>>,
-    ) -> io::Result<Arc<Shared>> {
+    ) -> io::Result<Arc<GroupState>> {
         Ok(Arc::new(match options.kind.mode {
-            WaitMode::EpollShared => Shared::Epoll(epoll_instance(watched, epoll::EventFlags::IN)?),
-            WaitMode::Model { policy, wakes } => {
-                let acceptor = Acceptor::open((policy, wakes), Arc::clone(watched), &options.name)?;
-                Shared::Acceptor(acceptor)
+            WaitMode::EpollShared => {
+                GroupState::Epoll(epoll_instance(watched, epoll::EventFlags::IN)?)
             }
-            _ => Shared::Nothing,
+            WaitMode::Model { policy, wakes } => {
+                let acceptor =
+                    SharedAcceptor::open((policy, wakes), Arc::clone(watched), &options.name)?;
+                GroupState::Acceptor(acceptor)
+            }
+            _ => GroupState::Nothing,
         }))
     }
 
     /// The id of a model's accepting thread.
     pub(crate) fn acceptor(&self) -> Option<u32> {
         match self {
-            Shared::Acceptor(acceptor) => Some(acceptor.id()),
-            Shared::Nothing | Shared::Epoll(_) => None,
+            GroupState::Acceptor(acceptor) => Some(acceptor.id()),
+            GroupState::Nothing | GroupState::Epoll(_) => None,
         }
     }
 }
@@ -67,18 +70,18 @@ pub(crate) struct Waiter {
     looks_on: bool,
     /// [`GroupOptions::busy`].
     busy: bool,
-    pub(crate) counters: Arc<CounterTable>,
+    pub(crate) counters: Arc<SharedWords>,
     watched: Arc<Vec<OwnedFd>>,
-    shared: Arc<Shared>,
+    shared: Arc<GroupState>,
 }
 
 impl Waiter {
     pub(crate) fn new(
         options: &GroupOptions,
         number: usize,
-        counters: &Arc<CounterTable>,
+        counters: &Arc<SharedWords>,
         watched: &Arc<Vec<OwnedFd>>,
-        shared: &Arc<Shared>,
+        shared: &Arc<GroupState>,
     ) -> Waiter {
         Waiter {
             mode: options.kind.mode,
@@ -103,7 +106,7 @@ impl Waiter {
             }),
             WaitMode::Poll => self.poll(),
             WaitMode::EpollShared => match &*self.shared {
-                Shared::Epoll(instance) => self.epoll(instance),
+                GroupState::Epoll(instance) => self.epoll(instance),
                 _ => Err(Errno::INVAL.into()),
             },
             WaitMode::Epoll { exclusive } => {
@@ -274,7 +277,7 @@ impl Waiter {
     }
 
     fn wait_in_model(&self) -> io::Result<Infallible> {
-        let Shared::Acceptor(acceptor) = &*self.shared else { return Err(Errno::INVAL.into()) };
+        let GroupState::Acceptor(acceptor) = &*self.shared else { return Err(Errno::INVAL.into()) };
         let flag = if self.looks_on { WaitFlag::Always } else { WaitFlag::Exclusive };
         let mut waiter = acceptor.waiter(flag);
         self.counters.tell_ready();

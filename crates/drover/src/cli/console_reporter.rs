@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::stdout::stdout;
-use ::load::output::progress::Progress;
+use ::load::output::progress::ProgressView;
 use ::load::output::result::LoadResult;
 use ::load::output::{csv, hdr};
-use ::load::{Listener, Second};
+use ::load::{LoadListener, Second};
 use usage::UsageError;
 
 /// The group of flags in help that say where results go.
@@ -17,7 +17,7 @@ pub(super) const OUTPUT: &str = "Output";
 
 /// Where a load is written down second by second.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Files {
+pub(super) struct ReportFiles {
     /// Write a line of CSV for each second
     ///
     /// A line has requests, replies, errors, bytes and percentiles
@@ -35,7 +35,7 @@ pub(super) struct Files {
 pub(super) struct ConsoleReporter {
     pub(super) events: bool,
     pub(super) lockstep: bool,
-    progress: Progress,
+    progress: ProgressView,
     csv: Option<BufWriter<File>>,
     hdr: Option<BufWriter<File>>,
 }
@@ -43,7 +43,10 @@ pub(super) struct ConsoleReporter {
 impl ConsoleReporter {
     /// # Errors
     /// A [`UsageError`] for a file that cannot be written.
-    pub(super) fn new(files: &Files, progress: Progress) -> anyhow::Result<ConsoleReporter> {
+    pub(super) fn new(
+        files: &ReportFiles,
+        progress: ProgressView,
+    ) -> anyhow::Result<ConsoleReporter> {
         let mut csv = create("--csv", files.csv.as_deref())?;
         if let Some(out) = &mut csv {
             csv::begin(out)?;
@@ -82,7 +85,7 @@ fn create(flag: &str, file: Option<&Path>) -> Result<Option<BufWriter<File>>, Us
     Ok(Some(BufWriter::new(created)))
 }
 
-impl Listener for ConsoleReporter {
+impl LoadListener for ConsoleReporter {
     fn connected(&mut self, _open: u32) -> io::Result<Option<Instant>> {
         self.event("connected")?;
         Ok(None)

@@ -12,11 +12,11 @@ use super::console_reporter::say;
 use super::count;
 use super::load::MOST_CONNECTIONS;
 use super::stdout::stdout;
-use ::load::plan::options::Options;
-use ::load::plan::request::Request;
+use ::load::plan::options::LoadOptions;
+use ::load::plan::request::RequestTemplate;
 use ::load::plan::shape::Schedule;
 use ::load::plan::target::Url;
-use ::load::{IdleResult, Listener};
+use ::load::{IdleResult, LoadListener};
 use usage::UsageError;
 use usage::duration;
 
@@ -55,7 +55,7 @@ pub(super) struct Args {
 /// Prints what happens to the connections.
 struct ConsoleReporter;
 
-impl Listener for ConsoleReporter {
+impl LoadListener for ConsoleReporter {
     fn connected(&mut self, open: u32) -> io::Result<Option<Instant>> {
         say(&format!("holding {open} connections"))?;
         Ok(None)
@@ -80,7 +80,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
 }
 
 impl Args {
-    fn options(self) -> anyhow::Result<Options> {
+    fn options(self) -> anyhow::Result<LoadOptions> {
         for (flag, value) in
             [("--timeout", Some(self.timeout)), ("--every", self.every), ("--hold", self.hold)]
         {
@@ -92,9 +92,9 @@ impl Args {
             None => (0, self.connections, None),
             Some(period) => (self.connections, 0, Some(Schedule::every(period, self.connections))),
         };
-        let asked = vec![Request { url: self.url, content: Arc::default() }];
+        let asked = vec![RequestTemplate { url: self.url, content: Arc::default() }];
         let mechanism = self.dispatch.usable(mechanisms::auto_of_readiness)?;
-        Ok(Options {
+        Ok(LoadOptions {
             connections,
             idle,
             schedule,
@@ -102,7 +102,7 @@ impl Args {
             reopen: self.reopen,
             reopen_idle: self.reopen,
             timeout: self.timeout,
-            ..Options::new(asked, mechanism)
+            ..LoadOptions::new(asked, mechanism)
         })
     }
 }

@@ -9,15 +9,15 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mech::mechanisms::{self, Mechanism};
 
 use super::auto_or::{AutoOr, mechanism, mechanism_names};
-use super::console_reporter::{ConsoleReporter, Files, OUTPUT};
+use super::console_reporter::{ConsoleReporter, OUTPUT, ReportFiles};
 use super::count;
 use super::request_args::{RequestArgs, RequestSelection};
 use super::stdout::stdout;
 use ::load::account::merge;
-use ::load::output::progress::Progress;
+use ::load::output::progress::ProgressView;
 use ::load::output::result::LoadResult;
 use ::load::plan::objectives::Objectives;
-use ::load::plan::options::Options;
+use ::load::plan::options::LoadOptions;
 use ::load::plan::shape::{Arrivals, Rate, Schedule, SessionOptions, Think, Unit};
 use ::load::plan::status::StatusSet;
 use ::load::print_summary;
@@ -239,7 +239,7 @@ pub(super) struct Args {
     slo: Option<Objectives>,
 
     #[command(flatten)]
-    files: Files,
+    files: ReportFiles,
 
     /// Print 'connected' and 'measured' when these moments come
     ///
@@ -277,7 +277,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let result = if args.merge.is_empty() {
         let options = args.options()?;
         let mut reporter =
-            ConsoleReporter::new(&files, Progress::new(options.duration, options.requests))?;
+            ConsoleReporter::new(&files, ProgressView::new(options.duration, options.requests))?;
         (reporter.events, reporter.lockstep) = (events, lockstep);
         let result = load::run(options, &mut reporter)?;
         reporter.end(&result)?;
@@ -321,7 +321,7 @@ fn join(files: &[PathBuf]) -> anyhow::Result<LoadResult> {
 }
 
 impl Args {
-    fn options(self) -> anyhow::Result<Options> {
+    fn options(self) -> anyhow::Result<LoadOptions> {
         for (flag, value) in [
             ("--timeout", Some(self.timeout)),
             ("--duration", self.duration),
@@ -350,7 +350,7 @@ impl Args {
             think: self.think_time.unwrap_or_default(),
             pipeline: self.pipeline,
         };
-        Ok(Options {
+        Ok(LoadOptions {
             asked,
             order,
             unix,

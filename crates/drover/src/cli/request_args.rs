@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ::load::input::{curl, har, urls};
 use ::load::plan::order::Order;
-use ::load::plan::request::{Content, Method, Request, parse_field};
+use ::load::plan::request::{RequestContent, RequestMethod, RequestTemplate, parse_field};
 use ::load::plan::sources::{LocalPorts, SourceList};
 use ::load::plan::target::Url;
 use usage::UsageError;
@@ -79,7 +79,7 @@ pub(super) struct RequestArgs {
 
     /// Method of the requests [default: GET; with --body POST]
     #[arg(short = 'X', long, value_name = "METHOD")]
-    method: Option<Method>,
+    method: Option<RequestMethod>,
 
     /// A header field of the requests, 'Name: value'
     ///
@@ -121,7 +121,7 @@ fn sources(text: &str) -> Result<SourceList, String> {
 
 /// The requests, servers and addresses that the flags select.
 pub(super) struct RequestSelection {
-    pub(super) asked: Vec<Request>,
+    pub(super) asked: Vec<RequestTemplate>,
     pub(super) order: Order,
     pub(super) unix: Option<PathBuf>,
     pub(super) sources: SourceList,
@@ -157,7 +157,7 @@ impl RequestArgs {
     }
 
     /// Requests for URLs, with the method, header fields and body of the flags.
-    fn written_out(&self) -> Result<(Vec<Request>, Option<Vec<f64>>), UsageError> {
+    fn written_out(&self) -> Result<(Vec<RequestTemplate>, Option<Vec<f64>>), UsageError> {
         let target = self.target.as_ref();
         let (urls, weights) = match &self.list {
             Some(file) => {
@@ -176,11 +176,11 @@ impl RequestArgs {
         let body = self.body.as_deref().map(read_body).transpose()?.unwrap_or_default();
         let method = match &self.method {
             Some(method) => method.clone(),
-            None if body.is_empty() => Method::default(),
+            None if body.is_empty() => RequestMethod::default(),
             None => "POST".parse().map_err(UsageError::new)?,
         };
-        let content = Arc::new(Content { method, fields: self.fields.clone(), body });
-        let request = |url| Request { url, content: Arc::clone(&content) };
+        let content = Arc::new(RequestContent { method, fields: self.fields.clone(), body });
+        let request = |url| RequestTemplate { url, content: Arc::clone(&content) };
         Ok((urls.into_iter().map(request).collect(), weights))
     }
 }

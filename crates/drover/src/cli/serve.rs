@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::ArgMatches;
 use mech::accept::wait_queue::Policy;
-use mech::accept::{self, Settings};
+use mech::accept::{self, ObeyedFields};
 use mech::fileio::{self, ReadMemory};
 use mech::files::open_pool::OpenPool;
 use mech::files::root::Root;
@@ -22,8 +22,9 @@ use super::auto_or::names;
 use super::stdout::stdout;
 use server::log;
 use server::{
-    AccessLog, AccessLogForm, Config, Inheritance, MechanismAndStrategy, Role, Server, Source,
-    Statistics, StopSignals, Supervisor, WorkerStatistics, be_worker, coefficient_of_variation,
+    AccessLog, AccessLogForm, Config, ContentSource, Inheritance, MechanismAndStrategy, Role,
+    Server, Statistics, StopSignals, Supervisor, WorkerStatistics, be_worker,
+    coefficient_of_variation,
 };
 use usage::UsageError;
 
@@ -148,24 +149,24 @@ fn tell_end(sum: Statistics, workers: &[WorkerStatistics]) {
 
 fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyhow::Result<Config> {
     let source = match args.reply_size {
-        Some(size) => Source::Fixed(size),
-        None => Source::Directory(Arc::new(open_root(&args.root)?)),
+        Some(size) => ContentSource::Fixed(size),
+        None => ContentSource::Directory(Arc::new(open_root(&args.root)?)),
     };
     let dispatch = dispatch_options(mechanism, &args)?;
     check_recording(mechanism, &args)?;
     let file_options = file_options(&args)?;
-    if args.accept_by_cpu && !accept.settings.contains(Settings::BY_CPU) {
+    if args.accept_by_cpu && !accept.settings.contains(ObeyedFields::BY_CPU) {
         bail!(UsageError::new(format!(
             "--accept-by-cpu: --accept {} has no sockets to choose from; use --accept {}",
             accept.name,
-            names(with_setting(Settings::BY_CPU)),
+            names(with_setting(ObeyedFields::BY_CPU)),
         )));
     }
-    if args.accept_wake.is_some() && !accept.settings.contains(Settings::WAKE_POLICY) {
+    if args.accept_wake.is_some() && !accept.settings.contains(ObeyedFields::WAKE_POLICY) {
         bail!(UsageError::new(format!(
             "--accept-wake: --accept {} has no wait queue of ours; use --accept {}",
             accept.name,
-            names(with_setting(Settings::WAKE_POLICY)),
+            names(with_setting(ObeyedFields::WAKE_POLICY)),
         )));
     }
     if let Some(most) = args.max_connections.filter(|most| *most < args.workers()) {
@@ -236,7 +237,10 @@ fn choose(args: &Args) -> anyhow::Result<(MechanismAndStrategy, Option<String>)>
     Ok(((mechanism, accept), why_no_rings))
 }
 
-fn dispatch_options(mechanism: &Mechanism, args: &Args) -> anyhow::Result<mechanisms::Options> {
+fn dispatch_options(
+    mechanism: &Mechanism,
+    args: &Args,
+) -> anyhow::Result<mechanisms::MechanismOptions> {
     let ignore_overflow = args.overflow == Overflow::Ignore;
     if ignore_overflow && !mechanism.features.contains(Features::CAN_OVERFLOW) {
         let can = mechanisms::ALL.iter().filter(|m| m.features.contains(Features::CAN_OVERFLOW));
@@ -255,8 +259,9 @@ fn dispatch_options(mechanism: &Mechanism, args: &Args) -> anyhow::Result<mechan
             names(can.map(|mechanism| mechanism.name)),
         )));
     }
-    let mut options =
-        mechanisms::Options::default().with_ignore_overflow(ignore_overflow).with_devpoll(devpoll);
+    let mut options = mechanisms::MechanismOptions::default()
+        .with_ignore_overflow(ignore_overflow)
+        .with_devpoll(devpoll);
     if args.record_events.is_some() {
         // Each wait is to return all events of the queue.
         options.events_per_wait = RECORDED_PER_WAIT;
@@ -281,7 +286,7 @@ fn check_recording(mechanism: &Mechanism, args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn file_options(args: &Args) -> anyhow::Result<fileio::Options> {
+fn file_options(args: &Args) -> anyhow::Result<fileio::FileIoOptions> {
     let advise_next = args.advise == Advise::Willneed;
     if let Some(backend) = args.files.0.filter(|backend| advise_next && backend.past_cache) {
         bail!(UsageError::new(format!(
@@ -290,7 +295,7 @@ fn file_options(args: &Args) -> anyhow::Result<fileio::Options> {
             backend.name,
         )));
     }
-    let mut options = fileio::Options::new(args.read_ahead, args.read_threads.into());
+    let mut options = fileio::FileIoOptions::new(args.read_ahead, args.read_threads.into());
     options.advise_next = advise_next;
     options.cached_at_once = args.cached_reads == CachedReads::AtOnce;
     options.read_memory = match args.read_memory {
@@ -379,7 +384,7 @@ fn describe(
         }
     };
     let files = match (&config.source, config.files) {
-        (Source::Fixed(_), _) => "no files".to_string(),
+        (ContentSource::Fixed(_), _) => "no files".to_string(),
         (_, Some(backend)) => format!("files by {}", backend.name),
         (_, None) => format!(
             "small files from memory, large ones by {}",
@@ -397,7 +402,7 @@ fn describe(
 }
 
 /// The names of the strategies that have a setting.
-fn with_setting(setting: Settings) -> impl Iterator<Item = &'static str> {
+fn with_setting(setting: ObeyedFields) -> impl Iterator<Item = &'static str> {
     let strategies = accept::ALL.iter().filter(move |it| it.settings.contains(setting));
     strategies.map(|strategy| strategy.name)
 }

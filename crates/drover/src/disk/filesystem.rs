@@ -22,7 +22,7 @@ use fuser::{
 };
 
 use super::model::DiskRequest;
-use super::options::Options;
+use super::options::DiskOptions;
 use super::turning::Turning;
 
 /// How many reads the kernel may have under way: more than any experiment asks for at once, so that the queue is in
@@ -38,7 +38,7 @@ thread_local! {
 /// The file system: a directory that is read through spindles.
 pub(super) struct Slow {
     disk: Turning,
-    options: Options,
+    options: DiskOptions,
     nodes: Mutex<Nodes>,
     open: Mutex<HashMap<u64, Arc<File>>>,
     next_handle: AtomicU64,
@@ -66,7 +66,7 @@ impl Nodes {
 
 impl Slow {
     /// The file system that shows `directory` through `disk`.
-    pub(super) fn new(directory: &Path, disk: Turning, options: &Options) -> Slow {
+    pub(super) fn new(directory: &Path, disk: Turning, options: &DiskOptions) -> Slow {
         let mut nodes = Nodes { paths: Vec::new(), numbers: HashMap::new() };
         // The kernel gives the root the number 1, so it comes first.
         nodes.number(directory.to_path_buf());
@@ -139,7 +139,7 @@ impl Filesystem for Slow {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let answer = self.look_up(parent, name);
         let lasting = self.options.attributes_for;
-        let job = Box::new(move |end: super::turning::End| {
+        let job = Box::new(move |end: super::turning::RequestEnd| {
             end.wait();
             match answer {
                 Ok(attributes) => reply.entry(&lasting, &attributes, Generation(0)),
@@ -152,7 +152,7 @@ impl Filesystem for Slow {
     fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let answer = self.attributes(node);
         let lasting = self.options.attributes_for;
-        let job = Box::new(move |end: super::turning::End| {
+        let job = Box::new(move |end: super::turning::RequestEnd| {
             end.wait();
             match answer {
                 Ok(attributes) => reply.attr(&lasting, &attributes),
@@ -194,7 +194,7 @@ impl Filesystem for Slow {
             Err(error) => return reply.error(error.into()),
         };
         let fails = self.options.fails_from.is_some_and(|from| offset + u64::from(size) > from);
-        let job = Box::new(move |end: super::turning::End| {
+        let job = Box::new(move |end: super::turning::RequestEnd| {
             BYTES.with_borrow_mut(|bytes| {
                 bytes.resize(bytes.len().max(size as usize), 0);
                 let read = match fails {

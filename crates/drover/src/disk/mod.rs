@@ -11,4 +11,4 @@ mod options;
 mod turning;
 
 pub use mount::{Mounted, obstacle};
-pub use options::Options;
+pub use options::DiskOptions;

@@ -134,7 +134,7 @@ pub struct Service<T> {
 
 /// What the disk did from its beginning, or from an earlier moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Account {
+pub struct DiskAccount {
     /// The time it covers.
     pub elapsed: Duration,
     /// Requests that were done.
@@ -244,8 +244,8 @@ impl<T> Spindles<T> {
     }
 
     /// What the disk did from its beginning until `now`.
-    pub fn account(&self, now: Duration) -> Account {
-        Account {
+    pub fn account(&self, now: Duration) -> DiskAccount {
+        DiskAccount {
             elapsed: now,
             requests: self.requests,
             bytes: self.bytes,
@@ -255,11 +255,11 @@ impl<T> Spindles<T> {
     }
 }
 
-impl Account {
+impl DiskAccount {
     /// What the disk did between `earlier` and this account.
     #[must_use]
-    pub fn since(&self, earlier: &Account) -> Account {
-        Account {
+    pub fn since(&self, earlier: &DiskAccount) -> DiskAccount {
+        DiskAccount {
             elapsed: self.elapsed.saturating_sub(earlier.elapsed),
             requests: self.requests - earlier.requests,
             bytes: self.bytes - earlier.bytes,
@@ -291,7 +291,7 @@ mod tests {
     const FILE: u64 = 100_000;
 
     /// Lets `readers` read whole files, one after the other, until `files` files are read. Returns what the disk did.
-    fn read_files(model: &Model, readers: usize, files: u64) -> Account {
+    fn read_files(model: &Model, readers: usize, files: u64) -> DiskAccount {
         let mut disk = Spindles::new(model.clone());
         let mut running: Vec<(Duration, usize)> = Vec::new();
         let mut next_file = 0;

@@ -10,8 +10,8 @@ use anyhow::Context;
 use fuser::{BackgroundSession, Config, MountOption};
 
 use super::filesystem::Slow;
-use super::model::{Account, Model};
-use super::options::Options;
+use super::model::{DiskAccount, Model};
+use super::options::DiskOptions;
 use super::turning::Turning;
 use usage::UsageError;
 
@@ -68,7 +68,7 @@ impl Mounted {
         directory: &Path,
         mountpoint: &Path,
         model: &Model,
-        options: &Options,
+        options: &DiskOptions,
     ) -> anyhow::Result<Mounted> {
         if let Some(obstacle) = obstacle() {
             return Err(UsageError::new(format!("cannot mount a modelled disk: {obstacle}")).into());
@@ -91,7 +91,7 @@ impl Mounted {
     }
 
     /// What the disk did since it was mounted.
-    pub fn account(&self) -> Account {
+    pub fn account(&self) -> DiskAccount {
         self.disk.account()
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How the kernel is to treat the mounted disk.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct DiskOptions {
     /// The most bytes that the kernel reads ahead; it may grant less.
     pub read_ahead: u32,
     /// How long the kernel may rely on names and attributes that it knows.
@@ -15,9 +15,9 @@ pub struct Options {
     pub fails_from: Option<u64>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for DiskOptions {
+    fn default() -> DiskOptions {
+        DiskOptions {
             read_ahead: 128 * 1024,
             attributes_for: Duration::from_secs(3600),
             keep_cache: true,

@@ -5,16 +5,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::model::{Account, DiskRequest, Model, Spindles};
+use super::model::{DiskAccount, DiskRequest, Model, Spindles};
 
-/// What a request does: it prepares its answer, waits with [`End::wait`], and gives the answer.
-pub(super) type Job = Box<dyn FnOnce(End) + Send>;
+/// What a request does: it prepares its answer, waits with [`RequestEnd::wait`], and gives the answer.
+pub(super) type Job = Box<dyn FnOnce(RequestEnd) + Send>;
 
 /// The moment when a request is done.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct End(Instant);
+pub(super) struct RequestEnd(Instant);
 
-impl End {
+impl RequestEnd {
     /// Sleeps until that moment.
     pub(super) fn wait(self) {
         thread::sleep(self.0.saturating_duration_since(Instant::now()));
@@ -57,7 +57,7 @@ impl Turning {
     /// Queues a request. A spindle's thread runs `job` when the spindle comes to it.
     pub(super) fn ask(&self, what: DiskRequest, job: Job) {
         if what == DiskRequest::Metadata && self.0.metadata_is_free {
-            return job(End(Instant::now()));
+            return job(RequestEnd(Instant::now()));
         }
         let now = self.now();
         self.lock().arrive(now, what, job);
@@ -65,7 +65,7 @@ impl Turning {
     }
 
     /// What the disk did since its beginning.
-    pub(super) fn account(&self) -> Account {
+    pub(super) fn account(&self) -> DiskAccount {
         let now = self.now();
         self.lock().account(now)
     }
@@ -76,7 +76,7 @@ impl Turning {
             match spindles.start(spindle) {
                 Some(service) => {
                     drop(spindles);
-                    (service.asker)(End(self.0.began + service.end));
+                    (service.asker)(RequestEnd(self.0.began + service.end));
                     spindles = self.lock();
                     spindles.finish(spindle);
                 }

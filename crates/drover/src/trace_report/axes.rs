@@ -22,7 +22,13 @@ pub(super) fn colour(place: usize) -> usize {
 }
 
 /// Draws the axes with their ticks and labels.
-pub(super) fn draw_grid(out: &mut String, x_label: &str, y_label: &str, x: &Axis, y: &Axis) {
+pub(super) fn draw_grid(
+    out: &mut String,
+    x_label: &str,
+    y_label: &str,
+    x: &PlotAxis,
+    y: &PlotAxis,
+) {
     for tick in &y.ticks {
         let at = y.place(*tick);
         let _ = write!(
@@ -68,7 +74,7 @@ fn short(tick: f64) -> String {
 }
 
 /// An axis: maps values to positions.
-pub(super) struct Axis {
+pub(super) struct PlotAxis {
     pub(super) start: f64,
     pub(super) end: f64,
     pub(super) from: f64,
@@ -77,7 +83,7 @@ pub(super) struct Axis {
     pub(super) ticks: Vec<f64>,
 }
 
-impl Axis {
+impl PlotAxis {
     pub(super) fn place(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value.max(self.start) / self.start).ln() / (self.end / self.start).ln()
@@ -154,7 +160,7 @@ mod tests {
 
     #[test]
     fn axes_run_from_edge_to_edge() {
-        let axis = |start, end, from, to, logarithmic| Axis {
+        let axis = |start, end, from, to, logarithmic| PlotAxis {
             start,
             end,
             from,

@@ -13,7 +13,7 @@ use lab::spec::metric::Stage;
 use page::{escape, page};
 use scatter::{Points, Scatter};
 
-pub use read::{Reply, Summary, Trace};
+pub use read::{Reply, Summary, TraceFile};
 
 /// Where logarithmic axes begin, in milliseconds: a trace has microseconds.
 const LEAST_MS: f64 = 0.001;
@@ -21,13 +21,13 @@ const LEAST_MS: f64 = 0.001;
 /// Renders traces, each with its name, on one page with common scales. The tables count responses that took longer
 /// than `limit_us` microseconds.
 #[must_use]
-pub fn render(traces: &[(String, Trace)], limit_us: u64) -> String {
+pub fn render(traces: &[(String, TraceFile)], limit_us: u64) -> String {
     let body = format!("<h1>Where the time of requests went</h1>\n{}", sections(traces, limit_us));
     page("Drover: where the time of requests went", &body)
 }
 
 /// The sections of all traces.
-fn sections(traces: &[(String, Trace)], limit_us: u64) -> String {
+fn sections(traces: &[(String, TraceFile)], limit_us: u64) -> String {
     let mut backends: Vec<&str> = Vec::new();
     for name in traces.iter().flat_map(|(_, trace)| &trace.backends) {
         if !backends.contains(&name.as_str()) {
@@ -67,7 +67,7 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(traces: &[(String, Trace)]) -> Scale {
+    fn of(traces: &[(String, TraceFile)]) -> Scale {
         let replies = || traces.iter().flat_map(|(_, trace)| &trace.replies);
         let most = |stage| replies().map(|reply| reply.stage_us(stage)).max().unwrap_or(0);
         let last = replies().map(|reply| reply.start_us).max().unwrap_or(0);
@@ -81,7 +81,7 @@ impl Scale {
 fn section(
     out: &mut String,
     name: &str,
-    trace: &Trace,
+    trace: &TraceFile,
     backends: &[&str],
     scale: &Scale,
     limit_us: u64,
@@ -127,7 +127,7 @@ fn section(
     out.push_str("</div></section>\n");
 }
 
-fn series(trace: &Trace, stage: Stage, backends: &[&str]) -> Vec<Points> {
+fn series(trace: &TraceFile, stage: Stage, backends: &[&str]) -> Vec<Points> {
     let points = |(index, name): (usize, &String)| {
         let own = trace.replies.iter().filter(|reply| reply.backend == index);
         Points {
@@ -141,7 +141,7 @@ fn series(trace: &Trace, stage: Stage, backends: &[&str]) -> Vec<Points> {
     trace.backends.iter().enumerate().map(points).collect()
 }
 
-fn table(out: &mut String, trace: &Trace, limit_us: u64) {
+fn table(out: &mut String, trace: &TraceFile, limit_us: u64) {
     let total = trace.replies.len();
     let _ = write!(
         out,
@@ -172,7 +172,7 @@ fn table(out: &mut String, trace: &Trace, limit_us: u64) {
 
 /// The table for a terminal.
 #[must_use]
-pub fn text(name: &str, trace: &Trace, limit_us: u64) -> String {
+pub fn text(name: &str, trace: &TraceFile, limit_us: u64) -> String {
     let total = trace.replies.len();
     let cut = if trace.cut { "; the last line was cut" } else { "" };
     let mut out = format!(
@@ -202,11 +202,11 @@ mod tests {
     use super::*;
     use server::trace::{COLUMNS, FORMAT};
 
-    fn trace() -> Trace {
+    fn trace() -> TraceFile {
         let lines = "0,0,10,20,30,40,100,60,1,200,1234,sent,0,1,threads\n\
                      1000000,0,0,0,0,5000000,5000000,0,0,200,9,gone,0,2,<b>\n";
         let text = format!("# {FORMAT} files=<auto>\n{COLUMNS}\n{lines}");
-        Trace::read(text.as_bytes()).unwrap()
+        TraceFile::read(text.as_bytes()).unwrap()
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub struct Reply {
     pub bytes: u64,
     /// Whether the whole response was sent.
     pub sent: bool,
-    /// Which backend moved the body: its index in [`Trace::backends`].
+    /// Which backend moved the body: its index in [`TraceFile::backends`].
     pub backend: usize,
 }
 
@@ -36,7 +36,7 @@ impl Reply {
 
 /// The content of a trace file.
 #[derive(Clone, Debug, Default)]
-pub struct Trace {
+pub struct TraceFile {
     /// The line in which the server describes itself.
     pub about: String,
     /// The names of the backends, in the order of their first response.
@@ -63,17 +63,17 @@ impl Summary {
     pub const PERCENTILES: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
 }
 
-impl Trace {
+impl TraceFile {
     /// Reads a trace.
     ///
     /// # Errors
     /// The text is no trace: the message says what is wrong, and in which line.
-    pub fn read(mut source: impl BufRead) -> anyhow::Result<Trace> {
+    pub fn read(mut source: impl BufRead) -> anyhow::Result<TraceFile> {
         let mut line = String::new();
         source.read_line(&mut line)?;
         let about = line.strip_prefix("# ").and_then(|line| line.strip_prefix(FORMAT));
         let Some(about) = about else { bail!("it does not begin with '# {FORMAT}'") };
-        let mut trace = Trace { about: about.trim().to_owned(), ..Trace::default() };
+        let mut trace = TraceFile { about: about.trim().to_owned(), ..TraceFile::default() };
         line.clear();
         source.read_line(&mut line)?;
         let columns = Columns::find(line.trim_end())?;
@@ -196,7 +196,7 @@ mod tests {
     fn what_was_written_is_read() {
         let lines = "10,1,2,3,4,5,15,9,2,200,1234,sent,0,1,threads\n\
                      20,0,0,0,0,7,7,0,0,404,50,gone,0,2,memory\n30,0,0";
-        let trace = Trace::read(text(lines).as_bytes()).unwrap();
+        let trace = TraceFile::read(text(lines).as_bytes()).unwrap();
         assert_eq!(trace.about, "started=1.5 files=auto");
         assert_eq!(trace.backends, ["threads", "memory"]);
         assert!(trace.cut);
@@ -212,15 +212,16 @@ mod tests {
     fn a_summary_is_by_nearest_rank() {
         let line = |us: u64| format!("0,0,0,0,0,{us},{us},0,0,200,1,sent,0,1,memory\n");
         let lines: String = (1..=200).rev().map(|ms| line(ms * 1000)).collect();
-        let summary = Trace::read(text(&lines).as_bytes()).unwrap().summary(Stage::Total).unwrap();
+        let summary =
+            TraceFile::read(text(&lines).as_bytes()).unwrap().summary(Stage::Total).unwrap();
         assert_eq!(summary.percentiles, [0.1, 0.18, 0.198, 0.2]);
         assert_eq!((summary.max, (summary.mean * 1e6).round()), (0.2, 100_500.0));
-        assert!(Trace::default().summary(Stage::Read).is_none());
+        assert!(TraceFile::default().summary(Stage::Read).is_none());
     }
 
     #[test]
     fn other_files_are_refused_with_the_place() {
-        let refused = |text: &str| format!("{:#}", Trace::read(text.as_bytes()).unwrap_err());
+        let refused = |text: &str| format!("{:#}", TraceFile::read(text.as_bytes()).unwrap_err());
         assert!(refused("a,b\n").contains("drover.trace/1"));
         assert!(refused(&format!("# {FORMAT}\nstart_us\n")).contains("'stat_us'"));
         assert!(refused(&text("1,2\n")).contains("line 3"));

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 
 use super::axes::{
-    Axis, BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, colour, draw_grid, last, linear_ticks,
+    BOTTOM, HEIGHT, LEFT, PlotAxis, RIGHT, TOP, WIDTH, colour, draw_grid, last, linear_ticks,
     logarithmic_ticks,
 };
 use super::page::escape;
@@ -37,8 +37,14 @@ pub(super) struct Points {
 /// Draws the panel.
 pub(super) fn draw(scatter: &Scatter) -> String {
     let ticks = linear_ticks(scatter.x_most, 7);
-    let x =
-        Axis { start: 0.0, end: last(&ticks), from: LEFT, to: RIGHT, logarithmic: false, ticks };
+    let x = PlotAxis {
+        start: 0.0,
+        end: last(&ticks),
+        from: LEFT,
+        to: RIGHT,
+        logarithmic: false,
+        ticks,
+    };
     let y = y_axis(scatter);
     let mut out = format!(
         "<svg class=\"panel\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
@@ -74,14 +80,14 @@ pub(super) fn draw(scatter: &Scatter) -> String {
     out
 }
 
-fn y_axis(scatter: &Scatter) -> Axis {
+fn y_axis(scatter: &Scatter) -> PlotAxis {
     let logarithmic = scatter.logarithmic && scatter.y_most > scatter.least;
     let ticks = if logarithmic {
         logarithmic_ticks(scatter.least, scatter.y_most)
     } else {
         linear_ticks(scatter.y_most, 6)
     };
-    Axis { start: ticks[0], end: last(&ticks), from: BOTTOM, to: TOP, logarithmic, ticks }
+    PlotAxis { start: ticks[0], end: last(&ticks), from: BOTTOM, to: TOP, logarithmic, ticks }
 }
 
 #[cfg(test)]

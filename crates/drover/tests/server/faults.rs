@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
 use mech::fileio;
-use mech::mechanisms::{self, Kind, Mechanism};
+use mech::mechanisms::{self, Mechanism, MechanismKind};
 
 use crate::disk::Disk;
 use crate::harness::{Server, Site, drover};
@@ -16,7 +16,7 @@ use crate::harness::{Server, Site, drover};
 fn mechanisms() -> Vec<&'static Mechanism> {
     let usable = |completes: bool| {
         mechanisms::ALL.iter().copied().find(|mechanism| {
-            matches!(mechanism.kind, Kind::Completion { .. }) == completes
+            matches!(mechanism.kind, MechanismKind::Completion { .. }) == completes
                 && mechanism.probe().is_ok()
         })
     };

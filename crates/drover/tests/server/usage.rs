@@ -95,7 +95,7 @@ fn memory_to_read_into_is_enough_for_two_reads() {
 fn the_processor_chooses_only_among_sockets() {
     for strategy in accept::ALL.iter().filter(|strategy| strategy.probe().is_ok()) {
         let flags = ["--accept", strategy.name, "--accept-by-cpu"];
-        if strategy.settings.contains(accept::Settings::BY_CPU) {
+        if strategy.settings.contains(accept::ObeyedFields::BY_CPU) {
             let output = serve(&[&flags[..], &["--check", "--listen", "127.0.0.1:0"]].concat());
             assert!(output.status.success(), "{}", strategy.name);
         } else {
@@ -108,7 +108,7 @@ fn the_processor_chooses_only_among_sockets() {
 fn a_wake_policy_goes_with_a_wait_queue() {
     for strategy in accept::ALL.iter().filter(|strategy| strategy.probe().is_ok()) {
         let flags = ["--accept", strategy.name, "--accept-wake", "wake-one"];
-        if strategy.settings.contains(accept::Settings::WAKE_POLICY) {
+        if strategy.settings.contains(accept::ObeyedFields::WAKE_POLICY) {
             let output = serve(&[&flags[..], &["--check", "--listen", "127.0.0.1:0"]].concat());
             assert!(output.status.success(), "{}", strategy.name);
         } else {

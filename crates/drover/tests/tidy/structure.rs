@@ -85,7 +85,7 @@ fn a_file_is_a_member(folder: &str, members: &[&str], others: &[&str]) {
 fn a_file_of_a_mechanism_is_a_member_of_its_list() {
     let readiness: Vec<&str> = mech::mechanisms::ALL
         .iter()
-        .filter(|it| matches!(it.kind, mech::mechanisms::Kind::Readiness { .. }))
+        .filter(|it| matches!(it.kind, mech::mechanisms::MechanismKind::Readiness { .. }))
         .map(|it| it.name)
         .collect();
     a_file_is_a_member("readiness", &readiness, &[]);

@@ -69,3 +69,34 @@ fn names_are_words_of_the_field() {
     }
     assert!(found.is_empty(), "say the field's word:\n{}", found.join("\n"));
 }
+
+/// The name of the type that a line makes visible outside its file. A command's `Args` are named by the command's own
+/// file, and type aliases within an `impl` are the trait's.
+fn public_type(line: &str) -> Option<&str> {
+    let code = line.trim_start();
+    let item = match code.strip_prefix("pub ") {
+        Some(item) => item,
+        None => code.strip_prefix("pub(")?.split_once(") ")?.1,
+    };
+    let (keyword, rest) = item.strip_prefix("unsafe ").unwrap_or(item).split_once(' ')?;
+    let name = rest.split(|it: char| !it.is_alphanumeric()).next()?;
+    (["struct", "enum", "union", "trait", "type"].contains(&keyword) && name != "Args")
+        .then_some(name)
+}
+
+#[test]
+fn a_type_that_other_files_see_has_a_name_of_its_own() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let of_crates = |path: &std::path::Path| path.components().any(|it| it.as_os_str() == "src");
+    for (path, text) in sources().into_iter().filter(|(path, _)| of_crates(path)) {
+        for (at, line) in text.lines().enumerate() {
+            if let Some(name) = public_type(line) {
+                let place = format!("{}:{}", path.display(), at + 1);
+                places.entry(name.to_owned()).or_default().push(place);
+            }
+        }
+    }
+    assert!(places.len() > 500, "only {} types are found", places.len());
+    places.retain(|_, places| places.len() > 1);
+    assert!(places.is_empty(), "one name, several types: {places:#?}");
+}

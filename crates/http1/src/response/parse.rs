@@ -18,7 +18,7 @@ pub const MAX_FIELDS: usize = 100;
 
 /// How a response's body is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Body {
+pub enum BodyLength {
     /// No body: the response to HEAD, an interim response, 204 or 304.
     None,
     /// So many bytes follow; can be 0.
@@ -37,7 +37,7 @@ pub struct ResponseHead {
     /// The head's length in bytes, with the closing empty line.
     pub head_len: usize,
     /// How the body is delimited.
-    pub body: Body,
+    pub body: BodyLength,
     /// Whether another request may be sent on the connection after the body.
     pub keep_alive: bool,
 }
@@ -145,12 +145,17 @@ fn interpret(
     let (stated, persists) = delimiters_of(head.headers, version)
         .map_err(|refusal| BadResponse { reason: refusal.reason })?;
     let body = match stated {
-        _ if request_was_head || matches!(status, 100..=199 | 204 | 304) => Body::None,
-        Stated::Length(length) => Body::Length(length),
-        Stated::Chunked => Body::Chunked,
-        Stated::Nothing => Body::UntilClose,
+        _ if request_was_head || matches!(status, 100..=199 | 204 | 304) => BodyLength::None,
+        Stated::Length(length) => BodyLength::Length(length),
+        Stated::Chunked => BodyLength::Chunked,
+        Stated::Nothing => BodyLength::UntilClose,
     };
-    Ok(ResponseHead { status, head_len, body, keep_alive: persists && body != Body::UntilClose })
+    Ok(ResponseHead {
+        status,
+        head_len,
+        body,
+        keep_alive: persists && body != BodyLength::UntilClose,
+    })
 }
 
 fn delimiters_of(
@@ -207,7 +212,7 @@ mod tests {
         let response = whole(input);
         assert_eq!(response.status, 200);
         assert_eq!(response.head_len, input.len() - 5);
-        assert_eq!(response.body, Body::Length(5));
+        assert_eq!(response.body, BodyLength::Length(5));
         assert!(response.keep_alive && !response.is_interim());
     }
 
@@ -215,21 +220,21 @@ mod tests {
     fn some_responses_have_no_body_whatever_they_announce() {
         for status in [100, 103, 204, 304] {
             let input = format!("HTTP/1.1 {status} X\r\nContent-Length: 5\r\n\r\n");
-            assert_eq!(whole(&input).body, Body::None);
+            assert_eq!(whole(&input).body, BodyLength::None);
             assert!(whole(&input).keep_alive);
             assert_eq!(whole(&input).is_interim(), status < 200);
         }
         let input = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
-        assert_eq!(parse(input, true).unwrap().unwrap().body, Body::None);
+        assert_eq!(parse(input, true).unwrap().unwrap().body, BodyLength::None);
     }
 
     #[test]
     fn without_a_length_the_body_lasts_until_the_close() {
         let response = whole("HTTP/1.1 200 OK\r\n\r\n");
-        assert_eq!(response.body, Body::UntilClose);
+        assert_eq!(response.body, BodyLength::UntilClose);
         assert!(!response.keep_alive);
         let chunked = whole("HTTP/1.1 200\r\nTransfer-Encoding: chunked\r\n\r\n");
-        assert_eq!(chunked.body, Body::Chunked);
+        assert_eq!(chunked.body, BodyLength::Chunked);
         assert!(chunked.keep_alive);
     }
 

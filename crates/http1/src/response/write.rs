@@ -16,7 +16,7 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// What the `Connection` field of a response has to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Connection {
+pub enum ConnectionField {
     /// No field: an HTTP/1.1 connection persists by default.
     Implied,
     /// `keep-alive`: an HTTP/1.0 client asked for it.
@@ -25,14 +25,14 @@ pub enum Connection {
     Close,
 }
 
-impl Connection {
+impl ConnectionField {
     /// The whole field, with the end of its line.
     #[must_use]
     pub fn field(self) -> Option<&'static [u8]> {
         match self {
-            Connection::Implied => None,
-            Connection::KeepAlive => Some(b"Connection: keep-alive\r\n"),
-            Connection::Close => Some(b"Connection: close\r\n"),
+            ConnectionField::Implied => None,
+            ConnectionField::KeepAlive => Some(b"Connection: keep-alive\r\n"),
+            ConnectionField::Close => Some(b"Connection: close\r\n"),
         }
     }
 
@@ -40,9 +40,9 @@ impl Connection {
     /// response.
     pub fn new(version: Version, persists: bool) -> Self {
         match (persists, version) {
-            (false, _) => Connection::Close,
-            (true, Version::Http10) => Connection::KeepAlive,
-            (true, Version::Http11) => Connection::Implied,
+            (false, _) => ConnectionField::Close,
+            (true, Version::Http10) => ConnectionField::KeepAlive,
+            (true, Version::Http11) => ConnectionField::Implied,
         }
     }
 }
@@ -55,7 +55,7 @@ pub struct Common<'a> {
     /// The value of `Date`.
     pub date: &'a DateText,
     /// The value of `Connection`.
-    pub connection: Connection,
+    pub connection: ConnectionField,
 }
 
 /// A response head in the making. It is not complete before [`finish`](Head::finish) or
@@ -231,7 +231,7 @@ fn is_query_byte(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn written(status: Status, connection: Connection, rest: impl FnOnce(Head<'_>)) -> String {
+    fn written(status: Status, connection: ConnectionField, rest: impl FnOnce(Head<'_>)) -> String {
         let date = date::format(784_111_777);
         let common = Common { server: "drover", date: &date, connection };
         let mut out = Vec::new();
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_file_s_head_has_its_fields_in_the_order_of_the_calls() {
-        let head = written(Status::PartialContent, Connection::Implied, |head| {
+        let head = written(Status::PartialContent, ConnectionField::Implied, |head| {
             head.content_type("text/html")
                 .content_length(10)
                 .content_range(ByteRange { start: 90, end: 100 }, u64::MAX)
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn connection_is_said_only_where_it_is_not_implied() {
         let line = |version, persists| {
-            let connection = Connection::new(version, persists);
+            let connection = ConnectionField::new(version, persists);
             let head = written(Status::Ok, connection, |head| head.finish());
             let line = head.lines().find(|line| line.starts_with("Connection"));
             line.map(str::to_string)
@@ -277,7 +277,8 @@ mod tests {
 
     #[test]
     fn an_empty_server_name_leaves_the_field_out() {
-        let common = Common { server: "", date: &date::format(0), connection: Connection::Implied };
+        let common =
+            Common { server: "", date: &date::format(0), connection: ConnectionField::Implied };
         let mut out = Vec::new();
         Head::new(&mut out, Status::Ok, &common).finish();
         assert!(!String::from_utf8(out).unwrap().contains("Server"));
@@ -286,24 +287,24 @@ mod tests {
     #[test]
     fn a_text_response_has_the_same_length_with_and_without_body() {
         let response = |with_body| {
-            written(Status::BadRequest, Connection::Close, |head| {
+            written(Status::BadRequest, ConnectionField::Close, |head| {
                 head.text("no Host field", with_body);
             })
         };
         let body = "400 Bad Request: no Host field\n";
         assert!(response(true).contains(&format!("Content-Length: {}\r\n", body.len())));
         assert_eq!(response(true), response(false) + body);
-        let bare = written(Status::NotFound, Connection::Implied, |head| head.text("", true));
+        let bare = written(Status::NotFound, ConnectionField::Implied, |head| head.text("", true));
         assert!(bare.ends_with("Content-Length: 14\r\n\r\n404 Not Found\n"));
     }
 
     #[test]
     fn refusals_carry_the_fields_they_must() {
-        let head = written(Status::MethodNotAllowed, Connection::Implied, |head| {
+        let head = written(Status::MethodNotAllowed, ConnectionField::Implied, |head| {
             head.allow("GET, HEAD").text("", true);
         });
         assert!(head.contains("\r\nAllow: GET, HEAD\r\n"));
-        let head = written(Status::RangeNotSatisfiable, Connection::Implied, |head| {
+        let head = written(Status::RangeNotSatisfiable, ConnectionField::Implied, |head| {
             head.unsatisfied_range(0).text("", true);
         });
         assert!(head.contains("\r\nContent-Range: bytes */0\r\n"));
@@ -312,7 +313,7 @@ mod tests {
     #[test]
     fn a_directory_s_location_is_escaped_and_local() {
         let location = |name: &[u8], query: Option<&[u8]>| {
-            let head = written(Status::MovedPermanently, Connection::Implied, |head| {
+            let head = written(Status::MovedPermanently, ConnectionField::Implied, |head| {
                 head.directory_location(name, query).finish();
             });
             let line = head.lines().find_map(|line| line.strip_prefix("Location: "));

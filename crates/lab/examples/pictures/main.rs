@@ -8,8 +8,8 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::record::Record;
-use lab::report::docs::{self, Results};
+use lab::record::SessionRecord;
+use lab::report::docs::{self, SessionResults};
 use lab::report::model::Report;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -57,10 +57,10 @@ fn main() -> Result<()> {
     let note = words.next().unwrap_or_default();
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let experiments = docs.join("experiments");
-    let record = Record::read(&folder)?;
+    let record = SessionRecord::read(&folder)?;
     lab::report::write(&folder, None, &record)?;
     let report = Report::of(&record);
-    let results = Results::of(&report, &note);
+    let results = SessionResults::of(&report, &note);
     let text = serde_json::to_string_pretty(&results)? + "\n";
     fs::write(experiments.join("results.json"), text)?;
     for (path, text) in docs::pages(&experiments, &results)? {

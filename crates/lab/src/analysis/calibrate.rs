@@ -5,7 +5,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::FEWEST_ROUNDS;
-use super::curve::{Curve, Scale};
+use super::curve::{AverageScale, Curve};
 use super::decision::power::smallest_distance;
 use super::summary::{logs, mean};
 
@@ -14,7 +14,7 @@ pub const SPLITS: usize = 400;
 
 /// What runs of equal subjects say of a machine and a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Calibration {
+pub struct MetricCalibration {
     /// The number of rounds in each split.
     pub rounds: usize,
     /// The two-sided size of the tests: the false-alarm rate that they promise.
@@ -29,7 +29,7 @@ pub struct Calibration {
     pub between_rounds: f64,
 }
 
-impl Calibration {
+impl MetricCalibration {
     /// From runs of equal subjects, at least two in each round: `rounds[r]` has the values of round r.
     ///
     /// In each split, `of` rounds are drawn, and in each of them two runs are drawn and named at random;
@@ -39,7 +39,7 @@ impl Calibration {
     ///
     /// `None` of fewer than six rounds, of a round with fewer than two runs or a value that is not
     /// positive, and for more rounds than there are.
-    pub fn of(rounds: &[Vec<f64>], of: usize, size: f64, seed: u64) -> Option<Calibration> {
+    pub fn of(rounds: &[Vec<f64>], of: usize, size: f64, seed: u64) -> Option<MetricCalibration> {
         let rounds: Vec<Vec<f64>> =
             rounds.iter().map(|round| logs(round)).collect::<Option<_>>()?;
         let too_few = of < FEWEST_ROUNDS || of > rounds.len();
@@ -49,13 +49,21 @@ impl Calibration {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let alarms = (0..SPLITS).filter(|_| {
             let differences = split(&rounds, of, &mut random);
-            let curve = Curve::of_rounds(&differences, Scale::Log).expect("enough finite rounds");
+            let curve =
+                Curve::of_rounds(&differences, AverageScale::Log).expect("enough finite rounds");
             !curve.interval(1.0 - size).contains(1.0)
         });
         let false_alarms = alarms.count() as f64 / SPLITS as f64;
         let (within_rounds, between_rounds) = deviations(&rounds);
         let splits = SPLITS;
-        Some(Calibration { rounds: of, size, false_alarms, splits, within_rounds, between_rounds })
+        Some(MetricCalibration {
+            rounds: of,
+            size,
+            false_alarms,
+            splits,
+            within_rounds,
+            between_rounds,
+        })
     }
 
     /// The smallest ratio above 1 that four of five experiments with this many rounds find at this
@@ -109,7 +117,7 @@ mod tests {
     #[test]
     fn smooth_noise_raises_as_many_false_alarms_as_promised() {
         let runs = equal_runs(Noise::SMOOTH, 40, 4, 1);
-        let found = Calibration::of(&runs, 10, 0.05, 1).unwrap();
+        let found = MetricCalibration::of(&runs, 10, 0.05, 1).unwrap();
         assert!((0.01..=0.09).contains(&found.false_alarms), "{found:?}");
         assert!((found.within_rounds / 0.05 - 1.0).abs() < 0.15, "{found:?}");
         assert!((found.between_rounds / 0.10 - 1.0).abs() < 0.4, "{found:?}");
@@ -117,7 +125,8 @@ mod tests {
 
     #[test]
     fn what_it_says_can_be_found_is_found_four_times_of_five() {
-        let found = Calibration::of(&equal_runs(Noise::SMOOTH, 60, 4, 2), 10, 0.05, 1).unwrap();
+        let found =
+            MetricCalibration::of(&equal_runs(Noise::SMOOTH, 60, 4, 2), 10, 0.05, 1).unwrap();
         let truth = found.smallest_ratio(10, 0.05);
         let share = covered(500, 3, |random| {
             let rounds = Noise::SMOOTH.rounds(random, 10, &[truth, 1.0]);
@@ -130,10 +139,10 @@ mod tests {
     #[test]
     fn too_little_is_not_calibrated() {
         let runs = equal_runs(Noise::SMOOTH, 8, 2, 1);
-        assert!(Calibration::of(&runs, 5, 0.05, 1).is_none());
-        assert!(Calibration::of(&runs, 9, 0.05, 1).is_none());
-        assert!(Calibration::of(&vec![vec![1.0]; 8], 6, 0.05, 1).is_none());
-        assert!(Calibration::of(&vec![vec![1.0, 0.0]; 8], 6, 0.05, 1).is_none());
-        assert!(Calibration::of(&runs, 8, 0.05, 1).is_some());
+        assert!(MetricCalibration::of(&runs, 5, 0.05, 1).is_none());
+        assert!(MetricCalibration::of(&runs, 9, 0.05, 1).is_none());
+        assert!(MetricCalibration::of(&vec![vec![1.0]; 8], 6, 0.05, 1).is_none());
+        assert!(MetricCalibration::of(&vec![vec![1.0, 0.0]; 8], 6, 0.05, 1).is_none());
+        assert!(MetricCalibration::of(&runs, 8, 0.05, 1).is_some());
     }
 }

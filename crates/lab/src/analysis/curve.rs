@@ -39,27 +39,27 @@ impl Interval {
 
 /// The scale on which rounds are averaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scale {
+pub enum AverageScale {
     /// As it is: exponents, shares.
     Linear,
     /// Logarithms: ratios, and quantities that vary by factors.
     Log,
 }
 
-impl Scale {
+impl AverageScale {
     /// The effect on this scale; a logarithm of nothing is −∞.
     pub fn to(self, effect: f64) -> f64 {
         match self {
-            Scale::Linear => effect,
-            Scale::Log => effect.max(0.0).ln(),
+            AverageScale::Linear => effect,
+            AverageScale::Log => effect.max(0.0).ln(),
         }
     }
 
     /// The effect back from this scale.
     pub fn from(self, scaled: f64) -> f64 {
         match self {
-            Scale::Linear => scaled,
-            Scale::Log => scaled.exp(),
+            AverageScale::Linear => scaled,
+            AverageScale::Log => scaled.exp(),
         }
     }
 }
@@ -99,7 +99,7 @@ enum Members {
 /// What rounds say of an effect at every level of confidence.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    scale: Scale,
+    scale: AverageScale,
     centre: f64,
     rounds: usize,
     form: Form,
@@ -111,7 +111,7 @@ impl Curve {
     ///
     /// `None` of fewer than [`FEWEST_ROUNDS`], or if a value is not finite. ("Student", "The probable
     /// error of a mean", Biometrika 6, 1908.)
-    pub fn of_rounds(scaled: &[f64], scale: Scale) -> Option<Curve> {
+    pub fn of_rounds(scaled: &[f64], scale: AverageScale) -> Option<Curve> {
         if scaled.len() < FEWEST_ROUNDS || !scaled.iter().all(|value| value.is_finite()) {
             return None;
         }
@@ -125,7 +125,7 @@ impl Curve {
     /// the first minus that of the second. Of its rounds the smaller number counts.
     ///
     /// `None` of fewer than [`FEWEST_ROUNDS`] on a side, or if a value is not finite.
-    pub(super) fn of_samples(above: &[f64], below: &[f64], scale: Scale) -> Option<Curve> {
+    pub(super) fn of_samples(above: &[f64], below: &[f64], scale: AverageScale) -> Option<Curve> {
         let rounds = above.len().min(below.len());
         if rounds < FEWEST_ROUNDS || !above.iter().chain(below).all(|value| value.is_finite()) {
             return None;
@@ -147,12 +147,12 @@ impl Curve {
     }
 
     /// A number without noise: what a document states.
-    pub fn exact(effect: f64, scale: Scale) -> Curve {
+    pub fn exact(effect: f64, scale: AverageScale) -> Curve {
         Curve::exact_scaled(scale.to(effect), scale)
     }
 
     /// A number without noise that is on this scale already.
-    pub fn exact_scaled(scaled: f64, scale: Scale) -> Curve {
+    pub fn exact_scaled(scaled: f64, scale: AverageScale) -> Curve {
         Curve { scale, centre: scaled, rounds: 0, form: Form::Exact, bound: Bound::Exact }
     }
 
@@ -160,7 +160,7 @@ impl Curve {
     pub(super) fn of_ratio(ratio: RatioOfMeans, rounds: usize) -> Curve {
         let centre = ratio.estimate().ln();
         let form = Form::Ratio(ratio);
-        Curve { scale: Scale::Log, centre, rounds, form, bound: Bound::Exact }
+        Curve { scale: AverageScale::Log, centre, rounds, form, bound: Bound::Exact }
     }
 
     /// The same estimate as one of several that are judged together.
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn the_interval_of_six_rounds_is_the_textbook_s() {
         let rounds = [4.0, 5.0, 6.0, 7.0, 8.0, 6.0];
-        let curve = Curve::of_rounds(&rounds, Scale::Linear).unwrap();
+        let curve = Curve::of_rounds(&rounds, AverageScale::Linear).unwrap();
         let interval = curve.interval(0.95);
         // mean 6, s = √2, 2.5706 · √2 / √6 = 1.4841
         assert!((interval.value - 6.0).abs() < 1e-12);
@@ -378,14 +378,14 @@ mod tests {
 
     #[test]
     fn five_rounds_and_values_that_are_no_numbers_have_no_curve() {
-        assert!(Curve::of_rounds(&[1.0; 5], Scale::Log).is_none());
-        assert!(Curve::of_rounds(&[f64::NEG_INFINITY; 6], Scale::Log).is_none());
+        assert!(Curve::of_rounds(&[1.0; 5], AverageScale::Log).is_none());
+        assert!(Curve::of_rounds(&[f64::NEG_INFINITY; 6], AverageScale::Log).is_none());
     }
 
     #[test]
     fn a_bound_is_open_on_one_side() {
         let rounds = [0.1, 0.12, 0.08, 0.1, 0.11, 0.09];
-        let curve = Curve::of_rounds(&rounds, Scale::Log).unwrap().bounded(Bound::AtLeast);
+        let curve = Curve::of_rounds(&rounds, AverageScale::Log).unwrap().bounded(Bound::AtLeast);
         let interval = curve.interval(0.95);
         assert_eq!(interval.high, f64::INFINITY);
         assert!(interval.low > 1.0 && curve.p_above(1.0) < 0.001);
@@ -395,9 +395,9 @@ mod tests {
 
     #[test]
     fn what_is_exact_lies_on_one_side_of_a_bound() {
-        let curve = Curve::exact(2.39, Scale::Log);
+        let curve = Curve::exact(2.39, AverageScale::Log);
         assert_eq!((curve.p_above(2.39), curve.p_above(2.4), curve.p_below(2.4)), (0.0, 1.0, 0.0));
-        let same = Curve::of_rounds(&[0.0; 6], Scale::Linear).unwrap();
+        let same = Curve::of_rounds(&[0.0; 6], AverageScale::Linear).unwrap();
         assert_eq!((same.p_below(0.5), same.p_above(0.5)), (0.0, 1.0));
     }
 }

@@ -35,7 +35,7 @@ pub(crate) mod student;
 pub mod summary;
 
 pub use censored::Bound;
-pub use curve::{Curve, Extreme, Interval, Scale};
+pub use curve::{AverageScale, Curve, Extreme, Interval};
 
 /// Fewer rounds than this are not judged. The median of five has no 95 % interval at all
 /// (1 − 2·0.5⁵ = 93.75 %), and with six the t interval is still 2.57 standard errors wide on each side.

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::analysis::summary::median;
 use crate::model::{Level, Sample};
 use crate::spec::factor::{CASE, Factor};
-use crate::spec::{self, Experiment, Files, Subject};
+use crate::spec::{self, Experiment, FileSource, SubjectSpec};
 
 /// The preset of both experiments.
 pub const PRESET: &str = "calibrate";
@@ -28,7 +28,7 @@ pub(super) const SLOWED_METRIC: &str = "cpu-per-reply";
 /// The source of the built-in experiment file.
 struct OwnFile;
 
-impl Files for OwnFile {
+impl FileSource for OwnFile {
     fn text(&self, _: &Path) -> io::Result<String> {
         Ok(include_str!("calibration.toml").to_owned())
     }
@@ -61,7 +61,7 @@ pub fn slowed_servers(shares: &[f64], cpu_us: &BTreeMap<String, f64>) -> Experim
     for share in shares {
         let factor = spin_factor(*share);
         let flags = ["--spin-per-request".to_owned(), format!("{{{factor}}}us")];
-        let subject = Subject { serve: Some(flags.to_vec()), ..Subject::default() };
+        let subject = SubjectSpec { serve: Some(flags.to_vec()), ..SubjectSpec::default() };
         experiment.subject.insert(slowed_name(*share), subject);
         let unit = Some("µs".to_owned());
         experiment.factor.insert(factor.clone(), Factor { unit, ..Factor::default() });

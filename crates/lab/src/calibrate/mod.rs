@@ -13,7 +13,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::journal::{Environment, Error, write_whole};
+use crate::journal::{Environment, JournalError, write_whole};
 
 pub use experiment::{PRESET, SLOWED, cpu_per_request, equal_servers, slowed_servers};
 pub use noise::{noise, slowed};
@@ -132,20 +132,20 @@ impl Calibration {
     /// Reads the file in the folder of the sessions; `None` if this machine has not been calibrated there.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Invalid`] for a file of another version.
-    pub fn read(folder: &Path) -> Result<Option<Calibration>, Error> {
+    /// [`JournalError::Io`]; [`JournalError::Invalid`] for a file of another version.
+    pub fn read(folder: &Path) -> Result<Option<Calibration>, JournalError> {
         let path = folder.join(FILE);
         let text = match fs::read(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            text => text.map_err(|error| Error::Io(path.clone(), error))?,
+            text => text.map_err(|error| JournalError::Io(path.clone(), error))?,
         };
         let found: Calibration = serde_json::from_slice(&text)
-            .map_err(|error| Error::Invalid(path.clone(), error.to_string()))?;
+            .map_err(|error| JournalError::Invalid(path.clone(), error.to_string()))?;
         match found.schema == SCHEMA {
             true => Ok(Some(found)),
             false => {
                 let what = format!("schema is {}, this lab reads {SCHEMA}", found.schema);
-                Err(Error::Invalid(path, what))
+                Err(JournalError::Invalid(path, what))
             }
         }
     }
@@ -153,10 +153,10 @@ impl Calibration {
     /// Writes the file into the folder of the sessions.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    pub fn write(&self, folder: &Path) -> Result<(), Error> {
+    /// [`JournalError::Io`].
+    pub fn write(&self, folder: &Path) -> Result<(), JournalError> {
         let path = folder.join(FILE);
-        let failed = |error| Error::Io(path.clone(), error);
+        let failed = |error| JournalError::Io(path.clone(), error);
         let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
         fs::create_dir_all(folder).map_err(failed)?;
         write_whole(&path, &text).map_err(failed)

@@ -7,10 +7,10 @@ use rand::{RngExt, SeedableRng};
 
 use super::experiment::{AGAIN, SERVER, SLOWED_METRIC, percent, slowed_name, spin_factor};
 use super::{Found, MetricNoise, ROUNDS, SIZE, SlowedServer, Smallest};
-use crate::analysis::calibrate::{Calibration, SPLITS};
+use crate::analysis::calibrate::{MetricCalibration, SPLITS};
 use crate::analysis::decision::power::power;
 use crate::analysis::summary::median;
-use crate::analysis::{Bound, Curve, FEWEST_ROUNDS, Scale};
+use crate::analysis::{AverageScale, Bound, Curve, FEWEST_ROUNDS};
 use crate::claims::nature::{self, Use};
 use crate::model::{Level, Sample};
 use crate::spec::Experiment;
@@ -54,7 +54,7 @@ fn of_metric(
         .filter_map(|(round, value)| Some(vec![*value, *again.of_rounds.get(round)?]))
         .collect();
     let split_rounds = SPLIT_ROUNDS.min(rounds.len());
-    let found = Calibration::of(&rounds, split_rounds, SIZE, seed)?;
+    let found = MetricCalibration::of(&rounds, split_rounds, SIZE, seed)?;
     let smallest = ROUNDS.map(|rounds| Smallest {
         rounds,
         percent: 100.0 * (found.smallest_ratio(rounds, SIZE) - 1.0),
@@ -132,7 +132,7 @@ pub fn slowed(
             .filter_map(|(round, value)| Some((value / plain.get(round)?).ln()))
             .collect();
         let noise = noise.iter().find(|it| it.workload == case.name && it.metric == SLOWED_METRIC);
-        let (Some(curve), Some(noise)) = (Curve::of_rounds(&logs, Scale::Log), noise) else {
+        let (Some(curve), Some(noise)) = (Curve::of_rounds(&logs, AverageScale::Log), noise) else {
             continue;
         };
         let interval = curve.interval(1.0 - SIZE);
@@ -173,7 +173,7 @@ fn subset(logs: &[f64], rounds: usize, random: &mut Xoshiro256PlusPlus) -> Vec<f
 /// Whether the lab's test finds that the mean of these logarithms of ratios is above 0.
 fn is_found(logs: &[f64]) -> bool {
     debug_assert!(logs.len() >= FEWEST_ROUNDS);
-    Curve::of_rounds(logs, Scale::Log).is_some_and(|curve| curve.p_above(1.0) <= SIZE / 2.0)
+    Curve::of_rounds(logs, AverageScale::Log).is_some_and(|curve| curve.p_above(1.0) <= SIZE / 2.0)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::spec::claim::Which;
 
 use super::decide::Sizes;
-use super::rows::Row;
+use super::rows::EffectRow;
 use super::verdict::{Size, Verdict};
 
 /// The claim's verdict with tests of these sizes.
@@ -11,7 +11,7 @@ use super::verdict::{Size, Verdict};
 /// A claim says that *every* effect agrees: then each effect is tested at the full size (intersection–union test: R.
 /// L. Berger, Technometrics 24, 1982), and the opposite, that one of k effects disagrees, at size/k, because any of
 /// the k may raise a false alarm. A claim says that *some* effect agrees: then the sizes are exchanged.
-pub(super) fn verdict(rows: &[Row], which: Which, sizes: Sizes) -> Verdict {
+pub(super) fn verdict(rows: &[EffectRow], which: Which, sizes: Sizes) -> Verdict {
     let sizes = shared(sizes, which, rows.len());
     of(rows.iter().map(|row| row.at(sizes)).collect(), which)
 }
@@ -26,8 +26,8 @@ pub(super) fn shared(sizes: Sizes, which: Which, k: usize) -> Sizes {
 }
 
 /// The two-sided p-value of the decision for or against the claim; `None` if the claim cannot be tested.
-pub(super) fn p(rows: &[Row], which: Which) -> Option<f64> {
-    let tested: Vec<(f64, f64)> = rows.iter().filter_map(Row::p).collect();
+pub(super) fn p(rows: &[EffectRow], which: Which) -> Option<f64> {
+    let tested: Vec<(f64, f64)> = rows.iter().filter_map(EffectRow::p).collect();
     if tested.is_empty() {
         return None;
     }

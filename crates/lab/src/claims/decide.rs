@@ -3,7 +3,7 @@
 
 use crate::analysis::decision::equivalence::{p_outside, p_within};
 use crate::analysis::decision::power::rounds_needed;
-use crate::analysis::{Curve, Scale};
+use crate::analysis::{AverageScale, Curve};
 use crate::spec::claim::Region;
 
 use super::verdict::{Size, Verdict};
@@ -22,7 +22,7 @@ pub(super) struct Criterion {
     /// The null value; `None`: the effect has none.
     pub(super) null: Option<f64>,
     /// The scale of the effect.
-    pub(super) scale: Scale,
+    pub(super) scale: AverageScale,
 }
 
 /// The two-sided sizes of the tests behind a verdict.
@@ -142,8 +142,8 @@ impl Criterion {
     fn margins(&self, null: f64) -> (f64, f64) {
         let (to, from) = (|effect| self.scale.to(effect), |scaled| self.scale.from(scaled));
         let usual = match self.scale {
-            Scale::Log => RATIO_MARGIN.ln(),
-            Scale::Linear => LINEAR_MARGIN,
+            AverageScale::Log => RATIO_MARGIN.ln(),
+            AverageScale::Linear => LINEAR_MARGIN,
         };
         let near = if null <= self.low() { self.low() } else { self.high() };
         let gap = (to(near) - to(null)).abs();
@@ -173,12 +173,12 @@ mod tests {
     fn curve(centre: f64, spread: f64) -> Curve {
         let rounds =
             [-1.0, 1.0, -0.5, 0.5, -0.8, 0.8, 0.0, 0.0].map(|at| centre.ln() + spread * at);
-        Curve::of_rounds(&rounds, Scale::Log).unwrap()
+        Curve::of_rounds(&rounds, AverageScale::Log).unwrap()
     }
 
     fn verdict(region: (Option<f64>, Option<f64>), centre: f64, spread: f64) -> &'static str {
         let region = Region { above: region.0, below: region.1 };
-        let criterion = Criterion { region, null: Some(1.0), scale: Scale::Log };
+        let criterion = Criterion { region, null: Some(1.0), scale: AverageScale::Log };
         let (curve, sizes) = (curve(centre, spread), Sizes::all(0.05));
         let decided = criterion.decide(&curve, sizes);
         decided.unwrap_or_else(|| criterion.too_noisy(&curve, sizes)).word()
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn what_is_too_noisy_says_how_many_rounds_would_do() {
         let region = Region { above: Some(1.2), below: None };
-        let criterion = Criterion { region, null: Some(1.0), scale: Scale::Log };
+        let criterion = Criterion { region, null: Some(1.0), scale: AverageScale::Log };
         let needed = |centre: f64| match criterion.too_noisy(&curve(centre, 0.2), Sizes::all(0.05))
         {
             Verdict::TooNoisy { rounds, direction_shown } => (rounds, direction_shown),
@@ -231,8 +231,9 @@ mod tests {
     #[test]
     fn a_number_without_noise_is_judged_by_the_same_criterion() {
         let region = Region { above: Some(2.4), below: None };
-        let criterion = Criterion { region, null: Some(1.0), scale: Scale::Log };
-        let decide = |effect| criterion.decide(&Curve::exact(effect, Scale::Log), Sizes::all(0.05));
+        let criterion = Criterion { region, null: Some(1.0), scale: AverageScale::Log };
+        let decide =
+            |effect| criterion.decide(&Curve::exact(effect, AverageScale::Log), Sizes::all(0.05));
         assert_eq!(decide(2.4), Some(Verdict::Holds));
         assert_eq!(decide(2.39), Some(Verdict::SameDirection { size: Size::Smaller }));
         assert_eq!(decide(1.0), Some(Verdict::NoEffect));

@@ -1,7 +1,7 @@
 //! From samples to verdicts: the effect that a claim has on this machine, its uncertainty, and what both mean for the
 //! claim.
 //!
-//! A claim is judged by one or several effects ([`Row`]): one for each combination of a subject, a subject that it is
+//! A claim is judged by one or several effects ([`EffectRow`]): one for each combination of a subject, a subject that it is
 //! compared with, and a group of cells. The shown interval has 95 %. The verdict takes into account that a report
 //! judges many claims ([`family`]). The verdict that a claim would have alone is kept too.
 
@@ -26,10 +26,10 @@ use crate::spec::claim::{Claim, Which};
 use crate::spec::metric::Better;
 
 pub use decide::{RATIO_MARGIN, Sizes};
-pub use rows::Row;
+pub use rows::EffectRow;
 pub(crate) use rows::too_few;
 pub(crate) use runs::{CellRuns, Rounds};
-pub use runs::{Levels, RunCounts};
+pub use runs::{LevelByFactor, RunCounts};
 pub use verdict::{Reason, Size, Verdict};
 
 use rows::Rows;
@@ -54,9 +54,9 @@ pub struct Judgement {
     /// The two-sided size of the tests behind `verdict`.
     pub size: f64,
     /// The effects that decide.
-    pub rows: Vec<Row>,
+    pub rows: Vec<EffectRow>,
     /// The effects of further subjects. They decide nothing.
-    pub also: Vec<Row>,
+    pub also: Vec<EffectRow>,
     #[serde(skip)]
     which: Which,
 }
@@ -98,7 +98,7 @@ impl Judgement {
                 continue;
             }
             let rows = self.rows.iter().chain(&self.also).filter(|other| other.of == row.of);
-            let rows: Vec<&Row> = rows.collect();
+            let rows: Vec<&EffectRow> = rows.collect();
             let verdicts = rows.iter().map(|row| row.verdict.clone()).collect();
             found.push((row.of.clone(), combine::of(verdicts, self.which)));
         }
@@ -107,10 +107,10 @@ impl Judgement {
 
     /// The row that decides. If every effect has to agree, it is the row that speaks most against the claim; if some
     /// effect has to agree, the row that speaks most for the claim.
-    pub fn deciding(&self) -> Option<&Row> {
+    pub fn deciding(&self) -> Option<&EffectRow> {
         // The p-value of "the effect is outside the region" minus the p-value of "the effect is in the region".
-        let against = |row: &Row| row.p().map_or(0.0, |(outside, inside)| outside - inside);
-        let most = |is_wanted: &dyn Fn(&&Row) -> bool| {
+        let against = |row: &EffectRow| row.p().map_or(0.0, |(outside, inside)| outside - inside);
+        let most = |is_wanted: &dyn Fn(&&EffectRow) -> bool| {
             let wanted = self.rows.iter().rev().filter(is_wanted);
             match self.which {
                 Which::Some => wanted.min_by(|a, b| against(a).total_cmp(&against(b))),

@@ -2,13 +2,13 @@
 //! words.
 
 use crate::model::{Cell, Sample};
-use crate::spec::claim::{Claim, Levels, Row};
+use crate::spec::claim::{Claim, Levels, PublishedValue};
 use crate::spec::metric::Better;
 
 use super::decide::{Criterion, Sizes};
 use super::verdict::Verdict;
 use super::{Judgement, judge_with};
-use crate::analysis::{Curve, Scale};
+use crate::analysis::{AverageScale, Curve};
 use crate::spec::claim::Effect;
 
 /// The verdict on the numbers of the claim's document; `None` if the document gives no numbers from which the effect
@@ -18,11 +18,11 @@ use crate::spec::claim::Effect;
 /// and count as exact: the claim holds if the effect lies in the claim's region. If the document states the effect
 /// and no values, both ends of the stated effect are judged. If the claim is about several subjects or cells, only
 /// those with numbers are judged.
-pub fn verdict(claim: &Claim, better: Better, rows: &[Row]) -> Option<Verdict> {
+pub fn verdict(claim: &Claim, better: Better, rows: &[PublishedValue]) -> Option<Verdict> {
     if let Some(effect) = claim.published.as_ref().and_then(|published| published.effect()) {
         let scale = match &claim.effect {
-            Effect::Exponent(_) | Effect::Offered(_) => Scale::Linear,
-            _ => Scale::Log,
+            Effect::Exponent(_) | Effect::Offered(_) => AverageScale::Linear,
+            _ => AverageScale::Log,
         };
         let criterion = Criterion { region: claim.holds, null: claim.null(), scale };
         let decide = |end| criterion.decide(&Curve::exact(end, scale), Sizes::all(0.05));
@@ -36,14 +36,14 @@ pub fn verdict(claim: &Claim, better: Better, rows: &[Row]) -> Option<Verdict> {
 }
 
 /// The judgement of the published numbers, with its effects.
-pub fn judge(claim: &Claim, better: Better, rows: &[Row]) -> Judgement {
+pub fn judge(claim: &Claim, better: Better, rows: &[PublishedValue]) -> Judgement {
     let samples: Vec<Sample> = rows.iter().map(|row| sample(claim, row)).collect();
     judge_with(claim, better, &samples, true)
 }
 
 /// A published value as a sample of one round. A level that the row does not give is the level of the claim's
 /// `where`, if there is one.
-fn sample(claim: &Claim, row: &Row) -> Sample {
+fn sample(claim: &Claim, row: &PublishedValue) -> Sample {
     let mut levels = row.levels.clone();
     for (factor, given) in &claim.cells {
         if let Levels::One(level) = given {

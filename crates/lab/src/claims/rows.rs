@@ -8,14 +8,14 @@ use serde::Serialize;
 use crate::analysis::estimate::best::best;
 use crate::analysis::estimate::simultaneous::{DRAWS, simultaneous};
 use crate::analysis::estimate::spread;
-use crate::analysis::{Bound, Curve, Extreme, FEWEST_ROUNDS, Interval, Scale};
+use crate::analysis::{AverageScale, Bound, Curve, Extreme, FEWEST_ROUNDS, Interval};
 use crate::model::{Level, Mark};
 use crate::spec::claim::{Claim, Effect, Side, Which};
 use crate::spec::metric::Better;
 
 use super::decide::{Criterion, Sizes};
-use super::effects::{self, Joined, Member, Statistics};
-use super::runs::{Levels, Rounds, RunCounts, Runs, common};
+use super::effects::{self, Joined, Member, SubjectStatistics};
+use super::runs::{LevelByFactor, Rounds, RunCounts, Runs, common};
 use super::verdict::{Reason, Verdict};
 
 /// With more effects than this that are judged together, Bonferroni's bound replaces a simulation.
@@ -23,13 +23,13 @@ const MOST_SIMULATED: usize = 12;
 
 /// One effect with its estimate and verdict.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct EffectRow {
     /// The subjects in the numerator: one subject, or several of which the best counts.
     pub of: Vec<String>,
     /// The subjects in the denominator; none if the effect has no denominator.
     pub against: Vec<String>,
     /// The levels of the cells. The level of the factor `over` is there only if the effect belongs to one level.
-    pub place: Levels,
+    pub place: LevelByFactor,
     /// The estimate with its own interval of 95 %, where the samples allow one.
     pub interval: Option<Interval>,
     /// Whether the estimate is the effect, or a bound of it.
@@ -53,7 +53,7 @@ enum Basis {
     Nothing(Verdict),
 }
 
-impl Row {
+impl EffectRow {
     /// The one-sided p-values of "the effect is outside the claim's region" and of "the effect is in the region";
     /// `None` if the samples allow no test.
     pub(super) fn p(&self) -> Option<(f64, f64)> {
@@ -119,7 +119,7 @@ pub(crate) fn too_few(tally: &RunCounts, rounds: usize) -> Verdict {
 struct Draft {
     of: Vec<String>,
     against: Vec<String>,
-    place: Levels,
+    place: LevelByFactor,
     pairs: Vec<Vec<Rounds>>,
     tally: RunCounts,
     fails: bool,
@@ -138,7 +138,7 @@ pub(super) struct Rows<'a> {
 
 impl Rows<'_> {
     /// The rows of an effect: of the claim's own, or of its effect for a further subject.
-    pub(super) fn of(&self, effect: &Effect) -> Vec<Row> {
+    pub(super) fn of(&self, effect: &Effect) -> Vec<EffectRow> {
         let mut rows = Vec::new();
         let beside = effect.against().map_or(vec![Vec::new()], |side| alternatives(side, effect));
         for of in alternatives(effect.of(), effect) {
@@ -162,13 +162,18 @@ impl Rows<'_> {
     }
 
     /// The groups of cells of numerator and denominator. One group without levels if nothing was measured.
-    fn groups(&self, of: &[String], against: &[String], effect: &Effect) -> Vec<Levels> {
+    fn groups(&self, of: &[String], against: &[String], effect: &Effect) -> Vec<LevelByFactor> {
         let subjects: Vec<String> = of.iter().chain(against).cloned().collect();
         let groups = self.runs.groups(&subjects, effect.over());
-        if groups.is_empty() { vec![Levels::new()] } else { groups }
+        if groups.is_empty() { vec![LevelByFactor::new()] } else { groups }
     }
 
-    fn statistics(&self, effect: &Effect, subjects: &[String], group: &Levels) -> Vec<Statistics> {
+    fn statistics(
+        &self,
+        effect: &Effect,
+        subjects: &[String],
+        group: &LevelByFactor,
+    ) -> Vec<SubjectStatistics> {
         let of_one = |subject: &String| {
             effects::statistics(effect, &self.runs.cells(subject, group, effect.over()))
         };
@@ -181,11 +186,11 @@ impl Rows<'_> {
         effect: &Effect,
         of: &[String],
         against: &[String],
-        group: &Levels,
-    ) -> (Scale, Joined, Vec<Draft>) {
+        group: &LevelByFactor,
+    ) -> (AverageScale, Joined, Vec<Draft>) {
         let above = self.statistics(effect, of, group);
         let below = self.statistics(effect, against, group);
-        let scale = above.first().map_or(Scale::Log, |one| one.scale);
+        let scale = above.first().map_or(AverageScale::Log, |one| one.scale);
         let joined = above.first().map_or(Joined::Each, |one| one.joined);
         let lacks_subject = above.iter().chain(&below).any(|one| one.members.is_empty());
         let draft = |level: Option<&Level>, above: Vec<&Member>, below: Vec<&Member>| {
@@ -206,7 +211,7 @@ impl Rows<'_> {
             let (of, against) = (of.to_vec(), against.to_vec());
             Draft { of, against, place, pairs, tally, fails, lacks_subject }
         };
-        let all = |side: &'_ [Statistics]| -> Vec<Member> {
+        let all = |side: &'_ [SubjectStatistics]| -> Vec<Member> {
             side.iter().flat_map(|one| one.members.iter().cloned()).collect()
         };
         let (above, below) = (all(&above), all(&below));
@@ -229,7 +234,7 @@ impl Rows<'_> {
         (scale, joined, drafts)
     }
 
-    fn criterion(&self, scale: Scale, bound: Bound) -> Criterion {
+    fn criterion(&self, scale: AverageScale, bound: Bound) -> Criterion {
         let mut region = self.claim.holds;
         let is_offered = matches!(self.claim.effect, Effect::Offered(_)) && bound == Bound::AtLeast;
         // A server answers at most all requests that it gets. A lower bound of the answered share is therefore also
@@ -242,7 +247,7 @@ impl Rows<'_> {
 
     /// Effects with simultaneous bounds. An effect with too few rounds is judged apart, so that the other effects
     /// keep their rounds.
-    fn together(&self, drafts: Vec<Draft>, scale: Scale) -> Vec<Row> {
+    fn together(&self, drafts: Vec<Draft>, scale: AverageScale) -> Vec<EffectRow> {
         let rounds_of = |draft: &Draft| draft.pairs.first().and_then(|row| row.first()).cloned();
         let fewest = if self.is_exact { 1 } else { FEWEST_ROUNDS };
         let has_enough = |draft: &Draft| rounds_of(draft).is_some_and(|r| r.len() >= fewest);
@@ -250,7 +255,8 @@ impl Rows<'_> {
         let numbers: Vec<Rounds> = judged.iter().filter_map(rounds_of).collect();
         let rounds = common(&numbers);
         let curves = self.curves(&numbers, &rounds, scale);
-        let mut rows: Vec<Row> = others.into_iter().map(|draft| self.without(draft, 0)).collect();
+        let mut rows: Vec<EffectRow> =
+            others.into_iter().map(|draft| self.without(draft, 0)).collect();
         match curves {
             Ok(curves) => rows.extend(std::iter::zip(judged, curves).map(|(draft, curve)| {
                 let is_bounded = curve.bound() != Bound::Exact;
@@ -265,7 +271,7 @@ impl Rows<'_> {
     }
 
     /// One effect that is judged alone.
-    fn row(&self, draft: Draft, scale: Scale, effect: &Effect) -> Row {
+    fn row(&self, draft: Draft, scale: AverageScale, effect: &Effect) -> EffectRow {
         let flat: Vec<Rounds> = draft.pairs.iter().flatten().cloned().collect();
         let rounds = common(&flat);
         if draft.lacks_subject {
@@ -294,7 +300,12 @@ impl Rows<'_> {
     }
 
     /// The ratio of the spreads of two subjects, over the rounds that both subjects have.
-    fn spread(&self, draft: Draft, effect: &crate::spec::claim::Spread, scale: Scale) -> Row {
+    fn spread(
+        &self,
+        draft: Draft,
+        effect: &crate::spec::claim::SpreadEffect,
+        scale: AverageScale,
+    ) -> EffectRow {
         let log_values = |subjects: &[String]| {
             let effect = Effect::Spread(effect.clone());
             let all = self.statistics(&effect, subjects, &draft.place);
@@ -320,7 +331,12 @@ impl Rows<'_> {
     }
 
     /// A curve for each series of numbers. Several series are judged simultaneously.
-    fn curves(&self, numbers: &[Rounds], rounds: &[u32], scale: Scale) -> Result<Vec<Curve>, ()> {
+    fn curves(
+        &self,
+        numbers: &[Rounds],
+        rounds: &[u32],
+        scale: AverageScale,
+    ) -> Result<Vec<Curve>, ()> {
         let fewest = if self.is_exact { 1 } else { FEWEST_ROUNDS };
         if numbers.is_empty() || rounds.len() < fewest {
             return Err(());
@@ -351,7 +367,7 @@ impl Rows<'_> {
         }
     }
 
-    fn with(&self, draft: Draft, curve: Curve, scale: Scale, is_bounded: bool) -> Row {
+    fn with(&self, draft: Draft, curve: Curve, scale: AverageScale, is_bounded: bool) -> EffectRow {
         let criterion = self.criterion(scale, curve.bound());
         let basis = Basis::Effect { curve: curve.clone(), criterion, is_bounded };
         let basis = match draft.fails {
@@ -362,7 +378,7 @@ impl Rows<'_> {
         finish(draft, basis, Some(&curve), rounds)
     }
 
-    fn without(&self, draft: Draft, rounds: usize) -> Row {
+    fn without(&self, draft: Draft, rounds: usize) -> EffectRow {
         let is_complete = rounds >= FEWEST_ROUNDS || (self.is_exact && rounds > 0);
         let verdict = match draft.fails {
             true => fails(&draft.tally),
@@ -378,8 +394,8 @@ fn fails(tally: &RunCounts) -> Verdict {
     Verdict::Fails { runs: tally.failed, of: tally.runs, reason }
 }
 
-fn finish(draft: Draft, basis: Basis, curve: Option<&Curve>, rounds: usize) -> Row {
-    let mut row = Row {
+fn finish(draft: Draft, basis: Basis, curve: Option<&Curve>, rounds: usize) -> EffectRow {
+    let mut row = EffectRow {
         of: draft.of,
         against: draft.against,
         place: draft.place,
@@ -415,7 +431,7 @@ fn difference(above: &Rounds, below: &Rounds) -> Rounds {
 }
 
 /// The mean of several effects, in each round that all effects have. The units of the estimate are rounds, not cells.
-fn mean(drafts: Vec<(Scale, Draft)>) -> Option<(Scale, Draft)> {
+fn mean(drafts: Vec<(AverageScale, Draft)>) -> Option<(AverageScale, Draft)> {
     let count = drafts.len() as f64;
     let mut drafts = drafts.into_iter();
     let (scale, mut sum) = drafts.next()?;

@@ -13,7 +13,7 @@ use crate::spec::metric::Better;
 use super::nature::{self, Use};
 
 /// A level for each of some factors, by the factor's name.
-pub type Levels = BTreeMap<String, Level>;
+pub type LevelByFactor = BTreeMap<String, Level>;
 
 /// A number for each round, and whether the number is exact or a bound.
 pub(crate) type Rounds = BTreeMap<u32, (f64, Bound)>;
@@ -131,8 +131,8 @@ impl<'a> Runs<'a> {
 
     /// Every combination of levels at which any of the subjects was measured, in ascending order, without the level
     /// of the factor `over`.
-    pub(super) fn groups(&self, subjects: &[String], over: Option<&str>) -> Vec<Levels> {
-        let mut groups: Vec<Levels> = Vec::new();
+    pub(super) fn groups(&self, subjects: &[String], over: Option<&str>) -> Vec<LevelByFactor> {
+        let mut groups: Vec<LevelByFactor> = Vec::new();
         for sample in self.samples.iter().filter(|s| subjects.contains(&s.cell.subject)) {
             let levels = &sample.cell.levels;
             if !groups.iter().any(|group| is_of_group(levels, group, over)) {
@@ -144,7 +144,12 @@ impl<'a> Runs<'a> {
     }
 
     /// The subject's cells in a group, in ascending order of the level of `over`.
-    pub(super) fn cells(&self, subject: &str, group: &Levels, over: Option<&str>) -> Vec<CellRuns> {
+    pub(super) fn cells(
+        &self,
+        subject: &str,
+        group: &LevelByFactor,
+        over: Option<&str>,
+    ) -> Vec<CellRuns> {
         let mut cells: Vec<CellRuns> = Vec::new();
         for sample in &self.samples {
             let levels = &sample.cell.levels;
@@ -165,13 +170,13 @@ impl<'a> Runs<'a> {
 }
 
 /// Whether the levels are those of the group, whatever the level of the factor `over`.
-fn is_of_group(levels: &Levels, group: &Levels, over: Option<&str>) -> bool {
+fn is_of_group(levels: &LevelByFactor, group: &LevelByFactor, over: Option<&str>) -> bool {
     let beside = usize::from(over.is_some_and(|over| levels.contains_key(over)));
     levels.len() == group.len() + beside
         && group.iter().all(|(factor, level)| levels.get(factor) == Some(level))
 }
 
-fn without(levels: &Levels, over: Option<&str>) -> Levels {
+fn without(levels: &LevelByFactor, over: Option<&str>) -> LevelByFactor {
     let kept = levels.iter().filter(|(factor, _)| Some(factor.as_str()) != over);
     kept.map(|(factor, level)| (factor.clone(), level.clone())).collect()
 }

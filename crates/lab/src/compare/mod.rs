@@ -20,12 +20,12 @@ use crate::analysis::decision::holm::holm;
 use crate::claims::RATIO_MARGIN;
 use crate::claims::family::FALSE_ALARMS;
 use crate::model::{Cell, Mark, Sample};
-use crate::record::{Measured, Record};
+use crate::record::{MeasuredExperiment, SessionRecord};
 use crate::report::model::experiment::{self, MetricReport};
 use crate::report::model::words;
 
 pub use condition::Condition;
-pub use ratio::{CellRatio, LEVEL, Obstacle, Party, Standing};
+pub use ratio::{CellRatio, LEVEL, Obstacle, Party, SessionStanding};
 pub use table::table;
 
 /// The version of the data.
@@ -119,7 +119,11 @@ pub struct CellFailures {
 impl SessionComparison {
     /// Compares sessions with `base`, by these metrics; by all metrics of claims and figures if there is none.
     #[must_use]
-    pub fn of(base: &Record, others: &[Record], metrics: &[String]) -> SessionComparison {
+    pub fn of(
+        base: &SessionRecord,
+        others: &[SessionRecord],
+        metrics: &[String],
+    ) -> SessionComparison {
         let mut comparison = SessionComparison {
             schema: SCHEMA,
             level: LEVEL,
@@ -147,7 +151,7 @@ impl SessionComparison {
     #[must_use]
     pub fn compared_metrics(&self) -> BTreeSet<&str> {
         let all = self.others.iter().flat_map(|other| &other.ratios);
-        all.filter(|ratio| ratio.standing != Standing::NotComparable)
+        all.filter(|ratio| ratio.standing != SessionStanding::NotComparable)
             .map(|ratio| ratio.metric.as_str())
             .collect()
     }
@@ -155,12 +159,12 @@ impl SessionComparison {
 
 /// The metrics of claims and figures of all experiments that `base` has in common with any of the others.
 #[must_use]
-pub fn metrics(base: &Record, others: &[Record]) -> BTreeSet<String> {
+pub fn metrics(base: &SessionRecord, others: &[SessionRecord]) -> BTreeSet<String> {
     let pairs = others.iter().flat_map(|other| pairs(base, other));
     pairs.flat_map(|pair| pair.metrics()).map(|metric| metric.name).collect()
 }
 
-fn identity(record: &Record) -> SessionIdentity {
+fn identity(record: &SessionRecord) -> SessionIdentity {
     let environment = record.measured.first().map(|one| &one.header.environment);
     SessionIdentity {
         folder: record.folder.display().to_string(),
@@ -173,7 +177,7 @@ fn identity(record: &Record) -> SessionIdentity {
 }
 
 /// Compares one session, whose ratios are not judged yet.
-fn compare(base: &Record, other: &Record, chosen: &[String]) -> OtherSession {
+fn compare(base: &SessionRecord, other: &SessionRecord, chosen: &[String]) -> OtherSession {
     let pairs = pairs(base, other);
     let environment: BTreeSet<String> =
         pairs.iter().flat_map(|pair| pair.environment_differences()).collect();
@@ -200,8 +204,8 @@ fn compare(base: &Record, other: &Record, chosen: &[String]) -> OtherSession {
 }
 
 /// The ids of experiments that only the first of two sessions has begun.
-fn missing(of: &Record, in_other: &Record) -> Vec<String> {
-    let ids = |record: &Record| -> Vec<String> {
+fn missing(of: &SessionRecord, in_other: &SessionRecord) -> Vec<String> {
+    let ids = |record: &SessionRecord| -> Vec<String> {
         record.measured.iter().map(|one| one.experiment.id.clone()).collect()
     };
     let there = ids(in_other);
@@ -210,13 +214,13 @@ fn missing(of: &Record, in_other: &Record) -> Vec<String> {
 
 /// An experiment in two sessions.
 struct Pair<'r> {
-    base: &'r Measured,
-    other: &'r Measured,
+    base: &'r MeasuredExperiment,
+    other: &'r MeasuredExperiment,
 }
 
 /// The experiments that both sessions have begun.
-fn pairs<'r>(base: &'r Record, other: &'r Record) -> Vec<Pair<'r>> {
-    let pair = |base: &'r Measured| {
+fn pairs<'r>(base: &'r SessionRecord, other: &'r SessionRecord) -> Vec<Pair<'r>> {
+    let pair = |base: &'r MeasuredExperiment| {
         let other = other.measured.iter().find(|one| one.experiment.id == base.experiment.id)?;
         Some(Pair { base, other })
     };
@@ -224,7 +228,7 @@ fn pairs<'r>(base: &'r Record, other: &'r Record) -> Vec<Pair<'r>> {
 }
 
 /// The cells of a plan.
-fn cells(measured: &Measured) -> impl Iterator<Item = &Cell> {
+fn cells(measured: &MeasuredExperiment) -> impl Iterator<Item = &Cell> {
     measured.header.plan.cells.iter().map(|planned| &planned.cell)
 }
 

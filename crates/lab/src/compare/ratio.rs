@@ -51,7 +51,7 @@ pub struct CellRatio {
     /// The same for as many ratios as it stands for (Holm).
     pub adjusted_p: Option<f64>,
     /// How the other session stands to the base session.
-    pub standing: Standing,
+    pub standing: SessionStanding,
     /// What keeps the two from being compared, or leaves a bound in place of a ratio.
     pub why: Option<Obstacle>,
 }
@@ -59,7 +59,7 @@ pub struct CellRatio {
 /// How the other session stands to the base session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+pub enum SessionStanding {
     /// It is worse, beyond doubt among all ratios that were looked at.
     Worse,
     /// It is better, beyond doubt among all ratios that were looked at.
@@ -76,36 +76,39 @@ pub enum Standing {
     NotComparable,
 }
 
-impl Standing {
+impl SessionStanding {
     /// Every one, in the order of tables.
-    pub const ALL: [Standing; 7] = [
-        Standing::Worse,
-        Standing::Better,
-        Standing::WorseAlone,
-        Standing::BetterAlone,
-        Standing::Equal,
-        Standing::Open,
-        Standing::NotComparable,
+    pub const ALL: [SessionStanding; 7] = [
+        SessionStanding::Worse,
+        SessionStanding::Better,
+        SessionStanding::WorseAlone,
+        SessionStanding::BetterAlone,
+        SessionStanding::Equal,
+        SessionStanding::Open,
+        SessionStanding::NotComparable,
     ];
 
     /// In as few words as tell it from the others.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
-            Standing::Worse => "worse",
-            Standing::Better => "better",
-            Standing::WorseAlone => "worse?",
-            Standing::BetterAlone => "better?",
-            Standing::Equal => "equal",
-            Standing::Open => "open",
-            Standing::NotComparable => "not comparable",
+            SessionStanding::Worse => "worse",
+            SessionStanding::Better => "better",
+            SessionStanding::WorseAlone => "worse?",
+            SessionStanding::BetterAlone => "better?",
+            SessionStanding::Equal => "equal",
+            SessionStanding::Open => "open",
+            SessionStanding::NotComparable => "not comparable",
         }
     }
 
     /// Whether there is a difference, or seems to be one.
     #[must_use]
     pub fn differs(self) -> bool {
-        !matches!(self, Standing::Equal | Standing::Open | Standing::NotComparable)
+        !matches!(
+            self,
+            SessionStanding::Equal | SessionStanding::Open | SessionStanding::NotComparable
+        )
     }
 }
 
@@ -167,7 +170,7 @@ impl CellRatio {
             bound: Bound::Exact,
             p: None,
             adjusted_p: None,
-            standing: Standing::NotComparable,
+            standing: SessionStanding::NotComparable,
             why: lacking(&base, &other),
         };
         if found.why.is_some() {
@@ -176,7 +179,7 @@ impl CellRatio {
         found.why = bounded(&base, &other);
         let is_zero = |values: &[f64]| values.iter().all(|value| *value == 0.0);
         if found.why.is_none() && is_zero(&below) && is_zero(&above) {
-            found.standing = Standing::Equal;
+            found.standing = SessionStanding::Equal;
             return found;
         }
         let Some(curve) = independent::ratio(&above, &below) else {
@@ -199,14 +202,14 @@ impl CellRatio {
         let (low, high) = (RATIO_MARGIN.recip(), RATIO_MARGIN);
         let is_beyond = ratio.low > high || ratio.high < low;
         self.standing = match (is_decided, is_beyond) {
-            (true, _) if is_better => Standing::Better,
-            (true, _) => Standing::Worse,
-            (false, true) if is_better => Standing::BetterAlone,
-            (false, true) => Standing::WorseAlone,
-            (false, false) if low <= ratio.low && ratio.high <= high => Standing::Equal,
+            (true, _) if is_better => SessionStanding::Better,
+            (true, _) => SessionStanding::Worse,
+            (false, true) if is_better => SessionStanding::BetterAlone,
+            (false, true) => SessionStanding::WorseAlone,
+            (false, false) if low <= ratio.low && ratio.high <= high => SessionStanding::Equal,
             // More rounds do not give a bound its other end.
-            (false, false) if self.bound != Bound::Exact => Standing::NotComparable,
-            (false, false) => Standing::Open,
+            (false, false) if self.bound != Bound::Exact => SessionStanding::NotComparable,
+            (false, false) => SessionStanding::Open,
         };
     }
 }

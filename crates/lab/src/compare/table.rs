@@ -1,6 +1,8 @@
 //! A comparison of sessions for terminals: at most 80 columns, a line for each ratio.
 
-use super::{CellRatio, Obstacle, OtherSession, SessionComparison, SessionIdentity, Standing};
+use super::{
+    CellRatio, Obstacle, OtherSession, SessionComparison, SessionIdentity, SessionStanding,
+};
 use crate::digits::{ratio_words, three_digits};
 use crate::report::model::words::counted;
 use crate::report::terminal::{Lines, columns, plain};
@@ -79,7 +81,7 @@ fn numbers(base: &str, other: &str, ratio: &str, standing: &str) -> String {
 }
 
 fn ratio(lines: &mut Lines, row: &CellRatio) {
-    let is_comparable = row.standing != Standing::NotComparable;
+    let is_comparable = row.standing != SessionStanding::NotComparable;
     let words = match &row.ratio {
         Some(ratio) => ratio_words(ratio),
         None if is_comparable => "0 in both".to_owned(),
@@ -123,16 +125,16 @@ fn median(value: Option<f64>) -> String {
 fn counts(lines: &mut Lines, other: &OtherSession, margin: f64) {
     let cells: usize = other.experiments.iter().map(|one| one.cells).sum();
     let count = |standing| other.ratios.iter().filter(|row| row.standing == standing).count();
-    let told = |standing: &Standing| {
-        let is_told = matches!(standing, Standing::Better | Standing::Worse);
+    let told = |standing: &SessionStanding| {
+        let is_told = matches!(standing, SessionStanding::Better | SessionStanding::Worse);
         let of_margin = match standing {
-            Standing::Equal => format!(" within {:.0} %", 100.0 * (margin - 1.0)),
+            SessionStanding::Equal => format!(" within {:.0} %", 100.0 * (margin - 1.0)),
             _ => String::new(),
         };
         let count = count(*standing);
         (is_told || count > 0).then(|| format!("{count} {}{of_margin}", standing.word()))
     };
-    let kinds: Vec<String> = Standing::ALL.iter().filter_map(told).collect();
+    let kinds: Vec<String> = SessionStanding::ALL.iter().filter_map(told).collect();
     let (all, cells) = (counted(other.ratios.len(), "comparison"), counted(cells, "cell"));
     lines.line("");
     lines.wrapped("", 2, &format!("{all} in {cells}: {}", kinds.join(", ")));
@@ -145,7 +147,7 @@ fn counts(lines: &mut Lines, other: &OtherSession, margin: f64) {
 /// What keeps ratios from being compared: how many ratios, the first of the reasons of that kind, and where it is.
 fn obstacles(other: &OtherSession) -> Vec<(usize, &Obstacle, &CellRatio)> {
     let mut kinds: Vec<(usize, &Obstacle, &CellRatio)> = Vec::new();
-    for row in other.ratios.iter().filter(|row| row.standing == Standing::NotComparable) {
+    for row in other.ratios.iter().filter(|row| row.standing == SessionStanding::NotComparable) {
         let Some(why) = &row.why else { continue };
         let kind = |why: &Obstacle| (why.session, std::mem::discriminant(&why.reason));
         match kinds.iter_mut().find(|(_, known, _)| kind(known) == kind(why)) {

@@ -9,7 +9,7 @@ use crate::report::testing::{Builder, quick, rates, ratio as claim, text};
 
 /// A session of one experiment with three subjects at two levels, and noise of its own for each `seed`.
 /// `change` has the last word on each sample.
-fn session(rounds: u32, seed: u32, change: impl Fn(&Cell, u32, &mut Sample)) -> Record {
+fn session(rounds: u32, seed: u32, change: impl Fn(&Cell, u32, &mut Sample)) -> SessionRecord {
     let text = text("one", &claim("x", "{ above = 1.5 }"));
     let builder = Builder::new().experiment(&text, rounds, |cell, round, sample| {
         rates([200.0, 100.0, 50.0], 0.02)(cell, 1000 * seed + round, sample);
@@ -46,7 +46,7 @@ fn equal_sessions_do_not_differ() {
     let [other] = &comparison.others[..] else { panic!("one") };
     assert_eq!(other.ratios.len(), 12);
     for row in &other.ratios {
-        assert_eq!(row.standing, Standing::Equal, "{row:?}");
+        assert_eq!(row.standing, SessionStanding::Equal, "{row:?}");
         assert_eq!((row.base_rounds, row.other_rounds), (8, 10));
     }
     assert!(other.environment.is_empty() && other.failures.is_empty());
@@ -75,7 +75,7 @@ fn what_is_slower_by_a_fifth_is_found_and_named() {
         .collect();
     assert_eq!(worse, [("b, n 100 things", "reply-rate"), ("b, n 100 things", "cpu-per-reply")]);
     let row = by_cell(&comparison.others[0], "reply-rate")["b, n 100 things"];
-    assert_eq!(row.standing, Standing::Worse);
+    assert_eq!(row.standing, SessionStanding::Worse);
     assert!((row.ratio.unwrap().value - 0.8).abs() < 0.02, "{row:?}");
     let text = table(&comparison, false);
     assert!(text.contains("one: reply-rate (1/s, higher is better)\n  b, n 100 things"), "{text}");
@@ -126,7 +126,7 @@ fn bounds_and_failures_are_not_comparable_and_say_why() {
     let other_side = &comparison.others[0];
     let rows = by_cell(other_side, "reply-rate");
     let why = |name: &str| {
-        assert_eq!(rows[name].standing, Standing::NotComparable, "{name}");
+        assert_eq!(rows[name].standing, SessionStanding::NotComparable, "{name}");
         let why = rows[name].why.as_ref().unwrap();
         assert_eq!(why.session, Party::Other, "{name}");
         &why.reason
@@ -139,7 +139,7 @@ fn bounds_and_failures_are_not_comparable_and_say_why() {
     assert!(matches!(why("c, n 10 things"), Reason::Unusable { mark: Mark::Cold, rounds: 5, .. }));
     // The price of a reply does not depend on the generator.
     let prices = by_cell(other_side, "cpu-per-reply");
-    assert_eq!(prices["a, n 10 things"].standing, Standing::Equal);
+    assert_eq!(prices["a, n 10 things"].standing, SessionStanding::Equal);
     let failures: Vec<_> = other_side.failures.iter().map(|it| (&it.name[..], it.other)).collect();
     assert_eq!(failures, [("b, n 10 things", [5, 8]), ("b, n 100 things", [5, 8])]);
     let text = in_one_line(&table(&comparison, false));
@@ -154,7 +154,7 @@ fn bounds_and_failures_are_not_comparable_and_say_why() {
     // Limits on both sides leave nothing; one that was exceeded all the same is a difference.
     let both = SessionComparison::of(&other, std::slice::from_ref(&other), &[]);
     let row = by_cell(&both.others[0], "reply-rate")["a, n 10 things"];
-    assert_eq!((row.ratio, row.p, row.standing), (None, None, Standing::NotComparable));
+    assert_eq!((row.ratio, row.p, row.standing), (None, None, SessionStanding::NotComparable));
     assert_eq!(row.why.as_ref().unwrap().session, Party::Both);
     let doubled = session(8, 2, |cell, round, sample| {
         limited(cell, round, sample);
@@ -162,7 +162,7 @@ fn bounds_and_failures_are_not_comparable_and_say_why() {
     });
     let comparison = SessionComparison::of(&base, &[doubled], &[]);
     let row = by_cell(&comparison.others[0], "reply-rate")["a, n 10 things"];
-    assert_eq!((row.standing, row.ratio.unwrap().high), (Standing::Better, f64::INFINITY));
+    assert_eq!((row.standing, row.ratio.unwrap().high), (SessionStanding::Better, f64::INFINITY));
 }
 
 #[test]
@@ -179,9 +179,9 @@ fn zeros_are_equal_to_zeros_and_comparable_with_nothing_else() {
     let rows = by_cell(&comparison.others[0], "reply-rate");
     assert_eq!(
         (rows["b, n 10 things"].standing, rows["b, n 10 things"].ratio),
-        (Standing::Equal, None)
+        (SessionStanding::Equal, None)
     );
-    assert_eq!(rows["a, n 10 things"].standing, Standing::NotComparable);
+    assert_eq!(rows["a, n 10 things"].standing, SessionStanding::NotComparable);
     let why = Obstacle { session: Party::Base, reason: Reason::NoNumber };
     assert_eq!(rows["a, n 10 things"].why, Some(why));
     let text = table(&comparison, true);
@@ -193,13 +193,14 @@ fn zeros_are_equal_to_zeros_and_comparable_with_nothing_else() {
 #[test]
 fn the_more_ratios_the_more_each_has_to_show() {
     let (base, other) = (session(8, 1, unchanged), session(8, 2, slower));
-    let least = |others: &[Record]| {
+    let least = |others: &[SessionRecord]| {
         let comparison = SessionComparison::of(&base, others, &[]);
         let all = comparison.others.iter().flat_map(|other| &other.ratios);
         let tested: Vec<(f64, f64)> = all
             .map(|row| {
                 let adjusted = row.adjusted_p.unwrap();
-                let is_decided = matches!(row.standing, Standing::Worse | Standing::Better);
+                let is_decided =
+                    matches!(row.standing, SessionStanding::Worse | SessionStanding::Better);
                 assert_eq!(is_decided, adjusted <= FALSE_ALARMS, "{row:?}");
                 (row.p.unwrap(), adjusted)
             })
@@ -225,7 +226,7 @@ fn what_its_own_interval_alone_finds_has_a_question_mark() {
     let comparison = SessionComparison::of(&base, &[other], &["reply-rate".to_owned()]);
     let row = by_cell(&comparison.others[0], "reply-rate")["a, n 10 things"];
     assert!(row.p.unwrap() > FALSE_ALARMS / 6.0 && row.ratio.unwrap().high < 0.95, "{row:?}");
-    assert_eq!(row.standing, Standing::WorseAlone);
+    assert_eq!(row.standing, SessionStanding::WorseAlone);
     assert!(table(&comparison, false).contains("1 worse?, 5 equal"), "{row:?}");
 }
 

@@ -10,8 +10,10 @@ use super::verdict::verdict;
 use super::{AUTO, LOW_RATE, SATURATION};
 use crate::analysis::Bound;
 use crate::model::{Level, Sample};
-use crate::record::{Measured, Record};
-use crate::report::model::answer::{Answer, Choose, Finding, Outcome, Rule, findings};
+use crate::record::{MeasuredExperiment, SessionRecord};
+use crate::report::model::answer::{
+    AnswerKind, AnswerRule, Choose, Finding, QuestionAnswer, findings,
+};
 use crate::report::model::estimate::estimate;
 use crate::report::model::words::{number, quantity, range};
 use crate::report::terminal::Lines;
@@ -31,17 +33,18 @@ pub struct Decision {
     /// The answer in paragraphs. The last paragraph says what this machine cannot measure.
     pub paragraphs: Vec<String>,
     /// The answers for the axes.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<QuestionAnswer>,
 }
 
 impl Decision {
     /// The answer of a session; `None` for a session of another command.
     #[must_use]
-    pub fn of(record: &Record) -> Option<Decision> {
+    pub fn of(record: &SessionRecord) -> Option<Decision> {
         let measured =
             |axis: Axis| record.measured.iter().find(|one| one.experiment.id == axis.id());
         let of_axes = Axis::ALL.into_iter().filter_map(|axis| Some((axis, measured(axis)?)));
-        let answers: Vec<Answer> = of_axes.map(|(axis, one)| answer(axis, one, record)).collect();
+        let answers: Vec<QuestionAnswer> =
+            of_axes.map(|(axis, one)| answer(axis, one, record)).collect();
         let mut gaps: Vec<&str> = Vec::new();
         for gap in
             Axis::ALL.into_iter().filter_map(measured).flat_map(|one| &one.experiment.differences)
@@ -72,17 +75,18 @@ impl Decision {
 }
 
 /// The verdict with the finding at each load. Of two findings at saturation, the last one decides and is shown.
-fn paragraph(answer: &Answer) -> String {
+fn paragraph(answer: &QuestionAnswer) -> String {
     let (first, last) = (answer.findings.first(), answer.findings.last());
     let each = first.into_iter().chain(last).map(|it| format!(" {}: {}", it.when, it.sentence));
     answer.verdict.clone().unwrap_or_default() + &each.collect::<String>()
 }
 
-fn answer(axis: Axis, measured: &Measured, record: &Record) -> Answer {
+fn answer(axis: Axis, measured: &MeasuredExperiment, record: &SessionRecord) -> QuestionAnswer {
     let low = at(axis, LOW_RATE, "cpu-per-reply", &low_rate_words(measured), record);
     let mut at_saturation = vec![at(axis, SATURATION, "reply-rate", "At saturation", record)];
     let is_limited = |finding: &Finding| finding.candidates.iter().any(|it| it.is_limited);
-    let is_told = |finding: &Finding| matches!(finding.outcome, Outcome::Clear | Outcome::Tie);
+    let is_told =
+        |finding: &Finding| matches!(finding.outcome, AnswerKind::Clear | AnswerKind::Tie);
     if is_limited(&at_saturation[0]) && !is_told(&at_saturation[0]) {
         // The CPU time per response is measured even if the load cannot bring a server to its limit.
         let when = "At saturation, where the load was the limit, by cost";
@@ -99,7 +103,7 @@ fn answer(axis: Axis, measured: &Measured, record: &Record) -> Answer {
     }
     text += &closed(measured).unwrap_or_default();
     let gaps = measured.experiment.differences.join(" ");
-    Answer {
+    QuestionAnswer {
         id: axis.id().to_owned(),
         question: measured.experiment.question.clone().unwrap_or_default(),
         verdict: Some(text),
@@ -109,8 +113,8 @@ fn answer(axis: Axis, measured: &Measured, record: &Record) -> Answer {
 }
 
 /// The finding of a metric at a load.
-fn at(axis: Axis, case: &str, metric: &str, when: &str, record: &Record) -> Finding {
-    let rule = Rule {
+fn at(axis: Axis, case: &str, metric: &str, when: &str, record: &SessionRecord) -> Finding {
+    let rule = AnswerRule {
         experiment: axis.id().to_owned(),
         metric: metric.to_owned(),
         choose: Choose::Subject,
@@ -123,14 +127,14 @@ fn at(axis: Axis, case: &str, metric: &str, when: &str, record: &Record) -> Find
     findings(&rule, record).swap_remove(0)
 }
 
-fn low_rate_words(measured: &Measured) -> String {
+fn low_rate_words(measured: &MeasuredExperiment) -> String {
     let low = measured.experiment.case.iter().find(|case| case.name == LOW_RATE);
     let rate = low.and_then(|case| case.levels.get("rate"));
     rate.map_or("At a low rate".to_owned(), |rate| format!("At {rate} requests/s"))
 }
 
 /// How long responses of the chosen candidate took at the low rate; `None` if there were too few.
-fn percentile(measured: &Measured, name: &str) -> Option<String> {
+fn percentile(measured: &MeasuredExperiment, name: &str) -> Option<String> {
     let case = Level::Name(LOW_RATE.to_owned());
     let metric = measured.experiment.metric("latency-p99")?;
     let of_candidate = |sample: &&Sample| {
@@ -154,7 +158,7 @@ fn percentile(measured: &Measured, name: &str) -> Option<String> {
 }
 
 /// A remark that servers have closed idle connections, so that fewer were open than the user asked for.
-fn closed(measured: &Measured) -> Option<String> {
+fn closed(measured: &MeasuredExperiment) -> Option<String> {
     let idle = measured.experiment.load.http.as_ref()?.idle.as_ref()?;
     let idle = idle.resolve(&BTreeMap::new()).ok().filter(|idle| *idle > 0)? as f64;
     let held = |run: &crate::journal::Run| {

@@ -7,7 +7,7 @@ use mech::accept;
 use mech::fileio;
 use mech::mechanisms::{self, Features, Mechanism};
 
-use super::question::{Question, Response};
+use super::question::{Question, ResponseKind};
 use crate::spec::built_in;
 
 /// Features of a mechanism that give its user duties beyond waiting and doing what was reported.
@@ -123,9 +123,9 @@ pub fn candidates(question: &Question) -> Result<Vec<Candidates>, String> {
     let auto = mechanisms::auto(workers.get());
     let auto = auto.ok_or("no dispatch mechanism works here: 'drover mechanisms' tells why")?;
     let all = match question.response {
-        Response::Files(_) => vec![of_files(auto)],
-        Response::Bytes(_) if workers.get() == 1 => vec![of_dispatch(auto)],
-        Response::Bytes(_) => vec![of_dispatch(auto), of_accept(auto, workers)],
+        ResponseKind::Files(_) => vec![of_files(auto)],
+        ResponseKind::Bytes(_) if workers.get() == 1 => vec![of_dispatch(auto)],
+        ResponseKind::Bytes(_) => vec![of_dispatch(auto), of_accept(auto, workers)],
     };
     Ok(all)
 }
@@ -202,7 +202,7 @@ mod tests {
         Question {
             connections: 10,
             active: 1.0,
-            response: Response::Bytes(1),
+            response: ResponseKind::Bytes(1),
             workers,
             lifetime: Lifetime::Long,
         }

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::candidates::Candidates;
-use super::fit::Extent;
-use super::question::{Lifetime, Question, Response, Scene};
+use super::fit::RunExtent;
+use super::question::{Lifetime, Question, ResponseKind, ScaledQuestion};
 use super::{AUTO, LOW_RATE, PRESET, SATURATION};
 use crate::spec::experiment::SCHEMA;
 use crate::spec::factor::CASE;
@@ -27,20 +27,20 @@ const METHOD: &str = "The servers differ in one flag. Each is measured at a low 
 
 /// A question, and everything that is needed to measure its answer.
 #[derive(Clone, Debug)]
-pub struct Request<'r> {
+pub struct DecideRequest<'r> {
     /// What is asked.
     pub question: &'r Question,
     /// The question in the size in which this machine can measure it.
-    pub scene: &'r Scene,
+    pub scene: &'r ScaledQuestion,
     /// A file with the paths of the files, a line each, if the question is about files.
     pub urls: Option<&'r str>,
     /// The loads, in requests per second; 0 is saturation.
     pub rates: &'r [f64],
     /// How many rounds, and how long the windows are.
-    pub extent: Extent,
+    pub extent: RunExtent,
 }
 
-impl Request<'_> {
+impl DecideRequest<'_> {
     /// The experiment that compares the candidates.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Request<'_> {
         let axis = candidates.axis;
         let question = format!("{} For {}.", axis.question(), self.question.in_words());
         let mut serve = vec!["--workers".to_owned(), self.question.workers.to_string()];
-        if let Response::Bytes(bytes) = self.question.response {
+        if let ResponseKind::Bytes(bytes) = self.question.response {
             serve.extend(["--reply-size".to_owned(), bytes.to_string()]);
         }
         serve.extend(candidates.flags.iter().cloned());
@@ -89,8 +89,8 @@ impl Request<'_> {
 
     fn write_subjects(&self, text: &mut String, candidates: &Candidates) {
         let root = match &self.question.response {
-            Response::Bytes(_) => None,
-            Response::Files(files) => Some(literal(&files.root.display().to_string())),
+            ResponseKind::Bytes(_) => None,
+            ResponseKind::Files(files) => Some(literal(&files.root.display().to_string())),
         };
         for name in &candidates.names {
             let words = [Some(candidates.axis.flag()), Some(name.as_str()), root.as_deref()];
@@ -123,8 +123,8 @@ impl Request<'_> {
             let _ = writeln!(text, "source = \"{source}\"");
         }
         match (&self.question.response, self.urls) {
-            (Response::Bytes(bytes), _) => drop(writeln!(text, "expect_size = {bytes}")),
-            (Response::Files(_), urls) => {
+            (ResponseKind::Bytes(bytes), _) => drop(writeln!(text, "expect_size = {bytes}")),
+            (ResponseKind::Files(_), urls) => {
                 let urls = quoted(&literal(urls.unwrap_or_default()));
                 let _ = writeln!(text, "urls = {urls}\norder = \"random\"");
             }
@@ -145,7 +145,7 @@ mod tests {
     use crate::model::Level;
     use crate::site::SampledFiles;
 
-    const SCENE: Scene = Scene {
+    const SCENE: ScaledQuestion = ScaledQuestion {
         active: 50,
         idle: 950,
         processors: 2,
@@ -154,7 +154,7 @@ mod tests {
         gaps: Vec::new(),
     };
 
-    const EXTENT: Extent = Extent { rounds: 7, window_s: 0.25 };
+    const EXTENT: RunExtent = RunExtent { rounds: 7, window_s: 0.25 };
 
     fn candidates(axis: Axis, names: &[&str], flags: &[&str]) -> Candidates {
         Candidates {
@@ -170,13 +170,13 @@ mod tests {
         let question = Question {
             connections: 1000,
             active: 0.05,
-            response: Response::Bytes(4096),
+            response: ResponseKind::Bytes(4096),
             workers: 2,
             lifetime: Lifetime::Short,
         };
         let gaps = vec!["This machine is \"small\".".to_owned()];
-        let scene = Scene { source: Some("127.77.0.0/24"), gaps: gaps.clone(), ..SCENE };
-        let request = Request {
+        let scene = ScaledQuestion { source: Some("127.77.0.0/24"), gaps: gaps.clone(), ..SCENE };
+        let request = DecideRequest {
             question: &question,
             scene: &scene,
             urls: None,
@@ -219,11 +219,11 @@ mod tests {
         let question = Question {
             connections: 1000,
             active: 0.05,
-            response: Response::Files(files),
+            response: ResponseKind::Files(files),
             workers: 1,
             lifetime: Lifetime::Long,
         };
-        let request = Request {
+        let request = DecideRequest {
             question: &question,
             scene: &SCENE,
             urls: Some("/tmp/urls"),

@@ -31,7 +31,7 @@ const SLOW: f64 = 0.67;
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Extent {
+pub struct RunExtent {
     /// How many rounds.
     pub rounds: u32,
     /// The length of each window, in seconds.
@@ -49,18 +49,18 @@ pub struct Wanted {
 
 /// The time that is left, and the time that a run takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Time {
+pub struct TimeBudget {
     /// How long all runs together may take, in seconds.
     pub left_s: f64,
     /// How long a run takes in addition to its window, in seconds: starting, warming up, opening its connections.
     pub beside_s: f64,
 }
 
-impl Time {
+impl TimeBudget {
     /// How many rounds and how long windows fit for a number of cells; `None`: fewer rounds than an answer needs, or
     /// than the user wants.
     #[must_use]
-    pub fn extent(&self, cells: usize, wanted: Wanted) -> Option<Extent> {
+    pub fn extent(&self, cells: usize, wanted: Wanted) -> Option<RunExtent> {
         let planned_s = PLANNED * self.left_s;
         let run_s = |window_s: f64| cells as f64 * (self.beside_s + window_s);
         let window_s = wanted.window_s.unwrap_or(WINDOW_S);
@@ -68,11 +68,11 @@ impl Time {
             ((planned_s / run_s(window_s)) as u32).clamp(FEWEST_ROUNDS as u32, MOST_ROUNDS)
         });
         if f64::from(rounds) * run_s(window_s) <= planned_s {
-            return Some(Extent { rounds, window_s });
+            return Some(RunExtent { rounds, window_s });
         }
         let window_s = planned_s / (f64::from(rounds) * cells as f64) - self.beside_s;
         let may_be_short = wanted.window_s.is_none() && window_s >= SHORTEST_S;
-        may_be_short.then_some(Extent { rounds, window_s })
+        may_be_short.then_some(RunExtent { rounds, window_s })
     }
 
     /// How long a number of cells takes at least, in seconds.
@@ -207,14 +207,14 @@ mod tests {
     use super::*;
     use crate::model::Cell;
 
-    const TIME: Time = Time { left_s: 300.0, beside_s: 0.5 };
+    const TIME: TimeBudget = TimeBudget { left_s: 300.0, beside_s: 0.5 };
 
     #[test]
     fn time_goes_into_rounds_then_into_windows() {
         // 255 s are planned with, a round of 10 cells takes 10 s.
         assert_eq!(
             TIME.extent(10, Wanted::default()),
-            Some(Extent { rounds: 20, window_s: WINDOW_S })
+            Some(RunExtent { rounds: 20, window_s: WINDOW_S })
         );
         assert_eq!(TIME.extent(30, Wanted::default()).unwrap().rounds, 8);
         let short = TIME.extent(50, Wanted::default()).unwrap();
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn what_the_user_says_is_not_changed() {
         let wanted = Wanted { rounds: Some(1), window_s: Some(2.0) };
-        assert_eq!(TIME.extent(70, wanted), Some(Extent { rounds: 1, window_s: 2.0 }));
+        assert_eq!(TIME.extent(70, wanted), Some(RunExtent { rounds: 1, window_s: 2.0 }));
         assert_eq!(TIME.extent(70, Wanted { rounds: Some(2), ..wanted }), None);
         let rounds = Wanted { rounds: Some(30), window_s: None };
         let extent = TIME.extent(10, rounds).unwrap();

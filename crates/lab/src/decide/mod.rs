@@ -1,7 +1,7 @@
 //! The question of a user, measured on this machine: which mechanism is best for a number of connections, of which
 //! some are active, with a given lifetime.
 //!
-//! `drover lab decide` turns a [`Question`] into experiments ([`Request`]), one for each [`Axis`] with several
+//! `drover lab decide` turns a [`Question`] into experiments ([`DecideRequest`]), one for each [`Axis`] with several
 //! candidates, fits the experiments into the time ([`fit`]), and derives the answer from the samples ([`Decision`]):
 //! what to use and why, what makes no difference, and what this machine cannot measure.
 
@@ -17,8 +17,8 @@ mod verdict;
 pub use answer::{Decision, SCHEMA};
 pub use candidates::{Axis, Candidates, candidates};
 pub(crate) use candidates::{of_accept, of_dispatch, of_files};
-pub use experiment::Request;
-pub use question::{Lifetime, Question, Response, Scene};
+pub use experiment::DecideRequest;
+pub use question::{Lifetime, Question, ResponseKind, ScaledQuestion};
 
 /// The preset of the experiments.
 pub const PRESET: &str = "decide";

@@ -1,6 +1,6 @@
 //! The question of a user, and how much of the question this machine can measure.
 
-use crate::plan::limits::{Limits, descriptors};
+use crate::plan::limits::{MachineLimits, descriptors};
 use crate::report::model::words::{counted, number};
 use crate::site::SampledFiles;
 
@@ -22,7 +22,7 @@ pub struct Question {
     /// The share of them that asks for something, above 0 and at most 1; the others are idle.
     pub active: f64,
     /// What the active connections request.
-    pub response: Response,
+    pub response: ResponseKind,
     /// How many workers serve, at least one.
     pub workers: u64,
     /// What happens to a connection after its response.
@@ -31,7 +31,7 @@ pub struct Question {
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Response {
+pub enum ResponseKind {
     /// Bodies of this many bytes, without a file.
     Bytes(u64),
     /// Files of a folder.
@@ -49,7 +49,7 @@ pub enum Lifetime {
 
 /// The question in the size in which this machine can measure it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Scene {
+pub struct ScaledQuestion {
     /// The number of connections that send requests.
     pub active: u64,
     /// Connections that are idle.
@@ -69,8 +69,8 @@ impl Question {
     #[must_use]
     pub fn in_words(&self) -> String {
         let what = match &self.response {
-            Response::Bytes(bytes) => format!("{bytes} bytes each"),
-            Response::Files(files) => files.in_words(),
+            ResponseKind::Bytes(bytes) => format!("{bytes} bytes each"),
+            ResponseKind::Files(files) => files.in_words(),
         };
         let lifetime = match self.lifetime {
             Lifetime::Short => "a connection for each request",
@@ -88,7 +88,7 @@ impl Question {
     ///
     /// # Errors
     /// In words: not a single connection can be opened here.
-    pub fn here(&self, limits: &Limits) -> Result<Scene, String> {
+    pub fn here(&self, limits: &MachineLimits) -> Result<ScaledQuestion, String> {
         let mut gaps = Vec::new();
         let most = self.most_connections(limits.descriptors);
         let connections = self.connections.min(most);
@@ -112,14 +112,14 @@ impl Question {
             "No network is between server and load: all of it is the loopback interface."
                 .to_owned(),
         );
-        if let Response::Files(_) = self.response {
+        if let ResponseKind::Files(_) = self.response {
             gaps.push(
                 "The files are in memory: what a disk would change, 'drover lab run raw-file-io cold-readers' \
                  tells."
                     .to_owned(),
             );
         }
-        Ok(Scene {
+        Ok(ScaledQuestion {
             active,
             idle: connections - active,
             processors,
@@ -132,8 +132,8 @@ impl Question {
     /// How many connections a process with this limit of descriptors can have.
     fn most_connections(&self, limit: u64) -> u64 {
         let for_files = match self.response {
-            Response::Bytes(_) => 0,
-            Response::Files(_) => FOR_FILES.min(limit / 2),
+            ResponseKind::Bytes(_) => 0,
+            ResponseKind::Files(_) => FOR_FILES.min(limit / 2),
         };
         let free = limit.saturating_sub(descriptors(0) + for_files);
         match self.workers {
@@ -183,15 +183,15 @@ mod tests {
         Question {
             connections: 20_000,
             active: 0.05,
-            response: Response::Bytes(4096),
+            response: ResponseKind::Bytes(4096),
             workers: 1,
             lifetime: Lifetime::Long,
         }
     }
 
-    fn limits(processors: usize, descriptors: u64) -> Limits {
+    fn limits(processors: usize, descriptors: u64) -> MachineLimits {
         let processor = |number| Processor { number, siblings: [number].into() };
-        Limits {
+        MachineLimits {
             processors: (0..processors).map(processor).collect(),
             descriptors,
             ports: 28_232,

@@ -1,9 +1,9 @@
 //! Decisions from samples whose truth is known.
 
-use super::fit::Extent;
+use super::fit::RunExtent;
 use super::*;
 use crate::model::{Cell, Level, Sample};
-use crate::record::Record;
+use crate::record::SessionRecord;
 use crate::report::model::Report;
 use crate::report::terminal::columns;
 use crate::report::testing::{Builder, noise};
@@ -17,14 +17,14 @@ fn question(workers: u64) -> Question {
     Question {
         connections: 20_000,
         active: 0.05,
-        response: Response::Bytes(4096),
+        response: ResponseKind::Bytes(4096),
         workers,
         lifetime: Lifetime::Long,
     }
 }
 
-fn scene(gaps: &[&str]) -> Scene {
-    Scene {
+fn scene(gaps: &[&str]) -> ScaledQuestion {
+    ScaledQuestion {
         active: 1000,
         idle: 19_000,
         processors: 1,
@@ -41,7 +41,7 @@ fn record(
     auto: Option<&str>,
     gaps: &[&str],
     measure: impl Fn(&Cell, u32, &mut Sample),
-) -> Record {
+) -> SessionRecord {
     add(Builder::new(), axis, truths, auto, gaps, measure).judged()
 }
 
@@ -54,12 +54,12 @@ fn add(
     measure: impl Fn(&Cell, u32, &mut Sample),
 ) -> Builder {
     let (question, scene) = (question(1), scene(gaps));
-    let request = Request {
+    let request = DecideRequest {
         question: &question,
         scene: &scene,
         urls: None,
         rates: &[1700.0, 0.0],
-        extent: Extent { rounds: 8, window_s: 0.5 },
+        extent: RunExtent { rounds: 8, window_s: 0.5 },
     };
     let candidates = Candidates {
         axis,
@@ -217,7 +217,7 @@ fn what_the_machine_cannot_tell_ends_the_answer_and_stands_on_the_page() {
     let truths: &'static [Truth] = &[("epoll", 45.0, 20.0), ("uring", 30.0, 15.0)];
     let strategies: &'static [Truth] = &[("exclusive", 30.0, 15.0), ("reuseport", 40.0, 20.0)];
     let question = question(16);
-    let limits = crate::plan::limits::Limits {
+    let limits = crate::plan::limits::MachineLimits {
         processors: [0, 1]
             .map(|number| crate::placement::Processor { number, siblings: [number].into() })
             .to_vec(),

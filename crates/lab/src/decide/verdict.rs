@@ -1,12 +1,12 @@
 //! From the findings at two loads to what to use: one candidate for both loads, one for each, or none.
 
 use super::candidates::{Axis, by_simplicity};
-use crate::report::model::answer::{Candidate, Finding, Outcome, Standing};
+use crate::report::model::answer::{AnswerKind, Candidate, CandidateStanding, Finding};
 use crate::report::model::words::{list, lower, ratio};
 
 /// What to use.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Verdict {
+pub(super) struct Recommendation {
     /// The verdict in sentences, with the reason.
     pub(super) text: String,
     /// The candidate to use where the load is low, or at both loads.
@@ -29,19 +29,23 @@ struct Side<'f> {
 impl<'f> Side<'f> {
     /// `None`: the finding compares nothing.
     fn of(finding: &'f Finding, load: &'static str) -> Option<Side<'f>> {
-        if finding.outcome == Outcome::NotMeasured {
+        if finding.outcome == AnswerKind::NotMeasured {
             return None;
         }
-        let with = |standings: &[Standing]| -> Vec<&str> {
+        let with = |standings: &[CandidateStanding]| -> Vec<&str> {
             let found = finding.candidates.iter().filter(|it| standings.contains(&it.standing));
             found.map(|it| it.name.as_str()).collect()
         };
         Some(Side {
             finding,
             load,
-            best: with(&[Standing::Reference, Standing::Equal]),
-            left: with(&[Standing::Reference, Standing::Equal, Standing::Open]),
-            is_certain: matches!(finding.outcome, Outcome::Clear | Outcome::Tie),
+            best: with(&[CandidateStanding::Reference, CandidateStanding::Equal]),
+            left: with(&[
+                CandidateStanding::Reference,
+                CandidateStanding::Equal,
+                CandidateStanding::Open,
+            ]),
+            is_certain: matches!(finding.outcome, AnswerKind::Clear | AnswerKind::Tie),
         })
     }
 
@@ -101,7 +105,7 @@ pub(super) fn verdict(
     low: &Finding,
     saturation: &Finding,
     auto: Option<&str>,
-) -> Verdict {
+) -> Recommendation {
     let low = Side::of(low, "at the low rate");
     let saturation = Side::of(saturation, "at saturation");
     let (mut text, taken, equals) = match (&low, &saturation) {
@@ -109,7 +113,7 @@ pub(super) fn verdict(
         (Some(one), None) | (None, Some(one)) => at_one(axis, one),
         (None, None) => {
             let text = format!("{} This machine could not tell.", axis.question());
-            return Verdict { text, taken: None };
+            return Recommendation { text, taken: None };
         }
     };
     match auto {
@@ -126,7 +130,7 @@ pub(super) fn verdict(
         Some(auto) => text += &format!(" auto takes {auto} here."),
         None => {}
     }
-    Verdict { text, taken: Some(taken.to_owned()) }
+    Recommendation { text, taken: Some(taken.to_owned()) }
 }
 
 /// The sentences, the candidate to use, and the candidates that are equal to it.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 /// A file's name and text.
 #[derive(Debug)]
-pub struct Source {
+pub struct SourceText {
     /// The name that faults begin with.
     pub name: String,
     /// Its text.
@@ -17,7 +17,7 @@ pub struct Source {
 #[derive(Clone, Debug)]
 pub struct Location {
     /// The source.
-    pub source: Rc<Source>,
+    pub source: Rc<SourceText>,
     /// The range of bytes in the source's text.
     pub span: Range<usize>,
 }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_place_is_a_line_and_a_column_of_characters() {
         let text = "a = 1\nβγ = 2\n".to_owned();
-        let source = Rc::new(Source { name: "f".into(), text });
+        let source = Rc::new(SourceText { name: "f".into(), text });
         let at =
             |start| Location { source: Rc::clone(&source), span: start..start }.line_and_column();
         assert_eq!(at(0), (1, 1));

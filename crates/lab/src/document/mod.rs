@@ -7,9 +7,9 @@
 mod fault;
 mod node;
 
-pub use fault::{Fault, Faults, Location, Source, suggestion};
+pub use fault::{Fault, Faults, Location, SourceText, suggestion};
 pub(crate) use fault::{listed, nearest};
-pub use node::{Entry, Node, Type, Value};
+pub use node::{KeyEntry, Node, Type, Value};
 
 /// A text as a TOML string, in quotes.
 #[must_use]

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Fault, Location, Source};
+use super::{Fault, Location, SourceText};
 
 /// A value with its location.
 #[derive(Clone, Debug)]
@@ -33,12 +33,12 @@ pub enum Value {
     /// Values, in their order.
     List(Vec<Node>),
     /// Entries by key, in their order.
-    Table(IndexMap<String, Entry>),
+    Table(IndexMap<String, KeyEntry>),
 }
 
 /// A key's location, and its value.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct KeyEntry {
     /// The location of the key.
     pub key: Location,
     /// The value.
@@ -85,7 +85,7 @@ impl Node {
     ///
     /// # Errors
     /// All faults of its syntax.
-    pub fn parse(source: &Rc<Source>) -> Result<Node, Vec<Fault>> {
+    pub fn parse(source: &Rc<SourceText>) -> Result<Node, Vec<Fault>> {
         let (table, errors) = DeTable::parse_recoverable(&source.text);
         let place = |span| Location { source: Rc::clone(source), span };
         let first = errors.iter().filter_map(|error| error.span()).map(|span| span.start).min();
@@ -123,7 +123,7 @@ impl Node {
     }
 
     /// The entries, if it is a table.
-    pub fn entries(&self) -> impl Iterator<Item = (&String, &Entry)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&String, &KeyEntry)> {
         let table = match &self.value {
             Value::Table(table) => Some(table),
             _ => None,
@@ -133,7 +133,7 @@ impl Node {
 
     /// The entry with that key, if it is a table that has one.
     #[must_use]
-    pub fn entry(&self, key: &str) -> Option<&Entry> {
+    pub fn entry(&self, key: &str) -> Option<&KeyEntry> {
         match &self.value {
             Value::Table(table) => table.get(key),
             _ => None,
@@ -207,16 +207,16 @@ impl Node {
     }
 }
 
-fn table_of(table: &DeTable<'_>, source: &Rc<Source>, faults: &mut Vec<Fault>) -> Value {
+fn table_of(table: &DeTable<'_>, source: &Rc<SourceText>, faults: &mut Vec<Fault>) -> Value {
     let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>), faults: &mut Vec<Fault>| {
         let name: &std::borrow::Cow<'_, str> = key.get_ref();
         let place = Location { source: Rc::clone(source), span: key.span() };
-        (name.to_string(), Entry { key: place, node: node_of(value, source, faults) })
+        (name.to_string(), KeyEntry { key: place, node: node_of(value, source, faults) })
     };
     Value::Table(table.iter().map(|pair| entry(pair, faults)).collect())
 }
 
-fn node_of(value: &Spanned<DeValue<'_>>, source: &Rc<Source>, faults: &mut Vec<Fault>) -> Node {
+fn node_of(value: &Spanned<DeValue<'_>>, source: &Rc<SourceText>, faults: &mut Vec<Fault>) -> Node {
     let place = Location { source: Rc::clone(source), span: value.span() };
     let value = match value.get_ref() {
         DeValue::String(text) => Value::Text(text.to_string()),
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Node, Vec<String>> {
-        let source = Rc::new(Source { name: "f.toml".into(), text: text.into() });
+        let source = Rc::new(SourceText { name: "f.toml".into(), text: text.into() });
         Node::parse(&source).map_err(|faults| faults.iter().map(Fault::to_string).collect())
     }
 

@@ -8,8 +8,8 @@ use crate::failure::Failure;
 use crate::process::{Child, Launch};
 use crate::spec::load::Background;
 use crate::spec::setting::level_of;
-use crate::subject::Address;
-use crate::wire::End;
+use crate::subject::HttpAddress;
+use crate::wire::WireEnd;
 
 /// How long the connections of the background load may take to open.
 const OPENING: Duration = Duration::from_secs(60);
@@ -17,10 +17,10 @@ const OPENING: Duration = Duration::from_secs(60);
 /// Starts the background load. It runs until the result is dropped. `None` if the load has no connections.
 ///
 /// # Errors
-/// The errors of [`super::Load::measure`].
+/// The errors of [`super::LoadDriver::measure`].
 pub fn start(
     background: &Background,
-    address: Address,
+    address: HttpAddress,
     target: &Target<'_>,
 ) -> Result<Option<Child>, Failure> {
     let scene = target.scene;
@@ -49,7 +49,7 @@ pub fn start(
     launch.limits = scene.limits();
     // The measured load has priority on their processor.
     launch.stands_back = true;
-    let _there = scene.wire.enter(End::Load)?;
+    let _there = scene.wire.enter(WireEnd::Load)?;
     let mut load = Child::start(launch)?;
     load.expect_line("'connected'", OPENING, |line| (line == "connected").then_some(()))?;
     load.go_on()?;

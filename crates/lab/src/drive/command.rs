@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Driven, Load, Moment, Target, Warm, Window};
+use super::{Driven, LoadDriver, Moment, Target, Warm, Window};
 use crate::failure::Failure;
 use crate::model::Mark;
 use crate::process::{Child, Launch};
 use crate::spec::load::{LoadCommand, OutputPlace, Pick};
 use crate::spec::setting::fill;
 use crate::subject::{Running, find};
-use crate::wire::End;
+use crate::wire::WireEnd;
 
 /// How much longer than its window a generator may run.
 const EXTRA_TIME: Duration = Duration::from_secs(120);
@@ -69,7 +69,7 @@ impl CommandLoad<'_> {
     }
 }
 
-impl Load for CommandLoad<'_> {
+impl LoadDriver for CommandLoad<'_> {
     fn warm_up(
         &self,
         _: &mut Running,
@@ -104,7 +104,7 @@ impl Load for CommandLoad<'_> {
         launch.limits = scene.limits();
         launch.billed = true;
         let command = crate::process::command_line(&launch.command);
-        let there = scene.wire.enter(End::Load)?;
+        let there = scene.wire.enter(WireEnd::Load)?;
         at(Moment::Begin, subject)?;
         let start = Instant::now();
         let mut process = Child::start(launch)?;

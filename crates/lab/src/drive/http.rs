@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use super::result::read;
 use super::warmup::Stretch;
-use super::{Driven, Load, Moment, Target, Warm, WarmUp, Window};
+use super::{Driven, LoadDriver, Moment, Target, Warm, WarmUp, Window};
 use crate::failure::Failure;
 use crate::model::{Level, Mark};
 use crate::process::{Child, Launch};
 use crate::spec::load::Http;
 use crate::spec::setting::level_of;
-use crate::subject::{Address, Running};
-use crate::wire::End;
+use crate::subject::{HttpAddress, Running};
+use crate::wire::WireEnd;
 
 /// How long a step may take that needs almost no time: start, connect, end.
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -62,7 +62,7 @@ impl HttpLoad<'_> {
         let levels = target.scene.levels;
         let failed = |fault: String| Failure::failed(fault);
         let flags = self.http.flags(|name| level_of(levels)(name)).map_err(Failure::failed)?;
-        let count = |it: &Option<crate::spec::setting::Count>, default| match it {
+        let count = |it: &Option<crate::spec::setting::CountSetting>, default| match it {
             Some(it) => it.resolve(levels).map_err(failed),
             None => Ok(default),
         };
@@ -92,7 +92,7 @@ impl HttpLoad<'_> {
     /// The generator's command, with the flags that warm-up and measurement share.
     fn command(
         &self,
-        address: Address,
+        address: HttpAddress,
         target: &Target<'_>,
         flags: &[String],
         is_counted: bool,
@@ -148,7 +148,7 @@ impl Generator {
         let mut launch = Launch::new("load generator", command, scene.guard, scene.interrupt);
         launch.cpus = scene.placement.load.clone();
         launch.limits = scene.limits();
-        let _there = scene.wire.enter(End::Load)?;
+        let _there = scene.wire.enter(WireEnd::Load)?;
         Ok(Generator { process: Child::start(launch)?, json })
     }
 
@@ -211,11 +211,11 @@ fn with(flags: &[String], changes: &[(&str, Option<String>)]) -> Vec<String> {
     changed
 }
 
-fn address(subject: &Running) -> Result<Address, Failure> {
+fn address(subject: &Running) -> Result<HttpAddress, Failure> {
     subject.address.ok_or_else(|| Failure::failed("the subject is no server"))
 }
 
-impl Load for HttpLoad<'_> {
+impl LoadDriver for HttpLoad<'_> {
     fn warm_up(
         &self,
         subject: &mut Running,

@@ -96,12 +96,12 @@ pub struct Target<'a> {
 }
 
 /// A kind of load.
-pub trait Load: std::fmt::Debug {
+pub trait LoadDriver: std::fmt::Debug {
     /// Drives the subject until it is steady, for `at_most` at the longest, with connections that are closed
     /// afterwards. `None` if this kind of load cannot warm up.
     ///
     /// # Errors
-    /// The errors of [`Load::measure`].
+    /// The errors of [`LoadDriver::measure`].
     fn warm_up(
         &self,
         subject: &mut Running,

@@ -20,16 +20,16 @@ const LOOK: Duration = Duration::from_micros(200);
 
 /// Reads how often the server's queue of events has overflowed.
 #[derive(Debug)]
-pub struct Counters {
+pub struct OverflowCounters {
     file: PathBuf,
     before: u64,
 }
 
-impl Counters {
+impl OverflowCounters {
     /// The counters of a server that was told to write them to `file`.
     #[must_use]
-    pub fn of(file: PathBuf) -> Counters {
-        Counters { file, before: 0 }
+    pub fn of(file: PathBuf) -> OverflowCounters {
+        OverflowCounters { file, before: 0 }
     }
 
     fn read(&self, subject: &mut Running) -> Result<Value, Failure> {
@@ -66,7 +66,7 @@ impl Counters {
     }
 }
 
-impl Instrument for Counters {
+impl Instrument for OverflowCounters {
     fn name(&self) -> &'static str {
         "counters"
     }

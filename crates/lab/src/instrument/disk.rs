@@ -15,7 +15,7 @@ const SECTOR: u64 = 512;
 
 /// Reads the counters of the block device that a folder is on.
 #[derive(Debug)]
-pub struct Disk {
+pub struct DiskCounters {
     folder: PathBuf,
     statistics: PathBuf,
     before: Counters,
@@ -29,18 +29,19 @@ struct Counters {
     busy_ms: u64,
 }
 
-impl Disk {
+impl DiskCounters {
     /// The device that `folder` is on.
     ///
     /// # Errors
     /// [`Failure::NotTestable`] if the folder is on no block device, but on a file system in memory, on a network
     /// file system, or on an overlay.
-    pub fn below(folder: &Path) -> Result<Disk, Failure> {
+    pub fn below(folder: &Path) -> Result<DiskCounters, Failure> {
         let failed = |error| Failure::failed(format!("{}: {error}", folder.display()));
         let device = fs::metadata(folder).map_err(failed)?.dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let statistics = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
-        let disk = Disk { folder: folder.to_path_buf(), statistics, before: Counters::default() };
+        let disk =
+            DiskCounters { folder: folder.to_path_buf(), statistics, before: Counters::default() };
         disk.read()?;
         Ok(disk)
     }
@@ -76,7 +77,7 @@ impl Counters {
     }
 }
 
-impl Instrument for Disk {
+impl Instrument for DiskCounters {
     fn name(&self) -> &'static str {
         "disk"
     }
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_folder_without_a_disk_is_named() {
-        let failure = Disk::below(Path::new("/proc")).unwrap_err();
+        let failure = DiskCounters::below(Path::new("/proc")).unwrap_err();
         assert!(
             matches!(&failure, Failure::NotTestable(why) if why.contains("/proc")),
             "{failure}"

@@ -60,7 +60,7 @@ struct Counter {
 
 /// What all threads have counted until a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct IdleCount {
     /// The time that no other thread used, summed over processors.
     pub idle: Duration,
     /// How often a processor stood still.
@@ -91,11 +91,11 @@ impl Spinners {
 
     /// The counts so far of some of the processors.
     #[must_use]
-    pub fn read(&self, cpus: &[usize]) -> Count {
+    pub fn read(&self, cpus: &[usize]) -> IdleCount {
         let chosen = self.counters.iter().filter(|(cpu, _)| cpus.contains(cpu));
-        chosen.fold(Count::default(), |sum, (_, counter)| {
+        chosen.fold(IdleCount::default(), |sum, (_, counter)| {
             let time = |of: &AtomicU64| Duration::from_nanos(of.load(Ordering::Relaxed));
-            Count {
+            IdleCount {
                 idle: sum.idle + time(&counter.idle),
                 stops: sum.stops + counter.stops.load(Ordering::Relaxed),
                 stopped: sum.stopped + time(&counter.stopped),
@@ -184,8 +184,8 @@ impl Usual {
 pub struct Idle {
     spinners: Spinners,
     subject: Vec<usize>,
-    before: Count,
-    all_before: Count,
+    before: IdleCount,
+    all_before: IdleCount,
 }
 
 impl Idle {
@@ -197,7 +197,12 @@ impl Idle {
         let spinners = Spinners::start(cpus)
             .map_err(|error| Failure::not_testable(format!("the idle counter: {error}")))?;
         let subject = subject.to_vec();
-        Ok(Idle { spinners, subject, before: Count::default(), all_before: Count::default() })
+        Ok(Idle {
+            spinners,
+            subject,
+            before: IdleCount::default(),
+            all_before: IdleCount::default(),
+        })
     }
 }
 
@@ -246,7 +251,7 @@ mod tests {
             assert!(spinners.threads.iter().all(|thread| !thread.is_finished()));
             thread::yield_now();
         }
-        assert_eq!(spinners.read(&[cpu + 1]), Count::default());
+        assert_eq!(spinners.read(&[cpu + 1]), IdleCount::default());
     }
 
     #[test]

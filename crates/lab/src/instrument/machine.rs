@@ -14,17 +14,17 @@ const STOLEN: f64 = 0.03;
 
 /// Reads proc_stat(5) around the window.
 #[derive(Debug)]
-pub struct Machine {
+pub struct MachineCounters {
     subject: Vec<usize>,
     before: Ticks,
     idle_before: Option<u64>,
 }
 
-impl Machine {
+impl MachineCounters {
     /// `subject` are the processors that the subject runs on.
     #[must_use]
-    pub fn new(subject: &[usize]) -> Machine {
-        Machine { subject: subject.to_vec(), before: Ticks::default(), idle_before: None }
+    pub fn new(subject: &[usize]) -> MachineCounters {
+        MachineCounters { subject: subject.to_vec(), before: Ticks::default(), idle_before: None }
     }
 }
 
@@ -73,7 +73,7 @@ fn idle_of(text: &str, cpus: &[usize]) -> Option<u64> {
     cpus.iter().map(of).sum()
 }
 
-impl Instrument for Machine {
+impl Instrument for MachineCounters {
     fn name(&self) -> &'static str {
         "machine"
     }

@@ -10,23 +10,23 @@ use crate::spec::metric::Stage;
 
 /// A trace: the times of each request that began in the window, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Trace {
+pub struct StageTrace {
     columns: BTreeMap<String, Vec<f64>>,
     requests: usize,
 }
 
-impl Trace {
+impl StageTrace {
     /// Reads the requests that began at `from` (seconds since 1970) or later.
     ///
     /// # Errors
     /// [`Failure::Failed`] if the file is no trace.
-    pub fn read(path: &Path, from: f64) -> Result<Trace, Failure> {
+    pub fn read(path: &Path, from: f64) -> Result<StageTrace, Failure> {
         let failed = |why: String| Failure::failed(format!("the trace {}: {why}", path.display()));
         let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
-        Trace::parse(BufReader::new(file), from).map_err(failed)
+        StageTrace::parse(BufReader::new(file), from).map_err(failed)
     }
 
-    fn parse(lines: impl BufRead, from: f64) -> Result<Trace, String> {
+    fn parse(lines: impl BufRead, from: f64) -> Result<StageTrace, String> {
         let mut lines = lines.lines().map_while(Result::ok);
         let first = lines.next().unwrap_or_default();
         let started = first.strip_prefix("# drover.trace/1 ").and_then(|words| {
@@ -41,7 +41,7 @@ impl Trace {
             place.ok_or_else(|| format!("it has no column {name}"))
         };
         let start = at("start_us")?;
-        let mut trace = Trace::default();
+        let mut trace = StageTrace::default();
         let wanted = Stage::ALL.map(Stage::column).into_iter().chain(["reads"]);
         let wanted: Vec<(&str, usize)> =
             wanted.map(|name| Ok((name, at(name)?))).collect::<Result<_, String>>()?;
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn requests_of_the_window_are_summed_up_by_stage() {
-        let trace = Trace::parse(TRACE.as_bytes(), 1001.0).unwrap();
+        let trace = StageTrace::parse(TRACE.as_bytes(), 1001.0).unwrap();
         let values = trace.values();
         assert_eq!(values["stat-time"], 2.0);
         assert_eq!(values["queue-time"], 3.0);
@@ -121,11 +121,13 @@ mod tests {
         assert_eq!(values["write-time"], 4.0);
         assert_eq!(values["longest-read"], 9.0);
         assert_eq!(trace.share(Stage::Longest, 0.006), Some(50.0));
-        assert_eq!(Trace::parse(TRACE.as_bytes(), 2000.0).unwrap().values(), BTreeMap::new());
+        assert_eq!(StageTrace::parse(TRACE.as_bytes(), 2000.0).unwrap().values(), BTreeMap::new());
     }
 
     #[test]
     fn another_file_is_refused() {
-        assert!(Trace::parse("hello\n".as_bytes(), 0.0).unwrap_err().contains("drover.trace/1"));
+        assert!(
+            StageTrace::parse("hello\n".as_bytes(), 0.0).unwrap_err().contains("drover.trace/1")
+        );
     }
 }

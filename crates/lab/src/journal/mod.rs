@@ -60,7 +60,7 @@ pub struct Run {
 
 /// Why a journal cannot be written or read.
 #[derive(Debug)]
-pub enum Error {
+pub enum JournalError {
     /// What the file system says of a path.
     Io(PathBuf, io::Error),
     /// A file has a content that the lab did not write. The text names the place.
@@ -71,22 +71,22 @@ pub enum Error {
     InUse(PathBuf),
 }
 
-impl std::fmt::Display for Error {
+impl std::fmt::Display for JournalError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Error::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            Error::Invalid(path, what) => write!(f, "{}: {what}", path.display()),
-            Error::Differs(what) => {
+            JournalError::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            JournalError::Invalid(path, what) => write!(f, "{}: {what}", path.display()),
+            JournalError::Differs(what) => {
                 write!(f, "what was begun cannot be resumed: {} (--force does)", what.join("; "))
             }
-            Error::InUse(folder) => {
+            JournalError::InUse(folder) => {
                 write!(f, "{}: another lab writes to this journal", folder.display())
             }
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for JournalError {}
 
 /// A journal that is written to.
 #[derive(Debug)]
@@ -101,13 +101,17 @@ impl Journal {
     /// Begins a journal in a folder, which is created.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Invalid`] if the folder already has a journal.
-    pub fn create(folder: &Path, plan: &Plan, environment: &Environment) -> Result<Journal, Error> {
-        fs::create_dir_all(folder).map_err(|error| Error::Io(folder.to_owned(), error))?;
+    /// [`JournalError::Io`]; [`JournalError::Invalid`] if the folder already has a journal.
+    pub fn create(
+        folder: &Path,
+        plan: &Plan,
+        environment: &Environment,
+    ) -> Result<Journal, JournalError> {
+        fs::create_dir_all(folder).map_err(|error| JournalError::Io(folder.to_owned(), error))?;
         let path = folder.join(PLAN);
         if path.exists() {
             let what = "there is a journal already: resume it, or take another folder";
-            return Err(Error::Invalid(path, what.to_string()));
+            return Err(JournalError::Invalid(path, what.to_string()));
         }
         let header = Header {
             schema: SCHEMA.to_string(),
@@ -115,7 +119,7 @@ impl Journal {
             environment: environment.clone(),
         };
         let runs = open_runs(folder)?;
-        write_whole(&path, &pretty(&header)).map_err(|error| Error::Io(path, error))?;
+        write_whole(&path, &pretty(&header)).map_err(|error| JournalError::Io(path, error))?;
         Ok(Journal { folder: folder.to_owned(), runs, complete: BTreeSet::new() })
     }
 
@@ -123,24 +127,24 @@ impl Journal {
     /// which a killed lab leaves.
     ///
     /// # Errors
-    /// [`Error::Differs`] if the experiment, the plan, the kernel or the program differs and `forced` is not set;
-    /// [`Error::Io`], [`Error::Invalid`], [`Error::InUse`].
+    /// [`JournalError::Differs`] if the experiment, the plan, the kernel or the program differs and `forced` is not set;
+    /// [`JournalError::Io`], [`JournalError::Invalid`], [`JournalError::InUse`].
     pub fn resume(
         folder: &Path,
         plan: &Plan,
         environment: &Environment,
         forced: bool,
-    ) -> Result<(Journal, Vec<Run>), Error> {
+    ) -> Result<(Journal, Vec<Run>), JournalError> {
         let header = read_header(folder)?;
         let mut differences = header.environment.differences(environment);
         differences.extend(header.plan.differences(plan));
         if !differences.is_empty() && !forced {
-            return Err(Error::Differs(differences));
+            return Err(JournalError::Differs(differences));
         }
         let runs = open_runs(folder)?;
         let (found, whole) = read_runs(folder)?;
         let path = folder.join(RUNS);
-        runs.set_len(whole).map_err(|error| Error::Io(path.clone(), error))?;
+        runs.set_len(whole).map_err(|error| JournalError::Io(path.clone(), error))?;
         // Cells are found by their content, because a forced resumption may have numbered them anew.
         let number = |run: &Run| plan.cells.iter().position(|cell| cell.cell == run.sample.cell);
         let complete = found.iter().filter_map(|run| Some((number(run)?, run.sample.round)));
@@ -157,9 +161,9 @@ impl Journal {
     /// Adds a run. The run is on the disk when this returns.
     ///
     /// # Errors
-    /// [`Error::Io`], for example when the disk is full. Earlier lines stay readable.
-    pub fn append(&mut self, run: &Run) -> Result<(), Error> {
-        let failed = |error| Error::Io(self.folder.join(RUNS), error);
+    /// [`JournalError::Io`], for example when the disk is full. Earlier lines stay readable.
+    pub fn append(&mut self, run: &Run) -> Result<(), JournalError> {
+        let failed = |error| JournalError::Io(self.folder.join(RUNS), error);
         let mut line = serde_json::to_vec(run).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
         let end = self.runs.seek(SeekFrom::End(0)).map_err(failed)?;
@@ -188,15 +192,15 @@ impl Journal {
 /// Reads a journal, also while a lab writes it.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Invalid`] with the line.
-pub fn read(folder: &Path) -> Result<(Header, Vec<Run>), Error> {
+/// [`JournalError::Io`]; [`JournalError::Invalid`] with the line.
+pub fn read(folder: &Path) -> Result<(Header, Vec<Run>), JournalError> {
     Ok((read_header(folder)?, read_runs(folder)?.0))
 }
 
-fn read_header(folder: &Path) -> Result<Header, Error> {
+fn read_header(folder: &Path) -> Result<Header, JournalError> {
     let path = folder.join(PLAN);
-    let text = fs::read_to_string(&path).map_err(|error| Error::Io(path.clone(), error))?;
-    let invalid = |what: String| Error::Invalid(path.clone(), what);
+    let text = fs::read_to_string(&path).map_err(|error| JournalError::Io(path.clone(), error))?;
+    let invalid = |what: String| JournalError::Invalid(path.clone(), what);
     let value: Value = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
     if value["schema"] != SCHEMA {
         return Err(invalid(format!("schema is {}, this lab reads {SCHEMA}", value["schema"])));
@@ -205,12 +209,12 @@ fn read_header(folder: &Path) -> Result<Header, Error> {
 }
 
 /// The complete lines, and their total length in bytes.
-fn read_runs(folder: &Path) -> Result<(Vec<Run>, u64), Error> {
+fn read_runs(folder: &Path) -> Result<(Vec<Run>, u64), JournalError> {
     let path = folder.join(RUNS);
     let mut text = Vec::new();
     match File::open(&path).and_then(|mut file| file.read_to_end(&mut text)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
-        Err(error) => return Err(Error::Io(path, error)),
+        Err(error) => return Err(JournalError::Io(path, error)),
         Ok(_) => {}
     }
     let mut runs = Vec::new();
@@ -224,7 +228,7 @@ fn read_runs(folder: &Path) -> Result<(Vec<Run>, u64), Error> {
             _ if is_last => break,
             Ok(_) => unreachable!("only the last line can lack its end"),
             Err(error) => {
-                return Err(Error::Invalid(path, format!("line {}: {error}", number + 1)));
+                return Err(JournalError::Invalid(path, format!("line {}: {error}", number + 1)));
             }
         }
         whole += line.len() as u64;
@@ -232,9 +236,9 @@ fn read_runs(folder: &Path) -> Result<(Vec<Run>, u64), Error> {
     Ok((runs, whole))
 }
 
-fn open_runs(folder: &Path) -> Result<File, Error> {
+fn open_runs(folder: &Path) -> Result<File, JournalError> {
     let path = folder.join(RUNS);
-    let failed = |error| Error::Io(path.clone(), error);
+    let failed = |error| JournalError::Io(path.clone(), error);
     let mut options = OpenOptions::new();
     let runs = options.create(true).truncate(false).read(true).write(true).open(&path);
     let runs = runs.map_err(failed)?;
@@ -246,10 +250,10 @@ fn open_runs(folder: &Path) -> Result<File, Error> {
 /// closed, at the latest with the process.
 ///
 /// # Errors
-/// [`Error::InUse`] if another lab has the lock.
-pub(crate) fn lock(file: &File, folder: &Path) -> Result<(), Error> {
+/// [`JournalError::InUse`] if another lab has the lock.
+pub(crate) fn lock(file: &File, folder: &Path) -> Result<(), JournalError> {
     match try_lock(file) {
-        Ok(false) => Err(Error::InUse(folder.to_owned())),
+        Ok(false) => Err(JournalError::InUse(folder.to_owned())),
         // On a file system without locks, no second lab is expected.
         _ => Ok(()),
     }

@@ -91,7 +91,7 @@ fn another_kernel_program_or_experiment_is_refused_unless_forced() {
     drop(Journal::create(folder.path(), &plan(), &here).unwrap());
     let there = Environment { kernel: "Linux 6.2".into(), ..Environment::default() };
     let error = Journal::resume(folder.path(), &plan(), &there, false).unwrap_err();
-    assert!(matches!(&error, Error::Differs(what) if what.len() == 1), "{error}");
+    assert!(matches!(&error, JournalError::Differs(what) if what.len() == 1), "{error}");
     assert!(error.to_string().contains("--force"), "{error}");
     Journal::resume(folder.path(), &plan(), &there, true).unwrap();
     let other = Plan { experiment_hash: "abd".to_string(), ..plan() };
@@ -109,9 +109,12 @@ fn a_journal_has_one_writer_and_is_never_begun_twice() {
     let here = Environment::default();
     let journal = Journal::create(folder.path(), &plan(), &here).unwrap();
     let error = Journal::resume(folder.path(), &plan(), &here, false).unwrap_err();
-    assert!(matches!(error, Error::InUse(_)), "{error}");
+    assert!(matches!(error, JournalError::InUse(_)), "{error}");
     drop(journal);
-    assert!(matches!(Journal::create(folder.path(), &plan(), &here), Err(Error::Invalid(..))));
+    assert!(matches!(
+        Journal::create(folder.path(), &plan(), &here),
+        Err(JournalError::Invalid(..))
+    ));
 }
 
 #[test]
@@ -123,7 +126,7 @@ fn a_full_disk_leaves_the_lines_before() {
     let mut journal = Journal::create(folder.path(), &plan(), &Environment::default()).unwrap();
     journal.append(&run(0, 1)).unwrap();
     journal.runs = OpenOptions::new().read(true).write(true).open("/dev/full").unwrap();
-    assert!(matches!(journal.append(&run(1, 1)), Err(Error::Io(..))));
+    assert!(matches!(journal.append(&run(1, 1)), Err(JournalError::Io(..))));
     assert!(!journal.has(1, 1));
     assert_eq!(read(folder.path()).unwrap().1, [run(0, 1)]);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::limits::connections;
 use crate::failure::Failure;
 use crate::model::Level;
-use crate::spec::load::Load;
+use crate::spec::load::LoadSpec;
 use crate::spec::phases::Until;
 use crate::spec::{Experiment, Preset};
 
@@ -24,7 +24,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 
 /// The phases of a run in a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Phases {
+pub struct RunPhases {
     /// What ends the warm-up.
     pub until: Until,
     /// The longest warm-up.
@@ -39,7 +39,7 @@ pub struct Phases {
     pub drain: bool,
 }
 
-impl Phases {
+impl RunPhases {
     /// The phases of an experiment in a preset, for the cell with these levels.
     ///
     /// # Errors
@@ -48,10 +48,10 @@ impl Phases {
         experiment: &Experiment,
         preset: &Preset,
         levels: &BTreeMap<String, Level>,
-    ) -> Result<Phases, Failure> {
+    ) -> Result<RunPhases, Failure> {
         let phases = &experiment.phases;
-        let time = |of_preset: Option<&crate::spec::setting::Time>,
-                    own: Option<&crate::spec::setting::Time>,
+        let time = |of_preset: Option<&crate::spec::setting::TimeSetting>,
+                    own: Option<&crate::spec::setting::TimeSetting>,
                     default: Duration| {
             let chosen =
                 of_preset.or(own).map(|time| time.resolve(levels).map_err(Failure::failed));
@@ -62,7 +62,7 @@ impl Phases {
         let at_most = time(None, measure.at_most.as_ref(), 10 * at_least)?;
         let events = preset.events.as_ref().or(measure.events.as_ref());
         let events = events.map(|events| events.resolve(levels).map_err(Failure::failed));
-        Ok(Phases {
+        Ok(RunPhases {
             until: phases.warmup.until,
             warm_up: time(preset.warmup.as_ref(), phases.warmup.at_most.as_ref(), WARM_UP)?,
             at_least,
@@ -74,7 +74,7 @@ impl Phases {
 
     /// How long a run may take, in seconds.
     #[must_use]
-    pub fn estimate_s(&self, load: &Load, levels: &BTreeMap<String, Level>) -> f64 {
+    pub fn estimate_s(&self, load: &LoadSpec, levels: &BTreeMap<String, Level>) -> f64 {
         let http = load.http.as_ref();
         let rate = http.and_then(|http| {
             let rate = http.rate.as_ref().or(http.connection_rate.as_ref())?;
@@ -116,7 +116,7 @@ mod tests {
                     [presets.quick]\nwindow = '500ms'\n";
         let experiment: Experiment = toml::from_str(text).unwrap();
         let levels = BTreeMap::from([("n".to_string(), Level::Number(100.0))]);
-        let phases = Phases::of(&experiment, &experiment.presets["quick"], &levels).unwrap();
+        let phases = RunPhases::of(&experiment, &experiment.presets["quick"], &levels).unwrap();
         assert_eq!(phases.at_least, Duration::from_millis(500));
         assert_eq!(phases.at_most, Duration::from_secs(5));
         assert_eq!((phases.events, phases.until), (Some(1000), Until::Nothing));

@@ -11,9 +11,9 @@ use crate::failure::Failure;
 use crate::model::{Cell, Level};
 use crate::placement::{Placement, Processor};
 use crate::spec::load::{Http, ResolvedWire};
-use crate::spec::setting::{Count, level_of};
-use crate::spec::subject::{Kind, WaitersAs};
-use crate::spec::{Experiment, Subject};
+use crate::spec::setting::{CountSetting, level_of};
+use crate::spec::subject::{SubjectKind, WaitersAs};
+use crate::spec::{Experiment, SubjectSpec};
 use crate::subject::find;
 
 /// Descriptors that a process needs in addition to its connections.
@@ -21,7 +21,7 @@ const OTHER_DESCRIPTORS: u64 = 200;
 
 /// The machine's limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct MachineLimits {
     /// The processors that can be used.
     pub processors: Vec<Processor>,
     /// The most descriptors that a process of this user may have.
@@ -32,12 +32,12 @@ pub struct Limits {
     pub room: Room,
 }
 
-impl Limits {
+impl MachineLimits {
     /// The limits of this machine.
     ///
     /// # Errors
     /// The errors of [`crate::placement::processors`].
-    pub fn look() -> Result<Limits, Failure> {
+    pub fn look() -> Result<MachineLimits, Failure> {
         let hard = sys::process::open_files_limit().hard.unwrap_or(u64::MAX);
         let system = read_number("/proc/sys/fs/nr_open").unwrap_or(1 << 20);
         // A user who may raise the hard limit may raise it to the system's limit.
@@ -50,7 +50,7 @@ impl Limits {
             let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
             Some(last.saturating_sub(first) + 1)
         });
-        Ok(Limits {
+        Ok(MachineLimits {
             processors: crate::placement::processors()?,
             descriptors,
             ports: ports.unwrap_or(28_232),
@@ -77,7 +77,7 @@ impl Limits {
 
     fn processors_for(
         &self,
-        subject: &Subject,
+        subject: &SubjectSpec,
         levels: &BTreeMap<String, Level>,
     ) -> Option<String> {
         let wanted = wanted_processors(subject, levels).ok()?;
@@ -114,15 +114,19 @@ impl Limits {
         None
     }
 
-    fn waiters_for(&self, subject: &Subject, levels: &BTreeMap<String, Level>) -> Option<String> {
-        let Some(Kind::Waiters(crowd)) = subject.kind() else { return None };
+    fn waiters_for(
+        &self,
+        subject: &SubjectSpec,
+        levels: &BTreeMap<String, Level>,
+    ) -> Option<String> {
+        let Some(SubjectKind::Waiters(crowd)) = subject.kind() else { return None };
         let count = crowd.count.resolve(levels).ok()?;
         let descriptors = crowd.descriptors.as_ref().map(|it| it.resolve(levels).ok());
         let descriptors = descriptors.unwrap_or(Some(1))?;
         self.room.obstacle(count, crowd.r#as == WaitersAs::Processes, descriptors)
     }
 
-    fn pipes_for(&self, subject: &Subject, levels: &BTreeMap<String, Level>) -> Option<String> {
+    fn pipes_for(&self, subject: &SubjectSpec, levels: &BTreeMap<String, Level>) -> Option<String> {
         let needed = pipe_descriptors(subject, levels)?;
         (needed > self.descriptors).then(|| {
             format!(
@@ -135,8 +139,8 @@ impl Limits {
 
 /// How many descriptors the process of a set of pipes needs; `None` for other subjects.
 #[must_use]
-pub fn pipe_descriptors(subject: &Subject, levels: &BTreeMap<String, Level>) -> Option<u64> {
-    let Some(Kind::Pipes(pipes)) = subject.kind() else { return None };
+pub fn pipe_descriptors(subject: &SubjectSpec, levels: &BTreeMap<String, Level>) -> Option<u64> {
+    let Some(SubjectKind::Pipes(pipes)) = subject.kind() else { return None };
     Some(2 * pipes.count.resolve(levels).ok()? + OTHER_DESCRIPTORS)
 }
 
@@ -145,7 +149,7 @@ pub fn pipe_descriptors(subject: &Subject, levels: &BTreeMap<String, Level>) -> 
 /// # Errors
 /// What is wrong with the setting.
 pub fn wanted_processors(
-    subject: &Subject,
+    subject: &SubjectSpec,
     levels: &BTreeMap<String, Level>,
 ) -> Result<usize, Failure> {
     let wanted = match &subject.cpus {
@@ -158,7 +162,7 @@ pub fn wanted_processors(
 /// How many connections a load has open at a time, including idle ones.
 #[must_use]
 pub fn connections(http: &Http, levels: &BTreeMap<String, Level>) -> Option<u64> {
-    let count = |it: &Option<Count>, default| match it {
+    let count = |it: &Option<CountSetting>, default| match it {
         Some(it) => it.resolve(levels).ok(),
         None => Some(default),
     };
@@ -172,7 +176,7 @@ pub fn descriptors(connections: u64) -> u64 {
     connections + OTHER_DESCRIPTORS
 }
 
-fn programs(subject: &Subject) -> Option<String> {
+fn programs(subject: &SubjectSpec) -> Option<String> {
     let mut names = subject.find.iter();
     names.find_map(|(name, candidates)| match find(name, candidates, subject.install.as_deref()) {
         Err(Failure::NotTestable(why)) => Some(why),
@@ -183,10 +187,10 @@ fn programs(subject: &Subject) -> Option<String> {
 /// The dispatch mechanism, or file backend, of a subject that this kernel lacks.
 fn mechanisms(
     experiment: &Experiment,
-    subject: &Subject,
+    subject: &SubjectSpec,
     levels: &BTreeMap<String, Level>,
 ) -> Option<String> {
-    let Some(Kind::Serve(own)) = subject.kind() else { return None };
+    let Some(SubjectKind::Serve(own)) = subject.kind() else { return None };
     let words: Vec<String> = experiment
         .serve
         .iter()
@@ -212,13 +216,13 @@ fn mechanisms(
 }
 
 /// The way of waiting of a subject that this kernel lacks, or that is unknown.
-fn waiting(subject: &Subject) -> Option<String> {
+fn waiting(subject: &SubjectSpec) -> Option<String> {
     match subject.kind()? {
-        Kind::Pipes(pipes) => match Waiting::by_name(&pipes.by) {
+        SubjectKind::Pipes(pipes) => match Waiting::by_name(&pipes.by) {
             Some(waiting) => waiting.probe().err().map(|why| format!("{}: {why}", pipes.by)),
             None => Some(format!("no mechanism is called {:?} that could watch pipes", pipes.by)),
         },
-        Kind::Waiters(crowd) => match waiters::kind::by_name(&crowd.by) {
+        SubjectKind::Waiters(crowd) => match waiters::kind::by_name(&crowd.by) {
             Some(kind) if crowd.busy && !kind.may_be_busy() => {
                 Some(format!("{} is a model, whose waiters cannot be busy", kind.name))
             }
@@ -240,9 +244,9 @@ fn read_number(path: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn limits() -> Limits {
+    fn limits() -> MachineLimits {
         let processor = |number| Processor { number, siblings: [number].into() };
-        Limits {
+        MachineLimits {
             processors: vec![processor(0), processor(1)],
             descriptors: 1024,
             ports: 500,

@@ -12,8 +12,8 @@ use crate::failure::Failure;
 use crate::hash::hash_bytes;
 use crate::model::{Cell, Mark, Sample};
 use crate::spec::Experiment;
-use estimate::Phases;
-use limits::Limits;
+use estimate::RunPhases;
+use limits::MachineLimits;
 pub use selection::{Overrides, Selection};
 
 /// The runs of an experiment.
@@ -56,7 +56,7 @@ impl Plan {
         experiment: &Experiment,
         selection: &Selection,
         seed: u64,
-        limits: &Limits,
+        limits: &MachineLimits,
     ) -> Result<Plan, Failure> {
         let preset = &selection.preset;
         let planned = |cell: Cell| {
@@ -72,7 +72,7 @@ impl Plan {
         }
         let mut per_round = 0.0;
         for cell in cells.iter().filter(|cell| cell.not_testable.is_none()) {
-            let phases = Phases::of(experiment, preset, &cell.cell.levels)?;
+            let phases = RunPhases::of(experiment, preset, &cell.cell.levels)?;
             per_round += phases.estimate_s(&experiment.load, &cell.cell.levels);
         }
         let rounds = preset.rounds().max(1);

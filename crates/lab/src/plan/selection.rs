@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::Level;
 use crate::spec::experiment::QUICK;
 use crate::spec::factor::CASE;
-use crate::spec::setting::{Count, Setting, Time};
+use crate::spec::setting::{CountSetting, Setting, TimeSetting};
 use crate::spec::{Experiment, Preset};
 
 /// The flags of the user, which replace values of a preset; `None` or empty: not given.
@@ -67,14 +67,14 @@ impl Selection {
             preset.rounds = Some(rounds);
         }
         if let Some(window) = overrides.window {
-            preset.window = Some(Time(Setting::Text(format!("{}us", window.as_micros()))));
+            preset.window = Some(TimeSetting(Setting::Text(format!("{}us", window.as_micros()))));
             if overrides.events.is_none() {
                 // A window that the user has chosen is not extended for its events.
-                preset.events = Some(Count(Setting::Number(0.0)));
+                preset.events = Some(CountSetting(Setting::Number(0.0)));
             }
         }
         if let Some(events) = overrides.events {
-            preset.events = Some(Count(Setting::Number(events as f64)));
+            preset.events = Some(CountSetting(Setting::Number(events as f64)));
         }
         if let Some(subjects) = &overrides.subjects {
             for subject in subjects {
@@ -109,7 +109,7 @@ impl Selection {
             scale_rates(experiment, &mut preset, scale)?;
         }
         if let Some(budget) = overrides.budget {
-            preset.budget = Some(Time(Setting::Text(format!("{}us", budget.as_micros()))));
+            preset.budget = Some(TimeSetting(Setting::Text(format!("{}us", budget.as_micros()))));
         } else if preset.budget.is_some() && says_how_much {
             preset.budget = None;
             notes.push(format!(

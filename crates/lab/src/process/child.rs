@@ -30,7 +30,7 @@ const LAST_LINES: usize = 3;
 
 /// Resource limits, by the names of setrlimit(2) in lower case: `nofile`, `sigpending`. Soft and hard limit get one
 /// value.
-pub type Limits = BTreeMap<String, u64>;
+pub type ResourceLimits = BTreeMap<String, u64>;
 
 /// How to start a child.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub struct Launch<'a> {
     /// The processors that the child may use; empty: those of the lab.
     pub cpus: Vec<usize>,
     /// The child's limits that differ from the lab's.
-    pub limits: Limits,
+    pub limits: ResourceLimits,
     /// Whether CPU time is counted for the child and its descendants, by a control group if control groups are
     /// allowed.
     pub billed: bool,
@@ -74,7 +74,7 @@ impl<'a> Launch<'a> {
             name: name.into(),
             command,
             cpus: Vec::new(),
-            limits: Limits::new(),
+            limits: ResourceLimits::new(),
             billed: false,
             stands_back: false,
             hides_root: false,

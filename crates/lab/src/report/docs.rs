@@ -1,7 +1,7 @@
 //! The generated parts of the documentation. Each experiment's page has its facts, which come from the experiment
 //! file, and a table of its claims with the results of one session.
 //!
-//! The results of a session are kept beside the pages as [`Results`], so that the pages can be written again, and
+//! The results of a session are kept beside the pages as [`SessionResults`], so that the pages can be written again, and
 //! tested, without the session.
 
 use std::collections::BTreeMap;
@@ -12,21 +12,21 @@ use serde::{Deserialize, Serialize};
 
 use super::model::Report;
 use super::model::claim::{ClaimReport, Tone};
-use super::model::experiment::{ExperimentReport, State};
+use super::model::experiment::{ExperimentReport, ExperimentState};
 use super::model::words;
 use super::terminal::tone_sign;
 use crate::spec::built_in;
 use crate::spec::claim::By;
 use crate::spec::experiment::Experiment;
 use crate::spec::preset::Preset;
-use crate::spec::subject::Subject;
+use crate::spec::subject::SubjectSpec;
 
 /// The marker at the end of a generated part.
 const END: &str = "<!-- end -->";
 
 /// The results of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Results {
+pub struct SessionResults {
     /// The machine in a line.
     pub machine: String,
     /// A remark on the machine; may be empty.
@@ -44,12 +44,12 @@ pub struct Results {
     /// The runs.
     pub runs: usize,
     /// The verdicts, by experiment and by the claim's id.
-    pub experiments: BTreeMap<String, BTreeMap<String, Finding>>,
+    pub experiments: BTreeMap<String, BTreeMap<String, ClaimFinding>>,
 }
 
 /// The verdict on a claim.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct ClaimFinding {
     /// The effect that was judged, in words, and the region in which the claim is true. If the words of the claim
     /// have changed since, the claim counts as not measured.
     pub effect: String,
@@ -67,12 +67,12 @@ pub struct Finding {
     pub why: String,
 }
 
-impl Finding {
-    fn of(claim: &ClaimReport) -> Finding {
+impl ClaimFinding {
+    fn of(claim: &ClaimReport) -> ClaimFinding {
         let row = claim.deciding_row();
         let place = row.map(|row| [row.subject_words(), row.place.clone()]);
         let place = place.into_iter().flatten().filter(|it| !it.is_empty());
-        Finding {
+        ClaimFinding {
             effect: claim.effect.clone(),
             criterion: claim.criterion.clone(),
             here: row.map_or_else(|| "–".to_owned(), |row| row.value_words()),
@@ -106,15 +106,15 @@ impl Finding {
     }
 }
 
-impl Results {
+impl SessionResults {
     /// The results that a report has. `note` is a remark on the machine.
     #[must_use]
-    pub fn of(report: &Report, note: &str) -> Results {
+    pub fn of(report: &Report, note: &str) -> SessionResults {
         let machine = report.machine.as_ref();
         let claims = |one: &ExperimentReport| {
-            one.claims.iter().map(|claim| (claim.id.clone(), Finding::of(claim))).collect()
+            one.claims.iter().map(|claim| (claim.id.clone(), ClaimFinding::of(claim))).collect()
         };
-        Results {
+        SessionResults {
             machine: machine.map_or_else(String::new, |it| it.line.clone()),
             note: note.to_owned(),
             version: report.session.version.clone(),
@@ -131,7 +131,7 @@ impl Results {
         }
     }
 
-    fn finding(&self, experiment: &str, claim: &ClaimReport) -> Option<&Finding> {
+    fn finding(&self, experiment: &str, claim: &ClaimReport) -> Option<&ClaimFinding> {
         self.experiments.get(experiment)?.get(&claim.id).filter(|found| found.is_of(claim))
     }
 
@@ -163,7 +163,7 @@ pub fn fill(page: &str, part: &str, text: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// A page that cannot be read, or lacks its markers.
-pub fn pages(folder: &Path, results: &Results) -> Result<Vec<(PathBuf, String)>, String> {
+pub fn pages(folder: &Path, results: &SessionResults) -> Result<Vec<(PathBuf, String)>, String> {
     let read = |name: &str| {
         let path = folder.join(format!("{name}.md"));
         match std::fs::read_to_string(&path) {
@@ -189,14 +189,14 @@ pub fn pages(folder: &Path, results: &Results) -> Result<Vec<(PathBuf, String)>,
 
 /// The claims of an experiment, with the published results and those of the session.
 #[must_use]
-pub fn claims(experiment: &Experiment, results: &Results) -> String {
+pub fn claims(experiment: &Experiment, results: &SessionResults) -> String {
     let mut text =
         String::from("| claim | published | measured here | verdict |\n|---|---|---|---|\n");
     for claim in report(experiment).claims {
         let ours = if claim.by == By::Ours { " (ours)" } else { "" };
         let finding = results.finding(&experiment.id, &claim);
-        let found = finding.map_or_else(|| "–".to_owned(), Finding::found);
-        let outcome = finding.map_or_else(|| "? not measured".to_owned(), Finding::outcome);
+        let found = finding.map_or_else(|| "–".to_owned(), ClaimFinding::found);
+        let outcome = finding.map_or_else(|| "? not measured".to_owned(), ClaimFinding::outcome);
         let cells = [
             format!("**{}**{ours} {} *True at {}.*", claim.id, claim.text, claim.criterion),
             claim.published_words(),
@@ -242,7 +242,7 @@ pub fn facts(experiment: &Experiment) -> String {
 
 /// All experiments, with the verdicts on their claims.
 #[must_use]
-pub fn index(experiments: &[Experiment], results: &Results) -> String {
+pub fn index(experiments: &[Experiment], results: &SessionResults) -> String {
     let mut text =
         String::from("| experiment | what it asks | ✓ | ✗ | ? |\n|---|---|---|---|---|\n");
     for experiment in experiments {
@@ -266,7 +266,7 @@ pub fn index(experiments: &[Experiment], results: &Results) -> String {
 }
 
 fn report(experiment: &Experiment) -> ExperimentReport {
-    ExperimentReport::without_runs(experiment, &State::NotBegun)
+    ExperimentReport::without_runs(experiment, &ExperimentState::NotBegun)
 }
 
 fn row(text: &mut String, cells: &[String]) {
@@ -283,7 +283,7 @@ fn plain(text: &str) -> String {
     text.trim().replace('\n', " ").replace('<', "&lt;")
 }
 
-fn subject(name: &str, subject: &Subject) -> String {
+fn subject(name: &str, subject: &SubjectSpec) -> String {
     let mut words: Vec<&str> = subject.title.iter().map(String::as_str).collect();
     if subject.model && !words.iter().any(|it| it.contains("model")) {
         words.push("a model");
@@ -336,10 +336,10 @@ mod tests {
         toml::from_str(&text).unwrap()
     }
 
-    fn results() -> Results {
+    fn results() -> SessionResults {
         let text = text("one", &ratio("x", "{ above = 1.5 }"));
         let record = Builder::new().experiment(&text, 6, rates([200.0, 100.0, 100.0], 0.01));
-        Results::of(&Report::of(&record.judged()), "nobody else on it")
+        SessionResults::of(&Report::of(&record.judged()), "nobody else on it")
     }
 
     #[test]
@@ -352,7 +352,7 @@ mod tests {
         assert!(index.contains("| [one](one.md) |  | 1 | 0 | 0 |"), "{index}");
         assert!(results.machine().contains("nobody else on it"));
         let text = serde_json::to_string(&results).unwrap();
-        assert_eq!(serde_json::from_str::<Results>(&text).unwrap(), results);
+        assert_eq!(serde_json::from_str::<SessionResults>(&text).unwrap(), results);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reports of a session's folder: a page that opens from disk, lines for a terminal, and tables for other programs.
 //!
-//! [`model::Report`] is made once from a [`Record`]. The page, the terminal's summary and the tables only show it.
+//! [`model::Report`] is made once from a [`SessionRecord`]. The page, the terminal's summary and the tables only show it.
 
 pub mod csv;
 pub mod docs;
@@ -13,8 +13,8 @@ pub mod vendor;
 
 use std::path::{Path, PathBuf};
 
-use crate::journal::{Error, write_whole};
-use crate::record::Record;
+use crate::journal::{JournalError, write_whole};
+use crate::record::SessionRecord;
 use model::Report;
 
 /// The name of the page in a session's folder.
@@ -33,12 +33,16 @@ pub const CLAIMS: &str = "claims.csv";
 /// sees a part of it.
 ///
 /// # Errors
-/// [`Error::Io`] with the path.
-pub fn write(folder: &Path, above: Option<&Path>, record: &Record) -> Result<PathBuf, Error> {
+/// [`JournalError::Io`] with the path.
+pub fn write(
+    folder: &Path,
+    above: Option<&Path>,
+    record: &SessionRecord,
+) -> Result<PathBuf, JournalError> {
     let report = Report::of(record);
     for experiment in report.experiments.iter().filter(|one| one.has_begun()) {
         let own = folder.join(&experiment.id);
-        std::fs::create_dir_all(&own).map_err(|error| Error::Io(own.clone(), error))?;
+        std::fs::create_dir_all(&own).map_err(|error| JournalError::Io(own.clone(), error))?;
         write_text(&own.join(SAMPLES), &csv::samples(experiment))?;
         write_text(&own.join(CLAIMS), &csv::claims(experiment))?;
     }
@@ -54,8 +58,8 @@ pub fn write(folder: &Path, above: Option<&Path>, record: &Record) -> Result<Pat
     Ok(path)
 }
 
-fn write_text(path: &Path, text: &str) -> Result<(), Error> {
-    write_whole(path, text.as_bytes()).map_err(|error| Error::Io(path.to_owned(), error))
+fn write_text(path: &Path, text: &str) -> Result<(), JournalError> {
+    write_whole(path, text.as_bytes()).map_err(|error| JournalError::Io(path.to_owned(), error))
 }
 
 #[cfg(test)]
@@ -83,7 +87,7 @@ mod tests {
         }
         assert!(!folder.path().join("pipes").exists());
         let missing = folder.path().join("not").join("there");
-        assert!(matches!(write(&missing.join("\0"), None, &record), Err(Error::Io(..))));
+        assert!(matches!(write(&missing.join("\0"), None, &record), Err(JournalError::Io(..))));
         // Links of the page in the upper folder lead into the session's folder.
         let above = tempfile::tempdir().unwrap();
         let own = above.path().join("session");

@@ -2,9 +2,9 @@
 
 use console::Style;
 
-use super::model::answer::Outcome;
+use super::model::answer::AnswerKind;
 use super::model::claim::{ClaimReport, Tone};
-use super::model::experiment::{ExperimentReport, State};
+use super::model::experiment::{ExperimentReport, ExperimentState};
 use super::model::{Report, VerdictCounts, words};
 
 /// With fewer columns than this, a claim takes two lines in place of one.
@@ -114,7 +114,8 @@ impl Lines {
             if let Some(verdict) = &answer.verdict {
                 self.wrapped("    ", 6, verdict);
             }
-            let measured = answer.findings.iter().filter(|it| it.outcome != Outcome::NotMeasured);
+            let measured =
+                answer.findings.iter().filter(|it| it.outcome != AnswerKind::NotMeasured);
             let mut is_open = true;
             for finding in measured {
                 is_open = false;
@@ -199,7 +200,8 @@ impl Lines {
     }
 
     fn missing(&mut self, report: &Report) {
-        let missing = report.experiments.iter().filter(|one| one.state != State::Complete);
+        let missing =
+            report.experiments.iter().filter(|one| one.state != ExperimentState::Complete);
         let missing: Vec<String> = missing.map(state_words).collect();
         let notes = report.experiments.iter().flat_map(|one| &one.notes).cloned();
         let all: Vec<String> = missing.into_iter().chain(notes).collect();
@@ -237,9 +239,9 @@ pub fn tone_sign(tone: Tone) -> &'static str {
 
 fn state_words(experiment: &ExperimentReport) -> String {
     match &experiment.state {
-        State::Refused { reason } => format!("{}: {reason}", experiment.id),
-        State::NotBegun => format!("{}: not begun", experiment.id),
-        State::Partial | State::Complete => {
+        ExperimentState::Refused { reason } => format!("{}: {reason}", experiment.id),
+        ExperimentState::NotBegun => format!("{}: not begun", experiment.id),
+        ExperimentState::Partial | ExperimentState::Complete => {
             format!("{}: {} of {} runs", experiment.id, experiment.runs, experiment.planned)
         }
     }

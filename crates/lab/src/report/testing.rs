@@ -10,19 +10,19 @@ use crate::claims::{self, family};
 use crate::journal::{Environment, Header, Run, SCHEMA as JOURNAL};
 use crate::model::{Cell, Level, Sample};
 use crate::plan::{Plan, PlannedCell};
-use crate::record::{Measured, Record, SCHEMA, Session};
+use crate::record::{MeasuredExperiment, RecordedSession, SCHEMA, SessionRecord};
 use crate::spec::Experiment;
 use crate::spec::metric::BUILT_IN;
 
 /// A record of several experiments. Its claims are not judged as a family yet.
 pub(crate) struct Builder {
-    record: Record,
+    record: SessionRecord,
 }
 
 impl Builder {
     /// A session without experiments.
     pub(crate) fn new() -> Builder {
-        let session = Session {
+        let session = RecordedSession {
             schema: SCHEMA.to_owned(),
             version: "0.1.0".to_owned(),
             command: ["drover", "lab"].map(str::to_owned).to_vec(),
@@ -32,7 +32,7 @@ impl Builder {
             experiments: Vec::new(),
             refused: Vec::new(),
         };
-        Builder { record: Record { folder: PathBuf::new(), session, measured: Vec::new() } }
+        Builder { record: SessionRecord { folder: PathBuf::new(), session, measured: Vec::new() } }
     }
 
     /// Adds an experiment with every cell of its preset `quick` in `rounds` rounds. `measure` fills in the sample of
@@ -94,7 +94,12 @@ impl Builder {
         };
         let header = Header { schema: JOURNAL.to_owned(), plan, environment };
         self.record.session.experiments.push(experiment.id.clone());
-        self.record.measured.push(Measured { experiment, header, runs, judgements: Vec::new() });
+        self.record.measured.push(MeasuredExperiment {
+            experiment,
+            header,
+            runs,
+            judgements: Vec::new(),
+        });
         self
     }
 
@@ -111,7 +116,7 @@ impl Builder {
     }
 
     /// The record, judged as one report.
-    pub(crate) fn judged(mut self) -> Record {
+    pub(crate) fn judged(mut self) -> SessionRecord {
         for one in &mut self.record.measured {
             let samples = one.samples();
             let judge = |claim: &crate::spec::claim::Claim| {
@@ -172,7 +177,7 @@ pub(crate) fn rates(truths: [f64; 3], share: f64) -> impl Fn(&Cell, u32, &mut Sa
 
 /// A session of built-in experiments with their preset `quick`, and values for every metric that the experiments can
 /// have.
-pub(crate) fn quick(ids: &[&str], rounds: u32) -> Record {
+pub(crate) fn quick(ids: &[&str], rounds: u32) -> SessionRecord {
     let mut builder = Builder::new();
     for id in ids {
         let experiment = crate::spec::built_in::experiment(id).unwrap().unwrap();

@@ -8,30 +8,30 @@ use serde_json::{Map, Value, json};
 
 use super::Session;
 use super::metrics::{Inputs, derive, own};
-use crate::drive::{self, CommandLoad, Driven, HttpLoad, Load, Moment, Target, Warm, Window};
+use crate::drive::{self, CommandLoad, Driven, HttpLoad, LoadDriver, Moment, Target, Warm, Window};
 use crate::failure::Failure;
-use crate::instrument::counters::Counters;
+use crate::instrument::counters::OverflowCounters;
 use crate::instrument::cpu::Cpu;
-use crate::instrument::disk::Disk;
+use crate::instrument::disk::DiskCounters;
 use crate::instrument::idle::Idle;
-use crate::instrument::machine::Machine;
+use crate::instrument::machine::MachineCounters;
 use crate::instrument::memory::IdleMemory;
-use crate::instrument::stages::Trace;
+use crate::instrument::stages::StageTrace;
 use crate::instrument::{self, Instrument, Readings, events};
 use crate::journal;
 use crate::model::{Cell, Level, Mark};
 use crate::placement::Placement;
-use crate::plan::estimate::Phases;
+use crate::plan::estimate::RunPhases;
 use crate::plan::limits::{connections, descriptors, pipe_descriptors, wanted_processors};
 use crate::plan::order::round_seed;
-use crate::site::Site;
+use crate::site::RunSite;
 use crate::spec;
 use crate::spec::load::ResolvedWire;
-use crate::spec::metric::Instrument as Kind;
+use crate::spec::metric::InstrumentName;
 use crate::spec::phases::Until;
-use crate::spec::pool::Pool;
+use crate::spec::pool::PoolSpec;
 use crate::spec::setting::level_of;
-use crate::spec::subject::Kind as SubjectKind;
+use crate::spec::subject::SubjectKind;
 use crate::subject::{PipeSet, Running, Scene, SelfDriven, WaiterSubject, WorkFolder};
 use crate::wire::Wire;
 
@@ -78,8 +78,8 @@ impl Session<'_> {
             seed: round_seed(plan.seed, round),
             root: None,
             work: work.path(),
-            trace: kinds.contains(&Kind::Stages).then_some(trace.as_path()),
-            counters: kinds.contains(&Kind::Counters).then_some(counters.as_path()),
+            trace: kinds.contains(&InstrumentName::Stages).then_some(trace.as_path()),
+            counters: kinds.contains(&InstrumentName::Counters).then_some(counters.as_path()),
             notes_access: false,
             descriptors: self.descriptors(subject, &cell.levels),
         };
@@ -110,7 +110,7 @@ impl Session<'_> {
     /// How many descriptors the processes of a run need, if that is more than the lab's own limit.
     fn descriptors(
         &self,
-        subject: &spec::Subject,
+        subject: &spec::SubjectSpec,
         levels: &BTreeMap<String, Level>,
     ) -> Option<u64> {
         let of_connections =
@@ -120,7 +120,7 @@ impl Session<'_> {
         hard.is_some_and(|hard| needed > hard).then_some(needed)
     }
 
-    fn pools(&self) -> Vec<(String, Pool)> {
+    fn pools(&self) -> Vec<(String, PoolSpec)> {
         let preset = &self.selection.preset;
         let names = self.experiment.pool.keys();
         names
@@ -134,14 +134,14 @@ struct One<'o, 's> {
     session: &'o Session<'s>,
     scene: &'o Scene<'o>,
     cell: &'o Cell,
-    subject: &'o spec::Subject,
-    kinds: &'o [Kind],
-    pools: &'o [(String, Pool)],
+    subject: &'o spec::SubjectSpec,
+    kinds: &'o [InstrumentName],
+    pools: &'o [(String, PoolSpec)],
 }
 
 impl One<'_, '_> {
-    fn phases(&self) -> Result<Phases, Failure> {
-        Phases::of(self.session.experiment, &self.session.selection.preset, &self.cell.levels)
+    fn phases(&self) -> Result<RunPhases, Failure> {
+        RunPhases::of(self.session.experiment, &self.session.selection.preset, &self.cell.levels)
     }
 
     /// Measures a subject that drives itself.
@@ -162,7 +162,7 @@ impl One<'_, '_> {
     }
 
     /// Measures a server under a load.
-    fn serve(&self, mut site: Option<&mut Site>) -> Result<Measurement, Failure> {
+    fn serve(&self, mut site: Option<&mut RunSite>) -> Result<Measurement, Failure> {
         let experiment = self.session.experiment;
         let phases = self.phases()?;
         let mut instruments = self.instruments(site.as_deref())?;
@@ -203,7 +203,7 @@ impl One<'_, '_> {
         let mut at = |moment, running: &mut Running| {
             around.at(moment, running, &mut instruments)?;
             // The first report covers the time before the window, and is not used.
-            disk = site.as_deref_mut().map_or(Ok(None), Site::report)?;
+            disk = site.as_deref_mut().map_or(Ok(None), RunSite::report)?;
             Ok(())
         };
         let driven = load.measure(&mut running, &target, &window, warm.as_ref(), &mut at)?;
@@ -217,7 +217,7 @@ impl One<'_, '_> {
         let stderr_end = running.process.stop();
         drop(running);
         let trace = match self.scene.trace {
-            Some(path) if path.exists() => Some(Trace::read(path, around.began)?),
+            Some(path) if path.exists() => Some(StageTrace::read(path, around.began)?),
             _ => None,
         };
         let events = self.scene.work.join("events");
@@ -238,7 +238,7 @@ impl One<'_, '_> {
         idle.resolve(self.scene.levels).ok().filter(|idle| *idle > 0)
     }
 
-    fn load(&self) -> Result<Box<dyn Load + '_>, Failure> {
+    fn load(&self) -> Result<Box<dyn LoadDriver + '_>, Failure> {
         let load = &self.session.experiment.load;
         match (&load.http, &load.command) {
             (Some(http), _) => Ok(Box::new(HttpLoad { http })),
@@ -247,32 +247,32 @@ impl One<'_, '_> {
         }
     }
 
-    fn instruments(&self, site: Option<&Site>) -> Result<Vec<Box<dyn Instrument>>, Failure> {
+    fn instruments(&self, site: Option<&RunSite>) -> Result<Vec<Box<dyn Instrument>>, Failure> {
         let every: Vec<usize> = self.session.processors.iter().map(|it| it.number).collect();
         let subject = match self.scene.placement.subject.is_empty() {
             true => &every,
             false => &self.scene.placement.subject,
         };
         let mut all: Vec<Box<dyn Instrument>> =
-            vec![Box::new(Machine::new(subject)), Box::new(Cpu::default())];
-        if self.kinds.contains(&Kind::IdleGuard) {
+            vec![Box::new(MachineCounters::new(subject)), Box::new(Cpu::default())];
+        if self.kinds.contains(&InstrumentName::IdleGuard) {
             all.push(Box::new(Idle::start(&every, subject)?));
-        } else if self.kinds.contains(&Kind::IdleCounter) {
+        } else if self.kinds.contains(&InstrumentName::IdleCounter) {
             all.push(Box::new(Idle::start(subject, subject)?));
         }
         if let (Some(file), Some(SubjectKind::Serve(_))) =
             (self.scene.counters, self.subject.kind())
         {
-            all.push(Box::new(Counters::of(file.to_path_buf())));
+            all.push(Box::new(OverflowCounters::of(file.to_path_buf())));
         }
-        let is_modelled = |(_, pool): &(String, Pool)| {
-            matches!(pool.disk(self.scene.levels), Ok(spec::pool::Disk::Model))
+        let is_modelled = |(_, pool): &(String, PoolSpec)| {
+            matches!(pool.disk(self.scene.levels), Ok(spec::pool::PoolDisk::Model))
         };
         if let Some(site) = site
-            && self.kinds.contains(&Kind::Disk)
+            && self.kinds.contains(&InstrumentName::Disk)
             && !self.pools.iter().any(is_modelled)
         {
-            all.push(Box::new(Disk::below(&site.device)?));
+            all.push(Box::new(DiskCounters::below(&site.device)?));
         }
         Ok(all)
     }
@@ -284,7 +284,7 @@ impl One<'_, '_> {
         warm: Option<Warm>,
         subject_command: Vec<String>,
         disk: Option<Value>,
-        trace: Option<&Trace>,
+        trace: Option<&StageTrace>,
     ) -> Result<Measurement, Failure> {
         let mut values = driven.values.clone();
         let mut marks = driven.marks.clone();
@@ -304,7 +304,7 @@ impl One<'_, '_> {
             values.insert("disk-percent".to_string(), use_percent);
         }
         values.extend(derive(&driven, &values, around.drained_cpu_s));
-        values.extend(trace.map(Trace::values).unwrap_or_default());
+        values.extend(trace.map(StageTrace::values).unwrap_or_default());
         let speed = self.pools.iter().find_map(|(_, pool)| pool.speed).unwrap_or(1.0);
         let inputs = Inputs {
             load: &driven.result,

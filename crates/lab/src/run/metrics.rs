@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::drive::Driven;
 use crate::instrument::reading;
-use crate::instrument::stages::Trace;
+use crate::instrument::stages::StageTrace;
 use crate::model::Level;
 use crate::spec::Experiment;
-use crate::spec::metric::Origin;
+use crate::spec::metric::MetricOrigin;
 
 /// Metrics of CPU time: per response, per byte, per second.
 ///
@@ -52,7 +52,7 @@ pub(super) fn derive(
 pub(super) struct Inputs<'i> {
     pub(super) load: &'i Value,
     pub(super) subject: &'i Value,
-    pub(super) trace: Option<&'i Trace>,
+    pub(super) trace: Option<&'i StageTrace>,
     /// How many times as fast as the published disk the modelled disk is.
     pub(super) speed: f64,
     pub(super) levels: Option<&'i BTreeMap<String, Level>>,
@@ -71,8 +71,10 @@ pub(super) fn own(experiment: &Experiment, inputs: &Inputs<'_>) -> BTreeMap<Stri
     let mut values = BTreeMap::new();
     for (name, metric) in &experiment.metric {
         let from = match metric.origin() {
-            Some(Origin::Load(pointer)) => inputs.load.pointer(pointer).and_then(Value::as_f64),
-            Some(Origin::Subject(pointer)) => {
+            Some(MetricOrigin::Load(pointer)) => {
+                inputs.load.pointer(pointer).and_then(Value::as_f64)
+            }
+            Some(MetricOrigin::Subject(pointer)) => {
                 inputs.subject.pointer(pointer).and_then(Value::as_f64)
             }
             None => None,

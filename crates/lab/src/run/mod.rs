@@ -24,7 +24,7 @@ pub use unkept::Unkept;
 
 /// The settings of a session, in addition to its plan.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RunOptions {
     /// Drover's own binary.
     pub drover: PathBuf,
     /// The folder of the journal.
@@ -41,7 +41,7 @@ pub struct Options {
 
 /// Events while a session runs.
 #[derive(Clone, Copy, Debug)]
-pub enum Event<'e> {
+pub enum RunEvent<'e> {
     /// The resumed journal already has runs.
     Resumed {
         /// The number of runs that it has.
@@ -81,7 +81,7 @@ pub enum Event<'e> {
 
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum RunEnd {
     /// Every run is in the journal.
     Complete,
     /// The user, or the system, has ended the session. The journal has what was measured.
@@ -95,23 +95,23 @@ pub enum End {
 
 /// Why a session could not continue.
 #[derive(Debug)]
-pub enum Error {
+pub enum RunError {
     /// The journal cannot be written, or cannot be resumed.
-    Journal(journal::Error),
+    Journal(journal::JournalError),
     /// The lab itself cannot work on this machine.
     Failed(String),
 }
 
-impl std::fmt::Display for Error {
+impl std::fmt::Display for RunError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Error::Journal(error) => error.fmt(f),
-            Error::Failed(why) => f.write_str(why),
+            RunError::Journal(error) => error.fmt(f),
+            RunError::Failed(why) => f.write_str(why),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for RunError {}
 
 /// Runs the plan of an experiment.
 ///
@@ -119,30 +119,30 @@ impl std::error::Error for Error {}
 /// process. A run that fails is a result, and the other runs continue.
 ///
 /// # Errors
-/// [`Error::Journal`], for example when the disk is full; the journal stays readable. [`Error::Failed`].
+/// [`RunError::Journal`], for example when the disk is full; the journal stays readable. [`RunError::Failed`].
 pub fn run(
     experiment: &Experiment,
     selection: &Selection,
     plan: &Plan,
-    options: &Options,
-    tell: &mut dyn FnMut(Event<'_>),
-) -> Result<End, Error> {
-    let failed = |why: String| Error::Failed(why);
+    options: &RunOptions,
+    tell: &mut dyn FnMut(RunEvent<'_>),
+) -> Result<RunEnd, RunError> {
+    let failed = |why: String| RunError::Failed(why);
     let environment = Environment::look(&options.drover)
         .map_err(|error| failed(format!("{}: {error}", options.drover.display())))?;
     let (mut journal, found) = match options.resumes {
         true => Journal::resume(&options.folder, plan, &environment, options.is_forced)
-            .map_err(Error::Journal)?,
+            .map_err(RunError::Journal)?,
         false => {
             let journal = Journal::create(&options.folder, plan, &environment);
-            (journal.map_err(Error::Journal)?, Vec::new())
+            (journal.map_err(RunError::Journal)?, Vec::new())
         }
     };
     if options.resumes {
-        tell(Event::Resumed { runs: found.len() });
+        tell(RunEvent::Resumed { runs: found.len() });
     }
     for note in &plan.notes {
-        tell(Event::Note(note));
+        tell(RunEvent::Note(note));
     }
     let guard = Guard::start().map_err(|error| failed(format!("cannot start a shell: {error}")))?;
     let mut session = Session {
@@ -179,7 +179,7 @@ struct Session<'s> {
     experiment: &'s Experiment,
     selection: &'s Selection,
     plan: &'s Plan,
-    options: &'s Options,
+    options: &'s RunOptions,
     guard: Arc<Guard>,
     processors: Vec<Processor>,
     store: Store,
@@ -193,11 +193,11 @@ impl Session<'_> {
     fn rounds(
         &mut self,
         journal: &mut Journal,
-        tell: &mut dyn FnMut(Event<'_>),
-    ) -> Result<End, Error> {
+        tell: &mut dyn FnMut(RunEvent<'_>),
+    ) -> Result<RunEnd, RunError> {
         for (cell, planned) in self.plan.cells.iter().enumerate() {
             if let Some(why) = &planned.not_testable {
-                tell(Event::NotTestable { cell, why });
+                tell(RunEvent::NotTestable { cell, why });
             }
         }
         let budget = self.selection.preset.budget.as_ref();
@@ -212,19 +212,19 @@ impl Session<'_> {
             if budget.is_some_and(|budget| round > 1 && start.elapsed() + longest > budget) {
                 let rounds = round - 1;
                 let of = self.plan.rounds;
-                tell(Event::Note(&format!(
+                tell(RunEvent::Note(&format!(
                     "The time limit ended {} after {rounds} of {of} rounds (--budget sets another one).",
                     self.plan.experiment
                 )));
-                return Ok(End::BudgetSpent { rounds });
+                return Ok(RunEnd::BudgetSpent { rounds });
             }
             let began = Instant::now();
-            tell(Event::Round { round });
+            tell(RunEvent::Round { round });
             for cell in order {
                 if journal.has(cell, round) || self.given_up.contains_key(&cell) {
                     continue;
                 }
-                tell(Event::Begins { cell, round });
+                tell(RunEvent::Begins { cell, round });
                 let mut run = self.run_one(cell, round, tell);
                 // A run that was not steady is repeated: within a round every subject is compared with the others, so
                 // that one such run would spoil the whole round.
@@ -235,22 +235,27 @@ impl Session<'_> {
                         false => again,
                     });
                 }
-                let Some(run) = run else { return Ok(End::Interrupted) };
+                let Some(run) = run else { return Ok(RunEnd::Interrupted) };
                 if run.sample.failure.is_some() {
-                    self.try_to_write().map_err(Error::Journal)?;
+                    self.try_to_write().map_err(RunError::Journal)?;
                 }
-                journal.append(&run).map_err(Error::Journal)?;
+                journal.append(&run).map_err(RunError::Journal)?;
                 let done = journal.runs();
-                tell(Event::Ended { run: &run, done, of: self.plan.runs() });
+                tell(RunEvent::Ended { run: &run, done, of: self.plan.runs() });
                 self.tell_notes(tell);
             }
             longest = longest.max(began.elapsed());
         }
-        Ok(End::Complete)
+        Ok(RunEnd::Complete)
     }
 
     /// Runs a cell once; `None` if the session is to end.
-    fn run_one(&mut self, cell: usize, round: u32, tell: &mut dyn FnMut(Event<'_>)) -> Option<Run> {
+    fn run_one(
+        &mut self,
+        cell: usize,
+        round: u32,
+        tell: &mut dyn FnMut(RunEvent<'_>),
+    ) -> Option<Run> {
         let began = journal::now_s();
         let start = Instant::now();
         let planned = &self.plan.cells[cell].cell;
@@ -264,7 +269,7 @@ impl Session<'_> {
                     return None;
                 }
                 if let Failure::NotTestable(why) = &failure {
-                    tell(Event::NotTestable { cell, why });
+                    tell(RunEvent::NotTestable { cell, why });
                     self.given_up.insert(cell, why.clone());
                     sample.validity.insert(Mark::Unavailable);
                 }
@@ -281,17 +286,17 @@ impl Session<'_> {
 
     /// Writes about as much as a run's files have. If this fails too, a failed run may have failed because the lab's
     /// own disk is full: the failure then says nothing about the cell, and a resumed session runs the cell again.
-    fn try_to_write(&self) -> Result<(), journal::Error> {
+    fn try_to_write(&self) -> Result<(), journal::JournalError> {
         let path = self.options.folder.join("trial");
         let written = std::fs::write(&path, vec![0; 1 << 20]);
         let _ = std::fs::remove_file(&path);
-        written.map_err(|error| journal::Error::Io(self.options.folder.clone(), error))
+        written.map_err(|error| journal::JournalError::Io(self.options.folder.clone(), error))
     }
 
-    fn tell_notes(&mut self, tell: &mut dyn FnMut(Event<'_>)) {
+    fn tell_notes(&mut self, tell: &mut dyn FnMut(RunEvent<'_>)) {
         for note in std::mem::take(&mut self.store.notes) {
             if self.told.insert(note.clone()) {
-                tell(Event::Note(&note));
+                tell(RunEvent::Note(&note));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{End, Error, Event, Options, run};
+use super::{RunEnd, RunError, RunEvent, RunOptions, run};
 use crate::model::Sample;
 use crate::plan::{Plan, Selection};
 use crate::process::Interrupt;
@@ -31,12 +31,12 @@ impl Unkept<'_> {
         experiment: &Experiment,
         selection: &Selection,
         plan: &Plan,
-        tell: &mut dyn FnMut(Event<'_>),
-    ) -> Result<(Vec<Sample>, End), Error> {
+        tell: &mut dyn FnMut(RunEvent<'_>),
+    ) -> Result<(Vec<Sample>, RunEnd), RunError> {
         // A killed process with the same process id may have left a journal: process ids repeat, above all in
         // containers.
         let _ = std::fs::remove_dir_all(&self.folder);
-        let options = Options {
+        let options = RunOptions {
             drover: self.drover.to_owned(),
             folder: self.folder.clone(),
             pools: self.pools.to_owned(),
@@ -46,7 +46,7 @@ impl Unkept<'_> {
         };
         let mut samples = plan.unavailable();
         let end = run(experiment, selection, plan, &options, &mut |event| {
-            if let Event::Ended { run, .. } = event {
+            if let RunEvent::Ended { run, .. } = event {
                 samples.push(run.sample.clone());
             }
             tell(event);

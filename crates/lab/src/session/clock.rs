@@ -30,12 +30,12 @@ impl Part {
 
 /// The clock of a session.
 #[derive(Clone, Debug, Default)]
-pub struct Clock {
+pub struct SessionClock {
     parts: Vec<Part>,
     now: usize,
 }
 
-impl Clock {
+impl SessionClock {
     /// Adds an experiment with `runs` runs, which together may take `estimate`.
     pub fn plan(&mut self, runs: usize, estimate: Duration) {
         let planned_s = estimate.as_secs_f64() / runs.max(1) as f64;
@@ -92,13 +92,13 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn remaining_s(clock: &Clock) -> f64 {
+    fn remaining_s(clock: &SessionClock) -> f64 {
         clock.remaining().as_secs_f64()
     }
 
     #[test]
     fn the_plans_are_believed_until_runs_say_otherwise() {
-        let mut clock = Clock::default();
+        let mut clock = SessionClock::default();
         clock.plan(10, s(10));
         clock.plan(100, s(100));
         assert_eq!(remaining_s(&clock), 110.0);
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_has_ended_early_is_not_waited_for() {
-        let mut clock = Clock::default();
+        let mut clock = SessionClock::default();
         clock.plan(10, s(10));
         clock.plan(5, s(5));
         assert_eq!(clock.runs(), (0, 15));
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn nothing_takes_longer_than_its_limit() {
-        let mut clock = Clock::default();
+        let mut clock = SessionClock::default();
         clock.plan(100, s(100));
         clock.limit(0, Some(s(20)));
         assert_eq!(remaining_s(&clock), 20.0);

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::journal::{self, Error};
+use crate::journal::{self, JournalError};
 use crate::plan::Selection;
 use crate::record;
 
@@ -21,8 +21,8 @@ fn stamp(time: SystemTime) -> String {
 ///
 /// # Errors
 /// What the file system says.
-pub(super) fn create(out: &Path, preset: &str) -> Result<PathBuf, Error> {
-    fs::create_dir_all(out).map_err(|error| Error::Io(out.to_owned(), error))?;
+pub(super) fn create(out: &Path, preset: &str) -> Result<PathBuf, JournalError> {
+    fs::create_dir_all(out).map_err(|error| JournalError::Io(out.to_owned(), error))?;
     let name = format!("{}-{preset}", stamp(SystemTime::now()));
     let mut path = out.join(&name);
     for number in 2.. {
@@ -31,7 +31,7 @@ pub(super) fn create(out: &Path, preset: &str) -> Result<PathBuf, Error> {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 path = out.join(format!("{name}-{number}"));
             }
-            Err(error) => return Err(Error::Io(path, error)),
+            Err(error) => return Err(JournalError::Io(path, error)),
         }
     }
     Ok(path)
@@ -58,18 +58,18 @@ pub fn newest(folder: &Path) -> Option<PathBuf> {
 /// Locks the session's folder against other labs, until the result is dropped or this process ends.
 ///
 /// # Errors
-/// [`Error::InUse`] if another lab has the lock; otherwise what the file system says.
-pub(super) fn lock(folder: &Path) -> Result<File, Error> {
-    let opened = File::open(folder).map_err(|error| Error::Io(folder.to_owned(), error))?;
+/// [`JournalError::InUse`] if another lab has the lock; otherwise what the file system says.
+pub(super) fn lock(folder: &Path) -> Result<File, JournalError> {
+    let opened = File::open(folder).map_err(|error| JournalError::Io(folder.to_owned(), error))?;
     journal::lock(&opened, folder)?;
     Ok(opened)
 }
 
-pub(super) fn write_selection(folder: &Path, selection: &Selection) -> Result<(), Error> {
+pub(super) fn write_selection(folder: &Path, selection: &Selection) -> Result<(), JournalError> {
     record::write_json(&folder.join(SELECTION), selection)
 }
 
-pub(super) fn read_selection(folder: &Path) -> Result<Selection, Error> {
+pub(super) fn read_selection(folder: &Path) -> Result<Selection, JournalError> {
     record::read_json(&folder.join(SELECTION))
 }
 

@@ -21,19 +21,19 @@ use std::time::Duration;
 
 use crate::analysis::FEWEST_ROUNDS;
 use crate::journal::{self, Environment};
-use crate::plan::limits::Limits;
+use crate::plan::limits::MachineLimits;
 use crate::plan::{Overrides, Plan, Selection};
 use crate::record;
 use crate::spec::Experiment;
-use crate::spec::setting::{Setting, Time};
+use crate::spec::setting::{Setting, TimeSetting};
 
-pub use clock::Clock;
+pub use clock::SessionClock;
 pub use folder::newest;
-pub use run::{Event, Outcome, Settings};
+pub use run::{SessionEvent, SessionOutcome, SessionSettings};
 
 /// The request of a session.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct SessionRequest {
     /// The experiments, in their order.
     pub experiments: Vec<Experiment>,
     /// Whether the user has named the experiments. If not, experiments are left out that have none of the chosen
@@ -69,7 +69,7 @@ impl Planned {
         experiment: Experiment,
         selection: Selection,
         seed: u64,
-        limits: &Limits,
+        limits: &MachineLimits,
     ) -> Result<Planned, String> {
         let plan = Plan::new(&experiment, &selection, seed, limits);
         let plan = plan.map_err(|failure| failure.to_string())?;
@@ -113,14 +113,14 @@ impl Planned {
 
     fn set_budget(&mut self, budget: Duration) {
         let text = format!("{}us", budget.as_micros());
-        self.selection.preset.budget = Some(Time(Setting::Text(text)));
+        self.selection.preset.budget = Some(TimeSetting(Setting::Text(text)));
     }
 }
 
 /// A planned session.
 #[derive(Clone, Debug)]
 pub struct Session {
-    record: record::Session,
+    record: record::RecordedSession,
     planned: Vec<Planned>,
     /// The time limit of the whole session. It is divided among the experiments.
     budget: Option<Duration>,
@@ -136,15 +136,16 @@ impl Session {
     /// # Errors
     /// The text says what is wrong with the request: a subject or a factor that no experiment has, two experiments of
     /// one name, or no experiment that could be planned.
-    pub fn plan(request: Request, limits: &Limits) -> Result<Session, String> {
-        let Request { experiments, are_named, preset, overrides, seed, version, command } = request;
+    pub fn plan(request: SessionRequest, limits: &MachineLimits) -> Result<Session, String> {
+        let SessionRequest { experiments, are_named, preset, overrides, seed, version, command } =
+            request;
         for (at, experiment) in experiments.iter().enumerate() {
             if experiments[..at].iter().any(|other| other.id == experiment.id) {
                 return Err(format!("two experiments are called {}: rename one", experiment.id));
             }
         }
         let (chosen, notes) = narrow::narrow(experiments, are_named, &overrides)?;
-        let mut record = record::Session {
+        let mut record = record::RecordedSession {
             schema: record::SCHEMA.to_owned(),
             version,
             command,
@@ -185,9 +186,9 @@ impl Session {
         folder: &Path,
         rounds: Option<u32>,
         budget: Option<Duration>,
-        limits: &Limits,
+        limits: &MachineLimits,
     ) -> Result<Session, String> {
-        let failed = |error: journal::Error| error.to_string();
+        let failed = |error: journal::JournalError| error.to_string();
         let mut record = record::read_session(folder).map_err(failed)?;
         let mut planned = Vec::new();
         for id in &record.experiments {
@@ -233,10 +234,10 @@ impl Session {
     ///
     /// # Errors
     /// A journal or a program that cannot be read.
-    pub fn differences(&self, drover: &Path) -> Result<Vec<String>, journal::Error> {
+    pub fn differences(&self, drover: &Path) -> Result<Vec<String>, journal::JournalError> {
         let Some(folder) = &self.resumed else { return Ok(Vec::new()) };
         let here = Environment::look(drover);
-        let here = here.map_err(|error| journal::Error::Io(drover.to_owned(), error))?;
+        let here = here.map_err(|error| journal::JournalError::Io(drover.to_owned(), error))?;
         for one in &self.planned {
             let own = folder.join(&one.experiment.id);
             if !own.join(journal::PLAN).exists() {

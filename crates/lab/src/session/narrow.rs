@@ -7,7 +7,7 @@ use crate::model::Level;
 use crate::plan::Overrides;
 use crate::spec::experiment::Experiment;
 use crate::spec::factor::CASE;
-use crate::spec::metric::Instrument;
+use crate::spec::metric::InstrumentName;
 
 /// The experiments to run, each with the user's flags that apply to it, and remarks.
 ///
@@ -98,9 +98,9 @@ fn of_experiment(experiment: &Experiment, overrides: &Overrides) -> Overrides {
 /// Switches the threads that keep processors awake on or off, whatever the experiment says.
 fn keep_awake(experiment: &mut Experiment, keeps: Option<bool>) {
     let Some(keeps) = keeps else { return };
-    experiment.instruments.retain(|instrument| *instrument != Instrument::IdleGuard);
+    experiment.instruments.retain(|instrument| *instrument != InstrumentName::IdleGuard);
     if keeps {
-        experiment.instruments.push(Instrument::IdleGuard);
+        experiment.instruments.push(InstrumentName::IdleGuard);
     }
 }
 
@@ -183,9 +183,9 @@ mod tests {
             let (chosen, _) = narrow(experiments, false, &overrides(keeps)).unwrap();
             chosen[0].0.instruments.clone()
         };
-        assert_eq!(instruments(both(), true), [Instrument::IdleGuard]);
+        assert_eq!(instruments(both(), true), [InstrumentName::IdleGuard]);
         let mut guarded = both();
-        guarded[0].instruments = vec![Instrument::IdleGuard];
+        guarded[0].instruments = vec![InstrumentName::IdleGuard];
         assert!(instruments(guarded, false).is_empty());
     }
 }

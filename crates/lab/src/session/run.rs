@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Clock, Planned, Session, folder};
-use crate::journal::{self, Error};
+use super::{Planned, Session, SessionClock, folder};
+use crate::journal::{self, JournalError};
 use crate::process::Interrupt;
-use crate::record::{self, Record};
+use crate::record::{self, SessionRecord};
 use crate::report;
-use crate::run::{self, End};
+use crate::run::{self, RunEnd};
 
 /// The largest share of the session's time that writing reports may take. A report that would exceed the share is
 /// skipped, except the last report of an experiment.
@@ -16,7 +16,7 @@ const REPORTS: f64 = 0.05;
 
 /// The settings of a session, in addition to its plans.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SessionSettings {
     /// Drover's own binary.
     pub drover: PathBuf,
     /// The folder that gets a folder for each session, and the newest report.
@@ -31,7 +31,7 @@ pub struct Settings {
 
 /// Events while a session runs.
 #[derive(Clone, Copy, Debug)]
-pub enum Event<'e> {
+pub enum SessionEvent<'e> {
     /// The session's folder, before anything is run.
     Folder(&'e Path),
     /// An experiment begins. The session's report exists by now.
@@ -41,16 +41,16 @@ pub enum Event<'e> {
         /// Its number in the session, from 0.
         number: usize,
         /// How long the session still takes.
-        clock: &'e Clock,
+        clock: &'e SessionClock,
     },
     /// An event of the current experiment.
     Of {
         /// The experiment with its plan.
         planned: &'e Planned,
         /// The event.
-        event: run::Event<'e>,
+        event: run::RunEvent<'e>,
         /// How long the session still takes.
-        clock: &'e Clock,
+        clock: &'e SessionClock,
     },
     /// An experiment cannot be run on this machine. The other experiments continue.
     Refused {
@@ -65,7 +65,7 @@ pub enum Event<'e> {
 
 /// How a session ended.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct SessionOutcome {
     /// The session's folder.
     pub folder: PathBuf,
     /// The newest report, in the folder of all sessions.
@@ -73,10 +73,10 @@ pub struct Outcome {
     /// Whether the user, or the system, has ended the session early.
     pub is_interrupted: bool,
     /// The content of the session's folder.
-    pub record: Record,
+    pub record: SessionRecord,
 }
 
-impl Outcome {
+impl SessionOutcome {
     /// The number of runs that failed, and of all runs. A run that this machine cannot make has not failed.
     #[must_use]
     pub fn failures(&self) -> (usize, usize) {
@@ -97,23 +97,23 @@ impl Session {
     /// experiments continue.
     ///
     /// # Errors
-    /// The resumed session differs ([`Error::Differs`]; call [`Session::differences`] first), or another lab writes
-    /// to its folder ([`Error::InUse`]), or the session's folder or the last report cannot be written.
+    /// The resumed session differs ([`JournalError::Differs`]; call [`Session::differences`] first), or another lab writes
+    /// to its folder ([`JournalError::InUse`]), or the session's folder or the last report cannot be written.
     pub fn run(
         mut self,
-        settings: &Settings,
-        tell: &mut dyn FnMut(Event<'_>),
-    ) -> Result<Outcome, Error> {
+        settings: &SessionSettings,
+        tell: &mut dyn FnMut(SessionEvent<'_>),
+    ) -> Result<SessionOutcome, JournalError> {
         let folder = self.prepare(settings)?;
         // The lock is released when the session has ended, however it ends.
         let _lock = folder::lock(&folder)?;
         if self.resumed.is_some() {
             record::write_session(&folder, &self.record)?;
         }
-        tell(Event::Folder(&folder));
+        tell(SessionEvent::Folder(&folder));
         let mut running = Running {
             reporter: Reporter::new(&folder, &settings.out),
-            clock: Clock::default(),
+            clock: SessionClock::default(),
             start: Instant::now(),
             saved: Duration::ZERO,
             folder: folder.clone(),
@@ -127,17 +127,17 @@ impl Session {
         let mut is_interrupted = false;
         for number in 0..self.planned.len() {
             is_interrupted = settings.interrupt.is_set()
-                || running.experiment(&mut self, number, tell)? == Some(End::Interrupted);
+                || running.experiment(&mut self, number, tell)? == Some(RunEnd::Interrupted);
             if is_interrupted {
                 break;
             }
         }
         let (record, report) = running.reporter.write()?;
-        Ok(Outcome { folder, report, is_interrupted, record })
+        Ok(SessionOutcome { folder, report, is_interrupted, record })
     }
 
     /// Creates the session's folder, with everything that a resumption needs.
-    fn prepare(&mut self, settings: &Settings) -> Result<PathBuf, Error> {
+    fn prepare(&mut self, settings: &SessionSettings) -> Result<PathBuf, JournalError> {
         if let Some(folder) = self.resumed.clone() {
             return Ok(folder);
         }
@@ -155,9 +155,9 @@ impl Session {
 /// A running session.
 struct Running<'s> {
     folder: PathBuf,
-    settings: &'s Settings,
+    settings: &'s SessionSettings,
     reporter: Reporter,
-    clock: Clock,
+    clock: SessionClock,
     start: Instant,
     /// The unused time of the experiments so far. The next experiment may use it.
     saved: Duration,
@@ -177,8 +177,8 @@ impl Running<'_> {
         &mut self,
         session: &mut Session,
         number: usize,
-        tell: &mut dyn FnMut(Event<'_>),
-    ) -> Result<Option<End>, Error> {
+        tell: &mut dyn FnMut(SessionEvent<'_>),
+    ) -> Result<Option<RunEnd>, JournalError> {
         self.share_out(session, number);
         self.clock.begin(number);
         if number > 0 && session.budget.is_some_and(|budget| self.start.elapsed() >= budget) {
@@ -196,9 +196,9 @@ impl Running<'_> {
         }
         let planned = session.planned[number].clone();
         let begun = Instant::now();
-        tell(Event::Begins { planned: &planned, number, clock: &self.clock });
+        tell(SessionEvent::Begins { planned: &planned, number, clock: &self.clock });
         let own = self.folder.join(&planned.experiment.id);
-        let options = run::Options {
+        let options = run::RunOptions {
             drover: self.settings.drover.clone(),
             pools: self.settings.pools.clone(),
             resumes: own.join(journal::PLAN).exists(),
@@ -208,14 +208,14 @@ impl Running<'_> {
         };
         let Planned { experiment, selection, plan, .. } = &planned;
         let ended = run::run(experiment, selection, plan, &options, &mut |event| {
-            if let run::Event::Ended { run, .. } = event {
+            if let run::RunEvent::Ended { run, .. } = event {
                 self.clock.ended(super::seconds(run.took_s));
             }
-            tell(Event::Of { planned: &planned, event, clock: &self.clock });
-            if let run::Event::Round { .. } = event {
+            tell(SessionEvent::Of { planned: &planned, event, clock: &self.clock });
+            if let run::RunEvent::Round { .. } = event {
                 // The report has everything before this round.
                 if let Err(why) = self.reporter.write_if_cheap() {
-                    tell(Event::Note(&format!("The report cannot be written: {why}")));
+                    tell(SessionEvent::Note(&format!("The report cannot be written: {why}")));
                 }
             }
         });
@@ -225,11 +225,13 @@ impl Running<'_> {
         match ended {
             Ok(end) => {
                 if let Err(why) = self.reporter.write() {
-                    tell(Event::Note(&format!("The report cannot be written: {why}")));
+                    tell(SessionEvent::Note(&format!("The report cannot be written: {why}")));
                 }
                 Ok(Some(end))
             }
-            Err(run::Error::Journal(error @ (Error::Differs(_) | Error::InUse(_)))) => Err(error),
+            Err(run::RunError::Journal(
+                error @ (JournalError::Differs(_) | JournalError::InUse(_)),
+            )) => Err(error),
             Err(error) => {
                 self.refuse(session, number, &error.to_string(), tell)?;
                 Ok(None)
@@ -243,10 +245,10 @@ impl Running<'_> {
         session: &mut Session,
         number: usize,
         why: &str,
-        tell: &mut dyn FnMut(Event<'_>),
-    ) -> Result<(), Error> {
+        tell: &mut dyn FnMut(SessionEvent<'_>),
+    ) -> Result<(), JournalError> {
         let id = session.planned[number].experiment.id.clone();
-        tell(Event::Refused { id: &id, why });
+        tell(SessionEvent::Refused { id: &id, why });
         session.record.refused.push((id, why.to_owned()));
         record::write_session(&self.folder, &session.record)
     }
@@ -266,7 +268,7 @@ impl Reporter {
     }
 
     /// Writes the report, unless writing would take too large a share of the session's time.
-    fn write_if_cheap(&mut self) -> Result<(), Error> {
+    fn write_if_cheap(&mut self) -> Result<(), JournalError> {
         let is_dear = self.last.is_some_and(|(when, took)| took > when.elapsed().mul_f64(REPORTS));
         if !is_dear {
             self.write()?;
@@ -275,9 +277,9 @@ impl Reporter {
     }
 
     /// Writes the report. Returns the record of the session, and the path of the newest report.
-    fn write(&mut self) -> Result<(Record, PathBuf), Error> {
+    fn write(&mut self) -> Result<(SessionRecord, PathBuf), JournalError> {
         let start = Instant::now();
-        let record = Record::read(&self.folder)?;
+        let record = SessionRecord::read(&self.folder)?;
         let newest = report::write(&self.folder, Some(&self.out), &record)?;
         self.last = Some((Instant::now(), start.elapsed()));
         Ok((record, newest))

@@ -6,7 +6,7 @@ mod probe;
 mod sampled;
 mod store;
 
-pub use pool::{Files, Shape};
+pub use pool::{PoolFiles, Shape};
 pub use probe::Gain;
 pub use sampled::{Bounds, SampledFiles};
-pub use store::{Site, Store};
+pub use store::{RunSite, Store};

@@ -43,23 +43,23 @@ impl Shape {
 
 /// Files of one size, in a folder without other files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Files {
+pub struct PoolFiles {
     folder: PathBuf,
     shape: Shape,
 }
 
-impl Files {
+impl PoolFiles {
     /// Writes the files into a folder. Complete files that exist are kept.
     ///
     /// # Errors
     /// [`Failure::NotTestable`] if there is too little space; [`Failure::Failed`] with what the file system says.
-    pub fn make(folder: &Path, shape: Shape) -> Result<Files, Failure> {
+    pub fn make(folder: &Path, shape: Shape) -> Result<PoolFiles, Failure> {
         let failed = |path: &Path, error: io::Error| {
             Failure::failed(format!("cannot write {}: {error}", path.display()))
         };
         fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
         let folder = folder.canonicalize().map_err(|error| failed(folder, error))?;
-        let files = Files { folder, shape };
+        let files = PoolFiles { folder, shape };
         let locked = File::open(&files.folder).map_err(|error| failed(&files.folder, error))?;
         // Another lab that makes these files has completed them when it releases the lock. On a file system without
         // locks, no second lab is expected.
@@ -160,11 +160,11 @@ impl Files {
         Ok(())
     }
 
-    /// [`Files::make_warm`] for files that were warm a moment ago. Checks a thousand files, and the others only if
+    /// [`PoolFiles::make_warm`] for files that were warm a moment ago. Checks a thousand files, and the others only if
     /// one of the thousand has lost a page.
     ///
     /// # Errors
-    /// The errors of [`Files::make_warm`].
+    /// The errors of [`PoolFiles::make_warm`].
     pub fn keep_warm(&self) -> Result<(), Failure> {
         let step = (self.shape.files / 1000).max(1) as usize;
         let all = self.shape.bytes.div_ceil(mech::files::root::page_size());
@@ -246,13 +246,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let shape = Shape::of(5000, 15_100);
         assert_eq!((shape.files, shape.total()), (3, 15_000));
-        let files = Files::make(folder.path(), shape).unwrap();
+        let files = PoolFiles::make(folder.path(), shape).unwrap();
         assert_eq!(files.urls("/small"), "/small/000000\n/small/000001\n/small/000002\n");
         let read = |file| fs::read(files.path(file)).unwrap();
         assert!(read(0) != read(1) && read(2).len() == 5000);
         let before = fs::metadata(files.path(0)).unwrap().ino();
         fs::write(files.path(1), "short").unwrap();
-        assert_eq!(Files::make(folder.path(), shape).unwrap(), files);
+        assert_eq!(PoolFiles::make(folder.path(), shape).unwrap(), files);
         assert_eq!(fs::metadata(files.path(0)).unwrap().ino(), before);
         assert_eq!(read(1).len(), 5000);
     }
@@ -262,7 +262,7 @@ mod tests {
         // Beside the test binary, which is on a disk. The folder for temporary files may be in memory.
         let program = std::env::current_exe().unwrap();
         let folder = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
-        let files = Files::make(folder.path(), Shape { files: 2, bytes: 10_000 }).unwrap();
+        let files = PoolFiles::make(folder.path(), Shape { files: 2, bytes: 10_000 }).unwrap();
         let pages = || {
             let file = File::open(files.path(1)).unwrap();
             mech::files::root::cached_pages(file.as_fd(), 0, 10_000).unwrap()
@@ -283,7 +283,7 @@ mod tests {
     fn files_that_do_not_fit_are_not_testable_here() {
         let folder = tempfile::tempdir().unwrap();
         let shape = Shape { files: 1000, bytes: 1 << 50 };
-        let failure = Files::make(folder.path(), shape).unwrap_err();
+        let failure = PoolFiles::make(folder.path(), shape).unwrap_err();
         assert!(
             matches!(&failure, Failure::NotTestable(why) if why.contains("--pools")),
             "{failure}"

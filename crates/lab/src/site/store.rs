@@ -12,11 +12,11 @@ use std::time::Duration;
 use serde_json::Value;
 use waiters::pinned_pages::PinnedPages;
 
-use super::pool::{Files, Shape};
+use super::pool::{PoolFiles, Shape};
 use super::probe::Gain;
 use crate::failure::Failure;
 use crate::process::{Child, Launch};
-use crate::spec::pool::{Disk, Pool};
+use crate::spec::pool::{PoolDisk, PoolSpec};
 use crate::subject::Scene;
 
 /// How long mounting the modelled disk, or an answer of its process, may take.
@@ -44,7 +44,7 @@ pub struct Store {
 
 /// The files of a run, below one root, cold or warm. Dropping the value unmounts the modelled disks.
 #[derive(Debug)]
-pub struct Site {
+pub struct RunSite {
     /// The folder to be served.
     pub root: PathBuf,
     /// For each pool a file with the paths of its files on the server, a line each.
@@ -77,12 +77,12 @@ impl Store {
     /// [`Failure::Failed`].
     pub fn open(
         &mut self,
-        pools: &[(String, Pool)],
+        pools: &[(String, PoolSpec)],
         scene: &Scene<'_>,
-    ) -> Result<Option<Site>, Failure> {
+    ) -> Result<Option<RunSite>, Failure> {
         let Some((_, first)) = pools.first() else { return Ok(None) };
-        let shape = |pool: &Pool| -> Result<Shape, Failure> {
-            let resolve = |size: &Option<crate::spec::setting::Size>, default| match size {
+        let shape = |pool: &PoolSpec| -> Result<Shape, Failure> {
+            let resolve = |size: &Option<crate::spec::setting::SizeSetting>, default| match size {
                 Some(size) => size.resolve(scene.levels).map_err(Failure::failed),
                 None => Ok(default),
             };
@@ -103,7 +103,7 @@ impl Store {
                 self.folder.join(of_each.collect::<Vec<_>>().join("+"))
             }
         };
-        let mut site = Site {
+        let mut site = RunSite {
             root: parent.clone(),
             urls: BTreeMap::new(),
             is_cold: false,
@@ -116,8 +116,8 @@ impl Store {
             let disk = pool.disk(scene.levels).map_err(Failure::failed)?;
             let in_place = if single { shared.clone() } else { parent.join(name) };
             let files = match disk {
-                Disk::Model => Files::make(&shared, *shape)?,
-                Disk::Memory | Disk::Real => Files::make(&in_place, *shape)?,
+                PoolDisk::Model => PoolFiles::make(&shared, *shape)?,
+                PoolDisk::Memory | PoolDisk::Real => PoolFiles::make(&in_place, *shape)?,
             };
             let prefix = if single { String::new() } else { format!("/{name}") };
             let urls = scene.work.join(format!("urls-{name}"));
@@ -125,9 +125,9 @@ impl Store {
                 .map_err(|error| Failure::failed(format!("{}: {error}", urls.display())))?;
             site.urls.insert(name.clone(), urls);
             site.device = files.folder().to_path_buf();
-            site.is_cold |= disk != Disk::Memory;
+            site.is_cold |= disk != PoolDisk::Memory;
             match disk {
-                Disk::Memory => {
+                PoolDisk::Memory => {
                     match self.warmed.contains(files.folder()) {
                         true => files.keep_warm()?,
                         false => files.make_warm()?,
@@ -138,13 +138,13 @@ impl Store {
                     }
                     site.root = if single { files.folder().to_path_buf() } else { parent.clone() };
                 }
-                Disk::Real => {
+                PoolDisk::Real => {
                     self.look_at(&files);
                     self.warmed.remove(files.folder());
                     files.make_cold()?;
                     site.root = if single { files.folder().to_path_buf() } else { parent.clone() };
                 }
-                Disk::Model => {
+                PoolDisk::Model => {
                     let mountpoint = if single { scene.work.join("disk") } else { in_place };
                     fs::create_dir_all(&mountpoint).map_err(Failure::failed)?;
                     // The model's own files are read into memory if they fit: the real disk is no part of the model.
@@ -164,7 +164,7 @@ impl Store {
     }
 
     /// Measures, once for each folder, whether its disk can show what asynchronous reads gain.
-    fn look_at(&mut self, files: &Files) {
+    fn look_at(&mut self, files: &PoolFiles) {
         if self.probed.contains_key(files.folder()) {
             return;
         }
@@ -180,7 +180,7 @@ impl Store {
     }
 }
 
-impl Site {
+impl RunSite {
     /// The work of the modelled disks since the previous call: the report of the busiest disk.
     ///
     /// # Errors
@@ -203,9 +203,9 @@ impl Site {
 /// Mounts files behind a modelled disk. The process `drover lab disk` unmounts the disk when it ends, however it
 /// ends.
 fn mount(
-    files: &Files,
+    files: &PoolFiles,
     mountpoint: &Path,
-    pool: &Pool,
+    pool: &PoolSpec,
     is_alone: bool,
     scene: &Scene<'_>,
 ) -> Result<Child, Failure> {

@@ -149,25 +149,25 @@ pub enum Which {
 #[serde(untagged)]
 pub enum Effect {
     /// The metric itself, in every cell.
-    Value(Value),
+    Value(ValueEffect),
     /// `of` ÷ `against`, in cells of equal levels.
-    Ratio(Ratio),
+    Ratio(RatioEffect),
     /// The metric at level `to` of the factor `over` ÷ the metric at level `from` of this factor.
-    Change(Change),
+    Change(ChangeEffect),
     /// The metric at every level of the factor `over` ÷ the metric at the lowest level of this factor, with
     /// simultaneous bounds.
-    Profile(Profile),
+    Profile(ProfileEffect),
     /// The slope of the metric's logarithm over the logarithm of the factor `over`: 0 is constant,
     /// 1 linear.
-    Exponent(Exponent),
+    Exponent(ExponentEffect),
     /// The metric ÷ the level of the factor `over`, in each cell: 1 where every request is answered.
-    Offered(Offered),
+    Offered(OfferedEffect),
     /// The first level of the factor `over` at which the metric is below 0.97 times the level.
-    Knee(Knee),
+    Knee(KneeEffect),
     /// The highest value of `of` over the levels of the factor `over` ÷ the highest value of `against`.
-    Peak(Peak),
+    Peak(PeakEffect),
     /// The standard deviation of the metric's logarithm for `of` ÷ the standard deviation for `against`.
-    Spread(Spread),
+    Spread(SpreadEffect),
 }
 
 impl Effect {
@@ -271,7 +271,7 @@ impl Effect {
 /// The metric itself, in every cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Value {
+pub struct ValueEffect {
     /// The metric.
     #[serde(rename = "value")]
     pub metric: String,
@@ -285,7 +285,7 @@ pub struct Value {
 /// One subject ÷ another one, paired by round, in cells of equal levels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Ratio {
+pub struct RatioEffect {
     /// The metric.
     #[serde(rename = "ratio")]
     pub metric: String,
@@ -301,7 +301,7 @@ pub struct Ratio {
 /// One level of a factor ÷ another level, paired by round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Change {
+pub struct ChangeEffect {
     /// The metric.
     #[serde(rename = "change")]
     pub metric: String,
@@ -321,7 +321,7 @@ pub struct Change {
 /// Every level of a factor ÷ its lowest level, paired by round, with simultaneous (max-t) bounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Profile {
+pub struct ProfileEffect {
     /// The metric.
     #[serde(rename = "levels")]
     pub metric: String,
@@ -337,7 +337,7 @@ pub struct Profile {
 /// The slope of a log–log fit, one fit per round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Exponent {
+pub struct ExponentEffect {
     /// The metric.
     #[serde(rename = "exponent")]
     pub metric: String,
@@ -354,7 +354,7 @@ pub struct Exponent {
 /// The metric ÷ the offered load, which is a factor's level: 1 where every request is answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Offered {
+pub struct OfferedEffect {
     /// The metric.
     #[serde(rename = "offered")]
     pub metric: String,
@@ -371,7 +371,7 @@ pub struct Offered {
 /// place between two levels is interpolated in each round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Knee {
+pub struct KneeEffect {
     /// The metric.
     #[serde(rename = "knee")]
     pub metric: String,
@@ -388,7 +388,7 @@ pub struct Knee {
 /// The highest value of one subject along a factor ÷ the highest value of another subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Peak {
+pub struct PeakEffect {
     /// The metric.
     #[serde(rename = "peak")]
     pub metric: String,
@@ -403,7 +403,7 @@ pub struct Peak {
 /// The standard deviation of the metric's logarithm over rounds, of one subject ÷ of another subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Spread {
+pub struct SpreadEffect {
     /// The metric.
     #[serde(rename = "spread")]
     pub metric: String,
@@ -439,14 +439,14 @@ impl Region {
 #[serde(untagged)]
 pub enum Published {
     /// Values of the metric.
-    Rows(Vec<Row>),
+    Rows(Vec<PublishedValue>),
     /// Values of the metric, or the effect, with their figure or table in the document and a note.
     Data(PublishedData),
 }
 
 impl Published {
     /// The values that stand in the experiment file itself.
-    pub fn rows(&self) -> &[Row] {
+    pub fn rows(&self) -> &[PublishedValue] {
         match self {
             Published::Rows(rows) | Published::Data(PublishedData { rows, .. }) => rows,
         }
@@ -470,7 +470,7 @@ pub struct PublishedData {
     pub figure: Option<String>,
     /// Values of the metric.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rows: Vec<Row>,
+    pub rows: Vec<PublishedValue>,
     /// A CSV file of values, relative to the experiment file, with a column `subject`, a column for each
     /// factor, and a column `value`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -507,7 +507,7 @@ impl PublishedEffect {
 /// One published value of the metric.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Row {
+pub struct PublishedValue {
     /// The subject.
     pub subject: String,
     /// The levels at which the value was measured. A factor that is missing here has the level that the key

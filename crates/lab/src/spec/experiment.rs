@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::claim::Claim;
 use super::factor::{CASE, Case, Factor};
 use super::figure::Figure;
-use super::load::{Background, Load, Wire};
-use super::metric::{self, Better, Instrument, Metric};
+use super::load::{Background, LoadSpec, WireSpec};
+use super::metric::{self, Better, InstrumentName, Metric};
 use super::phases::Phases;
-use super::pool::Pool;
+use super::pool::PoolSpec;
 use super::preset::Preset;
 use super::setting::{Setting, placeholders};
-use super::subject::Subject;
+use super::subject::SubjectSpec;
 use crate::model::Level;
 
 /// What the key `schema` has to say.
@@ -31,7 +31,7 @@ pub const QUICK: &str = "quick";
 #[schemars(title = "An experiment of drover lab")]
 pub struct Experiment {
     /// The version of the format.
-    pub schema: Version,
+    pub schema: FormatVersion,
     /// The experiment's name on the command line and in the report's links.
     pub id: String,
     /// Files with further subjects, factors, metrics and pools. Their paths are relative to the experiment
@@ -60,7 +60,7 @@ pub struct Experiment {
     /// The subjects that are measured, by name, in the order of the legend. At least one is needed, in the
     /// experiment file or in an included file.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
-    pub subject: IndexMap<String, Subject>,
+    pub subject: IndexMap<String, SubjectSpec>,
     /// The factors that are varied, by name. A cell has one level of each factor.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub factor: IndexMap<String, Factor>,
@@ -69,12 +69,12 @@ pub struct Experiment {
     pub case: Vec<Case>,
     /// The files that servers serve, by name.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
-    pub pool: IndexMap<String, Pool>,
+    pub pool: IndexMap<String, PoolSpec>,
     /// The network between load and subject; `"loopback"` if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wire: Option<Wire>,
+    pub wire: Option<WireSpec>,
     /// The load that is put on the subject.
-    pub load: Load,
+    pub load: LoadSpec,
     /// A second load that runs beside the measured load and is not measured itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<Background>,
@@ -84,7 +84,7 @@ pub struct Experiment {
     /// Instruments to switch on. The instruments that the metrics of claims and figures need are switched on
     /// without this key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub instruments: Vec<Instrument>,
+    pub instruments: Vec<InstrumentName>,
     /// Metrics that this experiment defines, by name.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub metric: IndexMap<String, Metric>,
@@ -102,7 +102,7 @@ pub struct Experiment {
 
 /// The version of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Version {
+pub enum FormatVersion {
     /// The current version.
     #[serde(rename = "drover.experiment/2")]
     Two,
@@ -117,13 +117,13 @@ pub struct Fragment {
     pub include: Vec<String>,
     /// The subjects that are measured, by name.
     #[serde(default)]
-    pub subject: IndexMap<String, Subject>,
+    pub subject: IndexMap<String, SubjectSpec>,
     /// The factors that are varied, by name.
     #[serde(default)]
     pub factor: IndexMap<String, Factor>,
     /// The files that servers serve, by name.
     #[serde(default)]
-    pub pool: IndexMap<String, Pool>,
+    pub pool: IndexMap<String, PoolSpec>,
     /// Metrics, by name.
     #[serde(default)]
     pub metric: IndexMap<String, Metric>,
@@ -139,7 +139,7 @@ pub struct MetricInfo<'a> {
     /// Which values are the better ones.
     pub better: Better,
     /// What has to be switched on to measure it.
-    pub needs: Option<Instrument>,
+    pub needs: Option<InstrumentName>,
 }
 
 impl Experiment {
@@ -150,7 +150,7 @@ impl Experiment {
                 title: own.title.as_deref().unwrap_or(name),
                 unit: own.unit.as_deref().unwrap_or_default(),
                 better: own.better,
-                needs: own.share.is_some().then_some(Instrument::Stages),
+                needs: own.share.is_some().then_some(InstrumentName::Stages),
             });
         }
         let built_in = metric::built_in(name)?;
@@ -164,11 +164,11 @@ impl Experiment {
 
     /// The instruments that the experiment needs: those that it names, and those of the metrics that its
     /// claims and figures name.
-    pub fn instruments(&self) -> Vec<Instrument> {
+    pub fn instruments(&self) -> Vec<InstrumentName> {
         let claims = self.claim.iter().map(|claim| claim.effect.metric());
         let figures = self.figure.iter().map(|figure| figure.metric.as_str());
         let needed = claims.chain(figures).filter_map(|name| self.metric(name)?.needs);
-        let mut all: Vec<Instrument> = self.instruments.iter().copied().chain(needed).collect();
+        let mut all: Vec<InstrumentName> = self.instruments.iter().copied().chain(needed).collect();
         all.sort_unstable();
         all.dedup();
         all
@@ -193,7 +193,7 @@ impl Experiment {
     }
 
     /// The subjects of a preset, in the order of its list or, without one, of the file.
-    pub fn subjects<'a>(&'a self, preset: &'a Preset) -> Vec<(&'a str, &'a Subject)> {
+    pub fn subjects<'a>(&'a self, preset: &'a Preset) -> Vec<(&'a str, &'a SubjectSpec)> {
         match &preset.subjects {
             Some(names) => names
                 .iter()
@@ -256,7 +256,7 @@ impl Experiment {
     }
 
     /// A pool as a preset has it.
-    pub fn pool_in(&self, preset: &Preset, name: &str) -> Option<Pool> {
+    pub fn pool_in(&self, preset: &Preset, name: &str) -> Option<PoolSpec> {
         let pool = self.pool.get(name)?;
         Some(preset.pool.get(name).map_or_else(|| pool.clone(), |other| pool.with(other)))
     }

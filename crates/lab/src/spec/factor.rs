@@ -23,7 +23,7 @@ pub struct Factor {
     pub unit: Option<String>,
     /// The scale of the axis: linear or logarithmic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scale: Option<Scale>,
+    pub scale: Option<AxisScale>,
     /// The name of the axis in figures; the factor's name if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
@@ -32,7 +32,7 @@ pub struct Factor {
 /// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Scale {
+pub enum AxisScale {
     /// Equal distances are equal differences.
     Linear,
     /// Equal distances are equal ratios.

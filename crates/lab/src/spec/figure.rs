@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::claim::{Levels, Published};
-use super::factor::Scale;
+use super::factor::AxisScale;
 
 /// A chart with a line for each subject. Without the key `x`: a table with a row for each subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -35,7 +35,7 @@ pub struct Figure {
     pub subjects: Option<Vec<String>>,
     /// The scale of the vertical axis. If the key is missing, the lab chooses the scale by the values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scale: Option<Scale>,
+    pub scale: Option<AxisScale>,
     /// The values that the document published. The figure shows these values beside the measured ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::setting::{self, Count, Setting, Size, Time, Unfilled};
+use super::setting::{self, CountSetting, Setting, SizeSetting, TimeSetting, Unfilled};
 
 /// The load that is put on the subject: exactly one of these keys is given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -15,7 +15,7 @@ use super::setting::{self, Count, Setting, Size, Time, Unfilled};
     {"required": ["http"]}, {"required": ["connects"]}, {"required": ["tokens"]},
     {"required": ["command"]}
 ]))]
-pub struct Load {
+pub struct LoadSpec {
     /// HTTP requests, sent by Drover's own generator, `drover load`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
@@ -24,7 +24,7 @@ pub struct Load {
     pub connects: Option<Connects>,
     /// Bytes (tokens) that are passed from pipe to pipe. For subjects of the kind `pipes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<Tokens>,
+    pub tokens: Option<TokenSpec>,
     /// Another load generator: any program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<LoadCommand>,
@@ -79,7 +79,7 @@ pub struct Http {
     /// How many connections send requests. With `connection_rate`: how many connections there are at most at a
     /// time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connections: Option<Count>,
+    pub connections: Option<CountSetting>,
     /// Requests per second, sent whether or not the server keeps up: a number, a ramp (`"100..1000"`), steps
     /// (`"100,200,500"`) or a sine (`"500~200/10s"`). If the key is missing or 0, each connection sends the
     /// next request when the response to the last one is complete.
@@ -91,37 +91,37 @@ pub struct Http {
     pub connection_rate: Option<Setting>,
     /// The time between two requests of each connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub every: Option<Time>,
+    pub every: Option<TimeSetting>,
     /// How scheduled requests follow each other: `constant` or `poisson`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<String>,
     /// The number of requests after which the run ends, in place of the measured time; 0: the measured time
     /// ends the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requests: Option<Count>,
+    pub requests: Option<CountSetting>,
     /// How many requests a connection makes before the connection is closed; 0: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub calls: Option<Count>,
+    pub calls: Option<CountSetting>,
     /// How long a connection rests between a response and the next request: `"5s"`, or `"exp:5s"` for
     /// exponentially distributed times with a mean of 5 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub think_time: Option<String>,
     /// How many requests a connection makes before each rest of `think_time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub burst: Option<Count>,
+    pub burst: Option<CountSetting>,
     /// How many requests a connection sends together (pipelining), before the first response has come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pipeline: Option<Count>,
+    pub pipeline: Option<CountSetting>,
     /// How long a response, or the opening of a connection, may take; 10 s if the key is missing. A request
     /// that takes longer is an error; its latency is counted as this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<Time>,
+    pub timeout: Option<TimeSetting>,
     /// How many idle connections are opened before the first request and kept open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idle: Option<Count>,
+    pub idle: Option<CountSetting>,
     /// The length that the body of every response must have. A body of another length is an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expect_size: Option<Size>,
+    pub expect_size: Option<SizeSetting>,
     /// The statuses that responses may have: `"2xx,404"`. A response with another status is an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect_status: Option<String>,
@@ -131,19 +131,19 @@ pub struct Http {
     pub verify: bool,
     /// How many bytes per second each connection reads at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_rate: Option<Size>,
+    pub read_rate: Option<SizeSetting>,
     /// How many threads send requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub threads: Option<Count>,
+    pub threads: Option<CountSetting>,
     /// Whether each thread stays on a processor of its own.
     #[serde(default)]
     pub pin: bool,
     /// How long a thread stays awake before each scheduled request, so that the request starts on time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spin: Option<Time>,
+    pub spin: Option<TimeSetting>,
     /// How many processes send requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub processes: Option<Count>,
+    pub processes: Option<CountSetting>,
     /// The dispatch mechanism that the generator waits with (`drover mechanisms` lists them).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch: Option<String>,
@@ -159,9 +159,9 @@ impl Http {
         &self,
         value: impl Fn(&str) -> Option<String> + Copy,
     ) -> Result<Vec<String>, Unfilled> {
-        let count = |it: &Option<Count>| it.as_ref().map(|it| it.0.clone());
-        let time = |it: &Option<Time>| it.as_ref().map(|it| it.0.clone());
-        let size = |it: &Option<Size>| it.as_ref().map(|it| it.0.clone());
+        let count = |it: &Option<CountSetting>| it.as_ref().map(|it| it.0.clone());
+        let time = |it: &Option<TimeSetting>| it.as_ref().map(|it| it.0.clone());
+        let size = |it: &Option<SizeSetting>| it.as_ref().map(|it| it.0.clone());
         let text = |it: &Option<String>| it.clone().map(Setting::Text);
         let mut flags = vec![
             ("--order", text(&self.order)),
@@ -220,25 +220,25 @@ impl Http {
 pub struct Connects {
     /// How many connections are opened at most; if the key is missing, as many as the measured time allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub count: Option<Count>,
+    pub count: Option<CountSetting>,
     /// Whether the load opens the next connection only when every waiter that was woken sleeps again; true if
     /// the key is missing.
     #[serde(default = "yes")]
     pub settle: bool,
     /// The pause between two connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pause: Option<Time>,
+    pub pause: Option<TimeSetting>,
 }
 
 /// Tokens. A token is a byte in a pipe; the thread that reads the byte writes the byte to the next pipe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Tokens {
+pub struct TokenSpec {
     /// How many pipes have a token at the same time.
-    pub active: Count,
+    pub active: CountSetting,
     /// How many tokens each of these pipes has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub writes: Option<Count>,
+    pub writes: Option<CountSetting>,
 }
 
 /// Another generator: a program that ends by itself.
@@ -279,7 +279,6 @@ pub enum Pick {
 /// Exactly one of `pointer` and `after` is given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "Place")]
 #[schemars(extend("oneOf" = [{"required": ["pointer"]}, {"required": ["after"]}]))]
 pub struct OutputPlace {
     /// A JSON pointer (RFC 6901) into the output, if the output is JSON: `/latency/p99`.
@@ -306,7 +305,7 @@ pub struct Background {
 /// The network between load and subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Wire {
+pub enum WireSpec {
     /// `"loopback"`, a rate as in `"100mbit"`, or `"{factor}"`.
     #[schemars(extend("format" = "wire"))]
     Name(String),
@@ -333,13 +332,13 @@ pub enum ResolvedWire {
     BitsPerSecond(u64),
 }
 
-impl Wire {
+impl WireSpec {
     /// The wire in a cell, every placeholder filled in.
     ///
     /// # Errors
     /// What is wrong with it, and what would be right.
     pub fn resolve(&self, value: impl Fn(&str) -> Option<String>) -> Result<ResolvedWire, String> {
-        let (Wire::Name(name) | Wire::Limited(LimitedWire { rate: name })) = self;
+        let (WireSpec::Name(name) | WireSpec::Limited(LimitedWire { rate: name })) = self;
         wire(&setting::fill(name, value).map_err(|unfilled| unfilled.to_string())?)
     }
 }
@@ -384,7 +383,7 @@ mod tests {
 
     #[test]
     fn a_wire_is_loopback_or_a_rate() {
-        let wire = |name: &str| Wire::Name(name.to_owned()).resolve(|_| Some("1gbit".into()));
+        let wire = |name: &str| WireSpec::Name(name.to_owned()).resolve(|_| Some("1gbit".into()));
         assert_eq!(wire("loopback"), Ok(ResolvedWire::Loopback));
         assert_eq!(wire("100mbit"), Ok(ResolvedWire::BitsPerSecond(100_000_000)));
         assert_eq!(wire("{wire}"), Ok(ResolvedWire::BitsPerSecond(1_000_000_000)));

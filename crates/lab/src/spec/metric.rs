@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::setting::Time;
+use super::setting::TimeSetting;
 
 /// A metric that the experiment defines. Exactly one of `from` and `share` is given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -18,7 +18,7 @@ pub struct Metric {
     /// The metric is the percentage of requests for which a stage takes longer than a limit, by the server's
     /// trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share: Option<Share>,
+    pub share: Option<SlowShare>,
     /// The unit of its values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
@@ -34,12 +34,12 @@ pub struct Metric {
 /// The requests of a server's trace for which one stage takes longer than a limit, as a share of all requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Share {
+pub struct SlowShare {
     /// The stage whose time is compared with the limit.
     pub stage: Stage,
     /// The limit: a request counts if the stage takes longer. With a modelled disk the limit is divided by the
     /// `speed` of the pool.
-    pub above: Time,
+    pub above: TimeSetting,
 }
 
 /// A stage of a request in Drover's own server (`serve --trace`).
@@ -116,7 +116,7 @@ pub enum Better {
 
 /// Where a metric comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin<'a> {
+pub enum MetricOrigin<'a> {
     /// A JSON pointer into the load generator's result.
     Load(&'a str),
     /// A JSON pointer into what the subject writes.
@@ -124,10 +124,10 @@ pub enum Origin<'a> {
 }
 
 /// Reads `load:/pointer` and `subject:/pointer`.
-pub(super) fn origin(text: &str) -> Result<Origin<'_>, String> {
+pub(super) fn origin(text: &str) -> Result<MetricOrigin<'_>, String> {
     let origin = match text.split_once(':') {
-        Some(("load", pointer)) => Some((Origin::Load(pointer), pointer)),
-        Some(("subject", pointer)) => Some((Origin::Subject(pointer), pointer)),
+        Some(("load", pointer)) => Some((MetricOrigin::Load(pointer), pointer)),
+        Some(("subject", pointer)) => Some((MetricOrigin::Subject(pointer), pointer)),
         _ => None,
     };
     match origin {
@@ -141,7 +141,7 @@ pub(super) fn origin(text: &str) -> Result<Origin<'_>, String> {
 
 impl Metric {
     /// The place of its value in a run's result, if it has one.
-    pub fn origin(&self) -> Option<Origin<'_>> {
+    pub fn origin(&self) -> Option<MetricOrigin<'_>> {
         self.from.as_deref().and_then(|from| origin(from).ok())
     }
 }
@@ -152,7 +152,7 @@ impl Metric {
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Instrument {
+pub enum InstrumentName {
     /// A thread of the lowest scheduling class runs on each processor of the subject and counts the cycles that
     /// are left over.
     IdleCounter,
@@ -172,7 +172,7 @@ pub enum Instrument {
 
 /// A metric that every experiment knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BuiltIn {
+pub struct BuiltInMetric {
     /// Its name in experiment files.
     pub name: &'static str,
     /// Its name in tables and figures.
@@ -184,12 +184,12 @@ pub struct BuiltIn {
     /// What it is.
     pub summary: &'static str,
     /// What it needs beside the load's own result and the subject's CPU clock.
-    pub needs: Option<Instrument>,
+    pub needs: Option<InstrumentName>,
 }
 
 /// The built-in metric of that name.
 #[must_use]
-pub fn built_in(name: &str) -> Option<&'static BuiltIn> {
+pub fn built_in(name: &str) -> Option<&'static BuiltInMetric> {
     BUILT_IN.iter().find(|metric| metric.name == name)
 }
 
@@ -198,8 +198,8 @@ const fn higher(
     title: &'static str,
     unit: &'static str,
     summary: &'static str,
-) -> BuiltIn {
-    BuiltIn { name, title, unit, better: Better::Higher, summary, needs: None }
+) -> BuiltInMetric {
+    BuiltInMetric { name, title, unit, better: Better::Higher, summary, needs: None }
 }
 
 const fn lower(
@@ -207,18 +207,18 @@ const fn lower(
     title: &'static str,
     unit: &'static str,
     summary: &'static str,
-) -> BuiltIn {
-    BuiltIn { name, title, unit, better: Better::Lower, summary, needs: None }
+) -> BuiltInMetric {
+    BuiltInMetric { name, title, unit, better: Better::Lower, summary, needs: None }
 }
 
-const fn needing(metric: BuiltIn, instrument: Instrument) -> BuiltIn {
-    BuiltIn { needs: Some(instrument), ..metric }
+const fn needing(metric: BuiltInMetric, instrument: InstrumentName) -> BuiltInMetric {
+    BuiltInMetric { needs: Some(instrument), ..metric }
 }
 
 /// Every built-in metric: of HTTP loads first, then of the server, of its disk and its stages, of crowds
 /// of waiters, of sets of pipes.
 #[rustfmt::skip]
-pub static BUILT_IN: &[BuiltIn] = &[
+pub static BUILT_IN: &[BuiltInMetric] = &[
     higher("reply-rate", "Reply rate", "1/s", "Complete, expected responses per second of the window."),
     higher("throughput", "Throughput", "MB/s", "Bytes of the bodies of complete, expected responses per second of the window, in 10⁶ bytes."),
     lower("latency-mean", "Mean response time", "ms", "The mean time from a request's scheduled start (in a closed loop: its sending) to the last byte of its response. A request that times out counts with the time-out."),
@@ -232,13 +232,13 @@ pub static BUILT_IN: &[BuiltIn] = &[
     lower("connection-mean", "Mean time to connect", "ms", "The mean time that the opening of a connection took."),
     lower("error-percent", "Errors", "%", "Requests and connections that ended in an error, a time-out or an unexpected status, in percent of all that were tried."),
     lower("hung-percent", "Hung requests", "%", "Requests without a complete response within the time-out, in percent of all requests that were sent."),
-    needing(lower("overflows", "Queue overflows", "1/s", "Overflows of the kernel's queue of real-time signals that Drover's own server has noticed in the window, per second."), Instrument::Counters),
+    needing(lower("overflows", "Queue overflows", "1/s", "Overflows of the kernel's queue of real-time signals that Drover's own server has noticed in the window, per second."), InstrumentName::Counters),
     lower("queue-peak", "Longest queue", "events", "The longest queue of events in the window with an entry for each event: what the server has recorded (`serve --record-events {work}/events`), replayed."),
     lower("queue-peak-per-fd", "Longest queue, one entry per descriptor", "events", "The longest queue of events in the window with at most one entry for each descriptor: what the server has recorded, replayed."),
     lower("queue-peak-ratio", "Longest queue per descriptor ÷ per event", "ratio", "`queue-peak-per-fd` ÷ `queue-peak`, of one record of events."),
 
     lower("cpu-percent", "CPU use", "%", "CPU time of the subject and its children in the window, in percent of one processor."),
-    needing(lower("machine-percent", "CPU use by the idle counter", "%", "The time of the subject's processors that was not left over for a thread of the lowest scheduling class. Interrupts and kernel threads are included."), Instrument::IdleCounter),
+    needing(lower("machine-percent", "CPU use by the idle counter", "%", "The time of the subject's processors that was not left over for a thread of the lowest scheduling class. Interrupts and kernel threads are included."), InstrumentName::IdleCounter),
     lower("cpu-per-reply", "CPU per response", "µs", "CPU time of the subject per response."),
     lower("cpu-per-megabyte", "CPU per megabyte", "ms", "CPU time of the subject per 10⁶ bytes of bodies."),
     higher("replies-per-cpu", "Responses per CPU second", "1/s", "Responses per second of the subject's CPU time."),
@@ -247,24 +247,24 @@ pub static BUILT_IN: &[BuiltIn] = &[
     lower("memory-per-idle", "Memory per idle connection", "KB", "Resident memory of the subject and its children with all `idle` connections open, minus the resident memory before they were opened, per idle connection, in 10³ bytes. The kernel's memory for sockets is not included."),
     lower("imbalance", "Imbalance", "ratio", "Standard deviation ÷ mean of the connections that each worker, or each waiter, has taken."),
 
-    needing(higher("disk-percent", "Disk use", "%", "How busy the disk of the pool was in the window, the mean over its spindles."), Instrument::Disk),
-    needing(higher("disk-reads", "Read from the disk", "KiB/s", "What was read from the disk of the pool."), Instrument::Disk),
-    needing(lower("disk-writes", "Written to the disk", "KiB/s", "What was written to the disk of the pool, from one sync(2) to another around the window; at least a sector."), Instrument::Disk),
-    needing(lower("stat-time", "Wait for an open file", "ms", "How long a request waited until its file was open, the mean over requests."), Instrument::Stages),
-    needing(lower("queue-time", "Wait of a read for a thread", "ms", "How long a read waited for a thread, the mean over reads."), Instrument::Stages),
-    needing(lower("read-time", "Duration of a read", "ms", "How long a read took, the mean over reads."), Instrument::Stages),
-    needing(lower("return-time", "Wait of a read for the worker", "ms", "How long a finished read waited for the worker, the mean over reads."), Instrument::Stages),
-    needing(lower("write-time", "Writing to the socket", "ms", "How long the writing of a response to the socket took, the mean over requests."), Instrument::Stages),
-    needing(lower("longest-read", "99 % longest read", "ms", "The 99th percentile, over requests, of a request's longest single read with its wait for a thread."), Instrument::Stages),
+    needing(higher("disk-percent", "Disk use", "%", "How busy the disk of the pool was in the window, the mean over its spindles."), InstrumentName::Disk),
+    needing(higher("disk-reads", "Read from the disk", "KiB/s", "What was read from the disk of the pool."), InstrumentName::Disk),
+    needing(lower("disk-writes", "Written to the disk", "KiB/s", "What was written to the disk of the pool, from one sync(2) to another around the window; at least a sector."), InstrumentName::Disk),
+    needing(lower("stat-time", "Wait for an open file", "ms", "How long a request waited until its file was open, the mean over requests."), InstrumentName::Stages),
+    needing(lower("queue-time", "Wait of a read for a thread", "ms", "How long a read waited for a thread, the mean over reads."), InstrumentName::Stages),
+    needing(lower("read-time", "Duration of a read", "ms", "How long a read took, the mean over reads."), InstrumentName::Stages),
+    needing(lower("return-time", "Wait of a read for the worker", "ms", "How long a finished read waited for the worker, the mean over reads."), InstrumentName::Stages),
+    needing(lower("write-time", "Writing to the socket", "ms", "How long the writing of a response to the socket took, the mean over requests."), InstrumentName::Stages),
+    needing(lower("longest-read", "99 % longest read", "ms", "The 99th percentile, over requests, of a request's longest single read with its wait for a thread."), InstrumentName::Stages),
 
     lower("connect-min", "Shortest connect()", "µs", "The shortest time that a connect(2) that does not block took."),
     lower("connect-median", "Median connect()", "µs", "The median time that a connect(2) that does not block took."),
     lower("connect-p99", "99 % connect()", "µs", "The 99th percentile of the time that a connect(2) that does not block took."),
-    needing(lower("settle-time", "Settle time", "µs", "The median time from a connect(2) until the last waiter that was woken sleeps again."), Instrument::Scheduler),
-    needing(lower("wake-ups", "Wake-ups per connection", "1", "How often waiters were woken per connection."), Instrument::Scheduler),
-    needing(lower("wake-up-share", "Wake-ups per connection and waiter", "1", "How often waiters were woken per connection and waiter: 1 means that every connection woke every waiter."), Instrument::Scheduler),
-    needing(lower("onlooker-wake-ups", "Wake-ups per connection and onlooker", "1", "How often onlookers were woken per connection and onlooker. An onlooker is a waiter that selects and takes no connection."), Instrument::Scheduler),
-    needing(lower("taker-wake-ups", "Wake-ups of takers per connection", "1", "How often waiters that take connections were woken per connection."), Instrument::Scheduler),
+    needing(lower("settle-time", "Settle time", "µs", "The median time from a connect(2) until the last waiter that was woken sleeps again."), InstrumentName::Scheduler),
+    needing(lower("wake-ups", "Wake-ups per connection", "1", "How often waiters were woken per connection."), InstrumentName::Scheduler),
+    needing(lower("wake-up-share", "Wake-ups per connection and waiter", "1", "How often waiters were woken per connection and waiter: 1 means that every connection woke every waiter."), InstrumentName::Scheduler),
+    needing(lower("onlooker-wake-ups", "Wake-ups per connection and onlooker", "1", "How often onlookers were woken per connection and onlooker. An onlooker is a waiter that selects and takes no connection."), InstrumentName::Scheduler),
+    needing(lower("taker-wake-ups", "Wake-ups of takers per connection", "1", "How often waiters that take connections were woken per connection."), InstrumentName::Scheduler),
     lower("returns", "Returns per connection", "1", "How often a waiting call returned to user space per connection."),
     lower("cpu-per-connection", "CPU per connection", "µs", "CPU time of all waiters per connection."),
     lower("load-average", "Load average", "1", "The one-minute load average of the machine at the end of the window."),
@@ -291,8 +291,8 @@ mod tests {
 
     #[test]
     fn an_origin_is_a_result_and_a_pointer() {
-        assert_eq!(origin("load:/errors/x"), Ok(Origin::Load("/errors/x")));
-        assert_eq!(origin("subject:/a"), Ok(Origin::Subject("/a")));
+        assert_eq!(origin("load:/errors/x"), Ok(MetricOrigin::Load("/errors/x")));
+        assert_eq!(origin("subject:/a"), Ok(MetricOrigin::Subject("/a")));
         for wrong in ["load:errors", "lod:/x", "/x", ""] {
             assert!(origin(wrong).is_err(), "{wrong}");
         }

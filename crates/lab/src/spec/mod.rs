@@ -25,5 +25,5 @@ pub use experiment::Experiment;
 pub use preset::Preset;
 pub(crate) use reader::is_id;
 pub(crate) use reader::made;
-pub use reader::{Disk, Files, built_in, read, read_from};
-pub use subject::Subject;
+pub use reader::{DiskFiles, FileSource, built_in, read, read_from};
+pub use subject::SubjectSpec;

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::setting::{Count, Time};
+use super::setting::{CountSetting, TimeSetting};
 
 /// The phases of every run: warm-up, measured window, drain. A preset may set the length of the window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -32,7 +32,7 @@ pub struct Warmup {
     /// The longest warm-up; 3 s if the key is missing. If the subject is not steady by then, the window begins
     /// all the same and is marked as cold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at_most: Option<Time>,
+    pub at_most: Option<TimeSetting>,
 }
 
 /// What ends the warm-up.
@@ -54,12 +54,12 @@ pub enum Until {
 pub struct Measure {
     /// The shortest window; 1 s if the key is missing. The key `window` of a preset replaces this value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at_least: Option<Time>,
+    pub at_least: Option<TimeSetting>,
     /// The least number of events (responses, connections, tokens) in the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub events: Option<Count>,
+    pub events: Option<CountSetting>,
     /// The longest window, even with fewer `events`; 10 times `at_least` if the key is missing. A window that
     /// ends with fewer events is marked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at_most: Option<Time>,
+    pub at_most: Option<TimeSetting>,
 }

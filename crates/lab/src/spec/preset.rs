@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::pool::Pool;
-use super::setting::{Count, Time};
+use super::pool::PoolSpec;
+use super::setting::{CountSetting, TimeSetting};
 use crate::model::Level;
 
 /// The rounds of a preset that does not say how many: the fewest with an order-statistic interval of 95 %
@@ -23,13 +23,13 @@ pub struct Preset {
     pub rounds: Option<u32>,
     /// The length of the measured window, in place of `measure.at_least` of `[phases]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window: Option<Time>,
+    pub window: Option<TimeSetting>,
     /// The least number of events in the window, in place of `measure.events` of `[phases]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub events: Option<Count>,
+    pub events: Option<CountSetting>,
     /// The longest warm-up, in place of `warmup.at_most` of `[phases]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub warmup: Option<Time>,
+    pub warmup: Option<TimeSetting>,
     /// The subjects that are run, in the order of the legend; all subjects if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subjects: Option<Vec<String>>,
@@ -42,11 +42,11 @@ pub struct Preset {
     pub levels: BTreeMap<String, Vec<Level>>,
     /// Keys of pools, by the name of the pool. Each key given here replaces the pool's own key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub pool: BTreeMap<String, Pool>,
+    pub pool: BTreeMap<String, PoolSpec>,
     /// How long the whole experiment may take. After the first round, no round is begun that would end later;
     /// the lab then says how many rounds were run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub budget: Option<Time>,
+    pub budget: Option<TimeSetting>,
 }
 
 impl Preset {

@@ -126,19 +126,19 @@ pub fn fill(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String
 /// A whole number that is not negative, or `"{factor}"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Count(pub Setting);
+pub struct CountSetting(pub Setting);
 
 /// A length of time, `"300ms"`, or `"{factor}"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Time(pub Setting);
+pub struct TimeSetting(pub Setting);
 
 /// A number of bytes, `4096` or `"64K"`, or `"{factor}"`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Size(pub Setting);
+pub struct SizeSetting(pub Setting);
 
-impl Count {
+impl CountSetting {
     /// The number in the cell with these levels.
     ///
     /// # Errors
@@ -148,7 +148,7 @@ impl Count {
     }
 }
 
-impl Time {
+impl TimeSetting {
     /// The length of time in the cell with these levels.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ impl Time {
     }
 }
 
-impl Size {
+impl SizeSetting {
     /// The number of bytes in the cell with these levels.
     ///
     /// # Errors
@@ -215,19 +215,19 @@ macro_rules! setting_schema {
 }
 
 setting_schema!(
-    Count,
+    CountSetting,
     "count",
     ["integer", "string"],
     "A whole number that is not negative, or \"{factor}\" for a factor's level."
 );
 setting_schema!(
-    Time,
+    TimeSetting,
     "time",
     "string",
     "A length of time with its unit, \"300ms\" or \"10s\", or \"{factor}\" for a factor's level."
 );
 setting_schema!(
-    Size,
+    SizeSetting,
     "size",
     ["integer", "string"],
     "A number of bytes, 4096 or \"64K\" (1024 bytes each), or \"{factor}\" for a factor's level."
@@ -266,10 +266,10 @@ mod tests {
     fn a_setting_is_filled_from_the_cell() {
         let levels = [("n".to_owned(), Level::Number(6144.0))].into();
         let setting = |text: &str| Setting::Text(text.to_owned());
-        assert_eq!(Count(setting("{n}")).resolve(&levels), Ok(6144));
-        assert_eq!(Size(setting("{n}K")).resolve(&levels), Ok(6144 * 1024));
-        assert_eq!(Time(setting("{n}ms")).resolve(&levels), Ok(Duration::from_millis(6144)));
-        assert!(Count(setting("{m}")).resolve(&levels).unwrap_err().contains("{m}"));
-        assert_eq!(Count(Setting::Number(3.0)).resolve(&levels), Ok(3));
+        assert_eq!(CountSetting(setting("{n}")).resolve(&levels), Ok(6144));
+        assert_eq!(SizeSetting(setting("{n}K")).resolve(&levels), Ok(6144 * 1024));
+        assert_eq!(TimeSetting(setting("{n}ms")).resolve(&levels), Ok(Duration::from_millis(6144)));
+        assert!(CountSetting(setting("{m}")).resolve(&levels).unwrap_err().contains("{m}"));
+        assert_eq!(CountSetting(Setting::Number(3.0)).resolve(&levels), Ok(3));
     }
 }

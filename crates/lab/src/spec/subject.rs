@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::claim::Levels;
-use super::setting::{Count, Time};
+use super::setting::{CountSetting, TimeSetting};
 
 /// A subject: a server, a crowd of waiters or a set of pipes that is measured. Exactly one of `serve`,
 /// `command`, `peer`, `waiters` and `pipes` is given; this key is the subject's kind.
@@ -23,7 +23,7 @@ use super::setting::{Count, Time};
     {"required": ["serve"]}, {"required": ["command"]}, {"required": ["peer"]},
     {"required": ["waiters"]}, {"required": ["pipes"]}
 ]))]
-pub struct Subject {
+pub struct SubjectSpec {
     /// Makes several subjects of this one: a subject for each mechanism of the kind, except mechanisms whose
     /// name another subject of the experiment has. `{each}` in the subject's texts is the name of the
     /// mechanism. In lists of subjects, the name of this table stands for all these subjects.
@@ -62,15 +62,15 @@ pub struct Subject {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub install: Option<String>,
     /// Resource limits of the subject. The soft and the hard limit are set to the same value.
-    #[serde(default, skip_serializing_if = "Limits::is_empty")]
-    pub limits: Limits,
+    #[serde(default, skip_serializing_if = "LimitSettings::is_empty")]
+    pub limits: LimitSettings,
     /// How many processors the subject may use; 1 if the key is missing. The load runs on the other processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<Count>,
+    pub cpus: Option<CountSetting>,
     /// The request that the server has to answer before the server counts as started. If the key is missing,
     /// the server counts as started when it accepts connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ready: Option<Ready>,
+    pub ready: Option<ReadyRequest>,
     /// Whether the subject is a model of something that this kernel does not have. Tables and figures mark such
     /// a subject.
     #[serde(default)]
@@ -102,7 +102,7 @@ pub enum Each {
 
 /// The kind of a subject, with what only this kind has.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind<'a> {
+pub enum SubjectKind<'a> {
     /// Drover's own server with flags.
     Serve(&'a [String]),
     /// A program and its arguments.
@@ -113,14 +113,14 @@ pub enum Kind<'a> {
     Pipes(&'a Pipes),
 }
 
-impl Subject {
+impl SubjectSpec {
     /// Its kind; `None` for a subject without any, which the reader of experiment files refuses. A known
     /// server (`peer`) is a command once the file is read.
-    pub fn kind(&self) -> Option<Kind<'_>> {
-        let serve = self.serve.as_deref().map(Kind::Serve);
-        let command = self.command.as_deref().map(Kind::Command);
-        let waiters = self.waiters.as_ref().map(Kind::Waiters);
-        serve.or(command).or(waiters).or(self.pipes.as_ref().map(Kind::Pipes))
+    pub fn kind(&self) -> Option<SubjectKind<'_>> {
+        let serve = self.serve.as_deref().map(SubjectKind::Serve);
+        let command = self.command.as_deref().map(SubjectKind::Command);
+        let waiters = self.waiters.as_ref().map(SubjectKind::Waiters);
+        serve.or(command).or(waiters).or(self.pipes.as_ref().map(SubjectKind::Pipes))
     }
 
     /// Whether it serves HTTP.
@@ -139,13 +139,13 @@ pub struct Waiters {
     /// `wake-one`, `always-wake`.
     pub by: String,
     /// How many waiters there are.
-    pub count: Count,
+    pub count: CountSetting,
     /// Whether the waiters are threads of one process, or processes; `"threads"` if the key is missing.
     #[serde(default)]
     pub r#as: WaitersAs,
     /// How many descriptors of the socket each waiter waits on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub descriptors: Option<Count>,
+    pub descriptors: Option<CountSetting>,
     /// Whether every waiter is busy with something else while connections come, so that no waiter is waiting.
     #[serde(default)]
     pub busy: bool,
@@ -170,41 +170,41 @@ pub struct Pipes {
     /// from every pipe in turn without waiting.
     pub by: String,
     /// How many pipes are registered.
-    pub count: Count,
+    pub count: CountSetting,
 }
 
 /// Resource limits of the subject (getrlimit(2)). A limit that is missing here is not changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Limits {
+pub struct LimitSettings {
     /// The number of open descriptors per process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nofile: Option<Count>,
+    pub nofile: Option<CountSetting>,
     /// The number of queued signals of the user, which is the length of the queue of real-time signals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sigpending: Option<Count>,
+    pub sigpending: Option<CountSetting>,
     /// The locked memory, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memlock: Option<Count>,
+    pub memlock: Option<CountSetting>,
     /// The number of processes and threads of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nproc: Option<Count>,
+    pub nproc: Option<CountSetting>,
     /// The address space, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub r#as: Option<Count>,
+    pub r#as: Option<CountSetting>,
     /// The stack of the first thread, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stack: Option<Count>,
+    pub stack: Option<CountSetting>,
 }
 
-impl Limits {
+impl LimitSettings {
     /// Whether no limit is set.
     pub fn is_empty(&self) -> bool {
-        *self == Limits::default()
+        *self == LimitSettings::default()
     }
 
     /// The limits that are set, by their names in getrlimit(2) without `RLIMIT_`, in lower case.
-    pub fn set(&self) -> Vec<(&'static str, &Count)> {
+    pub fn set(&self) -> Vec<(&'static str, &CountSetting)> {
         let all = [
             ("nofile", &self.nofile),
             ("sigpending", &self.sigpending),
@@ -220,7 +220,7 @@ impl Limits {
 /// The request that a server has to answer before the server counts as started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Ready {
+pub struct ReadyRequest {
     /// The path of the request; `/` if the key is missing.
     #[serde(default = "root_path")]
     pub path: String,
@@ -229,7 +229,7 @@ pub struct Ready {
     pub status: Option<u16>,
     /// How long the start may take; 10 s if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub within: Option<Time>,
+    pub within: Option<TimeSetting>,
 }
 
 fn root_path() -> String {

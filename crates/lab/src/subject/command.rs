@@ -1,16 +1,16 @@
 //! A subject that is any server, started by its command.
 
-use super::{Address, Running, START, Scene, Subject, wait_until_ready};
+use super::{HttpAddress, Running, START, Scene, Subject, wait_until_ready};
 use crate::failure::Failure;
 use crate::process::Child;
 use crate::spec;
-use crate::wire::End;
+use crate::wire::WireEnd;
 
 /// A server of which the lab knows only the command. It may have children, or be a daemon.
 #[derive(Debug)]
 pub struct Command<'a> {
     /// The subject's description.
-    pub subject: &'a spec::Subject,
+    pub subject: &'a spec::SubjectSpec,
     /// The program and its arguments, with placeholders.
     pub words: &'a [String],
 }
@@ -28,8 +28,8 @@ impl Subject for Command<'_> {
             Some(within) => within.resolve(scene.levels).map_err(Failure::failed)?,
             None => START,
         };
-        let address = Address::new(scene.wire.address(), port);
-        let there = scene.wire.enter(End::Subject)?;
+        let address = HttpAddress::new(scene.wire.address(), port);
+        let there = scene.wire.enter(WireEnd::Subject)?;
         let mut process = Child::start(launch)?;
         wait_until_ready(&mut process, address, ready, within)?;
         drop(there);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use address::Address;
+pub use address::HttpAddress;
 pub use command::Command;
 pub use find::{find, on_path};
 pub use pipes::PipeSet;
@@ -27,9 +27,9 @@ use crate::model::Level;
 use crate::placement::Placement;
 use crate::process::{Child, Guard, Interrupt, Launch};
 use crate::spec::setting::fill;
-use crate::spec::subject::{Kind, Limits};
+use crate::spec::subject::{LimitSettings, SubjectKind};
 use crate::spec::{self, Experiment};
-use crate::wire::{End, Wire};
+use crate::wire::{Wire, WireEnd};
 
 /// How long a subject may take to start, if its experiment sets no time.
 pub const START: Duration = Duration::from_secs(10);
@@ -81,7 +81,7 @@ pub struct Running {
     /// The processes of the subject.
     pub process: Child,
     /// The address of a server; `None` for other subjects.
-    pub address: Option<Address>,
+    pub address: Option<HttpAddress>,
 }
 
 /// A subject that is driven and measured within one process of its own (waiters on a socket, or a set of pipes),
@@ -94,12 +94,12 @@ pub trait SelfDriven: std::fmt::Debug {
     ///
     /// # Errors
     /// The errors of [`Subject::start`].
-    fn measure(&self, scene: &Scene<'_>, window: Duration) -> Result<Measured, Failure>;
+    fn measure(&self, scene: &Scene<'_>, window: Duration) -> Result<SelfMeasurement, Failure>;
 }
 
 /// The measurements of a subject that drives itself.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measured {
+pub struct SelfMeasurement {
     /// The metrics, by name.
     pub values: BTreeMap<String, f64>,
     /// The subject's own result.
@@ -115,14 +115,14 @@ pub struct Measured {
 /// server.
 pub fn server<'a>(
     experiment: &'a Experiment,
-    subject: &'a spec::Subject,
+    subject: &'a spec::SubjectSpec,
 ) -> Result<Box<dyn Subject + 'a>, Failure> {
     if let Some(why) = &subject.unavailable {
         return Err(Failure::not_testable(why));
     }
     match subject.kind() {
-        Some(Kind::Serve(flags)) => Ok(Box::new(Serve { experiment, subject, flags })),
-        Some(Kind::Command(words)) => Ok(Box::new(Command { subject, words })),
+        Some(SubjectKind::Serve(flags)) => Ok(Box::new(Serve { experiment, subject, flags })),
+        Some(SubjectKind::Command(words)) => Ok(Box::new(Command { subject, words })),
         _ => Err(Failure::failed("the subject is no server")),
     }
 }
@@ -141,7 +141,11 @@ impl<'a> Scene<'a> {
 
     /// The values of a subject's placeholders: those of every text, the programs and folders that it looks for, and
     /// its files. Writes the files.
-    fn prepare(&self, subject: &spec::Subject, port: Option<u16>) -> Result<Values<'_>, Failure> {
+    fn prepare(
+        &self,
+        subject: &spec::SubjectSpec,
+        port: Option<u16>,
+    ) -> Result<Values<'_>, Failure> {
         let mut own: BTreeMap<String, String> = BTreeMap::new();
         own.extend(port.map(|port| ("port".to_string(), port.to_string())));
         for (name, candidates) in &subject.find {
@@ -166,7 +170,7 @@ impl<'a> Scene<'a> {
     /// A launch of the subject's process: its environment, limits and processors.
     fn launch(
         &self,
-        subject: &spec::Subject,
+        subject: &spec::SubjectSpec,
         words: &[String],
         values: &Values<'_>,
     ) -> Result<Launch<'a>, Failure> {
@@ -189,13 +193,13 @@ impl<'a> Scene<'a> {
 
     /// The resource limits of every process of the run that differ from the lab's.
     #[must_use]
-    pub fn limits(&self) -> crate::process::Limits {
+    pub fn limits(&self) -> crate::process::ResourceLimits {
         self.descriptors.iter().map(|count| ("nofile".to_string(), *count)).collect()
     }
 
     /// A port at the subject's end of the wire that no process listens on at this moment.
     fn free_port(&self) -> Result<u16, Failure> {
-        let _there = self.wire.enter(End::Subject)?;
+        let _there = self.wire.enter(WireEnd::Subject)?;
         let listener = std::net::TcpListener::bind((self.wire.address(), 0));
         let address = listener.and_then(|listener| listener.local_addr());
         Ok(address.map_err(Failure::failed)?.port())
@@ -220,10 +224,10 @@ impl Values<'_> {
 }
 
 fn limits(
-    limits: &Limits,
+    limits: &LimitSettings,
     levels: &BTreeMap<String, Level>,
-) -> Result<crate::process::Limits, Failure> {
-    let resolve = |(name, count): (&str, &spec::setting::Count)| {
+) -> Result<crate::process::ResourceLimits, Failure> {
+    let resolve = |(name, count): (&str, &spec::setting::CountSetting)| {
         let value = count.resolve(levels).map_err(Failure::failed)?;
         Ok((name.to_string(), value))
     };

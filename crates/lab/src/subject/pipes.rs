@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Measured, Scene, SelfDriven};
+use super::{Scene, SelfDriven, SelfMeasurement};
 use crate::failure::Failure;
 use crate::process::{Child, Launch, command_line};
 use crate::spec;
-use crate::spec::load::Tokens;
-use crate::spec::setting::Count;
+use crate::spec::load::TokenSpec;
+use crate::spec::setting::CountSetting;
 use crate::spec::subject::Pipes;
-use crate::wire::End;
+use crate::wire::WireEnd;
 
 /// How long the process may take in addition to its measurement: to make some ten thousand pipes, and to pass each
 /// token once if that takes longer than the window.
@@ -24,18 +24,18 @@ const SURROUNDINGS: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub struct PipeSet<'a> {
     /// The subject's description.
-    pub subject: &'a spec::Subject,
+    pub subject: &'a spec::SubjectSpec,
     /// The pipes.
     pub pipes: &'a Pipes,
     /// The tokens.
-    pub tokens: &'a Tokens,
+    pub tokens: &'a TokenSpec,
     /// How long tokens pass before the measurement.
     pub warm_up: Duration,
 }
 
 impl PipeSet<'_> {
     fn command(&self, scene: &Scene<'_>, window: Duration) -> Result<Command, Failure> {
-        let resolve = |count: &Count| {
+        let resolve = |count: &CountSetting| {
             count.resolve(scene.levels).map_err(Failure::failed).map(|count| count.to_string())
         };
         let mut command = Command::new(scene.drover);
@@ -55,13 +55,13 @@ impl PipeSet<'_> {
 }
 
 impl SelfDriven for PipeSet<'_> {
-    fn measure(&self, scene: &Scene<'_>, window: Duration) -> Result<Measured, Failure> {
+    fn measure(&self, scene: &Scene<'_>, window: Duration) -> Result<SelfMeasurement, Failure> {
         let command = self.command(scene, window)?;
         let words = command_line(&command);
         let mut launch = Launch::new("set of pipes", command, scene.guard, scene.interrupt);
         launch.limits = scene.limits();
         launch.limits.extend(super::limits(&self.subject.limits, scene.levels)?);
-        let there = scene.wire.enter(End::Subject)?;
+        let there = scene.wire.enter(WireEnd::Subject)?;
         let mut process = Child::start(launch)?;
         drop(there);
         let timeout = SURROUNDINGS + self.warm_up + 2 * window;
@@ -69,7 +69,7 @@ impl SelfDriven for PipeSet<'_> {
             line.starts_with('{').then(|| serde_json::from_str(line).ok())?
         })?;
         process.expect_success(SURROUNDINGS)?;
-        Ok(Measured { values: values(&result), result, command: words })
+        Ok(SelfMeasurement { values: values(&result), result, command: words })
     }
 }
 

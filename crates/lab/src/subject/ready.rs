@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Address;
+use super::HttpAddress;
 use crate::failure::Failure;
 use crate::process::Child;
-use crate::spec::subject::Ready;
+use crate::spec::subject::ReadyRequest;
 
 /// How long one request may take.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -24,8 +24,8 @@ const AGAIN: Duration = Duration::from_millis(10);
 /// [`Failure::Interrupted`].
 pub fn wait_until_ready(
     process: &mut Child,
-    address: Address,
-    ready: Option<&Ready>,
+    address: HttpAddress,
+    ready: Option<&ReadyRequest>,
     within: Duration,
 ) -> Result<(), Failure> {
     let deadline = Instant::now() + within;
@@ -54,7 +54,7 @@ pub fn wait_until_ready(
 }
 
 /// Sends one request. The error says what was wrong with the answer.
-fn ask(address: Address, ready: &Ready) -> Result<(), String> {
+fn ask(address: HttpAddress, ready: &ReadyRequest) -> Result<(), String> {
     let status = status(address, &ready.path).map_err(|error| error.to_string())?;
     match (status, ready.status) {
         (None, _) => Err("the answer is not HTTP".to_string()),
@@ -65,7 +65,7 @@ fn ask(address: Address, ready: &Ready) -> Result<(), String> {
 }
 
 /// The status of the response to a GET.
-fn status(address: Address, path: &str) -> std::io::Result<Option<u16>> {
+fn status(address: HttpAddress, path: &str) -> std::io::Result<Option<u16>> {
     let mut stream = TcpStream::connect_timeout(&address.0, ANSWER)?;
     stream.set_read_timeout(Some(ANSWER))?;
     let request =

@@ -1,10 +1,10 @@
 //! Drover's own server with the flags of a subject.
 
-use super::{Address, Running, START, Scene, Subject};
+use super::{HttpAddress, Running, START, Scene, Subject};
 use crate::failure::Failure;
 use crate::process::Child;
 use crate::spec::{self, Experiment};
-use crate::wire::End;
+use crate::wire::WireEnd;
 
 /// Drover's own server.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub struct Serve<'a> {
     /// The experiment, which may have flags for every subject.
     pub experiment: &'a Experiment,
     /// The subject's description.
-    pub subject: &'a spec::Subject,
+    pub subject: &'a spec::SubjectSpec,
     /// The flags that the subject is about.
     pub flags: &'a [String],
 }
@@ -56,10 +56,10 @@ impl Subject for Serve<'_> {
             Some(within) => within.resolve(scene.levels).map_err(Failure::failed)?,
             None => START,
         };
-        let there = scene.wire.enter(End::Subject)?;
+        let there = scene.wire.enter(WireEnd::Subject)?;
         let mut process = Child::start(launch)?;
         let address = process.expect_line("its address", within, |line| {
-            Address::parse(line.strip_prefix("listening on ")?)
+            HttpAddress::parse(line.strip_prefix("listening on ")?)
         })?;
         if let Some(ready) = &self.subject.ready {
             super::wait_until_ready(&mut process, address, Some(ready), within)?;

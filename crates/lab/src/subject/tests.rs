@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use super::*;
-use crate::spec::Subject as Description;
+use crate::spec::SubjectSpec;
 
 /// The environment variable that makes the test binary a server: `PORT STATUS`.
 const ROLE: &str = "LAB_TEST_SERVER";
@@ -29,7 +29,7 @@ fn a_small_server() {
 const LOCALHOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 /// A description of the small server; `more` are further keys.
-fn description(command: &str, more: &str) -> Description {
+fn description(command: &str, more: &str) -> SubjectSpec {
     let program = std::env::current_exe().unwrap();
     let text = format!(
         "command = {}\n{more}\n",
@@ -46,7 +46,7 @@ fn description(command: &str, more: &str) -> Description {
 
 /// Starts a subject at level 41 of the factor `n`, and calls a function with it.
 fn start<T>(
-    description: &Description,
+    description: &SubjectSpec,
     look: impl FnOnce(Result<Running, Failure>, &Path) -> T,
 ) -> T {
     let folder = tempfile::tempdir().unwrap();

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Measured, Scene, SelfDriven};
+use super::{Scene, SelfDriven, SelfMeasurement};
 use crate::failure::Failure;
 use crate::process::{Child, Launch, command_line};
 use crate::spec;
 use crate::spec::load::Connects;
 use crate::spec::subject::{Waiters, WaitersAs};
-use crate::wire::End;
+use crate::wire::WireEnd;
 
 /// The least number of connections for which a 99th percentile makes sense.
 const CONNECTS: u64 = 200;
@@ -25,7 +25,7 @@ const GATHERING: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub struct WaiterSubject<'a> {
     /// The subject's description.
-    pub subject: &'a spec::Subject,
+    pub subject: &'a spec::SubjectSpec,
     /// What waits.
     pub waiters: &'a Waiters,
     /// The connections.
@@ -34,7 +34,7 @@ pub struct WaiterSubject<'a> {
 
 impl WaiterSubject<'_> {
     fn command(&self, scene: &Scene<'_>, window: Duration) -> Result<Command, Failure> {
-        let resolve = |count: &spec::setting::Count| {
+        let resolve = |count: &spec::setting::CountSetting| {
             count.resolve(scene.levels).map_err(Failure::failed).map(|count| count.to_string())
         };
         let mut command = Command::new(scene.drover);
@@ -62,19 +62,19 @@ impl WaiterSubject<'_> {
 }
 
 impl SelfDriven for WaiterSubject<'_> {
-    fn measure(&self, scene: &Scene<'_>, window: Duration) -> Result<Measured, Failure> {
+    fn measure(&self, scene: &Scene<'_>, window: Duration) -> Result<SelfMeasurement, Failure> {
         let command = self.command(scene, window)?;
         let words = command_line(&command);
         let mut launch = Launch::new("crowd of waiters", command, scene.guard, scene.interrupt);
         launch.limits = super::limits(&self.subject.limits, scene.levels)?;
-        let there = scene.wire.enter(End::Subject)?;
+        let there = scene.wire.enter(WireEnd::Subject)?;
         let mut crowd = Child::start(launch)?;
         drop(there);
         let result: Value = crowd.expect_line("its result", GATHERING + 2 * window, |line| {
             line.starts_with('{').then(|| serde_json::from_str(line).ok())?
         })?;
         crowd.expect_success(GATHERING)?;
-        Ok(Measured { values: values(&result), result, command: words })
+        Ok(SelfMeasurement { values: values(&result), result, command: words })
     }
 }
 

@@ -5,7 +5,7 @@ use super::knob::Contest;
 use super::reading::Contender;
 use super::ruling::{Ruling, rule};
 use crate::analysis::FEWEST_ROUNDS;
-use crate::decide::fit::{Extent, Time, Wanted};
+use crate::decide::fit::{RunExtent, TimeBudget, Wanted};
 
 /// How many rounds are measured before each cut.
 const ROUNDS: u32 = 2;
@@ -35,7 +35,7 @@ pub struct Step {
     /// The candidates.
     pub names: Vec<String>,
     /// The number of rounds, and the length of windows.
-    pub extent: Extent,
+    pub extent: RunExtent,
     /// The number of earlier steps of the contest.
     pub number: u32,
     /// Whether these are the last candidates.
@@ -73,7 +73,7 @@ pub fn runs(candidates: usize) -> usize {
 pub fn run_contest<E>(
     contest: &Contest,
     wanted: Wanted,
-    time: impl Fn() -> Time,
+    time: impl Fn() -> TimeBudget,
     mut measure: impl FnMut(&Step) -> Result<Vec<Contender>, E>,
 ) -> Result<Ruling, E> {
     let auto = contest.auto.clone();
@@ -97,7 +97,7 @@ pub fn run_contest<E>(
         }
         let rest = Course { cuts: course.cuts - cut, ..course };
         let Some(extent) = time().extent(rest.runs(names.len()), once) else { break };
-        let measured = step(&names, Extent { rounds: ROUNDS, ..extent }, false)?;
+        let measured = step(&names, RunExtent { rounds: ROUNDS, ..extent }, false)?;
         seen = joined(seen, measured, cut * ROUNDS);
         out.extend(halving::cut(&seen, auto.as_deref()));
         drop_out(&mut names, &mut seen, &out);
@@ -156,9 +156,9 @@ fn drop_out(names: &mut Vec<String>, seen: &mut Vec<Contender>, out: &[Out]) {
 mod tests {
     use super::*;
     use crate::tune::reading::for_test;
-    use crate::tune::{Knob, Rule};
+    use crate::tune::{Knob, RulingReason};
 
-    const PLENTY: Time = Time { left_s: 1000.0, beside_s: 0.3 };
+    const PLENTY: TimeBudget = TimeBudget { left_s: 1000.0, beside_s: 0.3 };
 
     fn contest(names: &[&str]) -> Contest {
         Contest {
@@ -184,7 +184,7 @@ mod tests {
         step.names.iter().map(contender).collect()
     }
 
-    fn held(names: &[&str], noise: f64, time: Time) -> (Ruling, Vec<Step>) {
+    fn held(names: &[&str], noise: f64, time: TimeBudget) -> (Ruling, Vec<Step>) {
         let mut steps = Vec::new();
         let ruling = run_contest(
             &contest(names),
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn halves_go_until_few_are_left_who_are_measured_anew() {
         let (ruling, steps) = held(&["40", "10", "20", "30", "50", "60", "70", "80"], 0.0, PLENTY);
-        assert_eq!((ruling.taken.as_deref(), &ruling.rule), (Some("10"), &Rule::Best));
+        assert_eq!((ruling.taken.as_deref(), &ruling.rule), (Some("10"), &RulingReason::Best));
         let sizes: Vec<usize> = steps.iter().map(|step| step.names.len()).collect();
         assert_eq!(sizes, [8, 4, 2], "{steps:?}");
         assert!(steps[2].is_last && steps[2].extent.rounds >= 6);
@@ -215,7 +215,7 @@ mod tests {
         let (_, steps) = held(&["10", "11", "12", "13", "14", "15"], 0.4, PLENTY);
         let sizes: Vec<usize> = steps.iter().map(|step| step.names.len()).collect();
         assert_eq!(sizes, [6, 6, 3]);
-        assert_eq!(steps[0].extent, Extent { rounds: 2, window_s: 0.5 });
+        assert_eq!(steps[0].extent, RunExtent { rounds: 2, window_s: 0.5 });
     }
 
     #[test]
@@ -228,12 +228,12 @@ mod tests {
     #[test]
     fn time_shortens_windows_and_then_ends_the_contest() {
         // 24 runs in 13.6 s.
-        let (_, steps) = held(&["10", "20"], 0.0, Time { left_s: 16.0, beside_s: 0.3 });
+        let (_, steps) = held(&["10", "20"], 0.0, TimeBudget { left_s: 16.0, beside_s: 0.3 });
         let extent = steps[0].extent;
         assert!((extent.window_s - 0.2667).abs() < 1e-3 && extent.rounds == 6, "{extent:?}");
-        let (ruling, steps) = held(&["10", "20"], 0.0, Time { left_s: 3.0, beside_s: 0.3 });
+        let (ruling, steps) = held(&["10", "20"], 0.0, TimeBudget { left_s: 3.0, beside_s: 0.3 });
         assert!(steps.is_empty() && ruling.taken.is_none());
-        assert!(matches!(ruling.rule, Rule::NotMeasured(why) if why.contains("--budget")));
+        assert!(matches!(ruling.rule, RulingReason::NotMeasured(why) if why.contains("--budget")));
         assert_eq!((runs(2), runs(3), runs(8)), (24, 36, 2 * (16 + 8 + 18)));
     }
 
@@ -241,7 +241,7 @@ mod tests {
     fn little_time_is_for_fewer_cuts_and_fewer_last_candidates() {
         let names = ["10", "20", "30", "40", "50", "60", "70", "80"];
         let sizes = |left_s: f64| -> Vec<usize> {
-            let (_, steps) = held(&names, 0.0, Time { left_s, beside_s: 0.3 });
+            let (_, steps) = held(&names, 0.0, TimeBudget { left_s, beside_s: 0.3 });
             steps.iter().map(|step| step.names.len()).collect()
         };
         // Each run takes half a second at least, of 85 % of the time.
@@ -281,6 +281,6 @@ mod tests {
                 Ok::<_, ()>(all)
             },
         );
-        assert!(matches!(all_fail.unwrap().rule, Rule::NotMeasured(_)));
+        assert!(matches!(all_fail.unwrap().rule, RulingReason::NotMeasured(_)));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::knob::{Contest, Scene};
+use super::knob::{Contest, TuneContext};
 use super::reading::{COST, SPEED};
 use super::{MODERATE, PRESET, SATURATION};
 use crate::digits::two_digits;
@@ -32,7 +32,7 @@ pub fn moderate(saturation: f64) -> f64 {
 /// Faults of the generated text: a fault of this program.
 pub fn experiment(
     contest: &Contest,
-    scene: &Scene,
+    scene: &TuneContext,
     rate: f64,
     window_s: f64,
 ) -> Result<Experiment, Faults> {
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn candidates_serve_the_user_s_folder_at_both_loads() {
-        let scene = Scene {
+        let scene = TuneContext {
             processors: 4,
             root: "/srv/{port}/a b".to_owned(),
             urls: "/tmp/{x}/urls".to_owned(),

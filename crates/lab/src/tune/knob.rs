@@ -55,7 +55,7 @@ impl Knob {
 
 /// The machine and the files, as far as the candidates depend on them.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct TuneContext {
     /// How many processors can be used.
     pub processors: usize,
     /// The folder that is served.
@@ -70,7 +70,7 @@ pub struct Scene {
     pub bytes: Option<u64>,
 }
 
-impl Scene {
+impl TuneContext {
     /// The processors of a server with several workers: half of them, because a load that brings a server to its
     /// limit needs about as many.
     #[must_use]
@@ -127,7 +127,7 @@ const CALLS: u32 = 8;
 ///
 /// # Errors
 /// The text says why there is nothing to choose.
-pub fn contest(knob: Knob, scene: &Scene, chosen: &TakenFlags) -> Result<Contest, String> {
+pub fn contest(knob: Knob, scene: &TuneContext, chosen: &TakenFlags) -> Result<Contest, String> {
     Ok(match knob {
         Knob::Dispatch => {
             let auto = mechanisms::auto(1).ok_or("no dispatch mechanism works here")?;
@@ -173,7 +173,7 @@ fn of_one_worker(
     Contest { knob, names, auto, flags, processors: 1, calls: None }
 }
 
-fn of_workers(scene: &Scene, chosen: &TakenFlags) -> Result<Contest, String> {
+fn of_workers(scene: &TuneContext, chosen: &TakenFlags) -> Result<Contest, String> {
     let most = scene.half();
     if most < 2 {
         return Err(format!(
@@ -195,11 +195,11 @@ fn of_workers(scene: &Scene, chosen: &TakenFlags) -> Result<Contest, String> {
 }
 
 /// The number of workers of a server with several processors: the chosen number, or one for each processor.
-fn workers(scene: &Scene, chosen: &TakenFlags) -> usize {
+fn workers(scene: &TuneContext, chosen: &TakenFlags) -> usize {
     chosen.of(Knob::Workers).and_then(|text| text.parse().ok()).unwrap_or(scene.half())
 }
 
-fn accept_strategies(scene: &Scene, chosen: &TakenFlags) -> Result<Contest, String> {
+fn accept_strategies(scene: &TuneContext, chosen: &TakenFlags) -> Result<Contest, String> {
     let workers = workers(scene, chosen);
     if workers < 2 {
         return Err("one worker has nobody to share connections with".to_owned());
@@ -223,7 +223,7 @@ fn accept_strategies(scene: &Scene, chosen: &TakenFlags) -> Result<Contest, Stri
     })
 }
 
-fn cache_sizes(scene: &Scene, chosen: &TakenFlags) -> Result<Contest, String> {
+fn cache_sizes(scene: &TuneContext, chosen: &TakenFlags) -> Result<Contest, String> {
     let bytes = scene.bytes.ok_or("only a sample of the files is asked for")?;
     let megabytes = bytes.div_ceil(1 << 20);
     if megabytes <= CACHE_MB {
@@ -240,8 +240,8 @@ fn cache_sizes(scene: &Scene, chosen: &TakenFlags) -> Result<Contest, String> {
 mod tests {
     use super::*;
 
-    fn scene(processors: usize) -> Scene {
-        Scene {
+    fn scene(processors: usize) -> TuneContext {
+        TuneContext {
             processors,
             root: "/srv".to_owned(),
             urls: "/tmp/urls".to_owned(),
@@ -284,16 +284,17 @@ mod tests {
 
     #[test]
     fn what_cannot_be_chosen_here_says_why() {
-        let why =
-            |knob, scene: &Scene, chosen: &TakenFlags| contest(knob, scene, chosen).unwrap_err();
+        let why = |knob, scene: &TuneContext, chosen: &TakenFlags| {
+            contest(knob, scene, chosen).unwrap_err()
+        };
         let mut one = TakenFlags::default();
         one.take(Knob::Workers, "1");
         assert!(why(Knob::Workers, &scene(3), &TakenFlags::default()).contains("4 processors"));
         assert!(why(Knob::Accept, &scene(8), &one).contains("nobody to share"));
         assert!(why(Knob::Cache, &scene(8), &one).contains("64M holds all files"));
-        let large = Scene { bytes: Some(100 << 20), ..scene(8) };
+        let large = TuneContext { bytes: Some(100 << 20), ..scene(8) };
         assert_eq!(contest(Knob::Cache, &large, &one).unwrap().names, ["64M", "128M"]);
-        let sampled = Scene { bytes: None, ..scene(8) };
+        let sampled = TuneContext { bytes: None, ..scene(8) };
         assert!(why(Knob::Cache, &sampled, &one).contains("a sample"));
     }
 }

@@ -16,9 +16,9 @@ mod table;
 
 pub use contest::{Step, run_contest, runs};
 pub use halving::Out;
-pub use knob::{Contest, Knob, Scene, TakenFlags, contest};
+pub use knob::{Contest, Knob, TakenFlags, TuneContext, contest};
 pub use reading::Contender;
-pub use ruling::{Finalist, Rule, Ruling, rule};
+pub use ruling::{Finalist, Ruling, RulingReason, rule};
 pub use table::table;
 
 /// The preset of the experiments.

@@ -7,7 +7,7 @@ use super::halving::Out;
 use super::knob::Knob;
 use super::reading::{Contender, common};
 use crate::analysis::summary::{mean, median};
-use crate::analysis::{Bound, Curve, FEWEST_ROUNDS, Interval, Scale};
+use crate::analysis::{AverageScale, Bound, Curve, FEWEST_ROUNDS, Interval};
 use crate::claims::Rounds;
 
 /// The confidence of every interval. It is high because two or three candidates are compared by two measures, and one
@@ -17,7 +17,7 @@ pub(super) const LEVEL: f64 = 0.99;
 /// Why a candidate is taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Rule {
+pub enum RulingReason {
     /// The candidate is worse in no measure. Every other candidate is worse in one.
     Best,
     /// The candidate is worse in no measure. These others are not worse either, and come later in the order of
@@ -59,7 +59,7 @@ pub struct Ruling {
     /// The candidate that `auto` takes, or that is the default.
     pub auto: Option<String>,
     /// The rule that decided.
-    pub rule: Rule,
+    pub rule: RulingReason,
     /// The candidates of the last rounds; the taken one is the first.
     pub places: Vec<Finalist>,
     /// The number of the last rounds.
@@ -72,7 +72,7 @@ impl Ruling {
     /// The ruling of a flag that stays at what `auto` takes.
     #[must_use]
     pub fn not_measured(knob: Knob, auto: Option<String>, why: impl Into<String>) -> Ruling {
-        let rule = Rule::NotMeasured(why.into());
+        let rule = RulingReason::NotMeasured(why.into());
         Ruling { knob, taken: None, auto, rule, places: Vec::new(), rounds: 0, out: Vec::new() }
     }
 
@@ -131,23 +131,23 @@ fn may_be_faster(it: &Contender, taken: &Contender, rounds: &[u32]) -> bool {
 }
 
 /// The index of the candidate that is taken, and the rule.
-fn choose(left: &[&Contender], rounds: &[u32]) -> (usize, Rule) {
+fn choose(left: &[&Contender], rounds: &[u32]) -> (usize, RulingReason) {
     let not_worse = |measures: &[Measure]| -> Vec<usize> {
         let is_worse = |at: usize| measures.iter().any(|it| it.is_worse(left, at, rounds));
         (0..left.len()).filter(|at| !is_worse(*at)).collect()
     };
     let names = |others: &[usize]| others.iter().map(|at| left[*at].name.clone()).collect();
     match (left.len(), not_worse(&[Measure::Cost, Measure::Speed]).as_slice()) {
-        (1, _) => return (0, Rule::Only),
-        (_, [one]) => return (*one, Rule::Best),
-        (_, [first, others @ ..]) => return (*first, Rule::Tie(names(others))),
+        (1, _) => return (0, RulingReason::Only),
+        (_, [one]) => return (*one, RulingReason::Best),
+        (_, [first, others @ ..]) => return (*first, RulingReason::Tie(names(others))),
         (_, []) => {}
     }
     match not_worse(&[Measure::Both]).as_slice() {
-        [one] => (*one, Rule::Trade),
-        [first, others @ ..] => (*first, Rule::TradeTie(names(others))),
+        [one] => (*one, RulingReason::Trade),
+        [first, others @ ..] => (*first, RulingReason::TradeTie(names(others))),
         // The best candidate is never worse than itself.
-        [] => (0, Rule::Only),
+        [] => (0, RulingReason::Only),
     }
 }
 
@@ -194,7 +194,7 @@ fn ratio(of: &Rounds, to: &Rounds, rounds: &[u32]) -> (Vec<f64>, Bound) {
 }
 
 fn interval(logs: &[f64], bound: Bound) -> Option<Interval> {
-    Some(Curve::of_rounds(logs, Scale::Log)?.bounded(bound).interval(LEVEL))
+    Some(Curve::of_rounds(logs, AverageScale::Log)?.bounded(bound).interval(LEVEL))
 }
 
 /// The candidates with their ratios to `first`; `first` is the first one.
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn takes(finalists: &[Contender], name: &str, rule: Rule) -> Ruling {
+    fn takes(finalists: &[Contender], name: &str, rule: RulingReason) -> Ruling {
         let ruling = ruled(finalists);
         assert_eq!((ruling.taken.as_deref(), &ruling.rule), (Some(name), &rule), "{ruling:?}");
         ruling
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_clear_winner_is_taken_with_its_figures() {
         let all = [contender("auto", 12.0, 1000.0), contender("b", 10.0, 1200.0)];
-        let ruling = takes(&all, "b", Rule::Best);
+        let ruling = takes(&all, "b", RulingReason::Best);
         assert_eq!(ruling.change(), Some("b"));
         assert_eq!(ruling.places[0].name, "b");
         assert_eq!(ruling.places[0].cost_ratio, None);
@@ -260,7 +260,7 @@ mod tests {
     /// Both for a known tie and for an undecided comparison.
     #[test]
     fn a_tie_goes_to_who_comes_first() {
-        let tie = Rule::Tie(vec!["b".to_owned()]);
+        let tie = RulingReason::Tie(vec!["b".to_owned()]);
         let ruling = takes(
             &[contender("auto", 10.2, 1000.0), contender("b", 10.0, 1010.0)],
             "auto",
@@ -283,15 +283,15 @@ mod tests {
             contender("b", 14.0, 1010.0),
             contender("c", 10.1, 1000.0),
         ];
-        takes(&all, "c", Rule::Best);
+        takes(&all, "c", RulingReason::Best);
     }
 
     #[test]
     fn where_each_is_worse_in_one_measure_both_count() {
         let all = [contender("one", 10.0, 1000.0), contender("two", 11.0, 1900.0)];
-        takes(&all, "two", Rule::Trade);
+        takes(&all, "two", RulingReason::Trade);
         let even = [contender("one", 10.0, 1000.0), contender("two", 12.0, 1205.0)];
-        takes(&even, "one", Rule::TradeTie(vec!["two".to_owned()]));
+        takes(&even, "one", RulingReason::TradeTie(vec!["two".to_owned()]));
     }
 
     /// A generator at its limit gives a lower bound of what a server can do.
@@ -302,9 +302,13 @@ mod tests {
             it
         };
         let slower = limited(contender("auto", 10.0, 900.0));
-        takes(&[slower, contender("b", 10.0, 1000.0)], "auto", Rule::Tie(vec!["b".to_owned()]));
+        takes(
+            &[slower, contender("b", 10.0, 1000.0)],
+            "auto",
+            RulingReason::Tie(vec!["b".to_owned()]),
+        );
         let faster = limited(contender("b", 10.0, 1000.0));
-        takes(&[contender("auto", 10.0, 900.0), faster], "b", Rule::Best);
+        takes(&[contender("auto", 10.0, 900.0), faster], "b", RulingReason::Best);
     }
 
     #[test]
@@ -314,7 +318,9 @@ mod tests {
         let auto = Some("2".to_owned());
         let ruling =
             rule(Knob::Workers, auto.clone(), &[limited, contender("1", 10.0, 1000.0)], Vec::new());
-        assert!(matches!(ruling.rule, Rule::NotMeasured(why) if why.contains("load generator")));
+        assert!(
+            matches!(ruling.rule, RulingReason::NotMeasured(why) if why.contains("load generator"))
+        );
         let known = [contender("2", 11.0, 1000.0), contender("1", 10.0, 1000.0)];
         assert_eq!(rule(Knob::Workers, auto, &known, Vec::new()).taken.as_deref(), Some("1"));
     }
@@ -324,11 +330,13 @@ mod tests {
         let few = [for_test("auto", &[1.0; 5], &[1.0; 5]), for_test("b", &[0.5; 5], &[2.0; 5])];
         let ruling = ruled(&few);
         assert_eq!((ruling.taken, ruling.rounds), (None, 5));
-        assert!(matches!(ruling.rule, Rule::NotMeasured(why) if why.contains("5 of 6 rounds")));
+        assert!(
+            matches!(ruling.rule, RulingReason::NotMeasured(why) if why.contains("5 of 6 rounds"))
+        );
         let mut failed = contender("auto", 1.0, 1.0);
         failed.failure = Some("it ended".to_owned());
-        let ruling = takes(&[failed.clone(), contender("b", 2.0, 2.0)], "b", Rule::Only);
+        let ruling = takes(&[failed.clone(), contender("b", 2.0, 2.0)], "b", RulingReason::Only);
         assert_eq!(ruling.out[0].why, "it ended");
-        assert!(matches!(ruled(&[failed]).rule, Rule::NotMeasured(_)));
+        assert!(matches!(ruled(&[failed]).rule, RulingReason::NotMeasured(_)));
     }
 }

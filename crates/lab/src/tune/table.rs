@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::ruling::{Finalist, Rule, Ruling};
+use super::ruling::{Finalist, Ruling, RulingReason};
 use crate::analysis::Interval;
 use crate::digits::{ratio_words, three_digits};
 use crate::report::model::words::list;
@@ -35,20 +35,20 @@ impl Ruling {
             names => format!("{}: ", list(names)),
         };
         match &self.rule {
-            Rule::NotMeasured(why) => format!("left as it is: {why}."),
-            Rule::Only => format!("{taken}: the only one that could be measured.{auto}"),
-            Rule::Best => format!(
+            RulingReason::NotMeasured(why) => format!("left as it is: {why}."),
+            RulingReason::Only => format!("{taken}: the only one that could be measured.{auto}"),
+            RulingReason::Best => format!(
                 "{taken}: each of the others costs more CPU per response or gives fewer responses.{auto}"
             ),
-            Rule::Tie(names) => format!(
+            RulingReason::Tie(names) => format!(
                 "{taken}, {kept}: it is a tie with {}no difference of 3 % or more is beyond noise.{auto}",
                 also(names)
             ),
-            Rule::Trade => format!(
+            RulingReason::Trade => format!(
                 "{taken}: none is best in both measures, and it gives most responses for its CPU and time \
                  together.{auto}"
             ),
-            Rule::TradeTie(names) => format!(
+            RulingReason::TradeTie(names) => format!(
                 "{taken}, {kept}: none is best in both measures, and both together are a tie with {}no \
                  difference of 3 % or more is beyond noise.{auto}",
                 also(names)

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::summary::median;
-use crate::analysis::{Bound, Curve, Interval, Scale};
+use crate::analysis::{AverageScale, Bound, Curve, Interval};
 use crate::claims::CellRuns;
 use crate::digits::percent;
 use crate::model::{Cell, Mark, Sample};
 use crate::spec::Experiment;
 
 /// One server under one workload.
-pub(super) struct Side<'a> {
+pub(super) struct ServerPoint<'a> {
     experiment: &'a Experiment,
     samples: Vec<&'a Sample>,
 }
@@ -26,11 +26,15 @@ pub(super) enum Ratio {
     Unknown,
 }
 
-impl<'a> Side<'a> {
+impl<'a> ServerPoint<'a> {
     /// The samples of a cell.
-    pub(super) fn of(experiment: &'a Experiment, samples: &'a [Sample], cell: &Cell) -> Side<'a> {
+    pub(super) fn of(
+        experiment: &'a Experiment,
+        samples: &'a [Sample],
+        cell: &Cell,
+    ) -> ServerPoint<'a> {
         let samples = samples.iter().filter(|sample| sample.cell == *cell).collect();
-        Side { experiment, samples }
+        ServerPoint { experiment, samples }
     }
 
     /// The usable values of a metric, by round, each with whether it is exact or a bound.
@@ -45,7 +49,7 @@ impl<'a> Side<'a> {
     }
 
     /// The ratio of a metric to the metric of `first`, paired by round.
-    pub(super) fn ratio(&self, first: &Side<'_>, metric: &str) -> Ratio {
+    pub(super) fn ratio(&self, first: &ServerPoint<'_>, metric: &str) -> Ratio {
         let (own, others) = (self.rounds(metric), first.rounds(metric));
         let both = own.iter().filter_map(|(round, own)| Some((*own, *others.get(round)?)));
         let both: Vec<_> =
@@ -54,7 +58,7 @@ impl<'a> Side<'a> {
         let below: Bound = both.iter().map(|(_, other)| other.1).collect();
         let bound = above.and(below.inverse());
         let logs: Vec<f64> = both.iter().map(|(own, other)| (own.0 / other.0).ln()).collect();
-        match Curve::of_rounds(&logs, Scale::Log) {
+        match Curve::of_rounds(&logs, AverageScale::Log) {
             Some(curve) => Ratio::Of(curve.bounded(bound).interval(0.95)),
             None => median(&logs).map_or(Ratio::Unknown, |log| Ratio::OfMedians(log.exp())),
         }
@@ -139,11 +143,11 @@ mod tests {
         let plain = [100.0, 200.0, 300.0, 400.0, 500.0, 600.0];
         let half = plain.map(|value| value / 2.0);
         let first = samples(&cell("a"), &plain, None);
-        let first = Side::of(&experiment, &first, &cell("a"));
+        let first = ServerPoint::of(&experiment, &first, &cell("a"));
         assert_eq!((first.median("reply-rate"), first.failure()), (Some(350.0), None));
         let ratio = |values: &[f64], mark| {
             let other = samples(&cell("b"), values, mark);
-            Side::of(&experiment, &other, &cell("b")).ratio(&first, "reply-rate")
+            ServerPoint::of(&experiment, &other, &cell("b")).ratio(&first, "reply-rate")
         };
         let Ratio::Of(interval) = ratio(&half, None) else { panic!("six rounds") };
         assert!((interval.value - 0.5).abs() < 1e-9 && interval.high < 0.51, "{interval:?}");
@@ -159,11 +163,11 @@ mod tests {
         let cell = Cell { subject: "a".to_owned(), levels: BTreeMap::new() };
         let mut all = samples(&cell, &[1.0, 2.0], Some(Mark::Errors));
         all[0].failure = Some("it fell over".to_owned());
-        let side = Side::of(&experiment, &all, &cell);
+        let side = ServerPoint::of(&experiment, &all, &cell);
         assert_eq!(side.failure(), None);
         let expected = ["failed in 1 of 2 runs: it fell over", "requests failed in 2 of 2 runs"];
         assert_eq!(side.doubts(), expected);
-        assert_eq!(Side::of(&experiment, &all[..1], &cell).failure(), Some("it fell over"));
-        assert_eq!(Side::of(&experiment, &[], &cell).failure(), Some("not measured"));
+        assert_eq!(ServerPoint::of(&experiment, &all[..1], &cell).failure(), Some("it fell over"));
+        assert_eq!(ServerPoint::of(&experiment, &[], &cell).failure(), Some("not measured"));
     }
 }

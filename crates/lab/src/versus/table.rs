@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::compare::{Ratio, Side};
+use super::compare::{Ratio, ServerPoint};
 use super::{IDLE, RATES, SATURATION};
 use crate::digits::{ratio_words, three_digits};
 use crate::model::{Cell, Level, Sample};
-use crate::record::{Measured, Record};
+use crate::record::{MeasuredExperiment, SessionRecord};
 use crate::report::terminal::plain;
 use crate::spec::factor::CASE;
 
@@ -48,7 +48,7 @@ const WHEN_IDLE: Layout = Layout {
 
 /// The tables of a comparison's session, with ratios to the first server.
 #[must_use]
-pub fn table(record: &Record, servers: &[&str]) -> String {
+pub fn table(record: &SessionRecord, servers: &[&str]) -> String {
     let mut text = String::new();
     for measured in &record.measured {
         let layout = match measured.experiment.id.as_str() {
@@ -64,7 +64,7 @@ pub fn table(record: &Record, servers: &[&str]) -> String {
 
 fn write_experiment(
     out: &mut String,
-    measured: &Measured,
+    measured: &MeasuredExperiment,
     layout: &Layout,
     servers: &[&str],
 ) -> std::fmt::Result {
@@ -92,7 +92,7 @@ fn write_experiment(
 
 fn write_servers(
     out: &mut String,
-    measured: &Measured,
+    measured: &MeasuredExperiment,
     samples: &[Sample],
     levels: &BTreeMap<String, Level>,
     layout: &Layout,
@@ -100,9 +100,9 @@ fn write_servers(
 ) -> std::fmt::Result {
     let side = |server: &&str| {
         let cell = Cell { subject: (*server).to_owned(), levels: levels.clone() };
-        Side::of(&measured.experiment, samples, &cell)
+        ServerPoint::of(&measured.experiment, samples, &cell)
     };
-    let sides: Vec<Side<'_>> = servers.iter().map(side).collect();
+    let sides: Vec<ServerPoint<'_>> = servers.iter().map(side).collect();
     let mut doubts = Vec::new();
     for (at, (server, side)) in std::iter::zip(servers, &sides).enumerate() {
         let name = shortened(server);
@@ -129,7 +129,7 @@ fn write_servers(
 
 /// Whether the server has closed every connection after one response. Its figures then include the cost of opening
 /// connections, and the figures of other servers do not.
-fn closes(measured: &Measured, cell: &Cell) -> bool {
+fn closes(measured: &MeasuredExperiment, cell: &Cell) -> bool {
     let results = measured.runs.iter().filter(|run| run.sample.cell == *cell);
     let mut reused = results
         .filter_map(|run| run.artefacts.pointer("/load/result/connections/reused")?.as_f64())
@@ -179,11 +179,11 @@ mod tests {
     use crate::journal::{Environment, Header, Run};
     use crate::model::Mark;
     use crate::plan::{Plan, PlannedCell};
-    use crate::record::Session;
+    use crate::record::RecordedSession;
     use crate::versus::{Comparison, PRESET};
 
     /// A record of the three experiments, with values by server.
-    fn record(comparison: &Comparison, value: impl Fn(&str) -> Option<f64>) -> Record {
+    fn record(comparison: &Comparison, value: impl Fn(&str) -> Option<f64>) -> SessionRecord {
         let experiments = [
             comparison.saturation().unwrap(),
             comparison.fixed_rates(&comparison.given_rates(&[100_000.0])).unwrap(),
@@ -221,9 +221,9 @@ mod tests {
             };
             let header =
                 Header { schema: String::new(), plan, environment: Environment::default() };
-            Measured { experiment, header, runs, judgements: Vec::new() }
+            MeasuredExperiment { experiment, header, runs, judgements: Vec::new() }
         });
-        let session = Session {
+        let session = RecordedSession {
             schema: String::new(),
             version: String::new(),
             command: Vec::new(),
@@ -233,7 +233,7 @@ mod tests {
             experiments: Vec::new(),
             refused: Vec::new(),
         };
-        Record { folder: PathBuf::new(), session, measured: measured.into() }
+        SessionRecord { folder: PathBuf::new(), session, measured: measured.into() }
     }
 
     #[test]

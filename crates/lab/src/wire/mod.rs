@@ -37,7 +37,7 @@ const BURST_BYTES: u32 = 66_000;
 
 /// An end of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum WireEnd {
     /// Where the subject runs.
     Subject,
     /// Where the load runs.
@@ -95,13 +95,13 @@ impl Wire {
     ///
     /// # Errors
     /// [`Failure::Failed`] with what setns(2) says.
-    pub fn enter(&self, end: End) -> Result<Entered, Failure> {
+    pub fn enter(&self, end: WireEnd) -> Result<Entered, Failure> {
         let Wire::Limited(limited) = self else { return Ok(Entered { home: None }) };
         let failed = |error: io::Error| Failure::failed(format!("cannot enter the wire: {error}"));
         let home = current_namespace().map_err(failed)?;
         let there = match end {
-            End::Subject => &limited.subject,
-            End::Load => &limited.load,
+            WireEnd::Subject => &limited.subject,
+            WireEnd::Load => &limited.load,
         };
         move_to(there).map_err(failed)?;
         Ok(Entered { home: Some(home) })
@@ -202,7 +202,7 @@ mod tests {
         let Some(wire) = wire(100_000_000) else { return };
         let outside = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let server = {
-            let _there = wire.enter(End::Subject).unwrap();
+            let _there = wire.enter(WireEnd::Subject).unwrap();
             TcpListener::bind((wire.address(), 0)).unwrap()
         };
         let address = server.local_addr().unwrap();
@@ -214,7 +214,7 @@ mod tests {
             from.ip()
         });
         let mut stream = {
-            let _there = wire.enter(End::Load).unwrap();
+            let _there = wire.enter(WireEnd::Load).unwrap();
             assert!(TcpStream::connect(outside.local_addr().unwrap()).is_err());
             TcpStream::connect(address).unwrap()
         };
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn the_token_bucket_counts_what_passes() {
         let Some(wire) = wire(1_000_000_000) else { return };
-        let _there = wire.enter(End::Subject).unwrap();
+        let _there = wire.enter(WireEnd::Subject).unwrap();
         let Ok(output) = std::process::Command::new("tc").args(["-s", "qdisc"]).output() else {
             return testing::skip!("tc(8) is not installed");
         };

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use lab::journal;
 use lab::model::{Mark, Sample};
-use lab::plan::limits::Limits;
+use lab::plan::limits::MachineLimits;
 use lab::plan::{Overrides, Plan, Selection};
 use lab::process::Interrupt;
-use lab::run::{self, End, Event, Options};
+use lab::run::{self, RunEnd, RunEvent, RunOptions};
 use lab::spec::Experiment;
 
 /// Drover's binary: named by `DROVER`, or built beside the tests.
@@ -74,10 +74,10 @@ fn run_in(
     folder: &Path,
     resumes: bool,
     interrupt: Interrupt,
-) -> (End, Vec<String>) {
+) -> (RunEnd, Vec<String>) {
     let selection = Selection::new(experiment, "quick", &Overrides::default()).unwrap();
-    let plan = Plan::new(experiment, &selection, 7, &Limits::look().unwrap()).unwrap();
-    let options = Options {
+    let plan = Plan::new(experiment, &selection, 7, &MachineLimits::look().unwrap()).unwrap();
+    let options = RunOptions {
         drover: drover.to_owned(),
         folder: folder.join("session"),
         pools: folder.join("pools"),
@@ -88,8 +88,8 @@ fn run_in(
     let mut events = Vec::new();
     let end = run::run(experiment, &selection, &plan, &options, &mut |event| {
         events.push(match event {
-            Event::Ended { run, .. } => format!("ended {} {}", run.cell, run.sample.round),
-            Event::Resumed { runs } => format!("resumed {runs}"),
+            RunEvent::Ended { run, .. } => format!("ended {} {}", run.cell, run.sample.round),
+            RunEvent::Resumed { runs } => format!("resumed {runs}"),
             other => format!("{other:?}"),
         });
     });
@@ -106,7 +106,7 @@ fn two_subjects_at_two_levels_in_two_rounds_make_eight_samples() {
     let Some(drover) = drover() else { return };
     let folder = tempfile::tempdir().unwrap();
     let (end, events) = run_in(&two_by_two(), &drover, folder.path(), false, Interrupt::default());
-    assert_eq!(end, End::Complete);
+    assert_eq!(end, RunEnd::Complete);
     assert_eq!(events.iter().filter(|event| event.starts_with("ended")).count(), 8);
     let samples = samples(folder.path());
     let keys: BTreeSet<String> = samples
@@ -168,7 +168,7 @@ fn a_cell_that_fails_or_cannot_be_measured_is_a_result_and_the_others_go_on() {
         "#,
     );
     let (end, _) = run_in(&experiment, &drover, folder.path(), false, Interrupt::default());
-    assert_eq!(end, End::Complete);
+    assert_eq!(end, RunEnd::Complete);
     let (header, _) = journal::read(&folder.path().join("session")).unwrap();
     let missing = header.plan.cells.iter().find(|it| it.cell.subject == "missing").unwrap();
     let why = missing.not_testable.as_deref().unwrap();

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use lab::journal;
-use lab::plan::limits::Limits;
+use lab::plan::limits::MachineLimits;
 use lab::plan::{Overrides, Plan, Selection};
 use lab::process::Interrupt;
-use lab::run::{self, End, Event, Options};
+use lab::run::{self, RunEnd, RunEvent, RunOptions};
 use lab::spec::Experiment;
 
 use super::{drover, experiment, run_in, samples, two_by_two};
@@ -124,7 +124,7 @@ fn a_lab_that_is_killed_leaves_a_journal_and_nothing_else_and_is_resumed() {
     std::fs::write(&path, text).unwrap();
     let drover = drover().unwrap();
     let (end, events) = run_in(&two_by_two(), &drover, folder, true, Interrupt::default());
-    assert_eq!(end, End::Complete);
+    assert_eq!(end, RunEnd::Complete);
     assert_eq!(events[0], format!("resumed {}", before.len()));
     let ended = events.iter().filter(|event| event.starts_with("ended")).count();
     assert_eq!(ended, 8 - before.len());
@@ -173,9 +173,9 @@ fn an_interrupted_session_ends_readably() {
     let folder = tempfile::tempdir().unwrap();
     let experiment = two_by_two();
     let selection = Selection::new(&experiment, "quick", &Overrides::default()).unwrap();
-    let plan = Plan::new(&experiment, &selection, 7, &Limits::look().unwrap()).unwrap();
+    let plan = Plan::new(&experiment, &selection, 7, &MachineLimits::look().unwrap()).unwrap();
     let interrupt = Interrupt::default();
-    let options = Options {
+    let options = RunOptions {
         drover,
         folder: folder.path().join("session"),
         pools: folder.path().join("pools"),
@@ -184,11 +184,11 @@ fn an_interrupted_session_ends_readably() {
         interrupt: interrupt.clone(),
     };
     let end = run::run(&experiment, &selection, &plan, &options, &mut |event| {
-        if let Event::Ended { done: 2, .. } = event {
+        if let RunEvent::Ended { done: 2, .. } = event {
             interrupt.set();
         }
     });
-    assert_eq!(end.unwrap(), End::Interrupted);
+    assert_eq!(end.unwrap(), RunEnd::Interrupted);
     assert_eq!(samples(folder.path()).len(), 2);
 }
 
@@ -200,8 +200,8 @@ fn a_session_whose_time_is_over_has_whole_rounds() {
     let budget = Some(Duration::from_micros(1));
     let overrides = Overrides { budget, ..Overrides::default() };
     let selection = Selection::new(&experiment, "quick", &overrides).unwrap();
-    let plan = Plan::new(&experiment, &selection, 7, &Limits::look().unwrap()).unwrap();
-    let options = Options {
+    let plan = Plan::new(&experiment, &selection, 7, &MachineLimits::look().unwrap()).unwrap();
+    let options = RunOptions {
         drover,
         folder: folder.path().join("session"),
         pools: folder.path().join("pools"),
@@ -211,11 +211,11 @@ fn a_session_whose_time_is_over_has_whole_rounds() {
     };
     let mut notes = Vec::new();
     let end = run::run(&experiment, &selection, &plan, &options, &mut |event| {
-        if let Event::Note(note) = event {
+        if let RunEvent::Note(note) = event {
             notes.push(note.to_string());
         }
     });
-    assert_eq!(end.unwrap(), End::BudgetSpent { rounds: 1 });
+    assert_eq!(end.unwrap(), RunEnd::BudgetSpent { rounds: 1 });
     assert_eq!(samples(folder.path()).len(), 4);
     assert!(notes.iter().any(|note| note.contains("--budget")), "{notes:?}");
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::report::docs::{self, Results};
+use lab::report::docs::{self, SessionResults};
 use lab::spec::built_in;
 use lab::spec::schema::{self, reference};
 
@@ -85,7 +85,7 @@ fn the_page_s_examples_are_read() {
 fn every_experiment_has_a_page_that_is_up_to_date() {
     let folder = docs().join("experiments");
     let results = fs::read_to_string(folder.join("results.json")).unwrap();
-    let results: Results = serde_json::from_str(&results).unwrap();
+    let results: SessionResults = serde_json::from_str(&results).unwrap();
     let pages = docs::pages(&folder, &results).unwrap();
     assert_eq!(pages.len(), built_in::names().len() + 1);
     for (path, text) in pages {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use lab::spec::{self, Experiment, Faults, Files};
+use lab::spec::{self, Experiment, Faults, FileSource};
 
 /// Files that are only in memory.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Memory {
     }
 }
 
-impl Files for Memory {
+impl FileSource for Memory {
     fn text(&self, path: &Path) -> io::Result<String> {
         self.0.get(path).cloned().ok_or(io::ErrorKind::NotFound.into())
     }

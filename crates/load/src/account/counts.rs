@@ -13,7 +13,7 @@ use hdrhistogram::Histogram;
 /// Why a request got no response, or an attempt to connect failed. The names are those of the JSON
 /// result, after httperf's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum RequestFailure {
     /// The response was not complete in time.
     ClientTimeout,
     /// The connection was not open in time.
@@ -36,48 +36,48 @@ pub(crate) enum Failure {
     Protocol,
 }
 
-impl Failure {
-    const COUNT: usize = Failure::Protocol as usize + 1;
+impl RequestFailure {
+    const COUNT: usize = RequestFailure::Protocol as usize + 1;
 
     /// The class of an error at connect(2), or before it.
-    pub(crate) fn of_connect(error: &io::Error) -> Failure {
+    pub(crate) fn of_connect(error: &io::Error) -> RequestFailure {
         // errno(3), numbers of Linux on every architecture that Rust has but MIPS and SPARC.
         const ENFILE: i32 = 23;
         const EMFILE: i32 = 24;
         const ENOBUFS: i32 = 105;
         match (error.kind(), error.raw_os_error()) {
-            (_, Some(ENFILE | EMFILE | ENOBUFS)) => Failure::FdUnavailable,
-            (io::ErrorKind::OutOfMemory, _) => Failure::FdUnavailable,
+            (_, Some(ENFILE | EMFILE | ENOBUFS)) => RequestFailure::FdUnavailable,
+            (io::ErrorKind::OutOfMemory, _) => RequestFailure::FdUnavailable,
             (io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse, _) => {
-                Failure::AddressUnavailable
+                RequestFailure::AddressUnavailable
             }
-            (io::ErrorKind::TimedOut, _) => Failure::ConnectTimeout,
-            (io::ErrorKind::ConnectionReset, _) => Failure::Reset,
-            _ => Failure::Refused,
+            (io::ErrorKind::TimedOut, _) => RequestFailure::ConnectTimeout,
+            (io::ErrorKind::ConnectionReset, _) => RequestFailure::Reset,
+            _ => RequestFailure::Refused,
         }
     }
 
     /// The class of an error on an open connection.
-    pub(crate) fn of_transfer(error: &io::Error) -> Failure {
+    pub(crate) fn of_transfer(error: &io::Error) -> RequestFailure {
         match error.kind() {
-            io::ErrorKind::TimedOut => Failure::ClientTimeout,
+            io::ErrorKind::TimedOut => RequestFailure::ClientTimeout,
             // The input buffer is full of a head that does not end.
-            io::ErrorKind::StorageFull => Failure::Protocol,
-            _ => Failure::Reset,
+            io::ErrorKind::StorageFull => RequestFailure::Protocol,
+            _ => RequestFailure::Reset,
         }
     }
 }
 
 /// Errors by class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Errors([u64; Failure::COUNT]);
+pub(crate) struct Errors([u64; RequestFailure::COUNT]);
 
 impl Errors {
-    pub(crate) fn add(&mut self, failure: Failure) {
+    pub(crate) fn add(&mut self, failure: RequestFailure) {
         self.0[failure as usize] += 1;
     }
 
-    pub(crate) fn of(&self, failure: Failure) -> u64 {
+    pub(crate) fn of(&self, failure: RequestFailure) -> u64 {
         self.0[failure as usize]
     }
 
@@ -89,7 +89,7 @@ impl Errors {
 
 /// What happened to connections, idle ones included.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Connections {
+pub(crate) struct ConnectionEvents {
     pub(crate) attempted: u64,
     pub(crate) opened: u64,
     /// Connections opened in place of one that the server had closed, before a request needed them.
@@ -109,16 +109,16 @@ pub(crate) struct Connections {
 }
 
 /// Times in nanoseconds, with three significant digits.
-pub(crate) type Times = Histogram<u64>;
+pub(crate) type TimeHistogram = Histogram<u64>;
 
 /// Longer times are recorded as this; no request waits for an hour.
 const LONGEST: u64 = 3_600_000_000_000;
 
-pub(crate) fn times() -> Times {
-    Times::new_with_bounds(1, LONGEST, 3).expect("the bounds are valid")
+pub(crate) fn times() -> TimeHistogram {
+    TimeHistogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are valid")
 }
 
-pub(crate) fn record(times: &mut Times, time: Duration) {
+pub(crate) fn record(times: &mut TimeHistogram, time: Duration) {
     let whole = time.as_secs().saturating_mul(1_000_000_000);
     times.saturating_record(whole.saturating_add(u64::from(time.subsec_nanos())));
 }
@@ -152,21 +152,21 @@ pub(crate) struct Account {
     pub(crate) sent_bytes: u64,
     pub(crate) head_bytes: u64,
     pub(crate) body_bytes: u64,
-    pub(crate) connections: Connections,
+    pub(crate) connections: ConnectionEvents,
     /// From the intended start to the last byte of the response; empty in a closed loop, where
     /// `service` has these times.
-    pub(crate) latency: Times,
+    pub(crate) latency: TimeHistogram,
     /// From just before the request is given to the kernel to the last byte of the response.
-    pub(crate) service: Times,
+    pub(crate) service: TimeHistogram,
     /// Service times of responses that came in one piece. Until [`Account::conclude`] they are neither
     /// in `service` nor in `first_byte` nor in `transfer`.
-    pub(crate) whole: Times,
-    pub(crate) connect: Times,
-    pub(crate) first_byte: Times,
+    pub(crate) whole: TimeHistogram,
+    pub(crate) connect: TimeHistogram,
+    pub(crate) first_byte: TimeHistogram,
     /// From the first bytes of the response to its last.
-    pub(crate) transfer: Times,
+    pub(crate) transfer: TimeHistogram,
     /// How late the generator was, by itself: see [`LATE`].
-    pub(crate) slip: Times,
+    pub(crate) slip: TimeHistogram,
     /// Responses in each second of the window.
     pub(crate) per_second: Vec<u64>,
 }
@@ -189,7 +189,7 @@ impl Account {
             sent_bytes: 0,
             head_bytes: 0,
             body_bytes: 0,
-            connections: Connections::default(),
+            connections: ConnectionEvents::default(),
             latency: times(),
             service: times(),
             whole: times(),
@@ -210,7 +210,7 @@ impl Account {
         self.scheduled = if open_loop { left } else { 0 };
         self.errors = warm_up.errors;
         self.connect_error = warm_up.connect_error;
-        self.connections = Connections { reused: 0, ..warm_up.connections };
+        self.connections = ConnectionEvents { reused: 0, ..warm_up.connections };
         self.connect = warm_up.connect;
     }
 
@@ -235,7 +235,7 @@ impl Account {
     }
 
     /// The service times so far.
-    pub(crate) fn service_so_far(&self) -> Times {
+    pub(crate) fn service_so_far(&self) -> TimeHistogram {
         let mut service = self.service.clone();
         add_times(&mut service, &self.whole);
         service
@@ -318,7 +318,7 @@ impl Account {
     }
 }
 
-fn add_times(sum: &mut Times, more: &Times) {
+fn add_times(sum: &mut TimeHistogram, more: &TimeHistogram) {
     sum.add(more).expect("all histograms have the same bounds");
 }
 
@@ -337,11 +337,12 @@ mod tests {
         let mut account = Account::new();
         account.requests = 10;
         account.responses = 7;
-        account.errors.add(Failure::Reset);
-        account.errors.add(Failure::Refused);
+        account.errors.add(RequestFailure::Reset);
+        account.errors.add(RequestFailure::Refused);
         account.statuses[200] = 7;
         account.sent_bytes = 1000;
-        account.connections = Connections { opened: 5, failed: 1, reused: 4, ..Default::default() };
+        account.connections =
+            ConnectionEvents { opened: 5, failed: 1, reused: 4, ..Default::default() };
         record(&mut account.connect, Duration::from_millis(1));
         account.served(Duration::from_millis(2), Duration::from_millis(2));
         account.response_in_window(Duration::from_secs(3));
@@ -364,7 +365,7 @@ mod tests {
             account.scheduled = 10 * part;
             account.requests = 9 * part;
             account.statuses[200] = part;
-            account.errors.add(Failure::Reset);
+            account.errors.add(RequestFailure::Reset);
             account.connections.opened = part;
             record(&mut account.service, Duration::from_millis(part));
             account.response_in_window(Duration::from_secs(part));
@@ -374,7 +375,7 @@ mod tests {
         }
         assert_eq!((sum.scheduled, sum.requests, sum.unsent()), (60, 54, 6));
         assert_eq!((sum.statuses[200], sum.connections.opened), (6, 6));
-        assert_eq!(sum.errors.of(Failure::Reset), 3);
+        assert_eq!(sum.errors.of(RequestFailure::Reset), 3);
         assert_eq!((sum.service.len(), sum.late_starts), (3, 2));
         assert_eq!((sum.late_reads, sum.latest_read), (2, 3 * LATE));
         assert_eq!((sum.per_second, sum.responses_in_window), (vec![0, 1, 1, 1], 3));
@@ -415,14 +416,14 @@ mod tests {
 
     #[test]
     fn the_kernels_errors_have_their_class() {
-        let of = |errno| Failure::of_connect(&io::Error::from_raw_os_error(errno));
-        assert_eq!(of(24), Failure::FdUnavailable);
-        assert_eq!(of(99), Failure::AddressUnavailable);
-        assert_eq!(of(111), Failure::Refused);
-        assert_eq!(of(110), Failure::ConnectTimeout);
+        let of = |errno| RequestFailure::of_connect(&io::Error::from_raw_os_error(errno));
+        assert_eq!(of(24), RequestFailure::FdUnavailable);
+        assert_eq!(of(99), RequestFailure::AddressUnavailable);
+        assert_eq!(of(111), RequestFailure::Refused);
+        assert_eq!(of(110), RequestFailure::ConnectTimeout);
         let timed_out = io::Error::from(io::ErrorKind::TimedOut);
-        assert_eq!(Failure::of_transfer(&timed_out), Failure::ClientTimeout);
+        assert_eq!(RequestFailure::of_transfer(&timed_out), RequestFailure::ClientTimeout);
         let broken = io::Error::from_raw_os_error(32);
-        assert_eq!(Failure::of_transfer(&broken), Failure::Reset);
+        assert_eq!(RequestFailure::of_transfer(&broken), RequestFailure::Reset);
     }
 }

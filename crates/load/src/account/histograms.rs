@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
-use crate::account::counts::{Times, times};
+use crate::account::counts::{TimeHistogram, times};
 
 /// The distributions of a result beside that of its latencies, so that results can be joined.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct Histograms {
 }
 
 /// Encodes `times` as text; `None`: there are no values.
-pub(crate) fn encode(times: &Times) -> Option<String> {
+pub(crate) fn encode(times: &TimeHistogram) -> Option<String> {
     if times.is_empty() {
         return None;
     }
@@ -38,9 +38,9 @@ pub(crate) fn encode(times: &Times) -> Option<String> {
 ///
 /// # Errors
 /// One line, if `text` is no histogram, or has values that this program never writes (above an hour).
-pub(crate) fn decode(text: &str) -> Result<Times, String> {
+pub(crate) fn decode(text: &str) -> Result<TimeHistogram, String> {
     let bytes = STANDARD.decode(text).map_err(|error| format!("a histogram: {error}"))?;
-    let read: Times = Deserializer::new()
+    let read: TimeHistogram = Deserializer::new()
         .deserialize(&mut &bytes[..])
         .map_err(|error| format!("a histogram: {error}"))?;
     let mut whole = times();

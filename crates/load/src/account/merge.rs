@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::account::counts::Times;
+use crate::account::counts::TimeHistogram;
 use crate::account::histograms::{self, Histograms};
 use crate::output::redact;
 use crate::output::result::{
-    Bytes, Client, ConnectionCounts, Distribution, ErrorCounts, LoadResult, ResponseRate, SCHEMA,
+    Bytes, ConnectionCounts, Distribution, ErrorCounts, GeneratorState, LoadResult, ResponseRate,
+    SCHEMA,
 };
 
 /// Reads a result.
@@ -61,12 +62,12 @@ pub fn merge(results: Vec<(String, LoadResult)>) -> Result<LoadResult, String> {
 /// What cannot be added up from result to result.
 #[derive(Default)]
 struct MergedSum {
-    latency: Option<Times>,
-    service: Option<Times>,
-    connect: Option<Times>,
-    first_byte: Option<Times>,
-    transfer: Option<Times>,
-    slip: Option<Times>,
+    latency: Option<TimeHistogram>,
+    service: Option<TimeHistogram>,
+    connect: Option<TimeHistogram>,
+    first_byte: Option<TimeHistogram>,
+    transfer: Option<TimeHistogram>,
+    slip: Option<TimeHistogram>,
     /// The window of each result.
     windows: Vec<ResultWindow>,
     warnings: Vec<(String, Vec<String>)>,
@@ -132,7 +133,7 @@ impl MergedSum {
         joined.first_byte_us = distribution(self.first_byte.as_ref());
         joined.transfer_us = distribution(self.transfer.as_ref());
         joined.warnings = self.warnings(start, joined.duration_s);
-        let encode = |times: Option<Times>| times.as_ref().and_then(histograms::encode);
+        let encode = |times: Option<TimeHistogram>| times.as_ref().and_then(histograms::encode);
         joined.histogram = encode(self.latency.take());
         joined.histograms = Histograms {
             service: encode(self.service.take()),
@@ -198,7 +199,7 @@ impl MergedSum {
     }
 }
 
-fn distribution(times: Option<&Times>) -> Option<Distribution> {
+fn distribution(times: Option<&TimeHistogram>) -> Option<Distribution> {
     times.and_then(Distribution::of)
 }
 
@@ -249,7 +250,7 @@ fn add(sum: &mut LoadResult, other: LoadResult) {
         unsolicited: a.unsolicited + b.unsolicited,
     };
     let (a, b) = (&sum.client, &other.client);
-    sum.client = Client {
+    sum.client = GeneratorState {
         cpu_s: a.cpu_s + b.cpu_s,
         threads: a.threads + b.threads,
         saturated: a.saturated || b.saturated,
@@ -281,37 +282,37 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::account::counts::{Account, Failure, record};
-    use crate::plan::options::{Options, Plan};
-    use crate::plan::request::{Content, Request};
+    use crate::account::counts::{Account, RequestFailure, record};
+    use crate::plan::options::{LoadOptions, LoadPlan};
+    use crate::plan::request::{RequestContent, RequestTemplate};
     use crate::plan::shape::{Arrivals, Rate, Schedule, Unit};
-    use crate::run::coordinator::Run;
+    use crate::run::coordinator::LoadRun;
 
     const WINDOW: Duration = Duration::from_millis(5500);
 
     /// The plan of a run of four times 25 requests per second, or of one of the four.
-    fn plan(open_loop: bool, process: Option<u32>) -> Plan {
+    fn plan(open_loop: bool, process: Option<u32>) -> LoadPlan {
         let url = "http://127.0.0.1:9/".parse().unwrap();
         let schedule = Schedule {
             rate: Rate::Constant(100.0),
             arrivals: Arrivals::Constant,
             unit: Unit::Request,
         };
-        let asked = vec![Request { url, content: Arc::new(Content::default()) }];
-        Plan::new(Options {
+        let asked = vec![RequestTemplate { url, content: Arc::new(RequestContent::default()) }];
+        LoadPlan::new(LoadOptions {
             connections: 4,
             schedule: open_loop.then_some(schedule),
             duration: Some(WINDOW),
             processes: if process.is_some() { 4 } else { 1 },
             process,
-            ..Options::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
+            ..LoadOptions::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
         })
         .unwrap()
     }
 
-    fn result(plan: &Plan, account: Account) -> LoadResult {
+    fn result(plan: &LoadPlan, account: Account) -> LoadResult {
         let begun = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-        let run = Run {
+        let run = LoadRun {
             account,
             begun: Some(begun),
             window: WINDOW,
@@ -345,7 +346,7 @@ mod tests {
             record(&mut account.connect, time / 3);
             account.slipped(time / 2);
             if self.fails {
-                return account.errors.add(Failure::Reset);
+                return account.errors.add(RequestFailure::Reset);
             }
             account.responses += 1;
             account.statuses[self.status] += 1;

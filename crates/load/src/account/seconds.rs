@@ -9,11 +9,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::account::counts::{Account, Times, times};
+use crate::account::counts::{Account, TimeHistogram, times};
 
 /// Counts of a stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Counts {
+pub struct SecondCounts {
     /// Requests sent.
     pub requests: u64,
     /// Responses that were complete.
@@ -28,9 +28,9 @@ pub struct Counts {
     pub opened: u64,
 }
 
-impl Counts {
-    fn each(self, other: Counts, with: fn(u64, u64) -> u64) -> Counts {
-        Counts {
+impl SecondCounts {
+    fn each(self, other: SecondCounts, with: fn(u64, u64) -> u64) -> SecondCounts {
+        SecondCounts {
             requests: with(self.requests, other.requests),
             replies: with(self.replies, other.replies),
             errors: with(self.errors, other.errors),
@@ -41,16 +41,16 @@ impl Counts {
     }
 }
 
-impl std::ops::AddAssign for Counts {
-    fn add_assign(&mut self, other: Counts) {
+impl std::ops::AddAssign for SecondCounts {
+    fn add_assign(&mut self, other: SecondCounts) {
         *self = self.each(other, |a, b| a + b);
     }
 }
 
-impl std::ops::Sub for Counts {
-    type Output = Counts;
+impl std::ops::Sub for SecondCounts {
+    type Output = SecondCounts;
 
-    fn sub(self, other: Counts) -> Counts {
+    fn sub(self, other: SecondCounts) -> SecondCounts {
         self.each(other, |a, b| a - b)
     }
 }
@@ -60,15 +60,15 @@ impl std::ops::Sub for Counts {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Second {
     /// What was counted in this second.
-    pub counts: Counts,
+    pub counts: SecondCounts,
     /// The latencies of the responses, in nanoseconds.
-    pub latencies: Times,
+    pub latencies: TimeHistogram,
 }
 
 impl Second {
     /// A second in which nothing happened.
     pub(crate) fn empty() -> Second {
-        Second { counts: Counts::default(), latencies: times() }
+        Second { counts: SecondCounts::default(), latencies: times() }
     }
 
     /// Everything that an account holds.
@@ -78,7 +78,7 @@ impl Second {
             false => account.service_so_far(),
         };
         Second {
-            counts: Counts {
+            counts: SecondCounts {
                 requests: account.requests,
                 replies: account.responses,
                 errors: account.errors.total(),

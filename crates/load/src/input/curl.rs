@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine;
 
 use crate::input::urls;
-use crate::plan::request::{Content, Method, Request, parse_field};
+use crate::plan::request::{RequestContent, RequestMethod, RequestTemplate, parse_field};
 use crate::plan::target::Url;
 
 /// The request, as far as the command line has been read.
@@ -43,7 +43,7 @@ const IGNORED: [&str; 13] = [
 ///
 /// # Errors
 /// One line that names the part that cannot be carried out.
-pub fn parse(text: &str, server: Option<&Url>) -> Result<Request, String> {
+pub fn parse(text: &str, server: Option<&Url>) -> Result<RequestTemplate, String> {
     if text.contains(" $'") {
         return Err("its $'…' quotes are bash's own: put that body into a file, and send it with \
                     --body @FILE, --method and -H"
@@ -190,7 +190,7 @@ impl Command {
         }
     }
 
-    fn request(mut self, server: Option<&Url>) -> Result<Request, String> {
+    fn request(mut self, server: Option<&Url>) -> Result<RequestTemplate, String> {
         let mut url = self.url.take().ok_or("it has no URL")?;
         // For curl, a URL without a scheme is an http URL.
         if !url.contains("://") && !url.starts_with('/') {
@@ -206,15 +206,18 @@ impl Command {
             self.default_field("Content-Type: application/x-www-form-urlencoded");
         }
         self.default_field("Accept: */*");
-        let method: Method = match self.method {
+        let method: RequestMethod = match self.method {
             Some(method) => method.parse()?,
             None if self.head => "HEAD".parse()?,
             None if body.is_some() => "POST".parse()?,
-            None => Method::default(),
+            None => RequestMethod::default(),
         };
         let body = body.unwrap_or_default().into_bytes();
         let url = urls::at(&url, server).map_err(tls_remedy)?;
-        Ok(Request { url, content: Arc::new(Content { method, fields: self.fields, body }) })
+        Ok(RequestTemplate {
+            url,
+            content: Arc::new(RequestContent { method, fields: self.fields, body }),
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::input::curl::tls_remedy;
 use crate::input::urls;
-use crate::plan::request::{Content, Request, parse_field};
+use crate::plan::request::{RequestContent, RequestTemplate, parse_field};
 use crate::plan::target::Url;
 
 #[derive(Deserialize)]
@@ -80,12 +80,12 @@ const OF_THE_HOP: [&str; 10] = [
 ///
 /// # Errors
 /// One line that names the faulty request.
-pub fn parse(text: &[u8], server: Option<&Url>) -> Result<Vec<Request>, String> {
+pub fn parse(text: &[u8], server: Option<&Url>) -> Result<Vec<RequestTemplate>, String> {
     // Some archives begin with a byte order mark.
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let archive: Archive = serde_json::from_slice(text)
         .map_err(|error| format!("it is no HAR ({error}): export it from the browser"))?;
-    let requests: Result<Vec<Request>, String> = (1..)
+    let requests: Result<Vec<RequestTemplate>, String> = (1..)
         .zip(archive.log.entries)
         .filter(|(_, entry)| is_http(&entry.request.url))
         .map(|(number, entry)| {
@@ -103,7 +103,7 @@ fn is_http(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
 }
 
-fn request(recorded: Recorded, server: Option<&Url>) -> Result<Request, String> {
+fn request(recorded: Recorded, server: Option<&Url>) -> Result<RequestTemplate, String> {
     let mut fields = Vec::new();
     for Field { name, value } in recorded.headers {
         // HTTP/2 and HTTP/3 carry method and path as fields whose names begin with a colon.
@@ -112,13 +112,13 @@ fn request(recorded: Recorded, server: Option<&Url>) -> Result<Request, String> 
             fields.push(parse_field(&format!("{name}: {value}"))?);
         }
     }
-    let content = Content {
+    let content = RequestContent {
         method: recorded.method.parse()?,
         fields,
         body: recorded.post_data.map_or(Ok(String::new()), PostData::body)?.into_bytes(),
     };
     let url = urls::at(&recorded.url, server).map_err(tls_remedy)?;
-    Ok(Request { url, content: Arc::new(content) })
+    Ok(RequestTemplate { url, content: Arc::new(content) })
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ pub fn end(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::account::counts::record;
-    use crate::account::seconds::Counts;
+    use crate::account::seconds::SecondCounts;
 
     fn lines(seconds: &[(u64, u64, Second)]) -> Vec<String> {
         let mut out = Vec::new();
@@ -119,7 +119,7 @@ mod tests {
     fn every_line_has_the_columns_of_the_header() {
         let mut busy = Second::empty();
         busy.counts =
-            Counts { requests: 4, replies: 3, errors: 1, sent: 5, received: 6, opened: 2 };
+            SecondCounts { requests: 4, replies: 3, errors: 1, sent: 5, received: 6, opened: 2 };
         record(&mut busy.latencies, Duration::from_micros(1500));
         let quiet = Second::empty();
         let lines = lines(&[(0, 1000, busy.clone()), (1000, 500, quiet), (1500, 0, busy)]);

@@ -61,7 +61,7 @@ mod tests {
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
     use super::*;
-    use crate::account::counts::{Times, record};
+    use crate::account::counts::{TimeHistogram, record};
 
     #[test]
     fn readers_of_the_format_find_every_interval() {
@@ -82,7 +82,8 @@ mod tests {
                 LogEntry::Interval(interval) => {
                     let text = interval.encoded_histogram();
                     let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap();
-                    let times: Times = Deserializer::new().deserialize(&mut &bytes[..]).unwrap();
+                    let times: TimeHistogram =
+                        Deserializer::new().deserialize(&mut &bytes[..]).unwrap();
                     starts.push((interval.start_timestamp().as_secs(), times.len()));
                 }
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::account::seconds::Second;
 
 /// Is told of a run's events as they happen. An error ends the run.
-pub trait Listener {
+pub trait LoadListener {
     /// All connections that can be opened before the window are open: `open` of them. No request has
     /// been sent. Returns when the window is to begin; `None`: at once.
     ///
@@ -28,7 +28,7 @@ pub trait Listener {
     /// begun; `responses`: how many have come.
     fn looked(&mut self, _elapsed: Option<Duration>, _responses: u64) {}
 
-    /// Whether [`Listener::second`] is to be called: it costs every worker a copy of a histogram a
+    /// Whether [`LoadListener::second`] is to be called: it costs every worker a copy of a histogram a
     /// second.
     fn wants_seconds(&self) -> bool {
         false

@@ -7,7 +7,7 @@ use std::time::Duration;
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
-use crate::account::seconds::{Counts, Second};
+use crate::account::seconds::{Second, SecondCounts};
 use crate::output::summary::time;
 
 /// What fills the bar.
@@ -21,7 +21,7 @@ enum Goal {
 
 /// The view; draws on stderr if that is a terminal, and nothing otherwise.
 #[derive(Debug)]
-pub struct Progress {
+pub struct ProgressView {
     bar: ProgressBar,
     goal: Goal,
     errors: u64,
@@ -34,10 +34,10 @@ pub struct Progress {
 /// How many seconds the history shows.
 const HISTORY: usize = 24;
 
-impl Progress {
+impl ProgressView {
     /// A view of a run with a `duration`, or with a number of `requests`.
     #[must_use]
-    pub fn new(duration: Option<Duration>, requests: Option<u64>) -> Progress {
+    pub fn new(duration: Option<Duration>, requests: Option<u64>) -> ProgressView {
         let (goal, length, template) = match (duration, requests) {
             (Some(duration), _) => {
                 let millis = duration.as_millis() as u64;
@@ -51,7 +51,7 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(length, target());
         bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
         bar.set_message("connecting");
-        Progress {
+        ProgressView {
             bar,
             goal,
             errors: 0,
@@ -165,7 +165,7 @@ impl TermLike for Narrow {
     }
 }
 
-fn line(counts: Counts, errors: u64, p50: f64, p99: f64, history: &VecDeque<f64>) -> String {
+fn line(counts: SecondCounts, errors: u64, p50: f64, p99: f64, history: &VecDeque<f64>) -> String {
     let times = match counts.replies {
         0 => "no reply".to_string(),
         _ => format!("p50 {}  p99 {}", time(p50), time(p99)),
@@ -197,17 +197,17 @@ mod tests {
 
     #[test]
     fn a_line_tells_rate_latency_and_errors() {
-        let counts = Counts { replies: 1200, ..Counts::default() };
+        let counts = SecondCounts { replies: 1200, ..SecondCounts::default() };
         let history = VecDeque::from([1500.0]);
         let shown = line(counts, 3, 800.0, 1500.0, &history);
         assert_eq!(shown, "1200/s  p50 800.0us  p99 1.50ms █  errors 3");
-        let quiet = line(Counts::default(), 0, 0.0, 0.0, &VecDeque::from([0.0]));
+        let quiet = line(SecondCounts::default(), 0, 0.0, 0.0, &VecDeque::from([0.0]));
         assert_eq!(quiet, "0/s  no reply ▁  errors 0");
     }
 
     #[test]
     fn the_history_is_bounded() {
-        let mut progress = Progress::new(None, Some(10));
+        let mut progress = ProgressView::new(None, Some(10));
         for _ in 0..HISTORY + 5 {
             progress.second(&Second::empty());
         }

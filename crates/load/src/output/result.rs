@@ -7,13 +7,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::account::counts::{Account, Failure, Times};
+use crate::account::counts::{Account, RequestFailure, TimeHistogram};
 use crate::account::histograms::{self, Histograms};
 use crate::output::redact;
 use crate::output::warnings::{SATURATED, warnings};
-use crate::plan::options::Plan;
+use crate::plan::options::LoadPlan;
 use crate::plan::shape::{Schedule, Unit};
-use crate::run::coordinator::Run;
+use crate::run::coordinator::LoadRun;
 
 /// The version of the result.
 pub(crate) const SCHEMA: &str = "drover.load/1";
@@ -76,7 +76,7 @@ pub struct LoadResult {
     /// Responses in each full second of the window; null if it was shorter than one.
     pub reply_rate: Option<ResponseRate>,
     /// The generator itself.
-    pub client: Client,
+    pub client: GeneratorState,
     /// What should be known before these numbers are believed.
     pub warnings: Vec<String>,
     /// The latencies in nanoseconds: HdrHistogram V2, compressed, in base64.
@@ -192,7 +192,7 @@ pub struct ResponseRate {
 /// The generator's own state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Client {
+pub struct GeneratorState {
     /// CPU time of the generator's threads within the window, in seconds.
     pub cpu_s: f64,
     /// Threads that sent.
@@ -215,9 +215,9 @@ pub struct Client {
 }
 
 impl LoadResult {
-    pub(crate) fn new(plan: &Plan, start: SystemTime, run: Run) -> LoadResult {
+    pub(crate) fn new(plan: &LoadPlan, start: SystemTime, run: LoadRun) -> LoadResult {
         let open_loop = plan.schedule.is_some();
-        let Run { account, window, cpu, busiest, interrupted, .. } = &run;
+        let LoadRun { account, window, cpu, busiest, interrupted, .. } = &run;
         let seconds = window.as_secs_f64();
         let latency = if open_loop { &account.latency } else { &account.service };
         LoadResult {
@@ -257,7 +257,7 @@ impl LoadResult {
             first_byte_us: Distribution::of(&account.first_byte),
             transfer_us: Distribution::of(&account.transfer),
             reply_rate: ResponseRate::in_window(&account.per_second, *window),
-            client: Client {
+            client: GeneratorState {
                 cpu_s: cpu.as_secs_f64(),
                 threads: plan.threads,
                 saturated: *busiest > SATURATED,
@@ -334,7 +334,7 @@ pub(crate) fn since_1970(time: SystemTime) -> f64 {
 /// How many URLs a result names.
 const NAMED: usize = 10;
 
-fn targets(plan: &Plan) -> String {
+fn targets(plan: &LoadPlan) -> String {
     let urls = plan.asked.iter().map(|request| &request.url);
     let mut named: Vec<String> = urls.take(NAMED).map(ToString::to_string).collect();
     let more = plan.asked.len() - named.len();
@@ -352,7 +352,7 @@ fn microseconds(time: Duration) -> f64 {
 }
 
 /// The run in a line, for people.
-pub(crate) fn setting(plan: &Plan) -> String {
+pub(crate) fn setting(plan: &LoadPlan) -> String {
     let plural = |count: u32| if count == 1 { "" } else { "s" };
     let pace = match &plan.schedule {
         None => "closed loop".to_string(),
@@ -381,19 +381,19 @@ fn statuses(account: &Account, counts: impl Fn(u16) -> bool) -> BTreeMap<String,
 }
 
 impl ErrorCounts {
-    pub(crate) fn new(account: &Account, plan: &Plan) -> ErrorCounts {
+    pub(crate) fn new(account: &Account, plan: &LoadPlan) -> ErrorCounts {
         let of = |failure| account.errors.of(failure);
         ErrorCounts {
-            client_timeout: of(Failure::ClientTimeout),
-            connect_timeout: of(Failure::ConnectTimeout),
-            refused: of(Failure::Refused),
-            reset: of(Failure::Reset),
-            fd_unavailable: of(Failure::FdUnavailable),
-            address_unavailable: of(Failure::AddressUnavailable),
-            truncated: of(Failure::Truncated),
-            bad_length: plan.expect_size.map(|_| of(Failure::BadLength)),
-            bad_body: plan.verify.then(|| of(Failure::BadBody)),
-            protocol: of(Failure::Protocol),
+            client_timeout: of(RequestFailure::ClientTimeout),
+            connect_timeout: of(RequestFailure::ConnectTimeout),
+            refused: of(RequestFailure::Refused),
+            reset: of(RequestFailure::Reset),
+            fd_unavailable: of(RequestFailure::FdUnavailable),
+            address_unavailable: of(RequestFailure::AddressUnavailable),
+            truncated: of(RequestFailure::Truncated),
+            bad_length: plan.expect_size.map(|_| of(RequestFailure::BadLength)),
+            bad_body: plan.verify.then(|| of(RequestFailure::BadBody)),
+            protocol: of(RequestFailure::Protocol),
         }
     }
 
@@ -444,7 +444,7 @@ impl std::fmt::Display for ErrorCounts {
 }
 
 impl Distribution {
-    pub(crate) fn of(times: &Times) -> Option<Distribution> {
+    pub(crate) fn of(times: &TimeHistogram) -> Option<Distribution> {
         let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
         let quantile = |q: f64| microseconds(times.value_at_quantile(q));
         (!times.is_empty()).then(|| Distribution {

@@ -1,13 +1,13 @@
 //! The warnings of a run. Each says what was seen, its likely cause, and what helps.
 
-use crate::plan::options::Plan;
-use crate::run::coordinator::Run;
+use crate::plan::options::LoadPlan;
+use crate::run::coordinator::LoadRun;
 
 /// The share of the window for which the busiest thread has work, from which on the generator counts as the limit.
 pub(super) const SATURATED: f64 = 0.9;
 
 /// The warnings of a run: those from before its start, then those of the generator, of requests, of connections.
-pub(super) fn warnings(plan: &Plan, run: &Run) -> Vec<String> {
+pub(super) fn warnings(plan: &LoadPlan, run: &LoadRun) -> Vec<String> {
     let mut found = Warnings(plan.preflight_warnings.clone());
     found.of_the_generator(run);
     found.of_requests(run);
@@ -26,8 +26,8 @@ impl Warnings {
     }
 
     /// What says that the generator, not the server, was the limit.
-    fn of_the_generator(&mut self, run: &Run) {
-        let Run { account, busiest, delay, watched, .. } = run;
+    fn of_the_generator(&mut self, run: &LoadRun) {
+        let LoadRun { account, busiest, delay, watched, .. } = run;
         self.add(
         *busiest > SATURATED,
         format!(
@@ -65,8 +65,8 @@ impl Warnings {
     }
 
     /// Requests that are in no figure, or in another one than a reader would think.
-    fn of_requests(&mut self, run: &Run) {
-        let Run { account, busiest, .. } = run;
+    fn of_requests(&mut self, run: &LoadRun) {
+        let LoadRun { account, busiest, .. } = run;
         let failed = account.requests - account.responses - account.in_flight;
         let lost = account.connections.failed + account.connections.closed_by_peer;
         // If no request waited for a connection and none was lost, each request had one.
@@ -109,7 +109,7 @@ impl Warnings {
     }
 
     /// Connections that were not there, or not as they should have been.
-    fn of_connections(&mut self, plan: &Plan, run: &Run) {
+    fn of_connections(&mut self, plan: &LoadPlan, run: &LoadRun) {
         let account = &run.account;
         let connections = &account.connections;
         self.add(

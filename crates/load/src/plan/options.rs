@@ -10,8 +10,8 @@ use sys::socket::Address;
 
 use crate::plan::order::Order;
 use crate::plan::origin::Origins;
-use crate::plan::request::Request;
-use crate::plan::shape::{Schedule, SessionOptions, Share, Unit};
+use crate::plan::request::RequestTemplate;
+use crate::plan::shape::{LoadShare, Schedule, SessionOptions, Unit};
 use crate::plan::sources::{SourceList, Sources};
 use crate::plan::status::StatusSet;
 use crate::run::reader::body_hash;
@@ -19,9 +19,9 @@ use usage::UsageError;
 
 /// What is wanted of a run, as flags say it.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct LoadOptions {
     /// What is asked for: each connection goes to one of the servers.
-    pub asked: Vec<Request>,
+    pub asked: Vec<RequestTemplate>,
     /// The order in which the URLs are requested.
     pub order: Order,
     /// A unix socket to connect to in place of the URLs' hosts.
@@ -81,11 +81,11 @@ pub struct Options {
     pub seed: u64,
 }
 
-impl Options {
+impl LoadOptions {
     /// A closed loop of one connection, which asks for each of `asked` in turn until it is stopped.
     #[must_use]
-    pub fn new(asked: Vec<Request>, mechanism: &'static Mechanism) -> Options {
-        Options {
+    pub fn new(asked: Vec<RequestTemplate>, mechanism: &'static Mechanism) -> LoadOptions {
+        LoadOptions {
             asked,
             order: Order::Sequential,
             unix: None,
@@ -117,8 +117,8 @@ impl Options {
 }
 
 /// Options that can be carried out, with what follows from them.
-pub(crate) struct Plan {
-    options: Options,
+pub(crate) struct LoadPlan {
+    options: LoadOptions,
     pub(crate) origins: Origins,
     /// The processor of each thread, if threads are pinned.
     pub(crate) processors: Vec<usize>,
@@ -126,10 +126,10 @@ pub(crate) struct Plan {
     pub(crate) preflight_warnings: Vec<String>,
 }
 
-impl std::ops::Deref for Plan {
-    type Target = Options;
+impl std::ops::Deref for LoadPlan {
+    type Target = LoadOptions;
 
-    fn deref(&self) -> &Options {
+    fn deref(&self) -> &LoadOptions {
         &self.options
     }
 }
@@ -143,8 +143,8 @@ const DESCRIPTORS_PER_WORKER: u64 = 4;
 const SMALLEST_READ: usize = 4096;
 const LARGEST_READ: usize = 1 << 20;
 
-impl Plan {
-    pub(crate) fn new(mut options: Options) -> anyhow::Result<Plan> {
+impl LoadPlan {
+    pub(crate) fn new(mut options: LoadOptions) -> anyhow::Result<LoadPlan> {
         if options.schedule.as_ref().is_some_and(|schedule| schedule.unit == Unit::Connection) {
             options.session.calls.get_or_insert(1);
         }
@@ -183,14 +183,14 @@ impl Plan {
             origins.expect_body(body_hash(body));
         }
         let processors = if options.pin { processors(workers)? } else { Vec::new() };
-        Ok(Plan { options, origins, processors, preflight_warnings })
+        Ok(LoadPlan { options, origins, processors, preflight_warnings })
     }
 
     /// The share of one thread of this process in the load of all processes.
-    pub(crate) fn share(&self, thread: u32) -> Share {
+    pub(crate) fn share(&self, thread: u32) -> LoadShare {
         match self.process {
-            None => Share { worker: thread, workers: self.threads },
-            Some(process) => Share {
+            None => LoadShare { worker: thread, workers: self.threads },
+            Some(process) => LoadShare {
                 worker: process * self.threads + thread,
                 workers: self.processes * self.threads,
             },
@@ -215,7 +215,7 @@ impl Plan {
 
     /// How many requests a worker may send, or schedule; the shares of all workers add up. Only the
     /// last of all sessions may be short.
-    pub(crate) fn quota(&self, share: Share) -> u64 {
+    pub(crate) fn quota(&self, share: LoadShare) -> u64 {
         let Some(requests) = self.requests else { return u64::MAX };
         let calls = u64::from(self.session_calls().unwrap_or(1));
         let last = if share.worker + 1 == share.workers { requests % calls } else { 0 };
@@ -246,7 +246,7 @@ impl Plan {
 
 /// The number of threads: at most one per connection, because a thread without a connection has
 /// nothing to do. Warns if the user asked for more.
-fn fewer_threads(options: &mut Options, connections: u32) -> Option<String> {
+fn fewer_threads(options: &mut LoadOptions, connections: u32) -> Option<String> {
     let useful = connections / options.processes;
     let asked = options.threads;
     options.threads = asked.min(useful);

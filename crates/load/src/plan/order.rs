@@ -8,7 +8,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand_distr::weighted::WeightedAliasIndex;
 
 use crate::plan::random::{self, Purpose};
-use crate::plan::shape::Share;
+use crate::plan::shape::LoadShare;
 
 /// In which order the URLs of a run are asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,31 +42,36 @@ impl Order {
 /// Picks of several things, each as likely as its weight says, at a cost that does not depend on how
 /// many there are (the alias method: Walker 1977, Vose 1991).
 #[derive(Clone, Debug)]
-pub(crate) struct Table(Arc<WeightedAliasIndex<f64>>);
+pub(crate) struct AliasTable(Arc<WeightedAliasIndex<f64>>);
 
-impl Table {
+impl AliasTable {
     /// `None` for no weights, or for weights that are not all finite, at least 0 and of a sum above
     /// 0.
-    pub(crate) fn new(weights: Vec<f64>) -> Option<Table> {
-        Some(Table(Arc::new(WeightedAliasIndex::new(weights).ok()?)))
+    pub(crate) fn new(weights: Vec<f64>) -> Option<AliasTable> {
+        Some(AliasTable(Arc::new(WeightedAliasIndex::new(weights).ok()?)))
     }
 }
 
 /// A worker's picks from one list.
 pub(crate) enum Chooser {
     InTurn { next: Cell<usize>, step: usize, count: usize },
-    Drawn { table: Table, random: RefCell<Xoshiro256PlusPlus> },
+    Drawn { table: AliasTable, random: RefCell<Xoshiro256PlusPlus> },
 }
 
 impl Chooser {
     /// In turn: together the workers go through the list; each takes the requests of its share.
-    pub(crate) fn in_turn(count: usize, share: Share) -> Chooser {
+    pub(crate) fn in_turn(count: usize, share: LoadShare) -> Chooser {
         let (first, step) = (share.worker as usize, share.workers as usize);
         Chooser::InTurn { next: Cell::new(first % count), step: step % count, count }
     }
 
     /// At random, with the probabilities of `table`. A worker has one chooser per `purpose`.
-    pub(crate) fn drawn(table: &Table, seed: u64, share: Share, purpose: Purpose) -> Chooser {
+    pub(crate) fn drawn(
+        table: &AliasTable,
+        seed: u64,
+        share: LoadShare,
+        purpose: Purpose,
+    ) -> Chooser {
         let random = RefCell::new(random::stream(seed, share.worker, purpose));
         Chooser::Drawn { table: table.clone(), random }
     }
@@ -87,12 +92,12 @@ impl Chooser {
 mod tests {
     use super::*;
 
-    const ALONE: Share = Share { worker: 0, workers: 1 };
+    const ALONE: LoadShare = LoadShare { worker: 0, workers: 1 };
 
     /// Pearson's statistic of `picks` picks against `weights`, in standard deviations above its
     /// mean. Chi-square with `k` degrees of freedom has the mean `k` and the variance `2 k`.
     fn deviation(drawn: &[f64], weights: &[f64], picks: u32) -> f64 {
-        let table = Table::new(drawn.to_vec()).unwrap();
+        let table = AliasTable::new(drawn.to_vec()).unwrap();
         let chooser = Chooser::drawn(&table, 1, ALONE, Purpose::Servers);
         let mut counts = vec![0.0; weights.len()];
         for _ in 0..picks {
@@ -133,7 +138,8 @@ mod tests {
     #[test]
     fn a_hundred_thousand_weights_are_no_trouble() {
         let order = Order::Zipf { exponent: 1.0 };
-        let table = Table::new((0..100_000).map(|place| order.weight(place)).collect()).unwrap();
+        let table =
+            AliasTable::new((0..100_000).map(|place| order.weight(place)).collect()).unwrap();
         let chooser = Chooser::drawn(&table, 3, ALONE, Purpose::Servers);
         let picks: Vec<usize> = (0..1_000_000).map(|_| chooser.pick()).collect();
         // The first has 1 / H(100,000) = 1 / 12.09 of all; five standard deviations are 0.0014.
@@ -144,12 +150,12 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_picks_and_another_worker_others() {
-        let table = Table::new(vec![1.0; 100]).unwrap();
+        let table = AliasTable::new(vec![1.0; 100]).unwrap();
         let picks = |seed, worker, server| -> Vec<usize> {
             let chooser = Chooser::drawn(
                 &table,
                 seed,
-                Share { worker, workers: 2 },
+                LoadShare { worker, workers: 2 },
                 Purpose::Requests(server),
             );
             (0..20).map(|_| chooser.pick()).collect()
@@ -163,7 +169,7 @@ mod tests {
 
     #[test]
     fn workers_take_turns() {
-        let choosers = [0, 1].map(|worker| Chooser::in_turn(3, Share { worker, workers: 2 }));
+        let choosers = [0, 1].map(|worker| Chooser::in_turn(3, LoadShare { worker, workers: 2 }));
         let picks: Vec<usize> =
             (0..4).flat_map(|_| choosers.iter().map(Chooser::pick).collect::<Vec<_>>()).collect();
         assert_eq!(picks, [0, 1, 2, 0, 1, 2, 0, 1]);
@@ -174,7 +180,7 @@ mod tests {
         for weights in
             [vec![], vec![0.0, 0.0], vec![1.0, -1.0], vec![f64::NAN], vec![f64::INFINITY]]
         {
-            assert!(Table::new(weights.clone()).is_none(), "{weights:?}");
+            assert!(AliasTable::new(weights.clone()).is_none(), "{weights:?}");
         }
     }
 }

@@ -9,10 +9,10 @@ use std::sync::{Arc, OnceLock};
 use anyhow::Context;
 use sys::socket::Address;
 
-use crate::plan::order::{Chooser, Order, Table};
+use crate::plan::order::{AliasTable, Chooser, Order};
 use crate::plan::random::Purpose;
-use crate::plan::request::{Prepared, Request};
-use crate::plan::shape::Share;
+use crate::plan::request::{Prepared, RequestTemplate};
+use crate::plan::shape::LoadShare;
 use crate::plan::sources::Sources;
 use crate::plan::target::Url;
 use crate::run::accept_queue;
@@ -28,7 +28,7 @@ pub(crate) struct Origin {
     requests: Vec<Prepared>,
     weights: Vec<f64>,
     /// The probability of each request; `None`: requests are sent in turn.
-    table: Option<Table>,
+    table: Option<AliasTable>,
 }
 
 impl Origin {
@@ -45,7 +45,7 @@ pub(crate) struct Origins {
     measured: Vec<u32>,
     idle: Vec<u32>,
     /// The probability of each server, for connections that are opened for a few requests.
-    between: Option<Table>,
+    between: Option<AliasTable>,
 }
 
 impl Origins {
@@ -55,7 +55,7 @@ impl Origins {
     /// # Errors
     /// A host without an address.
     pub(crate) fn new(
-        requests: &[Request],
+        requests: &[RequestTemplate],
         order: &Order,
         unix: Option<&Path>,
     ) -> anyhow::Result<Origins> {
@@ -86,9 +86,9 @@ impl Origins {
             // A server gets no request if none of its URLs has a weight.
             list.retain(|origin| origin.weights.iter().sum::<f64>() > 0.0);
             for origin in &mut list {
-                origin.table = Table::new(origin.weights.clone());
+                origin.table = AliasTable::new(origin.weights.clone());
             }
-            between = Table::new(list.iter().map(Origin::weight).collect());
+            between = AliasTable::new(list.iter().map(Origin::weight).collect());
         }
         Ok(Origins { list, measured: Vec::new(), idle: Vec::new(), between })
     }
@@ -152,14 +152,14 @@ impl Origins {
 
     /// A worker's picks among the requests to each server. Where they are sent in turn, the workers
     /// that have connections to a server share its requests; others never send one there.
-    pub(crate) fn request_choosers(&self, seed: u64, share: Share) -> Vec<Chooser> {
+    pub(crate) fn request_choosers(&self, seed: u64, share: LoadShare) -> Vec<Chooser> {
         let mut workers = vec![BTreeSet::new(); self.list.len()];
         for (place, origin) in (0..).zip(&self.measured) {
             workers[*origin as usize].insert(share.worker_of(place));
         }
         let in_turn = |origin: &Origin, workers: &BTreeSet<u32>| {
             let before = workers.range(..share.worker).count() as u32;
-            let share = Share { worker: before, workers: (workers.len() as u32).max(1) };
+            let share = LoadShare { worker: before, workers: (workers.len() as u32).max(1) };
             Chooser::in_turn(origin.requests.len(), share)
         };
         let picks = (0..).zip(self.list.iter().zip(&workers));
@@ -172,7 +172,7 @@ impl Origins {
 
     /// A worker's picks of the server that the next connection is opened to; `None`: each
     /// connection has its own.
-    pub(crate) fn chooser(&self, seed: u64, share: Share) -> Option<Chooser> {
+    pub(crate) fn chooser(&self, seed: u64, share: LoadShare) -> Option<Chooser> {
         self.between.as_ref().map(|table| Chooser::drawn(table, seed, share, Purpose::Servers))
     }
 }
@@ -232,11 +232,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::plan::request::Content;
+    use crate::plan::request::RequestContent;
 
-    fn requests(urls: &[&str]) -> Vec<Request> {
-        let content = Arc::new(Content::default());
-        let request = |url: &&str| Request { url: url.parse().unwrap(), content: content.clone() };
+    fn requests(urls: &[&str]) -> Vec<RequestTemplate> {
+        let content = Arc::new(RequestContent::default());
+        let request =
+            |url: &&str| RequestTemplate { url: url.parse().unwrap(), content: content.clone() };
         urls.iter().map(request).collect()
     }
 
@@ -291,14 +292,14 @@ mod tests {
         origins.deal(20, 2, false, found).unwrap();
         let second = (0..20).filter(|&number| origins.of_measured(number) == 1).count();
         assert_eq!((second, origins.of_idle(1)), (2, 1));
-        assert!(origins.chooser(1, Share { worker: 0, workers: 1 }).is_none());
+        assert!(origins.chooser(1, LoadShare { worker: 0, workers: 1 }).is_none());
         let error = origins.deal(2, 0, false, found).unwrap_err().to_string();
         assert!(error.contains("--connections") && error.contains("127.0.0.1:9"), "{error}");
 
         // Connections of a few requests each draw their server, so that the weights are exact.
         let mut origins = new(&order);
         origins.deal(2, 0, true, found).unwrap();
-        let chooser = origins.chooser(1, Share { worker: 0, workers: 1 }).unwrap();
+        let chooser = origins.chooser(1, LoadShare { worker: 0, workers: 1 }).unwrap();
         let second = (0..10_000).filter(|_| chooser.pick() == 1).count();
         assert!((880..1120).contains(&second), "{second}");
 

@@ -7,9 +7,9 @@ use crate::plan::target::Url;
 
 /// A request method: any token (RFC 9110 section 9.1), in capitals as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Method(String);
+pub struct RequestMethod(String);
 
-impl Method {
+impl RequestMethod {
     /// Whether responses have no body, whatever their head says.
     fn is_head(&self) -> bool {
         self.0 == "HEAD"
@@ -21,23 +21,23 @@ impl Method {
     }
 }
 
-impl Default for Method {
-    fn default() -> Method {
-        Method("GET".to_string())
+impl Default for RequestMethod {
+    fn default() -> RequestMethod {
+        RequestMethod("GET".to_string())
     }
 }
 
-impl std::str::FromStr for Method {
+impl std::str::FromStr for RequestMethod {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Method, String> {
+    fn from_str(text: &str) -> Result<RequestMethod, String> {
         // All standard methods are in capitals; others are as they are written.
         let capitals = text.to_ascii_uppercase();
         let known = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"];
         match text {
-            _ if known.contains(&&capitals[..]) => Ok(Method(capitals)),
+            _ if known.contains(&&capitals[..]) => Ok(RequestMethod(capitals)),
             "CONNECT" => Err("CONNECT makes a tunnel, which carries no requests".to_string()),
-            token if is_token(token) => Ok(Method(token.to_string())),
+            token if is_token(token) => Ok(RequestMethod(token.to_string())),
             _ => Err(format!("'{text}' is no method: write one like GET or POST")),
         }
     }
@@ -45,9 +45,9 @@ impl std::str::FromStr for Method {
 
 /// What a request consists of beside its URL; many may share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Content {
+pub struct RequestContent {
     /// The method.
-    pub method: Method,
+    pub method: RequestMethod,
     /// Header fields, `Name: value`, beside Host and Content-Length.
     pub fields: Vec<String>,
     /// The body, sent with a Content-Length field unless it is empty.
@@ -56,17 +56,17 @@ pub struct Content {
 
 /// One request that can be sent again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct RequestTemplate {
     /// The URL: which server, and which path.
     pub url: Url,
     /// Method, fields and body.
-    pub content: Arc<Content>,
+    pub content: Arc<RequestContent>,
 }
 
-impl Request {
+impl RequestTemplate {
     /// The bytes that are sent.
     pub(crate) fn prepare(&self) -> Prepared {
-        let Content { method, fields, body } = &*self.content;
+        let RequestContent { method, fields, body } = &*self.content;
         let mut head = format!("{} {} HTTP/1.1\r\n", method.0, self.url.path);
         if !fields.iter().any(|field| name(field).eq_ignore_ascii_case("host")) {
             head += &format!("Host: {}\r\n", self.url.authority);
@@ -138,9 +138,9 @@ mod tests {
 
     #[track_caller]
     fn bytes(method: &str, fields: &[&str], body: &str) -> String {
-        let request = Request {
+        let request = RequestTemplate {
             url: "http://127.0.0.1:8/b?c".parse().unwrap(),
-            content: Arc::new(Content {
+            content: Arc::new(RequestContent {
                 method: method.parse().unwrap(),
                 fields: fields.iter().map(|field| parse_field(field).unwrap()).collect(),
                 body: body.as_bytes().to_vec(),
@@ -174,9 +174,9 @@ mod tests {
     #[test]
     fn methods_are_tokens() {
         for bad in ["", "G T", "GET\r\n", "CONNECT", "GET/"] {
-            bad.parse::<Method>().unwrap_err();
+            bad.parse::<RequestMethod>().unwrap_err();
         }
-        assert_eq!("GET".parse::<Method>().unwrap(), Method::default());
+        assert_eq!("GET".parse::<RequestMethod>().unwrap(), RequestMethod::default());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use sys::socket::Address;
 
-use sys::tcp_table::{IPV4, IPV6, Row, State, rows};
+use sys::tcp_table::{IPV4, IPV6, SocketRow, SocketState, rows};
 
 /// Connections to `target` that wait to be accepted; `None` if its listener cannot be seen here.
 pub(crate) fn waiting(target: &Address) -> Option<u32> {
@@ -25,9 +25,9 @@ pub(crate) fn waiting(target: &Address) -> Option<u32> {
 }
 
 /// The sum over all listeners of `target`: with SO_REUSEPORT there are several.
-fn waiting_in(rows: impl Iterator<Item = Row>, target: SocketAddr) -> Option<u32> {
-    let listening = rows.take_while(|row| row.state == State::Listening);
-    let takes = |row: &Row| {
+fn waiting_in(rows: impl Iterator<Item = SocketRow>, target: SocketAddr) -> Option<u32> {
+    let listening = rows.take_while(|row| row.state == SocketState::Listening);
+    let takes = |row: &SocketRow| {
         row.port == target.port() && (row.address == target.ip() || row.address.is_unspecified())
     };
     listening.filter(takes).map(|row| row.received).reduce(|sum, more| sum + more)

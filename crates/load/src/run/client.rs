@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use mech::net::Conn;
 
-use crate::account::counts::{Failure, record};
+use crate::account::counts::{RequestFailure, record};
 use crate::run::worker::{Phase, ScheduledStart, Worker};
 
 /// The shortest and the longest rest of [`Backoff`].
@@ -132,7 +132,7 @@ impl<'c, 'n> Link<'c, 'n> {
                 }
                 Err(error) => {
                     account.connections.failed += 1;
-                    account.errors.add(Failure::of_connect(&error));
+                    account.errors.add(RequestFailure::of_connect(&error));
                     account.connect_error.get_or_insert_with(|| error.to_string());
                     self.conn.close();
                 }
@@ -183,7 +183,7 @@ impl<'c, 'n> Link<'c, 'n> {
         let account = &mut self.worker.account.borrow_mut();
         if self.unsolicited {
             account.connections.unsolicited += 1;
-            account.errors.add(Failure::Protocol);
+            account.errors.add(RequestFailure::Protocol);
         } else {
             account.connections.closed_by_peer += 1;
         }

@@ -12,7 +12,7 @@ use crate::account::counts::Account;
 use crate::account::seconds::SoFar;
 
 /// What workers tell the coordinator.
-pub(crate) enum Report {
+pub(crate) enum WorkerReport {
     /// The worker has the descriptors that it needs for itself, and how to wake its control coroutine.
     Up(Remote, Key),
     /// Opening is over; `opened` connections can be used.
@@ -51,7 +51,7 @@ pub(crate) struct WorkerProgress {
 /// A worker's end of the coordinator's reports and of its control.
 pub(crate) struct CoordinatorHandle<'b> {
     pub(crate) control: &'b RunControl,
-    pub(crate) reports: Sender<Report>,
+    pub(crate) reports: Sender<WorkerReport>,
     pub(crate) worker: usize,
 }
 
@@ -62,7 +62,7 @@ impl CoordinatorHandle<'_> {
         self.control.equipped.load(Ordering::Acquire)
     }
 
-    pub(crate) fn tell(&self, report: Report) {
+    pub(crate) fn tell(&self, report: WorkerReport) {
         // The coordinator listens until every worker has ended.
         let _ = self.reports.send(report);
     }
@@ -80,12 +80,12 @@ impl CoordinatorHandle<'_> {
 
     /// Tells what was counted until the end of a second.
     pub(crate) fn second(&self, so_far: SoFar) {
-        self.tell(Report::Second { worker: self.worker, so_far });
+        self.tell(WorkerReport::Second { worker: self.worker, so_far });
     }
 
     /// Tells that the window is over.
     pub(crate) fn measured(&self, end: Instant) {
-        self.tell(Report::Measured { worker: self.worker, end });
+        self.tell(WorkerReport::Measured { worker: self.worker, end });
     }
 
     /// The beginning of the window; `None`: not known yet.

@@ -15,11 +15,11 @@ use mech::net::Remote;
 
 use crate::account::counts::Account;
 use crate::account::seconds::{Differences, SECOND, Second, Sum};
-use crate::output::listener::Listener;
-use crate::plan::options::Plan;
-use crate::run::control::{CoordinatorHandle, Report, RunControl, WorkerProgress};
+use crate::output::listener::LoadListener;
+use crate::plan::options::LoadPlan;
+use crate::run::control::{CoordinatorHandle, RunControl, WorkerProgress, WorkerReport};
 use crate::run::interrupts::Interrupts;
-use crate::run::phases::{self, Outcome, Window};
+use crate::run::phases::{self, WindowTimes, WorkerOutcome};
 use crate::run::stall_detector::{self, Watched};
 
 /// The time between the opening of the last connection and the beginning of the window: enough for
@@ -30,7 +30,7 @@ const LEAD: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The outcome of a run.
-pub(crate) struct Run {
+pub(crate) struct LoadRun {
     pub(crate) account: Account,
     /// When the window began; `None`: there was none.
     pub(crate) begun: Option<SystemTime>,
@@ -51,7 +51,7 @@ pub(crate) struct Run {
 }
 
 /// Runs the workers of `plan`, and tells `listener` about the run's events as they happen.
-pub(crate) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Result<Run> {
+pub(crate) fn conduct(plan: &LoadPlan, listener: &mut dyn LoadListener) -> anyhow::Result<LoadRun> {
     let control = RunControl {
         equipped: AtomicBool::new(false),
         start: OnceLock::new(),
@@ -65,7 +65,7 @@ pub(crate) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
     let end_of_signals = signals.end();
     let (conducted, outcomes, watched) = thread::scope(|scope| {
         let interrupts = reports.clone();
-        let hear = move || signals.hear(|| drop(interrupts.send(Report::Interrupt)));
+        let hear = move || signals.hear(|| drop(interrupts.send(WorkerReport::Interrupt)));
         start_thread(scope, "signals", hear)?;
         let (running, over) = channel();
         let start = &control.start;
@@ -79,7 +79,7 @@ pub(crate) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
                 };
                 let started = start_thread(scope, "load", move || work(plan, worker, &handle));
                 if started.is_err() {
-                    let _ = reports.send(Report::Ended);
+                    let _ = reports.send(WorkerReport::Ended);
                 }
                 started
             })
@@ -92,7 +92,7 @@ pub(crate) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
             workers.into_iter().map(|worker| worker.and_then(join_thread)?).collect();
         join_thread(watch).map(|watched| (conducted, outcomes, watched))
     })?;
-    let outcomes = outcomes.into_iter().collect::<anyhow::Result<Vec<Outcome>>>()?;
+    let outcomes = outcomes.into_iter().collect::<anyhow::Result<Vec<WorkerOutcome>>>()?;
     let mut coordinator = conducted?;
     coordinator.tell_the_rest(plan, &outcomes)?;
     Ok(sum_up(&coordinator, &outcomes, watched))
@@ -100,9 +100,13 @@ pub(crate) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Resul
 
 /// Carries out a worker's share, and reports the end of the thread also after a panic. Without that
 /// report, the other workers would wait for ever.
-fn work(plan: &Plan, worker: u32, handle: &CoordinatorHandle<'_>) -> anyhow::Result<Outcome> {
+fn work(
+    plan: &LoadPlan,
+    worker: u32,
+    handle: &CoordinatorHandle<'_>,
+) -> anyhow::Result<WorkerOutcome> {
     let outcome = catch_unwind(AssertUnwindSafe(|| phases::run(plan, plan.share(worker), handle)));
-    handle.tell(Report::Ended);
+    handle.tell(WorkerReport::Ended);
     outcome.unwrap_or_else(|panic| Err(panicked(&*panic)))
 }
 
@@ -126,18 +130,18 @@ fn panicked(panic: &(dyn Any + Send)) -> anyhow::Error {
     anyhow!("a thread panicked: {}", text.unwrap_or("see above"))
 }
 
-fn sum_up(coordinator: &Coordinator<'_>, outcomes: &[Outcome], watched: Watched) -> Run {
+fn sum_up(coordinator: &Coordinator<'_>, outcomes: &[WorkerOutcome], watched: Watched) -> LoadRun {
     let mut account = Account::new();
     let mut busiest = 0.0f64;
     for outcome in outcomes {
         account.merge(&outcome.account);
-        let Window { cpu, delay, spun, wall, .. } = outcome.window;
+        let WindowTimes { cpu, delay, spun, wall, .. } = outcome.window;
         if !wall.is_zero() {
             let at_work = (cpu + delay).saturating_sub(spun);
             busiest = busiest.max(at_work.as_secs_f64() / wall.as_secs_f64());
         }
     }
-    Run {
+    LoadRun {
         account,
         begun: coordinator.begun,
         window: coordinator.window(),
@@ -152,7 +156,7 @@ fn sum_up(coordinator: &Coordinator<'_>, outcomes: &[Outcome], watched: Watched)
 
 struct Coordinator<'b> {
     control: &'b RunControl,
-    listener: &'b mut dyn Listener,
+    listener: &'b mut dyn LoadListener,
     seconds: Sum,
     differences: Vec<Differences>,
     /// The number of seconds that the listener has heard of.
@@ -174,8 +178,8 @@ struct Coordinator<'b> {
 impl<'b> Coordinator<'b> {
     fn new(
         control: &'b RunControl,
-        plan: &Plan,
-        listener: &'b mut dyn Listener,
+        plan: &LoadPlan,
+        listener: &'b mut dyn LoadListener,
     ) -> Coordinator<'b> {
         Coordinator {
             control,
@@ -196,7 +200,7 @@ impl<'b> Coordinator<'b> {
     }
 
     /// Handles reports until every worker has ended, also after an error of the listener.
-    fn listen(&mut self, inbox: &Receiver<Report>) -> anyhow::Result<()> {
+    fn listen(&mut self, inbox: &Receiver<WorkerReport>) -> anyhow::Result<()> {
         let mut trouble = Ok(());
         while self.ended < self.workers {
             let heard = match inbox.recv_timeout(LOOK) {
@@ -226,9 +230,9 @@ impl<'b> Coordinator<'b> {
         Ok(())
     }
 
-    fn hear(&mut self, report: Report) -> io::Result<()> {
+    fn hear(&mut self, report: WorkerReport) -> io::Result<()> {
         match report {
-            Report::Up(remote, key) => {
+            WorkerReport::Up(remote, key) => {
                 self.remotes.push((remote, key));
                 if self.remotes.len() == self.workers as usize {
                     self.control.equipped.store(true, Ordering::Release);
@@ -239,19 +243,19 @@ impl<'b> Coordinator<'b> {
                     self.wake_all();
                 }
             }
-            Report::Ready { opened } => {
+            WorkerReport::Ready { opened } => {
                 self.ready += 1;
                 self.opened += opened;
                 if self.ready == self.workers {
                     self.begin()?;
                 }
             }
-            Report::Second { worker, so_far } => {
+            WorkerReport::Second { worker, so_far } => {
                 let second = so_far.map(|so_far| self.differences[worker].next(*so_far));
                 self.seconds.push(worker, second);
                 self.tell_seconds()?;
             }
-            Report::Measured { worker, end } => {
+            WorkerReport::Measured { worker, end } => {
                 self.measured += 1;
                 self.end = self.end.max(Some(end));
                 self.seconds.end(worker);
@@ -261,14 +265,14 @@ impl<'b> Coordinator<'b> {
                     self.close();
                 }
             }
-            Report::Ended => {
+            WorkerReport::Ended => {
                 self.ended += 1;
                 // A worker that ends before it was told to has failed. The others cannot go on alone.
                 if !self.control.close.load(Ordering::Acquire) {
                     self.interrupt();
                 }
             }
-            Report::Interrupt => self.interrupt(),
+            WorkerReport::Interrupt => self.interrupt(),
         }
         Ok(())
     }
@@ -305,7 +309,7 @@ impl<'b> Coordinator<'b> {
     }
 
     /// Tells the listener what happened after the last full second.
-    fn tell_the_rest(&mut self, plan: &Plan, outcomes: &[Outcome]) -> io::Result<()> {
+    fn tell_the_rest(&mut self, plan: &LoadPlan, outcomes: &[WorkerOutcome]) -> io::Result<()> {
         if !self.control.seconds {
             return Ok(());
         }
@@ -341,29 +345,29 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::plan::options::Options;
-    use crate::plan::request::{Content, Request};
+    use crate::plan::options::LoadOptions;
+    use crate::plan::request::{RequestContent, RequestTemplate};
     use crate::plan::shape::{Arrivals, Rate, Schedule, Unit};
 
     /// Listens for nothing.
     struct Nobody;
 
-    impl Listener for Nobody {}
+    impl LoadListener for Nobody {}
 
     /// The options of a run of two threads, one connection each, to `server`.
-    fn options(server: &TcpListener) -> Options {
+    fn options(server: &TcpListener) -> LoadOptions {
         let url = format!("http://{}/", server.local_addr().unwrap());
-        let content = Arc::new(Content::default());
-        let asked = vec![Request { url: url.parse().unwrap(), content }];
-        Options {
+        let content = Arc::new(RequestContent::default());
+        let asked = vec![RequestTemplate { url: url.parse().unwrap(), content }];
+        LoadOptions {
             connections: 2,
             timeout: Duration::from_millis(100),
             threads: 2,
-            ..Options::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
+            ..LoadOptions::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
         }
     }
 
-    fn failure(plan: &Plan) -> String {
+    fn failure(plan: &LoadPlan) -> String {
         let failed = conduct(plan, &mut Nobody).map(drop).unwrap_err();
         format!("{failed:#}")
     }
@@ -372,7 +376,7 @@ mod tests {
     #[test]
     fn a_thread_that_cannot_be_pinned_ends_the_run() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut plan = Plan::new(options(&server)).unwrap();
+        let mut plan = LoadPlan::new(options(&server)).unwrap();
         let usable = sys::process::usable_cpus().unwrap()[0];
         plan.processors = vec![usable, usize::MAX];
         let failure = failure(&plan);
@@ -385,8 +389,8 @@ mod tests {
         // A ramp over no duration: the command line refuses it, and the threads panic.
         let rate = Rate::Ramp { from: 1.0, to: 2.0 };
         let schedule = Schedule { rate, arrivals: Arrivals::Constant, unit: Unit::Request };
-        let options = Options { schedule: Some(schedule), ..options(&server) };
-        let failure = failure(&Plan::new(options).unwrap());
+        let options = LoadOptions { schedule: Some(schedule), ..options(&server) };
+        let failure = failure(&LoadPlan::new(options).unwrap());
         assert!(failure.contains("panicked: options are checked for it"), "{failure}");
     }
 }

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use mech::net::Body;
 
-use crate::account::counts::{Failure, record};
+use crate::account::counts::{RequestFailure, record};
 use crate::run::client::{Call, Client, Link};
-use crate::run::reader::Reader;
+use crate::run::reader::ResponseReader;
 use crate::run::worker::ScheduledStart;
 
 /// A body of at least this many bytes is long: it gets a receive of its own that copies nothing.
@@ -54,11 +54,11 @@ impl Client<'_, '_> {
         self.link.conn.set_deadline(Some(since + worker.plan.timeout));
         let mut failure = self.send(first.request).await.err();
         // A server that does not want all of a large request may have responded to it and closed.
-        let cut = failure.filter(|failure| *failure == Failure::Reset && count == 1);
+        let cut = failure.filter(|failure| *failure == RequestFailure::Reset && count == 1);
         for index in 0..count {
             let call = if index == 0 { first } else { self.behind[index - 1] };
             let is_head = worker.requests.get(self.link.origin, call.request).is_head;
-            let mut reader = Reader::new(is_head, worker.plan.verify);
+            let mut reader = ResponseReader::new(is_head, worker.plan.verify);
             let received = match failure {
                 Some(failure) if cut.is_none() => Err(failure),
                 _ => self.receive(&mut reader, call.request, index, sent).await,
@@ -68,7 +68,7 @@ impl Client<'_, '_> {
             worker.in_flight.set(worker.in_flight.get() - 1);
             self.count(call, sent, &reader, &received);
             // When the connection ends, the responses that have not come fail.
-            failure = received.err().or((!self.link.open).then_some(Failure::Truncated));
+            failure = received.err().or((!self.link.open).then_some(RequestFailure::Truncated));
         }
         if worker.plan.session.closes(self.calls) {
             self.link.close();
@@ -76,7 +76,7 @@ impl Client<'_, '_> {
     }
 
     /// Sends request number `first`, and the calls behind it.
-    async fn send(&mut self, first: usize) -> Result<(), Failure> {
+    async fn send(&mut self, first: usize) -> Result<(), RequestFailure> {
         let Link { ref conn, worker, origin, .. } = self.link;
         let bytes = |number| &worker.requests.get(origin, number).bytes;
         if self.behind.is_empty() {
@@ -97,17 +97,17 @@ impl Client<'_, '_> {
                 }
             }
         });
-        sent.await.map_err(|error| Failure::of_transfer(&error))
+        sent.await.map_err(|error| RequestFailure::of_transfer(&error))
     }
 
     /// Receives response `index` of a batch that was sent at `sent`: the response to request `number`.
     async fn receive(
         &self,
-        reader: &mut Reader,
+        reader: &mut ResponseReader,
         number: usize,
         index: usize,
         sent: Instant,
-    ) -> Result<ReceiveTimes, Failure> {
+    ) -> Result<ReceiveTimes, RequestFailure> {
         let Link { ref conn, worker, .. } = self.link;
         let last = index == self.behind.len();
         // The response may have come together with the one before.
@@ -122,8 +122,8 @@ impl Client<'_, '_> {
                 None if reader.head_len == 0 => conn.fill_some(self.head_room()).await,
                 None => conn.fill().await,
             };
-            let received = match received.map_err(|error| Failure::of_transfer(&error)) {
-                Err(Failure::ClientTimeout) if !std::mem::replace(&mut late, true) => {
+            let received = match received.map_err(|error| RequestFailure::of_transfer(&error)) {
+                Err(RequestFailure::ClientTimeout) if !std::mem::replace(&mut late, true) => {
                     // A generator that stood still adds the time of its pause to the deadline, and
                     // finds the responses that came meanwhile.
                     let away = sent.elapsed().saturating_sub(worker.plan.timeout);
@@ -136,7 +136,7 @@ impl Client<'_, '_> {
             let fresh = first_byte.is_none().then(Instant::now);
             if received == 0 {
                 if !reader.end_of_stream() {
-                    return Err(Failure::Truncated);
+                    return Err(RequestFailure::Truncated);
                 }
             } else {
                 first_byte = first_byte.or(fresh);
@@ -145,7 +145,7 @@ impl Client<'_, '_> {
                     None => self.read(reader, number)?,
                 };
                 if reader.is_done() && more && last {
-                    return Err(Failure::Protocol);
+                    return Err(RequestFailure::Protocol);
                 }
             }
             if reader.is_done() {
@@ -159,11 +159,11 @@ impl Client<'_, '_> {
     }
 
     /// Passes received bytes to the reader. Returns whether more bytes lie behind the response.
-    fn read(&self, reader: &mut Reader, number: usize) -> Result<bool, Failure> {
+    fn read(&self, reader: &mut ResponseReader, number: usize) -> Result<bool, RequestFailure> {
         let mut repeated = self.link.worker.requests.repeated_response(self.link.origin, number);
         self.link.conn.io(|io| match reader.take(io.input, &mut repeated) {
             Ok(taken) => (taken, Ok(io.input.len() > taken)),
-            Err(_) => (0, Err(Failure::Protocol)),
+            Err(_) => (0, Err(RequestFailure::Protocol)),
         })
     }
 
@@ -182,20 +182,25 @@ impl Client<'_, '_> {
 
     /// Rests until the bytes read so far are due at `rate` bytes per second. Fails if this is later
     /// than the time-out.
-    async fn read_slowly(&self, rate: u32, begun: Instant, reader: &Reader) -> Result<(), Failure> {
+    async fn read_slowly(
+        &self,
+        rate: u32,
+        begun: Instant,
+        reader: &ResponseReader,
+    ) -> Result<(), RequestFailure> {
         let bytes = reader.head_len + reader.body_len;
         let due = Duration::from_secs_f64(bytes as f64 / f64::from(rate));
         let timeout = self.link.worker.plan.timeout;
         self.link.conn.sleep_until(begun + due.min(timeout)).await;
-        if due < timeout { Ok(()) } else { Err(Failure::ClientTimeout) }
+        if due < timeout { Ok(()) } else { Err(RequestFailure::ClientTimeout) }
     }
 
     fn count(
         &mut self,
         call: Call,
         sent: Instant,
-        reader: &Reader,
-        received: &Result<ReceiveTimes, Failure>,
+        reader: &ResponseReader,
+        received: &Result<ReceiveTimes, RequestFailure>,
     ) {
         let worker = self.link.worker;
         worker.close_seconds(received.as_ref().map_or_else(|_| Instant::now(), |times| times.end));
@@ -216,12 +221,12 @@ impl Client<'_, '_> {
         }
         self.now = Some(times.end);
         if worker.plan.expect_size.is_some_and(|size| size != reader.body_len) {
-            return account.errors.add(Failure::BadLength);
+            return account.errors.add(RequestFailure::BadLength);
         }
         if let Some(hash) = reader.body_hash().filter(|_| reader.status / 100 == 2) {
             let expected = &worker.requests.get(self.link.origin, call.request).body;
             if *expected.get_or_init(|| hash) != hash {
-                return account.errors.add(Failure::BadBody);
+                return account.errors.add(RequestFailure::BadBody);
             }
         }
         account.responses += 1;

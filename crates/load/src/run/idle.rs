@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::output::listener::Listener;
+use crate::output::listener::LoadListener;
 use crate::output::result::ErrorCounts;
-use crate::plan::options::{Options, Plan};
+use crate::plan::options::{LoadOptions, LoadPlan};
 use crate::run::coordinator;
 
 /// What became of the connections that were held open.
@@ -36,8 +36,8 @@ pub struct IdleResult {
 /// # Errors
 /// A [`UsageError`](usage::UsageError) for options that cannot be carried out; otherwise what the kernel
 /// or the listener says.
-pub fn idle(options: Options, listener: &mut dyn Listener) -> anyhow::Result<IdleResult> {
-    let plan = Plan::new(options)?;
+pub fn idle(options: LoadOptions, listener: &mut dyn LoadListener) -> anyhow::Result<IdleResult> {
+    let plan = LoadPlan::new(options)?;
     let run = coordinator::conduct(&plan, listener)?;
     let account = &run.account;
     let connections = &account.connections;

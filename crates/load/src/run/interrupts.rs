@@ -36,8 +36,8 @@ impl Interrupts {
     }
 
     /// Ends [`Interrupts::hear`], once it is dropped.
-    pub(crate) fn end(&self) -> End {
-        End { handle: self.signals.handle(), at_once: Arc::clone(&self.at_once) }
+    pub(crate) fn end(&self) -> EndOnDrop {
+        EndOnDrop { handle: self.signals.handle(), at_once: Arc::clone(&self.at_once) }
     }
 
     /// Calls `interrupt` for every signal, until the end.
@@ -50,12 +50,12 @@ impl Interrupts {
 }
 
 /// Ends [`Interrupts::hear`] when it is dropped; made by [`Interrupts::end`].
-pub(crate) struct End {
+pub(crate) struct EndOnDrop {
     handle: Handle,
     at_once: Arc<AtomicBool>,
 }
 
-impl Drop for End {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.at_once.store(true, Ordering::SeqCst);
         self.handle.close();

@@ -11,22 +11,22 @@ use mech::net::{Conn, Executor, Net, NetOptions};
 use sys::process;
 
 use crate::account::counts::Account;
-use crate::plan::options::Plan;
-use crate::plan::shape::Share;
+use crate::plan::options::LoadPlan;
+use crate::plan::shape::LoadShare;
 use crate::run::accept_queue;
 use crate::run::client;
-use crate::run::control::{CoordinatorHandle, Report};
+use crate::run::control::{CoordinatorHandle, WorkerReport};
 use crate::run::worker::Worker;
 
 /// The outcome of one worker.
-pub(crate) struct Outcome {
+pub(crate) struct WorkerOutcome {
     pub(crate) account: Account,
-    pub(crate) window: Window,
+    pub(crate) window: WindowTimes,
 }
 
 /// How a worker's window went. `wall` is 0 if the window never began.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Window {
+pub(crate) struct WindowTimes {
     /// CPU time of the worker's thread within the window.
     pub(crate) cpu: Duration,
     /// How long the thread waited for a processor within the window, as far as the kernel tells.
@@ -65,10 +65,10 @@ const INPUT: usize = 64 * 1024;
 /// # Errors
 /// If the thread cannot be pinned, or what the kernel says of the dispatch mechanism.
 pub(crate) fn run(
-    plan: &Plan,
-    share: Share,
+    plan: &LoadPlan,
+    share: LoadShare,
     handle: &CoordinatorHandle<'_>,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<WorkerOutcome> {
     if let Some(&cpu) = plan.processors.get(share.worker as usize) {
         process::pin_current_thread(cpu)
             .with_context(|| format!("--pin: cannot keep a thread on processor {cpu}"))?;
@@ -84,7 +84,7 @@ pub(crate) fn run(
     let failed = || format!("--dispatch {}: the mechanism failed", plan.mechanism.name);
     let net = Net::open(&options).with_context(failed)?;
     let worker = Worker::new(&net, plan, share);
-    let window = Cell::new(Window::default());
+    let window = Cell::new(WindowTimes::default());
     let mut executor = Executor::new(&net, Duration::ZERO);
     executor.service(|conn| control(conn, &worker, handle, &window));
     let mut number = 0;
@@ -96,7 +96,7 @@ pub(crate) fn run(
     let mut account = worker.account.into_inner();
     account.conclude();
     account.in_flight = worker.in_flight.get();
-    Ok(Outcome { account, window: window.get() })
+    Ok(WorkerOutcome { account, window: window.get() })
 }
 
 /// The phases of a run, on one worker.
@@ -104,17 +104,17 @@ async fn control(
     conn: Conn<'_>,
     worker: &Worker<'_>,
     handle: &CoordinatorHandle<'_>,
-    window: &Cell<Window>,
+    window: &Cell<WindowTimes>,
 ) {
     worker.control.set(conn.key());
-    handle.tell(Report::Up(worker.net.remote(), conn.key()));
+    handle.tell(WorkerReport::Up(worker.net.remote(), conn.key()));
     let phases = Phases { conn, worker, handle };
     phases.until(None, || handle.all_are_equipped()).await;
     phases.open().await;
     if worker.plan.warm_up > 0 {
         worker.account.borrow_mut().forget_warm_up(worker.open_loop);
     }
-    handle.tell(Report::Ready { opened: worker.open_at_start() });
+    handle.tell(WorkerReport::Ready { opened: worker.open_at_start() });
     if let Some(start) = phases.started().await {
         let cpu = process::thread_cpu_time();
         let delay = process::thread_run_delay().unwrap_or_default();
@@ -126,7 +126,7 @@ async fn control(
         phases.keep_schedule().await;
         let end = worker.finish();
         phases.tell_seconds(end);
-        window.set(Window {
+        window.set(WindowTimes {
             cpu: process::thread_cpu_time() - cpu,
             delay: process::thread_run_delay().unwrap_or_default().saturating_sub(delay),
             spun: worker.net.spun().saturating_sub(spun),
@@ -135,7 +135,7 @@ async fn control(
         });
         handle.measured(end);
     } else {
-        window.set(Window { all_lost: worker.has_lost_all(), ..Window::default() });
+        window.set(WindowTimes { all_lost: worker.has_lost_all(), ..WindowTimes::default() });
     }
     phases.until(None, || worker.is_settled() && handle.may_close()).await;
     if window.get().wall > Duration::ZERO && worker.measured > 0 {

@@ -35,10 +35,10 @@ use sys::process;
 
 use crate::account::histograms;
 use crate::account::merge;
-use crate::account::seconds::{Counts, SECOND, Second, Sum};
-use crate::output::listener::Listener;
+use crate::account::seconds::{SECOND, Second, SecondCounts, Sum};
+use crate::output::listener::LoadListener;
 use crate::output::result::{LoadResult, since_1970};
-use crate::plan::options::Plan;
+use crate::plan::options::LoadPlan;
 use crate::run::interrupts::Interrupts;
 
 /// The time between the last `connected` and the beginning of the window: enough for a line to reach
@@ -54,7 +54,7 @@ pub const NUMBER_FLAG: &str = "--process";
 /// A second as a line carries it.
 #[derive(Serialize, Deserialize)]
 struct Told {
-    counts: Counts,
+    counts: SecondCounts,
     latencies: Option<String>,
 }
 
@@ -106,7 +106,7 @@ impl Default for Reporter {
     }
 }
 
-impl Listener for Reporter {
+impl LoadListener for Reporter {
     fn connected(&mut self, open: u32) -> io::Result<Option<Instant>> {
         tell(&format!("connected {open}"))?;
         let line = hear()?;
@@ -159,7 +159,10 @@ enum Message {
 }
 
 /// Runs the processes of `plan`, and joins their results.
-pub(crate) fn conduct(plan: &Plan, listener: &mut dyn Listener) -> anyhow::Result<LoadResult> {
+pub(crate) fn conduct(
+    plan: &LoadPlan,
+    listener: &mut dyn LoadListener,
+) -> anyhow::Result<LoadResult> {
     let (messages, inbox) = channel();
     let signals = Interrupts::listen(false).context("cannot listen to signals")?;
     let end_of_signals = signals.end();
@@ -313,7 +316,7 @@ fn read(line: &str) -> anyhow::Result<Message> {
 }
 
 struct Parent<'l> {
-    listener: &'l mut dyn Listener,
+    listener: &'l mut dyn LoadListener,
     children: Vec<Process>,
     sum: Sum,
     /// The beginning of the window.

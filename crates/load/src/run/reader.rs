@@ -3,11 +3,11 @@
 use std::hash::Hasher;
 
 use http1::chunked::{BadChunk, Decoder};
-use http1::response::{self, BadResponse, Body, ResponseHead};
+use http1::response::{self, BadResponse, BodyLength, ResponseHead};
 use twox_hash::XxHash64;
 
 /// The state of one response. Bodies are skipped: nothing is copied or kept.
-pub(crate) struct Reader {
+pub(crate) struct ResponseReader {
     state: State,
     request_was_head: bool,
     /// The status; 0 until the head is complete.
@@ -80,10 +80,10 @@ impl From<BadChunk> for NotAResponse {
     }
 }
 
-impl Reader {
+impl ResponseReader {
     /// A reader for one response; `hashes`: also computes the hash of the body.
-    pub(crate) fn new(request_was_head: bool, hashes: bool) -> Reader {
-        Reader {
+    pub(crate) fn new(request_was_head: bool, hashes: bool) -> ResponseReader {
+        ResponseReader {
             state: State::Head,
             request_was_head,
             status: 0,
@@ -100,7 +100,7 @@ impl Reader {
     }
 
     /// How many of the next bytes are body for certain, and need not be looked at. The caller counts
-    /// them with [`Reader::skipped`] instead of passing them to [`Reader::take`].
+    /// them with [`ResponseReader::skipped`] instead of passing them to [`ResponseReader::take`].
     pub(crate) fn skippable(&self) -> Option<u64> {
         match self.state {
             _ if self.hash.is_some() => None,
@@ -188,10 +188,10 @@ impl Reader {
         self.status = head.status;
         self.keep_alive = head.keep_alive;
         self.state = match head.body {
-            Body::None | Body::Length(0) => State::Done,
-            Body::Length(length) => State::Length(length),
-            Body::Chunked => State::Chunked(Decoder::new()),
-            Body::UntilClose => State::UntilClose,
+            BodyLength::None | BodyLength::Length(0) => State::Done,
+            BodyLength::Length(length) => State::Length(length),
+            BodyLength::Chunked => State::Chunked(Decoder::new()),
+            BodyLength::UntilClose => State::UntilClose,
         };
     }
 }
@@ -213,17 +213,17 @@ mod tests {
     use super::*;
 
     /// Offers `response` with every possible cut, as a connection's buffer would.
-    fn read(response: &[u8], extra: &[u8]) -> Reader {
+    fn read(response: &[u8], extra: &[u8]) -> ResponseReader {
         let whole = [response, extra].concat();
         let mut repeated = RepeatedResponse::default();
         for cut in 0..=whole.len() {
-            let mut reader = Reader::new(false, true);
+            let mut reader = ResponseReader::new(false, true);
             let first = reader.take(&whole[..cut], &mut repeated).unwrap();
             let second = reader.take(&whole[first..], &mut repeated).unwrap();
             assert!(reader.is_done(), "cut at {cut}");
             assert_eq!(first + second, response.len(), "cut at {cut}");
         }
-        let mut reader = Reader::new(false, true);
+        let mut reader = ResponseReader::new(false, true);
         reader.take(response, &mut RepeatedResponse::default()).unwrap();
         reader
     }
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_body_until_the_close_is_ended_by_nothing_else() {
-        let mut reader = Reader::new(false, true);
+        let mut reader = ResponseReader::new(false, true);
         assert_eq!(
             reader.take(b"HTTP/1.1 200 OK\r\n\r\nabc", &mut RepeatedResponse::default()).unwrap(),
             22
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn the_answer_to_head_has_no_body() {
-        let mut reader = Reader::new(true, false);
+        let mut reader = ResponseReader::new(true, false);
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
         assert_eq!(reader.take(head, &mut RepeatedResponse::default()).unwrap(), head.len());
         assert!(reader.is_done());
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn an_early_end_is_none() {
         for cut in ["", "HTTP/1.1 2", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"] {
-            let mut reader = Reader::new(false, true);
+            let mut reader = ResponseReader::new(false, true);
             reader.take(cut.as_bytes(), &mut RepeatedResponse::default()).unwrap();
             assert!(!reader.end_of_stream(), "{cut}");
         }
@@ -284,7 +284,7 @@ mod tests {
         let plain = read(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", b"");
         let chunked =
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
-        let mut until_close = Reader::new(false, true);
+        let mut until_close = ResponseReader::new(false, true);
         for part in [&b"HTTP/1.1 200 OK\r\n\r\nhe"[..], b"l", b"lo"] {
             until_close.take(part, &mut RepeatedResponse::default()).unwrap();
         }
@@ -309,10 +309,10 @@ mod tests {
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 OK\r\nContent-Length: 1\r\n\r\no",
         ];
         let found = |text: &str, is_head: bool, cut: usize, repeated: &mut RepeatedResponse| {
-            let mut reader = Reader::new(is_head, true);
+            let mut reader = ResponseReader::new(is_head, true);
             let taken = reader.take(&text.as_bytes()[..cut], repeated).unwrap();
             let more = reader.take(&text.as_bytes()[taken..], repeated).unwrap();
-            let Reader { status, keep_alive, head_len, body_len, .. } = reader;
+            let ResponseReader { status, keep_alive, head_len, body_len, .. } = reader;
             (taken + more, status, keep_alive, head_len, body_len, reader.body_hash())
         };
         let mut repeated = RepeatedResponse::default();
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn skipped_bytes_count_as_if_they_had_been_read() {
-        let mut reader = Reader::new(false, false);
+        let mut reader = ResponseReader::new(false, false);
         assert_eq!(reader.skippable(), None);
         reader
             .take(
@@ -344,10 +344,10 @@ mod tests {
 
     #[test]
     fn other_bytes_are_no_response() {
-        Reader::new(false, true)
+        ResponseReader::new(false, true)
             .take(b"SSH-2.0-x\r\n", &mut RepeatedResponse::default())
             .unwrap_err();
         let bad = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n";
-        Reader::new(false, true).take(bad, &mut RepeatedResponse::default()).unwrap_err();
+        ResponseReader::new(false, true).take(bad, &mut RepeatedResponse::default()).unwrap_err();
     }
 }

@@ -7,7 +7,7 @@
 use std::os::fd::AsFd;
 
 use super::support::accept_thread::{accept, let_block};
-use super::{AcceptSource, ListenerHandle, Settings, Strategy, one_socket};
+use super::{AcceptSource, ListenerHandle, ObeyedFields, Strategy, one_socket};
 use crate::mechanism::Features;
 use sys::socket::defers;
 
@@ -17,7 +17,7 @@ pub(super) static BLOCKING: Strategy = Strategy {
     summary: "a thread per worker waits in accept(2), where a connection wakes one, in turn",
     needs: Features::empty(),
     excludes: Features::empty(),
-    settings: Settings::empty(),
+    settings: ObeyedFields::empty(),
     probe: || Ok(()),
     open: |plan| {
         let made = one_socket(plan, &BLOCKING)?;

@@ -14,9 +14,9 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 
-use super::{AcceptSource, ListenerHandle, Settings, Strategy, one_socket};
+use super::{AcceptSource, ListenerHandle, ObeyedFields, Strategy, one_socket};
 use crate::key::Key;
-use crate::mechanism::{Features, Kind, Options};
+use crate::mechanism::{Features, MechanismKind, MechanismOptions};
 use crate::mechanisms;
 use sys::process::on_own_thread;
 use sys::socket::{ListenOptions, listen};
@@ -28,7 +28,7 @@ pub(super) static EXCLUSIVE: Strategy = Strategy {
               (EPOLLEXCLUSIVE)",
     needs: Features::EXCLUSIVE,
     excludes: Features::empty(),
-    settings: Settings::empty(),
+    settings: ObeyedFields::empty(),
     probe,
     open: |plan| one_socket(plan, &EXCLUSIVE),
     enter: |handle: ListenerHandle| {
@@ -44,9 +44,9 @@ fn probe() -> io::Result<()> {
         let mut tried = Err(io::ErrorKind::Unsupported.into());
         for mechanism in mechanisms::ALL {
             if mechanism.features.contains(Features::EXCLUSIVE)
-                && let Kind::Readiness { open } = mechanism.kind
+                && let MechanismKind::Readiness { open } = mechanism.kind
             {
-                tried = open(&Options::default())
+                tried = open(&MechanismOptions::default())
                     .and_then(|mut opened| opened.attach_exclusive(socket.as_fd(), Key::WAKER));
                 if tried.is_ok() {
                     break;

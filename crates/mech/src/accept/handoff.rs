@@ -27,9 +27,10 @@ use rustix::net::{
 
 use super::support::accept_thread::{AcceptThread, Next, accept, let_block};
 use super::{
-    AcceptSource, Acceptor, Among, BoundListeners, ListenPlan, ListenerHandle, Settings, Strategy,
+    AcceptSource, Acceptor, Among, BoundListeners, ListenPlan, ListenerHandle, ObeyedFields,
+    Strategy,
 };
-use crate::accept::support::wait_queue::{Policy, WaitFlag, WaitQueue, Waiter};
+use crate::accept::support::wait_queue::{Policy, QueueWaiter, WaitFlag, WaitQueue};
 use crate::mechanism::Features;
 use sys::socket::{ListenOptions, defers, listen, local_address};
 
@@ -40,7 +41,7 @@ pub(super) static HANDOFF: Strategy = Strategy {
               to processes by SCM_RIGHTS",
     needs: Features::empty(),
     excludes: Features::empty(),
-    settings: Settings::WAKE_POLICY,
+    settings: ObeyedFields::WAKE_POLICY,
     probe: || pair().map(drop),
     open,
     enter: |handle: ListenerHandle| match handle.queue {
@@ -138,8 +139,8 @@ impl AcceptQueue {
         &self,
         worker: usize,
         notifier: impl Fn() + Send + Sync + 'static,
-    ) -> Waiter {
-        Waiter::with_notifier(&self.queue, self.mode(worker), notifier)
+    ) -> QueueWaiter {
+        QueueWaiter::with_notifier(&self.queue, self.mode(worker), notifier)
     }
 
     /// Worker 0 is woken for every connection under [`Policy::AlwaysWake`], like a thread in select(2)
@@ -232,7 +233,7 @@ impl Drop for Acceptor {
 /// The agent of one worker. For each byte that the worker sends, waits in the queue and sends the
 /// worker one connection. Returns when the worker's socket is shut down or the accepting thread ends.
 fn serve(queue: &AcceptQueue, worker: usize, agent: BorrowedFd<'_>) {
-    let mut waiter = Waiter::new(&queue.queue, queue.mode(worker));
+    let mut waiter = QueueWaiter::new(&queue.queue, queue.mode(worker));
     let wish = || rustix::net::recv(agent, &mut [0u8; 1], RecvFlags::empty());
     while let Ok((_, 1..)) = rustix::io::retry_on_intr(wish) {
         loop {

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::support::accept_thread::{accept, let_block};
 use super::{
-    AcceptSource, BoundListeners, ListenPlan, ListenerHandle, Settings, Strategy, one_socket,
+    AcceptSource, BoundListeners, ListenPlan, ListenerHandle, ObeyedFields, Strategy, one_socket,
 };
 use crate::accept::support::robust_lock::RobustLock;
 use crate::mechanism::Features;
@@ -22,7 +22,7 @@ pub(super) static LOCK: Strategy = Strategy {
     summary: "a thread per worker waits in accept(2), one at a time: whoever holds the accept lock",
     needs: Features::empty(),
     excludes: Features::empty(),
-    settings: Settings::empty(),
+    settings: ObeyedFields::empty(),
     probe: || RobustLock::attach(RobustLock::file()?)?.lock().map(drop),
     open,
     enter,

@@ -46,7 +46,7 @@ use reuseport::REUSEPORT;
 bitflags! {
     /// Which optional fields of [`ListenPlan`] a strategy obeys.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-    pub struct Settings: u8 {
+    pub struct ObeyedFields: u8 {
         /// The strategy obeys [`ListenPlan::by_cpu`].
         const BY_CPU = 1;
         /// The strategy obeys [`ListenPlan::policy`].
@@ -196,7 +196,7 @@ pub struct Strategy {
     /// The features that a dispatch mechanism must not have.
     pub excludes: Features,
     /// Which optional fields of [`ListenPlan`] the strategy obeys.
-    pub settings: Settings,
+    pub settings: ObeyedFields,
     probe: fn() -> io::Result<()>,
     open: fn(&ListenPlan) -> io::Result<BoundListeners>,
     enter: fn(ListenerHandle) -> io::Result<AcceptSource>,

@@ -13,7 +13,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 
-use super::{AcceptSource, BoundListeners, ListenPlan, ListenerHandle, Settings, Strategy};
+use super::{AcceptSource, BoundListeners, ListenPlan, ListenerHandle, ObeyedFields, Strategy};
 use crate::mechanism::Features;
 use sys::socket::{ListenOptions, check_free, choose_by_cpu, listen, local_address};
 
@@ -23,7 +23,7 @@ pub(super) static REUSEPORT: Strategy = Strategy {
     summary: "a listening socket per worker, of which a hash chooses one (SO_REUSEPORT)",
     needs: Features::empty(),
     excludes: Features::empty(),
-    settings: Settings::BY_CPU,
+    settings: ObeyedFields::BY_CPU,
     probe: || {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let options = ListenOptions { reuse_port: true, ..ListenOptions::default() };

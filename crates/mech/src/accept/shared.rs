@@ -8,7 +8,7 @@
 //! Completion rings do not wake all together: a multishot accept waits exclusively, and its wait entry
 //! stays at the head of the queue. The ring that armed its accept first gets all connections.
 
-use super::{AcceptSource, ListenerHandle, Settings, Strategy, one_socket};
+use super::{AcceptSource, ListenerHandle, ObeyedFields, Strategy, one_socket};
 use crate::mechanism::Features;
 
 /// One socket for all workers; a connection wakes them all.
@@ -17,7 +17,7 @@ pub(super) static SHARED: Strategy = Strategy {
     summary: "all workers wait for one listening socket: a connection wakes all of them",
     needs: Features::empty(),
     excludes: Features::ONE_OWNER,
-    settings: Settings::empty(),
+    settings: ObeyedFields::empty(),
     probe: || Ok(()),
     open: |plan| one_socket(plan, &SHARED),
     enter: |handle: ListenerHandle| {

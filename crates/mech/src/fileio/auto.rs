@@ -20,7 +20,7 @@ use super::splice::{PIPE_SIZE, SPLICE, Splice};
 use super::threads::{self, Threads};
 use crate::fileio::support::page_cache::{has_pages, is_read};
 use crate::fileio::support::reads::Reads;
-use crate::fileio::{Backend, FileIo, Options, Sent, Times, Transfer};
+use crate::fileio::{Backend, FileIo, FileIoOptions, ReadTimes, Sent, Transfer};
 use crate::key::Key;
 use sys::waker::Waker;
 
@@ -54,11 +54,11 @@ struct Auto {
     /// Sends large parts in the page cache.
     large: Splice,
     /// The connections for which `large` has sent since the last [`FileIo::take_times`]. Empty unless
-    /// [`Options::timed`].
+    /// [`FileIoOptions::timed`].
     spliced: HashSet<Key>,
     /// Reads bytes that are not in the page cache. `None` until the first such read.
     cold: Option<Reads<Threads>>,
-    options: Options,
+    options: FileIoOptions,
     waker: Arc<Waker>,
     /// The cached part of each file that is remembered, by descriptor number.
     known: Vec<Known>,
@@ -133,22 +133,22 @@ impl FileIo for Auto {
         self.period = self.period.wrapping_add(1);
     }
 
-    fn take_times(&mut self, key: Key) -> Times {
+    fn take_times(&mut self, key: Key) -> ReadTimes {
         let spliced = self.was_spliced(key).then_some(SPLICE.name);
-        let read = self.cold.as_mut().map_or_else(Times::default, |cold| cold.take_times(key));
-        Times { backend: read.backend.or(spliced), ..read }
+        let read = self.cold.as_mut().map_or_else(ReadTimes::default, |cold| cold.take_times(key));
+        ReadTimes { backend: read.backend.or(spliced), ..read }
     }
 }
 
 impl Auto {
-    fn new(options: &Options, waker: &Arc<Waker>) -> Auto {
+    fn new(options: &FileIoOptions, waker: &Arc<Waker>) -> Auto {
         Auto {
             cached: Sendfile,
             large: Splice::default(),
             spliced: HashSet::new(),
             cold: None,
             // `Auto` has asked the page cache before it uses the reading threads.
-            options: Options { cached_at_once: false, ..options.clone() },
+            options: FileIoOptions { cached_at_once: false, ..options.clone() },
             waker: Arc::clone(waker),
             known: Vec::new(),
             period: 0,
@@ -156,7 +156,7 @@ impl Auto {
     }
 
     /// Frees the buffer of a connection if the bytes that were not sent yet are in the page cache. A slow
-    /// client then gets these bytes by sendfile(2), and occupies no memory of [`Options::read_memory`].
+    /// client then gets these bytes by sendfile(2), and occupies no memory of [`FileIoOptions::read_memory`].
     fn give_back_what_is_cached(&mut self, transfer: &Transfer<'_>, sent: &io::Result<Sent>) {
         let Some(cold) = &mut self.cold else { return };
         let Some(end) = cold.end_of_rest(transfer.key) else { return };
@@ -268,7 +268,7 @@ mod tests {
         file.sync_all().unwrap();
         let file = Rc::new(OwnedFd::from(file));
         let waker = Arc::new(Waker::eventfd().unwrap());
-        let mut auto = AUTO.open(&Options::default(), &waker).unwrap();
+        let mut auto = AUTO.open(&FileIoOptions::default(), &waker).unwrap();
 
         let (later, bytes) = send(auto.as_mut(), &waker, &file);
         assert!((later, bytes.as_slice() == content) == (0, true));
@@ -299,7 +299,7 @@ mod tests {
         let file = in_memory(&content);
         assert!(crate::files::root::is_in_memory(file.as_fd()));
         let waker = Arc::new(Waker::eventfd().unwrap());
-        let mut auto = AUTO.open(&Options::default(), &waker).unwrap();
+        let mut auto = AUTO.open(&FileIoOptions::default(), &waker).unwrap();
         let (later, bytes) = send(auto.as_mut(), &waker, &file);
         assert!((later, bytes == content) == (0, true));
     }
@@ -308,7 +308,7 @@ mod tests {
     fn large_parts_have_few_pipes_and_what_finds_none_is_sent_without() {
         let file = in_memory(&vec![7; 2 * PIPE_SIZE]);
         let waker = Arc::new(Waker::eventfd().unwrap());
-        let options = Options { timed: true, ..Options::default() };
+        let options = FileIoOptions { timed: true, ..FileIoOptions::default() };
         let mut auto = Auto::new(&options, &waker);
         if !auto.large.has_pipe(1) {
             testing::skip!("no pipe of {PIPE_SIZE} bytes here");

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::fileio::support::notifier::Notifier;
 use crate::fileio::support::reads::{Ended, Read, Reader, Reads};
-use crate::fileio::{Backend, Counts, Options};
+use crate::fileio::{Backend, FileIoCounts, FileIoOptions};
 use sys::syscall;
 use sys::waker::Waker;
 
@@ -42,7 +42,7 @@ const INVAL: i64 = -(libc::EINVAL as i64);
 /// too.
 pub(super) fn open(
     name: &'static str,
-    options: &Options,
+    options: &FileIoOptions,
     waker: &Arc<Waker>,
 ) -> io::Result<Reads<LinuxAio>> {
     let aio = LinuxAio {
@@ -62,7 +62,7 @@ pub(super) struct LinuxAio {
     direct: Vec<Option<(OwnedFd, Read)>>,
     /// Reads that the worker did itself and has not reported yet.
     done: Vec<Ended>,
-    counts: Arc<Counts>,
+    counts: Arc<FileIoCounts>,
 }
 
 impl Reader for LinuxAio {

@@ -35,7 +35,7 @@ mod writev;
 pub use support::memory::ReadMemory;
 pub(crate) use support::page_cache::probe as can_ask_for_cached;
 pub use support::readers::ReadPool;
-pub use support::times::Times;
+pub use support::times::ReadTimes;
 
 /// The contract of a file backend. Each worker has a value of its own.
 pub trait FileIo {
@@ -68,9 +68,9 @@ pub trait FileIo {
     fn forget_cached(&mut self) {}
 
     /// How long the reads for this connection took since the last call. All zero unless
-    /// [`Options::timed`].
-    fn take_times(&mut self, _key: Key) -> Times {
-        Times::default()
+    /// [`FileIoOptions::timed`].
+    fn take_times(&mut self, _key: Key) -> ReadTimes {
+        ReadTimes::default()
     }
 }
 
@@ -106,7 +106,7 @@ pub enum Sent {
 /// The settings of all backends.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Options {
+pub struct FileIoOptions {
     /// How many bytes are read at a time on other threads or in the kernel: by backends with
     /// [`Backend::reads_apart`], and by `auto`.
     pub read_ahead: usize,
@@ -123,26 +123,26 @@ pub struct Options {
     /// The bound on the memory for reads of all connections. Clones of these options share the bound.
     pub read_memory: Arc<ReadMemory>,
     /// What the backends count. Clones of these options share the counters.
-    pub counts: Arc<Counts>,
+    pub counts: Arc<FileIoCounts>,
     /// The process' reading threads. Clones of these options share the threads.
     pool: Arc<OnceLock<Arc<ReadPool>>>,
 }
 
-/// The default of [`Options::read_memory`], in bytes.
+/// The default of [`FileIoOptions::read_memory`], in bytes.
 const READ_MEMORY: u64 = 64 << 20;
 
-impl Default for Options {
-    fn default() -> Options {
-        Options::new(128 * 1024, 16)
+impl Default for FileIoOptions {
+    fn default() -> FileIoOptions {
+        FileIoOptions::new(128 * 1024, 16)
     }
 }
 
-impl Options {
-    /// Options with these values of [`Options::read_ahead`] and [`Options::read_threads`], and default
+impl FileIoOptions {
+    /// Options with these values of [`FileIoOptions::read_ahead`] and [`FileIoOptions::read_threads`], and default
     /// values of all others.
     #[must_use]
-    pub fn new(read_ahead: usize, read_threads: usize) -> Options {
-        Options {
+    pub fn new(read_ahead: usize, read_threads: usize) -> FileIoOptions {
+        FileIoOptions {
             read_ahead,
             read_threads,
             timed: false,
@@ -171,26 +171,26 @@ impl Options {
 
     /// Sets whether the stages of each read are timed.
     #[must_use]
-    pub fn with_timed(self, timed: bool) -> Options {
-        Options { timed, ..self }
+    pub fn with_timed(self, timed: bool) -> FileIoOptions {
+        FileIoOptions { timed, ..self }
     }
 
     /// Sets whether bytes in the page cache are read at once by backends that have bytes read elsewhere.
     #[must_use]
-    pub fn with_cached_at_once(self, cached_at_once: bool) -> Options {
-        Options { cached_at_once, ..self }
+    pub fn with_cached_at_once(self, cached_at_once: bool) -> FileIoOptions {
+        FileIoOptions { cached_at_once, ..self }
     }
 
     /// Sets whether the kernel is told of the step after the one that is read.
     #[must_use]
-    pub fn with_advise_next(self, advise_next: bool) -> Options {
-        Options { advise_next, ..self }
+    pub fn with_advise_next(self, advise_next: bool) -> FileIoOptions {
+        FileIoOptions { advise_next, ..self }
     }
 
     /// Sets the memory that bytes are read into.
     #[must_use]
-    pub fn with_read_memory(self, read_memory: Arc<ReadMemory>) -> Options {
-        Options { read_memory, ..self }
+    pub fn with_read_memory(self, read_memory: Arc<ReadMemory>) -> FileIoOptions {
+        FileIoOptions { read_memory, ..self }
     }
 
     /// The reading threads, which all clones of these options share. The first call starts the threads.
@@ -208,7 +208,7 @@ impl Options {
 
 /// Counters of what the backends have done.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct FileIoCounts {
     /// Reads by backends with [`Backend::reads_apart`], and by `auto` on other threads.
     pub reads: AtomicU64,
     /// The part of `reads` that the worker's thread or io_uring_enter(2) did at once, because the bytes
@@ -217,7 +217,7 @@ pub struct Counts {
     /// The part of `reads` that had to bypass the page cache (`O_DIRECT`) and could not. The worker has
     /// waited for these reads.
     pub not_direct: AtomicU64,
-    /// Steps of files that were announced to the kernel ([`Options::advise_next`]).
+    /// Steps of files that were announced to the kernel ([`FileIoOptions::advise_next`]).
     pub advised: AtomicU64,
 }
 
@@ -230,14 +230,14 @@ pub struct Backend {
     pub name: &'static str,
     /// What the backend does, in one line.
     pub summary: &'static str,
-    /// Whether the backend bypasses the page cache (`O_DIRECT`). [`Options::advise_next`] then has no
+    /// Whether the backend bypasses the page cache (`O_DIRECT`). [`FileIoOptions::advise_next`] then has no
     /// effect.
     pub past_cache: bool,
-    /// Whether the backend reads on other threads or in the kernel. [`Options::cached_at_once`] then
+    /// Whether the backend reads on other threads or in the kernel. [`FileIoOptions::cached_at_once`] then
     /// says whether it also does so for bytes in the page cache.
     pub reads_apart: bool,
     /// See [`Backend::open`].
-    open: fn(&Options, &Arc<Waker>) -> Opened,
+    open: fn(&FileIoOptions, &Arc<Waker>) -> Opened,
 }
 
 impl Backend {
@@ -245,7 +245,7 @@ impl Backend {
     ///
     /// # Errors
     /// What the kernel answers when the backend is set up.
-    pub fn open(&self, options: &Options, waker: &Arc<Waker>) -> Opened {
+    pub fn open(&self, options: &FileIoOptions, waker: &Arc<Waker>) -> Opened {
         (self.open)(options, waker)
     }
 
@@ -256,7 +256,7 @@ impl Backend {
     pub fn probe(&self) -> Result<(), String> {
         let trial = || {
             let waker = Arc::new(Waker::eventfd()?);
-            self.open(&Options::new(1, 1), &waker).map(drop)
+            self.open(&FileIoOptions::new(1, 1), &waker).map(drop)
         };
         // A ring that was just closed may still interrupt system calls of the thread that opened it, so
         // the trial has a thread of its own.

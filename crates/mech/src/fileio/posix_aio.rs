@@ -13,9 +13,9 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use crate::fileio::support::reads::{Ended, Read, Reader, Reads};
-use crate::fileio::support::results::Results;
+use crate::fileio::support::results::ReadResults;
 use crate::fileio::support::times::Span;
-use crate::fileio::{Backend, Counts, Options};
+use crate::fileio::{Backend, FileIoCounts, FileIoOptions};
 use sys::syscall;
 use sys::waker::Waker;
 
@@ -31,9 +31,9 @@ pub(crate) static POSIX_AIO: Backend = Backend {
 /// How many reads of one worker may be in the library's queue.
 const MOST: usize = 256;
 
-fn open(options: &Options, waker: &Arc<Waker>) -> Reads<PosixAio> {
+fn open(options: &FileIoOptions, waker: &Arc<Waker>) -> Reads<PosixAio> {
     let counts = Arc::clone(&options.counts);
-    let results = Results::new(Arc::clone(waker));
+    let results = ReadResults::new(Arc::clone(waker));
     let aio = PosixAio { operations: Vec::new(), results, counts, under_way: 0 };
     Reads::new(aio, options, POSIX_AIO.name, waker)
 }
@@ -42,8 +42,8 @@ fn open(options: &Options, waker: &Arc<Waker>) -> Reads<PosixAio> {
 struct PosixAio {
     /// The operations, by [`Read::id`].
     operations: Vec<Box<Operation>>,
-    results: Arc<Results>,
-    counts: Arc<Counts>,
+    results: Arc<ReadResults>,
+    counts: Arc<FileIoCounts>,
     under_way: usize,
 }
 
@@ -54,12 +54,12 @@ struct Operation {
     begun: Option<Instant>,
     /// The read, whose [`Read::advise_next`] is called when it has ended.
     read: Option<Read>,
-    counts: Arc<Counts>,
-    results: Arc<Results>,
+    counts: Arc<FileIoCounts>,
+    results: Arc<ReadResults>,
 }
 
 impl Operation {
-    fn new(id: u32, results: Arc<Results>, counts: Arc<Counts>) -> Box<Operation> {
+    fn new(id: u32, results: Arc<ReadResults>, counts: Arc<FileIoCounts>) -> Box<Operation> {
         // SAFETY: an aiocb of zeroes is valid and describes no read.
         let control: libc::aiocb = unsafe { std::mem::zeroed() };
         Box::new(Operation { control, id, begun: None, read: None, counts, results })

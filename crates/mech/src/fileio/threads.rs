@@ -2,15 +2,15 @@
 //! worker sends the buffer when the read has ended.
 //!
 //! lighttpd 1.5 called this method `gthread-aio`. A read costs two hand-overs between threads. With
-//! [`Options::cached_at_once`], the worker itself reads bytes that are in the page cache.
+//! [`FileIoOptions::cached_at_once`], the worker itself reads bytes that are in the page cache.
 
 use std::io;
 use std::sync::Arc;
 
 use crate::fileio::support::readers::ReadPool;
 use crate::fileio::support::reads::{Ended, Read, Reader, Reads};
-use crate::fileio::support::results::Results;
-use crate::fileio::{Backend, Counts, Options};
+use crate::fileio::support::results::ReadResults;
+use crate::fileio::{Backend, FileIoCounts, FileIoOptions};
 use sys::waker::Waker;
 
 /// The `threads` backend.
@@ -27,15 +27,15 @@ const MOST: usize = 256;
 
 pub(super) struct Threads {
     pool: Arc<ReadPool>,
-    results: Arc<Results>,
-    counts: Arc<Counts>,
+    results: Arc<ReadResults>,
+    counts: Arc<FileIoCounts>,
     under_way: usize,
 }
 
 /// Makes the reads of one worker, which the process' pool of threads does.
-pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Threads>> {
+pub(super) fn open(options: &FileIoOptions, waker: &Arc<Waker>) -> io::Result<Reads<Threads>> {
     let counts = Arc::clone(&options.counts);
-    let results = Results::new(Arc::clone(waker));
+    let results = ReadResults::new(Arc::clone(waker));
     let threads = Threads { pool: options.pool()?, results, counts, under_way: 0 };
     Ok(Reads::new(threads, options, THREADS.name, waker))
 }

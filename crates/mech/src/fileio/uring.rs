@@ -15,8 +15,8 @@ use io_uring::{opcode, squeue, types};
 
 use crate::fileio::support::notifier::Notifier;
 use crate::fileio::support::reads::{Ended, Read, Reader, Reads};
-use crate::fileio::{Backend, Counts, Options};
-use sys::ring::features::Parts;
+use crate::fileio::{Backend, FileIoCounts, FileIoOptions};
+use sys::ring::features::RingParts;
 use sys::ring::{Ring, retry_on_enomem};
 use sys::waker::Waker;
 
@@ -42,18 +42,18 @@ pub(super) struct Uring {
     /// `O_NONBLOCK`; on a file system that cannot read asynchronously (FUSE), the kernel then answers
     /// `EAGAIN` for bytes that are not in the page cache. The second request goes to a worker thread.
     reads: Vec<Read>,
-    /// [`squeue::Flags::ASYNC`] without [`Options::cached_at_once`]; otherwise empty.
+    /// [`squeue::Flags::ASYNC`] without [`FileIoOptions::cached_at_once`]; otherwise empty.
     flags: squeue::Flags,
-    counts: Arc<Counts>,
+    counts: Arc<FileIoCounts>,
     /// The eventfd that the ring writes to. Declared behind `ring`, so that the ring is dropped first.
     notifier: Notifier,
 }
 
 /// Makes the reads of one worker, by a ring.
-pub(super) fn open(options: &Options, waker: &Arc<Waker>) -> io::Result<Reads<Uring>> {
+pub(super) fn open(options: &FileIoOptions, waker: &Arc<Waker>) -> io::Result<Reads<Uring>> {
     let notifier = Notifier::new(waker)?;
     let counts = Arc::clone(&options.counts);
-    let (most, parts) = (MOST as u32, Parts::READS);
+    let (most, parts) = (MOST as u32, RingParts::READS);
     let ring = retry_on_enomem(|| Ring::open_with_eventfd(most, 2 * most, parts, notifier.fd()))?;
     let at_once = squeue::Flags::empty();
     let flags = if options.cached_at_once { at_once } else { squeue::Flags::ASYNC };
@@ -172,7 +172,7 @@ mod tests {
     fn many_reads_that_end_at_once_are_all_named() {
         const READS: u32 = 100;
         let waker = Arc::new(Waker::eventfd().unwrap());
-        let mut reads = match open(&Options::default(), &waker) {
+        let mut reads = match open(&FileIoOptions::default(), &waker) {
             Ok(reads) => reads,
             Err(error) => return testing::skip!("{error}"),
         };
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_read_that_could_not_be_submitted_keeps_its_buffer() {
         let waker = Arc::new(Waker::eventfd().unwrap());
-        let mut reads = match open(&Options::default(), &waker) {
+        let mut reads = match open(&FileIoOptions::default(), &waker) {
             Ok(reads) => reads,
             Err(error) => return testing::skip!("{error}"),
         };

@@ -25,7 +25,7 @@ pub struct Watch(i32);
 
 /// A reported change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<'e> {
+pub enum FileChange<'e> {
     /// A name in the directory was added, removed or renamed, or the file with this name has changed.
     Name(Watch, &'e [u8]),
     /// The directory itself has changed, was removed, or is no longer watched.
@@ -83,7 +83,7 @@ impl Inotify {
     ///
     /// # Errors
     /// An error of read(2). None is expected.
-    pub fn read(&self, mut hear: impl FnMut(Change<'_>)) -> io::Result<()> {
+    pub fn read(&self, mut hear: impl FnMut(FileChange<'_>)) -> io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(&self.0, &mut buffer);
         loop {
@@ -96,12 +96,12 @@ impl Inotify {
     }
 }
 
-fn change<'e>(event: &'e inotify::Event<'_>) -> Change<'e> {
+fn change<'e>(event: &'e inotify::Event<'_>) -> FileChange<'e> {
     let watch = Watch(event.wd());
     match event.file_name() {
-        _ if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => Change::Anything,
-        Some(name) => Change::Name(watch, name.to_bytes()),
-        None => Change::Directory(watch),
+        _ if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => FileChange::Anything,
+        Some(name) => FileChange::Name(watch, name.to_bytes()),
+        None => FileChange::Directory(watch),
     }
 }
 
@@ -127,15 +127,15 @@ mod tests {
             heard.dedup();
             heard
         };
-        let name = |watch, name: &str| format!("{:?}", Change::Name(watch, name.as_bytes()));
+        let name = |watch, name: &str| format!("{:?}", FileChange::Name(watch, name.as_bytes()));
         assert_eq!(heard(), [""; 0]);
         fs::write(inside.join("a"), "1").unwrap();
         assert_eq!(heard(), [name(inner, "a")]);
         fs::rename(inside.join("a"), directory.path().join("b")).unwrap();
         assert_eq!(heard(), [name(inner, "a"), name(outer, "b")]);
         fs::remove_dir(&inside).unwrap();
-        assert_eq!(heard(), [format!("{:?}", Change::Directory(inner)), name(outer, "inside")]);
+        assert_eq!(heard(), [format!("{:?}", FileChange::Directory(inner)), name(outer, "inside")]);
         inotify.unwatch(outer);
-        assert_eq!(heard(), [format!("{:?}", Change::Directory(outer))]);
+        assert_eq!(heard(), [format!("{:?}", FileChange::Directory(outer))]);
     }
 }

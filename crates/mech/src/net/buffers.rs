@@ -143,7 +143,7 @@ impl Output {
 /// A worker's free buffers. They are boxed, so that moving one between the pool and
 /// a slot moves only a pointer.
 #[expect(clippy::vec_box)]
-pub(crate) struct Pool {
+pub(crate) struct BufferPool {
     input_capacity: usize,
     inputs: Vec<Box<Input>>,
     /// How many input buffers of full size exist, in the pool and in slots.
@@ -158,9 +158,15 @@ const KEPT: usize = 256;
 /// The largest capacity, in bytes, of an output that the pool keeps.
 const OUTPUT_KEPT_CAPACITY: usize = 64 * 1024;
 
-impl Pool {
-    pub(crate) fn new(input_capacity: usize) -> Pool {
-        Pool { input_capacity, inputs: Vec::new(), large: 0, outputs: Vec::new(), outputs_lent: 0 }
+impl BufferPool {
+    pub(crate) fn new(input_capacity: usize) -> BufferPool {
+        BufferPool {
+            input_capacity,
+            inputs: Vec::new(),
+            large: 0,
+            outputs: Vec::new(),
+            outputs_lent: 0,
+        }
     }
 
     /// Takes an empty buffer of full size, if the pool has one.
@@ -188,7 +194,7 @@ impl Pool {
         }
     }
 
-    /// Whether an input buffer is only as large as its content ([`Pool::shrink`]).
+    /// Whether an input buffer is only as large as its content ([`BufferPool::shrink`]).
     pub(crate) fn is_small(&self, input: &Input) -> bool {
         input.bytes.len() < self.input_capacity
     }
@@ -260,7 +266,7 @@ mod tests {
 
     #[test]
     fn an_input_shrinks_to_what_it_holds_and_grows_again() {
-        let mut pool = Pool::new(8);
+        let mut pool = BufferPool::new(8);
         let mut input = pool.take_input();
         input.append(b"abcd");
         input.consume(1);
@@ -277,7 +283,7 @@ mod tests {
 
     #[test]
     fn bursts_beyond_what_is_kept_have_small_buffers() {
-        let mut pool = Pool::new(8);
+        let mut pool = BufferPool::new(8);
         let large: Vec<_> = (0..KEPT).map(|_| pool.take_input()).collect();
         assert_eq!(pool.small_of([b"abc", b"de"]).unwrap().filled(), b"abcde");
         assert!(pool.small_of([b"abcd", b"efgh"]).is_none(), "it would be no small one");

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use rustix::net::Shutdown;
 
-use super::buffers::Pool;
-use super::contract::{Driver, Fill, Origin, StreamPosition};
+use super::buffers::BufferPool;
+use super::contract::{Driver, Fill, SocketOrigin, StreamPosition};
 use super::limits::min_rate::Pace;
 use super::slot::{Flags, Slot};
 use super::state::Inner;
 use super::{Body, Net};
-use crate::fileio::Times;
+use crate::fileio::ReadTimes;
 use crate::key::Key;
 use sys::socket::Address;
 
@@ -142,7 +142,12 @@ impl<'n> Conn<'n> {
 
     fn poll_receive(
         &self,
-        receive: impl FnOnce(&mut dyn Driver, Key, &mut Slot, &mut Pool) -> Poll<io::Result<usize>>,
+        receive: impl FnOnce(
+            &mut dyn Driver,
+            Key,
+            &mut Slot,
+            &mut BufferPool,
+        ) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
@@ -343,9 +348,9 @@ impl<'n> Conn<'n> {
     }
 
     /// How long reading files for this connection took since the last call. All zero unless
-    /// [`crate::fileio::Options::timed`] is set.
+    /// [`crate::fileio::FileIoOptions::timed`] is set.
     #[must_use]
-    pub fn take_file_times(&self) -> Times {
+    pub fn take_file_times(&self) -> ReadTimes {
         self.with(|inner, _| inner.driver.take_file_times(self.key))
     }
 
@@ -397,7 +402,7 @@ impl<'n> Conn<'n> {
         self.with(|inner, index| {
             inner.close(index);
             // Attached before connect(2), so that a mechanism that reports changes misses none.
-            inner.open(self.key, socket, Origin::Connecting)
+            inner.open(self.key, socket, SocketOrigin::Connecting)
         })?;
         poll_fn(|_| {
             self.with(|inner, index| {

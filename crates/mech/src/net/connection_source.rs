@@ -9,8 +9,8 @@ use std::task::Poll;
 use rustix::io::Errno;
 
 use super::Conn;
-use super::contract::{AcceptRequest, Origin};
-use crate::accept::wait_queue::Waiter;
+use super::contract::{AcceptRequest, SocketOrigin};
+use crate::accept::wait_queue::QueueWaiter;
 use crate::accept::{AcceptQueue, AcceptSource, AcceptThread, ListenerHandle, Next, ask, receive};
 
 /// The source of one listener's connections.
@@ -20,7 +20,7 @@ pub(super) enum ConnectionSource {
     /// An accept thread of this worker.
     Thread(AcceptThread),
     /// A queue of connections that all workers take from.
-    AcceptQueue { queue: Arc<AcceptQueue>, waiter: RefCell<Waiter> },
+    AcceptQueue { queue: Arc<AcceptQueue>, waiter: RefCell<QueueWaiter> },
     /// The unix socket in the slot: another process sends connections over it.
     Channel(Channel),
 }
@@ -42,7 +42,7 @@ impl ConnectionSource {
         conn: &Conn<'_>,
         handle: ListenerHandle,
     ) -> io::Result<(ConnectionSource, bool)> {
-        let open = |socket: OwnedFd, origin: Origin| {
+        let open = |socket: OwnedFd, origin: SocketOrigin| {
             conn.with(|inner, _| inner.open(conn.key(), socket, origin))
         };
         let (remote, key) = (conn.net().remote(), conn.key());
@@ -51,7 +51,11 @@ impl ConnectionSource {
         Ok(match handle.open()? {
             AcceptSource::Socket { socket, exclusive } => {
                 let defers = sys::socket::defers(socket.as_fd());
-                let origin = if exclusive { Origin::ListeningExclusive } else { Origin::Listening };
+                let origin = if exclusive {
+                    SocketOrigin::ListeningExclusive
+                } else {
+                    SocketOrigin::Listening
+                };
                 open(socket, origin)?;
                 (ConnectionSource::Socket, defers)
             }
@@ -64,7 +68,7 @@ impl ConnectionSource {
                 (ConnectionSource::AcceptQueue { queue, waiter }, defers)
             }
             AcceptSource::Channel(socket) => {
-                open(socket, Origin::Foreign)?;
+                open(socket, SocketOrigin::Foreign)?;
                 (ConnectionSource::Channel(Channel::default()), false)
             }
         })

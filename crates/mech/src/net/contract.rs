@@ -19,11 +19,11 @@ use std::time::Duration;
 
 use rustix::net::SocketAddrAny;
 
-use super::buffers::{Output, Pool};
+use super::buffers::{BufferPool, Output};
 use super::slot::Slot;
 #[cfg(doc)]
 use crate::fileio::FileIo;
-use crate::fileio::Times;
+use crate::fileio::ReadTimes;
 use crate::key::Key;
 use crate::readiness::Event;
 
@@ -83,7 +83,7 @@ pub(crate) fn resume_owners(slots: &[Slot], keys: &mut Vec<Key>, resume: &mut Ve
 
 /// How a socket came to its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum SocketOrigin {
     /// `accept4` returned the socket: it is connected and may have data already.
     Accepted,
     /// `accept4` returned the socket from a listener that defers: it almost certainly has data.
@@ -108,7 +108,7 @@ pub(crate) type EventListener = Box<dyn FnMut(&[Event])>;
 /// (`net/over_readiness.rs`), and over a completion ring (`uring/driver.rs`).
 pub(crate) trait Driver {
     /// Takes over the socket in `slot.fd`.
-    fn open(&mut self, key: Key, slot: &mut Slot, origin: Origin) -> io::Result<()>;
+    fn open(&mut self, key: Key, slot: &mut Slot, origin: SocketOrigin) -> io::Result<()>;
 
     /// Deregisters and closes the socket in `slot.fd`.
     fn close(&mut self, key: Key, slot: &mut Slot);
@@ -138,7 +138,7 @@ pub(crate) trait Driver {
         address: &SocketAddrAny,
     ) -> Poll<io::Result<()>>;
 
-    /// Waits until a descriptor of [`Origin::Foreign`] may be readable. The owner then
+    /// Waits until a descriptor of [`SocketOrigin::Foreign`] may be readable. The owner then
     /// reads it until `EAGAIN`.
     fn poll_readable(&mut self, key: Key, slot: &mut Slot) -> Poll<io::Result<()>>;
 
@@ -149,7 +149,7 @@ pub(crate) trait Driver {
         &mut self,
         key: Key,
         slot: &mut Slot,
-        pool: &mut Pool,
+        pool: &mut BufferPool,
         fill: Fill,
     ) -> Poll<io::Result<usize>>;
 
@@ -160,7 +160,7 @@ pub(crate) trait Driver {
         &mut self,
         key: Key,
         slot: &mut Slot,
-        pool: &mut Pool,
+        pool: &mut BufferPool,
         most: usize,
     ) -> Poll<io::Result<usize>>;
 
@@ -187,7 +187,7 @@ pub(crate) trait Driver {
     }
 
     /// How long reading files for the connection took since the last call; see [`FileIo::take_times`].
-    fn take_file_times(&mut self, key: Key) -> Times;
+    fn take_file_times(&mut self, key: Key) -> ReadTimes;
 
     /// Sets a function that is called whenever the kernel's queue of events has overflowed. A mechanism
     /// without such a queue never calls it.
@@ -206,7 +206,7 @@ pub(crate) trait Driver {
     fn turn(
         &mut self,
         slots: &mut [Slot],
-        pool: &mut Pool,
+        pool: &mut BufferPool,
         timeout: Option<Duration>,
         resume: &mut Vec<u32>,
     ) -> io::Result<()>;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::connection_source::ConnectionSource;
-use super::contract::{AcceptRequest, Origin};
+use super::contract::{AcceptRequest, SocketOrigin};
 use super::{Conn, Net};
 use crate::accept::ListenerHandle;
 
@@ -29,7 +29,7 @@ pub enum AcceptBatch {
 pub struct Listener<'n> {
     conn: Conn<'n>,
     /// What is known of the connections that the listener accepts.
-    origin: Origin,
+    origin: SocketOrigin,
     /// Whether the listener has accepted a connection since it last waited.
     won: Cell<bool>,
     source: ConnectionSource,
@@ -105,7 +105,7 @@ impl<'n> Listener<'n> {
         let entered = ConnectionSource::enter(&conn, handle);
         let (source, defers) =
             entered.inspect_err(|_| conn.with(|inner, slot| inner.release(slot)))?;
-        let origin = if defers { Origin::AcceptedWithData } else { Origin::Accepted };
+        let origin = if defers { SocketOrigin::AcceptedWithData } else { SocketOrigin::Accepted };
         // `won` is true at first: the first look does not answer a wake-up, so it cannot be a lost race.
         Ok(Listener { conn, origin, won: Cell::new(true), source, on_loss: None, on_full: None })
     }

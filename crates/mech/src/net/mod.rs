@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::key::Key;
-use crate::mechanism::{Kind, Mechanism};
+use crate::mechanism::{Mechanism, MechanismKind};
 use crate::readiness::support::dispatcher::Dispatcher;
 
 pub(crate) mod buffers;
@@ -42,8 +42,8 @@ pub use worker::remote::Remote;
 pub use worker::worker_thread::WorkerThread;
 
 use crate::uring::CompletionDriver;
-use buffers::Pool;
-use contract::{Driver, Origin};
+use buffers::BufferPool;
+use contract::{Driver, SocketOrigin};
 use limits::send_budget::SendBudget;
 use over_readiness::ReadinessDriver;
 use slot::Flags;
@@ -71,7 +71,7 @@ pub struct Net {
     cache_known_until: Cell<Instant>,
     /// How often accept threads of this worker have waited; only threads that have ended are counted.
     helpers_waited: Cell<u64>,
-    remote: Arc<worker::remote::Shared>,
+    remote: Arc<worker::remote::RemoteState>,
     mechanism: &'static Mechanism,
     /// How many transfers a coroutine may make per turn.
     budget: u32,
@@ -101,20 +101,20 @@ impl Net {
     pub fn open(options: &NetOptions) -> io::Result<Net> {
         options.check()?;
         let (driver, waker): (Box<dyn Driver>, _) = match options.mechanism.kind {
-            Kind::Readiness { .. } => {
+            MechanismKind::Readiness { .. } => {
                 let dispatcher = Dispatcher::open(options.mechanism, &options.dispatch)?;
                 let waker = dispatcher.waker();
                 let files = options.files.open(&options.file_options, &waker)?;
                 let driver = ReadinessDriver::new(dispatcher, files);
                 (Box::new(driver), waker)
             }
-            Kind::Completion { .. } => {
+            MechanismKind::Completion { .. } => {
                 let driver = CompletionDriver::new(options)?;
                 let waker = driver.waker();
                 (Box::new(driver), waker)
             }
         };
-        let remote = Arc::new(worker::remote::Shared::new(waker));
+        let remote = Arc::new(worker::remote::RemoteState::new(waker));
         let now = Instant::now();
         let inner = Inner {
             driver,
@@ -126,7 +126,7 @@ impl Net {
             run_queue: VecDeque::new(),
             to_spawn: VecDeque::new(),
             events: Vec::new(),
-            pool: Pool::new(options.input_capacity),
+            pool: BufferPool::new(options.input_capacity),
             send_budget: SendBudget::new(options.send_budget),
             budget: 0,
             live: 0,
@@ -307,10 +307,10 @@ impl Net {
     /// # Errors
     /// Errors of registering the socket with the mechanism. The socket is closed then.
     pub fn adopt(&self, socket: OwnedFd) -> io::Result<Key> {
-        self.adopt_from(socket, Origin::Adopted)
+        self.adopt_from(socket, SocketOrigin::Adopted)
     }
 
-    fn adopt_from(&self, socket: OwnedFd, origin: Origin) -> io::Result<Key> {
+    fn adopt_from(&self, socket: OwnedFd, origin: SocketOrigin) -> io::Result<Key> {
         let mut inner = self.inner.borrow_mut();
         let key = inner.take_slot();
         if let Err(error) = inner.open(key, socket, origin) {

@@ -38,9 +38,9 @@ pub struct NetOptions {
     /// The file backend.
     pub files: &'static Backend,
     /// The settings of the file backend. Workers with clones of one value share its threads.
-    pub file_options: fileio::Options,
+    pub file_options: fileio::FileIoOptions,
     /// The settings of the mechanism.
-    pub dispatch: mechanism::Options,
+    pub dispatch: mechanism::MechanismOptions,
     /// The size of an input buffer, in bytes: 1 to 2^30. A message head must fit into one.
     pub input_capacity: usize,
     /// Granularity of deadlines ([`Conn::set_deadline`]); not zero.
@@ -66,8 +66,8 @@ impl NetOptions {
         NetOptions {
             mechanism,
             files: fileio::auto(),
-            file_options: fileio::Options::default(),
-            dispatch: mechanism::Options::default(),
+            file_options: fileio::FileIoOptions::default(),
+            dispatch: mechanism::MechanismOptions::default(),
             input_capacity: 16 * 1024,
             timer_resolution: Duration::from_millis(100),
             spin: Duration::ZERO,
@@ -86,13 +86,13 @@ impl NetOptions {
 
     /// Sets the settings of the file backend.
     #[must_use]
-    pub fn with_file_options(self, file_options: fileio::Options) -> NetOptions {
+    pub fn with_file_options(self, file_options: fileio::FileIoOptions) -> NetOptions {
         NetOptions { file_options, ..self }
     }
 
     /// Sets the settings of the mechanism.
     #[must_use]
-    pub fn with_dispatch(self, dispatch: mechanism::Options) -> NetOptions {
+    pub fn with_dispatch(self, dispatch: mechanism::MechanismOptions) -> NetOptions {
         NetOptions { dispatch, ..self }
     }
 
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_bad_value_is_an_error_that_names_its_setting() {
         let rate = |window| MinRate::new(NonZeroU64::MIN, window);
-        let dispatch = mechanism::Options::default;
+        let dispatch = mechanism::MechanismOptions::default;
         type Change = Box<dyn Fn(NetOptions) -> NetOptions>;
         let cases: [(&str, Change); 14] = [
             ("input_capacity", Box::new(|options| options.with_input_capacity(0))),
@@ -217,11 +217,11 @@ mod tests {
             ),
             (
                 "read_ahead",
-                Box::new(|options| options.with_file_options(fileio::Options::new(0, 1))),
+                Box::new(|options| options.with_file_options(fileio::FileIoOptions::new(0, 1))),
             ),
             (
                 "read_threads",
-                Box::new(|options| options.with_file_options(fileio::Options::new(1, 0))),
+                Box::new(|options| options.with_file_options(fileio::FileIoOptions::new(1, 0))),
             ),
         ];
         for mechanism in mechanisms::ALL {

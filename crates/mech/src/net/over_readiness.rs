@@ -12,12 +12,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 
-use super::buffers::{Body, Output, Pool};
+use super::buffers::{Body, BufferPool, Output};
 use super::contract::{
-    AcceptRequest, Driver, EventListener, Fill, Origin, SKIPPED_AT_ONCE, resume_owners,
+    AcceptRequest, Driver, EventListener, Fill, SKIPPED_AT_ONCE, SocketOrigin, resume_owners,
 };
 use super::slot::{Flags, Slot};
-use crate::fileio::{FileIo, Sent, Times, Transfer};
+use crate::fileio::{FileIo, ReadTimes, Sent, Transfer};
 use crate::key::Key;
 use crate::mechanism::Features;
 use crate::readiness::support::dispatcher::Dispatcher;
@@ -135,7 +135,12 @@ impl ReadinessDriver {
     }
 
     /// Makes one receive call; `Pending`: there is nothing to receive.
-    fn receive(&self, slot: &mut Slot, pool: &mut Pool, most: usize) -> Poll<io::Result<usize>> {
+    fn receive(
+        &self,
+        slot: &mut Slot,
+        pool: &mut BufferPool,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
         let mut input = slot.take_input(pool);
         let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
         let spare = input.spare();
@@ -206,21 +211,21 @@ impl ReadinessDriver {
 }
 
 impl Driver for ReadinessDriver {
-    fn open(&mut self, key: Key, slot: &mut Slot, origin: Origin) -> io::Result<()> {
+    fn open(&mut self, key: Key, slot: &mut Slot, origin: SocketOrigin) -> io::Result<()> {
         slot.ready = Ready::empty();
         slot.flags -= Flags::GUESSED | Flags::HANGUP | Flags::ATTACHED | Flags::EXCLUSIVE;
         let misses_earlier = self.features.contains(Features::MISSES_EARLIER);
         match origin {
             // Not attached yet: a connection with only one request often ends without a wait. It is
             // attached when there is nothing to receive, or no room to send.
-            Origin::AcceptedWithData => {
+            SocketOrigin::AcceptedWithData => {
                 slot.ready = Ready::READABLE | Ready::WRITABLE;
                 return Ok(());
             }
-            Origin::Connecting => return self.attach(key, slot, Interest::WRITABLE),
-            Origin::Accepted | Origin::Adopted => slot.ready = Ready::WRITABLE,
-            Origin::ListeningExclusive => slot.flags |= Flags::EXCLUSIVE,
-            Origin::Listening | Origin::Foreign => {}
+            SocketOrigin::Connecting => return self.attach(key, slot, Interest::WRITABLE),
+            SocketOrigin::Accepted | SocketOrigin::Adopted => slot.ready = Ready::WRITABLE,
+            SocketOrigin::ListeningExclusive => slot.flags |= Flags::EXCLUSIVE,
+            SocketOrigin::Listening | SocketOrigin::Foreign => {}
         }
         self.attach(key, slot, Interest::READABLE)?;
         if misses_earlier {
@@ -310,7 +315,7 @@ impl Driver for ReadinessDriver {
         &mut self,
         key: Key,
         slot: &mut Slot,
-        pool: &mut Pool,
+        pool: &mut BufferPool,
         fill: Fill,
     ) -> Poll<io::Result<usize>> {
         loop {
@@ -335,7 +340,7 @@ impl Driver for ReadinessDriver {
         &mut self,
         key: Key,
         slot: &mut Slot,
-        _pool: &mut Pool,
+        _pool: &mut BufferPool,
         most: usize,
     ) -> Poll<io::Result<usize>> {
         loop {
@@ -393,7 +398,7 @@ impl Driver for ReadinessDriver {
         Poll::Ready(Ok(0))
     }
 
-    fn take_file_times(&mut self, key: Key) -> Times {
+    fn take_file_times(&mut self, key: Key) -> ReadTimes {
         self.files.take_times(key)
     }
 
@@ -412,7 +417,7 @@ impl Driver for ReadinessDriver {
     fn turn(
         &mut self,
         slots: &mut [Slot],
-        _pool: &mut Pool,
+        _pool: &mut BufferPool,
         timeout: Option<Duration>,
         resume: &mut Vec<u32>,
     ) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::task::Poll;
 
-use super::contract::Origin;
+use super::contract::SocketOrigin;
 use super::{Conn, Net};
 
 /// A descriptor other than a socket: an inotify queue, a timer, a pipe. A coroutine
@@ -23,7 +23,7 @@ impl<'n> Readable<'n> {
     pub fn open(net: &'n Net, fd: OwnedFd) -> io::Result<Readable<'n>> {
         let conn = net.task();
         conn.with(|inner, index| {
-            inner.open(conn.key(), fd, Origin::Foreign).inspect_err(|_| inner.release(index))
+            inner.open(conn.key(), fd, SocketOrigin::Foreign).inspect_err(|_| inner.release(index))
         })?;
         Ok(Readable { conn })
     }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use bitflags::bitflags;
 
-use super::buffers::{Input, Output, Pool};
+use super::buffers::{BufferPool, Input, Output};
 use super::worker::timers::Deadline;
 use crate::key::Key;
 use crate::readiness::{Interest, Ready};
@@ -88,13 +88,13 @@ impl Slot {
 
     /// Where the next bytes are received to: the slot's buffer, or one of `pool`'s
     /// that [`Slot::keep`] makes it.
-    pub(crate) fn take_input(&mut self, pool: &mut Pool) -> Box<Input> {
+    pub(crate) fn take_input(&mut self, pool: &mut BufferPool) -> Box<Input> {
         self.input.take().unwrap_or_else(|| pool.take_input())
     }
 
     /// Puts bytes that have come without being asked for behind those that were received, as far as
     /// there is room, and says how many.
-    pub(crate) fn put(&mut self, bytes: &[u8], pool: &mut Pool) -> usize {
+    pub(crate) fn put(&mut self, bytes: &[u8], pool: &mut BufferPool) -> usize {
         // Nearly always nothing was received before, and a buffer is free.
         if self.input.is_none()
             && let Some(free) = pool.free_input()
@@ -113,7 +113,7 @@ impl Slot {
 
     /// Makes room behind what was received, if it lies in a buffer of its own size.
     #[inline]
-    pub(crate) fn grow_input(&mut self, pool: &mut Pool) {
+    pub(crate) fn grow_input(&mut self, pool: &mut BufferPool) {
         if self.input.as_ref().is_some_and(|input| pool.is_small(input)) {
             self.input = self.input.take().map(|small| pool.grow(&small));
         }
@@ -121,7 +121,7 @@ impl Slot {
 
     /// Keeps no more memory than what was received needs: the connection waits for the rest of a
     /// message.
-    pub(crate) fn shrink_input(&mut self, pool: &mut Pool) {
+    pub(crate) fn shrink_input(&mut self, pool: &mut BufferPool) {
         if let Some(input) = self.input.take() {
             let input = pool.shrink(input);
             self.keep(input, pool);
@@ -129,7 +129,7 @@ impl Slot {
     }
 
     /// Keeps a buffer, unless it is empty.
-    pub(crate) fn keep(&mut self, input: Box<Input>, pool: &mut Pool) {
+    pub(crate) fn keep(&mut self, input: Box<Input>, pool: &mut BufferPool) {
         if input.is_empty() {
             pool.give_input(input);
         } else {
@@ -138,7 +138,7 @@ impl Slot {
     }
 
     /// The first `count` bytes of what was received are done with.
-    pub(crate) fn consume(&mut self, count: usize, pool: &mut Pool) {
+    pub(crate) fn consume(&mut self, count: usize, pool: &mut BufferPool) {
         if let Some(mut input) = self.input.take() {
             input.consume(count);
             self.keep(input, pool);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use sys::socket::Delivered;
 
-use super::buffers::{Output, Pool};
-use super::contract::{Driver, Origin};
+use super::buffers::{BufferPool, Output};
+use super::contract::{Driver, SocketOrigin};
 use super::limits::send_budget::SendBudget;
 use super::slot::{Flags, Slot};
 use super::worker::timers::{Tick, Wheel};
@@ -39,7 +39,7 @@ pub(super) struct Inner {
     pub(super) to_spawn: VecDeque<u32>,
     /// Slots to resume in this turn. The vector is kept between turns for its memory.
     pub(super) events: Vec<u32>,
-    pub(super) pool: Pool,
+    pub(super) pool: BufferPool,
     pub(super) send_budget: SendBudget,
     /// How many transfers the running coroutine may still make.
     pub(super) budget: u32,
@@ -117,7 +117,12 @@ impl Inner {
         count
     }
 
-    pub(super) fn open(&mut self, key: Key, socket: OwnedFd, origin: Origin) -> io::Result<()> {
+    pub(super) fn open(
+        &mut self,
+        key: Key,
+        socket: OwnedFd,
+        origin: SocketOrigin,
+    ) -> io::Result<()> {
         let slot = &mut self.slots[key.slot as usize];
         slot.fd = Some(socket);
         self.driver.open(key, slot, origin).inspect_err(|_| slot.fd = None)

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use super::support::descriptors::Descriptors;
 use crate::key::Key;
-use crate::mechanism::{DevPollModel, Features, Kind, Mechanism, Options};
+use crate::mechanism::{DevPollModel, Features, Mechanism, MechanismKind, MechanismOptions};
 use crate::readiness::support::pollfd;
 use crate::readiness::{Batch, Event, Interest, Readiness};
 use crate::thread_pool::lock;
@@ -40,7 +40,7 @@ pub(crate) static DEVPOLL: Mechanism = Mechanism {
     summary: "/dev/poll, a model on poll(2): Linux never merged the device",
     features: Features::COALESCES.union(Features::REPORTS_HANGUP).union(Features::MODEL),
     waits_with: &["ppoll"],
-    kind: Kind::Readiness { open: |options| Ok(Box::new(Device::open(options)?)) },
+    kind: MechanismKind::Readiness { open: |options| Ok(Box::new(Device::open(options)?)) },
 };
 
 /// An entry written to, or returned by, a [`DevPoll`].
@@ -314,7 +314,7 @@ struct Device {
 }
 
 impl Device {
-    fn open(options: &Options) -> io::Result<Device> {
+    fn open(options: &MechanismOptions) -> io::Result<Device> {
         let device = DevPoll::open_model(options.events_per_wait.max(1), options.devpoll)?;
         Ok(Device { device, keys: Descriptors::new() })
     }

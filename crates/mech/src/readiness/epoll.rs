@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::event::epoll;
 
 use crate::key::Key;
-use crate::mechanism::{Features, Kind, Mechanism, Options};
+use crate::mechanism::{Features, Mechanism, MechanismKind, MechanismOptions};
 use crate::readiness::{Batch, Event, Interest, Readiness, Ready, timespec};
 
 /// Level-triggered epoll.
@@ -28,7 +28,9 @@ pub(crate) static EPOLL: Mechanism = Mechanism {
         .union(Features::REPORTS_HANGUP)
         .union(Features::EXCLUSIVE),
     waits_with: &["epoll_pwait2"],
-    kind: Kind::Readiness { open: |options| Epoll::open(options, epoll::EventFlags::empty()) },
+    kind: MechanismKind::Readiness {
+        open: |options| Epoll::open(options, epoll::EventFlags::empty()),
+    },
 };
 
 /// Edge-triggered epoll.
@@ -37,7 +39,7 @@ pub(crate) static EPOLL_ET: Mechanism = Mechanism {
     summary: "epoll(7), edge-triggered: registered once, no epoll_ctl per wait",
     features: EPOLL.features.union(Features::EDGE),
     waits_with: EPOLL.waits_with,
-    kind: Kind::Readiness { open: |options| Epoll::open(options, epoll::EventFlags::ET) },
+    kind: MechanismKind::Readiness { open: |options| Epoll::open(options, epoll::EventFlags::ET) },
 };
 
 /// One-shot epoll.
@@ -46,7 +48,9 @@ pub(crate) static EPOLL_ONESHOT: Mechanism = Mechanism {
     summary: "epoll(7), one-shot: re-armed after each event",
     features: EPOLL.features.union(Features::REARM).difference(Features::EXCLUSIVE),
     waits_with: EPOLL.waits_with,
-    kind: Kind::Readiness { open: |options| Epoll::open(options, epoll::EventFlags::ONESHOT) },
+    kind: MechanismKind::Readiness {
+        open: |options| Epoll::open(options, epoll::EventFlags::ONESHOT),
+    },
 };
 
 struct Epoll {
@@ -56,7 +60,7 @@ struct Epoll {
 }
 
 impl Epoll {
-    fn open(options: &Options, mode: epoll::EventFlags) -> io::Result<Box<dyn Readiness>> {
+    fn open(options: &MechanismOptions, mode: epoll::EventFlags) -> io::Result<Box<dyn Readiness>> {
         Ok(Box::new(Epoll {
             instance: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             mode,

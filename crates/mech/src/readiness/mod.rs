@@ -14,7 +14,7 @@ use sys::waker::Waker;
 
 use crate::key::Key;
 #[cfg(doc)]
-use crate::mechanism::{Features, Options};
+use crate::mechanism::{Features, MechanismOptions};
 
 pub mod devpoll;
 pub(crate) mod epoll;
@@ -73,7 +73,7 @@ pub struct Event {
 pub struct Batch {
     /// How many system calls were made.
     pub syscalls: u32,
-    /// Whether the kernel's queue had overflowed. Unless [`Options::ignore_overflow`], all attached
+    /// Whether the kernel's queue had overflowed. Unless [`MechanismOptions::ignore_overflow`], all attached
     /// descriptors were then polled to recover the lost events.
     pub overflowed: bool,
     /// How many kernel events were merged into another event of this batch.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::support::descriptors::Descriptors;
 use crate::key::Key;
-use crate::mechanism::{Features, Kind, Mechanism};
+use crate::mechanism::{Features, Mechanism, MechanismKind};
 use crate::readiness::support::pollfd;
 use crate::readiness::{Batch, Event, Interest, Readiness};
 
@@ -20,7 +20,7 @@ pub(crate) static POLL: Mechanism = Mechanism {
     summary: "poll(2) over an array that is kept",
     features: Features::COALESCES.union(Features::REPORTS_HANGUP),
     waits_with: &["ppoll"],
-    kind: Kind::Readiness { open: |_| Ok(Box::new(Poll::new())) },
+    kind: MechanismKind::Readiness { open: |_| Ok(Box::new(Poll::new())) },
 };
 
 struct Poll {

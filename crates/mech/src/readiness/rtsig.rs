@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::support::signal_queue::{Meaning, SignalQueue};
 use crate::key::Key;
-use crate::mechanism::{Features, Kind, Mechanism, Options};
+use crate::mechanism::{Features, Mechanism, MechanismKind, MechanismOptions};
 use crate::readiness::{Batch, Event, Interest, Readiness};
 use sys::waker::Waker;
 
@@ -31,7 +31,7 @@ pub(crate) static RTSIG: Mechanism = Mechanism {
         .union(Features::PER_EVENT_SYSCALL)
         .union(Features::THREAD_BOUND),
     waits_with: &["rt_sigtimedwait"],
-    kind: Kind::Readiness { open: |options| Ok(Box::new(Rtsig::open(options)?)) },
+    kind: MechanismKind::Readiness { open: |options| Ok(Box::new(Rtsig::open(options)?)) },
 };
 
 struct Rtsig {
@@ -40,7 +40,7 @@ struct Rtsig {
 }
 
 impl Rtsig {
-    fn open(options: &Options) -> io::Result<Rtsig> {
+    fn open(options: &MechanismOptions) -> io::Result<Rtsig> {
         let queue = SignalQueue::open(options)?;
         Ok(Rtsig { queue, events_per_wait: options.events_per_wait.max(1) })
     }

@@ -14,7 +14,7 @@ use super::rtsig::RTSIG;
 use super::support::signal_queue::{Meaning, SignalQueue};
 use super::support::signal_reader::SignalReader;
 use crate::key::Key;
-use crate::mechanism::{Features, Kind, Mechanism, Options};
+use crate::mechanism::{Features, Mechanism, MechanismKind, MechanismOptions};
 use crate::readiness::{Batch, Event, Interest, Readiness};
 use sys::waker::Waker;
 
@@ -24,7 +24,7 @@ pub(crate) static RTSIG_BATCH: Mechanism = Mechanism {
     summary: "real-time signals, many per read(2) of a signalfd: sigtimedwait4()",
     features: RTSIG.features.difference(Features::PER_EVENT_SYSCALL),
     waits_with: RTSIG.waits_with,
-    kind: Kind::Readiness { open: |options| Ok(Box::new(RtsigBatch::open(options)?)) },
+    kind: MechanismKind::Readiness { open: |options| Ok(Box::new(RtsigBatch::open(options)?)) },
 };
 
 struct RtsigBatch {
@@ -33,7 +33,7 @@ struct RtsigBatch {
 }
 
 impl RtsigBatch {
-    fn open(options: &Options) -> io::Result<RtsigBatch> {
+    fn open(options: &MechanismOptions) -> io::Result<RtsigBatch> {
         let reader = SignalReader::open(options.events_per_wait)?;
         Ok(RtsigBatch { reader, queue: SignalQueue::open(options)? })
     }

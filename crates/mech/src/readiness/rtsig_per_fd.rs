@@ -16,7 +16,7 @@ use super::support::descriptors::Descriptors;
 use super::support::signal_queue::{Meaning, Signal, SignalQueue};
 use super::support::signal_reader::SignalReader;
 use crate::key::Key;
-use crate::mechanism::{Features, Kind, Mechanism, Options};
+use crate::mechanism::{Features, Mechanism, MechanismKind, MechanismOptions};
 use crate::readiness::{Batch, Event, Interest, Readiness};
 use sys::waker::Waker;
 
@@ -30,7 +30,7 @@ pub(crate) static RTSIG_PER_FD: Mechanism = Mechanism {
         .union(Features::COALESCES)
         .union(Features::MODEL),
     waits_with: RTSIG.waits_with,
-    kind: Kind::Readiness { open: |options| Ok(Box::new(RtsigPerFd::open(options)?)) },
+    kind: MechanismKind::Readiness { open: |options| Ok(Box::new(RtsigPerFd::open(options)?)) },
 };
 
 /// How many read(2) calls a wait makes at most: a limit for signals that arrive as fast as they are taken.
@@ -70,7 +70,7 @@ impl Raised {
 }
 
 impl RtsigPerFd {
-    fn open(options: &Options) -> io::Result<RtsigPerFd> {
+    fn open(options: &MechanismOptions) -> io::Result<RtsigPerFd> {
         let reader = SignalReader::open(options.events_per_wait)?;
         let queue = SignalQueue::open(options)?;
         let raised = Raised { positions: Descriptors::new(), list: Vec::new() };

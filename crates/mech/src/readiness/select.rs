@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use super::support::descriptors::Descriptors;
 use crate::key::Key;
-use crate::mechanism::{Features, Kind, Mechanism};
+use crate::mechanism::{Features, Mechanism, MechanismKind};
 use crate::readiness::{Batch, Event, Interest, Readiness, Ready, timespec};
 
 /// select(2).
@@ -29,7 +29,7 @@ pub(crate) static SELECT: Mechanism = Mechanism {
     summary: "select(2) on bitmaps without the limit of 1024 descriptors",
     features: Features::COALESCES,
     waits_with: &["pselect6"],
-    kind: Kind::Readiness { open: |_| Ok(Box::new(Select::new())) },
+    kind: MechanismKind::Readiness { open: |_| Ok(Box::new(Select::new())) },
 };
 
 struct Select {

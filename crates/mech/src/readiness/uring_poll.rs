@@ -22,10 +22,10 @@ use io_uring::{cqueue, opcode, types};
 
 use super::support::descriptors::Descriptors;
 use crate::key::Key;
-use crate::mechanism::{Features, Kind, Mechanism, Options};
+use crate::mechanism::{Features, Mechanism, MechanismKind, MechanismOptions};
 use crate::readiness::support::pollfd;
 use crate::readiness::{Batch, Event, Interest, Readiness, Ready};
-use sys::ring::features::Parts;
+use sys::ring::features::RingParts;
 use sys::ring::{Ring, retry_on_enomem};
 
 /// io_uring, multishot poll.
@@ -39,7 +39,7 @@ pub(crate) static URING_POLL: Mechanism = Mechanism {
         .union(Features::EXCLUSIVE)
         .union(Features::THREAD_BOUND),
     waits_with: &["io_uring_enter"],
-    kind: Kind::Readiness { open: |options| Ok(Box::new(UringPoll::open(options)?)) },
+    kind: MechanismKind::Readiness { open: |options| Ok(Box::new(UringPoll::open(options)?)) },
 };
 
 /// The `user_data` of a cancellation. Its low half is -1, which is no descriptor.
@@ -63,9 +63,9 @@ struct Attachment {
 }
 
 impl UringPoll {
-    fn open(options: &Options) -> io::Result<UringPoll> {
+    fn open(options: &MechanismOptions) -> io::Result<UringPoll> {
         let submissions = u32::try_from(options.events_per_wait).unwrap_or(u32::MAX).max(1);
-        let ring = || Ring::open(submissions, options.completions, Parts::empty());
+        let ring = || Ring::open(submissions, options.completions, RingParts::empty());
         let ring = retry_on_enomem(ring)?;
         Ok(UringPoll { ring, attached: Descriptors::new(), next: 0 })
     }
@@ -170,7 +170,10 @@ mod tests {
             testing::skip!("{reason}");
             return None;
         }
-        Some(UringPoll::open(&Options { completions, ..Options::default() }).unwrap())
+        Some(
+            UringPoll::open(&MechanismOptions { completions, ..MechanismOptions::default() })
+                .unwrap(),
+        )
     }
 
     fn look(mechanism: &mut UringPoll) -> Vec<Event> {

@@ -4,7 +4,7 @@ use std::io;
 use std::task::Poll;
 
 use super::state::{Armed, BUFFER_SIZE, CompletionDriver, Post};
-use crate::net::buffers::Pool;
+use crate::net::buffers::BufferPool;
 use crate::net::contract::SKIPPED_AT_ONCE;
 use crate::net::slot::Slot;
 use crate::uring::in_flight::Extent;
@@ -32,7 +32,7 @@ impl CompletionDriver {
         &mut self,
         index: u32,
         slot: &mut Slot,
-        pool: &mut Pool,
+        pool: &mut BufferPool,
         most: usize,
     ) -> Poll<io::Result<usize>> {
         if self.states[index as usize].post != Post::Over {

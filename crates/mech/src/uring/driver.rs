@@ -46,14 +46,15 @@ use rustix::net::{AddressFamily, SocketAddrAny};
 use super::accept::take_connection;
 use super::receive::receive_now;
 use super::state::{
-    Armed, BUFFER_SIZE, CompletionDriver, IDLE, Post, RingListener, STREAM_OPEN, State, descriptor,
+    Armed, BUFFER_SIZE, CompletionDriver, DriverSlot, IDLE, Post, RingListener, STREAM_OPEN,
+    descriptor,
 };
 
 use super::in_flight::{CompletionOwner, Extent, NONE, Receive, RequestId, Work};
-use crate::fileio::{Sent, Times, Transfer};
+use crate::fileio::{ReadTimes, Sent, Transfer};
 use crate::key::Key;
-use crate::net::buffers::{Body, Output, Pool};
-use crate::net::contract::{AcceptRequest, Driver, Fill, Origin, resume_owners};
+use crate::net::buffers::{Body, BufferPool, Output};
+use crate::net::contract::{AcceptRequest, Driver, Fill, SocketOrigin, resume_owners};
 use crate::net::slot::Slot;
 
 impl CompletionDriver {
@@ -166,24 +167,24 @@ impl Drop for CompletionDriver {
 }
 
 impl Driver for CompletionDriver {
-    fn open(&mut self, key: Key, slot: &mut Slot, origin: Origin) -> io::Result<()> {
+    fn open(&mut self, key: Key, slot: &mut Slot, origin: SocketOrigin) -> io::Result<()> {
         let index = key.slot as usize;
         if self.states.len() <= index {
             self.states.resize(index + 1, IDLE);
         }
         match origin {
             // Not multishot: a connection with only one message then has no receive to cancel.
-            Origin::Accepted | Origin::AcceptedWithData => {
+            SocketOrigin::Accepted | SocketOrigin::AcceptedWithData => {
                 self.arm_receive(key.slot, slot, Extent::Once { most: 0 })
             }
-            Origin::Adopted => {
+            SocketOrigin::Adopted => {
                 self.look_at_domain(slot);
                 self.arm_receive(key.slot, slot, Extent::Once { most: 0 })
             }
-            Origin::Connecting | Origin::Foreign => Ok(()),
-            Origin::Listening | Origin::ListeningExclusive => {
+            SocketOrigin::Connecting | SocketOrigin::Foreign => Ok(()),
+            SocketOrigin::Listening | SocketOrigin::ListeningExclusive => {
                 self.look_at_domain(slot);
-                let exclusive = origin == Origin::ListeningExclusive;
+                let exclusive = origin == SocketOrigin::ListeningExclusive;
                 let relay = match exclusive {
                     true => self.requests.submit(key, descriptor(slot)?, Work::Relay),
                     false => NONE,
@@ -208,8 +209,8 @@ impl Driver for CompletionDriver {
         let Some(fd) = slot.fd.take() else { return };
         let state = &mut self.states[key.slot as usize];
         // The serial stays: it tells the receives of the slot's next owner from those of this owner.
-        let State { armed, serial, request, .. } =
-            std::mem::replace(state, State { serial: state.serial, ..IDLE });
+        let DriverSlot { armed, serial, request, .. } =
+            std::mem::replace(state, DriverSlot { serial: state.serial, ..IDLE });
         if armed.receives() {
             self.requests.cancel_receive(Receive { slot: key.slot, serial });
         }
@@ -302,7 +303,7 @@ impl Driver for CompletionDriver {
         &mut self,
         key: Key,
         slot: &mut Slot,
-        pool: &mut Pool,
+        pool: &mut BufferPool,
         fill: Fill,
     ) -> Poll<io::Result<usize>> {
         if self.states[key.slot as usize].post != Post::Over {
@@ -341,7 +342,7 @@ impl Driver for CompletionDriver {
         &mut self,
         key: Key,
         slot: &mut Slot,
-        pool: &mut Pool,
+        pool: &mut BufferPool,
         most: usize,
     ) -> Poll<io::Result<usize>> {
         self.skip(key.slot, slot, pool, most)
@@ -385,7 +386,7 @@ impl Driver for CompletionDriver {
         self.states.get(key.slot as usize).is_some_and(|state| state.post != Post::Over)
     }
 
-    fn take_file_times(&mut self, key: Key) -> Times {
+    fn take_file_times(&mut self, key: Key) -> ReadTimes {
         self.files.take_times(key)
     }
 
@@ -396,7 +397,7 @@ impl Driver for CompletionDriver {
     fn turn(
         &mut self,
         slots: &mut [Slot],
-        pool: &mut Pool,
+        pool: &mut BufferPool,
         timeout: Option<Duration>,
         resume: &mut Vec<u32>,
     ) -> io::Result<()> {

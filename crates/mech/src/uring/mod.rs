@@ -6,7 +6,7 @@
 
 use std::io;
 
-use crate::mechanism::{Features, Kind, Mechanism, Options};
+use crate::mechanism::{Features, Mechanism, MechanismKind, MechanismOptions};
 use sys::ring::retry_on_enomem;
 
 mod accept;
@@ -29,13 +29,13 @@ pub(crate) static URING: Mechanism = Mechanism {
         .union(Features::EXCLUSIVE)
         .union(Features::THREAD_BOUND),
     waits_with: &["io_uring_enter"],
-    kind: Kind::Completion { probe },
+    kind: MechanismKind::Completion { probe },
 };
 
 /// Sets up a ring of the default size with all that the driver needs. The size matters: a ring may fail
 /// with `ENOMEM` where its memory counts as locked memory.
 fn probe() -> io::Result<()> {
-    retry_on_enomem(|| state::ring(&Options::default())).map(drop)
+    retry_on_enomem(|| state::ring(&MechanismOptions::default())).map(drop)
 }
 
 /// How many rings [`try_out`] opens at most. A process that may have so many has no tight limit.
@@ -45,7 +45,7 @@ const MOST_TRIED: usize = 256;
 /// do not defer are slower than epoll. To be called on a thread of its own, because a closed ring
 /// interrupts its thread once more.
 pub(crate) fn try_out(workers: usize) -> io::Result<()> {
-    let make = |_| state::ring(&Options::default());
+    let make = |_| state::ring(&MechanismOptions::default());
     let rings =
         retry_on_enomem(|| (0..workers.min(MOST_TRIED)).map(make).collect::<io::Result<Vec<_>>>())?;
     if rings.iter().all(|made| made.ring.defers()) {

@@ -7,13 +7,13 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags};
 
 use super::state::{Armed, CompletionDriver, descriptor};
-use crate::net::buffers::Pool;
+use crate::net::buffers::BufferPool;
 use crate::net::slot::Slot;
 use crate::uring::in_flight::{Extent, Receive};
 use sys::ring::buffers::Received;
 
 /// Receives the bytes that have arrived, by recv(2) without the ring.
-pub(super) fn receive_now(slot: &mut Slot, pool: &mut Pool) -> io::Result<usize> {
+pub(super) fn receive_now(slot: &mut Slot, pool: &mut BufferPool) -> io::Result<usize> {
     let mut input = slot.take_input(pool);
     let fd = slot.fd.as_ref().ok_or(Errno::BADF)?;
     let received = rustix::net::recv(fd, input.spare(), RecvFlags::empty());
@@ -56,7 +56,7 @@ impl CompletionDriver {
     }
 
     /// Moves bytes that did not fit into the slot's input buffer before into it now.
-    pub(super) fn catch_up(&mut self, index: u32, slot: &mut Slot, pool: &mut Pool) {
+    pub(super) fn catch_up(&mut self, index: u32, slot: &mut Slot, pool: &mut BufferPool) {
         if let Some(mut waiting) = self.take_overflow(index) {
             let moved = slot.put(&waiting, pool);
             self.states[index as usize].fresh += moved as u32;
@@ -71,7 +71,7 @@ impl CompletionDriver {
     pub(super) fn receive_completed(
         &mut self,
         slots: &mut [Slot],
-        pool: &mut Pool,
+        pool: &mut BufferPool,
         receive: Receive,
         completion: &cqueue::Entry,
     ) -> Option<u32> {
@@ -96,7 +96,7 @@ impl CompletionDriver {
         &mut self,
         index: u32,
         slot: Option<&mut Slot>,
-        pool: &mut Pool,
+        pool: &mut BufferPool,
         completion: &cqueue::Entry,
     ) {
         let result = completion.result();
@@ -131,7 +131,7 @@ impl CompletionDriver {
         &mut self,
         index: u32,
         slot: &mut Slot,
-        pool: &mut Pool,
+        pool: &mut BufferPool,
         buffer: &Received,
         count: usize,
     ) {

@@ -13,7 +13,7 @@ use sys::waker::Waker;
 use super::in_flight::{NONE, Receive, RequestId, Requests, Sending, Work};
 use crate::fileio::FileIo;
 use crate::key::Key;
-use crate::mechanism::Options;
+use crate::mechanism::MechanismOptions;
 use crate::net::buffers::Output;
 use crate::net::options::NetOptions;
 use crate::net::slot::Slot;
@@ -26,7 +26,7 @@ pub(super) const BUFFER_SIZE: usize = 8 * 1024;
 
 /// The driver's state of one slot.
 #[derive(Clone, Copy)]
-pub(super) struct State {
+pub(super) struct DriverSlot {
     pub(super) armed: Armed,
     /// The serial number of the slot's last receive.
     pub(super) serial: u32,
@@ -44,13 +44,13 @@ pub(super) struct State {
     pub(super) result: i32,
 }
 
-/// The value of [`State::end`] while the stream has not ended.
+/// The value of [`DriverSlot::end`] while the stream has not ended.
 pub(super) const STREAM_OPEN: i16 = i16::MIN;
 
-/// The value of [`State::result`] while there is no result to take.
+/// The value of [`DriverSlot::result`] while there is no result to take.
 pub(super) const NO_RESULT: i32 = i32::MIN;
 
-pub(super) const IDLE: State = State {
+pub(super) const IDLE: DriverSlot = DriverSlot {
     armed: Armed::Nothing,
     serial: 0,
     request: NONE,
@@ -61,7 +61,7 @@ pub(super) const IDLE: State = State {
     result: NO_RESULT,
 };
 
-impl State {
+impl DriverSlot {
     /// How the stream ended, if it has.
     pub(super) fn end(&self) -> Option<io::Result<()>> {
         match self.end {
@@ -121,7 +121,7 @@ pub(crate) struct CompletionDriver {
     pub(super) awaited: bool,
     /// Whether the driver has had a socket of the Unix domain.
     pub(super) unix: bool,
-    pub(super) states: Vec<State>,
+    pub(super) states: Vec<DriverSlot>,
     pub(super) listeners: Vec<RingListener>,
     pub(super) files: Box<dyn FileIo>,
     /// Connections for which the file backend has read a part of a file.
@@ -135,7 +135,7 @@ pub(super) fn descriptor(slot: &Slot) -> io::Result<RawFd> {
 }
 
 /// Makes the ring of a driver with `options`, and the ring's buffers.
-pub(super) fn ring(options: &Options) -> io::Result<RingWithBuffers> {
+pub(super) fn ring(options: &MechanismOptions) -> io::Result<RingWithBuffers> {
     RingWithBuffers::open(SUBMISSIONS, options.completions, options.receive_buffers, BUFFER_SIZE)
 }
 

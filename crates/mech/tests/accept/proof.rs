@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use mech::Key;
 use std::num::NonZeroUsize;
 
-use mech::accept::{self, Settings};
-use mech::mechanisms::{self, Features, Kind, Mechanism};
+use mech::accept::{self, ObeyedFields};
+use mech::mechanisms::{self, Features, Mechanism, MechanismKind};
 use sys::socket::{ListenOptions, listen};
 
 use crate::crew::{Crew, WORKERS, plan};
@@ -29,11 +29,12 @@ fn what_does_not_go_together_says_why() {
         for mechanism in all.filter(|mechanism| !mechanism.features.contains(strategy.needs)) {
             let reason = strategy.goes_with(mechanism).unwrap_err();
             assert!(reason.contains(mechanism.name), "{reason}");
-            let Kind::Readiness { .. } = mechanism.kind else { continue };
+            let MechanismKind::Readiness { .. } = mechanism.kind else { continue };
             let socket = listen(plan().address, ListenOptions::default()).unwrap();
             std::thread::scope(|scope| {
                 let attach = || {
-                    let mut opened = mechanism.open(&mechanisms::Options::default()).unwrap();
+                    let mut opened =
+                        mechanism.open(&mechanisms::MechanismOptions::default()).unwrap();
                     opened.attach_exclusive(socket.as_fd(), Key { slot: 1, generation: 0 })
                 };
                 let error = scope.spawn(attach).join().unwrap().unwrap_err();
@@ -65,7 +66,7 @@ fn exclusive_epoll_has_the_flag() {
     for mechanism in mechanisms::ALL.iter().filter(|mechanism| {
         mechanism.name.starts_with("epoll") && mechanism.features.contains(Features::EXCLUSIVE)
     }) {
-        let mut opened = mechanism.open(&mechanisms::Options::default()).unwrap();
+        let mut opened = mechanism.open(&mechanisms::MechanismOptions::default()).unwrap();
         opened.attach_exclusive(socket.as_fd(), Key { slot: 1, generation: 0 }).unwrap();
         let flags = registered();
         assert_eq!(flags.len(), 1, "{flags:x?}");
@@ -131,11 +132,11 @@ fn who_accepts_is_as_said() {
             }
         };
         let crew = Crew::with(strategy, mechanism, &plan(), no_accept);
-        let hands_on = strategy.settings.contains(Settings::WAKE_POLICY);
+        let hands_on = strategy.settings.contains(ObeyedFields::WAKE_POLICY);
         let mut others = false;
         for _ in 0..30 {
             let mut client = crew.connect();
-            if strategy.settings.contains(Settings::BY_CPU) {
+            if strategy.settings.contains(ObeyedFields::BY_CPU) {
                 continue;
             }
             client.send("?");

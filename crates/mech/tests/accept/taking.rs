@@ -1,7 +1,7 @@
 //! Connections come to a worker, one each.
 
 use mech::accept::wait_queue::Policy;
-use mech::accept::{self, Settings};
+use mech::accept::{self, ObeyedFields};
 
 use crate::crew::{Client, Crew, WORKERS, plan};
 use crate::on_every_pair;
@@ -55,7 +55,7 @@ fn deferred_connections_are_all_answered() {
 /// The processor that this thread stays on names the worker, as long as there is one of that number.
 #[test]
 fn the_processor_chooses_the_worker() {
-    for strategy in accept::ALL.iter().filter(|it| it.settings.contains(Settings::BY_CPU)) {
+    for strategy in accept::ALL.iter().filter(|it| it.settings.contains(ObeyedFields::BY_CPU)) {
         let Some(mechanism) = mech::mechanisms::auto(1) else { return };
         let mut plan = plan();
         plan.by_cpu = true;
@@ -77,7 +77,8 @@ fn the_processor_chooses_the_worker() {
 
 #[test]
 fn every_wake_policy_answers_all() {
-    for strategy in accept::ALL.iter().filter(|it| it.settings.contains(Settings::WAKE_POLICY)) {
+    for strategy in accept::ALL.iter().filter(|it| it.settings.contains(ObeyedFields::WAKE_POLICY))
+    {
         let Some(mechanism) = mech::mechanisms::auto(1) else { return };
         for policy in Policy::ALL {
             let plan = mech::accept::ListenPlan { policy, ..plan() };

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::mpsc;
 use std::thread;
 
-use mech::accept::{self, ListenPlan, ListenerHandle, Settings, Strategy};
+use mech::accept::{self, ListenPlan, ListenerHandle, ObeyedFields, Strategy};
 use mech::mechanisms;
 use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
 
@@ -30,7 +30,7 @@ fn connections_go_to_workers_that_have_descriptors() {
             );
             return;
         }
-        if strategy.settings.contains(Settings::WAKE_POLICY) {
+        if strategy.settings.contains(ObeyedFields::WAKE_POLICY) {
             println!("left out: one thread accepts for all, and is nobody's");
             return;
         }

@@ -22,7 +22,7 @@ mod workers;
 use std::cell::Cell;
 use std::time::Duration;
 
-use mech::mechanisms::{self, DevPollModel, Features, Mechanism, Options};
+use mech::mechanisms::{self, DevPollModel, Features, Mechanism, MechanismOptions};
 
 use subject::Subject;
 
@@ -39,7 +39,7 @@ fn on_every_mechanism(case: impl Fn(&mut Subject) + Sync) {
 #[track_caller]
 fn on_mechanisms_with(features: Features, case: impl Fn(&mut Subject) + Sync) {
     for_mechanisms_with(features, |mechanism| {
-        case(&mut Subject::open(mechanism, &Options::default()));
+        case(&mut Subject::open(mechanism, &MechanismOptions::default()));
     });
 }
 

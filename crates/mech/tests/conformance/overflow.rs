@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use mech::mechanisms::{self, Features, Options};
+use mech::mechanisms::{self, Features, MechanismOptions};
 use mech::readiness::{Interest, Ready};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -20,7 +20,7 @@ const GROUP: usize = 200;
 /// Runs `case` in a child that may have `limit` signals queued, for each
 /// mechanism that can overflow.
 #[track_caller]
-fn with_queue_of(limit: u64, test: &str, options: Options, case: impl Fn(Subject)) {
+fn with_queue_of(limit: u64, test: &str, options: MechanismOptions, case: impl Fn(Subject)) {
     if let Some(name) = child::role() {
         let Rlimit { maximum, .. } = getrlimit(Resource::Sigpending);
         setrlimit(Resource::Sigpending, Rlimit { current: Some(limit), maximum }).unwrap();
@@ -43,7 +43,7 @@ fn attached(subject: &mut Subject) -> SocketGroup {
 #[test]
 fn an_overflow_loses_no_event() {
     let test = "overflow::an_overflow_loses_no_event";
-    with_queue_of(8, test, Options::default(), |mut subject| {
+    with_queue_of(8, test, MechanismOptions::default(), |mut subject| {
         let group = attached(&mut subject);
         let (ours, mut peer) = local_pair();
         subject.attach(&ours, key(GROUP as u32), Interest::READABLE);
@@ -63,7 +63,7 @@ fn an_overflow_loses_no_event() {
 fn events_during_recovery_are_not_lost() {
     const MESSAGES: usize = 20_000;
     let test = "overflow::events_during_recovery_are_not_lost";
-    with_queue_of(8, test, Options::default(), |mut subject| {
+    with_queue_of(8, test, MechanismOptions::default(), |mut subject| {
         let group = attached(&mut subject);
         let group = Arc::new(group);
         let theirs = Arc::clone(&group);
@@ -96,7 +96,7 @@ fn events_during_recovery_are_not_lost() {
 #[test]
 fn ignoring_an_overflow_loses_events_as_asked() {
     let test = "overflow::ignoring_an_overflow_loses_events_as_asked";
-    let options = Options::default().with_ignore_overflow(true);
+    let options = MechanismOptions::default().with_ignore_overflow(true);
     with_queue_of(8, test, options, |mut subject| {
         let group = attached(&mut subject);
         (0..GROUP).for_each(|to| group.send(to));
@@ -116,7 +116,7 @@ fn ignoring_an_overflow_loses_events_as_asked() {
 #[test]
 fn a_wake_gets_through_when_the_queue_has_no_room_at_all() {
     let test = "overflow::a_wake_gets_through_when_the_queue_has_no_room_at_all";
-    with_queue_of(0, test, Options::default(), |mut subject| {
+    with_queue_of(0, test, MechanismOptions::default(), |mut subject| {
         for _ in 0..3 {
             let waker = subject.dispatcher.waker();
             let other = thread::spawn(move || waker.wake());

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 
-use mech::mechanisms::{Features, Options};
+use mech::mechanisms::{Features, MechanismOptions};
 use mech::readiness::{Interest, Ready};
 
 use crate::sockets::{local_pair, message_pair, move_to, reserved_numbers};
@@ -69,7 +69,7 @@ fn every_owner_in_a_row_gets_its_own_events() {
 fn the_end_of_a_dispatcher_leaves_the_next_owner_alone() {
     for_mechanisms_with(Features::empty(), |mechanism| {
         let Some(number) = reserved_numbers() else { return };
-        let mut ends = Subject::open(mechanism, &Options::default());
+        let mut ends = Subject::open(mechanism, &MechanismOptions::default());
         let (ours, _peer) = local_pair();
         let ours = move_to(number, ours);
         ends.attach(&ours, key(1), Interest::READABLE);
@@ -78,7 +78,7 @@ fn the_end_of_a_dispatcher_leaves_the_next_owner_alone() {
         let (end, has_ended) = mpsc::channel::<()>();
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                let mut subject = Subject::open(mechanism, &Options::default());
+                let mut subject = Subject::open(mechanism, &MechanismOptions::default());
                 let (ours, mut peer) = local_pair();
                 let ours = move_to(number, ours);
                 assert_eq!(ours.as_raw_fd(), number);

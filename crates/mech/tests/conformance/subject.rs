@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use mech::Key;
-use mech::mechanisms::{Features, Mechanism, Options};
+use mech::mechanisms::{Features, Mechanism, MechanismOptions};
 use mech::readiness::{Batch, Dispatcher, Event, Interest, Readiness, Ready};
 
 use crate::PATIENCE;
@@ -52,7 +52,7 @@ pub(crate) fn key(slot: u32) -> Key {
 }
 
 impl Subject {
-    pub(crate) fn open(mechanism: &'static Mechanism, options: &Options) -> Subject {
+    pub(crate) fn open(mechanism: &'static Mechanism, options: &MechanismOptions) -> Subject {
         block_event_signals();
         let options = options.with_devpoll(crate::MODEL.get());
         let dispatcher = Dispatcher::open(mechanism, &options).unwrap();

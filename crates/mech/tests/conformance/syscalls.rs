@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use mech::mechanisms::{self, Features, Mechanism, Options};
+use mech::mechanisms::{self, Features, Mechanism, MechanismOptions};
 use mech::net::{Body, Executor, Net, NetOptions};
 use mech::readiness::{Interest, Ready};
 
@@ -56,7 +56,7 @@ fn obey(role: &str) {
 
 /// Waits in every way: with an event there, without one, for one, for a wake.
 fn use_all_of(mechanism: &'static Mechanism) {
-    let mut subject = Subject::open(mechanism, &Options::default());
+    let mut subject = Subject::open(mechanism, &MechanismOptions::default());
     let (ours, mut peer) = local_pair();
     subject.attach(&ours, key(1), Interest::READABLE);
     subject.settle();

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixDatagram;
 use std::thread;
 use std::time::Duration;
 
-use mech::mechanisms::{Features, Options};
+use mech::mechanisms::{Features, MechanismOptions};
 use mech::readiness::{Interest, Ready};
 
 use crate::for_mechanisms_with;
@@ -26,7 +26,7 @@ fn workers_never_get_each_others_events() {
             for worker in 0..WORKERS {
                 let groups = &groups;
                 scope.spawn(move || {
-                    work(worker, groups, Subject::open(mechanism, &Options::default()));
+                    work(worker, groups, Subject::open(mechanism, &MechanismOptions::default()));
                 });
             }
         });

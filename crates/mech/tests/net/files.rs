@@ -150,7 +150,7 @@ fn on_each(case: impl Fn(&Worker, &str)) {
         for backend in backends.filter(|backend| is_usable(backend)) {
             let at_once: &[bool] = if backend.reads_apart { &[false, true] } else { &[true] };
             for &cached_at_once in at_once {
-                let mut file_options = fileio::Options::new(STEP, 2);
+                let mut file_options = fileio::FileIoOptions::new(STEP, 2);
                 file_options.cached_at_once = cached_at_once;
                 let options =
                     NetOptions::new(mechanism).with_files(backend).with_file_options(file_options);
@@ -307,7 +307,7 @@ fn what_was_cached_a_while_ago_is_not_taken_to_be_there() {
     let served = RefCell::new(Vec::new());
     on_every_mechanism(|mechanism| {
         let file = file(&content());
-        let file_options = fileio::Options::default();
+        let file_options = fileio::FileIoOptions::default();
         let counts = Arc::clone(&file_options.counts);
         let files = fileio::auto();
         let options = NetOptions::new(mechanism).with_files(files).with_file_options(file_options);

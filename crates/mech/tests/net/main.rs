@@ -33,8 +33,8 @@ use sys::socket::{ListenOptions, listen, local_address};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Queues so short that they overflow all the time.
-fn cramped() -> mechanisms::Options {
-    mechanisms::Options::default()
+fn cramped() -> mechanisms::MechanismOptions {
+    mechanisms::MechanismOptions::default()
         .with_events_per_wait(2)
         .with_completions(4)
         .with_receive_buffers(2)

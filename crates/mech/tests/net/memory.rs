@@ -77,7 +77,7 @@ fn reading() -> impl Iterator<Item = &'static Backend> {
 }
 
 fn options(mechanism: &'static Mechanism, backend: &'static Backend) -> NetOptions {
-    let mut file_options = fileio::Options::new(STEP, 2);
+    let mut file_options = fileio::FileIoOptions::new(STEP, 2);
     // Whatever is in the page cache: all is read elsewhere.
     file_options.cached_at_once = false;
     file_options.read_memory = ReadMemory::of(ReadMemory::LEAST);

@@ -57,7 +57,7 @@ fn serve<R: Send>(options: &NetOptions, peer: impl FnOnce(UnixStream, Remote) ->
 
 fn on_every_mechanism_and_cramped(case: impl Fn(&NetOptions)) {
     on_every_mechanism(|mechanism| {
-        for dispatch in [mechanisms::Options::default(), cramped()] {
+        for dispatch in [mechanisms::MechanismOptions::default(), cramped()] {
             case(&NetOptions::new(mechanism).with_dispatch(dispatch));
         }
     });

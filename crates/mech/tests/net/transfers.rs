@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use mech::fileio;
-use mech::mechanisms::Kind;
+use mech::mechanisms::MechanismKind;
 use mech::net::{AcceptBatch, Body, Conn, Net, NetOptions};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 use sys::socket::{ListenOptions, local_address};
@@ -278,7 +278,7 @@ fn skipped_bytes_are_gone_and_those_behind_them_are_not() {
     const HEAD: usize = 10;
     const SKIPPED: usize = 3_000_000;
     on_every_mechanism(|mechanism| {
-        let completes = matches!(mechanism.kind, Kind::Completion { .. });
+        let completes = matches!(mechanism.kind, MechanismKind::Completion { .. });
         let worker = Worker::start(
             NetOptions::new(mechanism),
             AcceptBatch::All,
@@ -325,7 +325,7 @@ fn skipped_bytes_are_gone_and_those_behind_them_are_not() {
 fn a_fill_with_a_limit_keeps_to_it_and_leaves_the_rest() {
     const LEN: usize = 1_000;
     on_every_mechanism(|mechanism| {
-        let completes = matches!(mechanism.kind, Kind::Completion { .. });
+        let completes = matches!(mechanism.kind, MechanismKind::Completion { .. });
         let worker = Worker::start(
             NetOptions::new(mechanism),
             AcceptBatch::All,

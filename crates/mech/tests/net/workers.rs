@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use mech::mechanisms::Options;
+use mech::mechanisms::MechanismOptions;
 use mech::net::{AcceptBatch, Body, Conn, NetOptions};
 
 use crate::{PATIENCE, Worker, cramped, echo, on_every_mechanism};
@@ -55,7 +55,7 @@ fn a_stop_lets_a_transfer_under_way_finish() {
 #[test]
 fn a_stop_serves_what_had_arrived() {
     on_every_mechanism(|mechanism| {
-        for dispatch in [Options::default(), cramped()] {
+        for dispatch in [MechanismOptions::default(), cramped()] {
             let options = NetOptions::new(mechanism).with_dispatch(dispatch);
             let held = Paused::start(options);
             let mut streams: Vec<_> = (0..40).map(|_| held.worker.connect()).collect();

@@ -21,8 +21,8 @@ pub enum Form {
 }
 
 /// A response that has not left yet.
-pub(super) struct Line {
-    pub(super) asked: Asked,
+pub(super) struct LogLine {
+    pub(super) asked: LoggedRequest,
     /// When the request was here.
     pub(super) turn: Instant,
     pub(super) status: Status,
@@ -34,7 +34,7 @@ pub(super) struct Line {
 
 /// What the client has sent, as far as the log repeats it.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct LoggedRequest {
     method: String,
     target: Vec<u8>,
     version: &'static str,
@@ -42,15 +42,15 @@ pub(super) struct Asked {
     agent: Vec<u8>,
 }
 
-impl Asked {
-    pub(super) fn of(request: &Request<'_>) -> Asked {
+impl LoggedRequest {
+    pub(super) fn of(request: &Request<'_>) -> LoggedRequest {
         let field = |name: &str| {
             let is_it = |found: &&[u8]| found.eq_ignore_ascii_case(name.as_bytes());
             let mut fields = request.fields();
             let found = fields.find(|(found, _)| is_it(&found.as_bytes()));
             found.map(|(_, value)| value.to_vec()).unwrap_or_default()
         };
-        Asked {
+        LoggedRequest {
             method: request.method_text().to_owned(),
             target: request.target.to_vec(),
             version: match request.version {
@@ -63,9 +63,12 @@ impl Asked {
     }
 
     /// A request that is none: its first line, as far as it came.
-    pub(super) fn unreadable(input: &[u8]) -> Asked {
+    pub(super) fn unreadable(input: &[u8]) -> LoggedRequest {
         let end = input.iter().position(|byte| b"\r\n".contains(byte)).unwrap_or(input.len());
-        Asked { target: input[..end.min(REPEATED_MOST)].to_vec(), ..Asked::default() }
+        LoggedRequest {
+            target: input[..end.min(REPEATED_MOST)].to_vec(),
+            ..LoggedRequest::default()
+        }
     }
 
     /// The request line, or what came in its place.
@@ -97,7 +100,7 @@ struct Json<'l> {
     worker: usize,
 }
 
-impl Line {
+impl LogLine {
     /// Appends the line. `time`: when the response had left, and how long after its request; `is_whole`: all of it
     /// has left.
     pub(super) fn append_to(
@@ -188,15 +191,20 @@ fn push_escaped(out: &mut Vec<u8>, text: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http1::{Limits, request};
+    use http1::{HeadLimits, request};
 
     fn written(input: &str, form: Form, is_whole: bool) -> String {
-        let asked = match request::parse(input.as_bytes(), &Limits::default()) {
-            Ok(Some(request)) => Asked::of(&request),
-            _ => Asked::unreadable(input.as_bytes()),
+        let asked = match request::parse(input.as_bytes(), &HeadLimits::default()) {
+            Ok(Some(request)) => LoggedRequest::of(&request),
+            _ => LoggedRequest::unreadable(input.as_bytes()),
         };
-        let line =
-            Line { asked, turn: Instant::now(), status: Status::Ok, bytes: 1234, is_open: false };
+        let line = LogLine {
+            asked,
+            turn: Instant::now(),
+            status: Status::Ok,
+            bytes: 1234,
+            is_open: false,
+        };
         let mut out = Vec::new();
         let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_433_400_250);
         let client = Some("192.0.2.7:4711".parse().unwrap());

@@ -13,19 +13,19 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
-use http1::{Limits, request};
+use http1::{HeadLimits, request};
 use mech::Key;
 use mech::net::{Body, Conn};
 
 pub(crate) use file::open;
 pub use line::Form;
-use line::{Asked, Line};
+use line::{LogLine, LoggedRequest};
 
 use crate::line_writer;
 use crate::respond::response::Response;
 
 /// Where a worker's lines go.
-pub(crate) type Sink = line_writer::Sink<Vec<u8>>;
+pub(crate) type LogSink = line_writer::Sink<Vec<u8>>;
 
 /// So many bytes of lines a worker has before it hands them over.
 const FULL: usize = 64 * 1024;
@@ -48,7 +48,7 @@ pub(crate) struct AccessLogger {
 }
 
 struct State {
-    sink: Sink,
+    sink: LogSink,
     lines: Vec<u8>,
     count: u64,
     /// By slot.
@@ -60,14 +60,14 @@ struct State {
 struct Client {
     address: Option<SocketAddr>,
     /// The responses that have not left yet.
-    pending: Vec<Line>,
+    pending: Vec<LogLine>,
 }
 
 impl AccessLogger {
     /// The log of a worker with this number that waits by this mechanism.
     pub(crate) fn new(
         form: Form,
-        sink: Sink,
+        sink: LogSink,
         dispatch: &'static str,
         worker: usize,
     ) -> AccessLogger {
@@ -99,13 +99,14 @@ impl AccessLogger {
     ) {
         let state = &mut *self.state.borrow_mut();
         let Some(client) = state.clients.get_mut(key.slot as usize) else { return };
-        let asked = match request::parse(input, &Limits { target: usize::MAX, head: input.len() }) {
-            Ok(Some(request)) => Asked::of(&request),
-            _ => Asked::unreadable(input),
-        };
+        let asked =
+            match request::parse(input, &HeadLimits { target: usize::MAX, head: input.len() }) {
+                Ok(Some(request)) => LoggedRequest::of(&request),
+                _ => LoggedRequest::unreadable(input),
+            };
         let bytes = body_bytes(output, response);
         let (status, is_open) = (response.status, response.parts.is_some());
-        client.pending.push(Line { asked, turn, status, bytes, is_open });
+        client.pending.push(LogLine { asked, turn, status, bytes, is_open });
     }
 
     /// The last part of a response stands in the output.

@@ -12,7 +12,7 @@ use crate::Config;
 use crate::Listen;
 
 /// The bound addresses.
-pub(crate) struct Bound {
+pub(crate) struct BoundAddresses {
     pub(crate) addresses: Vec<SocketAddr>,
     /// The listener handles of each worker, by address.
     pub(crate) handles: Vec<Vec<ListenerHandle>>,
@@ -20,9 +20,9 @@ pub(crate) struct Bound {
 }
 
 /// Binds every address, before any worker accepts.
-pub(crate) fn bind(config: &Config, among: Among) -> anyhow::Result<Bound> {
+pub(crate) fn bind(config: &Config, among: Among) -> anyhow::Result<BoundAddresses> {
     let handles = (0..config.workers.get()).map(|_| Vec::new()).collect();
-    let mut bound = Bound { addresses: Vec::new(), handles, acceptors: Vec::new() };
+    let mut bound = BoundAddresses { addresses: Vec::new(), handles, acceptors: Vec::new() };
     for listen in &config.listen {
         bind_name(config, among, listen, &mut bound)?;
     }
@@ -34,7 +34,7 @@ fn bind_name(
     config: &Config,
     among: Among,
     listen: &Listen,
-    bound: &mut Bound,
+    bound: &mut BoundAddresses,
 ) -> anyhow::Result<()> {
     let open = |address| {
         let plan = accept::ListenPlan {
@@ -104,14 +104,14 @@ fn cannot_listen(address: SocketAddr, error: io::Error) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Source;
+    use crate::ContentSource;
 
     /// The addresses that a server of fixed bytes has bound.
     fn bound(addresses: &[&str]) -> anyhow::Result<Vec<SocketAddr>> {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
         let listen = vec![Listen { name: "name".to_owned(), addresses }];
         let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
-        let config = Config { listen, ..Config::new(Source::Fixed(1), mechanism) };
+        let config = Config { listen, ..Config::new(ContentSource::Fixed(1), mechanism) };
         Ok(bind(&config, Among::Threads)?.addresses)
     }
 

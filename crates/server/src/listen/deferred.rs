@@ -17,7 +17,7 @@ use mech::accept::ListenerHandle;
 use sys::socket;
 
 use crate::Config;
-use sys::tcp_table::{IPV4, IPV6, State, rows};
+use sys::tcp_table::{IPV4, IPV6, SocketState, rows};
 
 /// How long the kernel may take to repeat a SYN-ACK: a second (RFC 6298, section 2.1), and some more for
 /// the client's answer.
@@ -72,6 +72,6 @@ impl Deferred {
             return false;
         }
         let mut all = rows(IPV4).chain(rows(IPV6));
-        all.any(|row| row.state == State::SynReceived && self.ports.contains(&row.port))
+        all.any(|row| row.state == SocketState::SynReceived && self.ports.contains(&row.port))
     }
 }

@@ -10,11 +10,11 @@ use http1::mime;
 use mech::files::root::{OpenFile, Stamp};
 
 use crate::lookup::watch::WatchedPath;
-use crate::worker::clock::Clock;
+use crate::worker::clock::DateClock;
 
 /// One open file with everything a response says of it.
-pub(crate) struct Entry {
-    pub(crate) source: Source,
+pub(crate) struct FileEntry {
+    pub(crate) source: EntrySource,
     pub(crate) len: u64,
     pub(crate) validators: Validators,
     pub(crate) content_type: &'static str,
@@ -32,19 +32,19 @@ pub(crate) struct Entry {
 }
 
 /// Where an entry's bytes are, and the head of its usual response if one was prepared.
-pub(crate) enum Source {
+pub(crate) enum EntrySource {
     /// Behind the usual head.
     Memory(UsualHead),
     /// In the file.
     File(Rc<OwnedFd>, Option<UsualHead>),
 }
 
-impl Entry {
-    pub(crate) fn new(open: OpenFile, name: &[u8], now: Instant) -> Entry {
+impl FileEntry {
+    pub(crate) fn new(open: OpenFile, name: &[u8], now: Instant) -> FileEntry {
         let OpenFile { fd, stamp, content, .. } = open;
         let Stamp { len, modified, modified_nanos, inode, .. } = stamp;
-        Entry {
-            source: Source::File(Rc::new(fd), None),
+        FileEntry {
+            source: EntrySource::File(Rc::new(fd), None),
             len,
             validators: Validators::new(modified, modified_nanos, len, Some(inode)),
             content_type: mime::of(name),
@@ -52,29 +52,31 @@ impl Entry {
             stamp,
             watched: None,
             looked: Cell::new(now),
-            cost: size_of::<Entry>() + name.len(),
+            cost: size_of::<FileEntry>() + name.len(),
             content,
         }
     }
 
     /// Whether the entry keeps a descriptor.
     pub(crate) fn keeps_descriptor(&self) -> bool {
-        matches!(self.source, Source::File(..))
+        matches!(self.source, EntrySource::File(..))
     }
 
     /// Whether the open file is still as it was when it was opened: neither written to nor removed.
     pub(crate) fn file_is_as_it_was(&self) -> bool {
         match &self.source {
-            Source::Memory(_) => true,
-            Source::File(file, _) => Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp),
+            EntrySource::Memory(_) => true,
+            EntrySource::File(file, _) => {
+                Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp)
+            }
         }
     }
 
     /// The head of the usual response, and the body behind it if that is in memory.
     pub(crate) fn usual(&self) -> Option<&UsualHead> {
         match &self.source {
-            Source::Memory(usual) => Some(usual),
-            Source::File(_, usual) => usual.as_ref(),
+            EntrySource::Memory(usual) => Some(usual),
+            EntrySource::File(_, usual) => usual.as_ref(),
         }
     }
 }
@@ -93,7 +95,7 @@ pub(crate) struct UsualHead {
 
 impl UsualHead {
     /// The head with the date of `clock`'s second. Bytes that are still being sent keep their date.
-    pub(crate) fn dated(&self, clock: &Clock) -> Ref<'_, Rc<[u8]>> {
+    pub(crate) fn dated(&self, clock: &DateClock) -> Ref<'_, Rc<[u8]>> {
         if self.second.replace(clock.seconds()) != clock.seconds() {
             let date = clock.date();
             let mut bytes = self.bytes.borrow_mut();

@@ -1,6 +1,6 @@
 //! From a request's path to an open file beneath the root.
 //!
-//! [`Files::look_up`] first asks the worker's cache. An [`Entry`] in the cache is made of one open file,
+//! [`SiteFiles::look_up`] first asks the worker's cache. An [`FileEntry`] in the cache is made of one open file,
 //! so its validators, its head and its bytes (or the descriptor that they are sent from) always belong
 //! together. Before an entry answers a request, it is checked:
 //!
@@ -28,11 +28,11 @@ use tracing::{info, warn};
 
 use crate::Revalidate;
 use crate::lookup::cache::Cache;
-use crate::lookup::entry::{Entry, Source};
-use crate::lookup::pending::{Outcome, PendingOpen, PendingOpens};
+use crate::lookup::entry::{EntrySource, FileEntry};
+use crate::lookup::pending::{LookupOutcome, PendingOpen, PendingOpens};
 use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
-use crate::status::statistics::{Counter, Counters};
-use crate::worker::clock::{Clock, Throttle};
+use crate::status::statistics::{Counter, WorkerCounters};
+use crate::worker::clock::{DateClock, Throttle};
 
 /// What a request for a directory gets.
 const INDEX: &[u8] = b"index.html";
@@ -45,7 +45,7 @@ const DESCRIPTOR_COST: usize = 64 * 1024;
 /// descriptor keeps the blocks of the file from being freed.
 const UNUSED_FOR: Duration = Duration::from_secs(60);
 
-/// One [`Files::sweep`] looks at 64 entries and an eighth of all, so that eight of them come to every
+/// One [`SiteFiles::sweep`] looks at 64 entries and an eighth of all, so that eight of them come to every
 /// entry of a large cache.
 const SWEPT_LEAST: usize = 64;
 const SWEPT_PART: usize = 8;
@@ -69,8 +69,8 @@ pub(crate) struct FileOptions {
 /// The worker that looks files up.
 pub(crate) struct LookupContext<'a> {
     pub(crate) net: &'a Net,
-    pub(crate) clock: &'a Clock,
-    pub(crate) counters: &'a Counters,
+    pub(crate) clock: &'a DateClock,
+    pub(crate) counters: &'a WorkerCounters,
 }
 
 /// The connection that a file is looked up for.
@@ -81,12 +81,12 @@ pub(crate) struct Requester {
 }
 
 /// The files of a site, as one worker finds them.
-pub(crate) struct Files {
+pub(crate) struct SiteFiles {
     root: Arc<Root>,
     /// When a look at the root's path was last begun; `None`: the next request begins one.
     root_checked: Option<Instant>,
     options: FileOptions,
-    cache: Cache<Entry>,
+    cache: Cache<FileEntry>,
     /// What other threads are opening; `None`: the worker opens files itself, and waits for the disk.
     pending: Option<PendingOpens>,
     watcher: Option<Watcher>,
@@ -102,7 +102,7 @@ pub(crate) struct Files {
 
 /// What a request's path leads to.
 pub(crate) enum Lookup<'a> {
-    Ready(Rc<Entry>),
+    Ready(Rc<FileEntry>),
     /// A directory whose path lacks the slash at its end, without which a browser would resolve relative
     /// links on its page wrongly.
     Redirect {
@@ -114,14 +114,18 @@ pub(crate) enum Lookup<'a> {
     Pending(Rc<PendingOpen>),
 }
 
-impl Files {
+impl SiteFiles {
     /// # Errors
     /// If files are to be watched: the error of inotify_init1(2).
-    pub(crate) fn new(root: Arc<Root>, options: FileOptions, now: Instant) -> io::Result<Files> {
+    pub(crate) fn new(
+        root: Arc<Root>,
+        options: FileOptions,
+        now: Instant,
+    ) -> io::Result<SiteFiles> {
         let watches = options.cache > 0 && options.revalidate.watched_after.is_some();
         let watcher = watches.then(|| Watcher::new(DIRECTORIES_MOST)).transpose()?;
         let share = options.cache as u64 / options.descriptors.max(1);
-        Ok(Files {
+        Ok(SiteFiles {
             root,
             root_checked: Some(now),
             cache: Cache::new(options.cache),
@@ -137,7 +141,7 @@ impl Files {
     }
 
     /// From now on, has `pool` open the files that may need a disk. Their results come in `results`;
-    /// [`Files::complete`] has to be called then.
+    /// [`SiteFiles::complete`] has to be called then.
     pub(crate) fn open_elsewhere(&mut self, pool: Arc<OpenPool>, results: Arc<OpenResults>) {
         self.pending = Some(PendingOpens::new(pool, results));
     }
@@ -151,7 +155,7 @@ impl Files {
     /// kept.
     pub(crate) fn give_back_descriptors(&mut self) -> bool {
         std::mem::take(&mut self.keeps_descriptors)
-            && self.cache.remove_where(Entry::keeps_descriptor)
+            && self.cache.remove_where(FileEntry::keeps_descriptor)
     }
 
     /// Looks at some of the kept descriptors. Closes a descriptor if its file has changed or was removed,
@@ -217,7 +221,7 @@ impl Files {
     }
 
     /// The kept entry that `path` led to, if it is still right.
-    fn recall(&mut self, path: &[u8], now: Instant) -> Option<Rc<Entry>> {
+    fn recall(&mut self, path: &[u8], now: Instant) -> Option<Rc<FileEntry>> {
         let path = without_query(path);
         let (entry, checked) = self.cache.get(path)?;
         let Revalidate { after, watched_after } = self.options.revalidate;
@@ -229,9 +233,9 @@ impl Files {
         };
         let in_time = now < *checked + after;
         let file_as_it_was = match &entry.source {
-            Source::Memory(_) => true,
+            EntrySource::Memory(_) => true,
             // Once per turn: all responses of one turn count as simultaneous.
-            Source::File(..) => entry.looked.replace(now) == now || entry.file_is_as_it_was(),
+            EntrySource::File(..) => entry.looked.replace(now) == now || entry.file_is_as_it_was(),
         };
         let name_as_it_was = || {
             let stamp = match &self.pending {
@@ -273,15 +277,17 @@ impl Files {
         self.name = name;
         match found {
             Err(open) => Lookup::Pending(open),
-            Ok(Outcome::File(entry)) => {
+            Ok(LookupOutcome::File(entry)) => {
                 self.keep(path, &entry, now);
                 Lookup::Ready(entry)
             }
-            Ok(Outcome::Directory) if resolved.directory => {
+            Ok(LookupOutcome::Directory) if resolved.directory => {
                 Lookup::Refused(Refusal { status: Status::NotFound, reason: "" })
             }
-            Ok(Outcome::Directory) => Lookup::Redirect { name: &self.name, query: resolved.query },
-            Ok(Outcome::Refused(refusal)) => Lookup::Refused(refusal),
+            Ok(LookupOutcome::Directory) => {
+                Lookup::Redirect { name: &self.name, query: resolved.query }
+            }
+            Ok(LookupOutcome::Refused(refusal)) => Lookup::Refused(refusal),
         }
     }
 
@@ -306,7 +312,7 @@ impl Files {
         name: &[u8],
         requester: &mut Requester,
         context: &LookupContext<'_>,
-    ) -> Result<Outcome, Rc<PendingOpen>> {
+    ) -> Result<LookupOutcome, Rc<PendingOpen>> {
         let awaited = requester.awaited.take();
         if let Some(outcome) = awaited.and_then(|open| open.outcome_of(&self.root, name)) {
             return Ok(outcome);
@@ -357,25 +363,27 @@ impl Files {
         name: &[u8],
         opened: io::Result<OpenFile>,
         context: &LookupContext<'_>,
-    ) -> Outcome {
+    ) -> LookupOutcome {
         let open = match opened {
             Ok(open) => open,
-            Err(error) => return Outcome::Refused(self.refusal(name, &error, context.net.now())),
+            Err(error) => {
+                return LookupOutcome::Refused(self.refusal(name, &error, context.net.now()));
+            }
         };
         if open.noatime_refused {
             context.counters.add(Counter::NoatimeRefused, 1);
         }
         match open.kind {
             FileKind::Regular => {
-                let mut entry = Entry::new(open, name, context.net.now());
+                let mut entry = FileEntry::new(open, name, context.net.now());
                 if self.options.cache > 0 {
                     self.watch(&mut entry);
                     entry.prepare(context.clock);
                 }
-                Outcome::File(Rc::new(entry))
+                LookupOutcome::File(Rc::new(entry))
             }
-            FileKind::Directory => Outcome::Directory,
-            FileKind::Other => Outcome::Refused(Refusal {
+            FileKind::Directory => LookupOutcome::Directory,
+            FileKind::Other => LookupOutcome::Refused(Refusal {
                 status: Status::Forbidden,
                 reason: "not a regular file",
             }),
@@ -399,7 +407,7 @@ impl Files {
     }
 
     /// Puts an entry into the cache, for the next request with this path.
-    fn keep(&mut self, path: &[u8], entry: &Rc<Entry>, now: Instant) {
+    fn keep(&mut self, path: &[u8], entry: &Rc<FileEntry>, now: Instant) {
         if self.options.cache == 0 {
             return;
         }
@@ -412,7 +420,7 @@ impl Files {
     }
 
     /// Looks where the root's path leads, at most once per `--revalidate`, and says whether the root has
-    /// been replaced. If the look needs a disk, another thread takes it, and [`Files::complete`] gets
+    /// been replaced. If the look needs a disk, another thread takes it, and [`SiteFiles::complete`] gets
     /// the result.
     fn root_is_replaced(&mut self, now: Instant) -> bool {
         let after = self.options.revalidate.after;
@@ -451,10 +459,10 @@ impl Files {
         }
     }
 
-    /// Watches the way to the entry's file from now on. To be called before [`Entry::prepare`], which
+    /// Watches the way to the entry's file from now on. To be called before [`FileEntry::prepare`], which
     /// checks the bytes. A change between the opening and the watch was not reported, so the name is
     /// looked at once more.
-    fn watch(&mut self, entry: &mut Entry) {
+    fn watch(&mut self, entry: &mut FileEntry) {
         let Some(watcher) = &mut self.watcher else { return };
         match watcher.follow(&self.root, &entry.name) {
             Ok(watched) => {
@@ -491,7 +499,7 @@ mod tests {
     const KEY: Key = Key { slot: 0, generation: 1 };
 
     /// What `work` makes of the files beneath that directory, which one thread opens.
-    fn with_files(work: impl FnOnce(&mut Files, &OpenResults, &LookupContext<'_>)) {
+    fn with_files(work: impl FnOnce(&mut SiteFiles, &OpenResults, &LookupContext<'_>)) {
         let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
         let net = Net::open(&NetOptions::new(mechanism)).unwrap();
         let options = FileOptions {
@@ -502,10 +510,10 @@ mod tests {
             hidden: false,
         };
         let root = Arc::new(Root::open(NEVER_AT_HAND.as_ref()).unwrap());
-        let mut files = Files::new(root, options, net.now()).unwrap();
+        let mut files = SiteFiles::new(root, options, net.now()).unwrap();
         let results = OpenResults::new(net.remote(), KEY);
         files.open_elsewhere(Arc::new(OpenPool::new(1)), Arc::clone(&results));
-        let (clock, counters) = (Clock::new(net.now()), CounterTable::new(1).unwrap().of(0));
+        let (clock, counters) = (DateClock::new(net.now()), CounterTable::new(1).unwrap().of(0));
         work(
             &mut files,
             &results,
@@ -515,7 +523,7 @@ mod tests {
 
     /// Asks for `path`, which another thread has to open.
     #[track_caller]
-    fn begin(files: &mut Files, path: &[u8], context: &LookupContext<'_>) -> Rc<PendingOpen> {
+    fn begin(files: &mut SiteFiles, path: &[u8], context: &LookupContext<'_>) -> Rc<PendingOpen> {
         let mut requester = Requester { key: KEY, awaited: None };
         match files.look_up(path, &mut requester, context) {
             Lookup::Pending(open) => open,

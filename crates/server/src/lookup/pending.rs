@@ -16,13 +16,13 @@ use mech::files::open_pool::{OpenPool, OpenResults};
 use mech::files::root::{OpenOptions, Root};
 use mech::net::Net;
 
-use crate::lookup::entry::Entry;
+use crate::lookup::entry::FileEntry;
 
 /// What a name leads to.
 #[derive(Clone)]
-pub(crate) enum Outcome {
+pub(crate) enum LookupOutcome {
     /// A regular file, open.
-    File(Rc<Entry>),
+    File(Rc<FileEntry>),
     Directory,
     /// Nothing that can be served, or it could not be opened.
     Refused(Refusal),
@@ -35,7 +35,7 @@ pub(crate) struct PendingOpen {
     /// The connections that wait for the outcome.
     waiters: RefCell<BTreeSet<Key>>,
     /// The outcome, and the root beneath which the name was opened.
-    outcome: OnceCell<(Arc<Root>, Outcome)>,
+    outcome: OnceCell<(Arc<Root>, LookupOutcome)>,
 }
 
 /// What other threads are opening for one worker.
@@ -55,7 +55,7 @@ impl PendingOpen {
 
     /// The outcome, if it is known and of `name` beneath `root`. The site may have another root since
     /// the name was given to the pool.
-    pub(crate) fn outcome_of(&self, root: &Arc<Root>, name: &[u8]) -> Option<Outcome> {
+    pub(crate) fn outcome_of(&self, root: &Arc<Root>, name: &[u8]) -> Option<LookupOutcome> {
         let (opened_beneath, outcome) = self.outcome.get()?;
         let is_asked_for = Arc::ptr_eq(opened_beneath, root) && *self.name == *name;
         is_asked_for.then(|| outcome.clone())
@@ -68,7 +68,7 @@ impl PendingOpen {
 
     /// Sets the outcome, and resumes the connections that wait. Each then looks its path up again, and
     /// finds the outcome by [`PendingOpen::outcome_of`].
-    pub(crate) fn finish(&self, root: Arc<Root>, outcome: Outcome, net: &Net) {
+    pub(crate) fn finish(&self, root: Arc<Root>, outcome: LookupOutcome, net: &Net) {
         // The outcome is set once only: the caller has just taken this out of the table.
         let _ = self.outcome.set((root, outcome));
         for key in self.waiters.take() {

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use mech::files::root::Root;
-use mech::files::watch::{Change, Inotify, Watch};
+use mech::files::watch::{FileChange, Inotify, Watch};
 
 /// How many directories a worker watches; the kernel keeps about a KiB for each.
 pub(crate) const DIRECTORIES_MOST: usize = 16 * 1024;
@@ -150,7 +150,8 @@ impl Watcher {
     /// Forgets every path: the root has been replaced.
     pub(crate) fn forget_everything(&mut self) {
         self.top = None;
-        self.changes += u64::from(take_in(Change::Anything, &self.inotify, &mut self.directories));
+        self.changes +=
+            u64::from(take_in(FileChange::Anything, &self.inotify, &mut self.directories));
     }
 
     /// Handles the reported changes.
@@ -200,21 +201,21 @@ impl Watcher {
 
 /// Removes the changed names from `directories`; `false`: none of them was there.
 fn take_in(
-    change: Change<'_>,
+    change: FileChange<'_>,
     inotify: &Inotify,
     directories: &mut HashMap<Watch, HashMap<Box<[u8]>, Rc<Name>>>,
 ) -> bool {
     let end = |names: HashMap<_, Rc<Name>>| names.values().for_each(|name| name.changed.set(true));
     match change {
-        Change::Name(watch, name) => {
+        FileChange::Name(watch, name) => {
             let known = directories.get_mut(&watch).and_then(|names| names.remove(name));
             known.map(|name| name.changed.set(true)).is_some()
         }
-        Change::Directory(watch) => {
+        FileChange::Directory(watch) => {
             inotify.unwatch(watch);
             directories.remove(&watch).map(end).is_some()
         }
-        Change::Anything => {
+        FileChange::Anything => {
             // The watches stay: ending each would fill the queue again.
             directories.values_mut().map(std::mem::take).for_each(end);
             true
@@ -292,7 +293,7 @@ mod tests {
         let paths =
             [&b"current/a"[..], b"releases/2/b"].map(|path| watcher.follow(&root, path).unwrap());
         let Watcher { inotify, directories, changes, .. } = &mut watcher;
-        *changes += u64::from(take_in(Change::Anything, inotify, directories));
+        *changes += u64::from(take_in(FileChange::Anything, inotify, directories));
         assert!(paths.iter().all(|watched| !watcher.holds(watched)));
         let again = watcher.follow(&root, b"current/a").unwrap();
         assert!(watcher.holds(&again));

@@ -12,10 +12,10 @@ use http1::response::Multipart;
 use mech::files::root;
 use mech::net::Body;
 
-use crate::lookup::entry::{Entry, Source};
+use crate::lookup::entry::{EntrySource, FileEntry};
 
 /// What is left of a response in parts.
-pub(crate) struct Parts {
+pub(crate) struct RemainingParts {
     around: Multipart,
     bytes: Bytes,
     /// Parts of at most so many bytes are read into memory.
@@ -33,18 +33,18 @@ enum Bytes {
     File(Rc<OwnedFd>),
 }
 
-impl Parts {
+impl RemainingParts {
     /// The parts of an entry.
-    pub(crate) fn new(entry: &Entry, ranges: Vec<ByteRange>, in_memory: u64) -> Parts {
+    pub(crate) fn new(entry: &FileEntry, ranges: Vec<ByteRange>, in_memory: u64) -> RemainingParts {
         let bytes = match &entry.source {
-            Source::Memory(usual) => {
+            EntrySource::Memory(usual) => {
                 Bytes::Memory(Rc::clone(&usual.bytes.borrow()), usual.head_len)
             }
-            Source::File(file, _) => Bytes::File(Rc::clone(file)),
+            EntrySource::File(file, _) => Bytes::File(Rc::clone(file)),
         };
         let around = Multipart::new(entry.content_type, entry.len, random());
         let length = around.content_length(&ranges);
-        Parts { around, bytes, in_memory, left: ranges.into_iter(), length }
+        RemainingParts { around, bytes, in_memory, left: ranges.into_iter(), length }
     }
 
     /// The value of `Content-Type`.

@@ -5,18 +5,18 @@ use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
-use http1::conditional::{self, Outcome};
+use http1::conditional::{self, PreconditionOutcome};
 use http1::range::{self, ByteRange, Ranges};
-use http1::response::{Common, Connection, Head};
+use http1::response::{Common, ConnectionField, Head};
 use http1::{Method, Refusal, Request, Status};
 use mech::files::root;
 use mech::net::Body;
 
-use crate::lookup::entry::{Entry, Source, UsualHead};
+use crate::lookup::entry::{EntrySource, FileEntry, UsualHead};
 use crate::lookup::pending::PendingOpen;
 use crate::lookup::watch::WatchedPath;
-use crate::respond::parts::Parts;
-use crate::worker::clock::Clock;
+use crate::respond::parts::RemainingParts;
+use crate::worker::clock::DateClock;
 use mech::files::root::Stamp;
 
 /// The value of `Server`.
@@ -30,7 +30,7 @@ pub(crate) struct Response {
     /// What is sent behind the output.
     pub(crate) body: Body,
     /// What is sent behind the body, of a response in several parts.
-    pub(crate) parts: Option<Box<Parts>>,
+    pub(crate) parts: Option<Box<RemainingParts>>,
     /// How many bytes of the input belong to requests that are done.
     pub(crate) consumed: usize,
     /// What the connection does once the response is sent.
@@ -46,7 +46,7 @@ pub(crate) enum Then {
     /// Wait until a file is open, then look at the input again.
     Wait(Rc<PendingOpen>),
     /// Send the other parts of a response, then do this.
-    Parts(Box<(Parts, Then)>),
+    Parts(Box<(RemainingParts, Then)>),
     /// Skip this many bytes that have not been received yet: the rest of a request's body.
     Skip(u64),
     /// Close.
@@ -117,11 +117,11 @@ pub(crate) fn redirect(
     Response::written(status)
 }
 
-impl Entry {
+impl FileEntry {
     /// Prepares the usual response; with the body, if it is short and the file has not changed.
-    pub(crate) fn prepare(&mut self, clock: &Clock) {
+    pub(crate) fn prepare(&mut self, clock: &DateClock) {
         let content = self.content.take();
-        let Source::File(file, _) = &self.source else { return };
+        let EntrySource::File(file, _) = &self.source else { return };
         let file = Rc::clone(file);
         let (usual, has_body) = usual_head(self, clock, |bytes| match &content {
             // A file that was written to while it was read may give bytes of two states.
@@ -132,19 +132,23 @@ impl Entry {
             _ => self.len == 0,
         });
         self.cost += self.watched.as_ref().map_or(0, WatchedPath::cost) + usual.len();
-        self.source =
-            if has_body { Source::Memory(usual) } else { Source::File(file, Some(usual)) };
+        self.source = if has_body {
+            EntrySource::Memory(usual)
+        } else {
+            EntrySource::File(file, Some(usual))
+        };
     }
 }
 
 /// Writes the usual head of an entry, and has the body put behind it by `append_body`, if it can.
 fn usual_head(
-    entry: &Entry,
-    clock: &Clock,
+    entry: &FileEntry,
+    clock: &DateClock,
     append_body: impl FnOnce(&mut Vec<u8>) -> bool,
 ) -> (UsualHead, bool) {
     let mut bytes = Vec::new();
-    let common = Common { server: SERVER, date: clock.date(), connection: Connection::Implied };
+    let common =
+        Common { server: SERVER, date: clock.date(), connection: ConnectionField::Implied };
     end_whole(entry, Head::new(&mut bytes, Status::Ok, &common), clock.seconds());
     let label = b"\r\nDate: ";
     let date = bytes.windows(label.len()).position(|at| at == label);
@@ -162,16 +166,16 @@ fn usual_head(
 /// or kept open for an HTTP/1.0 client, gets one field more. When it is the only response to be sent,
 /// `alone`, it is sent from where it is kept.
 pub(crate) fn usual(
-    entry: &Entry,
+    entry: &FileEntry,
     usual: &UsualHead,
-    clock: &Clock,
-    connection: Connection,
+    clock: &DateClock,
+    connection: ConnectionField,
     alone: bool,
     out: &mut Vec<u8>,
 ) -> Response {
     let bytes = usual.dated(clock);
     match connection.field() {
-        None if alone && out.is_empty() && matches!(entry.source, Source::Memory(_)) => {
+        None if alone && out.is_empty() && matches!(entry.source, EntrySource::Memory(_)) => {
             return Response::followed_by(Body::Shared(Rc::clone(&bytes)), Status::Ok);
         }
         None => out.extend_from_slice(&bytes),
@@ -183,7 +187,7 @@ pub(crate) fn usual(
         }
     }
     let body = match &entry.source {
-        Source::File(file, _) if entry.len > 0 => {
+        EntrySource::File(file, _) if entry.len > 0 => {
             Body::File { file: Rc::clone(file), offset: 0, len: entry.len }
         }
         _ => Body::None,
@@ -192,7 +196,7 @@ pub(crate) fn usual(
 }
 
 /// Ends the head of a response with all of a file.
-fn end_whole(entry: &Entry, head: Head<'_>, now: u64) {
+fn end_whole(entry: &FileEntry, head: Head<'_>, now: u64) {
     head.content_type(entry.content_type)
         .content_length(entry.len)
         .validators(&entry.validators, now)
@@ -205,7 +209,7 @@ fn end_whole(entry: &Entry, head: Head<'_>, now: u64) {
 /// Bodies of at most `in_memory` bytes are read into `out`, behind their head; longer ones are left
 /// to the file backend.
 pub(crate) fn file(
-    entry: &Entry,
+    entry: &FileEntry,
     request: &Request<'_>,
     common: &Common<'_>,
     now: u64,
@@ -217,30 +221,32 @@ pub(crate) fn file(
     let head = |out, status| Head::new(out, status, common);
     let whole = ByteRange { start: 0, end: entry.len };
     let (status, part) = match conditional::evaluate(&request.conditions, validators, now) {
-        Outcome::NotModified => {
+        PreconditionOutcome::NotModified => {
             let status = Status::NotModified;
             head(out, status).validators(validators, now).finish();
             return Response::written(status);
         }
-        Outcome::PreconditionFailed => {
+        PreconditionOutcome::PreconditionFailed => {
             let status = Status::PreconditionFailed;
             head(out, status).text("", with_body);
             return Response::written(status);
         }
-        Outcome::IgnoreRange => (Status::Ok, whole),
-        Outcome::Proceed => match request.range.map(|value| range::parse(value, entry.len)) {
-            Some(Ranges::Satisfiable(part)) => (Status::PartialContent, part),
-            Some(Ranges::Unsatisfiable) => {
-                let status = Status::RangeNotSatisfiable;
-                head(out, status).unsatisfied_range(entry.len).text("", with_body);
-                return Response::written(status);
+        PreconditionOutcome::IgnoreRange => (Status::Ok, whole),
+        PreconditionOutcome::Proceed => {
+            match request.range.map(|value| range::parse(value, entry.len)) {
+                Some(Ranges::Satisfiable(part)) => (Status::PartialContent, part),
+                Some(Ranges::Unsatisfiable) => {
+                    let status = Status::RangeNotSatisfiable;
+                    head(out, status).unsatisfied_range(entry.len).text("", with_body);
+                    return Response::written(status);
+                }
+                Some(Ranges::Several(ranges)) => {
+                    let parts = RemainingParts::new(entry, ranges, in_memory);
+                    return several(entry, parts, common, now, out);
+                }
+                Some(Ranges::Ignore) | None => (Status::Ok, whole),
             }
-            Some(Ranges::Several(ranges)) => {
-                let parts = Parts::new(entry, ranges, in_memory);
-                return several(entry, parts, common, now, out);
-            }
-            Some(Ranges::Ignore) | None => (Status::Ok, whole),
-        },
+        }
     };
     let before = out.len();
     if status == Status::PartialContent {
@@ -258,12 +264,12 @@ pub(crate) fn file(
         return Response::written(status);
     }
     let file = match &entry.source {
-        Source::Memory(usual) => {
+        EntrySource::Memory(usual) => {
             let body = usual.body();
             out.extend_from_slice(&body[part.start as usize..part.end as usize]);
             return Response::written(status);
         }
-        Source::File(file, _) => file,
+        EntrySource::File(file, _) => file,
     };
     if part.len() > in_memory {
         let file = Rc::clone(file);
@@ -288,8 +294,8 @@ pub(crate) fn file(
 
 /// Writes the response to a request for several parts of a file, as far as it may stand in the output.
 fn several(
-    entry: &Entry,
-    mut parts: Parts,
+    entry: &FileEntry,
+    mut parts: RemainingParts,
     common: &Common<'_>,
     now: u64,
     out: &mut Vec<u8>,

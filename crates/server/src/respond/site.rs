@@ -9,26 +9,26 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http1::response::{Common, Connection};
-use http1::{Framing, Limits, Method, Refusal, Request, Status, request};
+use http1::response::{Common, ConnectionField};
+use http1::{Framing, HeadLimits, Method, Refusal, Request, Status, request};
 use mech::Key;
 use mech::files::open_pool::{OpenPool, OpenResults};
 use mech::net::{Answer, Body, Io, Net};
 
 use crate::access_log::AccessLogger;
-use crate::lookup::files::{Files, Lookup, LookupContext, Requester};
+use crate::lookup::files::{Lookup, LookupContext, Requester, SiteFiles};
 use crate::lookup::pending::PendingOpen;
 use crate::lookup::watch::Watcher;
-use crate::respond::parts::Parts;
+use crate::respond::parts::RemainingParts;
 use crate::respond::repeated::RepeatedRequest;
 use crate::respond::response::{self, Fixed, Response, SERVER, Then};
-use crate::status::statistics::{Counter, Counters};
+use crate::status::statistics::{Counter, WorkerCounters};
 use crate::trace::Tracer;
-use crate::worker::clock::{Clock, Throttle};
+use crate::worker::clock::{DateClock, Throttle};
 use crate::worker::spin::Spin;
 
 /// The longest request head and target. The input buffer has the length of the longest head.
-pub(crate) const LIMITS: Limits = Limits { target: 8 * 1024, head: 16 * 1024 };
+pub(crate) const LIMITS: HeadLimits = HeadLimits { target: 8 * 1024, head: 16 * 1024 };
 
 /// A request's body is passed over up to this length; behind a longer one the connection is closed.
 const SKIPPED_MOST: u64 = 64 * 1024;
@@ -49,7 +49,7 @@ pub(crate) struct TimeOuts {
 }
 
 /// The responses that one send carries.
-pub(crate) struct Batch {
+pub(crate) struct ResponseBatch {
     /// Whether there is a response.
     pub(crate) answered: bool,
     /// What the connection does when the responses are sent.
@@ -60,7 +60,7 @@ pub(crate) struct Batch {
 pub(crate) enum Content {
     /// Files. Of a file that is not kept, a part of at most `in_memory` bytes is read; a longer part is
     /// left to the file backend.
-    Files { files: Box<Files>, in_memory: u64 },
+    Files { files: Box<SiteFiles>, in_memory: u64 },
     /// One body for every request.
     Fixed(Fixed),
 }
@@ -99,7 +99,7 @@ impl Extras {
 /// A worker's site.
 pub(crate) struct Site<'w> {
     state: RefCell<State<'w>>,
-    pub(crate) counters: &'w Counters,
+    pub(crate) counters: &'w WorkerCounters,
     pub(crate) time_outs: TimeOuts,
     /// What is added to each response; where nothing is, this costs one test of a pointer.
     pub(crate) extras: Option<Box<Extras>>,
@@ -107,21 +107,21 @@ pub(crate) struct Site<'w> {
 }
 
 struct State<'w> {
-    clock: Clock,
+    clock: DateClock,
     repeated: RepeatedRequest,
     content: Content,
-    counters: &'w Counters,
+    counters: &'w WorkerCounters,
 }
 
 impl<'w> Site<'w> {
     pub(crate) fn new(
         content: Content,
         time_outs: TimeOuts,
-        counters: &'w Counters,
+        counters: &'w WorkerCounters,
         net: &Net,
         extras: Option<Box<Extras>>,
     ) -> Site<'w> {
-        let clock = Clock::new(net.now());
+        let clock = DateClock::new(net.now());
         let mut state = State { clock, repeated: RepeatedRequest::default(), content, counters };
         state.prepare();
         let (state, complaints) = (RefCell::new(state), RefCell::default());
@@ -146,14 +146,14 @@ impl<'w> Site<'w> {
         io: Io<'_>,
         net: &Net,
         awaited: Option<Rc<PendingOpen>>,
-    ) -> (Answer, Batch) {
+    ) -> (Answer, ResponseBatch) {
         let Io { input, output } = io;
         let state = &mut *self.state.borrow_mut();
         if state.clock.tick(net.now()) {
             state.prepare();
         }
         let mut requester = Requester { key, awaited };
-        let mut batch = Batch { answered: false, then: Then::Receive };
+        let mut batch = ResponseBatch { answered: false, then: Then::Receive };
         let mut body = Body::None;
         let mut consumed = 0;
         while consumed < input.len() {
@@ -193,7 +193,7 @@ impl<'w> Site<'w> {
     pub(crate) fn go_on(
         &self,
         key: Key,
-        parts: &mut Parts,
+        parts: &mut RemainingParts,
         io: Io<'_>,
         net: &Net,
     ) -> (Answer, bool) {
@@ -249,7 +249,7 @@ impl<'w> Site<'w> {
         }
     }
 
-    /// Closes kept files that no request has used ([`Files::sweep`]).
+    /// Closes kept files that no request has used ([`SiteFiles::sweep`]).
     pub(crate) fn sweep(&self, now: Instant) {
         let state = &mut *self.state.borrow_mut();
         state.repeated = RepeatedRequest::default();
@@ -294,10 +294,10 @@ impl<'w> Site<'w> {
 impl State<'_> {
     /// Writes the response to a request that is not granted, after which the connection ends.
     fn refusal(&self, refusal: Refusal, out: &mut Vec<u8>) -> Response {
-        response::refusal(refusal, &self.common(Connection::Close), true, out)
+        response::refusal(refusal, &self.common(ConnectionField::Close), true, out)
     }
 
-    fn common(&self, connection: Connection) -> Common<'_> {
+    fn common(&self, connection: ConnectionField) -> Common<'_> {
         Common { server: SERVER, date: self.clock.date(), connection }
     }
 
@@ -305,7 +305,7 @@ impl State<'_> {
     fn prepare(&mut self) {
         if let Content::Fixed(fixed) = &mut self.content {
             let date = self.clock.date();
-            fixed.prepare(&Common { server: SERVER, date, connection: Connection::Implied });
+            fixed.prepare(&Common { server: SERVER, date, connection: ConnectionField::Implied });
         }
     }
 
@@ -360,7 +360,7 @@ impl State<'_> {
     ) -> ControlFlow<Then, Response> {
         let State { clock, repeated, content, counters } = self;
         let Asked { request, alone, persists } = asked;
-        let connection = Connection::new(request.version, *persists);
+        let connection = ConnectionField::new(request.version, *persists);
         let common = Common { server: SERVER, date: clock.date(), connection };
         let with_body = request.method != Method::Head;
         if let Some(refusal) = response::refused_method(request.method) {
@@ -370,7 +370,7 @@ impl State<'_> {
             return ControlFlow::Continue(response::options(&common, out));
         }
         let (files, in_memory) = match content {
-            Content::Fixed(fixed) if connection == Connection::Implied && with_body => {
+            Content::Fixed(fixed) if connection == ConnectionField::Implied && with_body => {
                 return ControlFlow::Continue(fixed.usual(out));
             }
             Content::Fixed(fixed) => {
@@ -383,7 +383,7 @@ impl State<'_> {
             Lookup::Pending(open) => return ControlFlow::Break(Then::Wait(open)),
             Lookup::Ready(entry) => match entry.usual() {
                 Some(usual) if is_plain(request) => {
-                    if connection == Connection::Implied && request.framing == Framing::None {
+                    if connection == ConnectionField::Implied && request.framing == Framing::None {
                         repeated.note(request.head, &entry, net.now());
                     }
                     response::usual(&entry, usual, clock, connection, *alone, out)
@@ -403,7 +403,7 @@ impl State<'_> {
         let usual = entry.usual()?;
         let alone = len == input.len();
         let mut response =
-            response::usual(entry, usual, &self.clock, Connection::Implied, alone, out);
+            response::usual(entry, usual, &self.clock, ConnectionField::Implied, alone, out);
         response.consumed = len;
         Some(response)
     }

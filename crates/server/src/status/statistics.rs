@@ -10,7 +10,7 @@ use http1::Status;
 use mech::fileio;
 use serde::Serialize;
 use sys::process;
-use sys::shared_counters::{Row, Table};
+use sys::shared_counters::{SharedTable, TableRow};
 
 /// The counters of a worker.
 #[derive(Clone, Copy, Debug)]
@@ -49,17 +49,17 @@ const COUNTS: usize = Counter::Waits as usize + 1;
 
 /// The counters of all workers: each writes its own, anyone may read. In memory that processes share.
 #[derive(Clone, Debug)]
-pub(crate) struct CounterTable(Arc<Table<COUNTS>>);
+pub(crate) struct CounterTable(Arc<SharedTable<COUNTS>>);
 
 impl CounterTable {
     /// A table for `workers` workers.
     pub(crate) fn new(workers: usize) -> io::Result<CounterTable> {
-        Table::new(workers).map(CounterTable)
+        SharedTable::new(workers).map(CounterTable)
     }
 
     /// The table that another process has made.
     pub(crate) fn attach(file: OwnedFd) -> io::Result<CounterTable> {
-        Table::attach(file).map(CounterTable)
+        SharedTable::attach(file).map(CounterTable)
     }
 
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
@@ -67,8 +67,8 @@ impl CounterTable {
     }
 
     /// The counters of one worker.
-    pub(crate) fn of(&self, worker: usize) -> Counters {
-        Counters(self.0.row(worker))
+    pub(crate) fn of(&self, worker: usize) -> WorkerCounters {
+        WorkerCounters(self.0.row(worker))
     }
 
     /// Counts the connections of a worker as closed, because its process is gone. Returns how many were
@@ -119,9 +119,9 @@ impl CounterTable {
 
 /// One worker's counters, which only its thread writes, so that adding needs no locked instruction.
 #[derive(Clone, Debug)]
-pub(crate) struct Counters(Row<COUNTS>);
+pub(crate) struct WorkerCounters(TableRow<COUNTS>);
 
-impl Counters {
+impl WorkerCounters {
     pub(crate) fn add(&self, what: Counter, count: u64) {
         self.0[what as usize].store(self.get(what) + count, Ordering::Relaxed);
     }
@@ -142,7 +142,7 @@ impl Counters {
     }
 
     /// Adds the counts of the worker's file backend, when the worker ends.
-    pub(crate) fn files(&self, counts: &fileio::Counts) {
+    pub(crate) fn files(&self, counts: &fileio::FileIoCounts) {
         self.add(Counter::FileReads, counts.reads.load(Ordering::Relaxed));
         self.add(Counter::ReadsAtOnce, counts.at_once.load(Ordering::Relaxed));
         self.add(Counter::ReadsNotDirect, counts.not_direct.load(Ordering::Relaxed));

@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use mech::accept::{Acceptor, Among, ListenerHandle};
 use signal_hook::consts::{SIGKILL, SIGSYS};
-use sys::process::{self as mech_process, Change};
+use sys::process::{self as mech_process, ChildChange};
 use tracing::{info, warn};
 
-use crate::Bound;
+use crate::BoundAddresses;
 use crate::Config;
 use crate::Statistics;
 use crate::StopSignals;
@@ -118,7 +118,7 @@ impl Supervisor {
         if config.pin {
             processors(config.workers)?;
         }
-        let Bound { addresses, handles, acceptors } = bind(config, Among::Processes)?;
+        let BoundAddresses { addresses, handles, acceptors } = bind(config, Among::Processes)?;
         let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
         let (sender, inbox) = channel();
         let workers = handles.iter().map(|_| Worker::default()).collect();
@@ -276,11 +276,11 @@ impl Supervisor {
             let Some(process) = &worker.process else { continue };
             let number = process.child.id();
             match mech_process::change_of(&process.child) {
-                Ok(Some(Change::Stopped)) => warn!(
+                Ok(Some(ChildChange::Stopped)) => warn!(
                     "worker {place} (process {number}) was stopped: connections that come to it \
                      wait until it gets a SIGCONT"
                 ),
-                Ok(Some(Change::GoesOn)) => info!("worker {place} (process {number}) goes on"),
+                Ok(Some(ChildChange::GoesOn)) => info!("worker {place} (process {number}) goes on"),
                 // The end of the worker is another message.
                 Ok(None) | Err(_) => {}
             }
@@ -535,14 +535,14 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use super::*;
-    use crate::Source;
+    use crate::ContentSource;
 
     /// Workers are this very program once more, which does not know the flag that makes it one.
     #[test]
     fn a_worker_that_ends_before_it_begins_is_the_end_and_says_how() {
         let mechanism = mech::mechanisms::auto(1).unwrap();
         let workers = NonZeroUsize::new(2).unwrap();
-        let config = Config { workers, ..Config::new(Source::Fixed(1), mechanism) };
+        let config = Config { workers, ..Config::new(ContentSource::Fixed(1), mechanism) };
         let error = format!("{:#}", Supervisor::start(&config, &[]).unwrap_err());
         for part in ["worker ", "before it accepted connections", "exit status: ", "--processes"] {
             assert!(error.contains(part), "{error}");

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tracing::error;
 
-use super::line::{Line, MOST};
+use super::line::{MOST, TraceLine};
 use super::{COLUMNS, FORMAT};
 use crate::line_writer::LineWriter;
 
@@ -19,14 +19,15 @@ const WAITING_MOST: usize = 8;
 ///
 /// # Errors
 /// What the kernel says.
-pub(crate) fn create(path: &Path, about: &str) -> io::Result<LineWriter<Vec<Line>>> {
+pub(crate) fn create(path: &Path, about: &str) -> io::Result<LineWriter<Vec<TraceLine>>> {
     let mut file = File::create(path)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let began = Instant::now();
     let head = format!("# {FORMAT} started={:.6} {about}\n{COLUMNS}\n", now.as_secs_f64());
     file.write_all(head.as_bytes())?;
     let (own, written) = (path.to_owned(), head.len() as u64);
-    let write = move |batches: &Receiver<Vec<Line>>| write_all(batches, file, &own, written, began);
+    let write =
+        move |batches: &Receiver<Vec<TraceLine>>| write_all(batches, file, &own, written, began);
     LineWriter::start("trace", format!("--trace {}", path.display()), WAITING_MOST, write)
 }
 
@@ -53,7 +54,7 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
 /// The life of the thread: writes until the last sink is gone, or the file takes no more. `began` is the
 /// zero of all times in the trace.
 fn write_all(
-    buffers: &Receiver<Vec<Line>>,
+    buffers: &Receiver<Vec<TraceLine>>,
     mut file: File,
     path: &Path,
     mut written: u64,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mech::fileio::Times;
+use mech::fileio::ReadTimes;
 
 use super::Noted;
 
@@ -18,18 +18,18 @@ pub(crate) const MOST: usize = 400;
 
 /// The contents of a line.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Line {
+pub(crate) struct TraceLine {
     pub(crate) noted: Noted,
     /// When the last byte had left, or never would.
     pub(crate) done: Instant,
-    pub(crate) times: Times,
+    pub(crate) times: ReadTimes,
     pub(crate) end: &'static str,
     pub(crate) worker: usize,
     pub(crate) connection: u64,
     pub(crate) backend: &'static str,
 }
 
-impl Line {
+impl TraceLine {
     /// Appends the line, with its end, by way of `scratch`; `began` is the zero of its times.
     pub(crate) fn append_to(&self, out: &mut Vec<u8>, began: Instant, scratch: &mut [u8; MOST]) {
         let Noted { start, stat, status, bytes, .. } = self.noted;
@@ -41,7 +41,7 @@ impl Line {
         text.word(self.end, b',');
         text.number(bytes);
         text.number(status.code().into());
-        let Times { reads, queue, read, back, longest, .. } = self.times;
+        let ReadTimes { reads, queue, read, back, longest, .. } = self.times;
         if reads == 0 && stat.is_zero() {
             text.word("0,0", b',');
             let end = text.start;
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_line_has_a_field_for_each_column_and_its_stages_sum_up() {
         let us = Duration::from_micros;
-        let times = Times {
+        let times = ReadTimes {
             backend: Some("x"),
             reads: 7,
             queue: us(200),
@@ -163,7 +163,7 @@ mod tests {
         let noted = Noted { start, stat: us(10_000), status, bytes, file: true };
         let done = start + us(100_000);
         let line =
-            Line { noted, done, times, end: "sent", worker: 0, connection: 12, backend: "x" };
+            TraceLine { noted, done, times, end: "sent", worker: 0, connection: 12, backend: "x" };
         let mut out = b"before\n".to_vec();
         line.append_to(&mut out, began, &mut [0; MOST]);
         let expected = "before\n1000000000000,10000,200,3000,40,86760,100000,900,7,200,\
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(COLUMNS.split(',').count(), 15);
         out.clear();
         let noted = Noted { stat: Duration::ZERO, ..noted };
-        let line = Line { noted, times: Times::default(), backend: "memory", ..line };
+        let line = TraceLine { noted, times: ReadTimes::default(), backend: "memory", ..line };
         line.append_to(&mut out, began, &mut [0; MOST]);
         let expected = "1000000000000,0,0,0,0,100000,100000,0,0,200,18446744073709551615,sent,0,12,\
                         memory\n";

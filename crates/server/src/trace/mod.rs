@@ -10,26 +10,26 @@ use std::time::{Duration, Instant};
 
 use http1::Status;
 use mech::Key;
-use mech::fileio::Times;
+use mech::fileio::ReadTimes;
 use mech::net::{Body, Conn};
 
 mod file;
 mod line;
 
 pub(crate) use file::{check, create};
-pub(crate) use line::Line;
+pub(crate) use line::TraceLine;
 
 use crate::line_writer;
 
 /// Where a worker's lines go.
-pub(crate) type Sink = line_writer::Sink<Vec<Line>>;
+pub(crate) type TraceSink = line_writer::Sink<Vec<TraceLine>>;
 pub use line::{COLUMNS, FORMAT};
 
 /// How long a worker that is not busy may keep its lines.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// The times of a response without a read of its file.
-const NO_READS: Times = Times {
+const NO_READS: ReadTimes = ReadTimes {
     backend: None,
     reads: 0,
     queue: Duration::ZERO,
@@ -48,11 +48,11 @@ pub(crate) struct Tracer {
 }
 
 struct State {
-    sink: Option<Sink>,
+    sink: Option<TraceSink>,
     worker: usize,
     /// The name of the backend that sends what needs no reading.
     sends: &'static str,
-    lines: Vec<Line>,
+    lines: Vec<TraceLine>,
     connections: u64,
     /// By slot.
     traced: Vec<Traced>,
@@ -81,7 +81,7 @@ pub(crate) struct Noted {
 
 impl Tracer {
     /// The trace of the worker with this number; `sends` is the name of its file backend.
-    pub(crate) fn new(sink: Sink, worker: usize, sends: &'static str) -> Tracer {
+    pub(crate) fn new(sink: TraceSink, worker: usize, sends: &'static str) -> Tracer {
         let state = State {
             sink: Some(sink),
             worker,
@@ -170,7 +170,7 @@ fn end_of(sent: &io::Result<()>) -> &'static str {
 
 impl State {
     /// Notes the lines of a connection's responses, of which the last may be a file's.
-    fn write(&mut self, slot: usize, times: &Times, end: &'static str) {
+    fn write(&mut self, slot: usize, times: &ReadTimes, end: &'static str) {
         let traced = &mut self.traced[slot];
         if self.sink.is_none() || traced.responses.is_empty() {
             return;
@@ -184,7 +184,7 @@ impl State {
                 None => "memory",
             };
             let (worker, connection) = (self.worker, traced.number);
-            self.lines.push(Line { noted, done, times, end, worker, connection, backend });
+            self.lines.push(TraceLine { noted, done, times, end, worker, connection, backend });
         }
         if self.lines.len() >= FULL {
             self.hand_over();
@@ -221,12 +221,12 @@ mod tests {
         let now = Instant::now();
         tracer.note(key, now, Status::Ok, 100, &Body::None);
         tracer.note(key, now, Status::NotFound, 50, &Body::Shared([1; 7].into()));
-        let times = Times {
+        let times = ReadTimes {
             backend: Some("reader"),
             reads: 2,
             read: Duration::from_micros(30),
             longest: Duration::from_micros(25),
-            ..Times::default()
+            ..ReadTimes::default()
         };
         tracer.state.borrow_mut().write(1, &times, "sent");
         tracer.state.borrow_mut().write(1, &times, "sent");

@@ -6,16 +6,16 @@ use http1::date::{self, DateText};
 
 /// The date of the responses. The system's clock is read once per second: the time of the
 /// loop, which the worker has anyway, tells when a second is over.
-pub(crate) struct Clock {
+pub(crate) struct DateClock {
     /// When the second of `date` is over.
     until: Instant,
     seconds: u64,
     date: DateText,
 }
 
-impl Clock {
-    pub(crate) fn new(now: Instant) -> Clock {
-        let mut clock = Clock { until: now, seconds: 0, date: date::format(0) };
+impl DateClock {
+    pub(crate) fn new(now: Instant) -> DateClock {
+        let mut clock = DateClock { until: now, seconds: 0, date: date::format(0) };
         clock.tick(now);
         clock
     }
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn the_date_is_that_of_the_system_and_lasts_less_than_a_second() {
         let now = Instant::now();
-        let mut clock = Clock::new(now);
+        let mut clock = DateClock::new(now);
         assert!(clock.seconds() > 1_000_000_000);
         assert_eq!(*clock.date(), date::format(clock.seconds()));
         assert!(clock.until > now && clock.until <= now + Duration::from_secs(1));

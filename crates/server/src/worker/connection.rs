@@ -9,9 +9,9 @@ use mech::net::{Answer, Body, Conn, Progress};
 use tracing::warn;
 
 use crate::lookup::pending::PendingOpen;
-use crate::respond::parts::Parts;
+use crate::respond::parts::RemainingParts;
 use crate::respond::response::Then;
-use crate::respond::site::{Batch, Site};
+use crate::respond::site::{ResponseBatch, Site};
 use crate::status::statistics::Counter;
 
 /// How long a connection that is closed for a fault is read on, so that the client finds the response.
@@ -58,7 +58,7 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
         // The file that the first request in the input waits for.
         let mut awaited: Option<Rc<PendingOpen>> = None;
         let refusal = loop {
-            let (Batch { answered, then }, progress) =
+            let (ResponseBatch { answered, then }, progress) =
                 conn.respond(|io| site.respond(conn.key(), io, conn.net(), awaited.take()));
             begun &= !answered;
             let input = match over(conn, site, progress)? {
@@ -118,7 +118,11 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
 
 /// Sends what follows behind the first body of a response in parts, and does what is to be done then. Returns
 /// whether the connection goes on.
-async fn send(conn: &Conn<'_>, site: &Site<'_>, rest: Box<(Parts, Then)>) -> io::Result<bool> {
+async fn send(
+    conn: &Conn<'_>,
+    site: &Site<'_>,
+    rest: Box<(RemainingParts, Then)>,
+) -> io::Result<bool> {
     let (mut parts, then) = *rest;
     let mut is_over = false;
     while !is_over {

@@ -4,7 +4,7 @@ use anyhow::Context;
 use tracing::warn;
 
 use crate::Config;
-use crate::Source;
+use crate::ContentSource;
 
 /// Descriptors that a worker needs for itself: for its mechanism, its waker, and its file backend.
 const OF_A_WORKER: u64 = 4;
@@ -15,7 +15,7 @@ const FOR_FILES_MOST: u64 = 1024;
 
 /// How many connections the workers of a process may have at a time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Connections {
+pub(crate) struct ConnectionLimit {
     /// The limit per worker that follows from the process's descriptors.
     by_descriptors: u64,
     /// The limit of the configuration, for all workers of the server.
@@ -24,23 +24,23 @@ pub(crate) struct Connections {
     workers: u64,
 }
 
-impl Connections {
+impl ConnectionLimit {
     /// The limits in a process with `sharers` workers. Call this when the listening sockets are open, and
     /// no connection is.
     ///
     /// # Errors
     /// No descriptor is left for a connection.
-    pub(crate) fn new(config: &Config, sharers: usize) -> anyhow::Result<Connections> {
+    pub(crate) fn new(config: &Config, sharers: usize) -> anyhow::Result<ConnectionLimit> {
         let open = sys::process::lowest_free_descriptor()
             .context("cannot open another descriptor; raise the limit of open files (ulimit -n)")?;
         let limit = sys::process::open_files_limit().soft.unwrap_or(u64::MAX);
         let sharers = sharers as u64;
         let free = limit.saturating_sub(open + OF_A_WORKER * sharers);
         let for_files = match config.source {
-            Source::Directory(_) => (free / 2).min(FOR_FILES_MOST),
-            Source::Fixed(_) => 0,
+            ContentSource::Directory(_) => (free / 2).min(FOR_FILES_MOST),
+            ContentSource::Fixed(_) => 0,
         };
-        let connections = Connections {
+        let connections = ConnectionLimit {
             by_descriptors: (free - for_files) / sharers,
             configured: config.max_connections.map_or(u64::MAX, |most| most.get() as u64),
             workers: config.workers.get() as u64,
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn the_shares_of_all_workers_are_what_was_configured() {
         let shares = |configured, by_descriptors| {
-            let connections = Connections { by_descriptors, configured, workers: 3 };
+            let connections = ConnectionLimit { by_descriptors, configured, workers: 3 };
             [0, 1, 2].map(|worker| connections.of_worker(worker))
         };
         assert_eq!(shares(11, 100), [4, 4, 3]);

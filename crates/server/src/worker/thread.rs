@@ -14,13 +14,13 @@ use mech::net::{Conn, Executor, Listener, Net, NetOptions, Readable, Remote};
 use tracing::warn;
 
 use crate::Config;
-use crate::Source;
+use crate::ContentSource;
 use crate::access_log::{self, AccessLogger};
-use crate::lookup::files::{FileOptions, Files};
+use crate::lookup::files::{FileOptions, SiteFiles};
 use crate::respond::response::Fixed;
 use crate::respond::site::{Content, Extras, LIMITS, Site, TimeOuts};
-use crate::status::statistics::{Counter, Counters};
-use crate::trace::{self, Sink, Tracer};
+use crate::status::statistics::{Counter, WorkerCounters};
+use crate::trace::{self, TraceSink, Tracer};
 use crate::worker::clock::Throttle;
 use crate::worker::connection;
 use crate::worker::events::Recorder;
@@ -42,26 +42,26 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const LINGER_SHARE: u32 = 20;
 
 /// What a worker is made of.
-pub(crate) struct Plan {
+pub(crate) struct WorkerPlan {
     pub(crate) config: Arc<Config>,
     /// The accept queues of this worker, one per address.
     pub(crate) handles: Vec<ListenerHandle>,
     /// The processor to stay on.
     pub(crate) cpu: Option<usize>,
-    pub(crate) counters: Counters,
+    pub(crate) counters: WorkerCounters,
     /// How many workers share the process' descriptors.
     pub(crate) sharers: usize,
     /// How many connections this worker may have at a time.
     pub(crate) connections: usize,
     /// The trace, if there is one, and this worker's number in it.
-    pub(crate) trace: Option<(Sink, usize)>,
+    pub(crate) trace: Option<(TraceSink, usize)>,
     /// Where lines of the access log go, if there is one, and this worker's number in it.
-    pub(crate) log: Option<(access_log::Sink, usize)>,
+    pub(crate) log: Option<(access_log::LogSink, usize)>,
 }
 
 /// Serves until asked to stop. `ready` is called once connections can be accepted.
-pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> {
-    let Plan { config, handles, cpu, counters, sharers, connections, trace, log } = plan;
+pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> {
+    let WorkerPlan { config, handles, cpu, counters, sharers, connections, trace, log } = plan;
     counters.begin();
     if let Some(cpu) = cpu {
         sys::process::pin_current_thread(cpu)
@@ -89,7 +89,7 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
             }
         });
     }
-    if let Source::Directory(_) = &config.source {
+    if let ContentSource::Directory(_) = &config.source {
         look_after_files(&mut executor, &net, &site, config.openers.as_ref());
     }
     for handle in handles {
@@ -134,7 +134,11 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> 
 }
 
 /// The worker's mechanism and connections, with what is counted and recorded of them.
-fn open_net(config: &Config, options: &NetOptions, counters: &Counters) -> anyhow::Result<Net> {
+fn open_net(
+    config: &Config,
+    options: &NetOptions,
+    counters: &WorkerCounters,
+) -> anyhow::Result<Net> {
     let name = config.mechanism.name;
     let net = Net::open(options).with_context(|| format!("cannot set up --dispatch {name}"))?;
     let overflows = counters.clone();
@@ -150,8 +154,8 @@ fn open_net(config: &Config, options: &NetOptions, counters: &Counters) -> anyho
 /// What the configuration adds to each response.
 fn extras(
     config: &Config,
-    trace: Option<(Sink, usize)>,
-    log: Option<(access_log::Sink, usize)>,
+    trace: Option<(TraceSink, usize)>,
+    log: Option<(access_log::LogSink, usize)>,
 ) -> Option<Box<Extras>> {
     let tracer = trace.map(|(sink, worker)| Tracer::new(sink, worker, sender(config)));
     let log = log.zip(config.access_log.as_ref()).map(|((sink, worker), log)| {
@@ -221,8 +225,8 @@ fn sender(config: &Config) -> &'static str {
 
 fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content> {
     Ok(match &config.source {
-        Source::Fixed(size) => Content::Fixed(Fixed::new(*size)),
-        Source::Directory(root) => {
+        ContentSource::Fixed(size) => Content::Fixed(Fixed::new(*size)),
+        ContentSource::Directory(root) => {
             // A backend that is asked for by name moves every body itself.
             let unless_named = |most| if config.files.is_none() { most } else { 0 };
             // Half of all descriptors are left to connections.
@@ -237,7 +241,7 @@ fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content
                     .with_sequential(config.advise_sequential)
                     .with_content(if config.cache > 0 { unless_named(KEPT_MOST) } else { 0 }),
             };
-            let files = Files::new(Arc::clone(root), options, net.now()).context(
+            let files = SiteFiles::new(Arc::clone(root), options, net.now()).context(
                 "cannot hear of changes (--revalidate inotify); raise \
                  fs.inotify.max_user_instances, or use --revalidate 1s",
             )?;

@@ -312,7 +312,7 @@ pub fn ask_to_stop(child: &Child) -> io::Result<()> {
 
 /// What has become of a child that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ChildChange {
     /// A signal has stopped the child: SIGSTOP, or one of a terminal.
     Stopped,
     /// The child runs again, after SIGCONT.
@@ -324,10 +324,11 @@ pub enum Change {
 ///
 /// # Errors
 /// `ECHILD` if the child has been waited for.
-pub fn change_of(child: &Child) -> io::Result<Option<Change>> {
+pub fn change_of(child: &Child) -> io::Result<Option<ChildChange>> {
     let which = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
     let status = rustix::process::waitid(WaitId::Pid(Pid::from_child(child)), which)?;
-    Ok(status.map(|status| if status.continued() { Change::GoesOn } else { Change::Stopped }))
+    Ok(status
+        .map(|status| if status.continued() { ChildChange::GoesOn } else { ChildChange::Stopped }))
 }
 
 /// Kills the process group that `child` leads (SIGKILL), whether or not `child` itself has ended.
@@ -403,10 +404,10 @@ mod tests {
         let pid = Pid::from_child(&child);
         let becomes = |change| while change_of(&child).unwrap() != Some(change) {};
         rustix::process::kill_process(pid, Signal::STOP).unwrap();
-        becomes(Change::Stopped);
+        becomes(ChildChange::Stopped);
         assert_eq!(change_of(&child).unwrap(), None);
         rustix::process::kill_process(pid, Signal::CONT).unwrap();
-        becomes(Change::GoesOn);
+        becomes(ChildChange::GoesOn);
         drop(child.stdin.take());
         child.wait().unwrap();
     }

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::ring::Ring;
-use crate::ring::features::{Parts, explain, is};
+use crate::ring::features::{RingParts, explain, is};
 
 /// The one group that a worker's ring has.
 pub const GROUP: u16 = 0;
@@ -85,7 +85,7 @@ impl RingWithBuffers {
         entries: u16,
         size: usize,
     ) -> io::Result<RingWithBuffers> {
-        let ring = Ring::open(submissions, completions, Parts::SOCKETS | Parts::CQE_SKIP)?;
+        let ring = Ring::open(submissions, completions, RingParts::SOCKETS | RingParts::CQE_SKIP)?;
         let buffers = BufferRing::map(entries, size)?;
         let mut made = RingWithBuffers { ring, buffers };
         made.register()?;
@@ -100,7 +100,7 @@ impl RingWithBuffers {
         // until `buffers` is dropped: after `ring`.
         let registered = unsafe { ring.register_buffers(address, entries, GROUP) };
         registered.or_else(|error| match is(&error, Errno::INVAL) {
-            true => (Parts::all() - Parts::BUFFER_RINGS).require(Parts::all()),
+            true => (RingParts::all() - RingParts::BUFFER_RINGS).require(RingParts::all()),
             false => Err(explain("io_uring_register", error)),
         })?;
         for _ in 0..LENT_AT_FIRST {
@@ -129,7 +129,8 @@ impl RingWithBuffers {
                 }
                 match completion.result() {
                     result if result == -libc::EINVAL => {
-                        return (Parts::all() - Parts::RECEIVE_MULTISHOT).require(Parts::all());
+                        return (RingParts::all() - RingParts::RECEIVE_MULTISHOT)
+                            .require(RingParts::all());
                     }
                     error @ ..0 => return Err(io::Error::from_raw_os_error(-error)),
                     count => received += count,

@@ -10,7 +10,7 @@ bitflags! {
     /// Parts of io_uring that some mechanism or backend needs. Parts that only make
     /// io_uring faster are not listed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Parts: u8 {
+    pub struct RingParts: u8 {
         /// A full completion queue loses nothing (`IORING_FEAT_NODROP`).
         const NODROP = 1;
         /// io_uring_enter(2) takes a time-out (`IORING_FEAT_EXT_ARG`).
@@ -32,18 +32,18 @@ bitflags! {
 }
 
 /// Each part, its name in messages, and the Linux version that brought it.
-const NAMES: &[(Parts, &str, &str)] = &[
-    (Parts::NODROP, "completions that outlast a full queue", "5.5"),
-    (Parts::SOCKETS, "accept, connect, send and receive", "5.6"),
-    (Parts::READS, "reads", "5.6"),
-    (Parts::TIMEOUT, "waits with a time-out", "5.11"),
-    (Parts::POLL_MULTISHOT, "multishot poll", "5.13"),
-    (Parts::CQE_SKIP, "requests without a completion", "5.17"),
-    (Parts::BUFFER_RINGS, "provided buffer rings and multishot accept", "5.19"),
-    (Parts::RECEIVE_MULTISHOT, "multishot receive", "6.0"),
+const NAMES: &[(RingParts, &str, &str)] = &[
+    (RingParts::NODROP, "completions that outlast a full queue", "5.5"),
+    (RingParts::SOCKETS, "accept, connect, send and receive", "5.6"),
+    (RingParts::READS, "reads", "5.6"),
+    (RingParts::TIMEOUT, "waits with a time-out", "5.11"),
+    (RingParts::POLL_MULTISHOT, "multishot poll", "5.13"),
+    (RingParts::CQE_SKIP, "requests without a completion", "5.17"),
+    (RingParts::BUFFER_RINGS, "provided buffer rings and multishot accept", "5.19"),
+    (RingParts::RECEIVE_MULTISHOT, "multishot receive", "6.0"),
 ];
 
-/// Requests that [`Parts::SOCKETS`] stands for.
+/// Requests that [`RingParts::SOCKETS`] stands for.
 const SOCKET_REQUESTS: &[u8] = &[
     opcode::Accept::CODE,
     opcode::Connect::CODE,
@@ -54,20 +54,20 @@ const SOCKET_REQUESTS: &[u8] = &[
     opcode::Close::CODE,
 ];
 
-impl Parts {
+impl RingParts {
     /// Fails unless `ring` has all parts in `needed`. Parts without a flag cannot be
     /// checked here.
     ///
     /// # Errors
-    /// Errors of [`Parts::require`] and of io_uring_register(2).
-    pub fn check(ring: &IoUring, needed: Parts) -> io::Result<()> {
+    /// Errors of [`RingParts::require`] and of io_uring_register(2).
+    pub fn check(ring: &IoUring, needed: RingParts) -> io::Result<()> {
         let params = ring.params();
-        let mut offered = Parts::all();
-        offered.set(Parts::NODROP, params.is_feature_nodrop());
-        offered.set(Parts::TIMEOUT, params.is_feature_ext_arg());
-        offered.set(Parts::POLL_MULTISHOT, params.is_feature_resource_tagging());
-        offered.set(Parts::CQE_SKIP, params.is_feature_skip_cqe_on_success());
-        if needed.intersects(Parts::SOCKETS | Parts::READS) {
+        let mut offered = RingParts::all();
+        offered.set(RingParts::NODROP, params.is_feature_nodrop());
+        offered.set(RingParts::TIMEOUT, params.is_feature_ext_arg());
+        offered.set(RingParts::POLL_MULTISHOT, params.is_feature_resource_tagging());
+        offered.set(RingParts::CQE_SKIP, params.is_feature_skip_cqe_on_success());
+        if needed.intersects(RingParts::SOCKETS | RingParts::READS) {
             let mut probe = Probe::new();
             match ring.submitter().register_probe(&mut probe) {
                 // Linux before 5.6 cannot be asked which requests it has.
@@ -77,8 +77,8 @@ impl Parts {
                 _ => {}
             }
             let supported = SOCKET_REQUESTS.iter().all(|code| probe.is_supported(*code));
-            offered.set(Parts::SOCKETS, supported);
-            offered.set(Parts::READS, probe.is_supported(opcode::Read::CODE));
+            offered.set(RingParts::SOCKETS, supported);
+            offered.set(RingParts::READS, probe.is_supported(opcode::Read::CODE));
         }
         offered.require(needed)
     }
@@ -87,7 +87,7 @@ impl Parts {
     ///
     /// # Errors
     /// `Unsupported`, with the missing part and the Linux version that has it.
-    pub fn require(self, needed: Parts) -> io::Result<()> {
+    pub fn require(self, needed: RingParts) -> io::Result<()> {
         let missing: Vec<_> = NAMES
             .iter()
             .filter(|(part, ..)| (needed - self).contains(*part))
@@ -145,20 +145,20 @@ mod tests {
 
     #[test]
     fn each_part_that_is_missing_is_named_with_its_kernel() {
-        for part in Parts::all() {
+        for part in RingParts::all() {
             let (_, name, since) = NAMES.iter().find(|(known, ..)| *known == part).unwrap();
-            let error = (Parts::all() - part).require(Parts::all()).unwrap_err();
+            let error = (RingParts::all() - part).require(RingParts::all()).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::Unsupported);
             let expected = format!("the kernel's io_uring lacks {name} (Linux {since})");
             assert_eq!(error.to_string(), expected);
-            (Parts::all() - part).require(Parts::all() - part).unwrap();
+            (RingParts::all() - part).require(RingParts::all() - part).unwrap();
         }
     }
 
     #[test]
     fn all_that_is_missing_is_named() {
-        let error = (Parts::all() - Parts::BUFFER_RINGS - Parts::RECEIVE_MULTISHOT)
-            .require(Parts::all())
+        let error = (RingParts::all() - RingParts::BUFFER_RINGS - RingParts::RECEIVE_MULTISHOT)
+            .require(RingParts::all())
             .unwrap_err();
         let expected = "lacks provided buffer rings and multishot accept (Linux 5.19) \
                         and multishot receive (Linux 6.0)";

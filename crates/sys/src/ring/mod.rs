@@ -19,7 +19,7 @@ use rustix::io::Errno;
 pub mod buffers;
 pub mod features;
 
-use features::{Parts, explain, is};
+use features::{RingParts, explain, is};
 
 /// Makes a ring by `make`, and tries again if that fails with `ENOMEM`, with pauses of 0.6 s in all. Since
 /// Linux 6.14 a ring's memory counts as locked memory of its user, until some time after the ring was dropped.
@@ -61,7 +61,7 @@ impl Ring {
     /// the kernel, a sysctl or a seccomp profile forbids io_uring, `EMFILE`, `ENOMEM`.
     /// `Unsupported` if the kernel lacks a part that every ring needs, or a part in
     /// `needed`.
-    pub fn open(submissions: u32, completions: u32, needed: Parts) -> io::Result<Ring> {
+    pub fn open(submissions: u32, completions: u32, needed: RingParts) -> io::Result<Ring> {
         Ring::build(submissions, completions, needed, true)
     }
 
@@ -73,7 +73,7 @@ impl Ring {
     pub fn open_with_eventfd(
         submissions: u32,
         completions: u32,
-        needed: Parts,
+        needed: RingParts,
         eventfd: BorrowedFd<'_>,
     ) -> io::Result<Ring> {
         let ring = Ring::build(submissions, completions, needed, false)?;
@@ -82,7 +82,12 @@ impl Ring {
         Ok(ring)
     }
 
-    fn build(submissions: u32, completions: u32, needed: Parts, defers: bool) -> io::Result<Ring> {
+    fn build(
+        submissions: u32,
+        completions: u32,
+        needed: RingParts,
+        defers: bool,
+    ) -> io::Result<Ring> {
         let builder = || -> Builder {
             let mut builder = IoUring::builder();
             builder.dontfork().setup_clamp().setup_cqsize(completions);
@@ -102,8 +107,8 @@ impl Ring {
             made => (made, defers),
         };
         let ring = ring.map_err(|error| explain("io_uring_setup", error))?;
-        let always = Parts::NODROP | Parts::TIMEOUT | Parts::POLL_MULTISHOT;
-        Parts::check(&ring, always | needed)?;
+        let always = RingParts::NODROP | RingParts::TIMEOUT | RingParts::POLL_MULTISHOT;
+        RingParts::check(&ring, always | needed)?;
         Ok(Ring { ring, waiting: VecDeque::new(), defers })
     }
 
@@ -230,7 +235,7 @@ mod tests {
     #[test]
     fn full_queues_lose_nothing() {
         const REQUESTS: u64 = 500;
-        let mut ring = match Ring::open(2, 4, Parts::empty()) {
+        let mut ring = match Ring::open(2, 4, RingParts::empty()) {
             Ok(ring) => ring,
             Err(reason) => return testing::skip!("{reason}"),
         };

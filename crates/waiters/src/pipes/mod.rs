@@ -89,7 +89,7 @@ pub struct PipeRun {
 
 /// The result of a [`PipeRun`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Record {
+pub struct PipeRecord {
     /// How the thread waited.
     pub mechanism: String,
     /// How many pipes were registered.
@@ -106,9 +106,9 @@ pub struct Record {
     pub spurious: u64,
     /// For each batch, the time per event in microseconds.
     pub event_us: Vec<f64>,
-    /// The smallest of [`Record::event_us`].
+    /// The smallest of [`PipeRecord::event_us`].
     pub event_min_us: f64,
-    /// The median of [`Record::event_us`].
+    /// The median of [`PipeRecord::event_us`].
     pub event_median_us: f64,
     /// CPU time of the thread per event, in microseconds.
     pub cpu_per_event_us: f64,
@@ -128,7 +128,7 @@ pub struct Record {
 /// The result of one wait.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
-    /// See [`Record::spurious`].
+    /// See [`PipeRecord::spurious`].
     spurious: u64,
 }
 
@@ -149,7 +149,7 @@ impl PipeRun {
     ///
     /// # Errors
     /// The process may not open enough descriptors. The kernel's errors. A token was lost or came twice.
-    pub fn measure(&self) -> anyhow::Result<Record> {
+    pub fn measure(&self) -> anyhow::Result<PipeRecord> {
         self.check()?;
         if let Some(cpu) = self.cpu {
             process::pin_current_thread(cpu)?;
@@ -161,12 +161,12 @@ impl PipeRun {
             Waiting::By(by) => Box::new(Dispatched::open(by, &tokens)?),
             Waiting::Busy => Box::new(Busy::default()),
         };
-        let mut record = Record {
+        let mut record = PipeRecord {
             mechanism: self.waiting.name().to_string(),
             pipes: self.pipes,
             active: self.active,
             writes: self.writes,
-            ..Record::default()
+            ..PipeRecord::default()
         };
         let per_pipe = |since: Duration| {
             microseconds(process::thread_cpu_time().saturating_sub(since)) / f64::from(self.pipes)
@@ -217,7 +217,7 @@ impl PipeRun {
         &self,
         reader: &mut dyn Reader,
         tokens: &mut Tokens,
-        record: &mut Record,
+        record: &mut PipeRecord,
     ) -> anyhow::Result<()> {
         let start = Instant::now();
         while start.elapsed() < self.warm_up {
@@ -262,8 +262,8 @@ const SIGNAL: u64 = size_of::<libc::siginfo_t>() as u64;
 const SIGNAL_SET: u64 = 8;
 
 impl PipeRun {
-    /// See [`Record::copied_per_event`]. Time-outs are not counted. `bound` is the highest descriptor plus 1.
-    fn copied(&self, record: &Record, bound: u64) -> Option<f64> {
+    /// See [`PipeRecord::copied_per_event`]. Time-outs are not counted. `bound` is the highest descriptor plus 1.
+    fn copied(&self, record: &PipeRecord, bound: u64) -> Option<f64> {
         let Waiting::By(by) = self.waiting else { return Some(0.0) };
         let (per_wait, per_report) = match *by.waits_with.first()? {
             // Copies two bitmaps in and two out, in words of 64 bits.

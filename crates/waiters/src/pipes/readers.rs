@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use mech::Key;
-use mech::mechanisms::{Features, Mechanism, Options};
+use mech::mechanisms::{Features, Mechanism, MechanismOptions};
 use mech::readiness::{Event, Interest, Readiness};
 
 use super::tokens::Tokens;
@@ -26,7 +26,7 @@ pub(super) struct Dispatched {
 
 impl Dispatched {
     pub(super) fn open(by: &Mechanism, tokens: &Tokens) -> anyhow::Result<Dispatched> {
-        let mut options = Options::default();
+        let mut options = MechanismOptions::default();
         options.events_per_wait = options.events_per_wait.max(tokens.active());
         let mechanism =
             by.open(&options).with_context(|| format!("{} cannot be set up", by.name))?;

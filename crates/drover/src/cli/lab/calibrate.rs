@@ -12,7 +12,7 @@ use lab::analysis::decision::power::POWER;
 use lab::calibrate::{self, Calibration};
 use lab::model::{Level, Mark, Sample};
 use lab::plan::Overrides;
-use lab::record::{Measured, Record};
+use lab::record::{MeasuredExperiment, SessionRecord};
 use lab::spec::Experiment;
 use lab::spec::factor::CASE;
 
@@ -133,7 +133,7 @@ fn slowed_servers(
 }
 
 /// The calibration that the record of a session gives.
-fn calibration(record: &Record, shares: &[f64]) -> anyhow::Result<Calibration> {
+fn calibration(record: &SessionRecord, shares: &[f64]) -> anyhow::Result<Calibration> {
     // Looked up by name: an experiment that could not be run is missing from the record, so that places do not count.
     let measured = |id: &str| record.measured.iter().find(|it| it.experiment.id == id);
     let Some(equal) = measured(&calibrate::equal_servers().id) else {
@@ -142,7 +142,7 @@ fn calibration(record: &Record, shares: &[f64]) -> anyhow::Result<Calibration> {
     };
     let slowed = measured(calibrate::SLOWED);
     let seed = record.session.seed;
-    let samples = |measured: &Measured| -> Vec<Sample> { measured.samples() };
+    let samples = |measured: &MeasuredExperiment| -> Vec<Sample> { measured.samples() };
     let metrics = calibrate::noise(&equal.experiment, &samples(equal), seed);
     let slowed = slowed.map_or(Vec::new(), |slowed| {
         calibrate::slowed(&slowed.experiment, &samples(slowed), shares, &metrics, seed)
@@ -161,7 +161,7 @@ fn calibration(record: &Record, shares: &[f64]) -> anyhow::Result<Calibration> {
 }
 
 /// Why runs do not count: the first failure, or too few rounds, or how many runs have which mark.
-fn what_is_wrong(record: &Record) -> String {
+fn what_is_wrong(record: &SessionRecord) -> String {
     let runs: Vec<&Sample> =
         record.measured.iter().flat_map(|it| &it.runs).map(|run| &run.sample).collect();
     if let Some(why) = runs.iter().find_map(|sample| sample.failure.as_deref()) {
@@ -185,12 +185,12 @@ fn what_is_wrong(record: &Record) -> String {
 mod tests {
     use lab::journal::{Environment, Header};
     use lab::plan::Plan;
-    use lab::record::Session;
+    use lab::record::RecordedSession;
 
     use super::*;
 
     /// The record of a session whose first experiment could not be run.
-    fn slowed_alone() -> Record {
+    fn slowed_alone() -> SessionRecord {
         let experiment = calibrate::slowed_servers(&[0.05], &BTreeMap::new());
         let plan = Plan {
             experiment: experiment.id.clone(),
@@ -204,7 +204,7 @@ mod tests {
         };
         let environment = Environment::default();
         let header = Header { schema: lab::journal::SCHEMA.to_owned(), plan, environment };
-        let session = Session {
+        let session = RecordedSession {
             schema: lab::record::SCHEMA.to_owned(),
             version: "0.1.0".to_owned(),
             command: Vec::new(),
@@ -215,8 +215,8 @@ mod tests {
             refused: vec![("calibration".to_owned(), "no port was free".to_owned())],
         };
         let (runs, judgements) = (Vec::new(), Vec::new());
-        let measured = vec![Measured { experiment, header, runs, judgements }];
-        Record { folder: PathBuf::new(), session, measured }
+        let measured = vec![MeasuredExperiment { experiment, header, runs, judgements }];
+        SessionRecord { folder: PathBuf::new(), session, measured }
     }
 
     #[test]

@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use lab::analysis::FEWEST_ROUNDS;
-use lab::decide::fit::{self, Extent, Look, Time, Wanted};
-use lab::decide::{self, Axis, Candidates, Decision, Lifetime, Question, Request, Response, Scene};
+use lab::decide::fit::{self, Look, RunExtent, TimeBudget, Wanted};
+use lab::decide::{
+    self, Axis, Candidates, DecideRequest, Decision, Lifetime, Question, ResponseKind,
+    ScaledQuestion,
+};
 use lab::hash::hash_bytes;
 use lab::model::Sample;
 use lab::plan::Overrides;
-use lab::plan::limits::Limits;
+use lab::plan::limits::MachineLimits;
 use lab::report::terminal;
 use lab::site::SampledFiles;
 use lab::spec::{Experiment, Faults};
@@ -141,7 +144,7 @@ struct Asked {
     begun: Instant,
     budget: Duration,
     question: Question,
-    scene: Scene,
+    scene: ScaledQuestion,
     axes: Vec<Candidates>,
     urls: Option<String>,
     wanted: Wanted,
@@ -152,13 +155,13 @@ impl Asked {
     fn new(args: &Args, begun: Instant) -> anyhow::Result<Asked> {
         let seed = args.seed.unwrap_or_else(rand::random);
         let question = question(args, seed)?;
-        let scene = question.here(&Limits::look()?).map_err(UsageError::new)?;
+        let scene = question.here(&MachineLimits::look()?).map_err(UsageError::new)?;
         let axes = decide::candidates(&question).map_err(anyhow::Error::msg)?;
         let axes = narrowed(axes, &args.subjects)?;
         let settings = settings(args.out.clone(), None, false)?;
         let urls = match &question.response {
-            Response::Bytes(_) => None,
-            Response::Files(files) => Some(write_urls(files, &settings.pools)?),
+            ResponseKind::Bytes(_) => None,
+            ResponseKind::Files(files) => Some(write_urls(files, &settings.pools)?),
         };
         let wanted =
             Wanted { rounds: args.repeats, window_s: args.window.map(|it| it.as_secs_f64()) };
@@ -229,7 +232,7 @@ impl Asked {
             runs += plan.runs();
         }
         let run_s = look_s / runs.max(1) as f64;
-        let time = Time {
+        let time = TimeBudget {
             left_s: self.budget.as_secs_f64() - LOADS as f64 * look_s,
             beside_s: run_s - self.look_extent().window_s,
         };
@@ -253,7 +256,7 @@ impl Asked {
     }
 
     /// A budget, in whole minutes, that is enough for a number of candidates.
-    fn needed(&self, time: Time, candidates: usize) -> String {
+    fn needed(&self, time: TimeBudget, candidates: usize) -> String {
         let beside_s = self.budget.as_secs_f64() - time.left_s;
         let all_s = beside_s + time.needed_s(LOADS * candidates, self.wanted);
         format!("{}m", (all_s / 60.0).ceil().max(1.0))
@@ -280,7 +283,7 @@ impl Asked {
         &mut self,
         saturation: &[Vec<Sample>],
         low: &[Vec<Sample>],
-        time: Time,
+        time: TimeBudget,
     ) -> anyhow::Result<()> {
         let samples = std::iter::zip(saturation, low);
         let looks = std::iter::zip(&self.axes, samples)
@@ -305,8 +308,8 @@ impl Asked {
         Ok(())
     }
 
-    fn experiments(&self, rates: &[f64], extent: Extent) -> anyhow::Result<Vec<Experiment>> {
-        let request = Request {
+    fn experiments(&self, rates: &[f64], extent: RunExtent) -> anyhow::Result<Vec<Experiment>> {
+        let request = DecideRequest {
             question: &self.question,
             scene: &self.scene,
             urls: self.urls.as_deref(),
@@ -317,9 +320,9 @@ impl Asked {
         all.collect()
     }
 
-    fn look_extent(&self) -> Extent {
+    fn look_extent(&self) -> RunExtent {
         let window_s = self.wanted.window_s.unwrap_or(fit::SHORTEST_S).min(fit::SHORTEST_S);
-        Extent { rounds: 1, window_s }
+        RunExtent { rounds: 1, window_s }
     }
 
     /// How many candidates there are.
@@ -327,9 +330,9 @@ impl Asked {
         self.axes.iter().map(|axis| axis.names.len()).sum()
     }
 
-    fn time(&self, run_s: f64) -> Time {
+    fn time(&self, run_s: f64) -> TimeBudget {
         let beside_s = (run_s - self.look_extent().window_s).max(0.05);
-        Time { left_s: self.left().as_secs_f64(), beside_s }
+        TimeBudget { left_s: self.left().as_secs_f64(), beside_s }
     }
 
     fn left(&self) -> Duration {
@@ -339,12 +342,12 @@ impl Asked {
 
 fn question(args: &Args, seed: u64) -> anyhow::Result<Question> {
     let response = match &args.root {
-        None => Response::Bytes(args.response as u64),
+        None => ResponseKind::Bytes(args.response as u64),
         Some(root) => {
             let refused = |why| UsageError::new(format!("--root {why}"));
             let mut files = SampledFiles::of(root, seed).map_err(refused)?;
             files.take_into_memory().map_err(refused)?;
-            Response::Files(files)
+            ResponseKind::Files(files)
         }
     };
     let lifetime = match args.lifetime {

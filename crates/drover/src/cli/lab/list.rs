@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use lab::model::Level;
-use lab::plan::limits::Limits;
+use lab::plan::limits::MachineLimits;
 use lab::plan::{Overrides, Plan, Selection};
 use lab::report::model::words::counted;
 use lab::spec::factor::CASE;
@@ -23,7 +23,7 @@ pub(super) struct Args {
 
 /// Runs `drover lab list`.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let limits = Limits::look()?;
+    let limits = MachineLimits::look()?;
     let mut out = stdout();
     for experiment in super::experiments(&args.experiments)? {
         let title = experiment.title.as_ref().unwrap_or(&experiment.id);
@@ -43,7 +43,7 @@ fn write_preset(
     experiment: &Experiment,
     name: &str,
     preset: &Preset,
-    limits: &Limits,
+    limits: &MachineLimits,
 ) -> anyhow::Result<()> {
     let selection = Selection::new(experiment, name, &Overrides::default());
     let selection = selection.map_err(anyhow::Error::msg)?;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use lab::record::Record;
+use lab::record::SessionRecord;
 
 use crate::cli::stdout::stdout;
 
@@ -20,7 +20,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let folder = lab::session::newest(&args.folder);
     let folder = folder.ok_or_else(|| super::no_session(&args.folder))?;
-    let record = Record::read(&folder)?;
+    let record = SessionRecord::read(&folder)?;
     let page = lab::report::write(&folder, None, &record).context("cannot write the report")?;
     Ok(writeln!(stdout(), "Report: {}", page.display())?)
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use lab::model::Level;
 use lab::plan::Overrides;
-use lab::plan::limits::Limits;
-use lab::session::{Request, Session};
+use lab::plan::limits::MachineLimits;
+use lab::session::{Session, SessionRequest};
 use lab::spec::experiment::QUICK;
 
 use super::OUT;
@@ -128,7 +128,7 @@ pub(super) fn quick() -> anyhow::Result<()> {
 
 /// Runs `drover lab run`.
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
-    let limits = Limits::look()?;
+    let limits = MachineLimits::look()?;
     let (session, out) = match &args.resume {
         Some(folder) => resumed(&args, folder.as_deref(), &limits)?,
         None => {
@@ -147,9 +147,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// The session that the flags ask for.
-fn planned(args: &Args, limits: &Limits) -> anyhow::Result<Session> {
+fn planned(args: &Args, limits: &MachineLimits) -> anyhow::Result<Session> {
     let chosen = &args.selection;
-    let request = Request {
+    let request = SessionRequest {
         experiments: super::experiments(&args.experiments)?,
         are_named: !args.experiments.is_empty(),
         preset: chosen.preset.clone().unwrap_or_else(|| QUICK.to_owned()),
@@ -174,7 +174,7 @@ fn planned(args: &Args, limits: &Limits) -> anyhow::Result<Session> {
 fn resumed(
     args: &Args,
     folder: Option<&Path>,
-    limits: &Limits,
+    limits: &MachineLimits,
 ) -> anyhow::Result<(Session, PathBuf)> {
     let place = folder.or(args.out.as_deref()).unwrap_or(Path::new(OUT));
     let folder = lab::session::newest(place).ok_or_else(|| super::no_session(place))?;

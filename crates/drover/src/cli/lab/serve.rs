@@ -12,7 +12,7 @@ use mech::files::root::Root;
 
 use super::session::progress_file::remove_if_dead;
 use crate::cli::stdout::stdout;
-use server::{Config, Role, Server, Source, StopSignals};
+use server::{Config, ContentSource, Role, Server, StopSignals};
 
 /// Flags of `drover lab serve`.
 #[derive(Debug, clap::Args)]
@@ -85,6 +85,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 pub(super) fn start(folder: &Path, listen: SocketAddr) -> anyhow::Result<Server> {
     let root = Root::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
     let mechanism = mech::mechanisms::auto(1).context("no mechanism works here")?;
-    let source = Source::Directory(Arc::new(root));
+    let source = ContentSource::Directory(Arc::new(root));
     Server::start(Config { listen: vec![listen.into()], ..Config::new(source, mechanism) })
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::cli::stdout::stdout;
-use crate::trace_report::{self, Trace};
+use crate::trace_report::{self, TraceFile};
 use usage::UsageError;
 use usage::duration;
 
@@ -49,7 +49,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     Ok(writeln!(out, "Report: {}", page.display())?)
 }
 
-fn read(path: &Path) -> anyhow::Result<Trace> {
+fn read(path: &Path) -> anyhow::Result<TraceFile> {
     let refused = |reason: String| {
         UsageError::new(format!(
             "cannot read {} as a trace: {reason}; give a FILE of 'drover serve --trace FILE'",
@@ -57,5 +57,5 @@ fn read(path: &Path) -> anyhow::Result<Trace> {
         ))
     };
     let file = File::open(path).map_err(|error| refused(error.to_string()))?;
-    Trace::read(BufReader::new(file)).map_err(|error| refused(format!("{error:#}")).into())
+    TraceFile::read(BufReader::new(file)).map_err(|error| refused(format!("{error:#}")).into())
 }

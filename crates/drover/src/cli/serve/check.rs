@@ -4,7 +4,7 @@ use std::io::Write;
 
 use mech::mechanisms::Features;
 
-use super::config::{self, FlagValues, Notes};
+use super::config::{self, FlagValues, SettingNotes};
 use super::flags::Args;
 use super::{choose, configuration, describe, urls, what_is_served};
 use crate::cli::stdout::stdout;
@@ -33,8 +33,8 @@ fn notes(
     args: &Args,
     (mechanism, accept): MechanismAndStrategy,
     why_no_rings: Option<&str>,
-) -> Notes {
-    let mut notes = Notes::new();
+) -> SettingNotes {
+    let mut notes = SettingNotes::new();
     if args.dispatch.0.is_none() {
         let why = match why_no_rings {
             Some(reason) => reason.to_owned(),

@@ -292,7 +292,7 @@ pub(in crate::cli) struct Args {
     /// For --files sendfile, splice and auto. Other backends read as many bytes as --read-ahead says.
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = send_budget)]
-    pub(super) send_budget: SendBudget,
+    pub(super) send_budget: SendBudgetFlag,
 
     /// Write the counters of all workers to FILE, as JSON, at SIGUSR1 and at the end
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
@@ -428,14 +428,14 @@ fn workers(text: &str) -> Result<Workers, String> {
 
 /// How many bytes of a response a worker sends before the next connection's turn; `None`: derived from the caches.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SendBudget(pub(super) Option<NonZeroU64>);
+pub(super) struct SendBudgetFlag(pub(super) Option<NonZeroU64>);
 
-fn send_budget(text: &str) -> Result<SendBudget, String> {
+fn send_budget(text: &str) -> Result<SendBudgetFlag, String> {
     match text {
-        "auto" => Ok(SendBudget(None)),
+        "auto" => Ok(SendBudgetFlag(None)),
         size => {
             let bytes = size::parse(size).map_err(|reason| format!("{reason}; or auto"))?;
-            Ok(SendBudget(NonZeroU64::new(bytes as u64)))
+            Ok(SendBudgetFlag(NonZeroU64::new(bytes as u64)))
         }
     }
 }

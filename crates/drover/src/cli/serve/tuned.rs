@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::{debug, info};
 
-use super::config::{FlagValues, Origin};
+use super::config::{FlagOrigin, FlagValues};
 use super::flags::Args;
 use crate::cli::auto_or::OnOff;
 
@@ -189,7 +189,7 @@ pub(super) fn complete(args: Args, flags: FlagValues) -> (Args, FlagValues) {
     let Some(tuned) = Tuned::look(&args.root) else { return (args, flags) };
     let mut with = flags.clone();
     for (name, value) in tuned.where_auto(&args) {
-        with.replace(name, OsString::from(value), Origin::Tuned(tuned.on.clone()));
+        with.replace(name, OsString::from(value), FlagOrigin::Tuned(tuned.on.clone()));
     }
     match with.parse() {
         Ok(parsed) => (Args { check: args.check, ..parsed }, with),

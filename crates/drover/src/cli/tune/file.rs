@@ -13,7 +13,7 @@ use lab::tune::{self, Knob, Ruling};
 const WIDTH: usize = 80;
 
 /// What the comments at the beginning of the file tell.
-pub(super) struct Head {
+pub(super) struct FileHeader {
     /// The directory, as an absolute path.
     pub(super) root: String,
     /// The day, as in 2001-06-25.
@@ -27,7 +27,7 @@ pub(super) struct Head {
 }
 
 /// The text of the configuration file. `output` is its path.
-pub(super) fn text(head: &Head, rulings: &[Ruling], output: &Path) -> String {
+pub(super) fn text(head: &FileHeader, rulings: &[Ruling], output: &Path) -> String {
     let mut text = String::new();
     head.write(&mut text, output);
     let _ = writeln!(text, "\nroot = {}", quoted(&head.root));
@@ -43,7 +43,7 @@ pub(super) fn text(head: &Head, rulings: &[Ruling], output: &Path) -> String {
     text
 }
 
-impl Head {
+impl FileHeader {
     fn write(&self, text: &mut String, output: &Path) {
         let took = usage::duration::in_words(self.took);
         let name = Path::new(output.file_name().unwrap_or(output.as_os_str())).display();
@@ -113,20 +113,20 @@ fn comment(out: &mut String, first: &str, text: &str) {
 mod tests {
     use std::rc::Rc;
 
-    use lab::document::{Node, Source};
-    use lab::tune::Rule;
+    use lab::document::{Node, SourceText};
+    use lab::tune::RulingReason;
 
     use super::*;
 
     fn ruling(knob: Knob, taken: &str, auto: &str) -> Ruling {
-        let rule = Rule::Tie(vec!["an other one".to_owned()]);
+        let rule = RulingReason::Tie(vec!["an other one".to_owned()]);
         let taken = Some(taken.to_owned());
         Ruling { taken, rule, ..Ruling::not_measured(knob, Some(auto.to_owned()), "") }
     }
 
     #[test]
     fn choices_are_keys_and_reasons_are_comments() {
-        let head = Head {
+        let head = FileHeader {
             root: "/srv/\"www\"".to_owned(),
             on: "2001-06-25".to_owned(),
             took: Duration::from_millis(160_300),
@@ -154,7 +154,7 @@ mod tests {
         ] {
             assert!(text.contains(expected), "no {expected:?} in\n{text}");
         }
-        let source = Source { name: "drover.toml".to_owned(), text };
+        let source = SourceText { name: "drover.toml".to_owned(), text };
         let root = Node::parse(&Rc::new(source)).unwrap();
         assert_eq!(root.keys(), ["root", "dispatch", "files", "workers", "accept"]);
         let text = |key: &str| root.get(key).and_then(|node| node.text());

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::decide::fit::{Time, Wanted};
+use lab::decide::fit::{TimeBudget, Wanted};
 use lab::model::Sample;
-use lab::plan::limits::Limits;
+use lab::plan::limits::MachineLimits;
 use lab::plan::{Overrides, Plan, Selection};
-use lab::run::{End, Event, Unkept};
-use lab::session::Settings;
+use lab::run::{RunEnd, RunEvent, Unkept};
+use lab::session::SessionSettings;
 use lab::spec::Experiment;
 use lab::tune::experiment::{experiment, moderate};
-use lab::tune::{self, Contender, Contest, Knob, Ruling, Scene, Step, TakenFlags};
+use lab::tune::{self, Contender, Contest, Knob, Ruling, Step, TakenFlags, TuneContext};
 use serde_json::{Value, json};
 
 use crate::cli::stdout::stdout;
@@ -31,9 +31,9 @@ const MOST_ERRORS: f64 = 50.0;
 
 /// What is to be measured, and by when.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
-    pub(super) scene: &'a Scene,
-    pub(super) settings: &'a Settings,
+pub(super) struct TuneRequest<'a> {
+    pub(super) scene: &'a TuneContext,
+    pub(super) settings: &'a SessionSettings,
     /// The seed of all random choices.
     pub(super) seed: u64,
     pub(super) end: Instant,
@@ -45,8 +45,8 @@ pub(super) struct Asked<'a> {
 
 /// The machine, the load, and what was learnt from the first look.
 pub(super) struct Bench<'b> {
-    asked: Asked<'b>,
-    limits: Limits,
+    asked: TuneRequest<'b>,
+    limits: MachineLimits,
     /// How long a run takes in addition to its window, in seconds.
     beside_s: Cell<f64>,
     /// The moderate rate, in requests per second.
@@ -59,12 +59,12 @@ pub(super) struct Bench<'b> {
 
 impl<'b> Bench<'b> {
     /// Measures the default configuration with one worker: how many requests it answers, and how long a run takes.
-    pub(super) fn begin(asked: Asked<'b>) -> anyhow::Result<Bench<'b>> {
+    pub(super) fn begin(asked: TuneRequest<'b>) -> anyhow::Result<Bench<'b>> {
         let bar = io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:20} {wide_msg}");
             ProgressBar::new(1).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
-        let limits = Limits::look()?;
+        let limits = MachineLimits::look()?;
         let mut bench = Bench {
             asked,
             limits,
@@ -93,7 +93,7 @@ impl<'b> Bench<'b> {
         let overrides = Overrides { rounds: Some(LOOKS), ..Overrides::default() };
         let mut took_s = f64::INFINITY;
         let samples = self.samples(&made, &overrides, self.asked.seed, &mut |event| {
-            if let Event::Ended { run, .. } = event {
+            if let RunEvent::Ended { run, .. } = event {
                 took_s = run.took_s.min(took_s);
             }
         })?;
@@ -140,7 +140,7 @@ impl<'b> Bench<'b> {
         let all = own + rest.iter().map(runs).sum::<usize>() as f64;
         let share = self.left().mul_f64(own / all);
         let end = Instant::now() + share;
-        let time = || Time {
+        let time = || TimeBudget {
             left_s: end.saturating_duration_since(Instant::now()).as_secs_f64(),
             beside_s: self.beside_s.get(),
         };
@@ -165,7 +165,7 @@ impl<'b> Bench<'b> {
             &overrides,
             self.asked.seed + u64::from(step.number),
             &mut |event| {
-                if let (Event::Ended { done, of, .. }, Some(bar)) = (event, &bar) {
+                if let (RunEvent::Ended { done, of, .. }, Some(bar)) = (event, &bar) {
                     bar.set_length(of as u64);
                     bar.set_position(done as u64);
                 }
@@ -191,7 +191,7 @@ impl<'b> Bench<'b> {
         made: &Experiment,
         overrides: &Overrides,
         seed: u64,
-        tell: &mut dyn FnMut(Event<'_>),
+        tell: &mut dyn FnMut(RunEvent<'_>),
     ) -> anyhow::Result<Vec<Sample>> {
         let selection =
             Selection::new(made, tune::PRESET, overrides).map_err(anyhow::Error::msg)?;
@@ -203,7 +203,7 @@ impl<'b> Bench<'b> {
             interrupt: &self.asked.settings.interrupt,
         };
         let (samples, end) = unkept.samples(made, &selection, &plan, tell)?;
-        ensure!(end != End::Interrupted, "interrupted: nothing is written");
+        ensure!(end != RunEnd::Interrupted, "interrupted: nothing is written");
         Ok(samples)
     }
 

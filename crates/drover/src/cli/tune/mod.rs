@@ -13,17 +13,17 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, ensure};
 use lab::decide::fit::Wanted;
 use lab::journal::Environment;
-use lab::plan::limits::Limits;
+use lab::plan::limits::MachineLimits;
 use lab::report::terminal::wrapped;
 use lab::site::{Bounds, SampledFiles};
-use lab::tune::{self, Knob, Ruling, Scene, TakenFlags};
+use lab::tune::{self, Knob, Ruling, TakenFlags, TuneContext};
 
 use super::count;
 use super::lab::session::settings;
 use super::serve::Tuned;
 use super::stdout::stdout;
-use file::Head;
-use measure::{Asked, Bench};
+use file::FileHeader;
+use measure::{Bench, TuneRequest};
 use usage::UsageError;
 use usage::duration;
 
@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         true => Knob::ALL.to_vec(),
         false => Knob::ALL.into_iter().filter(|knob| args.only.contains(knob)).collect(),
     };
-    let bench = Bench::begin(Asked {
+    let bench = Bench::begin(TuneRequest {
         scene: &scene,
         settings: &settings,
         seed,
@@ -131,7 +131,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         rulings.iter().any(|ruling| ruling.taken.is_some()),
         "nothing was found out, for the reasons above: nothing is written"
     );
-    let head = Head {
+    let head = FileHeader {
         root: scene.root.clone(),
         on: humantime::format_rfc3339_seconds(SystemTime::now()).to_string()[..10].to_owned(),
         took: begun.elapsed(),
@@ -159,8 +159,8 @@ fn check_output(args: &Args) -> anyhow::Result<()> {
 }
 
 /// The files and connections of the measurement, and a description of them.
-fn scene(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<(Scene, String)> {
-    let processors = Limits::look()?.processors.len();
+fn scene(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<(TuneContext, String)> {
+    let processors = MachineLimits::look()?.processors.len();
     let refused = |why: String| UsageError::new(format!("ROOT {why}"));
     let connections = args.connections;
     let root = args.root.canonicalize();
@@ -173,7 +173,10 @@ fn scene(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<(Scene, String
         let urls = list.canonicalize().map_err(wrong)?.display().to_string();
         let load =
             format!("{connections} connections ask {root} for what {} lists", list.display());
-        return Ok((Scene { processors, root, urls, order: None, connections, bytes: None }, load));
+        return Ok((
+            TuneContext { processors, root, urls, order: None, connections, bytes: None },
+            load,
+        ));
     }
     let files = SampledFiles::within(Path::new(&root), seed, SAMPLE);
     let mut files =
@@ -187,7 +190,7 @@ fn scene(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<(Scene, String
         files.in_words(),
         left_out(&files)
     );
-    let scene = Scene {
+    let scene = TuneContext {
         processors,
         root,
         urls: urls.display().to_string(),
@@ -216,7 +219,7 @@ fn left_out(files: &SampledFiles) -> String {
 /// Writes the configuration, keeps the result for servers, and prints how to use both.
 fn conclude(
     args: &Args,
-    head: &Head,
+    head: &FileHeader,
     rulings: &[Ruling],
     evidence: serde_json::Value,
 ) -> anyhow::Result<()> {

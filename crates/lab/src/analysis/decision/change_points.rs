@@ -13,7 +13,7 @@
 //! of series needs less. The price is an assumption: values vary around their level as normal logarithms do,
 //! each by itself. A machine that is slow for a week has another level for a week, and that is what is said.
 
-use crate::analysis::curve::{Interval, Scale};
+use crate::analysis::curve::{AverageScale, Interval};
 use crate::analysis::student::{t_quantile, t_tail};
 use crate::analysis::summary::mean;
 
@@ -68,9 +68,9 @@ pub fn factors(logs: &[f64], change_points: &[usize], level: f64) -> Vec<Interva
     let factor = |pair: &[&[f64]]| {
         let (centre, error) = step(pair[0], pair[1], variance);
         Interval {
-            value: Scale::Log.from(centre),
-            low: Scale::Log.from(centre - t * error),
-            high: Scale::Log.from(centre + t * error),
+            value: AverageScale::Log.from(centre),
+            low: AverageScale::Log.from(centre - t * error),
+            high: AverageScale::Log.from(centre + t * error),
             level,
         }
     };

@@ -28,7 +28,7 @@ pub fn p_outside(curve: &Curve, low: f64, high: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::curve::Scale;
+    use crate::analysis::curve::AverageScale;
     use crate::analysis::estimate::paired;
     use crate::analysis::noise::{Noise, covered};
 
@@ -46,7 +46,9 @@ mod tests {
     fn little_noise_shows_equality_and_much_noise_does_not() {
         let quiet: Vec<f64> = vec![0.01, -0.01, 0.0, 0.02, -0.02, 0.0];
         let loud: Vec<f64> = quiet.iter().map(|value| value * 30.0).collect();
-        let p = |rounds: &[f64]| p_within(&Curve::of_rounds(rounds, Scale::Log).unwrap(), 0.9, 1.1);
+        let p = |rounds: &[f64]| {
+            p_within(&Curve::of_rounds(rounds, AverageScale::Log).unwrap(), 0.9, 1.1)
+        };
         assert!(p(&quiet) < 0.001 && p(&loud) > 0.1);
     }
 
@@ -62,10 +64,11 @@ mod tests {
 
     #[test]
     fn an_effect_is_inside_or_outside_or_neither_is_shown() {
-        let curve = Curve::of_rounds(&[0.5, 0.52, 0.48, 0.5, 0.51, 0.49], Scale::Linear).unwrap();
+        let curve =
+            Curve::of_rounds(&[0.5, 0.52, 0.48, 0.5, 0.51, 0.49], AverageScale::Linear).unwrap();
         assert!(p_outside(&curve, 0.6, f64::INFINITY) < 1e-4);
         assert!(p_outside(&curve, 0.4, 0.6) > 0.9);
-        assert_eq!(p_outside(&Curve::exact(0.4, Scale::Linear), 0.4, 0.6), 1.0);
-        assert_eq!(p_outside(&Curve::exact(0.39, Scale::Linear), 0.4, 0.6), 0.0);
+        assert_eq!(p_outside(&Curve::exact(0.4, AverageScale::Linear), 0.4, 0.6), 1.0);
+        assert_eq!(p_outside(&Curve::exact(0.39, AverageScale::Linear), 0.4, 0.6), 0.0);
     }
 }

@@ -116,7 +116,7 @@ pub fn smallest_distance(rounds: usize, size: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::curve::{Curve, Scale};
+    use crate::analysis::curve::{AverageScale, Curve};
     use crate::analysis::noise::{covered, normal};
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         for (distance, rounds) in [(1.5, 6), (1.0, 10)] {
             let share = covered(1000, 1, |random| {
                 let values: Vec<f64> = (0..rounds).map(|_| distance + normal(random)).collect();
-                Curve::of_rounds(&values, Scale::Linear).unwrap().p_above(0.0) <= 0.025
+                Curve::of_rounds(&values, AverageScale::Linear).unwrap().p_above(0.0) <= 0.025
             });
             assert!((share - power(distance, rounds, 0.05)).abs() < 0.04, "{rounds}: {share}");
         }

@@ -23,7 +23,7 @@ pub fn best(effects: Vec<Vec<Curve>>, above: Extreme, below: Extreme) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::curve::Scale;
+    use crate::analysis::curve::AverageScale;
     use crate::analysis::estimate::simultaneous::{DRAWS, simultaneous};
     use crate::analysis::noise::{Noise, column, covered};
     use crate::analysis::summary::logs;
@@ -36,7 +36,7 @@ mod tests {
             std::iter::zip(&first, other).map(|(first, other)| first - other).collect()
         };
         let contrasts: Vec<Vec<f64>> = (1..rounds[0].len()).map(over).collect();
-        vec![simultaneous(&contrasts, Scale::Log, DRAWS).unwrap()]
+        vec![simultaneous(&contrasts, AverageScale::Log, DRAWS).unwrap()]
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub fn slope(points: &[(f64, f64)]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::curve::{Curve, Scale};
+    use crate::analysis::curve::{AverageScale, Curve};
     use crate::analysis::noise::{Noise, covered};
 
     #[test]
@@ -60,7 +60,10 @@ mod tests {
                     })
                     .collect::<Option<_>>()
                     .unwrap();
-                Curve::of_rounds(&slopes, Scale::Linear).unwrap().interval(0.95).contains(0.8)
+                Curve::of_rounds(&slopes, AverageScale::Linear)
+                    .unwrap()
+                    .interval(0.95)
+                    .contains(0.8)
             });
             assert!(share >= 0.92, "{n}: {share}");
         }

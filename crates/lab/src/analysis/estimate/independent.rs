@@ -1,6 +1,6 @@
 //! The ratio of two samples that have no round in common: those of two sessions.
 
-use crate::analysis::curve::{Curve, Scale};
+use crate::analysis::curve::{AverageScale, Curve};
 use crate::analysis::summary::logs;
 
 /// The geometric mean of `above` ÷ that of `below`, with Welch's t on logarithms.
@@ -13,7 +13,7 @@ use crate::analysis::summary::logs;
 ///
 /// `None` of fewer than six values on a side, or if a value is not positive.
 pub fn ratio(above: &[f64], below: &[f64]) -> Option<Curve> {
-    Curve::of_samples(&logs(above)?, &logs(below)?, Scale::Log)
+    Curve::of_samples(&logs(above)?, &logs(below)?, AverageScale::Log)
 }
 
 #[cfg(test)]
@@ -26,7 +26,7 @@ mod tests {
     fn the_interval_is_the_textbook_s() {
         let first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];
         let second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4];
-        let curve = Curve::of_samples(&first, &second, Scale::Linear).unwrap();
+        let curve = Curve::of_samples(&first, &second, AverageScale::Linear).unwrap();
         let interval = curve.interval(0.95);
         assert!((interval.value + 1.58).abs() < 1e-9, "{interval:?}");
         assert!((interval.low + 3.3654832).abs() < 1e-6, "{interval:?}");

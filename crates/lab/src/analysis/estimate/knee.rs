@@ -7,7 +7,7 @@ pub const KEEPS_UP: f64 = 0.97;
 
 /// What a subject did at one offered rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
+pub struct LoadPoint {
     /// The rate that was asked of it.
     pub offered: f64,
     /// The rate that it answered.
@@ -24,10 +24,10 @@ pub struct Load {
 /// the lowest at most that. A load that the generator limited says nothing of the subject: the
 /// knee is then at least the last load that was served. (D. Mosberger, T. Jin, "httperf — a tool
 /// for measuring web server performance", Performance Evaluation Review 26(3), 1998, draw this curve.) `None` without loads.
-pub fn knee(loads: &[Load]) -> Option<(f64, Bound)> {
-    let share = |load: &Load| load.served / load.offered;
+pub fn knee(loads: &[LoadPoint]) -> Option<(f64, Bound)> {
+    let share = |load: &LoadPoint| load.served / load.offered;
     // A NaN is no service.
-    let fails = |load: &Load| share(load).is_nan() || share(load) < KEEPS_UP;
+    let fails = |load: &LoadPoint| share(load).is_nan() || share(load) < KEEPS_UP;
     let Some(first) = loads.iter().position(fails) else {
         return loads.last().map(|load| (load.offered, Bound::AtLeast));
     };
@@ -48,11 +48,11 @@ pub fn knee(loads: &[Load]) -> Option<(f64, Bound)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::curve::{Curve, Scale};
+    use crate::analysis::curve::{AverageScale, Curve};
     use crate::analysis::noise::{Noise, covered};
 
-    fn loads(served: &[(f64, f64)]) -> Vec<Load> {
-        let load = |&(offered, served)| Load { offered, served, bound: Bound::Exact };
+    fn loads(served: &[(f64, f64)]) -> Vec<LoadPoint> {
+        let load = |&(offered, served)| LoadPoint { offered, served, bound: Bound::Exact };
         served.iter().map(load).collect()
     }
 
@@ -100,7 +100,7 @@ mod tests {
                         of(capacity[0]) - of(capacity[1])
                     })
                     .collect();
-                Curve::of_rounds(&ratios, Scale::Log).unwrap().interval(0.95).contains(1.5)
+                Curve::of_rounds(&ratios, AverageScale::Log).unwrap().interval(0.95).contains(1.5)
             });
             assert!(share >= 0.9, "{n}: {share}");
         }

@@ -1,6 +1,6 @@
 //! The ratio of two subjects, paired by round.
 
-use crate::analysis::curve::{Curve, Scale};
+use crate::analysis::curve::{AverageScale, Curve};
 use crate::analysis::summary::mean;
 
 /// The mean over cells of each round's logarithm of a ratio. `cells` holds, for each cell, one pair
@@ -29,7 +29,7 @@ pub fn log_ratios(cells: &[Vec<(f64, f64)>]) -> Option<Vec<f64>> {
 /// Experimenters*, 2nd ed. 2005, ch. 3), taken of logarithms because run times and rates vary by
 /// factors. `None` where [`log_ratios`] has none, and of fewer than six rounds.
 pub fn ratio(cells: &[Vec<(f64, f64)>]) -> Option<Curve> {
-    Curve::of_rounds(&log_ratios(cells)?, Scale::Log)
+    Curve::of_rounds(&log_ratios(cells)?, AverageScale::Log)
 }
 
 #[cfg(test)]

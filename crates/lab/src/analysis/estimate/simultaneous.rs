@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::analysis::curve::{Curve, Scale};
+use crate::analysis::curve::{AverageScale, Curve};
 use crate::analysis::max_t::MaxT;
 
 /// How many experiments without an effect are simulated for the distribution of the greatest |t|.
@@ -23,7 +23,11 @@ pub const DRAWS: usize = 2000;
 /// where few draws lie, the bound of Bonferroni takes over.
 ///
 /// `None` without contrasts, of fewer than six rounds, or if a value is not finite.
-pub fn simultaneous(contrasts: &[Vec<f64>], scale: Scale, draws: usize) -> Option<Vec<Curve>> {
+pub fn simultaneous(
+    contrasts: &[Vec<f64>],
+    scale: AverageScale,
+    draws: usize,
+) -> Option<Vec<Curve>> {
     let curves: Vec<Curve> = contrasts
         .iter()
         .map(|contrast| Curve::of_rounds(contrast, scale))
@@ -60,8 +64,8 @@ mod tests {
     #[test]
     fn one_contrast_has_the_plain_t_interval() {
         let contrast = vec![0.1, 0.2, 0.15, 0.12, 0.18, 0.11];
-        let alone = Curve::of_rounds(&contrast, Scale::Log).unwrap();
-        let joint = &simultaneous(&[contrast], Scale::Log, DRAWS).unwrap()[0];
+        let alone = Curve::of_rounds(&contrast, AverageScale::Log).unwrap();
+        let joint = &simultaneous(&[contrast], AverageScale::Log, DRAWS).unwrap()[0];
         let (alone, joint) = (alone.interval(0.95), joint.interval(0.95));
         assert!((alone.low - joint.low).abs() < 1e-9 && (alone.high - joint.high).abs() < 1e-9);
     }
@@ -71,13 +75,13 @@ mod tests {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
         let rounds = Noise::SMOOTH.rounds(&mut random, 10, &[5.0; 6]);
         let contrasts = against_lowest(&levels(&rounds));
-        let joint = &simultaneous(&contrasts, Scale::Log, DRAWS).unwrap()[0];
-        let alone = Curve::of_rounds(&contrasts[0], Scale::Log).unwrap();
+        let joint = &simultaneous(&contrasts, AverageScale::Log, DRAWS).unwrap()[0];
+        let alone = Curve::of_rounds(&contrasts[0], AverageScale::Log).unwrap();
         let (joint, plain) = (joint.interval(0.95), alone.interval(0.95));
         let bonferroni = alone.interval(1.0 - 0.05 / 5.0);
         assert!(plain.high < joint.high && joint.high < bonferroni.high);
         // The p-value at an end of the interval is the interval's.
-        let p = simultaneous(&contrasts, Scale::Log, DRAWS).unwrap()[0].p_above(joint.low);
+        let p = simultaneous(&contrasts, AverageScale::Log, DRAWS).unwrap()[0].p_above(joint.low);
         assert!((p - 0.025).abs() < 0.002, "{p}");
     }
 
@@ -88,7 +92,7 @@ mod tests {
             let share = covered(120, n as u64, |random| {
                 let rounds = Noise::TYPICAL.rounds(random, n, &truths);
                 let contrasts = against_lowest(&levels(&rounds));
-                let curves = simultaneous(&contrasts, Scale::Log, 500).unwrap();
+                let curves = simultaneous(&contrasts, AverageScale::Log, 500).unwrap();
                 std::iter::zip(&curves, &truths[1..])
                     .all(|(curve, truth)| curve.interval(0.95).contains(truth / truths[0]))
             });
@@ -98,10 +102,11 @@ mod tests {
 
     #[test]
     fn too_few_rounds_and_unequal_ones_have_no_bounds() {
-        assert!(simultaneous(&[vec![0.0; 5]], Scale::Log, DRAWS).is_none());
-        assert!(simultaneous(&[vec![0.0; 6], vec![0.0; 7]], Scale::Log, DRAWS).is_none());
-        assert!(simultaneous(&[], Scale::Log, DRAWS).is_none());
-        let still = simultaneous(&[vec![0.5; 6], vec![0.0; 6]], Scale::Linear, DRAWS).unwrap();
+        assert!(simultaneous(&[vec![0.0; 5]], AverageScale::Log, DRAWS).is_none());
+        assert!(simultaneous(&[vec![0.0; 6], vec![0.0; 7]], AverageScale::Log, DRAWS).is_none());
+        assert!(simultaneous(&[], AverageScale::Log, DRAWS).is_none());
+        let still =
+            simultaneous(&[vec![0.5; 6], vec![0.0; 6]], AverageScale::Linear, DRAWS).unwrap();
         assert_eq!(still[0].interval(0.95).high, 0.5);
     }
 }

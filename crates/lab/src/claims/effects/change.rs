@@ -2,11 +2,11 @@
 
 use crate::analysis::Bound;
 use crate::model::Level;
-use crate::spec::claim::Change;
+use crate::spec::claim::ChangeEffect;
 
-use super::{CellRuns, Joined, Member, Rounds, Scale, Statistics, logs};
+use super::{AverageScale, CellRuns, Joined, Member, Rounds, SubjectStatistics, logs};
 
-pub(super) fn change(cells: &[CellRuns], change: &Change) -> Statistics {
+pub(super) fn change(cells: &[CellRuns], change: &ChangeEffect) -> SubjectStatistics {
     let at = |level: &Level| cells.iter().find(|cell| cell.level.as_ref() == Some(level));
     let member = at(&change.from).zip(at(&change.to)).map(|(from, to)| {
         let mut tally = from.tally.clone();
@@ -14,7 +14,7 @@ pub(super) fn change(cells: &[CellRuns], change: &Change) -> Statistics {
         Member { level: None, rounds: over(&logs(to), &logs(from)), tally, fails: false }
     });
     let members = member.into_iter().collect();
-    Statistics { scale: Scale::Log, joined: Joined::Each, members }
+    SubjectStatistics { scale: AverageScale::Log, joined: Joined::Each, members }
 }
 
 /// The differences of two series on a logarithmic scale, in the rounds that both series have.

@@ -6,10 +6,10 @@ use crate::analysis::Bound;
 use crate::analysis::estimate::exponent::slope;
 use crate::model::Level;
 
-use super::{CellRuns, Joined, Member, Rounds, Scale, Statistics, tally};
+use super::{AverageScale, CellRuns, Joined, Member, Rounds, SubjectStatistics, tally};
 
 /// One slope for each round that has a value at every level.
-pub(super) fn exponent(cells: &[CellRuns]) -> Statistics {
+pub(super) fn exponent(cells: &[CellRuns]) -> SubjectStatistics {
     let numbers = |cell: &CellRuns| cell.level.as_ref().and_then(Level::number);
     let levels: Vec<(f64, &Rounds)> =
         cells.iter().filter_map(|cell| Some((numbers(cell)?, &cell.rounds))).collect();
@@ -32,5 +32,5 @@ pub(super) fn exponent(cells: &[CellRuns]) -> Statistics {
         true => Vec::new(),
         false => vec![Member { level: None, rounds, tally: tally(cells), fails: false }],
     };
-    Statistics { scale: Scale::Linear, joined: Joined::Each, members }
+    SubjectStatistics { scale: AverageScale::Linear, joined: Joined::Each, members }
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use crate::analysis::Bound;
-use crate::analysis::estimate::knee::{Load, knee as find};
+use crate::analysis::estimate::knee::{LoadPoint, knee as find};
 use crate::model::Level;
 
-use super::{CellRuns, Joined, Member, Rounds, Scale, Statistics, tally};
+use super::{AverageScale, CellRuns, Joined, Member, Rounds, SubjectStatistics, tally};
 
 /// One knee for each round. A level at which most runs fail counts as a level that the subject does not serve. A
 /// round has no knee if another level below the knee is missing.
-pub(super) fn knee(cells: &[CellRuns]) -> Statistics {
+pub(super) fn knee(cells: &[CellRuns]) -> SubjectStatistics {
     let rounds: BTreeSet<u32> = cells.iter().flat_map(|cell| cell.rounds.keys().copied()).collect();
     let in_round = |round: u32| {
         let load = |cell: &CellRuns| {
@@ -20,10 +20,10 @@ pub(super) fn knee(cells: &[CellRuns]) -> Statistics {
                 None if cell.tally.fails() => (0.0, Bound::Exact),
                 None => return None,
             };
-            Some(Load { offered, served, bound })
+            Some(LoadPoint { offered, served, bound })
         };
         // The levels up to the first one without a value. Whether a missing level is beyond the knee is unknown.
-        let loads: Vec<Load> = cells.iter().map_while(load).collect();
+        let loads: Vec<LoadPoint> = cells.iter().map_while(load).collect();
         let (at, bound) = find(&loads)?;
         let is_seen = loads.len() == cells.len() || bound != Bound::AtLeast;
         is_seen.then(|| (round, (at.ln(), bound)))
@@ -37,5 +37,5 @@ pub(super) fn knee(cells: &[CellRuns]) -> Statistics {
         true => Vec::new(),
         false => vec![Member { level: None, rounds: found, tally: runs, fails: false }],
     };
-    Statistics { scale: Scale::Log, joined: Joined::Each, members }
+    SubjectStatistics { scale: AverageScale::Log, joined: Joined::Each, members }
 }

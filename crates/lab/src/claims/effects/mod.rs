@@ -8,7 +8,7 @@ mod peak;
 mod profile;
 mod value;
 
-use crate::analysis::Scale;
+use crate::analysis::AverageScale;
 use crate::model::Level;
 use crate::spec::claim::Effect;
 
@@ -16,9 +16,9 @@ use super::runs::{CellRuns, Rounds, RunCounts};
 
 /// The numbers of one subject in one group of cells.
 #[derive(Clone, Debug)]
-pub(super) struct Statistics {
+pub(super) struct SubjectStatistics {
     /// The scale on which the numbers are averaged and subtracted.
-    pub(super) scale: Scale,
+    pub(super) scale: AverageScale,
     /// How the members make effects.
     pub(super) joined: Joined,
     /// One member for each effect; for [`Joined::Greatest`] one for each alternative.
@@ -38,7 +38,7 @@ pub(super) struct Member {
     pub(super) fails: bool,
 }
 
-/// How the members of [`Statistics`] make effects.
+/// How the members of [`SubjectStatistics`] make effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joined {
     /// Each member is an effect.
@@ -51,7 +51,7 @@ pub(super) enum Joined {
 
 /// The members of an effect from a subject's cells, which are in ascending order of the factor `over`. No members if
 /// the subject was not measured as the effect needs it.
-pub(super) fn statistics(effect: &Effect, cells: &[CellRuns]) -> Statistics {
+pub(super) fn statistics(effect: &Effect, cells: &[CellRuns]) -> SubjectStatistics {
     match effect {
         Effect::Value(_) => value::value(cells),
         Effect::Ratio(_) | Effect::Spread(_) => value::logarithm(cells),

@@ -2,10 +2,10 @@
 
 use crate::model::Level;
 
-use super::{CellRuns, Joined, Member, Scale, Statistics};
+use super::{AverageScale, CellRuns, Joined, Member, SubjectStatistics};
 
 /// One member for each offered level. Shares are averaged on a linear scale, because a share may be zero.
-pub(super) fn offered(cells: &[CellRuns]) -> Statistics {
+pub(super) fn offered(cells: &[CellRuns]) -> SubjectStatistics {
     let member = |cell: &CellRuns| {
         let offered = cell.level.as_ref().and_then(Level::number).filter(|level| *level > 0.0)?;
         let share =
@@ -18,5 +18,5 @@ pub(super) fn offered(cells: &[CellRuns]) -> Statistics {
         })
     };
     let members = cells.iter().filter_map(member).collect();
-    Statistics { scale: Scale::Linear, joined: Joined::Each, members }
+    SubjectStatistics { scale: AverageScale::Linear, joined: Joined::Each, members }
 }

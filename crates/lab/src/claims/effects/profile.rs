@@ -1,11 +1,11 @@
 //! The effect "profile": every level of a factor ÷ the lowest level.
 
 use super::change::over;
-use super::{CellRuns, Joined, Member, Scale, Statistics, logs};
+use super::{AverageScale, CellRuns, Joined, Member, SubjectStatistics, logs};
 
 /// One member for each level but the lowest. A level at which the subject fails has no numbers; its verdict is the
 /// failure.
-pub(super) fn profile(cells: &[CellRuns]) -> Statistics {
+pub(super) fn profile(cells: &[CellRuns]) -> SubjectStatistics {
     let mut members = Vec::new();
     if let Some((lowest, others)) = cells.split_first() {
         let base = logs(lowest);
@@ -20,5 +20,5 @@ pub(super) fn profile(cells: &[CellRuns]) -> Statistics {
             });
         }
     }
-    Statistics { scale: Scale::Log, joined: Joined::Together, members }
+    SubjectStatistics { scale: AverageScale::Log, joined: Joined::Together, members }
 }

@@ -12,7 +12,7 @@ use crate::compare::{cells, ratio};
 use crate::hash::hash_bytes;
 use crate::journal::Environment;
 use crate::model::{Cell, Sample};
-use crate::record::{Measured, Record};
+use crate::record::{MeasuredExperiment, SessionRecord};
 use crate::report::model::experiment::{self, MetricReport};
 use crate::report::model::words;
 
@@ -21,7 +21,7 @@ pub(super) const SCHEMA: &str = "drover.history/1";
 
 /// A session in a history: one line of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct HistoryEntry {
     /// [`SCHEMA`]. It comes first in the line.
     pub(super) schema: String,
     /// What tells the session from others, wherever its folder is.
@@ -64,18 +64,18 @@ pub(super) struct EntryCell {
     pub(super) medians: BTreeMap<String, f64>,
 }
 
-impl Entry {
+impl HistoryEntry {
     /// The session as a history has it.
     ///
     /// # Errors
     /// A session without runs, and one of which runs are missing, with the remedy: its medians would not be
     /// those that it has in the end.
-    pub fn of(record: &Record) -> Result<Entry, String> {
+    pub fn of(record: &SessionRecord) -> Result<HistoryEntry, String> {
         let folder = record.folder.display();
         let Some(first) = record.measured.first() else {
             return Err(format!("{folder}: no experiment of this session has begun"));
         };
-        if !record.measured.iter().all(Measured::is_complete) {
+        if !record.measured.iter().all(MeasuredExperiment::is_complete) {
             return Err(format!(
                 "{folder}: this session has not ended: 'drover lab run --resume {folder}' makes the runs that \
                  are missing"
@@ -83,7 +83,7 @@ impl Entry {
         }
         let session = &record.session;
         let name = record.folder.file_name().unwrap_or(record.folder.as_os_str());
-        Ok(Entry {
+        Ok(HistoryEntry {
             schema: SCHEMA.to_owned(),
             id: hash_bytes(format!("{} {}", session.began, session.seed).as_bytes()),
             name: name.to_string_lossy().into_owned(),
@@ -108,7 +108,7 @@ impl Entry {
     }
 
     /// What differs in a later session, in words.
-    pub(super) fn news_in(&self, later: &Entry) -> Vec<String> {
+    pub(super) fn news_in(&self, later: &HistoryEntry) -> Vec<String> {
         let mut news = self.environment.differences(&later.environment);
         if self.version != later.version {
             news.push(format!("Drover {} then, {} now", self.version, later.version));
@@ -130,7 +130,7 @@ impl Entry {
 }
 
 impl EntryExperiment {
-    fn of(measured: &Measured) -> EntryExperiment {
+    fn of(measured: &MeasuredExperiment) -> EntryExperiment {
         let metrics = experiment::metrics(&measured.experiment);
         let samples = measured.samples();
         let of_cell = |cell: &Cell| {

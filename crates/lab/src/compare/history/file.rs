@@ -11,8 +11,8 @@ use std::path::Path;
 
 use rustix::fs::FlockOperation;
 
-use super::entry::{Entry, SCHEMA};
-use crate::journal::Error;
+use super::entry::{HistoryEntry, SCHEMA};
+use crate::journal::JournalError;
 
 /// How a line begins.
 fn beginning() -> String {
@@ -22,9 +22,9 @@ fn beginning() -> String {
 /// Reads a history.
 ///
 /// # Errors
-/// [`Error::Io`], and [`Error::Invalid`] with the line that is not one of a history's.
-pub fn read(path: &Path) -> Result<Vec<Entry>, Error> {
-    let failed = |error| Error::Io(path.to_owned(), error);
+/// [`JournalError::Io`], and [`JournalError::Invalid`] with the line that is not one of a history's.
+pub fn read(path: &Path) -> Result<Vec<HistoryEntry>, JournalError> {
+    let failed = |error| JournalError::Io(path.to_owned(), error);
     let mut file = File::open(path).map_err(failed)?;
     lock(&file, FlockOperation::LockShared).map_err(failed)?;
     Ok(read_lines(&mut file, path)?.0)
@@ -35,8 +35,8 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, Error> {
 ///
 /// # Errors
 /// As of [`read`]. After a failed write the history is what it was before.
-pub fn add(path: &Path, sessions: &[Entry]) -> Result<Vec<Entry>, Error> {
-    let failed = |error| Error::Io(path.to_owned(), error);
+pub fn add(path: &Path, sessions: &[HistoryEntry]) -> Result<Vec<HistoryEntry>, JournalError> {
+    let failed = |error| JournalError::Io(path.to_owned(), error);
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).read(true).write(true).open(path);
     let mut file = file.map_err(failed)?;
@@ -44,7 +44,7 @@ pub fn add(path: &Path, sessions: &[Entry]) -> Result<Vec<Entry>, Error> {
     let (mut entries, whole) = read_lines(&mut file, path)?;
     let mut known: BTreeSet<String> = entries.iter().map(|entry| entry.id.clone()).collect();
     let new = sessions.iter().filter(|session| known.insert(session.id.clone()));
-    let new: Vec<Entry> = new.cloned().collect();
+    let new: Vec<HistoryEntry> = new.cloned().collect();
     append(&mut file, whole, &new).map_err(failed)?;
     entries.extend(new);
     Ok(entries)
@@ -60,7 +60,7 @@ fn lock(file: &File, operation: FlockOperation) -> io::Result<()> {
 }
 
 /// Writes lines behind the first `whole` bytes.
-fn append(file: &mut File, whole: u64, entries: &[Entry]) -> io::Result<()> {
+fn append(file: &mut File, whole: u64, entries: &[HistoryEntry]) -> io::Result<()> {
     if entries.is_empty() {
         return Ok(());
     }
@@ -76,16 +76,17 @@ fn append(file: &mut File, whole: u64, entries: &[Entry]) -> io::Result<()> {
 }
 
 /// The sessions, and how many bytes their lines are.
-fn read_lines(file: &mut File, path: &Path) -> Result<(Vec<Entry>, u64), Error> {
+fn read_lines(file: &mut File, path: &Path) -> Result<(Vec<HistoryEntry>, u64), JournalError> {
     let mut text = Vec::new();
-    file.read_to_end(&mut text).map_err(|error| Error::Io(path.to_owned(), error))?;
+    file.read_to_end(&mut text).map_err(|error| JournalError::Io(path.to_owned(), error))?;
     let beginning = beginning();
     let mut entries = Vec::new();
     let mut whole = 0;
     for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let common = line.len().min(beginning.len());
-        let invalid =
-            |what: String| Error::Invalid(path.to_owned(), format!("line {}: {what}", number + 1));
+        let invalid = |what: String| {
+            JournalError::Invalid(path.to_owned(), format!("line {}: {what}", number + 1))
+        };
         if line[..common] != beginning.as_bytes()[..common] {
             let what = format!("this is no line of a history, which begins with {beginning}");
             return Err(invalid(what));
@@ -105,8 +106,8 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn entry(id: &str) -> Entry {
-        Entry {
+    fn entry(id: &str) -> HistoryEntry {
+        HistoryEntry {
             schema: SCHEMA.to_owned(),
             id: id.to_owned(),
             name: format!("of {id}"),
@@ -122,7 +123,7 @@ mod tests {
     fn a_session_is_added_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history");
-        assert!(matches!(read(&path), Err(Error::Io(..))));
+        assert!(matches!(read(&path), Err(JournalError::Io(..))));
         let (a, b) = (entry("a"), entry("b"));
         assert_eq!(add(&path, &[a.clone(), a.clone()]).unwrap(), std::slice::from_ref(&a));
         let one = fs::read(&path).unwrap();

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::{Condition, LEVEL, Standing};
+use super::{Condition, LEVEL, SessionStanding};
 use crate::analysis::Interval;
 use crate::analysis::decision::change_points::{self, FEWEST_VALUES};
 use crate::analysis::decision::holm::holm;
@@ -26,7 +26,7 @@ use crate::model::Cell;
 use crate::report::model::experiment::MetricReport;
 use crate::spec::metric::Better;
 
-pub use entry::Entry;
+pub use entry::HistoryEntry;
 pub use file::{add, read};
 pub use since::Since;
 pub use table::table;
@@ -86,12 +86,12 @@ pub struct Series {
     /// The p-value times the number of series that it stands for (Holm).
     pub adjusted_p: Option<f64>,
     /// The levels after the first, in the order of time.
-    pub changes: Vec<Change>,
+    pub changes: Vec<LevelChange>,
 }
 
 /// A level that differs from the one before it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Change {
+pub struct LevelChange {
     /// Its first session, by its place in the list of all.
     pub session: usize,
     /// The level before, a geometric mean of medians.
@@ -101,13 +101,13 @@ pub struct Change {
     /// The level ÷ the level before.
     pub ratio: Interval,
     /// Whether the level is better or worse than the one before.
-    pub standing: Standing,
+    pub standing: SessionStanding,
 }
 
 impl History {
     /// Looks for changes in these metrics, in all metrics if none is named.
     #[must_use]
-    pub fn of(mut entries: Vec<Entry>, metrics: &[String]) -> History {
+    pub fn of(mut entries: Vec<HistoryEntry>, metrics: &[String]) -> History {
         entries.sort_by(|a, b| a.began.total_cmp(&b.began).then_with(|| a.id.cmp(&b.id)));
         let preset = entries.last().map(|newest| newest.preset.clone()).unwrap_or_default();
         let all = entries.len();
@@ -170,7 +170,7 @@ impl Series {
     }
 
     /// The changes that tests of this size find.
-    fn changes_at(&self, logs: &[f64], size: f64) -> Vec<Change> {
+    fn changes_at(&self, logs: &[f64], size: f64) -> Vec<LevelChange> {
         let found = change_points::change_points(logs, size);
         let medians: Vec<f64> = self.medians.iter().map(|(_, median)| *median).collect();
         let levels: Vec<f64> = change_points::levels(&medians, &found)
@@ -178,13 +178,13 @@ impl Series {
             .map(|level| geometric_mean(level).unwrap_or(f64::NAN))
             .collect();
         let ratios = change_points::factors(logs, &found, LEVEL);
-        let change = |((at, ratio), levels): ((&usize, Interval), &[f64])| Change {
+        let change = |((at, ratio), levels): ((&usize, Interval), &[f64])| LevelChange {
             session: self.medians[*at].0,
             before: levels[0],
             after: levels[1],
             standing: match (ratio.value > 1.0) == (self.better == Better::Higher) {
-                true => Standing::Better,
-                false => Standing::Worse,
+                true => SessionStanding::Better,
+                false => SessionStanding::Worse,
             },
             ratio,
         };
@@ -194,15 +194,15 @@ impl Series {
 
 /// The metrics of all sessions of a history.
 #[must_use]
-pub fn metrics(entries: &[Entry]) -> BTreeSet<String> {
-    let medians = entries.iter().flat_map(Entry::medians);
+pub fn metrics(entries: &[HistoryEntry]) -> BTreeSet<String> {
+    let medians = entries.iter().flat_map(HistoryEntry::medians);
     medians.map(|(_, metric, ..)| metric.name.clone()).collect()
 }
 
 /// The sessions, each with what is new in it.
-fn sessions(entries: &[Entry]) -> Vec<HistorySession> {
+fn sessions(entries: &[HistoryEntry]) -> Vec<HistorySession> {
     let before = std::iter::once(None).chain(entries.iter().map(Some));
-    let session = |(entry, before): (&Entry, Option<&Entry>)| HistorySession {
+    let session = |(entry, before): (&HistoryEntry, Option<&HistoryEntry>)| HistorySession {
         name: entry.name.clone(),
         began: entry.time(),
         preset: entry.preset.clone(),
@@ -212,7 +212,7 @@ fn sessions(entries: &[Entry]) -> Vec<HistorySession> {
 }
 
 /// Every series, in the order of experiments, metrics and cells of the newest session that has it.
-fn series(entries: &[Entry], chosen: &[String]) -> Vec<Series> {
+fn series(entries: &[HistoryEntry], chosen: &[String]) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     let mut places: BTreeMap<(String, String, String), usize> = BTreeMap::new();
     for (session, entry) in entries.iter().enumerate().rev() {

@@ -1,8 +1,8 @@
 //! A history for terminals: at most 80 columns, what has changed by the session in which it changed.
 
-use super::{Change, History, HistorySession, Series};
+use super::{History, HistorySession, LevelChange, Series};
 use crate::analysis::decision::change_points::{FEWEST_VALUES, SHORTEST};
-use crate::compare::Standing;
+use crate::compare::SessionStanding;
 use crate::compare::table::{WIDTH, cell, head, metric};
 use crate::digits::ratio_words;
 use crate::report::model::words::counted;
@@ -14,7 +14,7 @@ use crate::report::terminal::Lines;
 pub fn table(history: &History, shows_all: bool) -> String {
     let mut lines = Lines::plain(WIDTH);
     for (place, session) in history.sessions.iter().enumerate() {
-        let changed: Vec<(&Series, &Change)> = history.changes_in(place).collect();
+        let changed: Vec<(&Series, &LevelChange)> = history.changes_in(place).collect();
         if shows_all || !changed.is_empty() {
             since(&mut lines, session, place == 0);
             levels(&mut lines, &changed);
@@ -38,7 +38,7 @@ fn since(lines: &mut Lines, session: &HistorySession, is_first: bool) {
     }
 }
 
-fn levels(lines: &mut Lines, changed: &[(&Series, &Change)]) {
+fn levels(lines: &mut Lines, changed: &[(&Series, &LevelChange)]) {
     if changed.is_empty() {
         return;
     }
@@ -73,7 +73,7 @@ fn counts(lines: &mut Lines, history: &History) {
         let changed = history.series.iter().filter_map(|one| one.changes.last());
         changed.filter(|change| change.standing == standing).count()
     };
-    let (worse, better) = (newest(Standing::Worse), newest(Standing::Better));
+    let (worse, better) = (newest(SessionStanding::Worse), newest(SessionStanding::Better));
     let all = history.series.len();
     let text = format!(
         "{all} series, a metric of a cell each: the newest level is worse than the one before it in {worse}, \
@@ -122,7 +122,7 @@ impl History {
     }
 
     /// The levels that begin with a session, by its place.
-    fn changes_in(&self, session: usize) -> impl Iterator<Item = (&Series, &Change)> {
+    fn changes_in(&self, session: usize) -> impl Iterator<Item = (&Series, &LevelChange)> {
         let all = self.series.iter().flat_map(|one| one.changes.iter().map(move |it| (one, it)));
         all.filter(move |(_, change)| change.session == session)
     }

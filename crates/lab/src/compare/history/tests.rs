@@ -2,14 +2,14 @@
 
 use super::*;
 use crate::model::{Mark, Sample};
-use crate::record::Record;
+use crate::record::SessionRecord;
 use crate::report::testing::{Builder, noise, rates, ratio as claim, text};
 
 const DAY: f64 = 86_400.0;
 
 /// The session of a day: three subjects at two levels, each day's values a per cent or so beside another's.
 /// `change` has the last word on each sample.
-fn session(day: u32, change: impl Fn(&Cell, u32, &mut Sample)) -> Record {
+fn session(day: u32, change: impl Fn(&Cell, u32, &mut Sample)) -> SessionRecord {
     let text = text("one", &claim("x", "{ above = 1.5 }"));
     let builder = Builder::new().experiment(&text, 6, |cell, round, sample| {
         let truths = [200.0, 100.0, 50.0].map(|it| it * (1.0 + 0.01 * noise(cell, 777 * day)));
@@ -37,16 +37,16 @@ fn slower(cell: &Cell, _: u32, sample: &mut Sample) {
 }
 
 /// A session for each of so many days, slow on those days.
-fn days(count: u32, slow: std::ops::Range<u32>) -> Vec<Entry> {
+fn days(count: u32, slow: std::ops::Range<u32>) -> Vec<HistoryEntry> {
     let of_day = |day: u32| match slow.contains(&day) {
         true => session(day, slower),
         false => session(day, unchanged),
     };
-    (0..count).map(|day| Entry::of(&of_day(day)).unwrap()).collect()
+    (0..count).map(|day| HistoryEntry::of(&of_day(day)).unwrap()).collect()
 }
 
 /// Every change: where it is, in which session, and the direction.
-fn changes<'h>(history: &'h History) -> Vec<(&'h str, &'h str, usize, Standing)> {
+fn changes<'h>(history: &'h History) -> Vec<(&'h str, &'h str, usize, SessionStanding)> {
     let of = |one: &'h Series| {
         let (name, metric) = (one.name.as_str(), one.metric.as_str());
         one.changes.iter().map(move |it| (name, metric, it.session, it.standing))
@@ -63,8 +63,10 @@ fn what_is_slower_since_a_day_is_found_with_its_day() {
     let history = History::of(days(12, 9..12), &[]);
     assert_eq!(history.series.len(), 12);
     let b = "b, n 100 things";
-    let expected =
-        [(b, "reply-rate", 9, Standing::Worse), (b, "cpu-per-reply", 9, Standing::Worse)];
+    let expected = [
+        (b, "reply-rate", 9, SessionStanding::Worse),
+        (b, "cpu-per-reply", 9, SessionStanding::Worse),
+    ];
     assert_eq!(changes(&history), expected);
     let change = &history.series.iter().find(|one| !one.changes.is_empty()).unwrap().changes[0];
     assert!((change.ratio.value - 0.8).abs() < 0.02, "{change:?}");
@@ -75,7 +77,10 @@ fn what_is_slower_since_a_day_is_found_with_its_day() {
 fn what_was_slower_for_some_days_is_told_twice() {
     let b = "b, n 100 things";
     let history = History::of(days(15, 6..10), &[String::from("reply-rate")]);
-    let expected = [(b, "reply-rate", 6, Standing::Worse), (b, "reply-rate", 10, Standing::Better)];
+    let expected = [
+        (b, "reply-rate", 6, SessionStanding::Worse),
+        (b, "reply-rate", 10, SessionStanding::Better),
+    ];
     assert_eq!(changes(&history), expected);
     assert_eq!(history.metrics(), BTreeSet::from(["reply-rate"]));
 }
@@ -111,8 +116,8 @@ fn bounds_failures_and_other_presets_are_left_out() {
         _ => {}
     };
     let mut entries = days(8, 0..0);
-    entries.push(Entry::of(&session(8, limited)).unwrap());
-    let mut other = Entry::of(&session(3, slower)).unwrap();
+    entries.push(HistoryEntry::of(&session(8, limited)).unwrap());
+    let mut other = HistoryEntry::of(&session(3, slower)).unwrap();
     other.preset = "standard".to_owned();
     entries.push(other);
     let history = History::of(entries, &[]);
@@ -137,10 +142,12 @@ fn bounds_failures_and_other_presets_are_left_out() {
 fn a_session_that_has_not_ended_is_refused_with_the_remedy() {
     let mut record = session(0, unchanged);
     record.measured[0].runs.pop();
-    let told = Entry::of(&record).unwrap_err();
+    let told = HistoryEntry::of(&record).unwrap_err();
     assert!(told.contains("'drover lab run --resume runs/day-0'"), "{told}");
     record.measured.clear();
-    assert!(Entry::of(&record).unwrap_err().contains("no experiment of this session has begun"));
+    assert!(
+        HistoryEntry::of(&record).unwrap_err().contains("no experiment of this session has begun")
+    );
 }
 
 #[test]

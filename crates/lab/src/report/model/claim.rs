@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::words;
 use crate::analysis::{Bound, Interval};
-use crate::claims::{Judgement, Row, Size, Verdict, published};
+use crate::claims::{EffectRow, Judgement, Size, Verdict, published};
 use crate::model::{Cell, Level, Mark};
 use crate::spec::claim::{By, Claim, Effect};
 use crate::spec::experiment::Experiment;
@@ -204,7 +204,7 @@ pub fn claim(
     judgement: Option<&Judgement>,
 ) -> ClaimReport {
     let of_document = of_document(experiment, claim);
-    let row = |row: &Row| row_report(experiment, cells, claim, row, of_document.as_ref());
+    let row = |row: &EffectRow| row_report(experiment, cells, claim, row, of_document.as_ref());
     let alone = judgement.filter(|one| one.alone.word() != one.verdict.word());
     let deciding = judgement.and_then(|one| {
         let deciding = one.deciding()?;
@@ -215,7 +215,7 @@ pub fn claim(
         || VerdictReport::of(&Verdict::NotMeasured, claim),
         |one| beside(&one.verdict, &one.alone, claim),
     );
-    let is_measured = |row: &Row| row.verdict != Verdict::NotMeasured;
+    let is_measured = |row: &EffectRow| row.verdict != Verdict::NotMeasured;
     if judgement
         .is_some_and(|one| one.verdict == Verdict::NotMeasured && one.rows.iter().any(is_measured))
     {
@@ -291,10 +291,10 @@ fn row_report(
     experiment: &Experiment,
     cells: &[Cell],
     claim: &Claim,
-    row: &Row,
+    row: &EffectRow,
     of_document: Option<&Judgement>,
 ) -> RowReport {
-    let is_same = |other: &&Row| {
+    let is_same = |other: &&EffectRow| {
         // A document gives fewer levels than a cell of an experiment.
         let place = &other.place;
         other.of == row.of

@@ -9,17 +9,17 @@ use super::estimate::{Estimate, estimate, marks};
 use super::figure::FigureReport;
 use super::samples::Samples;
 use super::words;
-use crate::claims::{Levels, Verdict};
+use crate::claims::{LevelByFactor, Verdict};
 use crate::model::{Cell, Mark, Sample};
-use crate::record::Measured;
+use crate::record::MeasuredExperiment;
 use crate::spec::experiment::Experiment;
 use crate::spec::metric::Better;
-use crate::spec::subject::{Kind, Subject};
+use crate::spec::subject::{SubjectKind, SubjectSpec};
 
 /// How far an experiment has come.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum State {
+pub enum ExperimentState {
     /// Every planned run has ended.
     Complete,
     /// Runs are missing: the session still runs, or was ended early, or the budget was spent.
@@ -49,7 +49,7 @@ pub struct ExperimentReport {
     /// What differs from the published set-up.
     pub differences: Vec<String>,
     /// How far it has come.
-    pub state: State,
+    pub state: ExperimentState,
     /// The runs that have ended.
     pub runs: usize,
     /// The runs that were planned.
@@ -119,7 +119,7 @@ pub struct CellReport {
     /// The subject.
     pub subject: String,
     /// The levels.
-    pub levels: Levels,
+    pub levels: LevelByFactor,
     /// The levels in words.
     pub place: String,
     /// The runs that have ended.
@@ -139,12 +139,16 @@ pub struct CellReport {
 impl ExperimentReport {
     /// The report of the measurements. `session` is when the session began, in seconds since 1970.
     #[must_use]
-    pub fn of(measured: &Measured, session: f64) -> ExperimentReport {
+    pub fn of(measured: &MeasuredExperiment, session: f64) -> ExperimentReport {
         let experiment = &measured.experiment;
         let plan = &measured.header.plan;
         let cells: Vec<Cell> = plan.cells.iter().map(|planned| planned.cell.clone()).collect();
         let metrics = metrics(experiment);
-        let state = if measured.is_complete() { State::Complete } else { State::Partial };
+        let state = if measured.is_complete() {
+            ExperimentState::Complete
+        } else {
+            ExperimentState::Partial
+        };
         let used: BTreeSet<&str> = cells.iter().map(|cell| cell.subject.as_str()).collect();
         let claims = experiment.claim.iter().map(|claim| {
             let judgement = measured.judgements.iter().find(|one| one.claim == claim.id);
@@ -174,16 +178,17 @@ impl ExperimentReport {
                 .map(|figure| FigureReport::of(experiment, figure, &cells))
                 .collect(),
             samples: Samples::of(measured, session),
-            ..ExperimentReport::unknown(&experiment.id, &State::NotBegun).described(experiment)
+            ..ExperimentReport::unknown(&experiment.id, &ExperimentState::NotBegun)
+                .described(experiment)
         }
     }
 
     /// The report of an experiment without a run. Its claims are not measured, or cannot be measured.
     #[must_use]
-    pub fn without_runs(experiment: &Experiment, state: &State) -> ExperimentReport {
+    pub fn without_runs(experiment: &Experiment, state: &ExperimentState) -> ExperimentReport {
         let claims = experiment.claim.iter().map(|one| {
             let mut report = claim::claim(experiment, &[], one, None);
-            if let State::Refused { reason } = state {
+            if let ExperimentState::Refused { reason } = state {
                 let reason = crate::claims::Reason::Unavailable(reason.clone());
                 report.verdict = claim::VerdictReport::of(&Verdict::NotTestable(reason), one);
             }
@@ -198,7 +203,7 @@ impl ExperimentReport {
 
     /// The report of an experiment with a known name and nothing else.
     #[must_use]
-    pub fn unknown(id: &str, state: &State) -> ExperimentReport {
+    pub fn unknown(id: &str, state: &ExperimentState) -> ExperimentReport {
         ExperimentReport {
             id: id.to_owned(),
             title: id.to_owned(),
@@ -234,7 +239,7 @@ impl ExperimentReport {
     /// Whether a run was planned, so that the experiment's folder exists.
     #[must_use]
     pub fn has_begun(&self) -> bool {
-        matches!(self.state, State::Complete | State::Partial)
+        matches!(self.state, ExperimentState::Complete | ExperimentState::Partial)
     }
 
     /// The metric of that name, if a claim or a figure names it.
@@ -256,16 +261,16 @@ fn subjects(experiment: &Experiment, is_used: impl Fn(&str) -> bool) -> Vec<Subj
 }
 
 /// How a server is started.
-fn setup(experiment: &Experiment, subject: &Subject) -> String {
+fn setup(experiment: &Experiment, subject: &SubjectSpec) -> String {
     // A word with a NUL byte cannot be joined; no command line has one.
     let join =
         |words: &[String]| shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
     let command = match subject.kind() {
-        Some(Kind::Serve(flags)) => {
+        Some(SubjectKind::Serve(flags)) => {
             let own = ["drover", "serve"].map(str::to_owned);
             join(&[&own[..], &experiment.serve, flags].concat())
         }
-        Some(Kind::Command(words)) => join(words),
+        Some(SubjectKind::Command(words)) => join(words),
         _ => return String::new(),
     };
     let environment = subject.env.iter().map(|(name, value)| format!("{name}={value} "));

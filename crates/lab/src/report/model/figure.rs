@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::words;
-use crate::claims::Levels;
+use crate::claims::LevelByFactor;
 use crate::model::{Cell, Level};
 use crate::spec::experiment::Experiment;
-use crate::spec::factor::{CASE, Scale};
+use crate::spec::factor::{AxisScale, CASE};
 use crate::spec::figure::Figure;
 
 /// A figure.
@@ -27,7 +27,7 @@ pub struct FigureReport {
     /// Whether the horizontal axis is logarithmic. It depends on the range of the levels.
     pub x_log: bool,
     /// The scale of the vertical axis, if the experiment sets it.
-    pub scale: Option<Scale>,
+    pub scale: Option<AxisScale>,
     /// The numbers of the cells that are plotted.
     pub cells: Vec<usize>,
     /// The panel of each cell, in words; empty if there is only one panel.
@@ -67,7 +67,8 @@ impl FigureReport {
         let panel = |number: &usize| {
             let levels = cells[*number].levels.iter();
             let own = levels.filter(|(factor, _)| panel_factors.contains(factor));
-            let own: Levels = own.map(|(name, level)| (name.clone(), level.clone())).collect();
+            let own: LevelByFactor =
+                own.map(|(name, level)| (name.clone(), level.clone())).collect();
             words::place(&own, experiment)
         };
         let mut panels: Vec<String> = shown.iter().map(panel).collect();
@@ -140,9 +141,10 @@ fn published(
     panels: &[String],
 ) -> Vec<PublishedPoint> {
     let rows = figure.published.as_ref().map_or(&[][..], |published| published.rows());
-    let point = |row: &crate::spec::claim::Row| {
+    let point = |row: &crate::spec::claim::PublishedValue| {
         let is_beside = |factor: &String| figure.x.as_ref() != Some(factor);
-        let others: Levels = row.levels.clone().into_iter().filter(|(f, _)| is_beside(f)).collect();
+        let others: LevelByFactor =
+            row.levels.clone().into_iter().filter(|(f, _)| is_beside(f)).collect();
         let agrees = |number: &usize| {
             let levels = &cells[*number].levels;
             others.iter().all(|(factor, level)| levels.get(factor) == Some(level))
@@ -159,7 +161,7 @@ fn published(
 
 fn is_log(experiment: &Experiment, factor: &str, cells: &[Cell], shown: &[usize]) -> bool {
     match experiment.factor.get(factor).and_then(|factor| factor.scale) {
-        Some(scale) => scale == Scale::Log,
+        Some(scale) => scale == AxisScale::Log,
         None => {
             let levels = shown.iter().filter_map(|at| cells[*at].levels.get(factor)?.number());
             let levels: Vec<f64> = levels.collect();

@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::calibrate::Calibration;
-use crate::record::{self, Record};
+use crate::record::{self, SessionRecord};
 use crate::spec::claim::By;
 use crate::spec::{built_in, is_id};
-use answer::Answer;
+use answer::QuestionAnswer;
 use claim::ClaimReport;
-use experiment::{ExperimentReport, State};
+use experiment::{ExperimentReport, ExperimentState};
 
 /// The version of the data.
 pub const SCHEMA: &str = "drover.report/1";
@@ -31,7 +31,7 @@ pub struct Report {
     /// The request of the session, and how far the session has come.
     pub session: SessionReport,
     /// The machine; `None` while no experiment has begun.
-    pub machine: Option<Machine>,
+    pub machine: Option<MachineSummary>,
     /// The result of `drover lab calibrate` on this machine, if there is one.
     pub calibration: Option<Calibration>,
     /// The differences between the machine of the calibration and the machine of the session.
@@ -39,7 +39,7 @@ pub struct Report {
     /// Why the file of a calibration cannot be read, if it cannot.
     pub calibration_fault: Option<String>,
     /// The questions of users, in order, with the answers of the samples.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<QuestionAnswer>,
     /// The verdicts on the claims of documents, counted.
     pub document: VerdictCounts,
     /// The verdicts on this project's own claims, counted.
@@ -73,7 +73,7 @@ pub struct SessionReport {
 
 /// The machine.
 #[derive(Clone, Debug, Serialize)]
-pub struct Machine {
+pub struct MachineSummary {
     /// Processor, count, memory and kernel in a line.
     pub line: String,
     /// The kernel, as uname(2) returns it.
@@ -98,23 +98,25 @@ pub struct VerdictCounts {
 impl Report {
     /// The report of a session, as far as the session has come.
     #[must_use]
-    pub fn of(record: &Record) -> Report {
+    pub fn of(record: &SessionRecord) -> Report {
         let session = &record.session;
         let mut experiments = Vec::new();
         for id in &session.experiments {
             match record.measured.iter().find(|one| one.experiment.id == *id) {
                 Some(measured) => experiments.push(ExperimentReport::of(measured, session.began)),
                 None if is_refused(record, id) => {}
-                None => experiments.push(absent(record, id, &State::NotBegun)),
+                None => experiments.push(absent(record, id, &ExperimentState::NotBegun)),
             }
         }
         for (id, reason) in &session.refused {
             // An experiment that failed in the middle is refused and still has runs.
             match experiments.iter_mut().find(|one: &&mut ExperimentReport| one.id == *id) {
                 Some(begun) => begun.notes.push(format!("It ended before its time: {reason}.")),
-                None => {
-                    experiments.push(absent(record, id, &State::Refused { reason: reason.clone() }))
-                }
+                None => experiments.push(absent(
+                    record,
+                    id,
+                    &ExperimentState::Refused { reason: reason.clone() },
+                )),
             }
         }
         let claims = || experiments.iter().flat_map(|one| &one.claims);
@@ -146,17 +148,17 @@ impl Report {
     #[must_use]
     pub fn has_answers(&self) -> bool {
         let mut findings = self.answers.iter().flat_map(|answer| &answer.findings);
-        findings.any(|it| it.outcome != answer::Outcome::NotMeasured)
+        findings.any(|it| it.outcome != answer::AnswerKind::NotMeasured)
     }
 }
 
-fn is_refused(record: &Record, id: &str) -> bool {
+fn is_refused(record: &SessionRecord, id: &str) -> bool {
     record.session.refused.iter().any(|(refused, _)| refused == id)
 }
 
 /// The report of an experiment without measurements. If the session's folder lacks the experiment, it is taken from
 /// the built-in experiments, so that its claims stay in the table.
-fn absent(record: &Record, id: &str, state: &State) -> ExperimentReport {
+fn absent(record: &SessionRecord, id: &str, state: &ExperimentState) -> ExperimentReport {
     let own = is_id(id).then(|| record::read_experiment(&record.folder.join(id)).ok()).flatten();
     match own.map(Ok).or_else(|| built_in::experiment(id)) {
         Some(Ok(experiment)) => ExperimentReport::without_runs(&experiment, state),
@@ -164,7 +166,7 @@ fn absent(record: &Record, id: &str, state: &State) -> ExperimentReport {
     }
 }
 
-fn session_report(record: &Record) -> SessionReport {
+fn session_report(record: &SessionRecord) -> SessionReport {
     let session = &record.session;
     let runs = || record.measured.iter().flat_map(|one| &one.runs);
     let first = runs().map(|run| run.began).fold(f64::INFINITY, f64::min);
@@ -181,11 +183,12 @@ fn session_report(record: &Record) -> SessionReport {
         runs: runs().count(),
         // A session that was resumed with more rounds has more runs than its first plan.
         planned: record.measured.iter().map(|one| one.header.plan.runs().max(one.runs.len())).sum(),
-        is_complete: is_begun && record.measured.iter().all(crate::record::Measured::is_complete),
+        is_complete: is_begun
+            && record.measured.iter().all(crate::record::MeasuredExperiment::is_complete),
     }
 }
 
-fn machine(record: &Record) -> Option<Machine> {
+fn machine(record: &SessionRecord) -> Option<MachineSummary> {
     let first = &record.measured.first()?.header.environment;
     let fact = |name: &str| first.machine.get(name).map(String::as_str);
     let release = first.kernel.split(' ').take(2).collect::<Vec<_>>().join(" ");
@@ -204,7 +207,7 @@ fn machine(record: &Record) -> Option<Machine> {
     ];
     let differences: std::collections::BTreeSet<String> =
         record.measured.iter().flat_map(|one| first.differences(&one.header.environment)).collect();
-    Some(Machine {
+    Some(MachineSummary {
         line: parts.into_iter().flatten().collect::<Vec<_>>().join(" · "),
         kernel: first.kernel.clone(),
         program: first.program.clone(),
@@ -214,7 +217,7 @@ fn machine(record: &Record) -> Option<Machine> {
 }
 
 /// The calibration in the session's folder, or otherwise in the folder of all sessions above it.
-fn calibration(record: &Record) -> Result<Option<Calibration>, String> {
+fn calibration(record: &SessionRecord) -> Result<Option<Calibration>, String> {
     let above = record.folder.parent();
     for folder in [Some(record.folder.as_path()), above].into_iter().flatten() {
         if let Some(calibration) = Calibration::read(folder).map_err(|why| why.to_string())? {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::claims::nature::{Use, unusable};
 use crate::journal::Run;
 use crate::model::Mark;
-use crate::record::Measured;
+use crate::record::MeasuredExperiment;
 
 /// The runs of an experiment, in the order in which they ran. Every column has an entry for each run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -33,7 +33,7 @@ pub struct Samples {
 impl Samples {
     /// The samples of an experiment. `session` is when the session began, in seconds since 1970.
     #[must_use]
-    pub fn of(measured: &Measured, session: f64) -> Samples {
+    pub fn of(measured: &MeasuredExperiment, session: f64) -> Samples {
         let cells = &measured.header.plan.cells;
         // A forced resumption may have numbered the cells anew, and left out some of them.
         let number = |run: &Run| cells.iter().position(|it| it.cell == run.sample.cell);

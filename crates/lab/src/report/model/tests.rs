@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::claim::Tone;
-use super::experiment::State;
+use super::experiment::ExperimentState;
 use super::*;
 use crate::analysis::Bound;
 use crate::calibrate::FILE;
@@ -39,7 +39,7 @@ fn what_was_not_measured_keeps_its_rows() {
     let record = Builder::new().pending("pipes").refused("cold-readers", "no FUSE here").judged();
     let report = Report::of(&record);
     let [pipes, cold] = &report.experiments[..] else { panic!("two experiments") };
-    assert_eq!(pipes.state, State::NotBegun);
+    assert_eq!(pipes.state, ExperimentState::NotBegun);
     assert!(!pipes.claims.is_empty());
     assert!(pipes.claims.iter().all(|claim| claim.verdict.word == "not measured"));
     assert!(cold.claims.iter().all(|claim| claim.verdict.why == "no FUSE here"));
@@ -76,14 +76,14 @@ fn a_session_is_complete_without_the_runs_that_are_not_possible_here() {
     let mut record = Builder::new().experiment(&text("one", ""), 6, gives_up).judged();
     let runs = &mut record.measured[0].runs;
     runs.retain(|run| run.sample.cell.subject != "c" || run.sample.round == 1);
-    assert_eq!(Report::of(&record).experiments[0].state, State::Complete);
+    assert_eq!(Report::of(&record).experiments[0].state, ExperimentState::Complete);
     // The session was resumed with more rounds, and interrupted in the seventh.
     let runs = &mut record.measured[0].runs;
     let mut more = runs.iter().find(|run| run.sample.cell.subject == "a").unwrap().clone();
     more.sample.round = 7;
     runs.push(more);
     let report = Report::of(&record);
-    assert_eq!(report.experiments[0].state, State::Partial);
+    assert_eq!(report.experiments[0].state, ExperimentState::Partial);
     assert_eq!(report.experiments[0].rounds, 7);
 }
 
@@ -199,7 +199,7 @@ fn a_subject_that_cannot_be_measured_says_why() {
     let record = Builder::new().experiment(&text, 8, rates([200.0, 100.0, 100.0], 0.01)).judged();
     let report = Report::of(&record);
     let one = &report.experiments[0];
-    assert_eq!(one.state, State::Complete);
+    assert_eq!(one.state, ExperimentState::Complete);
     assert_eq!(one.claims[0].verdict.word, "not testable");
     assert_eq!(one.claims[0].verdict.why, "gone");
     let cell = one.cells.iter().find(|cell| cell.subject == "b").unwrap();

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::analysis::{Bound, Interval};
-use crate::claims::Levels;
+use crate::claims::LevelByFactor;
 use crate::model::{Cell, Mark};
 use crate::spec::claim::{Claim, Effect, Region, Side, Which};
 use crate::spec::experiment::Experiment;
@@ -98,7 +98,7 @@ pub fn memory(text: &str) -> String {
 /// Levels in words: `connections 3000, rate 500 requests/s`. The case comes first, by its name alone. The factors
 /// that the case sets are left out.
 #[must_use]
-pub fn place(levels: &Levels, experiment: &Experiment) -> String {
+pub fn place(levels: &LevelByFactor, experiment: &Experiment) -> String {
     let of_case = experiment.case_factors();
     let case = levels.get(CASE).map(ToString::to_string);
     let others = levels.iter().filter(|(factor, _)| {

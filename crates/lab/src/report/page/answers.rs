@@ -4,7 +4,9 @@ use maud::{Markup, html};
 
 use super::{heading, section_id};
 use crate::report::model::Report;
-use crate::report::model::answer::{Answer, Candidate, Finding, Outcome, Standing};
+use crate::report::model::answer::{
+    AnswerKind, Candidate, CandidateStanding, Finding, QuestionAnswer,
+};
 use crate::report::model::words;
 
 /// The section; empty if there are no answers, as for an experiment of a user.
@@ -27,10 +29,10 @@ pub(super) fn render(report: &Report) -> Markup {
     }
 }
 
-fn question(answer: &Answer) -> Markup {
+fn question(answer: &QuestionAnswer) -> Markup {
     let anchor = format!("answer-{}", answer.id);
     let (measured, others): (Vec<&Finding>, Vec<&Finding>) =
-        answer.findings.iter().partition(|it| it.outcome != Outcome::NotMeasured);
+        answer.findings.iter().partition(|it| it.outcome != AnswerKind::NotMeasured);
     html! {
         section.question {
             (heading(3, &anchor, &answer.question))
@@ -52,10 +54,10 @@ fn question(answer: &Answer) -> Markup {
 
 fn finding(finding: &Finding) -> Markup {
     let (class, word) = match finding.outcome {
-        Outcome::Clear => ("for", "clear"),
-        Outcome::Tie => ("for", "a tie"),
-        Outcome::Narrowed => ("open", "narrowed"),
-        Outcome::Open | Outcome::NotMeasured => ("open", "open"),
+        AnswerKind::Clear => ("for", "clear"),
+        AnswerKind::Tie => ("for", "a tie"),
+        AnswerKind::Narrowed => ("open", "narrowed"),
+        AnswerKind::Open | AnswerKind::NotMeasured => ("open", "open"),
     };
     html! {
         details.finding {
@@ -84,11 +86,11 @@ fn finding(finding: &Finding) -> Markup {
 
 fn candidate(one: &Candidate) -> Markup {
     let standing = match one.standing {
-        Standing::Reference => "reference",
-        Standing::Equal => "equal within 5 %",
-        Standing::Open => "cannot be told apart",
-        Standing::Worse => "worse",
-        Standing::Out => "not compared",
+        CandidateStanding::Reference => "reference",
+        CandidateStanding::Equal => "equal within 5 %",
+        CandidateStanding::Open => "cannot be told apart",
+        CandidateStanding::Worse => "worse",
+        CandidateStanding::Out => "not compared",
     };
     html! {
         tr {

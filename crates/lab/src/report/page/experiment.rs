@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::{effects, heading, medians, section_id};
 use crate::journal::RUNS;
-use crate::report::model::experiment::{ExperimentReport, State};
+use crate::report::model::experiment::{ExperimentReport, ExperimentState};
 use crate::report::model::figure::FigureReport;
 use crate::report::model::words::counted;
 use crate::report::{CLAIMS, SAMPLES};
@@ -54,16 +54,16 @@ pub(super) fn render(at: usize, one: &ExperimentReport, folder: &str) -> Markup 
 fn state(one: &ExperimentReport) -> Markup {
     html! {
         @match &one.state {
-            State::Complete => p.small {
+            ExperimentState::Complete => p.small {
                 (counted(one.runs, "run")) ": " (counted(one.rounds as usize, "round")) " of "
                 (counted(one.cells.len(), "cell")) "."
             },
-            State::Partial => p.banner {
+            ExperimentState::Partial => p.banner {
                 (one.runs) " of " (one.planned) " planned runs have ended (" (one.rounds) " rounds of "
                 (one.cells.len()) " cells were planned): a time limit cut the others, or the session ended."
             },
-            State::NotBegun => p.banner { "Not begun." },
-            State::Refused { reason } => p.banner { "Not testable here: " (reason) },
+            ExperimentState::NotBegun => p.banner { "Not begun." },
+            ExperimentState::Refused { reason } => p.banner { "Not testable here: " (reason) },
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use super::*;
 use crate::model::Mark;
-use crate::record::Record;
+use crate::record::SessionRecord;
 use crate::report::testing::{Builder, quick, rates, ratio, text};
 
-fn page(record: &Record) -> String {
+fn page(record: &SessionRecord) -> String {
     render(&Report::of(record))
 }
 
 /// The page without its libraries, scripts and data.
-fn body(record: &Record) -> String {
+fn body(record: &SessionRecord) -> String {
     let page = page(record);
     let end = page.find("<script").unwrap();
     page[..end].to_owned()

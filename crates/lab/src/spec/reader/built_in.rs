@@ -7,16 +7,16 @@ use indexmap::IndexMap;
 
 use super::embedded::{EXPERIMENTS, FOLDER, SHARED};
 pub use super::peers;
-use super::{Files, fragment, read_from};
+use super::{FileSource, fragment, read_from};
 use crate::document::Faults;
 use crate::spec::experiment::Experiment;
-use crate::spec::subject::Subject;
+use crate::spec::subject::SubjectSpec;
 
 /// The files that are part of the program.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct BuiltIn;
+pub struct BuiltInFiles;
 
-impl Files for BuiltIn {
+impl FileSource for BuiltInFiles {
     fn text(&self, path: &Path) -> io::Result<String> {
         let inner = path.strip_prefix(FOLDER).unwrap_or(path);
         let found = EXPERIMENTS.iter().chain(SHARED).find(|(name, _)| Path::new(name) == inner);
@@ -36,12 +36,12 @@ pub fn names() -> Vec<&'static str> {
 pub fn experiment(name: &str) -> Option<Result<Experiment, Faults>> {
     let (path, _) =
         EXPERIMENTS.iter().find(|(path, _)| path.strip_suffix(".toml") == Some(name))?;
-    Some(read_from(&BuiltIn, &PathBuf::from(FOLDER).join(path)))
+    Some(read_from(&BuiltInFiles, &PathBuf::from(FOLDER).join(path)))
 }
 
 /// The subjects for Drover's own server: one for each dispatch mechanism, by its name, and one for `auto`.
 #[must_use]
-pub fn dispatch_mechanisms() -> IndexMap<String, Subject> {
+pub fn dispatch_mechanisms() -> IndexMap<String, SubjectSpec> {
     let (name, text) = SHARED[1];
     fragment(name, text).expect("experiments include it, and a test reads those").subject
 }

@@ -7,7 +7,7 @@
 use indexmap::IndexMap;
 use mech::{accept, fileio, mechanisms};
 
-use crate::document::{Entry, Node, Value};
+use crate::document::{KeyEntry, Node, Value};
 
 /// The key of a subject that says of which kind.
 const KEY: &str = "each";
@@ -21,7 +21,7 @@ const LISTS: [&str; 4] = ["subjects", "also", "of", "against"];
 /// A subject for each mechanism, in the place of those with the key `each`, also in lists of subjects.
 pub(super) fn expand(root: &mut Node) {
     let Value::Table(top) = &mut root.value else { return };
-    let Some(Entry { node, .. }) = top.get_mut("subject") else { return };
+    let Some(KeyEntry { node, .. }) = top.get_mut("subject") else { return };
     let Value::Table(subjects) = &mut node.value else { return };
     let named: Vec<String> = subjects.keys().cloned().collect();
     let mut members: IndexMap<String, Vec<String>> = IndexMap::new();
@@ -53,7 +53,7 @@ fn names(kind: &str) -> Option<Vec<&'static str>> {
 }
 
 /// The subject of one mechanism.
-fn of_mechanism(entry: &Entry, mechanism: &str) -> Entry {
+fn of_mechanism(entry: &KeyEntry, mechanism: &str) -> KeyEntry {
     let mut entry = entry.clone();
     if let Value::Table(keys) = &mut entry.node.value {
         keys.shift_remove(KEY);

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use super::{Files, read_from};
+use super::{FileSource, read_from};
 use crate::document::Faults;
 pub(crate) use crate::document::quoted;
 use crate::spec::experiment::Experiment;
@@ -15,7 +15,7 @@ const SOURCE: &str = "the command line";
 /// A single text in place of files.
 struct Text<'t>(&'t str);
 
-impl Files for Text<'_> {
+impl FileSource for Text<'_> {
     fn text(&self, _: &Path) -> io::Result<String> {
         Ok(self.0.to_owned())
     }

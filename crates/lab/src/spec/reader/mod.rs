@@ -17,13 +17,13 @@ use std::rc::Rc;
 use indexmap::IndexMap;
 use serde::Deserialize;
 
-use crate::document::{Entry, Fault, Faults, Node, Source, Value, suggestion};
+use crate::document::{Fault, Faults, KeyEntry, Node, SourceText, Value, suggestion};
 use crate::model::Level;
-use crate::spec::claim::{Published, Row};
+use crate::spec::claim::{Published, PublishedValue};
 use crate::spec::experiment::{Experiment, Fragment, QUICK, SCHEMA};
 use crate::spec::preset::Preset;
 use crate::spec::schema;
-use crate::spec::subject::Subject;
+use crate::spec::subject::SubjectSpec;
 
 /// The tables of included files. They are merged.
 const SHARED: [&str; 4] = ["subject", "factor", "pool", "metric"];
@@ -33,7 +33,7 @@ const OF_VERSION_ONE: [&str; 6] =
     ["mechanisms", "workload", "compares", "servers", "figures", "claims"];
 
 /// The source of an experiment's files.
-pub trait Files {
+pub trait FileSource {
     /// The text of a file.
     ///
     /// # Errors
@@ -43,9 +43,9 @@ pub trait Files {
 
 /// The file system.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Disk;
+pub struct DiskFiles;
 
-impl Files for Disk {
+impl FileSource for DiskFiles {
     fn text(&self, path: &Path) -> io::Result<String> {
         std::fs::read_to_string(path)
     }
@@ -56,14 +56,14 @@ impl Files for Disk {
 /// # Errors
 /// All faults of all files, each with file, line and column.
 pub fn read(path: &Path) -> Result<Experiment, Faults> {
-    read_from(&Disk, path)
+    read_from(&DiskFiles, path)
 }
 
 /// Reads the experiment at `path` of `files`.
 ///
 /// # Errors
 /// The errors of [`read`].
-pub fn read_from(files: &dyn Files, path: &Path) -> Result<Experiment, Faults> {
+pub fn read_from(files: &dyn FileSource, path: &Path) -> Result<Experiment, Faults> {
     let mut reader = Reader { files, faults: Vec::new(), read: BTreeSet::new() };
     let found = reader.experiment(path);
     match found {
@@ -73,7 +73,7 @@ pub fn read_from(files: &dyn Files, path: &Path) -> Result<Experiment, Faults> {
 }
 
 struct Reader<'a> {
-    files: &'a dyn Files,
+    files: &'a dyn FileSource,
     faults: Vec<Fault>,
     /// The files that were included. Each file is read once.
     read: BTreeSet<PathBuf>,
@@ -90,7 +90,7 @@ impl Reader<'_> {
                 return None;
             }
         };
-        let mut root = self.parse(Rc::new(Source { name, text }))?;
+        let mut root = self.parse(Rc::new(SourceText { name, text }))?;
         if let Some(fault) = wrong_version(&root) {
             self.faults.push(fault);
             return None;
@@ -116,7 +116,7 @@ impl Reader<'_> {
         }
     }
 
-    fn parse(&mut self, source: Rc<Source>) -> Option<Node> {
+    fn parse(&mut self, source: Rc<SourceText>) -> Option<Node> {
         match Node::parse(&source) {
             Ok(root) => Some(root),
             Err(faults) => {
@@ -133,7 +133,7 @@ impl Reader<'_> {
         root: &Node,
         path: &Path,
         stack: &mut Vec<PathBuf>,
-        shared: &mut IndexMap<(String, String), Entry>,
+        shared: &mut IndexMap<(String, String), KeyEntry>,
     ) {
         let Some(list) = root.get("include") else { return };
         for item in list.items() {
@@ -158,7 +158,7 @@ impl Reader<'_> {
                     continue;
                 }
             };
-            let source = Source { name: path.display().to_string(), text };
+            let source = SourceText { name: path.display().to_string(), text };
             let Some(included) = self.parse(Rc::new(source)) else { continue };
             self.faults.extend(walk::check(&included, schema::fragment()));
             stack.push(path.clone());
@@ -169,7 +169,7 @@ impl Reader<'_> {
     }
 
     /// Adds the shared tables of a file to those of earlier files.
-    fn collect(&mut self, file: &Node, shared: &mut IndexMap<(String, String), Entry>) {
+    fn collect(&mut self, file: &Node, shared: &mut IndexMap<(String, String), KeyEntry>) {
         for table in SHARED {
             let Some(entries) = file.get(table) else { continue };
             for (name, entry) in entries.entries() {
@@ -190,12 +190,12 @@ impl Reader<'_> {
     }
 
     /// Puts the included tables before the file's own entries.
-    fn put_together(&mut self, root: &mut Node, mut shared: IndexMap<(String, String), Entry>) {
+    fn put_together(&mut self, root: &mut Node, mut shared: IndexMap<(String, String), KeyEntry>) {
         self.collect(root, &mut shared);
         let place = root.place.clone();
         let Value::Table(top) = &mut root.value else { return };
         for ((table, name), entry) in shared {
-            let whole = top.entry(table).or_insert_with(|| Entry {
+            let whole = top.entry(table).or_insert_with(|| KeyEntry {
                 key: place.clone(),
                 node: Node { place: place.clone(), value: Value::Table(IndexMap::new()) },
             });
@@ -282,7 +282,7 @@ fn wrong_version(root: &Node) -> Option<Fault> {
 }
 
 /// The known server, with the keys that the subject replaces.
-fn with_peer(subject: &Subject, known: Subject) -> Subject {
+fn with_peer(subject: &SubjectSpec, known: SubjectSpec) -> SubjectSpec {
     let mut all = known;
     all.peer.clone_from(&subject.peer);
     all.env.extend(subject.env.clone());
@@ -323,7 +323,7 @@ fn normal(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// The number of the line, from 1, and what is wrong.
-fn rows(text: &str) -> Result<Vec<Row>, (usize, String)> {
+fn rows(text: &str) -> Result<Vec<PublishedValue>, (usize, String)> {
     let mut lines = text
         .lines()
         .enumerate()
@@ -343,7 +343,8 @@ fn rows(text: &str) -> Result<Vec<Row>, (usize, String)> {
             let message = format!("{} columns, and {} names", cells.len(), names.len());
             return Err((number, message));
         }
-        let mut row = Row { subject: String::new(), levels: Default::default(), value: 0.0 };
+        let mut row =
+            PublishedValue { subject: String::new(), levels: Default::default(), value: 0.0 };
         for (name, cell) in names.iter().zip(cells) {
             match (*name, cell.parse::<f64>()) {
                 ("subject", _) => row.subject = cell.to_owned(),
@@ -365,7 +366,7 @@ fn rows(text: &str) -> Result<Vec<Row>, (usize, String)> {
 /// # Errors
 /// The faults of the file.
 pub(super) fn fragment(name: &str, text: &str) -> Result<Fragment, Faults> {
-    let source = Rc::new(Source { name: name.to_owned(), text: text.to_owned() });
+    let source = Rc::new(SourceText { name: name.to_owned(), text: text.to_owned() });
     let root = Node::parse(&source).map_err(Faults::new)?;
     let faults = walk::check(&root, schema::fragment());
     if !faults.is_empty() {

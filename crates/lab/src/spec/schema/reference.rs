@@ -5,37 +5,37 @@ use std::fmt::Write;
 use serde_json::Value as Json;
 
 use crate::spec::experiment::Experiment;
-use crate::spec::metric::{self, Better, Instrument};
+use crate::spec::metric::{self, Better, InstrumentName};
 use crate::spec::schema;
 
 /// The tables of an experiment file, in the order of the reference: the name of the type, and the heading with its
 /// place in a file.
 const TABLES: &[(&str, &str)] = &[
-    ("Subject", "`[subject.NAME]`"),
+    ("SubjectSpec", "`[subject.NAME]`"),
     ("Waiters", "`waiters = { ... }` of a subject"),
     ("Pipes", "`pipes = { ... }` of a subject"),
-    ("Limits", "`limits = { ... }` of a subject"),
-    ("Ready", "`ready = { ... }` of a subject"),
+    ("LimitSettings", "`limits = { ... }` of a subject"),
+    ("ReadyRequest", "`ready = { ... }` of a subject"),
     ("Factor", "`[factor.NAME]`"),
     ("Case", "`[[case]]`"),
-    ("Pool", "`[pool.NAME]`"),
-    ("Load", "`[load]`"),
+    ("PoolSpec", "`[pool.NAME]`"),
+    ("LoadSpec", "`[load]`"),
     ("Http", "`[load.http]`"),
     ("Connects", "`[load.connects]`"),
-    ("Tokens", "`[load.tokens]`"),
+    ("TokenSpec", "`[load.tokens]`"),
     ("LoadCommand", "`[load.command]`"),
-    ("Place", "a place in a generator's output"),
+    ("OutputPlace", "a place in a generator's output"),
     ("Background", "`[background]`"),
     ("LimitedWire", "`wire = { ... }`"),
     ("Phases", "`[phases]`"),
     ("Warmup", "`warmup = { ... }` of the phases"),
     ("Measure", "`measure = { ... }` of the phases"),
     ("Metric", "`[metric.NAME]`"),
-    ("Share", "`share = { ... }` of a metric"),
+    ("SlowShare", "`share = { ... }` of a metric"),
     ("Claim", "`[[claim]]`"),
     ("Region", "`holds = { ... }` of a claim"),
     ("PublishedData", "`published = { ... }` of a claim or a figure"),
-    ("Row", "a row of published values"),
+    ("PublishedValue", "a row of published values"),
     ("Figure", "`[[figure]]`"),
     ("Preset", "`[presets.NAME]`"),
 ];
@@ -112,7 +112,7 @@ pub fn experiments(all: &[Experiment]) -> String {
     text
 }
 
-fn instrument(instrument: Instrument) -> String {
+fn instrument(instrument: InstrumentName) -> String {
     let name = serde_json::to_value(instrument).expect("it is a name");
     name.as_str().unwrap_or_default().to_owned()
 }
@@ -169,9 +169,9 @@ fn words(schema: &Json) -> String {
 /// A type of the format in words: a scalar by its written form, a table by its section.
 fn of_type(name: &str) -> String {
     let words = match name {
-        "Count" => "whole number or `\"{factor}\"`",
-        "Time" => "time, `\"300ms\"`, or `\"{factor}\"`",
-        "Size" => "bytes, `4096`, `\"64K\"`, or `\"{factor}\"`",
+        "CountSetting" => "whole number or `\"{factor}\"`",
+        "TimeSetting" => "time, `\"300ms\"`, or `\"{factor}\"`",
+        "SizeSetting" => "bytes, `4096`, `\"64K\"`, or `\"{factor}\"`",
         "Setting" => "number or text",
         "Level" => "number or text",
         "Levels" => "a level or a list of levels",
@@ -180,16 +180,16 @@ fn of_type(name: &str) -> String {
         "Published" => "a list of rows, or a table",
         "PublishedEffect" => "number, or a list of two numbers",
         "Pick" => "a JSON pointer, or a place",
-        "Wire" => "`\"loopback\"`, a rate as in `\"100mbit\"`, or `\"{factor}\"`",
+        "WireSpec" => "`\"loopback\"`, a rate as in `\"100mbit\"`, or `\"{factor}\"`",
         "By" => "`\"document\"` or `\"ours\"`",
         "Better" => "`\"higher\"` or `\"lower\"`",
-        "Scale" => "`\"linear\"` or `\"log\"`",
+        "AxisScale" => "`\"linear\"` or `\"log\"`",
         "Which" => "`\"every\"`, `\"some\"` or `\"mean\"`",
         "Until" => "`\"steady\"`, `\"connected\"` or `\"nothing\"`",
         "Each" => "`\"dispatch\"`, `\"accept\"` or `\"files\"`",
         "WaitersAs" => "`\"threads\"` or `\"processes\"`",
-        "Version" => "`\"drover.experiment/2\"`",
-        "Instrument" => {
+        "FormatVersion" => "`\"drover.experiment/2\"`",
+        "InstrumentName" => {
             "`\"idle-counter\"`, `\"idle-guard\"`, `\"stages\"`, `\"counters\"`, `\"scheduler\"` or `\"disk\"`"
         }
         "Stage" => {
@@ -216,7 +216,15 @@ mod tests {
     fn the_reference_has_words_for_every_type() {
         let schema = schema::experiment();
         let effects = [
-            "Value", "Ratio", "Change", "Profile", "Exponent", "Offered", "Knee", "Peak", "Spread",
+            "ValueEffect",
+            "RatioEffect",
+            "ChangeEffect",
+            "ProfileEffect",
+            "ExponentEffect",
+            "OfferedEffect",
+            "KneeEffect",
+            "PeakEffect",
+            "SpreadEffect",
             "Best",
         ];
         for name in schema["$defs"].as_object().unwrap().keys() {

@@ -10,8 +10,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 mod rate;
 mod session;
 
-use rate::Profile;
 pub use rate::Rate;
+use rate::RateProfile;
 pub use session::{SessionOptions, Think};
 
 use crate::plan::random::{self, Purpose};
@@ -47,14 +47,14 @@ pub enum Unit {
 
 /// Which part of the load a worker carries.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct LoadShare {
     /// Which worker, from 0.
     pub worker: u32,
     /// The number of workers.
     pub workers: u32,
 }
 
-impl Share {
+impl LoadShare {
     /// This worker's part of `total` things; the parts of all workers add up to it.
     #[must_use]
     pub fn of(self, total: u64) -> u64 {
@@ -85,7 +85,7 @@ impl Schedule {
     }
 
     /// The intended starts of one worker, in a run of length `duration`.
-    pub(crate) fn starts(&self, duration: Option<Duration>, share: Share, seed: u64) -> Starts {
+    pub(crate) fn starts(&self, duration: Option<Duration>, share: LoadShare, seed: u64) -> Starts {
         let counts = match self.arrivals {
             Arrivals::Constant => {
                 Counts::Each { next: share.worker.into(), step: share.workers.into() }
@@ -111,7 +111,7 @@ impl Schedule {
 /// A clone continues from the position of the original. Cloning does not allocate.
 #[derive(Clone)]
 pub(crate) struct Starts {
-    profile: Rc<dyn Profile>,
+    profile: Rc<dyn RateProfile>,
     counts: Counts,
 }
 
@@ -154,7 +154,7 @@ mod tests {
     fn starts(schedule: &Schedule, workers: u32, length: Duration) -> Vec<Duration> {
         let mut starts = Vec::new();
         for worker in 0..workers {
-            let own = schedule.starts(Some(length), Share { worker, workers }, 7);
+            let own = schedule.starts(Some(length), LoadShare { worker, workers }, 7);
             starts.extend(own.take_while(|&start| start < length));
         }
         starts.sort();
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_schedule_that_never_comes_is_over() {
         let far = schedule("1e-300", Arrivals::Constant);
-        let mut starts = far.starts(None, Share { worker: 0, workers: 1 }, 1);
+        let mut starts = far.starts(None, LoadShare { worker: 0, workers: 1 }, 1);
         assert_eq!((starts.next(), starts.next()), (Some(Duration::ZERO), None));
     }
 
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn shares_add_up() {
         for (total, workers) in [(0, 3), (2, 3), (3, 3), (1000, 7)] {
-            let sum: u64 = (0..workers).map(|worker| Share { worker, workers }.of(total)).sum();
+            let sum: u64 = (0..workers).map(|worker| LoadShare { worker, workers }.of(total)).sum();
             assert_eq!(sum, total);
         }
     }

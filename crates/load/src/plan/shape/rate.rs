@@ -38,7 +38,7 @@ const HIGHEST: f64 = 10_000_000.0;
 
 /// The number of starts up to a moment, and the moment of a start: the integral of a rate, and the
 /// inverse of the integral. Times are in seconds from the beginning of the window.
-pub(crate) trait Profile {
+pub(crate) trait RateProfile {
     /// Starts before `time`.
     fn count_by(&self, time: f64) -> f64;
 
@@ -66,7 +66,7 @@ impl Rate {
     ///
     /// # Panics
     /// Without a duration that the rate needs.
-    pub(crate) fn profile(&self, duration: Option<Duration>) -> Box<dyn Profile> {
+    pub(crate) fn profile(&self, duration: Option<Duration>) -> Box<dyn RateProfile> {
         let length = || duration.expect("options are checked for it").as_secs_f64();
         match *self {
             Rate::Constant(rate) => Box::new(Constant { rate }),
@@ -158,7 +158,7 @@ struct Constant {
     rate: f64,
 }
 
-impl Profile for Constant {
+impl RateProfile for Constant {
     fn count_by(&self, time: f64) -> f64 {
         time * self.rate
     }
@@ -176,7 +176,7 @@ struct Ramp {
     length: f64,
 }
 
-impl Profile for Ramp {
+impl RateProfile for Ramp {
     fn count_by(&self, time: f64) -> f64 {
         let within = time.min(self.length);
         let slope = (self.to - self.from) / self.length;
@@ -219,7 +219,7 @@ impl Steps {
     }
 }
 
-impl Profile for Steps {
+impl RateProfile for Steps {
     fn count_by(&self, time: f64) -> f64 {
         let begun = self.parts().take_while(|part| part.0 <= time).last();
         begun.map_or(0.0, |(begin, before, rate)| before + (time - begin) * rate)
@@ -237,7 +237,7 @@ struct Sine {
     period: f64,
 }
 
-impl Profile for Sine {
+impl RateProfile for Sine {
     fn count_by(&self, time: f64) -> f64 {
         let swing = self.amplitude * self.period / TAU;
         time * self.mean + swing * (1.0 - (TAU * time / self.period).cos())
@@ -274,7 +274,7 @@ mod tests {
 
     const SECONDS: Option<Duration> = Some(Duration::from_secs(20));
 
-    fn profile(text: &str) -> Box<dyn Profile> {
+    fn profile(text: &str) -> Box<dyn RateProfile> {
         text.parse::<Rate>().unwrap().profile(SECONDS)
     }
 

@@ -23,9 +23,9 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use crate::account::counts::Account;
 use crate::account::seconds::Second;
-use crate::plan::options::Plan;
+use crate::plan::options::LoadPlan;
 use crate::plan::random::{self, Purpose};
-use crate::plan::shape::{Share, Starts};
+use crate::plan::shape::{LoadShare, Starts};
 pub(crate) use participants::Participants;
 pub(crate) use requests::RequestSet;
 pub(crate) use starts::{HandedOut, ScheduledStart, StartQueue};
@@ -34,8 +34,8 @@ pub(crate) use window::{Phase, WorkerWindow};
 /// What the coroutines of one worker share.
 pub(crate) struct Worker<'n> {
     pub(crate) net: &'n Net,
-    pub(crate) plan: &'n Plan,
-    pub(crate) share: Share,
+    pub(crate) plan: &'n LoadPlan,
+    pub(crate) share: LoadShare,
     pub(crate) requests: RequestSet,
     pub(crate) starts: StartQueue<'n>,
     pub(crate) participants: Participants,
@@ -58,7 +58,7 @@ pub(crate) struct Worker<'n> {
 
 impl<'n> Worker<'n> {
     /// The worker that carries out `share` of `plan`.
-    pub(crate) fn new(net: &'n Net, plan: &'n Plan, share: Share) -> Worker<'n> {
+    pub(crate) fn new(net: &'n Net, plan: &'n LoadPlan, share: LoadShare) -> Worker<'n> {
         let part = |total: u32| share.of(u64::from(total)) as u32;
         let measured = part(plan.connections);
         let calls = plan.session_calls().unwrap_or(1);
@@ -279,12 +279,12 @@ mod tests {
 
     use super::testing::{options, starts};
     use super::*;
-    use crate::plan::options::Options;
+    use crate::plan::options::LoadOptions;
     use crate::plan::shape::{Arrivals, Rate, Schedule, SessionOptions, Think, Unit};
     use crate::run::client;
 
-    fn plan() -> Plan {
-        Plan::new(options()).unwrap()
+    fn plan() -> LoadPlan {
+        LoadPlan::new(options()).unwrap()
     }
 
     /// Tens of thousands of connections are held by one process.
@@ -292,7 +292,7 @@ mod tests {
     fn a_connection_costs_little_memory() {
         let plan = plan();
         let net = Net::open(&NetOptions::new(plan.mechanism)).unwrap();
-        let worker = Worker::new(&net, &plan, Share { worker: 0, workers: 1 });
+        let worker = Worker::new(&net, &plan, LoadShare { worker: 0, workers: 1 });
         let size = Cell::new(0);
         // The coroutine is resumed once before the end, and finds that nobody listens.
         worker.participants.add_opening(1);
@@ -314,7 +314,7 @@ mod tests {
     fn due_requests_go_to_the_connection_that_was_free_for_longest() {
         let plan = plan();
         let net = Net::open(&NetOptions::new(plan.mechanism)).unwrap();
-        let worker = Worker::new(&net, &plan, Share { worker: 0, workers: 1 });
+        let worker = Worker::new(&net, &plan, LoadShare { worker: 0, workers: 1 });
         let start = net.now();
         worker.begin(start);
         let never = || unreachable!("the clock is asked in a closed loop only");
@@ -356,10 +356,10 @@ mod tests {
             SessionOptions { think: Think::Exponential(second), ..SessionOptions::default() };
         let rate = Rate::Constant(1.0);
         let schedule = Schedule { rate, arrivals: Arrivals::Poisson, unit: Unit::Request };
-        let plan = Options { schedule: Some(schedule), session, ..options() };
-        let plan = Plan::new(plan).unwrap();
+        let plan = LoadOptions { schedule: Some(schedule), session, ..options() };
+        let plan = LoadPlan::new(plan).unwrap();
         let net = Net::open(&NetOptions::new(plan.mechanism)).unwrap();
-        let share = Share { worker: 0, workers: 1 };
+        let share = LoadShare { worker: 0, workers: 1 };
         let worker = Worker::new(&net, &plan, share);
         let mut starts = starts(&plan);
         let mut last = Duration::ZERO;
@@ -375,7 +375,7 @@ mod tests {
     fn an_offer_that_was_withdrawn_is_passed_over() {
         let plan = plan();
         let net = Net::open(&NetOptions::new(plan.mechanism)).unwrap();
-        let worker = Worker::new(&net, &plan, Share { worker: 0, workers: 1 });
+        let worker = Worker::new(&net, &plan, LoadShare { worker: 0, workers: 1 });
         worker.begin(net.now());
         worker.offer(0);
         worker.offer(1);

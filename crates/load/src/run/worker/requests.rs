@@ -3,10 +3,10 @@
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 
-use crate::plan::options::Plan;
+use crate::plan::options::LoadPlan;
 use crate::plan::order::Chooser;
 use crate::plan::request::Prepared;
-use crate::plan::shape::Share;
+use crate::plan::shape::LoadShare;
 use crate::run::reader::RepeatedResponse;
 
 /// The number of requests for which the head of the last response is kept. With more requests than
@@ -26,7 +26,7 @@ pub(crate) struct RequestSet {
 }
 
 impl RequestSet {
-    pub(crate) fn new(plan: &Plan, share: Share) -> RequestSet {
+    pub(crate) fn new(plan: &LoadPlan, share: LoadShare) -> RequestSet {
         let origins = &plan.origins;
         RequestSet {
             prepared: origins.list.iter().map(|origin| origin.shared_requests()).collect(),

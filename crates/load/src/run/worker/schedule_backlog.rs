@@ -71,7 +71,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::plan::shape::{Arrivals, Rate, Schedule, Share, Unit};
+    use crate::plan::shape::{Arrivals, LoadShare, Rate, Schedule, Unit};
 
     #[test]
     fn what_waits_is_taken_as_the_schedule_has_it() {
@@ -79,7 +79,11 @@ mod tests {
             let schedule =
                 Schedule { rate: Rate::Constant(10.0), arrivals, unit: Unit::Connection };
             let starts = || {
-                schedule.starts(Some(Duration::from_secs(9)), Share { worker: 1, workers: 2 }, 1)
+                schedule.starts(
+                    Some(Duration::from_secs(9)),
+                    LoadShare { worker: 1, workers: 2 },
+                    1,
+                )
             };
             let begin = Instant::now();
             let expected: Vec<Instant> = starts().take(12).map(|start| begin + start).collect();

@@ -264,8 +264,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::plan::options::{Options, Plan};
-    use crate::plan::shape::Share;
+    use crate::plan::options::{LoadOptions, LoadPlan};
+    use crate::plan::shape::LoadShare;
     use crate::run::worker::Worker;
     use crate::run::worker::testing::{options, starts};
 
@@ -304,10 +304,10 @@ mod tests {
         /// Whatever happens, each due request is given out once, or waits.
         #[test]
         fn no_start_is_lost_or_given_twice(events in events()) {
-            let plan = Plan::new(Options { connections: 3, requests: Some(1000), ..options() });
+            let plan = LoadPlan::new(LoadOptions { connections: 3, requests: Some(1000), ..options() });
             let plan = plan.unwrap();
             let net = Net::open(&NetOptions::new(plan.mechanism)).unwrap();
-            let worker = Worker::new(&net, &plan, Share { worker: 0, workers: 1 });
+            let worker = Worker::new(&net, &plan, LoadShare { worker: 0, workers: 1 });
             worker.begin(net.now());
             let never = || unreachable!("the clock is asked in a closed loop only");
             let mut starts = starts(&plan);

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use crate::plan::options::{Options, Plan};
-use crate::plan::request::Request;
-use crate::plan::shape::{Arrivals, Rate, Schedule, Share, Starts, Unit};
+use crate::plan::options::{LoadOptions, LoadPlan};
+use crate::plan::request::RequestTemplate;
+use crate::plan::shape::{Arrivals, LoadShare, Rate, Schedule, Starts, Unit};
 
 /// The schedule of one worker alone.
-pub(super) fn starts(plan: &Plan) -> Starts {
+pub(super) fn starts(plan: &LoadPlan) -> Starts {
     let schedule = plan.schedule.as_ref().unwrap();
-    schedule.starts(plan.duration, Share { worker: 0, workers: 1 }, plan.seed)
+    schedule.starts(plan.duration, LoadShare { worker: 0, workers: 1 }, plan.seed)
 }
 
 /// Two connections, for a thousand requests over a second.
-pub(super) fn options() -> Options {
+pub(super) fn options() -> LoadOptions {
     let url = "http://127.0.0.1:9/".parse().unwrap();
-    let asked = vec![Request { url, content: Default::default() }];
-    Options {
+    let asked = vec![RequestTemplate { url, content: Default::default() }];
+    LoadOptions {
         connections: 2,
         schedule: Some(Schedule {
             rate: Rate::Constant(1000.0),
@@ -25,6 +25,6 @@ pub(super) fn options() -> Options {
         }),
         duration: Some(Duration::from_secs(1)),
         timeout: Duration::from_secs(1),
-        ..Options::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
+        ..LoadOptions::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
     }
 }

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use rustix::thread::futex;
 
 use sys::process;
-use sys::shared_counters::{Kind, Row, Table};
+use sys::shared_counters::{SharedTable, TableKind, TableRow};
 use sys::syscall;
 
 /// The bits of the word that hold the number of the lock's holder. Only the kernel sets
@@ -36,7 +36,7 @@ const WAITERS: u32 = libc::FUTEX_WAITERS;
 
 /// A lock in a memory file that this process has mapped.
 #[derive(Debug)]
-pub(crate) struct RobustLock(Row<1>);
+pub(crate) struct RobustLock(TableRow<1>);
 
 /// Proof that this thread holds the lock. Dropping the guard releases the lock.
 #[derive(Debug)]
@@ -45,12 +45,12 @@ pub(crate) struct RobustGuard<'a>(&'a AtomicU32);
 impl RobustLock {
     /// Makes a memory file (memfd_create(2)) that contains a free lock.
     pub(crate) fn file() -> io::Result<OwnedFd> {
-        Table::<1>::create(Kind::Lock, 1)?.file().try_clone_to_owned()
+        SharedTable::<1>::create(TableKind::Lock, 1)?.file().try_clone_to_owned()
     }
 
     /// Maps the lock in a file that [`RobustLock::file`] made.
     pub(crate) fn attach(file: OwnedFd) -> io::Result<RobustLock> {
-        Ok(RobustLock(Table::open(Kind::Lock, file)?.row(0)))
+        Ok(RobustLock(SharedTable::open(TableKind::Lock, file)?.row(0)))
     }
 
     /// Waits until this thread holds the lock. FUTEX_WAKE wakes waiters in the order in which they began

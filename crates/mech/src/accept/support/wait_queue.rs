@@ -6,9 +6,9 @@
 //! models all four: a linked list of waiters, and for each waiter a futex word to sleep on. A waiter
 //! that sleeps elsewhere, for example in a dispatch mechanism, brings a notifier instead.
 //!
-//! The protocol follows the kernel's. [`Waiter::prepare`] (prepare_to_wait) puts a waiter on the queue.
+//! The protocol follows the kernel's. [`QueueWaiter::prepare`] (prepare_to_wait) puts a waiter on the queue.
 //! The waiter checks its condition *after* that, so that no wake-up gets lost between check and sleep.
-//! [`Waiter::finish`] (finish_wait) takes the waiter off the queue. [`Waiter::wait_until`] combines the
+//! [`QueueWaiter::finish`] (finish_wait) takes the waiter off the queue. [`QueueWaiter::wait_until`] combines the
 //! three steps. One thing differs from the kernel: if a wake-up chose a waiter that no longer needs it
 //! (the waiter found its work before it slept, or its deadline passed), the waiter passes the wake-up
 //! on to another waiter.
@@ -81,8 +81,8 @@ pub struct WaitQueue {
 
 /// A thread that can wait in a queue. A waiter is on the queue at most once.
 ///
-/// Dropping a waiter calls [`Waiter::finish`].
-pub struct Waiter {
+/// Dropping a waiter calls [`QueueWaiter::finish`].
+pub struct QueueWaiter {
     queue: Arc<WaitQueue>,
     mode: WaitFlag,
     /// The index of the waiter's slot in [`List::slots`].
@@ -189,11 +189,11 @@ impl WaitQueue {
     }
 }
 
-impl Waiter {
-    /// Makes a waiter that sleeps on its futex word, by [`Waiter::sleep`].
+impl QueueWaiter {
+    /// Makes a waiter that sleeps on its futex word, by [`QueueWaiter::sleep`].
     #[must_use]
-    pub fn new(queue: &Arc<WaitQueue>, mode: WaitFlag) -> Waiter {
-        Waiter::build(queue, mode, None)
+    pub fn new(queue: &Arc<WaitQueue>, mode: WaitFlag) -> QueueWaiter {
+        QueueWaiter::build(queue, mode, None)
     }
 
     /// Makes a waiter that sleeps elsewhere. The waking thread calls `notifier` while the queue is
@@ -203,14 +203,14 @@ impl Waiter {
         queue: &Arc<WaitQueue>,
         mode: WaitFlag,
         notifier: impl Fn() + Send + Sync + 'static,
-    ) -> Waiter {
-        Waiter::build(queue, mode, Some(Box::new(notifier)))
+    ) -> QueueWaiter {
+        QueueWaiter::build(queue, mode, Some(Box::new(notifier)))
     }
 
-    fn build(queue: &Arc<WaitQueue>, mode: WaitFlag, notifier: Option<Notifier>) -> Waiter {
+    fn build(queue: &Arc<WaitQueue>, mode: WaitFlag, notifier: Option<Notifier>) -> QueueWaiter {
         let node = Arc::new(Node { state: Word::new(IDLE), notifier });
         let index = queue.list.lock().expect(NO_PANIC).add(&node);
-        Waiter { queue: Arc::clone(queue), mode, index, node }
+        QueueWaiter { queue: Arc::clone(queue), mode, index, node }
     }
 
     /// Puts the waiter on the queue. A waiter that is on the queue keeps its position. The caller must
@@ -229,7 +229,7 @@ impl Waiter {
     ///
     /// Returns `true` if a waker has taken the waiter off the queue; the caller then checks its
     /// condition. Returns `false` if the deadline has passed and the waiter is still on the queue, or
-    /// if the waiter was not [prepared](Waiter::prepare).
+    /// if the waiter was not [prepared](QueueWaiter::prepare).
     pub fn sleep(&mut self, deadline: Option<Instant>) -> bool {
         let is_woken = self.node.state.wait_while(WAITING, deadline) == WOKEN;
         if is_woken {
@@ -238,8 +238,8 @@ impl Waiter {
         is_woken
     }
 
-    /// Whether a waker has chosen this waiter since [`Waiter::prepare`]. The wake-up stays pending:
-    /// another [`Waiter::prepare`] consumes it, [`Waiter::finish`] passes it on to another waiter.
+    /// Whether a waker has chosen this waiter since [`QueueWaiter::prepare`]. The wake-up stays pending:
+    /// another [`QueueWaiter::prepare`] consumes it, [`QueueWaiter::finish`] passes it on to another waiter.
     #[must_use]
     pub fn is_woken(&self) -> bool {
         self.node.state.load() == WOKEN
@@ -284,14 +284,14 @@ impl Waiter {
     }
 }
 
-impl Drop for Waiter {
+impl Drop for QueueWaiter {
     fn drop(&mut self) {
         self.finish();
         self.queue.list.lock().expect(NO_PANIC).remove(self.index);
     }
 }
 
-impl fmt::Debug for Waiter {
+impl fmt::Debug for QueueWaiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Waiter").field("mode", &self.mode).finish_non_exhaustive()
     }

@@ -13,20 +13,20 @@ use std::sync::atomic::Ordering;
 use rustix::fs::Advice;
 
 use crate::fileio::support::reads::Read;
-use crate::fileio::{Counts, FileIo, Options, Sent, Transfer};
+use crate::fileio::{FileIo, FileIoCounts, FileIoOptions, Sent, Transfer};
 use crate::key::Key;
 
 /// A backend that reads within [`FileIo::send`], with an announcement before each send: the step that is
 /// sent now and the next step.
 struct Advised<F> {
     inner: F,
-    /// The bytes of a step ([`Options::read_ahead`]).
+    /// The bytes of a step ([`FileIoOptions::read_ahead`]).
     step: u64,
-    counts: Arc<Counts>,
+    counts: Arc<FileIoCounts>,
 }
 
-/// Wraps the backend in [`Advised`] if [`Options::advise_next`]; otherwise returns the backend itself.
-pub(crate) fn ahead<F: FileIo + 'static>(options: &Options, inner: F) -> Box<dyn FileIo> {
+/// Wraps the backend in [`Advised`] if [`FileIoOptions::advise_next`]; otherwise returns the backend itself.
+pub(crate) fn ahead<F: FileIo + 'static>(options: &FileIoOptions, inner: F) -> Box<dyn FileIo> {
     if !options.advise_next {
         return Box::new(inner);
     }
@@ -47,7 +47,7 @@ impl<F: FileIo> FileIo for Advised<F> {
 }
 
 /// Announces `len` bytes from `offset` on, and counts the announcement.
-fn will_need(file: BorrowedFd<'_>, offset: u64, len: u64, counts: &Counts) {
+fn will_need(file: BorrowedFd<'_>, offset: u64, len: u64, counts: &FileIoCounts) {
     // An error costs only speed: the bytes are read later.
     let taken = rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::WillNeed);
     counts.advised.fetch_add(u64::from(taken.is_ok()), Ordering::Relaxed);
@@ -56,7 +56,7 @@ fn will_need(file: BorrowedFd<'_>, offset: u64, len: u64, counts: &Counts) {
 impl Read {
     /// Announces the bytes behind this read, if [`Read::next`] is not 0. Must be called before the read's
     /// end is reported, because the descriptor may be closed afterwards.
-    pub(crate) fn advise_next(&self, counts: &Counts) {
+    pub(crate) fn advise_next(&self, counts: &FileIoCounts) {
         if self.next > 0 {
             // SAFETY: the descriptor is open until the read's end is reported (`Reader::begin`).
             let file = unsafe { BorrowedFd::borrow_raw(self.file) };

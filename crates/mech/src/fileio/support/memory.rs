@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use crate::thread_pool::lock;
 use sys::waker::Waker;
 
-/// The memory that reads share; see [`crate::fileio::Options::read_memory`].
+/// The memory that reads share; see [`crate::fileio::FileIoOptions::read_memory`].
 #[derive(Debug)]
 pub struct ReadMemory {
     /// The bound in bytes.

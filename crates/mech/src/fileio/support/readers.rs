@@ -7,19 +7,19 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::fileio::Counts;
+use crate::fileio::FileIoCounts;
 use crate::fileio::support::reads::{Ended, Read};
-use crate::fileio::support::results::Results;
+use crate::fileio::support::results::ReadResults;
 use crate::fileio::support::times::Span;
-use crate::thread_pool::Pool;
+use crate::thread_pool::ThreadPool;
 
 /// Threads that take reads from one queue, first come, first served.
-pub struct ReadPool(Arc<Pool<Job>>);
+pub struct ReadPool(Arc<ThreadPool<Job>>);
 
 struct Job {
     read: Read,
-    results: Arc<Results>,
-    counts: Arc<Counts>,
+    results: Arc<ReadResults>,
+    counts: Arc<FileIoCounts>,
 }
 
 // SAFETY: no other thread uses a job's buffer or closes its descriptor until the job's result is pushed
@@ -38,11 +38,11 @@ impl ReadPool {
     /// # Errors
     /// `EAGAIN` when the process or the user has too many threads.
     pub fn start(threads: usize) -> io::Result<Arc<ReadPool>> {
-        Ok(Arc::new(ReadPool(Pool::start(threads, "reader", work)?)))
+        Ok(Arc::new(ReadPool(ThreadPool::start(threads, "reader", work)?)))
     }
 
     /// Queues `read`. The thread that reads puts the result into `results`.
-    pub(crate) fn push(&self, read: Read, results: &Arc<Results>, counts: &Arc<Counts>) {
+    pub(crate) fn push(&self, read: Read, results: &Arc<ReadResults>, counts: &Arc<FileIoCounts>) {
         self.0.push(Job { read, results: Arc::clone(results), counts: Arc::clone(counts) });
     }
 }

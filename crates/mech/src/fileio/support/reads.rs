@@ -5,7 +5,7 @@
 //! connections, and a slow client occupies one buffer. While memory is short (`memory.rs`), a slow client
 //! occupies none: its buffer is freed, and the bytes that it did not take are read again.
 //!
-//! With [`Options::cached_at_once`], the worker reads bytes that are in the page cache itself, so that
+//! With [`FileIoOptions::cached_at_once`], the worker reads bytes that are in the page cache itself, so that
 //! they do not wait behind reads of a disk. io_uring does this without the worker's help.
 
 use std::collections::VecDeque;
@@ -20,8 +20,8 @@ use std::time::Instant;
 use crate::fileio::support::buffer::Buffer;
 use crate::fileio::support::memory::ReadMemory;
 use crate::fileio::support::page_cache;
-use crate::fileio::support::times::{Span, Times};
-use crate::fileio::{Counts, FileIo, Options, Sent, Transfer, sendfile, truncated};
+use crate::fileio::support::times::{ReadTimes, Span};
+use crate::fileio::{FileIo, FileIoCounts, FileIoOptions, Sent, Transfer, sendfile, truncated};
 use crate::key::Key;
 use sys::socket::send_vectored;
 use sys::waker::Waker;
@@ -31,7 +31,7 @@ pub(crate) trait Reader {
     /// Offsets and lengths of reads must be multiples of this number of bytes.
     const ALIGNMENT: u64 = 1;
     /// Whether a read of bytes in the page cache ends within the next [`Reader::finished`], if
-    /// [`Options::cached_at_once`]. If so, [`Reads`] calls [`Reader::finished`] after each
+    /// [`FileIoOptions::cached_at_once`]. If so, [`Reads`] calls [`Reader::finished`] after each
     /// [`Reader::begin`]; this call also submits the queued reads.
     const MAY_END_AT_ONCE: bool = false;
 
@@ -79,7 +79,7 @@ pub(crate) struct Read {
     pub(crate) len: usize,
     /// Whether [`Ended::span`] is wanted.
     pub(crate) timed: bool,
-    /// How many bytes behind this read to announce to the kernel ([`Options::advise_next`]); 0: none.
+    /// How many bytes behind this read to announce to the kernel ([`FileIoOptions::advise_next`]); 0: none.
     pub(crate) next: usize,
 }
 
@@ -104,20 +104,20 @@ const NONE: u32 = u32::MAX;
 /// All reads of one worker. Implements [`FileIo`] by a [`Reader`].
 pub(crate) struct Reads<R: Reader> {
     reader: R,
-    /// The backend's name, for [`Times::backend`].
+    /// The backend's name, for [`ReadTimes::backend`].
     name: &'static str,
-    /// [`Options::timed`].
+    /// [`FileIoOptions::timed`].
     timed: bool,
-    /// [`Options::cached_at_once`]. The worker reads such bytes itself, or, with
+    /// [`FileIoOptions::cached_at_once`]. The worker reads such bytes itself, or, with
     /// [`Reader::MAY_END_AT_ONCE`], the reader does.
     cached_at_once: bool,
-    /// [`Options::advise_next`].
+    /// [`FileIoOptions::advise_next`].
     advises: bool,
     /// Whether buffers are memory files, which sendfile(2) sends without a copy.
     lends: bool,
-    counts: Arc<Counts>,
+    counts: Arc<FileIoCounts>,
     /// How long reads took, by slot of the connection; empty unless `timed`.
-    times: Vec<Times>,
+    times: Vec<ReadTimes>,
     /// The bytes of one read.
     size: usize,
     memory: Arc<ReadMemory>,
@@ -181,7 +181,7 @@ enum State {
 impl<R: Reader> Reads<R> {
     pub(crate) fn new(
         reader: R,
-        options: &Options,
+        options: &FileIoOptions,
         name: &'static str,
         waker: &Arc<Waker>,
     ) -> Reads<R> {
@@ -388,7 +388,7 @@ impl<R: Reader> Reads<R> {
         if let (Some(asked), Some(span)) = (operation.asked.take(), operation.span.take()) {
             let slot = operation.key.slot as usize;
             if self.times.len() <= slot {
-                self.times.resize(slot + 1, Times::default());
+                self.times.resize(slot + 1, ReadTimes::default());
             }
             self.times[slot].add(self.name, asked, span);
         }
@@ -505,7 +505,7 @@ impl<R: Reader> FileIo for Reads<R> {
         Ok(())
     }
 
-    fn take_times(&mut self, key: Key) -> Times {
+    fn take_times(&mut self, key: Key) -> ReadTimes {
         self.times.get_mut(key.slot as usize).map(mem::take).unwrap_or_default()
     }
 

@@ -8,21 +8,21 @@ use crate::thread_pool::lock;
 use sys::waker::Waker;
 
 /// The results for one worker that the worker has not taken yet.
-pub(crate) struct Results {
+pub(crate) struct ReadResults {
     ended: Mutex<Vec<Ended>>,
     /// Whether `ended` has results: spares the worker the lock.
     any: AtomicBool,
-    /// Notified when a result arrives, for [`Results::wait`].
+    /// Notified when a result arrives, for [`ReadResults::wait`].
     arrived: Condvar,
     /// Ends the worker's wait.
     waker: Arc<Waker>,
 }
 
-impl Results {
+impl ReadResults {
     /// Makes an empty store for one worker. `waker` must end the waits of this worker.
-    pub(crate) fn new(waker: Arc<Waker>) -> Arc<Results> {
+    pub(crate) fn new(waker: Arc<Waker>) -> Arc<ReadResults> {
         let (ended, any) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Results { ended, any, arrived: Condvar::new(), waker })
+        Arc::new(ReadResults { ended, any, arrived: Condvar::new(), waker })
     }
 
     /// Adds a result. Wakes the worker only if it has taken all earlier results.

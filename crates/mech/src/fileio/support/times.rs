@@ -1,11 +1,11 @@
-//! How long the stages of reads took, if [`crate::fileio::Options::timed`].
+//! How long the stages of reads took, if [`crate::fileio::FileIoOptions::timed`].
 
 use std::time::{Duration, Instant};
 
 /// How long the reads for one connection took since the last [`crate::fileio::FileIo::take_times`]. Each
 /// duration but `longest` is a sum over all these reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
+pub struct ReadTimes {
     /// The backend that read on other threads or in the kernel. Under `auto` also `splice`, if splice(2)
     /// sent instead of sendfile(2). `None`: neither.
     pub backend: Option<&'static str>,
@@ -31,7 +31,7 @@ pub(crate) struct Span {
     pub(crate) ended: Instant,
 }
 
-impl Times {
+impl ReadTimes {
     /// Adds a read that was requested at `asked`. The connection's coroutine continues now.
     pub(crate) fn add(&mut self, backend: &'static str, asked: Instant, span: Span) {
         let now = Instant::now();
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn stages_add_up_to_the_whole_of_each_read() {
-        let mut times = Times::default();
+        let mut times = ReadTimes::default();
         let mut sum = Duration::ZERO;
         for wait in [3, 1] {
             let ended = Instant::now();

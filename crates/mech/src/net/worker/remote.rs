@@ -9,7 +9,7 @@ use sys::waker::Waker;
 
 /// The state that a worker shares with other threads. It is written only when a
 /// thread asks the worker for something.
-pub(in crate::net) struct Shared {
+pub(in crate::net) struct RemoteState {
     waker: Arc<Waker>,
     asked: AtomicBool,
     stop: AtomicBool,
@@ -19,9 +19,9 @@ pub(in crate::net) struct Shared {
     turned: Condvar,
 }
 
-impl Shared {
-    pub(in crate::net) fn new(waker: Arc<Waker>) -> Shared {
-        Shared {
+impl RemoteState {
+    pub(in crate::net) fn new(waker: Arc<Waker>) -> RemoteState {
+        RemoteState {
             waker,
             asked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -55,7 +55,7 @@ impl Shared {
 /// A handle to a worker for other threads: they can make the worker resume a
 /// coroutine, or stop.
 #[derive(Clone)]
-pub struct Remote(Arc<Shared>);
+pub struct Remote(Arc<RemoteState>);
 
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,7 +64,7 @@ impl fmt::Debug for Remote {
 }
 
 impl Remote {
-    pub(in crate::net) fn new(shared: Arc<Shared>) -> Remote {
+    pub(in crate::net) fn new(shared: Arc<RemoteState>) -> Remote {
         Remote(shared)
     }
 

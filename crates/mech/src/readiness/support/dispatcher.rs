@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::Key;
-use crate::mechanism::{Features, Mechanism, Options};
+use crate::mechanism::{Features, Mechanism, MechanismOptions};
 use crate::readiness::{Batch, Event, Interest, Readiness};
 use sys::waker::Waker;
 
@@ -30,7 +30,10 @@ impl Dispatcher {
     ///
     /// # Errors
     /// The kernel's answer when the mechanism or its waker is made.
-    pub fn open(mechanism: &'static Mechanism, options: &Options) -> io::Result<Dispatcher> {
+    pub fn open(
+        mechanism: &'static Mechanism,
+        options: &MechanismOptions,
+    ) -> io::Result<Dispatcher> {
         let mut readiness = mechanism.open(options)?;
         let waker = match readiness.own_waker()? {
             Some(waker) => waker,

@@ -31,7 +31,7 @@ use rustix::thread::gettid;
 
 use super::descriptors::Descriptors;
 use crate::key::Key;
-use crate::mechanism::Options;
+use crate::mechanism::MechanismOptions;
 use crate::readiness::support::pollfd;
 use crate::readiness::{Batch, Event, Interest};
 use sys::syscall;
@@ -60,7 +60,7 @@ pub(crate) struct SignalQueue {
     kept: VecDeque<Kept>,
     /// How many signals of former owners `attach` took out of the queue.
     stale: u32,
-    /// [`Options::ignore_overflow`].
+    /// [`MechanismOptions::ignore_overflow`].
     ignore_overflow: bool,
     /// Makes the type `!Send`: signals belong to the thread.
     _thread: PhantomData<*const ()>,
@@ -120,7 +120,7 @@ impl SignalQueue {
     ///
     /// # Errors
     /// `EBUSY`: the thread has a queue already. Two queues would take each other's events.
-    pub(crate) fn open(options: &Options) -> io::Result<SignalQueue> {
+    pub(crate) fn open(options: &MechanismOptions) -> io::Result<SignalQueue> {
         if TAKEN.replace(true) {
             let reason = "this thread takes its signals for another mechanism already";
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, reason));

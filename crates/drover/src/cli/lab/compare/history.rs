@@ -3,18 +3,18 @@
 use std::io::Write;
 use std::path::Path;
 
-use lab::compare::history::{self, Entry, History, Since};
-use lab::record::Record;
+use lab::compare::history::{self, History, HistoryEntry, Since};
+use lab::record::SessionRecord;
 use usage::UsageError;
 
 use super::{Args, check_metrics, judge, write_json};
 use crate::cli::stdout::stdout;
 
 /// Adds these sessions to the file, and shows all that it has.
-pub(super) fn run(args: &Args, file: &Path, sessions: &[Record]) -> anyhow::Result<()> {
-    let named: Vec<Entry> = sessions
+pub(super) fn run(args: &Args, file: &Path, sessions: &[SessionRecord]) -> anyhow::Result<()> {
+    let named: Vec<HistoryEntry> = sessions
         .iter()
-        .map(|session| Entry::of(session).map_err(UsageError::new))
+        .map(|session| HistoryEntry::of(session).map_err(UsageError::new))
         .collect::<Result<_, _>>()?;
     if named.is_empty() && !file.exists() {
         let file = file.display();

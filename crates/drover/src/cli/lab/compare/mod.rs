@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use lab::compare::history::Since;
 use lab::compare::{self, Condition, SessionComparison};
-use lab::record::Record;
+use lab::record::SessionRecord;
 
 use crate::cli::stdout::stdout;
 use usage::UsageError;
@@ -64,7 +64,7 @@ pub(super) struct Args {
 /// Runs `drover lab compare`.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let folders = args.base.iter().chain(&args.others);
-    let sessions: Vec<Record> =
+    let sessions: Vec<SessionRecord> =
         folders.map(|folder| read(folder)).collect::<anyhow::Result<_>>()?;
     match (&args.history, &sessions[..]) {
         (Some(file), sessions) => history::run(args, file, sessions),
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Compares sessions with the first.
-fn compare(args: &Args, base: &Record, others: &[Record]) -> anyhow::Result<()> {
+fn compare(args: &Args, base: &SessionRecord, others: &[SessionRecord]) -> anyhow::Result<()> {
     let comparison = SessionComparison::of(base, others, &args.metric);
     check_experiments(&comparison)?;
     check_metrics(&compare::metrics(base, others), &args.metric)?;
@@ -93,7 +93,7 @@ fn write_json(args: &Args, result: &impl serde::Serialize) -> anyhow::Result<()>
 }
 
 /// Reads the session of a folder.
-fn read(folder: &Path) -> anyhow::Result<Record> {
+fn read(folder: &Path) -> anyhow::Result<SessionRecord> {
     let session = lab::session::newest(folder).ok_or_else(|| {
         UsageError::new(format!(
             "there is no session in '{}': sessions are folders that 'drover lab' has written; servers are \
@@ -101,7 +101,7 @@ fn read(folder: &Path) -> anyhow::Result<Record> {
             folder.display()
         ))
     })?;
-    Ok(Record::unjudged(&session)?)
+    Ok(SessionRecord::unjudged(&session)?)
 }
 
 fn check_metrics(known: &BTreeSet<String>, chosen: &[String]) -> Result<(), UsageError> {

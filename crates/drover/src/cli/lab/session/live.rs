@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::Context;
 use lab::process::Interrupt;
 use lab::report::PAGE;
-use lab::session::Clock;
+use lab::session::SessionClock;
 
 use super::progress_file::{Contents, ProgressFile};
 use crate::cli::lab::serve;
@@ -62,7 +62,11 @@ impl Live {
     ///
     /// # Errors
     /// What the file system and stdout say.
-    pub(in crate::cli::lab) fn begins(&self, running: &str, clock: &Clock) -> io::Result<()> {
+    pub(in crate::cli::lab) fn begins(
+        &self,
+        running: &str,
+        clock: &SessionClock,
+    ) -> io::Result<()> {
         let (done, of) = clock.runs();
         let left = in_words(clock.remaining());
         self.file.write(&Contents { done, of, left: &left, running, has_ended: false })?;

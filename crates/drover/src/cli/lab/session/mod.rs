@@ -10,16 +10,16 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use lab::analysis::FEWEST_ROUNDS;
-use lab::journal::Error;
+use lab::journal::JournalError;
 use lab::process::Interrupt;
 use lab::report::model::Report;
 use lab::report::model::words::counted;
 use lab::report::terminal;
-use lab::session::{Outcome, Session, Settings};
+use lab::session::{Session, SessionOutcome, SessionSettings};
 
 use crate::cli::stdout::stdout;
 use live::Live;
-use progress::Progress;
+use progress::ProgressPrinter;
 use usage::UsageError;
 use usage::duration::in_words;
 
@@ -35,8 +35,8 @@ pub(in crate::cli) fn settings(
     out: PathBuf,
     pools: Option<PathBuf>,
     is_forced: bool,
-) -> anyhow::Result<Settings> {
-    Ok(Settings {
+) -> anyhow::Result<SessionSettings> {
+    Ok(SessionSettings {
         drover: std::env::current_exe().context("cannot tell where this program lies")?,
         pools: pools.unwrap_or_else(|| out.join(POOLS)),
         out,
@@ -48,17 +48,17 @@ pub(in crate::cli) fn settings(
 /// Runs a session. Prints the estimate first, then the progress; with `live`, also tells the page the progress.
 pub(super) fn conduct(
     session: Session,
-    settings: &Settings,
+    settings: &SessionSettings,
     live: Option<&Live>,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<SessionOutcome> {
     if !settings.is_forced {
         let differences = session.differences(&settings.drover)?;
         if !differences.is_empty() {
-            return Err(UsageError::new(Error::Differs(differences).to_string()).into());
+            return Err(UsageError::new(JournalError::Differs(differences).to_string()).into());
         }
     }
     announce(&session)?;
-    let progress = Progress::begin(session.planned().len(), session.runs(), live);
+    let progress = ProgressPrinter::begin(session.planned().len(), session.runs(), live);
     for note in session.notes() {
         progress.line(note);
     }
@@ -67,13 +67,15 @@ pub(super) fn conduct(
     }
     let outcome = session.run(settings, &mut |event| progress.tell(&event));
     outcome.map_err(|error| match error {
-        Error::Io(..) => anyhow::Error::from(error).context("cannot write the session (--out)"),
+        JournalError::Io(..) => {
+            anyhow::Error::from(error).context("cannot write the session (--out)")
+        }
         error => error.into(),
     })
 }
 
 /// Prints the summary of a session, and where its report is.
-pub(in crate::cli) fn conclude(outcome: &Outcome) -> anyhow::Result<()> {
+pub(in crate::cli) fn conclude(outcome: &SessionOutcome) -> anyhow::Result<()> {
     let mut out = stdout();
     let term = console::Term::stdout();
     let width = term.size_checked().map_or(WIDTH, |(_, columns)| columns.into());
@@ -115,7 +117,7 @@ fn announce(session: &Session) -> anyhow::Result<()> {
 }
 
 /// An error if the session failed, so that the exit status says so.
-pub(in crate::cli) fn verdict(outcome: &Outcome) -> anyhow::Result<()> {
+pub(in crate::cli) fn verdict(outcome: &SessionOutcome) -> anyhow::Result<()> {
     if outcome.is_interrupted {
         bail!(
             "interrupted: the report covers what was measured until then; 'drover lab run --resume {}' \

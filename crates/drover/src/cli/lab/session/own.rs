@@ -3,10 +3,10 @@
 use std::io::Write;
 
 use lab::model::Sample;
-use lab::plan::limits::Limits;
+use lab::plan::limits::MachineLimits;
 use lab::plan::{Overrides, Plan, Selection};
-use lab::run::{End, Unkept};
-use lab::session::{Outcome, Request, Session, Settings};
+use lab::run::{RunEnd, Unkept};
+use lab::session::{Session, SessionOutcome, SessionRequest, SessionSettings};
 use lab::spec::Experiment;
 
 use super::conduct;
@@ -22,13 +22,16 @@ pub(in crate::cli::lab) struct OwnSession {
     /// The seed of all random choices.
     pub(in crate::cli::lab) seed: u64,
     /// Where sessions are written, and what ends them.
-    pub(in crate::cli::lab) settings: Settings,
+    pub(in crate::cli::lab) settings: SessionSettings,
 }
 
 impl OwnSession {
     /// Runs experiments one after the other, in a session folder of their own.
-    pub(in crate::cli::lab) fn run(&self, experiments: Vec<Experiment>) -> anyhow::Result<Outcome> {
-        let request = Request {
+    pub(in crate::cli::lab) fn run(
+        &self,
+        experiments: Vec<Experiment>,
+    ) -> anyhow::Result<SessionOutcome> {
+        let request = SessionRequest {
             experiments,
             are_named: true,
             preset: self.preset.to_owned(),
@@ -37,7 +40,7 @@ impl OwnSession {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             command: crate::cli::lab::command_line(),
         };
-        let session = Session::plan(request, &Limits::look()?).map_err(UsageError::new)?;
+        let session = Session::plan(request, &MachineLimits::look()?).map_err(UsageError::new)?;
         conduct(session, &self.settings, None)
     }
 
@@ -49,7 +52,7 @@ impl OwnSession {
     ) -> anyhow::Result<(Selection, Plan)> {
         let selection = Selection::new(experiment, self.preset, overrides);
         let selection = selection.map_err(UsageError::new)?;
-        let plan = Plan::new(experiment, &selection, self.seed, &Limits::look()?)?;
+        let plan = Plan::new(experiment, &selection, self.seed, &MachineLimits::look()?)?;
         Ok((selection, plan))
     }
 
@@ -69,7 +72,7 @@ impl OwnSession {
             interrupt: &self.settings.interrupt,
         };
         let (samples, end) = unkept.samples(experiment, &selection, &plan, &mut |_| {})?;
-        anyhow::ensure!(end != End::Interrupted, "interrupted: nothing was measured");
+        anyhow::ensure!(end != RunEnd::Interrupted, "interrupted: nothing was measured");
         Ok(samples)
     }
 }

@@ -5,43 +5,45 @@ use std::io::{self, IsTerminal, Write};
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::report::model::words::{self, counted};
 use lab::report::terminal::plain;
-use lab::run::Event as OfRun;
-use lab::session::{Clock, Event, Planned};
+use lab::run::RunEvent;
+use lab::session::{Planned, SessionClock, SessionEvent};
 
 use super::live::Live;
 use usage::duration::in_words;
 
 /// Prints the progress of a session.
 #[derive(Debug)]
-pub(in crate::cli::lab) struct Progress<'l> {
+pub(in crate::cli::lab) struct ProgressPrinter<'l> {
     bar: Option<ProgressBar>,
     experiments: usize,
     live: Option<&'l Live>,
 }
 
-impl Progress<'_> {
+impl ProgressPrinter<'_> {
     /// A progress with no run done. `experiments` and `runs` are the totals of the session.
     pub(in crate::cli::lab) fn begin(
         experiments: usize,
         runs: usize,
         live: Option<&Live>,
-    ) -> Progress<'_> {
+    ) -> ProgressPrinter<'_> {
         let bar = io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:20} {wide_msg}")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
             ProgressBar::new(runs as u64).with_style(style)
         });
-        Progress { bar, experiments, live }
+        ProgressPrinter { bar, experiments, live }
     }
 
     /// Prints an event of the session.
-    pub(in crate::cli::lab) fn tell(&self, event: &Event<'_>) {
+    pub(in crate::cli::lab) fn tell(&self, event: &SessionEvent<'_>) {
         match event {
-            Event::Folder(folder) => self.line(&format!("Session: {}", folder.display())),
-            Event::Begins { planned, number, clock } => self.begins(planned, *number, clock),
-            Event::Of { planned, event, clock } => self.of_run(planned, event, clock),
-            Event::Refused { id, why } => self.line(&format!("{id} cannot be run here: {why}")),
-            Event::Note(note) => self.line(note),
+            SessionEvent::Folder(folder) => self.line(&format!("Session: {}", folder.display())),
+            SessionEvent::Begins { planned, number, clock } => self.begins(planned, *number, clock),
+            SessionEvent::Of { planned, event, clock } => self.of_run(planned, event, clock),
+            SessionEvent::Refused { id, why } => {
+                self.line(&format!("{id} cannot be run here: {why}"))
+            }
+            SessionEvent::Note(note) => self.line(note),
         }
     }
 
@@ -55,7 +57,7 @@ impl Progress<'_> {
         }
     }
 
-    fn begins(&self, planned: &Planned, number: usize, clock: &Clock) {
+    fn begins(&self, planned: &Planned, number: usize, clock: &SessionClock) {
         self.line(&format!(
             "{} ({} of {}): {} in {}, about {}",
             planned.experiment.id,
@@ -69,24 +71,24 @@ impl Progress<'_> {
     }
 
     /// Writes what is under way for a page that is shown live.
-    fn show(&self, running: &str, clock: &Clock) {
+    fn show(&self, running: &str, clock: &SessionClock) {
         if let Some(Err(error)) = self.live.map(|live| live.begins(running, clock)) {
             self.line(&format!("--live: {error}"));
         }
     }
 
-    fn of_run(&self, planned: &Planned, event: &OfRun<'_>, clock: &Clock) {
+    fn of_run(&self, planned: &Planned, event: &RunEvent<'_>, clock: &SessionClock) {
         let id = &planned.experiment.id;
         match event {
-            OfRun::Resumed { runs } => {
+            RunEvent::Resumed { runs } => {
                 self.line(&format!("{id}: resumed after {}", counted(*runs, "run")));
             }
-            OfRun::NotTestable { cell, why } => {
+            RunEvent::NotTestable { cell, why } => {
                 let cell = words::cell(&planned.plan.cells[*cell].cell, &planned.experiment);
                 self.line(&format!("{id}: not testable here: {cell}: {why}"));
             }
-            OfRun::Note(note) => self.line(&format!("{id}: {note}")),
-            OfRun::Begins { cell, .. } => {
+            RunEvent::Note(note) => self.line(&format!("{id}: {note}")),
+            RunEvent::Begins { cell, .. } => {
                 let cell = words::cell(&planned.plan.cells[*cell].cell, &planned.experiment);
                 self.show(&format!("{id}: {cell}"), clock);
                 if let Some(bar) = &self.bar {
@@ -96,7 +98,7 @@ impl Progress<'_> {
                     bar.set_message(format!("about {left} left; {id}: {cell}"));
                 }
             }
-            OfRun::Ended { run, .. } => {
+            RunEvent::Ended { run, .. } => {
                 let (done, of) = clock.runs();
                 let (cell, round) =
                     (words::cell(&run.sample.cell, &planned.experiment), run.sample.round);
@@ -110,12 +112,12 @@ impl Progress<'_> {
                     (Some(_), None) => {}
                 }
             }
-            OfRun::Round { .. } => {}
+            RunEvent::Round { .. } => {}
         }
     }
 }
 
-impl Drop for Progress<'_> {
+impl Drop for ProgressPrinter<'_> {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -14,8 +14,8 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::auto_or::OnOff;
 use crate::cli::stdout::stdout;
-use crate::disk::model::{Account, Model};
-use crate::disk::{Mounted, Options};
+use crate::disk::model::{DiskAccount, Model};
+use crate::disk::{DiskOptions, Mounted};
 use usage::{duration, size};
 
 /// Flags of `drover lab disk`.
@@ -88,8 +88,8 @@ impl Args {
         model.faster(self.speed)
     }
 
-    fn options(&self) -> Options {
-        Options {
+    fn options(&self) -> DiskOptions {
+        DiskOptions {
             read_ahead: u32::try_from(self.read_ahead).unwrap_or(u32::MAX),
             attributes_for: self.attributes_for,
             keep_cache: self.keep_cache.into(),
@@ -146,7 +146,7 @@ fn listen(sender: &Sender<Told>) {
 }
 
 /// What the disk did since the last report. The last report of all covers the whole time since the mount.
-fn report(account: &Account, model: &Model) -> serde_json::Value {
+fn report(account: &DiskAccount, model: &Model) -> serde_json::Value {
     json!({
         "elapsed_s": account.elapsed.as_secs_f64(),
         "requests": account.requests,

@@ -6,9 +6,11 @@ use std::path::Path;
 use std::rc::Rc;
 
 use clap::{Arg, Command};
-use lab::document::{Entry, Fault, Faults, Location, Node, Source, Type, Value, suggestion};
+use lab::document::{Fault, Faults, KeyEntry, Location, Node, SourceText, Type, Value, suggestion};
 
-use super::flag_values::{Kind, NO_SETTINGS, Origin, command, is_path, is_setting, name, word};
+use super::flag_values::{
+    FlagOrigin, FlagValueKind, NO_SETTINGS, command, is_path, is_setting, name, word,
+};
 use crate::cli::mistake;
 
 /// Flags that every command has. They are no keys.
@@ -21,7 +23,7 @@ pub(super) struct Set {
     pub(super) name: String,
     /// The values of the flag, in the form of a command line.
     pub(super) values: Vec<OsString>,
-    pub(super) origin: Origin,
+    pub(super) origin: FlagOrigin,
 }
 
 /// Reads the file at `path`: the settings in the order of the file.
@@ -41,7 +43,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Set>, Faults> {
 
 /// Reads the `text` of a file. Relative paths in it begin at `folder`.
 fn parse(name: String, text: String, folder: &Path) -> Result<Vec<Set>, Faults> {
-    let root = Node::parse(&Rc::new(Source { name, text })).map_err(Faults::new)?;
+    let root = Node::parse(&Rc::new(SourceText { name, text })).map_err(Faults::new)?;
     let mut reader = Reader { command: command(), folder, sets: Vec::new(), faults: Vec::new() };
     for (key, entry) in root.entries() {
         reader.key(key, entry);
@@ -57,7 +59,7 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    fn key(&mut self, key: &str, entry: &Entry) {
+    fn key(&mut self, key: &str, entry: &KeyEntry) {
         let command = std::mem::take(&mut self.command);
         match flag_of(&command, key) {
             Some(flag) => self.flag(&command, flag, key, entry),
@@ -67,10 +69,10 @@ impl Reader<'_> {
     }
 
     /// Reads the value of a key whose flag is known.
-    fn flag(&mut self, command: &Command, flag: &Arg, key: &str, entry: &Entry) {
+    fn flag(&mut self, command: &Command, flag: &Arg, key: &str, entry: &KeyEntry) {
         let Location { source, .. } = &entry.key;
         let (line, column) = entry.key.line_and_column();
-        let origin = Origin::File { name: source.name.clone(), line, column };
+        let origin = FlagOrigin::File { name: source.name.clone(), line, column };
         if let Some(before) = self.sets.iter().find(|set| set.name == name(flag)) {
             let message = format!(
                 "'{key}' is another name of '{}', which is at {}",
@@ -84,14 +86,14 @@ impl Reader<'_> {
 
     /// The values of a key, in the form of a command line. Values with faults are missing.
     fn values(&mut self, command: &Command, flag: &Arg, key: &str, node: &Node) -> Vec<OsString> {
-        let kind = Kind::of(flag);
+        let kind = FlagValueKind::of(flag);
         let items = match &node.value {
-            Value::List(items) if kind == Kind::List && items.is_empty() => {
+            Value::List(items) if kind == FlagValueKind::List && items.is_empty() => {
                 let message = format!("'{key}' is empty: leave the key out, or name a value");
                 self.faults.push(node.place.fault(message));
                 return Vec::new();
             }
-            Value::List(items) if kind == Kind::List => &items[..],
+            Value::List(items) if kind == FlagValueKind::List => &items[..],
             _ => std::slice::from_ref(node),
         };
         let values = items.iter().filter_map(|item| match self.value(command, flag, key, item) {
@@ -112,23 +114,23 @@ impl Reader<'_> {
         key: &str,
         node: &Node,
     ) -> Result<OsString, String> {
-        let kind = Kind::of(flag);
+        let kind = FlagValueKind::of(flag);
         let text = match &node.value {
             Value::Bool(whether) => whether.to_string(),
-            _ if kind == Kind::Switch => {
+            _ if kind == FlagValueKind::Switch => {
                 return Err(format!("'{key}' is true or false, not {}", node.kind().words()));
             }
             Value::Text(text) => text.clone(),
             Value::Integer(number) => number.to_string(),
             Value::Number(number) => number.to_string(),
-            Value::List(_) if kind != Kind::List => {
+            Value::List(_) if kind != FlagValueKind::List => {
                 return Err(format!("'{key}' takes one value, not a list"));
             }
             Value::Date | Value::List(_) | Value::Table(_) => {
                 return Err(no_value(key, node.kind()));
             }
         };
-        if kind == Kind::Switch {
+        if kind == FlagValueKind::Switch {
             return Ok(text.into());
         }
         // '-' is standard output, and no name.
@@ -146,7 +148,12 @@ fn no_value(key: &str, kind: Type) -> String {
 }
 
 /// Whether the flag takes the value. If not: what the flag's parser says.
-fn accepted(command: &Command, kind: Kind, name: &str, value: &OsStr) -> Result<(), String> {
+fn accepted(
+    command: &Command,
+    kind: FlagValueKind,
+    name: &str,
+    value: &OsStr,
+) -> Result<(), String> {
     let words = [OsString::from("serve"), word(kind, name, value)];
     let tried = command.clone().try_get_matches_from(words);
     tried.map(drop).map_err(|error| mistake::in_words(&error, command))

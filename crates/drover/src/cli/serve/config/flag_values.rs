@@ -21,7 +21,7 @@ pub(super) fn command() -> Command {
 
 /// Who has set a flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli::serve) enum Origin {
+pub(in crate::cli::serve) enum FlagOrigin {
     /// Nobody. The flag has its default, if there is a default.
     Default,
     /// The command line.
@@ -34,21 +34,21 @@ pub(in crate::cli::serve) enum Origin {
     File { name: String, line: usize, column: usize },
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for FlagOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Default => f.write_str("default"),
-            Origin::CommandLine => f.write_str("command line"),
-            Origin::Tuned(on) => write!(f, "tuned on {on} (drover tune)"),
-            Origin::Supervisor => f.write_str("supervisor"),
-            Origin::File { name, line, .. } => write!(f, "{name}:{line}"),
+            FlagOrigin::Default => f.write_str("default"),
+            FlagOrigin::CommandLine => f.write_str("command line"),
+            FlagOrigin::Tuned(on) => write!(f, "tuned on {on} (drover tune)"),
+            FlagOrigin::Supervisor => f.write_str("supervisor"),
+            FlagOrigin::File { name, line, .. } => write!(f, "{name}:{line}"),
         }
     }
 }
 
 /// How the value of a flag is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FlagValueKind {
     /// A word without a flag.
     Positional,
     /// A flag without a value.
@@ -59,13 +59,13 @@ pub(super) enum Kind {
     List,
 }
 
-impl Kind {
-    pub(super) fn of(flag: &Arg) -> Kind {
+impl FlagValueKind {
+    pub(super) fn of(flag: &Arg) -> FlagValueKind {
         match flag.get_action() {
-            _ if flag.is_positional() => Kind::Positional,
-            ArgAction::SetTrue => Kind::Switch,
-            ArgAction::Append => Kind::List,
-            _ => Kind::One,
+            _ if flag.is_positional() => FlagValueKind::Positional,
+            ArgAction::SetTrue => FlagValueKind::Switch,
+            ArgAction::Append => FlagValueKind::List,
+            _ => FlagValueKind::One,
         }
     }
 }
@@ -75,10 +75,10 @@ impl Kind {
 pub(in crate::cli::serve) struct FlagValue {
     /// The long name of the flag, which is the key of a file.
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: FlagValueKind,
     /// The values in the form of a command line. A switch has `true` or `false`. Empty: the flag is not set.
     pub(super) values: Vec<OsString>,
-    pub(super) origin: Origin,
+    pub(super) origin: FlagOrigin,
     /// The group of the flag in help texts.
     pub(super) heading: Option<String>,
     /// Whether the short help shows the flag. Flags for experiments are shown by the long help only.
@@ -103,14 +103,14 @@ pub(super) fn is_setting(flag: &Arg) -> bool {
 
 impl FlagValue {
     fn of(flag: &Arg, matches: &ArgMatches) -> FlagValue {
-        let (id, kind) = (flag.get_id().as_str(), Kind::of(flag));
+        let (id, kind) = (flag.get_id().as_str(), FlagValueKind::of(flag));
         let values = match kind {
-            Kind::Switch => vec![matches.get_flag(id).to_string().into()],
+            FlagValueKind::Switch => vec![matches.get_flag(id).to_string().into()],
             _ => matches.get_raw(id).into_iter().flatten().map(OsStr::to_owned).collect(),
         };
         let origin = match matches.value_source(id) {
-            Some(ValueSource::CommandLine) => Origin::CommandLine,
-            _ => Origin::Default,
+            Some(ValueSource::CommandLine) => FlagOrigin::CommandLine,
+            _ => FlagOrigin::Default,
         };
         FlagValue {
             name: name(flag).to_owned(),
@@ -126,20 +126,24 @@ impl FlagValue {
     /// The words of a command line that set the flag.
     fn words(&self) -> Vec<OsString> {
         match self.kind {
-            _ if self.origin == Origin::Default => Vec::new(),
-            Kind::Switch if self.values == ["true"] => vec![format!("--{}", self.name).into()],
-            Kind::Switch => Vec::new(),
+            _ if self.origin == FlagOrigin::Default => Vec::new(),
+            FlagValueKind::Switch if self.values == ["true"] => {
+                vec![format!("--{}", self.name).into()]
+            }
+            FlagValueKind::Switch => Vec::new(),
             _ => self.values.iter().map(|value| word(self.kind, &self.name, value)).collect(),
         }
     }
 }
 
 /// The word of a command line that gives a flag a value.
-pub(super) fn word(kind: Kind, name: &str, value: &OsStr) -> OsString {
+pub(super) fn word(kind: FlagValueKind, name: &str, value: &OsStr) -> OsString {
     let mut word = match kind {
         // A word that begins with a dash would be read as a flag.
-        Kind::Positional if value.as_encoded_bytes().starts_with(b"-") => OsString::from("./"),
-        Kind::Positional => OsString::new(),
+        FlagValueKind::Positional if value.as_encoded_bytes().starts_with(b"-") => {
+            OsString::from("./")
+        }
+        FlagValueKind::Positional => OsString::new(),
         _ => format!("--{name}=").into(),
     };
     word.push(value);
@@ -167,15 +171,20 @@ impl FlagValues {
     }
 
     /// Sets a flag that the command line does not set.
-    pub(super) fn fill_in(&mut self, name: &str, values: Vec<OsString>, origin: Origin) {
-        let free = |it: &&mut FlagValue| it.name == name && it.origin != Origin::CommandLine;
+    pub(super) fn fill_in(&mut self, name: &str, values: Vec<OsString>, origin: FlagOrigin) {
+        let free = |it: &&mut FlagValue| it.name == name && it.origin != FlagOrigin::CommandLine;
         if let Some(setting) = self.all.iter_mut().find(free) {
             (setting.values, setting.origin) = (values, origin);
         }
     }
 
     /// Sets a flag that is left to `auto`, whether a user, a file or nobody has left it so.
-    pub(in crate::cli::serve) fn replace(&mut self, name: &str, value: OsString, origin: Origin) {
+    pub(in crate::cli::serve) fn replace(
+        &mut self,
+        name: &str,
+        value: OsString,
+        origin: FlagOrigin,
+    ) {
         if let Some(flag) = self.all.iter_mut().find(|flag| flag.name == name) {
             (flag.values, flag.origin) = (vec![value], origin);
         }
@@ -184,7 +193,7 @@ impl FlagValues {
     /// The names of the flags that `drover tune` has set, and the day.
     pub(in crate::cli::serve) fn tuned(&self) -> Option<(Vec<&str>, &str)> {
         let tuned = self.all.iter().filter_map(|flag| match &flag.origin {
-            Origin::Tuned(on) => Some((flag.name.as_str(), on.as_str())),
+            FlagOrigin::Tuned(on) => Some((flag.name.as_str(), on.as_str())),
             _ => None,
         });
         let (names, days): (Vec<&str>, Vec<&str>) = tuned.unzip();
@@ -194,7 +203,7 @@ impl FlagValues {
     /// The flags with a fixed number of workers, in place of a number that follows the usable processors.
     pub(in crate::cli::serve) fn for_workers(&self, workers: NonZeroUsize) -> FlagValues {
         let mut fixed = self.clone();
-        fixed.fill_in("workers", vec![workers.to_string().into()], Origin::Supervisor);
+        fixed.fill_in("workers", vec![workers.to_string().into()], FlagOrigin::Supervisor);
         fixed
     }
 
@@ -220,7 +229,7 @@ impl FlagValues {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
         let place = |setting: &FlagValue| {
             let word = match setting.kind {
-                Kind::Positional => setting.name.to_uppercase(),
+                FlagValueKind::Positional => setting.name.to_uppercase(),
                 _ => format!("--{}", setting.name),
             };
             let mut found = message.match_indices(&word);
@@ -235,7 +244,7 @@ impl FlagValues {
     /// The error, with a place in a file in front if a file made the setting that the error's message names first.
     pub(in crate::cli::serve) fn place(&self, error: anyhow::Error) -> anyhow::Error {
         match self.named_in(&error.to_string()).first().map(|setting| &setting.origin) {
-            Some(Origin::File { name, line, column }) => {
+            Some(FlagOrigin::File { name, line, column }) => {
                 error.context(format!("{name}:{line}:{column}"))
             }
             _ => error,

@@ -13,8 +13,8 @@ use clap::ArgMatches;
 use clap::error::ErrorKind;
 use lab::document::{Fault, Faults};
 
-pub(super) use flag_values::{FlagValues, Origin};
-pub(super) use table::{Notes, table};
+pub(super) use flag_values::{FlagOrigin, FlagValues};
+pub(super) use table::{SettingNotes, table};
 
 use super::flags::Args;
 use crate::cli::{faults, mistake};
@@ -43,7 +43,7 @@ fn conflict(flags: &FlagValues, error: &clap::Error) -> UsageError {
     let message = mistake::in_words(error, &flag_values::command());
     let named = flags.named_in(&message);
     let in_file = named.iter().filter_map(|setting| match &setting.origin {
-        Origin::File { name, line, column } => Some((*line, *column, name)),
+        FlagOrigin::File { name, line, column } => Some((*line, *column, name)),
         _ => None,
     });
     match (error.kind(), in_file.max()) {

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write;
 
-use super::flag_values::{FlagValue, FlagValues, Kind, Origin};
+use super::flag_values::{FlagOrigin, FlagValue, FlagValueKind, FlagValues};
 
 /// The column where the origins begin, unless a value is longer.
 const COLUMN: usize = 33;
 
 /// Remarks on settings, by the name of the setting; for example what `auto` takes.
-pub(in crate::cli::serve) type Notes = BTreeMap<&'static str, String>;
+pub(in crate::cli::serve) type SettingNotes = BTreeMap<&'static str, String>;
 
 /// Every setting as a line of a configuration file, in the groups of the help texts. Flags for experiments are there
 /// only if they are set. `--config` reads the lines as they are.
-pub(in crate::cli::serve) fn table(flags: &FlagValues, notes: &Notes) -> String {
+pub(in crate::cli::serve) fn table(flags: &FlagValues, notes: &SettingNotes) -> String {
     let mut headings: Vec<Option<&str>> = Vec::new();
     for flag in &flags.all {
         let heading = flag.heading.as_deref();
@@ -27,9 +27,9 @@ pub(in crate::cli::serve) fn table(flags: &FlagValues, notes: &Notes) -> String 
     for heading in headings {
         let is_shown = |it: &&FlagValue| {
             it.heading.as_deref() == heading
-                && (it.is_common || it.origin != Origin::Default)
+                && (it.is_common || it.origin != FlagOrigin::Default)
                 // With --reply-size nothing of a directory is served, and a file must not set both.
-                && !(it.kind == Kind::Positional && has_replies)
+                && !(it.kind == FlagValueKind::Positional && has_replies)
         };
         let lines: Vec<String> = flags
             .all
@@ -49,7 +49,7 @@ fn line(setting: &FlagValue, note: Option<&String>) -> String {
     let values: Vec<String> = setting.values.iter().map(|value| written(setting, value)).collect();
     let value = match setting.kind {
         _ if values.is_empty() => format!("# {}", setting.name),
-        Kind::List => format!("{} = [{}]", setting.name, values.join(", ")),
+        FlagValueKind::List => format!("{} = [{}]", setting.name, values.join(", ")),
         _ => format!("{} = {}", setting.name, values.join("")),
     };
     let note = note.map_or(String::new(), |note| format!(": {note}"));
@@ -67,7 +67,7 @@ fn written(setting: &FlagValue, value: &OsStr) -> String {
     };
     let text = text.to_string_lossy().into_owned();
     let is_number = text.parse::<u32>().is_ok_and(|number| number.to_string() == text);
-    match is_number || setting.kind == Kind::Switch {
+    match is_number || setting.kind == FlagValueKind::Switch {
         true => text,
         false => lab::document::quoted(&text),
     }
@@ -86,10 +86,10 @@ mod tests {
     #[test]
     fn a_line_says_value_and_origin() {
         let mut flags = flags(&["/srv", "--workers", "2", "--pin", "--overflow=ignore"]);
-        let origin = Origin::File { name: "d.toml".to_owned(), line: 7, column: 1 };
+        let origin = FlagOrigin::File { name: "d.toml".to_owned(), line: 7, column: 1 };
         flags.fill_in("listen", vec!["80".into(), ":81".into()], origin.clone());
         flags.fill_in("workers", vec!["9".into()], origin);
-        let notes = Notes::from([("dispatch", "takes poll".to_owned())]);
+        let notes = SettingNotes::from([("dispatch", "takes poll".to_owned())]);
         let text = table(&flags, &notes);
         let lines = text.lines().map(|line| line.split('#').map(str::trim).collect::<Vec<_>>());
         let lines: Vec<_> = lines.map(|parts| parts.join(" # ")).collect();

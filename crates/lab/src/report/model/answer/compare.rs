@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Candidate, Outcome, Rule, Standing};
+use super::{AnswerKind, AnswerRule, Candidate, CandidateStanding};
 use crate::analysis::decision::equivalence::p_within;
 use crate::analysis::estimate::best::best;
 use crate::analysis::estimate::simultaneous::{DRAWS, simultaneous};
-use crate::analysis::{Bound, Curve, Extreme, FEWEST_ROUNDS, Scale};
-use crate::claims::{CellRuns, Levels};
+use crate::analysis::{AverageScale, Bound, Curve, Extreme, FEWEST_ROUNDS};
+use crate::claims::{CellRuns, LevelByFactor};
 use crate::model::{Mark, Sample};
-use crate::record::Measured;
+use crate::record::MeasuredExperiment;
 use crate::report::model::estimate::estimate;
 use crate::report::model::words;
 use crate::spec::metric::Better;
@@ -22,14 +22,14 @@ pub const FAMILY: f64 = 0.05;
 
 /// A candidate with the values that count, by round.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct CandidateValues {
     candidate: Candidate,
     rounds: BTreeMap<u32, (f64, Bound)>,
 }
 
 /// Candidates, compared.
 pub(super) struct Compared {
-    pub(super) outcome: Outcome,
+    pub(super) outcome: AnswerKind,
     /// The reference first, then the others from the best to the worst, then the candidates that could not be
     /// compared.
     pub(super) candidates: Vec<Candidate>,
@@ -39,11 +39,11 @@ pub(super) struct Compared {
 
 /// The candidates of a rule at one combination of levels.
 pub(super) fn candidates(
-    rule: &Rule,
-    measured: &Measured,
-    place: &Levels,
+    rule: &AnswerRule,
+    measured: &MeasuredExperiment,
+    place: &LevelByFactor,
     better: Better,
-) -> Vec<Entry> {
+) -> Vec<CandidateValues> {
     let samples = measured.samples();
     let entry = |(name, cell): (String, crate::model::Cell)| {
         let own: Vec<&Sample> = samples.iter().filter(|sample| sample.cell == cell).collect();
@@ -55,10 +55,14 @@ pub(super) fn candidates(
             estimate: estimate(&own, &rule.metric, better),
             ratio: None,
             is_limited: rounds.values().any(|(_, bound)| *bound != Bound::Exact),
-            standing: if reason.is_some() { Standing::Out } else { Standing::Open },
+            standing: if reason.is_some() {
+                CandidateStanding::Out
+            } else {
+                CandidateStanding::Open
+            },
             reason,
         };
-        Entry { candidate, rounds }
+        CandidateValues { candidate, rounds }
     };
     rule.candidates(measured, place).into_iter().map(entry).collect()
 }
@@ -92,18 +96,22 @@ fn obstacle(runs: &[&Sample], counted: &CellRuns) -> Option<String> {
 /// best (J. C. Hsu, "Simultaneous confidence intervals for all distances from the best", Annals of Statistics 9,
 /// 1981), here by max-t bounds for each candidate and Bonferroni over candidates. The reference is the remaining
 /// candidate with the best mean.
-pub(super) fn compare(mut entries: Vec<Entry>, better: Better, enough: Option<f64>) -> Compared {
+pub(super) fn compare(
+    mut entries: Vec<CandidateValues>,
+    better: Better,
+    enough: Option<f64>,
+) -> Compared {
     entries.iter_mut().for_each(leave_out_zeros);
     let common = common(&entries);
     for entry in &mut entries {
-        let is_in = entry.candidate.standing != Standing::Out;
+        let is_in = entry.candidate.standing != CandidateStanding::Out;
         if is_in && common.len() < FEWEST_ROUNDS {
-            entry.candidate.standing = Standing::Out;
+            entry.candidate.standing = CandidateStanding::Out;
             entry.candidate.reason = Some(format!("{} rounds in common", common.len()));
         }
     }
-    let (mut judged, out): (Vec<Entry>, Vec<Entry>) =
-        entries.into_iter().partition(|entry| entry.candidate.standing != Standing::Out);
+    let (mut judged, out): (Vec<CandidateValues>, Vec<CandidateValues>) =
+        entries.into_iter().partition(|entry| entry.candidate.standing != CandidateStanding::Out);
     rule_out(&mut judged, &common, better);
     let found = reference(&judged, &common, better);
     let mut chosen = None;
@@ -113,8 +121,8 @@ pub(super) fn compare(mut entries: Vec<Entry>, better: Better, enough: Option<f6
         stand(&mut judged, smaller.unwrap_or(at), &common);
     }
     let outcome = outcome(&judged, chosen.is_some());
-    let rank = |entry: &Entry| {
-        let is_reference = entry.candidate.standing == Standing::Reference;
+    let rank = |entry: &CandidateValues| {
+        let is_reference = entry.candidate.standing == CandidateStanding::Reference;
         let centre = centre(entry, &common);
         (!is_reference, if better == Better::Higher { -centre } else { centre })
     };
@@ -125,52 +133,53 @@ pub(super) fn compare(mut entries: Vec<Entry>, better: Better, enough: Option<f6
 
 /// Leaves out a candidate that has a value of zero, which has no ratio to others. A single such value would take away
 /// the interval of every other comparison.
-fn leave_out_zeros(entry: &mut Entry) {
+fn leave_out_zeros(entry: &mut CandidateValues) {
     let zeros = entry.rounds.values().filter(|(value, _)| *value <= 0.0).count();
-    if zeros > 0 && entry.candidate.standing != Standing::Out {
+    if zeros > 0 && entry.candidate.standing != CandidateStanding::Out {
         let rounds = entry.rounds.len();
-        entry.candidate.standing = Standing::Out;
+        entry.candidate.standing = CandidateStanding::Out;
         entry.candidate.reason =
             Some(format!("0 in {zeros} of {rounds} rounds, which has no ratio"));
     }
 }
 
 /// The rounds that every comparable candidate has.
-fn common(entries: &[Entry]) -> Vec<u32> {
-    let mut compared = entries.iter().filter(|entry| entry.candidate.standing != Standing::Out);
+fn common(entries: &[CandidateValues]) -> Vec<u32> {
+    let mut compared =
+        entries.iter().filter(|entry| entry.candidate.standing != CandidateStanding::Out);
     let Some(first) = compared.next() else { return Vec::new() };
-    let others: Vec<&Entry> = compared.collect();
+    let others: Vec<&CandidateValues> = compared.collect();
     let in_all = |round: &&u32| others.iter().all(|entry| entry.rounds.contains_key(round));
     first.rounds.keys().filter(in_all).copied().collect()
 }
 
 /// One candidate ÷ another, by round, on a logarithmic scale; and whether the quotient is exact or a bound.
-fn contrast(of: &Entry, against: &Entry, rounds: &[u32]) -> (Vec<f64>, Bound) {
+fn contrast(of: &CandidateValues, against: &CandidateValues, rounds: &[u32]) -> (Vec<f64>, Bound) {
     let log = |round: &u32| of.rounds[round].0.ln() - against.rounds[round].0.ln();
     let bound = |round: &u32| of.rounds[round].1.over(against.rounds[round].1);
     (rounds.iter().map(log).collect(), rounds.iter().map(bound).collect())
 }
 
-fn centre(entry: &Entry, rounds: &[u32]) -> f64 {
+fn centre(entry: &CandidateValues, rounds: &[u32]) -> f64 {
     rounds.iter().map(|round| entry.rounds[round].0.ln()).sum::<f64>() / rounds.len() as f64
 }
 
 /// Marks every candidate that is worse than the best of the others.
-fn rule_out(judged: &mut [Entry], rounds: &[u32], better: Better) {
+fn rule_out(judged: &mut [CandidateValues], rounds: &[u32], better: Better) {
     let worse: Vec<bool> =
         (0..judged.len()).map(|at| is_worse(judged, at, rounds, better)).collect();
     for (entry, worse) in std::iter::zip(judged, worse) {
         if worse {
-            entry.candidate.standing = Standing::Worse;
+            entry.candidate.standing = CandidateStanding::Worse;
         }
     }
 }
 
-fn is_worse(judged: &[Entry], at: usize, rounds: &[u32], better: Better) -> bool {
+fn is_worse(judged: &[CandidateValues], at: usize, rounds: &[u32], better: Better) -> bool {
     let others = judged.iter().enumerate().filter(|(other, _)| *other != at);
     let (contrasts, bounds): (Vec<Vec<f64>>, Vec<Bound>) =
         others.map(|(_, other)| contrast(&judged[at], other, rounds)).unzip();
-    let Some(curves) = simultaneous(&contrasts, Scale::Log, DRAWS) else { return false };
+    let Some(curves) = simultaneous(&contrasts, AverageScale::Log, DRAWS) else { return false };
     let curves = std::iter::zip(curves, bounds).map(|(curve, bound)| curve.bounded(bound));
     // The greatest ratio is the ratio to the best of the others if lower values are better.
     let extreme = match better {
@@ -186,8 +195,9 @@ fn is_worse(judged: &[Entry], at: usize, rounds: &[u32], better: Better) -> bool
 }
 
 /// The index of the best mean among the candidates that are not ruled out.
-fn reference(judged: &[Entry], rounds: &[u32], better: Better) -> Option<usize> {
-    let left = (0..judged.len()).filter(|at| judged[*at].candidate.standing != Standing::Worse);
+fn reference(judged: &[CandidateValues], rounds: &[u32], better: Better) -> Option<usize> {
+    let left =
+        (0..judged.len()).filter(|at| judged[*at].candidate.standing != CandidateStanding::Worse);
     let key = |at: &usize| match better {
         Better::Lower => centre(&judged[*at], rounds),
         Better::Higher => -centre(&judged[*at], rounds),
@@ -197,7 +207,7 @@ fn reference(judged: &[Entry], rounds: &[u32], better: Better) -> Option<usize> 
 
 /// The lowest level that beyond doubt gives the share of the best value; `None` if only the best level itself does.
 fn smallest(
-    judged: &[Entry],
+    judged: &[CandidateValues],
     best: usize,
     rounds: &[u32],
     better: Better,
@@ -206,7 +216,7 @@ fn smallest(
     let level = |at: usize| judged[at].candidate.name.parse::<f64>().ok();
     let gives = |at: &usize| {
         let (logs, bound) = contrast(&judged[*at], &judged[best], rounds);
-        let Some(curve) = Curve::of_rounds(&logs, Scale::Log) else { return false };
+        let Some(curve) = Curve::of_rounds(&logs, AverageScale::Log) else { return false };
         let curve = curve.bounded(bound);
         let p = match better {
             Better::Higher => curve.p_above(share),
@@ -220,51 +230,51 @@ fn smallest(
 }
 
 /// Sets the standing of each candidate beside the reference.
-fn stand(judged: &mut [Entry], reference: usize, rounds: &[u32]) {
+fn stand(judged: &mut [CandidateValues], reference: usize, rounds: &[u32]) {
     let against = judged[reference].clone();
     for (at, entry) in judged.iter_mut().enumerate() {
         if at == reference {
-            entry.candidate.standing = Standing::Reference;
+            entry.candidate.standing = CandidateStanding::Reference;
             continue;
         }
         let (logs, bound) = contrast(entry, &against, rounds);
-        let Some(curve) = Curve::of_rounds(&logs, Scale::Log) else { continue };
+        let Some(curve) = Curve::of_rounds(&logs, AverageScale::Log) else { continue };
         let curve = curve.bounded(bound);
         entry.candidate.ratio = Some(curve.interval(0.95));
         let is_equal = p_within(&curve, 1.0 / MARGIN, MARGIN) <= FAMILY;
         // A candidate may be both shown to be worse and equal: by less than the margin.
         if is_equal {
-            entry.candidate.standing = Standing::Equal;
+            entry.candidate.standing = CandidateStanding::Equal;
         }
     }
 }
 
-fn outcome(judged: &[Entry], is_enough: bool) -> Outcome {
+fn outcome(judged: &[CandidateValues], is_enough: bool) -> AnswerKind {
     let count =
         |standing| judged.iter().filter(|entry| entry.candidate.standing == standing).count();
-    match (judged.len(), count(Standing::Open), count(Standing::Equal)) {
-        (0 | 1, ..) => Outcome::NotMeasured,
-        _ if is_enough => Outcome::Clear,
-        (_, 0, 0) => Outcome::Clear,
-        (_, 0, _) => Outcome::Tie,
-        _ if count(Standing::Worse) > 0 => Outcome::Narrowed,
-        _ => Outcome::Open,
+    match (judged.len(), count(CandidateStanding::Open), count(CandidateStanding::Equal)) {
+        (0 | 1, ..) => AnswerKind::NotMeasured,
+        _ if is_enough => AnswerKind::Clear,
+        (_, 0, 0) => AnswerKind::Clear,
+        (_, 0, _) => AnswerKind::Tie,
+        _ if count(CandidateStanding::Worse) > 0 => AnswerKind::Narrowed,
+        _ => AnswerKind::Open,
     }
 }
 
 #[cfg(test)]
-impl Entry {
+impl CandidateValues {
     /// A candidate with values, one per round.
-    pub(super) fn for_test(name: &str, values: &[f64], bound: Bound) -> Entry {
+    pub(super) fn for_test(name: &str, values: &[f64], bound: Bound) -> CandidateValues {
         let numbered = (1..).zip(values).map(|(round, value)| (round, (*value, bound)));
         let candidate = Candidate {
             name: name.to_owned(),
             estimate: None,
             ratio: None,
             is_limited: bound != Bound::Exact,
-            standing: Standing::Open,
+            standing: CandidateStanding::Open,
             reason: None,
         };
-        Entry { candidate, rounds: numbered.collect() }
+        CandidateValues { candidate, rounds: numbered.collect() }
     }
 }

@@ -13,14 +13,14 @@ use super::estimate::Estimate;
 use super::words;
 use crate::analysis::Interval;
 use crate::decide::Decision;
-use crate::record::{Measured, Record};
+use crate::record::{MeasuredExperiment, SessionRecord};
 
 pub use compare::{FAMILY, MARGIN};
-pub use rule::{Choose, Question, Rule, questions};
+pub use rule::{AnswerRule, Choose, ReportQuestion, questions};
 
 /// A question with the session's answer.
 #[derive(Clone, Debug, Serialize)]
-pub struct Answer {
+pub struct QuestionAnswer {
     /// The part of links that names it on the page.
     pub id: String,
     /// The question.
@@ -47,7 +47,7 @@ pub struct Finding {
     /// The levels of the other factors, in words.
     pub place: String,
     /// The kind of answer.
-    pub outcome: Outcome,
+    pub outcome: AnswerKind,
     /// The answer in a sentence or two.
     pub sentence: String,
     /// The candidates, the best first.
@@ -57,7 +57,7 @@ pub struct Finding {
 /// The kind of answer that samples give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum AnswerKind {
     /// One candidate is the best, or is the smallest one that is enough.
     Clear,
     /// Several candidates are equal, within a margin, and better than all others.
@@ -82,7 +82,7 @@ pub struct Candidate {
     /// Whether the candidate's values are bounds.
     pub is_limited: bool,
     /// The standing beside the reference.
-    pub standing: Standing,
+    pub standing: CandidateStanding,
     /// Why the candidate could not be compared.
     pub reason: Option<String>,
 }
@@ -90,7 +90,7 @@ pub struct Candidate {
 /// The standing of a candidate beside the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+pub enum CandidateStanding {
     /// The candidate to which the others are compared: the best estimate, or the smallest that is enough.
     Reference,
     /// Within the margin of the reference, beyond doubt.
@@ -105,13 +105,13 @@ pub enum Standing {
 
 /// The answers of a session. A session of `drover lab decide` answers only its own question.
 #[must_use]
-pub fn answers(record: &Record) -> Vec<Answer> {
+pub fn answers(record: &SessionRecord) -> Vec<QuestionAnswer> {
     if let Some(decision) = Decision::of(record) {
         return decision.answers;
     }
-    let answer = |question: &Question| {
+    let answer = |question: &ReportQuestion| {
         let findings = question.rule.iter().flat_map(|rule| findings(rule, record));
-        Answer {
+        QuestionAnswer {
             id: question.id.clone(),
             question: question.text.clone(),
             verdict: None,
@@ -136,7 +136,7 @@ impl Finding {
 }
 
 /// The findings of a rule in a session; at least one.
-pub(crate) fn findings(rule: &Rule, record: &Record) -> Vec<Finding> {
+pub(crate) fn findings(rule: &AnswerRule, record: &SessionRecord) -> Vec<Finding> {
     let measured = record.measured.iter().find(|one| one.experiment.id == rule.experiment);
     let Some(measured) = measured else {
         return vec![nothing(rule, "it is not part of this session")];
@@ -156,20 +156,24 @@ pub(crate) fn findings(rule: &Rule, record: &Record) -> Vec<Finding> {
 }
 
 /// The finding of a rule that was not measured.
-fn nothing(rule: &Rule, why: &str) -> Finding {
+fn nothing(rule: &AnswerRule, why: &str) -> Finding {
     Finding {
         when: rule.when.clone(),
         experiment: rule.experiment.clone(),
         metric: String::new(),
         unit: String::new(),
         place: String::new(),
-        outcome: Outcome::NotMeasured,
+        outcome: AnswerKind::NotMeasured,
         sentence: format!("Not measured: {why}."),
         candidates: Vec::new(),
     }
 }
 
-fn finding(rule: &Rule, measured: &Measured, place: &crate::claims::Levels) -> Finding {
+fn finding(
+    rule: &AnswerRule,
+    measured: &MeasuredExperiment,
+    place: &crate::claims::LevelByFactor,
+) -> Finding {
     let experiment = &measured.experiment;
     let Some(metric) = experiment.metric(&rule.metric) else {
         return nothing(rule, "the experiment has no such metric");

@@ -5,14 +5,14 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use crate::claims::Levels;
+use crate::claims::LevelByFactor;
 use crate::model::{Cell, Level};
-use crate::record::Measured;
+use crate::record::MeasuredExperiment;
 
 /// A question of a user.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Question {
+pub struct ReportQuestion {
     /// The id of the question in links.
     pub id: String,
     /// The question.
@@ -20,13 +20,13 @@ pub struct Question {
     /// A remark on the answers.
     pub note: Option<String>,
     /// The rules that answer the question.
-    pub rule: Vec<Rule>,
+    pub rule: Vec<AnswerRule>,
 }
 
 /// A rule: which samples answer a question.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
+pub struct AnswerRule {
     /// The experiment.
     pub experiment: String,
     /// The metric that decides.
@@ -67,25 +67,25 @@ impl From<String> for Choose {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    question: Vec<Question>,
+    question: Vec<ReportQuestion>,
 }
 
 /// The questions, in their order.
 #[must_use]
-pub fn questions() -> &'static [Question] {
-    static QUESTIONS: LazyLock<Vec<Question>> = LazyLock::new(|| {
+pub fn questions() -> &'static [ReportQuestion] {
+    static QUESTIONS: LazyLock<Vec<ReportQuestion>> = LazyLock::new(|| {
         let file: File = toml::from_str(include_str!("questions.toml")).expect("a valid file");
         file.question
     });
     &QUESTIONS
 }
 
-impl Rule {
+impl AnswerRule {
     /// The combinations of levels at which candidates are compared: levels of all factors but the chosen one.
     #[must_use]
-    pub fn places(&self, measured: &Measured) -> Vec<Levels> {
+    pub fn places(&self, measured: &MeasuredExperiment) -> Vec<LevelByFactor> {
         let of_case = measured.experiment.case_factors();
-        let mut places: Vec<Levels> = Vec::new();
+        let mut places: Vec<LevelByFactor> = Vec::new();
         for cell in self.cells(measured) {
             let place = self.place(cell);
             if !places.contains(&place) {
@@ -113,7 +113,7 @@ impl Rule {
     }
 
     /// The planned cells of candidates.
-    fn cells<'m>(&self, measured: &'m Measured) -> impl Iterator<Item = &'m Cell> {
+    fn cells<'m>(&self, measured: &'m MeasuredExperiment) -> impl Iterator<Item = &'m Cell> {
         let cells = measured.header.plan.cells.iter().map(|planned| &planned.cell);
         cells.filter(|cell| {
             let is_model =
@@ -126,7 +126,7 @@ impl Rule {
         })
     }
 
-    fn place(&self, cell: &Cell) -> Levels {
+    fn place(&self, cell: &Cell) -> LevelByFactor {
         let mut place = cell.levels.clone();
         if let Choose::Factor(factor) = &self.choose {
             place.remove(factor);
@@ -136,7 +136,11 @@ impl Rule {
 
     /// The cells of candidates at a place, each with the candidate's name.
     #[must_use]
-    pub fn candidates(&self, measured: &Measured, place: &Levels) -> Vec<(String, Cell)> {
+    pub fn candidates(
+        &self,
+        measured: &MeasuredExperiment,
+        place: &LevelByFactor,
+    ) -> Vec<(String, Cell)> {
         let here = self.cells(measured).filter(|cell| self.place(cell) == *place);
         let name = |cell: &Cell| match &self.choose {
             Choose::Subject => cell.subject.clone(),
@@ -147,7 +151,7 @@ impl Rule {
 
     /// The candidates that exist and were not run.
     #[must_use]
-    pub fn left_out(&self, measured: &Measured) -> Vec<String> {
+    pub fn left_out(&self, measured: &MeasuredExperiment) -> Vec<String> {
         if self.choose != Choose::Subject {
             return Vec::new();
         }
@@ -163,7 +167,7 @@ impl Rule {
 
     /// The models that were measured. Nobody can use a model.
     #[must_use]
-    pub fn models(&self, measured: &Measured) -> Vec<String> {
+    pub fn models(&self, measured: &MeasuredExperiment) -> Vec<String> {
         let planned = &measured.header.plan.cells;
         let subjects = measured.experiment.subject.iter().filter(|(name, subject)| {
             subject.model && planned.iter().any(|cell| cell.cell.subject == **name)

@@ -1,6 +1,6 @@
 //! An answer as a sentence: the best candidate with its value, what the others cost, and what is open.
 
-use super::{Candidate, Finding, Outcome, Rule, Standing};
+use super::{AnswerKind, AnswerRule, Candidate, CandidateStanding, Finding};
 use crate::report::model::words::{list, lower, number, quantity, range, ratio, sign};
 use crate::spec::metric::Better;
 
@@ -8,9 +8,14 @@ use crate::spec::metric::Better;
 const NAMED: usize = 3;
 
 /// The sentence of a finding. `best` is the best level, if a smaller level is enough.
-pub(super) fn of(finding: &Finding, rule: &Rule, better: Better, best: Option<String>) -> String {
+pub(super) fn of(
+    finding: &Finding,
+    rule: &AnswerRule,
+    better: Better,
+    best: Option<String>,
+) -> String {
     let mut parts = vec![match finding.outcome {
-        Outcome::NotMeasured => nothing(finding),
+        AnswerKind::NotMeasured => nothing(finding),
         _ => head(finding, rule, best.as_deref()),
     }];
     parts.extend(worse(finding, better));
@@ -19,7 +24,7 @@ pub(super) fn of(finding: &Finding, rule: &Rule, better: Better, best: Option<St
     parts.join(" ")
 }
 
-fn with(finding: &Finding, standing: Standing) -> Vec<&Candidate> {
+fn with(finding: &Finding, standing: CandidateStanding) -> Vec<&Candidate> {
     finding.candidates.iter().filter(|it| it.standing == standing).collect()
 }
 
@@ -38,17 +43,18 @@ fn figure(finding: &Finding, candidate: &Candidate) -> String {
     format!("{} {}{value}{interval}", lower(&finding.metric), sign(estimate.bound))
 }
 
-fn head(finding: &Finding, rule: &Rule, best: Option<&str>) -> String {
+fn head(finding: &Finding, rule: &AnswerRule, best: Option<&str>) -> String {
     let Some(reference) = finding.candidates.first() else { return String::new() };
     let name = &reference.name;
     let figure = figure(finding, reference);
-    let (open, equal) = (with(finding, Standing::Open), with(finding, Standing::Equal));
+    let (open, equal) =
+        (with(finding, CandidateStanding::Open), with(finding, CandidateStanding::Equal));
     let what = match &rule.choose {
         super::Choose::Subject => String::new(),
         super::Choose::Factor(factor) => format!("{} ", factor.replace('_', " ")),
     };
     match finding.outcome {
-        Outcome::Clear if best.is_some() => {
+        AnswerKind::Clear if best.is_some() => {
             let share = rule.enough.unwrap_or_default() * 100.0;
             format!(
                 "{what}{name} is enough: {figure}, at least {} % of what {} gives.",
@@ -56,8 +62,8 @@ fn head(finding: &Finding, rule: &Rule, best: Option<&str>) -> String {
                 best.unwrap_or_default()
             )
         }
-        Outcome::Clear => format!("{what}{name} is the best: {figure}."),
-        Outcome::Tie => {
+        AnswerKind::Clear => format!("{what}{name} is the best: {figure}."),
+        AnswerKind::Tie => {
             let all = [vec![name.clone()], names(&equal)].concat();
             format!("It does not matter between {what}{}, equal within 5 %: {figure}.", list(&all))
         }
@@ -87,7 +93,7 @@ fn worse(finding: &Finding, better: Better) -> Option<String> {
         })
     };
     let worse: Vec<&Candidate> =
-        with(finding, Standing::Worse).into_iter().filter(is_worse).collect();
+        with(finding, CandidateStanding::Worse).into_iter().filter(is_worse).collect();
     let described = worse
         .iter()
         .take(NAMED)
@@ -110,7 +116,7 @@ fn limited(finding: &Finding) -> Option<String> {
     let limited: Vec<&Candidate> = finding
         .candidates
         .iter()
-        .filter(|it| it.is_limited && it.standing != Standing::Out)
+        .filter(|it| it.is_limited && it.standing != CandidateStanding::Out)
         .collect();
     (!limited.is_empty()).then(|| {
         format!(
@@ -123,11 +129,11 @@ fn limited(finding: &Finding) -> Option<String> {
 
 /// The candidates that could not be compared. Candidates with one reason are listed together.
 fn out(finding: &Finding) -> Option<String> {
-    if finding.outcome == Outcome::NotMeasured {
+    if finding.outcome == AnswerKind::NotMeasured {
         return None;
     }
     let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
-    for candidate in with(finding, Standing::Out) {
+    for candidate in with(finding, CandidateStanding::Out) {
         let reason = candidate.reason.clone().unwrap_or_default();
         match reasons.iter_mut().find(|(other, _)| *other == reason) {
             Some((_, names)) => names.push(candidate.name.clone()),
@@ -142,7 +148,7 @@ fn out(finding: &Finding) -> Option<String> {
 fn nothing(finding: &Finding) -> String {
     match finding.candidates.as_slice() {
         [] => "Not measured: this preset measures none of the candidates.".to_owned(),
-        [only] if only.standing != Standing::Out => {
+        [only] if only.standing != CandidateStanding::Out => {
             format!("This preset measures only {}: there is nothing to compare it with.", only.name)
         }
         candidates => {

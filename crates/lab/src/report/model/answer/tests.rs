@@ -1,7 +1,7 @@
 //! Answers from values whose truth is known.
 
-use super::compare::{Entry, compare};
-use super::{Outcome, Rule, Standing, finding};
+use super::compare::{CandidateValues, compare};
+use super::{AnswerKind, AnswerRule, CandidateStanding, finding};
 use crate::analysis::Bound;
 use crate::model::Mark;
 use crate::report::testing::{Builder, noise, text};
@@ -17,9 +17,9 @@ fn judged(
     candidates: &[(&str, f64, f64)],
     better: Better,
     enough: Option<f64>,
-) -> (Outcome, Vec<(String, Standing)>) {
+) -> (AnswerKind, Vec<(String, CandidateStanding)>) {
     let entries = candidates.iter().enumerate().map(|(phase, (name, centre, spread))| {
-        Entry::for_test(name, &around(*centre, *spread, phase), Bound::Exact)
+        CandidateValues::for_test(name, &around(*centre, *spread, phase), Bound::Exact)
     });
     let compared = compare(entries.collect(), better, enough);
     let standings = compared.candidates.into_iter().map(|it| (it.name, it.standing));
@@ -30,9 +30,9 @@ fn judged(
 fn the_best_wins_where_it_is_told_from_the_others() {
     let candidates = [("a", 30.0, 0.02), ("b", 10.0, 0.02), ("c", 20.0, 0.02)];
     let (outcome, standings) = judged(&candidates, Better::Lower, None);
-    assert_eq!(outcome, Outcome::Clear);
-    assert_eq!(standings[0], ("b".to_owned(), Standing::Reference));
-    assert!(standings[1..].iter().all(|(_, standing)| *standing == Standing::Worse));
+    assert_eq!(outcome, AnswerKind::Clear);
+    assert_eq!(standings[0], ("b".to_owned(), CandidateStanding::Reference));
+    assert!(standings[1..].iter().all(|(_, standing)| *standing == CandidateStanding::Worse));
     let (_, standings) = judged(&candidates, Better::Higher, None);
     assert_eq!(standings[0].0, "a");
 }
@@ -41,22 +41,22 @@ fn the_best_wins_where_it_is_told_from_the_others() {
 fn equals_are_a_tie_and_noise_is_open() {
     let equal = [("a", 10.0, 0.002), ("b", 10.02, 0.002), ("c", 20.0, 0.002)];
     let (outcome, standings) = judged(&equal, Better::Lower, None);
-    assert_eq!(outcome, Outcome::Tie);
-    assert_eq!(standings[1].1, Standing::Equal);
+    assert_eq!(outcome, AnswerKind::Tie);
+    assert_eq!(standings[1].1, CandidateStanding::Equal);
     // A difference that is shown, and is smaller than what matters.
     let close = [("a", 10.0, 0.0005), ("b", 10.1, 0.0005)];
-    assert_eq!(judged(&close, Better::Lower, None).0, Outcome::Tie);
+    assert_eq!(judged(&close, Better::Lower, None).0, AnswerKind::Tie);
     let noisy = [("a", 10.0, 0.4), ("b", 10.5, 0.4)];
-    assert_eq!(judged(&noisy, Better::Lower, None).0, Outcome::Open);
+    assert_eq!(judged(&noisy, Better::Lower, None).0, AnswerKind::Open);
     let some = [("a", 10.0, 0.1), ("b", 10.3, 0.1), ("c", 50.0, 0.1)];
-    assert_eq!(judged(&some, Better::Lower, None).0, Outcome::Narrowed);
+    assert_eq!(judged(&some, Better::Lower, None).0, AnswerKind::Narrowed);
 }
 
 #[test]
 fn the_lowest_level_that_is_enough_is_taken() {
     let levels = [("1", 50.0, 0.01), ("4", 92.0, 0.01), ("64", 100.0, 0.01)];
     let (outcome, standings) = judged(&levels, Better::Higher, Some(0.85));
-    assert_eq!((outcome, standings[0].0.as_str()), (Outcome::Clear, "4"));
+    assert_eq!((outcome, standings[0].0.as_str()), (AnswerKind::Clear, "4"));
     let (_, standings) = judged(&levels, Better::Higher, Some(0.99));
     assert_eq!(standings[0].0, "64");
 }
@@ -64,21 +64,21 @@ fn the_lowest_level_that_is_enough_is_taken() {
 #[test]
 fn a_limited_candidate_is_not_ruled_out_by_its_bound() {
     let entries = vec![
-        Entry::for_test("limited", &around(50.0, 0.02, 0), Bound::AtLeast),
-        Entry::for_test("b", &around(100.0, 0.02, 1), Bound::Exact),
+        CandidateValues::for_test("limited", &around(50.0, 0.02, 0), Bound::AtLeast),
+        CandidateValues::for_test("b", &around(100.0, 0.02, 1), Bound::Exact),
     ];
     let compared = compare(entries, Better::Higher, None);
     let limited = compared.candidates.iter().find(|it| it.name == "limited").unwrap();
-    assert_eq!((compared.outcome, limited.standing), (Outcome::Open, Standing::Open));
+    assert_eq!((compared.outcome, limited.standing), (AnswerKind::Open, CandidateStanding::Open));
 }
 
 #[test]
 fn too_few_rounds_answer_nothing() {
     let entries = vec![
-        Entry::for_test("a", &[1.0, 1.0, 1.0], Bound::Exact),
-        Entry::for_test("b", &[2.0, 2.0, 2.0], Bound::Exact),
+        CandidateValues::for_test("a", &[1.0, 1.0, 1.0], Bound::Exact),
+        CandidateValues::for_test("b", &[2.0, 2.0, 2.0], Bound::Exact),
     ];
-    assert_eq!(compare(entries, Better::Lower, None).outcome, Outcome::NotMeasured);
+    assert_eq!(compare(entries, Better::Lower, None).outcome, AnswerKind::NotMeasured);
 }
 
 #[test]
@@ -87,14 +87,14 @@ fn a_candidate_with_a_value_of_nothing_spoils_no_answer() {
         let mut broken = around(50.0, 0.02, 2);
         broken[3] = 0.0;
         let entries = vec![
-            Entry::for_test("a", &around(100.0, 0.02, 0), Bound::Exact),
-            Entry::for_test("b", &around(10.0, 0.02, 1), Bound::Exact),
-            Entry::for_test("broken", &broken, Bound::Exact),
+            CandidateValues::for_test("a", &around(100.0, 0.02, 0), Bound::Exact),
+            CandidateValues::for_test("b", &around(10.0, 0.02, 1), Bound::Exact),
+            CandidateValues::for_test("broken", &broken, Bound::Exact),
         ];
         let compared = compare(entries, better, None);
-        assert_eq!(compared.outcome, Outcome::Clear);
+        assert_eq!(compared.outcome, AnswerKind::Clear);
         let last = compared.candidates.last().unwrap();
-        assert_eq!((last.name.as_str(), last.standing), ("broken", Standing::Out));
+        assert_eq!((last.name.as_str(), last.standing), ("broken", CandidateStanding::Out));
         assert!(last.reason.as_deref().unwrap().contains("0 in 1 of 8"), "{last:?}");
     }
 }
@@ -115,7 +115,7 @@ fn what_is_better_than_what_is_enough_is_not_called_less() {
     let measured = &record.measured[0];
     let rule = "experiment = 'one'\nmetric = 'reply-rate'\nchoose = 'n'\nwhen = 'now'\n\
                 enough = 0.85\nwithout = ['b', 'c']";
-    let rule: Rule = toml::from_str(rule).unwrap();
+    let rule: AnswerRule = toml::from_str(rule).unwrap();
     let finding = finding(&rule, measured, &rule.places(measured)[0]);
     assert!(finding.sentence.starts_with("n 4 is enough"), "{}", finding.sentence);
     assert!(finding.sentence.contains("Less than 4: 1: 0.5"), "{}", finding.sentence);
@@ -137,7 +137,7 @@ fn only_a_mark_that_leaves_runs_out_is_blamed() {
             .judged();
         let measured = &record.measured[0];
         let rule = "experiment = 'one'\nmetric = 'reply-rate'\nchoose = 'subject'\nwhen = 'now'";
-        let rule: Rule = toml::from_str(rule).unwrap();
+        let rule: AnswerRule = toml::from_str(rule).unwrap();
         let finding = finding(&rule, measured, &rule.places(measured)[0]);
         assert!(finding.sentence.contains(expected), "{}", finding.sentence);
     }

@@ -68,10 +68,10 @@ struct Case {
 }
 
 fn case() -> Case {
-    case_with(Options { timed: true, cached_at_once: false, ..Options::new(16, 1) })
+    case_with(FileIoOptions { timed: true, cached_at_once: false, ..FileIoOptions::new(16, 1) })
 }
 
-fn case_with(options: Options) -> Case {
+fn case_with(options: FileIoOptions) -> Case {
     let reader: Rc<RefCell<OneByOne>> = Rc::default();
     let (socket, peer) = UnixStream::pair().unwrap();
     let file = Rc::new(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
@@ -197,7 +197,7 @@ fn times_are_those_of_the_connection_and_told_once() {
     let times = case.reads.take_times(key(0));
     assert_eq!((times.backend, times.reads), (Some("one by one"), 1));
     assert_eq!(times.longest, times.queue + times.read + times.back);
-    assert_eq!(case.reads.take_times(key(0)), Times::default());
+    assert_eq!(case.reads.take_times(key(0)), ReadTimes::default());
     // The second read waited until the first had ended.
     end(&case.reader, b"ones");
     assert_eq!(case.reap(), [1]);
@@ -209,7 +209,7 @@ fn times_are_those_of_the_connection_and_told_once() {
     assert_eq!(case.reap(), [2]);
     assert_eq!(case.send(2, 2).unwrap(), Sent::Bytes(4));
     case.reads.forget(key(2));
-    assert_eq!(case.reads.take_times(key(2)), Times::default());
+    assert_eq!(case.reads.take_times(key(2)), ReadTimes::default());
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn what_is_in_the_page_cache_is_read_at_once_behind_what_is_not() {
     let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.write_all(b"0123456789").unwrap();
     file.sync_all().unwrap();
-    let options = Options { timed: true, ..Options::new(16, 1) };
+    let options = FileIoOptions { timed: true, ..FileIoOptions::new(16, 1) };
     let counts = Arc::clone(&options.counts);
     let counted = || (counts.reads.load(Ordering::Relaxed), counts.at_once.load(Ordering::Relaxed));
     let mut case = case_with(options);
