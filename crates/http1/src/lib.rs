@@ -24,10 +24,10 @@
 //! when it is asked for: [`Fields`] is an iterator over the bytes of the head.
 //!
 //! ```
-//! use http1::{Limits, Method, request, response};
+//! use http1::{HeadLimits, Method, request, response};
 //!
 //! let input = b"PROPFIND /notes HTTP/1.1\r\nHost: example.org\r\nDepth: 1\r\nCookie: a=b\r\n\r\n";
-//! let request = request::parse(input, &Limits::default())?.expect("the head is complete");
+//! let request = request::parse(input, &HeadLimits::default())?.expect("the head is complete");
 //! assert_eq!((request.method, request.method_text()), (Method::Unknown, "PROPFIND"));
 //! let names: Vec<_> = request.fields().map(|(name, _value)| name).collect();
 //! assert_eq!(names, ["Host", "Depth", "Cookie"]);
@@ -45,14 +45,14 @@
 //! # A request from its first byte to its response
 //!
 //! ```
-//! use http1::conditional::{self, Outcome, Validators};
+//! use http1::conditional::{self, PreconditionOutcome, Validators};
 //! use http1::range::{self, Ranges};
-//! use http1::response::{Common, Connection, Head};
-//! use http1::{Limits, Status, date, mime, path, request};
+//! use http1::response::{Common, ConnectionField, Head};
+//! use http1::{HeadLimits, Status, date, mime, path, request};
 //!
 //! let input = b"GET /docs/../a%20b.html HTTP/1.1\r\nHost: example.org\r\nRange: bytes=-100\r\n\r\n";
-//! assert_eq!(request::parse(&input[..20], &Limits::default()), Ok(None)); // more bytes, please
-//! let request = request::parse(input, &Limits::default())?.expect("the head is complete");
+//! assert_eq!(request::parse(&input[..20], &HeadLimits::default()), Ok(None)); // more bytes, please
+//! let request = request::parse(input, &HeadLimits::default())?.expect("the head is complete");
 //!
 //! let mut name = Vec::new(); // used again for every request
 //! path::resolve(request.path, &mut name)?;
@@ -61,7 +61,7 @@
 //! // The caller opens the file; this one has 1000 bytes and was last modified in 1994.
 //! let (length, file) = (1000, Validators::new(784_111_777, 0, 1000, None));
 //! let now = 1_000_000_000;
-//! assert_eq!(conditional::evaluate(&request.conditions, &file, now), Outcome::Proceed);
+//! assert_eq!(conditional::evaluate(&request.conditions, &file, now), PreconditionOutcome::Proceed);
 //! let Some(Ranges::Satisfiable(part)) = request.range.map(|value| range::parse(value, length))
 //! else {
 //!     unreachable!("the last 100 bytes of 1000 exist");
@@ -71,7 +71,7 @@
 //! let common = Common {
 //!     server: "drover",
 //!     date: &date::format(now),
-//!     connection: Connection::new(request.version, request.keep_alive),
+//!     connection: ConnectionField::new(request.version, request.keep_alive),
 //! };
 //! Head::new(&mut out, Status::PartialContent, &common)
 //!     .content_type(mime::of(&name))

@@ -8,17 +8,17 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use load::plan::options::Options;
-//! use load::plan::request::{Content, Request};
+//! use load::plan::options::LoadOptions;
+//! use load::plan::request::{RequestContent, RequestTemplate};
 //!
 //! /// Follows no events of the run.
 //! struct Quiet;
-//! impl load::Listener for Quiet {}
+//! impl load::LoadListener for Quiet {}
 //!
 //! let url = "http://127.0.0.1:8080/".parse().expect("a URL");
-//! let request = Request { url, content: Content::default().into() };
+//! let request = RequestTemplate { url, content: RequestContent::default().into() };
 //! let mechanism = mech::mechanisms::auto_of_readiness().expect("Linux has poll(2)");
-//! let mut options = Options::new(vec![request], mechanism); // a closed loop
+//! let mut options = LoadOptions::new(vec![request], mechanism); // a closed loop
 //! options.connections = 10;
 //! options.duration = Some(Duration::from_secs(5));
 //! let result = load::run(options, &mut Quiet)?;

@@ -7,10 +7,10 @@
 //! use std::io::{Read, Write};
 //! use std::net::TcpStream;
 //!
-//! use server::{Config, Server, Source};
+//! use server::{Config, Server, ContentSource};
 //!
 //! let mechanism = mech::mechanisms::auto_of_readiness().expect("Linux has poll(2)");
-//! let server = Server::start(Config::new(Source::Fixed(5), mechanism))?;
+//! let server = Server::start(Config::new(ContentSource::Fixed(5), mechanism))?;
 //! let mut client = TcpStream::connect(server.addresses()[0])?;
 //! client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
 //! let mut response = Vec::new();
@@ -42,15 +42,15 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail};
 use mech::accept::{Among, ListenerHandle};
 use mech::net::Remote;
 use sys::process::start_thread;
-use tracing::error;
+use tracing::{error, info};
 
 mod access_log;
 mod config;
@@ -70,6 +70,7 @@ pub use config::{Config, ContentSource, Listen, Revalidate, STAT_THREADS};
 use line_writer::LineWriter;
 use listen::bind::{BoundAddresses, bind};
 use listen::deferred::{Deferred, LOOK_AGAIN};
+use signals::STOPPING;
 pub use signals::{Role, StopSignals};
 use status::statistics::CounterTable;
 pub use status::statistics::{Statistics, WorkerStatistics, coefficient_of_variation};
@@ -113,6 +114,8 @@ enum Report {
 pub struct Stopper {
     workers: Vec<Remote>,
     deferred: Arc<Deferred>,
+    /// Locked while the workers are told to stop, until the log has said so: the line about the end comes after it.
+    announcing: Arc<Mutex<()>>,
 }
 
 impl Stopper {
@@ -133,6 +136,14 @@ impl Stopper {
             std::thread::sleep(LOOK_AGAIN);
         }
         self.stop();
+    }
+
+    /// Stops the workers by `stop`, and says so in the log. The line is written when the workers have been told:
+    /// whoever asks after the line was written is told of the end.
+    fn announce(&self, stop: impl FnOnce(&Stopper)) {
+        let _announcing = self.announcing.lock().unwrap_or_else(PoisonError::into_inner);
+        stop(self);
+        info!("{STOPPING}");
     }
 
     /// Blocks until every worker has looked for events.
@@ -298,6 +309,7 @@ impl Server {
                 Report::Ready(remote) => drop(remote.stop()),
             }
         }
+        drop(self.stopper.announcing.lock());
         if let Some(trace) = &self.trace {
             trace.finish();
         }

@@ -22,8 +22,8 @@ use signal_hook::iterator::{Handle, Signals};
 use sys::process::start_thread;
 use tracing::{info, warn};
 
-use crate::Server;
 use crate::log;
+use crate::{Server, Stopper};
 
 /// Which process of a server hears the signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,15 +166,10 @@ impl Server {
                 exit_at_once(i32::from(open > 0));
             }
             let waits = stopper.clone();
-            // In this order: whoever asks after the line was written is told of the end.
-            let stop = move || {
-                waits.stop_in_good_order();
-                info!("{STOPPING}");
-            };
             // On a thread of its own, so that a second signal is heard.
+            let stop = move || waits.announce(Stopper::stop_in_good_order);
             if start_thread("stop", stop).is_err() {
-                stopper.stop();
-                info!("{STOPPING}");
+                stopper.announce(Stopper::stop);
             }
         });
     }
