@@ -4,8 +4,8 @@
 //! per request once the caller's buffers have grown to their size. The parsers are strict, because a message that two
 //! recipients read in two ways is how requests are smuggled.
 //!
-//! **What it is not.** Neither a server nor a client; nothing waits, and nothing is asynchronous. No HTTP/2, no TLS, no
-//! content coding such as gzip. Of a request's body it tells only where it ends. [`Status`] has the codes that a server
+//! **What it is not.** Neither a server nor a client; nothing waits, and nothing is asynchronous. No HTTP/2, no TLS; it
+//! compresses nothing, and only chooses ([`coding`]) among forms that are stored. Of a request's body it tells only where it ends. [`Status`] has the codes that a server
 //! of files sends, and [`Method`] tells apart what such a server has to; everything that was sent can be had as text.
 //!
 //! The modules in the order in which a server needs them:
@@ -85,6 +85,7 @@
 #![forbid(unsafe_code)]
 
 pub mod chunked;
+pub mod coding;
 pub mod conditional;
 pub mod date;
 mod fields;

@@ -82,8 +82,7 @@ pub enum Framing {
 /// The parser interprets the fields that decide how a message is delimited and which part of a file it asks for. All
 /// other fields are read when they are asked for, by [`Request::fields`].
 ///
-/// Of an `Accept-Encoding` in several lines the first is kept; a second `Host`, `Range`, `If-Range` or
-/// date is a 400.
+/// A second `Host`, `Range`, `If-Range` or date is a 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The method. [`Request::method_text`] has its text.
@@ -109,7 +108,7 @@ pub struct Request<'a> {
     /// `Range`, for GET only: it means nothing with other methods (RFC 9110 section 14.2).
     pub range: Option<&'a [u8]>,
     /// `Accept-Encoding`
-    pub accept_encoding: Option<&'a [u8]>,
+    pub accept_encoding: Option<ListField<'a>>,
     /// The preconditions.
     pub conditions: Conditions<'a>,
 }
@@ -274,7 +273,9 @@ impl<'a> Request<'a> {
                 ListField::take(&mut conditions.if_none_match, "If-None-Match", value, head);
             }
             14 if is("Content-Length") => return delimiters.content_length(value),
-            15 if is("Accept-Encoding") => _ = self.accept_encoding.get_or_insert(value),
+            15 if is("Accept-Encoding") => {
+                ListField::take(&mut self.accept_encoding, "Accept-Encoding", value, head);
+            }
             17 if is("If-Modified-Since") => {
                 return once(&mut conditions.if_modified_since, value);
             }
@@ -388,7 +389,7 @@ mod tests {
         assert_eq!(request.path, b"/a%20b?q=1");
         assert_eq!(request.version, Version::Http11);
         assert_eq!(request.host, Some(b"example.org:8080".as_slice()));
-        assert_eq!(request.accept_encoding, Some(b"gzip, br".as_slice()));
+        assert_eq!(request.accept_encoding, Some(ListField::Line(b"gzip, br")));
         assert_eq!(request.range, Some(b"bytes=0-9".as_slice()));
         assert_eq!(request.framing, Framing::Length(3));
         assert!(request.keep_alive && request.expect_continue);

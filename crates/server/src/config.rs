@@ -48,6 +48,9 @@ pub struct Config {
     pub defer_accept: bool,
     /// Whether files and directories whose names begin with a dot are served, beside `.well-known`.
     pub hidden: bool,
+    /// Whether a file is sent as `FILE.br`, `FILE.zst` or `FILE.gz` to clients that accept that coding, if there is such
+    /// a file and it is not older.
+    pub precompressed: bool,
     /// How connections come to the workers.
     pub accept: &'static Strategy,
     /// Whether the worker of the processor that a connection comes in on takes it
@@ -150,6 +153,7 @@ impl Config {
             dispatch: mechanisms::MechanismOptions::default(),
             defer_accept: true,
             hidden: false,
+            precompressed: false,
             accept: accept::auto(NonZeroUsize::MIN, mechanism),
             by_cpu: false,
             wake: Policy::TaskExclusive,

@@ -187,6 +187,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         accept_batch: args.accept_batch,
         defer_accept: args.defer_accept.into(),
         hidden: args.hidden,
+        precompressed: args.precompressed,
         files: args.files.usable()?,
         file_options,
         openers: (args.stat_threads > 0).then(|| Arc::new(OpenPool::new(args.stat_threads.into()))),

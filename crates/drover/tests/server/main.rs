@@ -21,6 +21,7 @@ mod matrix;
 mod methods;
 mod opening;
 mod paths;
+mod precompressed;
 mod processes;
 mod ranges;
 mod signals;

@@ -5,6 +5,7 @@
 //! response without a file. Nothing is formatted through `std::fmt` and nothing is allocated once the
 //! buffer has grown to its size.
 
+use crate::coding::ContentCoding;
 use crate::conditional::Validators;
 use crate::date::{self, DateText};
 use crate::framing::Version;
@@ -93,6 +94,19 @@ impl<'o> Head<'o> {
     /// `Content-Type`
     pub fn content_type(self, value: &str) -> Self {
         self.field("Content-Type", value.as_bytes())
+    }
+
+    /// `Content-Encoding`; no field for a representation as it is.
+    pub fn content_encoding(self, coding: Option<ContentCoding>) -> Self {
+        match coding {
+            Some(coding) => self.field("Content-Encoding", coding.name().as_bytes()),
+            None => self,
+        }
+    }
+
+    /// `Vary: Accept-Encoding`, if the representation was chosen by that field (RFC 9110 section 12.5.5).
+    pub fn varies_by_coding(self, varies: bool) -> Self {
+        if varies { self.field("Vary", b"Accept-Encoding") } else { self }
     }
 
     /// `Content-Length` in bytes.

@@ -1,13 +1,15 @@
 //! An entry of a worker's cache: one open file with everything that a response says of it.
 
 use std::cell::{Cell, Ref, RefCell};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
 
-use http1::conditional::Validators;
+use http1::coding::{self, ContentCoding};
+use http1::conditional::{ListField, Validators};
 use http1::mime;
-use mech::files::root::{OpenFile, Stamp};
+use mech::files::root::{Cause, OpenFile, Sibling, Stamp};
 
 use crate::lookup::watch::WatchedPath;
 use crate::worker::clock::DateClock;
@@ -18,6 +20,12 @@ pub(crate) struct FileEntry {
     pub(crate) len: u64,
     pub(crate) validators: Validators,
     pub(crate) content_type: &'static str,
+    /// The coding that the bytes are in; `None`: the file as it is.
+    pub(crate) coding: Option<ContentCoding>,
+    /// Whether `Accept-Encoding` decides if this or another form of the file is sent.
+    pub(crate) varies: bool,
+    /// The forms that the file may be stored in beside itself, whether there are such files or not.
+    pub(crate) forms: Vec<StoredForm>,
     /// The name under which the file was opened.
     pub(crate) name: Box<[u8]>,
     pub(crate) stamp: Stamp,
@@ -31,6 +39,15 @@ pub(crate) struct FileEntry {
     pub(crate) content: Option<Vec<u8>>,
 }
 
+/// A form in which a file may be stored beside itself, in a content coding.
+pub(crate) struct StoredForm {
+    pub(crate) name: Box<[u8]>,
+    /// The stamp of the file with that name; `None`: there was none.
+    pub(crate) stamp: Option<Stamp>,
+    /// `None`: not to be sent. The form is missing, or older than the file: it may hold what the file held before.
+    entry: Option<Rc<FileEntry>>,
+}
+
 /// Where an entry's bytes are, and the head of its usual response if one was prepared.
 pub(crate) enum EntrySource {
     /// Behind the usual head.
@@ -40,14 +57,27 @@ pub(crate) enum EntrySource {
 }
 
 impl FileEntry {
-    pub(crate) fn new(open: OpenFile, name: &[u8], now: Instant) -> FileEntry {
+    pub(crate) fn new(mut open: OpenFile, name: &[u8], now: Instant) -> FileEntry {
+        let siblings = std::mem::take(&mut open.siblings);
+        let mut entry = FileEntry::of(open, name, mime::of(name), now);
+        entry.forms =
+            siblings.into_iter().filter_map(|it| StoredForm::new(it, &entry, now)).collect();
+        entry.varies = entry.forms.iter().any(|form| form.entry.is_some());
+        entry
+    }
+
+    /// The entry of one open file.
+    fn of(open: OpenFile, name: &[u8], content_type: &'static str, now: Instant) -> FileEntry {
         let OpenFile { fd, stamp, content, .. } = open;
         let Stamp { len, modified, modified_nanos, inode, .. } = stamp;
         FileEntry {
             source: EntrySource::File(Rc::new(fd), None),
             len,
             validators: Validators::new(modified, modified_nanos, len, Some(inode)),
-            content_type: mime::of(name),
+            content_type,
+            coding: None,
+            varies: false,
+            forms: Vec::new(),
             name: name.into(),
             stamp,
             watched: None,
@@ -57,9 +87,33 @@ impl FileEntry {
         }
     }
 
-    /// Whether the entry keeps a descriptor.
-    pub(crate) fn keeps_descriptor(&self) -> bool {
-        matches!(self.source, EntrySource::File(..))
+    /// The form of `entry` that goes to a client with this `Accept-Encoding`.
+    pub(crate) fn form_for<'e>(
+        entry: &'e Rc<FileEntry>,
+        accept: Option<ListField<'_>>,
+    ) -> &'e Rc<FileEntry> {
+        if !entry.varies {
+            return entry;
+        }
+        let stored = || entry.forms.iter().filter_map(|form| form.entry.as_ref());
+        let lengths = stored().filter_map(|form| Some((form.coding?, form.len)));
+        let coding = coding::choose(accept, entry.len, lengths);
+        stored().find(|form| coding.is_some() && form.coding == coding).unwrap_or(entry)
+    }
+
+    /// The entry itself, and those of the forms that are sent.
+    pub(crate) fn with_forms(&self) -> impl Iterator<Item = &FileEntry> {
+        std::iter::once(self).chain(self.forms.iter().filter_map(|form| form.entry.as_deref()))
+    }
+
+    /// The entries of the forms that are sent, as long as nobody else has them.
+    pub(crate) fn forms_mut(&mut self) -> impl Iterator<Item = &mut FileEntry> {
+        self.forms.iter_mut().filter_map(|form| form.entry.as_mut().and_then(Rc::get_mut))
+    }
+
+    /// How many descriptors the entry keeps.
+    pub(crate) fn descriptors(&self) -> usize {
+        self.with_forms().filter(|it| matches!(it.source, EntrySource::File(..))).count()
     }
 
     /// Whether the open file is still as it was when it was opened: neither written to nor removed.
@@ -72,12 +126,42 @@ impl FileEntry {
         }
     }
 
+    /// Whether the names of the file and its forms lead to what they led to; `stamp` looks a name up.
+    pub(crate) fn names_are_as_they_were(
+        &self,
+        stamp: impl Fn(&[u8]) -> io::Result<Stamp>,
+    ) -> bool {
+        let is_form = |form: &StoredForm| match (stamp(&form.name), form.stamp) {
+            (Ok(now), Some(before)) => now == before,
+            (Err(error), None) => Cause::of(&error) == Cause::Missing,
+            _ => false,
+        };
+        stamp(&self.name).is_ok_and(|now| now == self.stamp) && self.forms.iter().all(is_form)
+    }
+
     /// The head of the usual response, and the body behind it if that is in memory.
     pub(crate) fn usual(&self) -> Option<&UsualHead> {
         match &self.source {
             EntrySource::Memory(usual) => Some(usual),
             EntrySource::File(_, usual) => usual.as_ref(),
         }
+    }
+}
+
+impl StoredForm {
+    /// `None`: the suffix is none of a coding.
+    fn new(sibling: Sibling, whole: &FileEntry, now: Instant) -> Option<StoredForm> {
+        let Sibling { suffix, file } = sibling;
+        let coding = ContentCoding::ALL.into_iter().find(|coding| coding.suffix() == suffix)?;
+        let name: Box<[u8]> = [&whole.name, suffix.as_bytes()].concat().into();
+        let stamp = file.as_ref().map(|file| file.stamp);
+        let time = |stamp: &Stamp| (stamp.modified, stamp.modified_nanos);
+        let current = file.filter(|file| time(&file.stamp) >= time(&whole.stamp));
+        let entry = current.map(|file| {
+            let entry = FileEntry::of(file, &name, whole.content_type, now);
+            Rc::new(FileEntry { coding: Some(coding), varies: true, ..entry })
+        });
+        Some(StoredForm { name, stamp, entry })
     }
 }
 

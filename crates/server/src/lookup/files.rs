@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http1::conditional::ListField;
 use http1::path::{self, Resolved};
 use http1::{Refusal, Status};
 use mech::Key;
@@ -155,7 +156,7 @@ impl SiteFiles {
     /// kept.
     pub(crate) fn give_back_descriptors(&mut self) -> bool {
         std::mem::take(&mut self.keeps_descriptors)
-            && self.cache.remove_where(FileEntry::keeps_descriptor)
+            && self.cache.remove_where(|entry| entry.descriptors() > 0)
     }
 
     /// Looks at some of the kept descriptors. Closes a descriptor if its file has changed or was removed,
@@ -164,24 +165,28 @@ impl SiteFiles {
     pub(crate) fn sweep(&mut self, now: Instant) {
         if self.keeps_descriptors {
             let some = SWEPT_LEAST + self.cache.len() / SWEPT_PART;
+            let unused =
+                |it: &FileEntry| now.saturating_duration_since(it.looked.get()) > UNUSED_FOR;
             self.cache.sweep(some, |entry| {
-                entry.keeps_descriptor()
-                    && (now.saturating_duration_since(entry.looked.get()) > UNUSED_FOR
-                        || !entry.file_is_as_it_was())
+                entry.descriptors() > 0
+                    && (entry.with_forms().all(unused)
+                        || !entry.with_forms().all(FileEntry::file_is_as_it_was))
             });
         }
     }
 
-    /// Looks up what `path` (the path and query of a request) leads to.
+    /// Looks up what `path` (the path and query of a request) leads to. `accept` is the request's `Accept-Encoding`, if
+    /// the file may be sent in a stored form.
     pub(crate) fn look_up<'a>(
         &'a mut self,
         path: &'a [u8],
+        accept: Option<ListField<'_>>,
         requester: &mut Requester,
         context: &LookupContext<'_>,
     ) -> Lookup<'a> {
-        match self.recall(path, context.net.now()) {
+        match self.recall(path, accept, context.net.now()) {
             Some(entry) => Lookup::Ready(entry),
-            None => self.find(path, requester, context),
+            None => self.find(path, accept, requester, context),
         }
     }
 
@@ -220,10 +225,16 @@ impl SiteFiles {
         }
     }
 
-    /// The kept entry that `path` led to, if it is still right.
-    fn recall(&mut self, path: &[u8], now: Instant) -> Option<Rc<FileEntry>> {
+    /// The kept entry that `path` led to, in the form that `accept` asks for, if it is still right.
+    fn recall(
+        &mut self,
+        path: &[u8],
+        accept: Option<ListField<'_>>,
+        now: Instant,
+    ) -> Option<Rc<FileEntry>> {
         let path = without_query(path);
         let (entry, checked) = self.cache.get(path)?;
+        let form = FileEntry::form_for(entry, accept);
         let Revalidate { after, watched_after } = self.options.revalidate;
         let (after, holds) = match (&entry.watched, &self.watcher) {
             (Some(watched), Some(watcher)) => {
@@ -232,23 +243,20 @@ impl SiteFiles {
             _ => (after, true),
         };
         let in_time = now < *checked + after;
-        let file_as_it_was = match &entry.source {
+        let file_as_it_was = match &form.source {
             EntrySource::Memory(_) => true,
             // Once per turn: all responses of one turn count as simultaneous.
-            EntrySource::File(..) => entry.looked.replace(now) == now || entry.file_is_as_it_was(),
+            EntrySource::File(..) => form.looked.replace(now) == now || form.file_is_as_it_was(),
         };
-        let name_as_it_was = || {
-            let stamp = match &self.pending {
-                Some(_) => self.root.try_stamp_cached(&entry.name),
-                None => self.root.stamp(&entry.name),
-            };
-            stamp.is_ok_and(|stamp| stamp == entry.stamp)
+        let stamp = |name: &[u8]| match &self.pending {
+            Some(_) => self.root.try_stamp_cached(name),
+            None => self.root.stamp(name),
         };
-        if !(holds && file_as_it_was && (in_time || name_as_it_was())) {
+        if !(holds && file_as_it_was && (in_time || entry.names_are_as_they_were(stamp))) {
             self.cache.remove(path);
             return None;
         }
-        let entry = Rc::clone(entry);
+        let form = Rc::clone(form);
         if !in_time {
             *checked = now;
             // If it is, the cache is empty now.
@@ -256,13 +264,14 @@ impl SiteFiles {
                 return None;
             }
         }
-        Some(entry)
+        Some(form)
     }
 
     /// Finds what `path` leads to beneath the root, and keeps it if it is a file.
     fn find<'a>(
         &'a mut self,
         path: &'a [u8],
+        accept: Option<ListField<'_>>,
         requester: &mut Requester,
         context: &LookupContext<'_>,
     ) -> Lookup<'a> {
@@ -279,7 +288,7 @@ impl SiteFiles {
             Err(open) => Lookup::Pending(open),
             Ok(LookupOutcome::File(entry)) => {
                 self.keep(path, &entry, now);
-                Lookup::Ready(entry)
+                Lookup::Ready(Rc::clone(FileEntry::form_for(&entry, accept)))
             }
             Ok(LookupOutcome::Directory) if resolved.directory => {
                 Lookup::Refused(Refusal { status: Status::NotFound, reason: "" })
@@ -411,11 +420,10 @@ impl SiteFiles {
         if self.options.cache == 0 {
             return;
         }
-        let mut cost = entry.cost;
-        if entry.keeps_descriptor() {
-            cost += self.descriptor_cost;
-            self.keeps_descriptors = true;
-        }
+        let descriptors = entry.descriptors();
+        self.keeps_descriptors |= descriptors > 0;
+        let memory: usize = entry.with_forms().map(|it| it.cost).sum();
+        let cost = memory + descriptors * self.descriptor_cost;
         self.cache.insert(without_query(path), Rc::clone(entry), cost, now);
     }
 
@@ -464,10 +472,16 @@ impl SiteFiles {
     /// looked at once more.
     fn watch(&mut self, entry: &mut FileEntry) {
         let Some(watcher) = &mut self.watcher else { return };
-        match watcher.follow(&self.root, &entry.name) {
+        let forms = entry.forms.iter().map(|form| &form.name);
+        let watched = watcher.follow(&self.root, &entry.name).and_then(|watched| {
+            forms.into_iter().try_fold(watched, |watched, name| {
+                Ok(watched.and(watcher.follow(&self.root, name)?))
+            })
+        });
+        match watched {
             Ok(watched) => {
-                let stamp = self.root.stamp(&entry.name);
-                entry.watched = stamp.is_ok_and(|stamp| stamp == entry.stamp).then_some(watched);
+                let same = entry.names_are_as_they_were(|name| self.root.stamp(name));
+                entry.watched = same.then_some(watched);
             }
             Err(error) if !std::mem::replace(&mut self.unwatched, true) => {
                 let (name, after) = (entry.name.escape_ascii(), self.options.revalidate.after);
@@ -525,7 +539,7 @@ mod tests {
     #[track_caller]
     fn begin(files: &mut SiteFiles, path: &[u8], context: &LookupContext<'_>) -> Rc<PendingOpen> {
         let mut requester = Requester { key: KEY, awaited: None };
-        match files.look_up(path, &mut requester, context) {
+        match files.look_up(path, None, &mut requester, context) {
             Lookup::Pending(open) => open,
             _ => panic!("it is at hand"),
         }
@@ -567,7 +581,7 @@ mod tests {
                     files.replace_root(Root::open(other.path()).unwrap());
                 }
                 let mut requester = Requester { key: KEY, awaited: Some(open) };
-                let found = files.look_up(b"/ostype", &mut requester, context);
+                let found = files.look_up(b"/ostype", None, &mut requester, context);
                 assert_eq!(matches!(found, Lookup::Ready(_)), !is_replaced);
             }
         });

@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use mech::files::root::Root;
+use mech::files::root::{Cause, Root};
 use mech::files::watch::{FileChange, Inotify, Watch};
 
 /// How many directories a worker watches; the kernel keeps about a KiB for each.
@@ -64,6 +64,12 @@ pub(crate) struct WatchedPath {
 }
 
 impl WatchedPath {
+    /// The path whose names are those of both: it holds while both hold.
+    pub(crate) fn and(self, other: WatchedPath) -> WatchedPath {
+        let names = self.names.into_iter().chain(other.names).collect();
+        WatchedPath { names, seen: Cell::new(self.seen.get().min(other.seen.get())) }
+    }
+
     /// The bytes that it costs to keep the path.
     pub(crate) fn cost(&self) -> usize {
         WATCHED_PATH_COST + self.names.len() * NAME_COST
@@ -127,7 +133,13 @@ impl Watcher {
             let link = match name.link.get() {
                 Some(link) => link,
                 None => {
-                    let link = root.read_link(&here)?;
+                    let link = match root.read_link(&here) {
+                        // A name without a file can be watched too: the file may come.
+                        Err(error) if left.is_empty() && Cause::of(&error) == Cause::Missing => {
+                            None
+                        }
+                        link => link?,
+                    };
                     name.link.get_or_init(|| link)
                 }
             };
@@ -270,13 +282,16 @@ mod tests {
     }
 
     #[test]
-    fn a_trail_ends_with_a_change_of_any_of_its_names_and_no_other() {
+    fn a_path_ends_with_a_change_of_any_of_its_names_and_no_other() {
         let swap = |new: &str, path: std::path::PathBuf| {
             symlink(new, path.with_extension("new")).unwrap();
             fs::rename(path.with_extension("new"), path).unwrap();
         };
         assert!(holds_after("current/a", |at| fs::write(at.join("current/c"), "").unwrap()));
         assert!(!holds_after("current/b", |at| fs::write(at.join("current/a"), "").unwrap()));
+        assert!(
+            !holds_after("releases/1/none", |at| fs::remove_file(at.join("current/a")).unwrap())
+        );
         assert!(!holds_after("current/b", |at| fs::remove_file(at.join("releases/1/a")).unwrap()));
         assert!(!holds_after("releases/1/a", |at| swap("releases/2", at.join("current"))));
         assert!(!holds_after("releases/1/a", |at| swap("2", at.join("releases/latest"))));
@@ -287,7 +302,19 @@ mod tests {
     }
 
     #[test]
-    fn every_trail_ends_when_events_are_lost_and_can_be_followed_again() {
+    fn a_path_without_a_file_ends_when_the_file_comes() {
+        let (directory, root) = deployed();
+        let mut watcher = Watcher::new(DIRECTORIES_MOST).unwrap();
+        let absent = watcher.follow(&root, b"current/a.br").unwrap();
+        let both = watcher.follow(&root, b"current/a").unwrap().and(absent);
+        assert!(watcher.holds(&both));
+        fs::write(directory.path().join("current/a.br"), "").unwrap();
+        watcher.hear().unwrap();
+        assert!(!watcher.holds(&both));
+    }
+
+    #[test]
+    fn every_path_ends_when_events_are_lost_and_can_be_followed_again() {
         let (_directory, root) = deployed();
         let mut watcher = Watcher::new(DIRECTORIES_MOST).unwrap();
         let paths =
@@ -300,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_no_trail_is_forgotten_and_makes_room() {
+    fn what_is_on_no_path_is_forgotten_and_makes_room() {
         let (directory, root) = deployed();
         let mut watcher = Watcher::new(3).unwrap();
         let first = watcher.follow(&root, b"releases/1/a").unwrap();
@@ -313,8 +340,9 @@ mod tests {
         assert!(!watcher.holds(&second));
         for number in 0..10 * NAMES_SPARE {
             let name = format!("releases/2/{number}");
-            // There is no such file.
-            watcher.follow(&root, name.as_bytes()).map(drop).unwrap_err();
+            // There is no such file, but there may be one day.
+            let absent = watcher.follow(&root, name.as_bytes()).unwrap();
+            assert!(watcher.holds(&absent));
         }
         let names: usize = watcher.directories.values().map(HashMap::len).sum();
         assert!(names <= 2 * NAMES_SPARE, "{names} names");

@@ -137,6 +137,7 @@ impl FileEntry {
         } else {
             EntrySource::File(file, Some(usual))
         };
+        self.forms_mut().for_each(|form| form.prepare(clock));
     }
 }
 
@@ -198,8 +199,10 @@ pub(crate) fn usual(
 /// Ends the head of a response with all of a file.
 fn end_whole(entry: &FileEntry, head: Head<'_>, now: u64) {
     head.content_type(entry.content_type)
+        .content_encoding(entry.coding)
         .content_length(entry.len)
         .validators(&entry.validators, now)
+        .varies_by_coding(entry.varies)
         .accept_ranges()
         .finish();
 }
@@ -223,7 +226,8 @@ pub(crate) fn file(
     let (status, part) = match conditional::evaluate(&request.conditions, validators, now) {
         PreconditionOutcome::NotModified => {
             let status = Status::NotModified;
-            head(out, status).validators(validators, now).finish();
+            let head = head(out, status).validators(validators, now);
+            head.varies_by_coding(entry.varies).finish();
             return Response::written(status);
         }
         PreconditionOutcome::PreconditionFailed => {
@@ -252,9 +256,11 @@ pub(crate) fn file(
     if status == Status::PartialContent {
         head(out, status)
             .content_type(entry.content_type)
+            .content_encoding(entry.coding)
             .content_length(part.len())
             .content_range(part, entry.len)
             .validators(validators, now)
+            .varies_by_coding(entry.varies)
             .accept_ranges()
             .finish();
     } else {
@@ -305,6 +311,7 @@ fn several(
         .content_type(&parts.content_type())
         .content_length(parts.length)
         .validators(&entry.validators, now)
+        .varies_by_coding(entry.varies)
         .accept_ranges()
         .finish();
     match parts.write(out) {

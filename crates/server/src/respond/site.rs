@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http1::conditional::ListField;
 use http1::response::{Common, ConnectionField};
 use http1::{Framing, HeadLimits, Method, Refusal, Request, Status, request};
 use mech::Key;
@@ -379,7 +380,8 @@ impl State<'_> {
             Content::Files { files, in_memory } => (files, *in_memory),
         };
         let context = LookupContext { net, clock, counters };
-        ControlFlow::Continue(match files.look_up(request.path, requester, &context) {
+        let accept = accepted_codings(request);
+        ControlFlow::Continue(match files.look_up(request.path, accept, requester, &context) {
             Lookup::Pending(open) => return ControlFlow::Break(Then::Wait(open)),
             Lookup::Ready(entry) => match entry.usual() {
                 Some(usual) if is_plain(request) => {
@@ -408,6 +410,14 @@ impl State<'_> {
         Some(response)
     }
 }
+
+/// By what the form of a file is chosen. Several parts of a file are always parts of the file as it is: in a response
+/// in parts, `Content-Encoding` would speak of all of them together.
+fn accepted_codings<'a>(request: &Request<'a>) -> Option<ListField<'a>> {
+    let several = request.range.is_some_and(|range| range.contains(&b','));
+    request.accept_encoding.filter(|_| !several)
+}
+
 /// Whether the response is the whole file, without conditions.
 fn is_plain(request: &Request<'_>) -> bool {
     request.method == Method::Get && request.range.is_none() && request.conditions.is_empty()

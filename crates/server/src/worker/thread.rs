@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use http1::coding::ContentCoding;
 use mech::accept::ListenerHandle;
 use mech::fileio;
 use mech::files::open_pool::{OpenPool, OpenResults};
@@ -239,6 +240,11 @@ fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content
                 how: OpenOptions::default()
                     .with_noatime(config.noatime)
                     .with_sequential(config.advise_sequential)
+                    .with_siblings(if config.precompressed {
+                        &ContentCoding::SUFFIXES
+                    } else {
+                        &[]
+                    })
                     .with_content(if config.cache > 0 { unless_named(KEPT_MOST) } else { 0 }),
             };
             let files = SiteFiles::new(Arc::clone(root), options, net.now()).context(

@@ -51,6 +51,14 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     pub(super) hidden: bool,
 
+    /// Send FILE.br, FILE.zst or FILE.gz in place of FILE, if it is there, to clients that accept that coding
+    ///
+    /// Of the forms that a client likes most, the shortest is sent. A form that is older than FILE is not
+    /// used, because it may hold what FILE held before.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, hide_short_help = true)]
+    pub(super) precompressed: bool,
+
     /// How long requests under way may go on after SIGTERM, SIGINT or SIGQUIT
     ///
     /// The exit status is 1 if requests are cut off at the end of this time, or by a second signal.

@@ -1,0 +1,167 @@
+//! Tests of opening files beneath a root.
+
+use std::io::Write;
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+#[test]
+fn a_file_in_memory_is_told_without_its_file_system_s_name() {
+    const TMPFS_MAGIC: libc::__fsword_t = 0x0102_1994;
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    for folder in [here, "/dev/shm".as_ref(), "/tmp".as_ref()] {
+        let made = || {
+            let file = tempfile::tempfile_in(folder).ok()?;
+            let system = rustix::fs::fstatfs(&file).ok()?;
+            Some((file, system.f_type == TMPFS_MAGIC))
+        };
+        match made() {
+            Some((file, in_memory)) => assert_eq!(is_in_memory(file.as_fd()), in_memory),
+            None => testing::skip!("no file can be made in {}", folder.display()),
+        }
+    }
+    let of_proc = std::fs::File::open("/proc/self/stat").unwrap();
+    assert!(!is_in_memory(of_proc.as_fd()));
+}
+
+#[test]
+fn opens_files_and_tells_their_kind() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::File::create(directory.path().join("a")).unwrap().write_all(b"abc").unwrap();
+    let root = Root::open(directory.path()).unwrap();
+    let file = root.open_file(b"a").unwrap();
+    assert_eq!((file.kind, file.stamp.len), (FileKind::Regular, 3));
+    assert!(file.stamp.modified > 0 && file.stamp.modified_nanos < 1_000_000_000);
+    assert_eq!(root.open_file(b"").unwrap().kind, FileKind::Directory);
+    assert_eq!(Cause::of(&root.open_file(b"b").unwrap_err()), Cause::Missing);
+    std::os::unix::net::UnixListener::bind(directory.path().join("s")).unwrap();
+    assert_eq!(Cause::of(&root.open_file(b"s").unwrap_err()), Cause::Forbidden);
+}
+
+#[test]
+fn appends_a_part_of_a_file_or_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("a"), b"abcdef").unwrap();
+    let file = Root::open(directory.path()).unwrap().open_file(b"a").unwrap().fd;
+    let mut out = b"-".to_vec();
+    append(file.as_fd(), 2, 3, &mut out).unwrap();
+    assert_eq!(out, b"-cde");
+    let error = append(file.as_fd(), 2, 5, &mut out).unwrap_err();
+    assert_eq!((error.kind(), &out[..]), (io::ErrorKind::UnexpectedEof, &b"-cde"[..]));
+    assert!(name_of(file.as_fd()).ends_with("a"));
+}
+
+#[test]
+fn small_files_come_with_their_bytes_if_asked_for() {
+    // Not in /tmp, which may be a tmpfs without `RWF_NOWAIT`.
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    std::fs::write(directory.path().join("a"), b"abc").unwrap();
+    std::fs::write(directory.path().join("empty"), b"").unwrap();
+    let root = Root::open(directory.path()).unwrap();
+    let options = OpenOptions { content: 3, noatime: true, sequential: true, siblings: &[] };
+    assert_eq!(root.open_as(b"a", options).unwrap().content.as_deref(), Some(&b"abc"[..]));
+    assert_eq!(root.open_as(b"a", OpenOptions { content: 2, ..options }).unwrap().content, None);
+    assert_eq!(root.open_as(b"empty", options).unwrap().content, None);
+    assert!(!root.open_as(b"a", options).unwrap().noatime_refused, "it is our own file");
+    // The file was just written and opened, so its name and its bytes are in the caches.
+    match root.try_open_cached(b"a", options) {
+        Ok(open) => assert_eq!(open.content.as_deref(), Some(&b"abc"[..])),
+        Err(error) => {
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            testing::skip!("this file system or kernel cannot say what is at hand");
+        }
+    }
+    assert_eq!(Cause::of(&root.open_as(b"b", options).unwrap_err()), Cause::Missing);
+    if let Ok(stamp) = root.try_stamp_cached(b"a") {
+        assert_eq!(stamp, root.stamp(b"a").unwrap());
+    }
+}
+
+#[test]
+fn files_of_others_are_opened_though_their_access_time_is_noted() {
+    let root = Root::open(Path::new("/")).unwrap();
+    let options = OpenOptions { noatime: true, ..OpenOptions::default() };
+    let open = root.open_as(b"proc/version", options).unwrap();
+    // Root in a user namespace does not own this file either.
+    let noatime = OFlags::RDONLY | OFlags::NOATIME;
+    let refused = rustix::fs::open("/proc/version", noatime, Mode::empty()).is_err();
+    assert_eq!((open.kind, open.noatime_refused), (FileKind::Regular, refused));
+}
+
+/// A rename anywhere on the machine makes openat2(2) fail with `EAGAIN` for a path that contains `..`.
+#[test]
+fn links_upwards_open_while_something_is_renamed() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::create_dir(at("sub")).unwrap();
+    std::fs::write(at("file"), b"abc").unwrap();
+    // A long path, so that renames happen while the kernel resolves it.
+    let up_and_down = "../sub/".repeat(50);
+    symlink(format!("{up_and_down}../file"), at("sub/link")).unwrap();
+    std::fs::write(at("one"), b"").unwrap();
+    let directory_path = format!("sub/{up_and_down}").into_bytes();
+    let root = Root::open(directory.path()).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                std::fs::rename(at("one"), at("other")).unwrap();
+                std::fs::rename(at("other"), at("one")).unwrap();
+            }
+        });
+        let mut refused = (0, 0, 0);
+        for _ in 0..20_000 {
+            refused.0 += u32::from(root.open_file(b"sub/link").is_err());
+            refused.1 += u32::from(root.open_directory(&directory_path).is_err());
+            // `WouldBlock` is the expected error: the server then opens the file on another thread.
+            let opened = root.try_open_cached(b"sub/link", OpenOptions::default());
+            let wrong = opened.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
+            refused.2 += u32::from(wrong);
+        }
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(refused, (0, 0, 0));
+    });
+}
+
+#[test]
+fn nothing_outside_the_root_opens() {
+    let directory = tempfile::tempdir().unwrap();
+    let inside = directory.path().join("inside");
+    std::fs::create_dir(&inside).unwrap();
+    std::fs::write(directory.path().join("secret"), "s").unwrap();
+    symlink("../secret", inside.join("relative")).unwrap();
+    symlink("/etc/passwd", inside.join("absolute")).unwrap();
+    let root = Root::open(&inside).unwrap();
+    for path in [&b"../secret"[..], b"relative", b"absolute", b"/etc/passwd", b"x/../../secret"] {
+        let error = root.open_file(path).unwrap_err();
+        assert_eq!(Cause::of(&error), Cause::Missing, "{}", path.escape_ascii());
+    }
+}
+
+#[test]
+fn what_stands_beside_a_file_is_opened_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| std::fs::write(folder.path().join(name), content);
+    file("page", "whole").unwrap();
+    file("page.gz", "short").unwrap();
+    file("page.gz.gz", "of the other").unwrap();
+    std::fs::create_dir(folder.path().join("page.br")).unwrap();
+    symlink("/etc/hostname", folder.path().join("page.zst")).unwrap();
+    std::fs::create_dir(folder.path().join("folder")).unwrap();
+    file("folder.gz", "of no file").unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let options = OpenOptions::default().with_content(100).with_siblings(&[".br", ".gz", ".zst"]);
+    type Open = fn(&Root, &[u8], OpenOptions) -> io::Result<OpenFile>;
+    for open in [Root::open_as as Open, Root::try_open_cached] {
+        let page = open(&root, b"page", options).unwrap();
+        let found: Vec<_> = page
+            .siblings
+            .iter()
+            .map(|it| (it.suffix, it.file.as_ref().map(|file| file.content.clone().unwrap())))
+            .collect();
+        assert_eq!(found, [(".br", None), (".gz", Some(b"short".to_vec())), (".zst", None)]);
+        assert!(open(&root, b"folder", options).unwrap().siblings.is_empty());
+        assert!(open(&root, b"page", OpenOptions::default()).unwrap().siblings.is_empty());
+    }
+}
