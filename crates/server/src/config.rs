@@ -51,6 +51,12 @@ pub struct Config {
     /// Whether a file is sent as `FILE.br`, `FILE.zst` or `FILE.gz` to clients that accept that coding, if there is such
     /// a file and it is not older.
     pub precompressed: bool,
+    /// Whether a directory without an index is shown as a list of its files.
+    pub listing: bool,
+    /// Whether `/about` means `about.html` if there is no `about`.
+    pub html_suffix: bool,
+    /// The file, by its name beneath the root, that a browser gets in place of a page that is missing.
+    pub fallback: Option<String>,
     /// How connections come to the workers.
     pub accept: &'static Strategy,
     /// Whether the worker of the processor that a connection comes in on takes it
@@ -154,6 +160,9 @@ impl Config {
             defer_accept: true,
             hidden: false,
             precompressed: false,
+            listing: false,
+            html_suffix: false,
+            fallback: None,
             accept: accept::auto(NonZeroUsize::MIN, mechanism),
             by_cpu: false,
             wake: Policy::TaskExclusive,

@@ -70,6 +70,7 @@ pub use config::{Config, ContentSource, Listen, Revalidate, STAT_THREADS};
 use line_writer::LineWriter;
 use listen::bind::{BoundAddresses, bind};
 use listen::deferred::{Deferred, LOOK_AGAIN};
+pub use respond::listing::escape_html;
 use signals::STOPPING;
 pub use signals::{Role, StopSignals};
 use status::statistics::CounterTable;

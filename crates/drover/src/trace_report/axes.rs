@@ -4,7 +4,9 @@
 
 use std::fmt::Write;
 
-use super::page::{escape, number};
+use server::escape_html;
+
+use super::page::number;
 
 pub(super) const WIDTH: f64 = 536.0;
 pub(super) const HEIGHT: f64 = 330.0;
@@ -58,9 +60,9 @@ pub(super) fn draw_grid(
          text-anchor=\"middle\">{}</text>",
         f64::midpoint(LEFT, RIGHT),
         HEIGHT - 6.0,
-        escape(x_label),
+        escape_html(x_label),
         f64::midpoint(TOP, BOTTOM),
-        escape(y_label)
+        escape_html(y_label)
     );
 }
 

@@ -10,8 +10,9 @@ mod scatter;
 use std::fmt::Write;
 
 use lab::spec::metric::Stage;
-use page::{escape, page};
+use page::page;
 use scatter::{Points, Scatter};
+use server::escape_html;
 
 pub use read::{Reply, Summary, TraceFile};
 
@@ -48,7 +49,7 @@ fn sections(traces: &[(String, TraceFile)], limit_us: u64) -> String {
             "<button type=\"button\" aria-pressed=\"true\" data-series=\"{0}\">\
              <svg class=\"key s{place}\" viewBox=\"0 0 36 12\" aria-hidden=\"true\">\
              <path class=\"dots\" d=\"M18 6h0\"/></svg>{0}</button>",
-            escape(name)
+            escape_html(name)
         );
     }
     body.push_str("</div>\n");
@@ -89,8 +90,8 @@ fn section(
     let _ = write!(
         out,
         "<h2>{}</h2>\n<p class=\"dim small\">{}</p>\n",
-        escape(name),
-        escape(&trace.about)
+        escape_html(name),
+        escape_html(&trace.about)
     );
     table(out, trace, limit_us);
     out.push_str(
@@ -119,7 +120,7 @@ fn section(
             out,
             "<figure><figcaption>{}</figcaption><div class=\"lin\">{}</div><div class=\"log\">{}</div>\
              </figure>",
-            escape(stage.title()),
+            escape_html(stage.title()),
             panel(false),
             panel(true)
         );
@@ -160,7 +161,7 @@ fn table(out: &mut String, trace: &TraceFile, limit_us: u64) {
     );
     for stage in Stage::ALL {
         let Some(summary) = trace.summary(stage) else { continue };
-        let _ = write!(out, "<tr><td>{}</td>", escape(stage.title()));
+        let _ = write!(out, "<tr><td>{}</td>", escape_html(stage.title()));
         for value in [&[summary.mean][..], &summary.percentiles, &[summary.max]].concat() {
             let _ = write!(out, "<td class=\"n\">{:.3}</td>", value * 1e3);
         }

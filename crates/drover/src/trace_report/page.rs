@@ -15,22 +15,6 @@ pub(super) fn page(title: &str, body: &str) -> String {
     )
 }
 
-/// Makes `text` harmless in HTML text and in quoted attributes.
-pub(super) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
-}
-
 /// Three significant digits, and never an exponent.
 pub(super) fn number(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {

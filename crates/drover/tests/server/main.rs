@@ -19,6 +19,7 @@ mod limits;
 mod logging;
 mod matrix;
 mod methods;
+mod names;
 mod opening;
 mod paths;
 mod precompressed;

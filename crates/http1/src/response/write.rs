@@ -159,7 +159,7 @@ impl<'o> Head<'o> {
     pub fn directory_location(self, name: &[u8], query: Option<&[u8]>) -> Self {
         self.out.extend_from_slice(b"Location: /");
         if !name.is_empty() {
-            push_escaped(self.out, name, is_path_byte);
+            push_path(self.out, name);
             self.out.push(b'/');
         }
         if let Some(query) = query {
@@ -229,6 +229,11 @@ fn push_escaped(out: &mut Vec<u8>, bytes: &[u8], stays: fn(u8) -> bool) {
             out.extend_from_slice(&[b'%', high, low]);
         }
     }
+}
+
+/// Appends a path as it stands in a URL: bytes that may not stand there are percent-encoded (RFC 3986 section 3.3).
+pub fn push_path(out: &mut Vec<u8>, path: &[u8]) {
+    push_escaped(out, path, is_path_byte);
 }
 
 /// `pchar` and the slash (RFC 3986 section 3.3); a percent sign in a name must be escaped.

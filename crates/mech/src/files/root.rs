@@ -9,8 +9,10 @@ use std::time::Duration;
 use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
+mod listing;
 mod siblings;
 
+pub use listing::{LISTED_MOST, ListedFile, ListedNames, Listing};
 pub use siblings::Sibling;
 use siblings::open_siblings;
 
@@ -41,6 +43,8 @@ pub struct OpenFile {
     pub noatime_refused: bool,
     /// What stands beside a regular file, one for each of [`OpenOptions::siblings`].
     pub siblings: Vec<Sibling>,
+    /// What a directory holds, if [`OpenOptions::list`] asked for it.
+    pub listing: Option<Listing>,
 }
 
 /// Options of [`Root::open_as`].
@@ -58,6 +62,8 @@ pub struct OpenOptions {
     /// Suffixes of names: of a regular file `page.html` with the suffix `.gz`, `page.html.gz` is opened too, if it
     /// exists.
     pub siblings: &'static [&'static str],
+    /// Which names of a directory are read, if it is opened by a path with a slash at its end.
+    pub list: ListedNames,
 }
 
 impl OpenOptions {
@@ -83,6 +89,12 @@ impl OpenOptions {
     #[must_use]
     pub const fn with_siblings(self, siblings: &'static [&'static str]) -> OpenOptions {
         OpenOptions { siblings, ..self }
+    }
+
+    /// Sets which names of a directory are read, if it is opened by a path with a slash at its end.
+    #[must_use]
+    pub const fn with_list(self, list: ListedNames) -> OpenOptions {
+        OpenOptions { list, ..self }
     }
 }
 
@@ -252,6 +264,9 @@ impl Root {
         if open.kind == FileKind::Regular {
             open.siblings = open_siblings(path, options, |path, how| self.open_as(path, how))?;
         }
+        if open.is_to_be_listed(path, options) {
+            open.listing = Some(listing::list(self, open.fd.as_fd(), path, options.list)?);
+        }
         Ok(open)
     }
 
@@ -272,6 +287,10 @@ impl Root {
         if open.kind == FileKind::Regular {
             let open_sibling = |path: &[u8], how| self.try_open_cached(path, how);
             open.siblings = open_siblings(path, options, open_sibling)?;
+        }
+        if open.is_to_be_listed(path, options) {
+            // No flag has getdents64(2) read only what is in memory.
+            return Err(io::ErrorKind::WouldBlock.into());
         }
         Ok(open)
     }
@@ -396,13 +415,27 @@ impl OpenFile {
             FileType::Directory => FileKind::Directory,
             _ => FileKind::Other,
         };
-        let (stamp, siblings) = (Stamp::new(&stat), Vec::new());
-        let open = OpenFile { fd, kind, stamp, content: None, noatime_refused, siblings };
+        let open = OpenFile {
+            fd,
+            kind,
+            stamp: Stamp::new(&stat),
+            content: None,
+            noatime_refused,
+            siblings: Vec::new(),
+            listing: None,
+        };
         if options.sequential && open.kind == FileKind::Regular && !open.is_to_be_read(options) {
             // An error costs only speed.
             let _ = rustix::fs::fadvise(&open.fd, 0, None, Advice::Sequential);
         }
         Ok(open)
+    }
+
+    /// Whether the names in the directory are read when it is opened ([`OpenOptions::list`]).
+    fn is_to_be_listed(&self, path: &[u8], options: OpenOptions) -> bool {
+        self.kind == FileKind::Directory
+            && options.list != ListedNames::None
+            && path.ends_with(b"/")
     }
 
     /// Whether the bytes are read when the file is opened ([`OpenOptions::content`]).

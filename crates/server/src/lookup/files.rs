@@ -23,20 +23,18 @@ use http1::path::{self, Resolved};
 use http1::{Refusal, Status};
 use mech::Key;
 use mech::files::open_pool::{OpenPool, OpenResults, Opened};
-use mech::files::root::{Cause, FileKind, OpenFile, OpenOptions, Root};
+use mech::files::root::{Cause, FileKind, Listing, OpenFile, OpenOptions, Root};
 use mech::net::Net;
 use tracing::{info, warn};
 
 use crate::Revalidate;
 use crate::lookup::cache::Cache;
+use crate::lookup::candidates::{NameCandidate, NameOptions};
 use crate::lookup::entry::{EntrySource, FileEntry};
-use crate::lookup::pending::{LookupOutcome, PendingOpen, PendingOpens};
+use crate::lookup::pending::{LookupOutcome, MISSING, PendingOpen, PendingOpens};
 use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
 use crate::status::statistics::{Counter, WorkerCounters};
 use crate::worker::clock::{DateClock, Throttle};
-
-/// What a request for a directory gets.
-const INDEX: &[u8] = b"index.html";
 
 /// How many bytes of the cache an open descriptor counts as at least, beside its memory. So the limit
 /// in bytes bounds the number of descriptors too.
@@ -65,6 +63,19 @@ pub(crate) struct FileOptions {
     pub(crate) how: OpenOptions,
     /// Whether names that begin with a dot are served ([`path::Resolved::hidden`]).
     pub(crate) hidden: bool,
+    /// What else a path may mean than the file of its name.
+    pub(crate) names: NameOptions,
+}
+
+/// What a request asks for, as far as it decides what is sent.
+#[derive(Clone, Copy)]
+pub(crate) struct WantedFile<'r> {
+    /// Path and query.
+    pub(crate) path: &'r [u8],
+    /// `Accept-Encoding`, if the file may be sent in a stored form.
+    pub(crate) codings: Option<ListField<'r>>,
+    /// Whether a browser asks for a page to show.
+    pub(crate) is_page: bool,
 }
 
 /// The worker that looks files up.
@@ -96,8 +107,10 @@ pub(crate) struct SiteFiles {
     descriptor_cost: usize,
     /// Whether the cache may hold an entry with a descriptor.
     keeps_descriptors: bool,
-    /// The file's name that the last request led to; kept between requests for its memory.
+    /// The name that the last request's path means, and the last name that was looked for; kept between requests for
+    /// their memory.
     name: Vec<u8>,
+    candidate: Vec<u8>,
     complaints: Throttle,
 }
 
@@ -110,6 +123,8 @@ pub(crate) enum Lookup<'a> {
         name: &'a [u8],
         query: Option<&'a [u8]>,
     },
+    /// A directory without an index, and its name.
+    Listing(Rc<Listing>, &'a [u8]),
     Refused(Refusal),
     /// Another thread opens the file: wait until that is done, then look up again.
     Pending(Rc<PendingOpen>),
@@ -137,6 +152,7 @@ impl SiteFiles {
             descriptor_cost: DESCRIPTOR_COST.max(share as usize),
             keeps_descriptors: false,
             name: Vec::new(),
+            candidate: Vec::new(),
             complaints: Throttle::default(),
         })
     }
@@ -175,19 +191,23 @@ impl SiteFiles {
         }
     }
 
-    /// Looks up what `path` (the path and query of a request) leads to. `accept` is the request's `Accept-Encoding`, if
-    /// the file may be sent in a stored form.
+    /// Looks up what is wanted.
     pub(crate) fn look_up<'a>(
         &'a mut self,
-        path: &'a [u8],
-        accept: Option<ListField<'_>>,
+        wanted: WantedFile<'a>,
         requester: &mut Requester,
         context: &LookupContext<'_>,
     ) -> Lookup<'a> {
-        match self.recall(path, accept, context.net.now()) {
+        let path = without_query(wanted.path);
+        match self.recall(path, wanted.codings, context.net.now()) {
             Some(entry) => Lookup::Ready(entry),
-            None => self.find(path, accept, requester, context),
+            None => self.find(wanted, requester, context),
         }
+    }
+
+    /// Whether [`WantedFile::is_page`] decides anything.
+    pub(crate) fn tells_pages_apart(&self) -> bool {
+        self.options.names.fallback.is_some()
     }
 
     /// Takes the results of other threads, makes an entry of each file, and resumes the connections that
@@ -225,16 +245,15 @@ impl SiteFiles {
         }
     }
 
-    /// The kept entry that `path` led to, in the form that `accept` asks for, if it is still right.
+    /// The kept entry with this key, in the form that `codings` asks for, if it is still right.
     fn recall(
         &mut self,
-        path: &[u8],
-        accept: Option<ListField<'_>>,
+        key: &[u8],
+        codings: Option<ListField<'_>>,
         now: Instant,
     ) -> Option<Rc<FileEntry>> {
-        let path = without_query(path);
-        let (entry, checked) = self.cache.get(path)?;
-        let form = FileEntry::form_for(entry, accept);
+        let (entry, checked) = self.cache.get(key)?;
+        let form = FileEntry::form_for(entry, codings);
         let Revalidate { after, watched_after } = self.options.revalidate;
         let (after, holds) = match (&entry.watched, &self.watcher) {
             (Some(watched), Some(watcher)) => {
@@ -253,7 +272,7 @@ impl SiteFiles {
             None => self.root.stamp(name),
         };
         if !(holds && file_as_it_was && (in_time || entry.names_are_as_they_were(stamp))) {
-            self.cache.remove(path);
+            self.cache.remove(key);
             return None;
         }
         let form = Rc::clone(form);
@@ -267,50 +286,105 @@ impl SiteFiles {
         Some(form)
     }
 
-    /// Finds what `path` leads to beneath the root, and keeps it if it is a file.
+    /// Finds what is wanted beneath the root, and keeps it if it is a file.
     fn find<'a>(
         &'a mut self,
-        path: &'a [u8],
-        accept: Option<ListField<'_>>,
+        wanted: WantedFile<'a>,
         requester: &mut Requester,
         context: &LookupContext<'_>,
     ) -> Lookup<'a> {
-        let now = context.net.now();
-        self.root_is_replaced(now);
-        let resolved = match self.resolve(path) {
+        self.root_is_replaced(context.net.now());
+        let resolved = match self.resolve(wanted.path) {
             Ok(resolved) => resolved,
             Err(refusal) => return Lookup::Refused(refusal),
         };
-        let name = std::mem::take(&mut self.name);
-        let found = self.open(&name, requester, context);
-        self.name = name;
+        let (base, mut name) =
+            (std::mem::take(&mut self.name), std::mem::take(&mut self.candidate));
+        let mut found = Ok(LookupOutcome::MISSING);
+        let first = self.awaited(&base, &resolved, wanted.is_page, requester, &mut name);
+        for candidate in &NameCandidate::ALL[first..] {
+            let names = &self.options.names;
+            if candidate.name_into(&base, &resolved, wanted.is_page, names, &mut name) {
+                found = self.try_candidate(*candidate, &name, &wanted, requester, context);
+            }
+            let is_missing = match &found {
+                Ok(LookupOutcome::Directory) => {
+                    resolved.directory || *candidate != NameCandidate::Named
+                }
+                Ok(outcome) => outcome.is_missing(),
+                Err(_) => false,
+            };
+            if !is_missing {
+                break;
+            }
+            found = Ok(LookupOutcome::MISSING);
+        }
+        (self.name, self.candidate) = (base, name);
         match found {
             Err(open) => Lookup::Pending(open),
-            Ok(LookupOutcome::File(entry)) => {
-                self.keep(path, &entry, now);
-                Lookup::Ready(Rc::clone(FileEntry::form_for(&entry, accept)))
-            }
-            Ok(LookupOutcome::Directory) if resolved.directory => {
-                Lookup::Refused(Refusal { status: Status::NotFound, reason: "" })
-            }
+            Ok(LookupOutcome::File(entry)) => Lookup::Ready(entry),
+            Ok(LookupOutcome::Listing(listing)) => Lookup::Listing(listing, &self.name),
             Ok(LookupOutcome::Directory) => {
                 Lookup::Redirect { name: &self.name, query: resolved.query }
             }
-            Ok(LookupOutcome::Refused(refusal)) => Lookup::Refused(refusal),
+            Ok(LookupOutcome::Refused(refusal)) => Lookup::Refused(self.explained(refusal)),
         }
     }
 
-    /// Puts the name of the file that `path` means into `self.name`.
+    /// Which candidate the connection has waited for: those before it have turned out to be missing.
+    fn awaited(
+        &self,
+        base: &[u8],
+        resolved: &Resolved<'_>,
+        is_page: bool,
+        requester: &Requester,
+        name: &mut Vec<u8>,
+    ) -> usize {
+        let Some(open) = &requester.awaited else { return 0 };
+        let is_awaited = |candidate: &NameCandidate| {
+            candidate.name_into(base, resolved, is_page, &self.options.names, name)
+                && open.outcome_of(&self.root, name).is_some()
+        };
+        NameCandidate::ALL.iter().position(is_awaited).unwrap_or(0)
+    }
+
+    /// Looks for one name, and keeps it if it is a file: the name of the path itself under the path, any other under
+    /// the name, since the path may come to lead to a file of its own.
+    fn try_candidate(
+        &mut self,
+        candidate: NameCandidate,
+        name: &[u8],
+        wanted: &WantedFile<'_>,
+        requester: &mut Requester,
+        context: &LookupContext<'_>,
+    ) -> Result<LookupOutcome, Rc<PendingOpen>> {
+        let now = context.net.now();
+        let key = if candidate == NameCandidate::Named { without_query(wanted.path) } else { name };
+        if candidate != NameCandidate::Named
+            && let Some(entry) = self.recall(key, wanted.codings, now)
+        {
+            return Ok(LookupOutcome::File(entry));
+        }
+        let found = self.open(name, requester, context)?;
+        if let LookupOutcome::File(entry) = &found {
+            self.keep(key, entry, now);
+            return Ok(LookupOutcome::File(Rc::clone(FileEntry::form_for(entry, wanted.codings))));
+        }
+        Ok(found)
+    }
+
+    /// Tells whoever opens a site without an index what would show its files.
+    fn explained(&self, refusal: Refusal) -> Refusal {
+        let at_root = self.name.is_empty() && refusal == MISSING;
+        let reason = "this site has no index.html; drover serve --listing shows what it has";
+        if at_root { Refusal { reason, ..refusal } } else { refusal }
+    }
+
+    /// Puts the name of the file or directory that `path` means into `self.name`.
     fn resolve<'a>(&mut self, path: &'a [u8]) -> Result<Resolved<'a>, Refusal> {
         let resolved = path::resolve(path, &mut self.name)?;
         if resolved.hidden && !self.options.hidden {
-            return Err(Refusal { status: Status::NotFound, reason: "" });
-        }
-        if resolved.directory {
-            if !self.name.is_empty() {
-                self.name.push(b'/');
-            }
-            self.name.extend_from_slice(INDEX);
+            return Err(MISSING);
         }
         Ok(resolved)
     }
@@ -391,7 +465,10 @@ impl SiteFiles {
                 }
                 LookupOutcome::File(Rc::new(entry))
             }
-            FileKind::Directory => LookupOutcome::Directory,
+            FileKind::Directory => match open.listing {
+                Some(listing) => LookupOutcome::Listing(Rc::new(listing)),
+                None => LookupOutcome::Directory,
+            },
             FileKind::Other => LookupOutcome::Refused(Refusal {
                 status: Status::Forbidden,
                 reason: "not a regular file",
@@ -403,7 +480,7 @@ impl SiteFiles {
     /// fault.
     fn refusal(&mut self, name: &[u8], error: &io::Error, now: Instant) -> Refusal {
         let (status, reason) = match Cause::of(error) {
-            Cause::Missing => return Refusal { status: Status::NotFound, reason: "" },
+            Cause::Missing => return MISSING,
             Cause::Forbidden => return Refusal { status: Status::Forbidden, reason: "" },
             Cause::Exhausted => (Status::ServiceUnavailable, "try again later"),
             Cause::Broken => (Status::InternalServerError, ""),
@@ -415,8 +492,8 @@ impl SiteFiles {
         Refusal { status, reason }
     }
 
-    /// Puts an entry into the cache, for the next request with this path.
-    fn keep(&mut self, path: &[u8], entry: &Rc<FileEntry>, now: Instant) {
+    /// Puts an entry into the cache under a key: a request's path, or a file's name.
+    fn keep(&mut self, key: &[u8], entry: &Rc<FileEntry>, now: Instant) {
         if self.options.cache == 0 {
             return;
         }
@@ -424,7 +501,7 @@ impl SiteFiles {
         self.keeps_descriptors |= descriptors > 0;
         let memory: usize = entry.with_forms().map(|it| it.cost).sum();
         let cost = memory + descriptors * self.descriptor_cost;
-        self.cache.insert(without_query(path), Rc::clone(entry), cost, now);
+        self.cache.insert(key, Rc::clone(entry), cost, now);
     }
 
     /// Looks where the root's path leads, at most once per `--revalidate`, and says whether the root has
@@ -522,6 +599,7 @@ mod tests {
             revalidate: Revalidate { after: Duration::ZERO, watched_after: None },
             how: OpenOptions::default(),
             hidden: false,
+            names: NameOptions::default(),
         };
         let root = Arc::new(Root::open(NEVER_AT_HAND.as_ref()).unwrap());
         let mut files = SiteFiles::new(root, options, net.now()).unwrap();
@@ -535,11 +613,15 @@ mod tests {
         );
     }
 
+    fn wanted(path: &[u8]) -> WantedFile<'_> {
+        WantedFile { path, codings: None, is_page: false }
+    }
+
     /// Asks for `path`, which another thread has to open.
     #[track_caller]
     fn begin(files: &mut SiteFiles, path: &[u8], context: &LookupContext<'_>) -> Rc<PendingOpen> {
         let mut requester = Requester { key: KEY, awaited: None };
-        match files.look_up(path, None, &mut requester, context) {
+        match files.look_up(wanted(path), &mut requester, context) {
             Lookup::Pending(open) => open,
             _ => panic!("it is at hand"),
         }
@@ -581,7 +663,7 @@ mod tests {
                     files.replace_root(Root::open(other.path()).unwrap());
                 }
                 let mut requester = Requester { key: KEY, awaited: Some(open) };
-                let found = files.look_up(b"/ostype", None, &mut requester, context);
+                let found = files.look_up(wanted(b"/ostype"), &mut requester, context);
                 assert_eq!(matches!(found, Lookup::Ready(_)), !is_replaced);
             }
         });

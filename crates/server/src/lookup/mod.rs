@@ -1,6 +1,7 @@
 //! From a path to a file: opened at once or by another thread, kept, watched.
 
 pub mod cache;
+pub(crate) mod candidates;
 pub(crate) mod entry;
 pub(crate) mod files;
 pub(crate) mod pending;

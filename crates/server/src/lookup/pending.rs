@@ -10,10 +10,10 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http1::Refusal;
+use http1::{Refusal, Status};
 use mech::Key;
 use mech::files::open_pool::{OpenPool, OpenResults};
-use mech::files::root::{OpenOptions, Root};
+use mech::files::root::{Listing, OpenOptions, Root};
 use mech::net::Net;
 
 use crate::lookup::entry::FileEntry;
@@ -24,8 +24,22 @@ pub(crate) enum LookupOutcome {
     /// A regular file, open.
     File(Rc<FileEntry>),
     Directory,
+    /// What a directory holds, if that was asked for.
+    Listing(Rc<Listing>),
     /// Nothing that can be served, or it could not be opened.
     Refused(Refusal),
+}
+
+/// There is no such file.
+pub(crate) const MISSING: Refusal = Refusal { status: Status::NotFound, reason: "" };
+
+impl LookupOutcome {
+    pub(crate) const MISSING: LookupOutcome = LookupOutcome::Refused(MISSING);
+
+    /// Whether there is nothing with this name.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, LookupOutcome::Refused(refusal) if *refusal == MISSING)
+    }
 }
 
 /// A name that is being opened. The table has it until the outcome is known; the connections that have

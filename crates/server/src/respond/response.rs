@@ -63,7 +63,7 @@ impl Response {
     }
 
     /// A response whose head stands in the output, with `body` behind it.
-    fn followed_by(body: Body, status: Status) -> Response {
+    pub(crate) fn followed_by(body: Body, status: Status) -> Response {
         Response { status, head_len: 0, body, parts: None, consumed: 0, then: Then::Receive }
     }
 }

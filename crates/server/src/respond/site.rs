@@ -17,9 +17,10 @@ use mech::files::open_pool::{OpenPool, OpenResults};
 use mech::net::{Answer, Body, Io, Net};
 
 use crate::access_log::AccessLogger;
-use crate::lookup::files::{Lookup, LookupContext, Requester, SiteFiles};
+use crate::lookup::files::{Lookup, LookupContext, Requester, SiteFiles, WantedFile};
 use crate::lookup::pending::PendingOpen;
 use crate::lookup::watch::Watcher;
+use crate::respond::listing::listing;
 use crate::respond::parts::RemainingParts;
 use crate::respond::repeated::RepeatedRequest;
 use crate::respond::response::{self, Fixed, Response, SERVER, Then};
@@ -380,8 +381,12 @@ impl State<'_> {
             Content::Files { files, in_memory } => (files, *in_memory),
         };
         let context = LookupContext { net, clock, counters };
-        let accept = accepted_codings(request);
-        ControlFlow::Continue(match files.look_up(request.path, accept, requester, &context) {
+        let wanted = WantedFile {
+            path: request.path,
+            codings: accepted_codings(request),
+            is_page: files.tells_pages_apart() && is_for_a_page(request),
+        };
+        ControlFlow::Continue(match files.look_up(wanted, requester, &context) {
             Lookup::Pending(open) => return ControlFlow::Break(Then::Wait(open)),
             Lookup::Ready(entry) => match entry.usual() {
                 Some(usual) if is_plain(request) => {
@@ -395,6 +400,7 @@ impl State<'_> {
             Lookup::Redirect { name, query } => {
                 response::redirect(name, query, &common, with_body, out)
             }
+            Lookup::Listing(names, name) => listing(&names, name, request, &common, out),
             Lookup::Refused(refusal) => response::refusal(refusal, &common, with_body, out),
         })
     }
@@ -416,6 +422,18 @@ impl State<'_> {
 fn accepted_codings<'a>(request: &Request<'a>) -> Option<ListField<'a>> {
     let several = request.range.is_some_and(|range| range.contains(&b','));
     request.accept_encoding.filter(|_| !several)
+}
+
+/// Whether a browser asks for a page to show: it says so (Fetch Metadata Request Headers), or says that it takes HTML.
+fn is_for_a_page(request: &Request<'_>) -> bool {
+    let field = |wanted: &str| {
+        request.fields().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
+    };
+    match (field("Sec-Fetch-Mode"), field("Accept")) {
+        (Some(mode), _) => mode == b"navigate",
+        (None, Some(accept)) => accept.windows(9).any(|it| it.eq_ignore_ascii_case(b"text/html")),
+        (None, None) => false,
+    }
 }
 
 /// Whether the response is the whole file, without conditions.

@@ -10,13 +10,14 @@ use http1::coding::ContentCoding;
 use mech::accept::ListenerHandle;
 use mech::fileio;
 use mech::files::open_pool::{OpenPool, OpenResults};
-use mech::files::root::{Cause, OpenOptions};
+use mech::files::root::{Cause, ListedNames, OpenOptions};
 use mech::net::{Conn, Executor, Listener, Net, NetOptions, Readable, Remote};
 use tracing::warn;
 
 use crate::Config;
 use crate::ContentSource;
 use crate::access_log::{self, AccessLogger};
+use crate::lookup::candidates::NameOptions;
 use crate::lookup::files::{FileOptions, SiteFiles};
 use crate::respond::response::Fixed;
 use crate::respond::site::{Content, Extras, LIMITS, Site, TimeOuts};
@@ -237,9 +238,15 @@ fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content
                 descriptors: descriptors / sharers as u64,
                 revalidate: config.revalidate,
                 hidden: config.hidden,
+                names: NameOptions {
+                    listing: config.listing,
+                    html_suffix: config.html_suffix,
+                    fallback: config.fallback.as_ref().map(|name| name.as_bytes().into()),
+                },
                 how: OpenOptions::default()
                     .with_noatime(config.noatime)
                     .with_sequential(config.advise_sequential)
+                    .with_list(listed_names(config))
                     .with_siblings(if config.precompressed {
                         &ContentCoding::SUFFIXES
                     } else {
@@ -254,6 +261,14 @@ fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content
             Content::Files { files: Box::new(files), in_memory: unless_named(READ_MOST) }
         }
     })
+}
+
+fn listed_names(config: &Config) -> ListedNames {
+    match (config.listing, config.hidden) {
+        (false, _) => ListedNames::None,
+        (true, false) => ListedNames::Visible,
+        (true, true) => ListedNames::All,
+    }
 }
 
 async fn hear(readable: Readable<'_>, site: &Site<'_>) -> io::Result<()> {

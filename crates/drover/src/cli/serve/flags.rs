@@ -59,6 +59,28 @@ pub(in crate::cli) struct Args {
     #[arg(long, hide_short_help = true)]
     pub(super) precompressed: bool,
 
+    /// Show the files of a directory that has no index.html
+    ///
+    /// Browsers get a page, programs that accept application/json alone get JSON. At most 10,000 names are
+    /// shown; those that begin with a dot only with --hidden.
+    #[arg(help_heading = SERVING)]
+    #[arg(long)]
+    pub(super) listing: bool,
+
+    /// Let /about mean about.html where there is no file 'about'
+    #[arg(help_heading = SERVING)]
+    #[arg(long, hide_short_help = true)]
+    pub(super) html_suffix: bool,
+
+    /// Send FILE to browsers that ask for a page that does not exist: the page of an application that
+    /// handles its paths itself
+    ///
+    /// FILE is a name beneath ROOT, such as index.html. Scripts, images and the like that do not exist are
+    /// still answered with 404.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(super) fallback: Option<String>,
+
     /// How long requests under way may go on after SIGTERM, SIGINT or SIGQUIT
     ///
     /// The exit status is 1 if requests are cut off at the end of this time, or by a second signal.

@@ -58,7 +58,7 @@ fn small_files_come_with_their_bytes_if_asked_for() {
     std::fs::write(directory.path().join("a"), b"abc").unwrap();
     std::fs::write(directory.path().join("empty"), b"").unwrap();
     let root = Root::open(directory.path()).unwrap();
-    let options = OpenOptions { content: 3, noatime: true, sequential: true, siblings: &[] };
+    let options = OpenOptions::default().with_content(3).with_noatime(true).with_sequential(true);
     assert_eq!(root.open_as(b"a", options).unwrap().content.as_deref(), Some(&b"abc"[..]));
     assert_eq!(root.open_as(b"a", OpenOptions { content: 2, ..options }).unwrap().content, None);
     assert_eq!(root.open_as(b"empty", options).unwrap().content, None);
@@ -164,4 +164,40 @@ fn what_stands_beside_a_file_is_opened_with_it() {
         assert!(open(&root, b"folder", options).unwrap().siblings.is_empty());
         assert!(open(&root, b"page", OpenOptions::default()).unwrap().siblings.is_empty());
     }
+}
+
+#[test]
+fn a_directory_is_listed_without_what_cannot_be_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir_all(at("in/z")).unwrap();
+    for name in ["in/b", "in/a", "in/.hidden", "beside"] {
+        std::fs::write(at(name), name).unwrap();
+    }
+    for (target, name) in [("../beside", "link"), ("/etc/hostname", "out"), ("none", "lost")] {
+        symlink(target, at("in").join(name)).unwrap();
+    }
+    rustix::fs::mknodat(rustix::fs::CWD, at("in/fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let names = |path: &[u8], list| -> Vec<String> {
+        let open = root.open_as(path, OpenOptions::default().with_list(list)).unwrap();
+        let text = |it: &ListedFile| String::from_utf8(it.name.to_vec()).unwrap();
+        open.listing.unwrap().entries.iter().map(text).collect()
+    };
+    assert_eq!(names(b"in/", ListedNames::Visible), ["z", "a", "b", "link"]);
+    assert_eq!(names(b"in/", ListedNames::All), ["z", ".hidden", "a", "b", "link"]);
+    assert_eq!(names(b"./", ListedNames::Visible), ["in", "beside"]);
+    let options = OpenOptions::default().with_list(ListedNames::Visible);
+    assert!(root.open_as(b"in", options).unwrap().listing.is_none());
+    assert!(root.open_as(b"in/", OpenOptions::default()).unwrap().listing.is_none());
+    let cached = root.try_open_cached(b"in/", options).unwrap_err();
+    assert_eq!(cached.kind(), io::ErrorKind::WouldBlock);
+    let listing = root.open_as(b"in/", options).unwrap().listing.unwrap();
+    assert_eq!(listing.entries[3].len, "beside".len() as u64, "of what the link leads to");
+    assert!(listing.entries[0].is_directory && !listing.is_cut);
+    for number in 0..=LISTED_MOST {
+        std::fs::File::create(at("in/z").join(number.to_string())).unwrap();
+    }
+    let listing = root.open_as(b"in/z/", options).unwrap().listing.unwrap();
+    assert!(listing.is_cut && listing.entries.len() == LISTED_MOST);
 }

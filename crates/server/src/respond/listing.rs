@@ -1,0 +1,162 @@
+//! The page that shows what a directory holds: HTML for people, JSON for programs that ask for it.
+//!
+//! A page is made anew for each request, because a directory's own time does not tell when a file in it has grown.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::rc::Rc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use http1::response::{Common, Head, push_path};
+use http1::{Method, Request, Status};
+use mech::files::root::{LISTED_MOST, ListedFile, Listing};
+use mech::net::Body;
+use serde::Serialize;
+
+use crate::respond::response::Response;
+
+/// The style of the page: readable, narrow or wide, light or dark.
+const STYLE: &str = "<style>:root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}\
+body{margin:2rem auto;max-width:60rem;padding:0 1rem}h1{font-size:1.3rem;overflow-wrap:anywhere}\
+table{border-collapse:collapse;width:100%}td,th{padding:.15rem .5rem;text-align:left}\
+td:first-child{overflow-wrap:anywhere}td:nth-child(2),th:nth-child(2){text-align:right;white-space:nowrap}\
+td:nth-child(3){white-space:nowrap;opacity:.7}a{text-decoration:none}a:hover{text-decoration:underline}\
+@media(max-width:36rem){td:nth-child(3),th:nth-child(3){display:none}}</style>";
+
+/// A file or directory in JSON.
+#[derive(Serialize)]
+struct JsonEntry<'l> {
+    /// Bytes that are not UTF-8 are shown as U+FFFD.
+    name: Cow<'l, str>,
+    /// The link: relative, percent-encoded, with a slash at the end of a directory's.
+    href: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// In bytes; not of a directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    /// RFC 3339.
+    modified: String,
+}
+
+#[derive(Serialize)]
+struct JsonListing<'l> {
+    entries: Vec<JsonEntry<'l>>,
+    /// Whether there are more.
+    cut: bool,
+}
+
+/// Writes the response to a request for a directory that is shown. `name` is the directory's, beneath the root.
+pub(crate) fn listing(
+    listing: &Listing,
+    name: &[u8],
+    request: &Request<'_>,
+    common: &Common<'_>,
+    out: &mut Vec<u8>,
+) -> Response {
+    let (content_type, body) = if wants_json(request) {
+        ("application/json", json(listing))
+    } else {
+        ("text/html; charset=utf-8", page(listing, name))
+    };
+    Head::new(out, Status::Ok, common)
+        .content_type(content_type)
+        .content_length(body.len() as u64)
+        .field("Vary", b"Accept")
+        .field("Cache-Control", b"no-cache")
+        .field("Content-Security-Policy", b"default-src 'none'; style-src 'unsafe-inline'")
+        .finish();
+    if request.method == Method::Head {
+        return Response::written(Status::Ok);
+    }
+    Response::followed_by(Body::Shared(Rc::from(body.into_bytes())), Status::Ok)
+}
+
+/// Whether a program asks, and not a browser: browsers name HTML.
+fn wants_json(request: &Request<'_>) -> bool {
+    let accepts = |wanted: &str| {
+        let mut fields = request.fields().filter(|(name, _)| name.eq_ignore_ascii_case("Accept"));
+        fields.any(|(_, value)| {
+            value.windows(wanted.len()).any(|it| it.eq_ignore_ascii_case(wanted.as_bytes()))
+        })
+    };
+    accepts("application/json") && !accepts("text/html")
+}
+
+fn json(listing: &Listing) -> String {
+    let entries = listing.entries.iter().map(json_entry).collect();
+    serde_json::to_string(&JsonListing { entries, cut: listing.is_cut }).unwrap_or_default()
+}
+
+fn json_entry(file: &ListedFile) -> JsonEntry<'_> {
+    JsonEntry {
+        name: String::from_utf8_lossy(&file.name),
+        href: href(file),
+        kind: if file.is_directory { "directory" } else { "file" },
+        size: (!file.is_directory).then_some(file.len),
+        modified: time(file.modified, "T", "Z"),
+    }
+}
+
+fn page(listing: &Listing, name: &[u8]) -> String {
+    let title = escape_html(&format!("/{}", String::from_utf8_lossy(name)));
+    let mut page = format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width\"><title>{title}</title>{STYLE}<h1>{title}</h1><table>\
+         <tr><th>Name<th>Bytes<th>Changed (UTC)\n"
+    );
+    if !name.is_empty() {
+        page.push_str("<tr><td><a href=\"../\">../</a><td><td>\n");
+    }
+    for file in &listing.entries {
+        let (slash, size) = match file.is_directory {
+            true => ("/", String::new()),
+            false => ("", file.len.to_string()),
+        };
+        let text = escape_html(&String::from_utf8_lossy(&file.name));
+        let (link, time) = (escape_html(&href(file)), time(file.modified, " ", ""));
+        // Memory takes everything.
+        let _ = writeln!(page, "<tr><td><a href=\"{link}\">{text}{slash}</a><td>{size}<td>{time}");
+    }
+    page.push_str("</table>");
+    if listing.is_cut {
+        let _ = write!(page, "<p>There are more: only {LISTED_MOST} are shown.");
+    }
+    page
+}
+
+/// The link to a file from its directory's page. It begins with `./`, so that a colon in the name is none of a
+/// scheme.
+fn href(file: &ListedFile) -> String {
+    let mut link = b"./".to_vec();
+    push_path(&mut link, &file.name);
+    if file.is_directory {
+        link.push(b'/');
+    }
+    // Only ASCII is left.
+    String::from_utf8(link).unwrap_or_default()
+}
+
+/// A time to the second, between day and time `between`, with `end` behind it.
+fn time(seconds: i64, between: &str, end: &str) -> String {
+    let time = UNIX_EPOCH + Duration::from_secs(seconds.max(0).cast_unsigned());
+    let text = humantime::format_rfc3339_seconds(time).to_string();
+    text.replace('T', between).replace('Z', end)
+}
+
+/// Makes `text` harmless in HTML text and in quoted attributes.
+#[must_use]
+pub fn escape_html(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
