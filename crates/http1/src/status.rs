@@ -34,10 +34,16 @@ statuses! {
     NoContent = 204 "No Content";
     /// Ranges of the representation follow.
     PartialContent = 206 "Partial Content";
-    /// A directory was asked for without its closing slash.
+    /// A directory was asked for without its closing slash, or the path has moved.
     MovedPermanently = 301 "Moved Permanently";
+    /// The path leads elsewhere for now.
+    Found = 302 "Found";
     /// The client's copy is still good.
     NotModified = 304 "Not Modified";
+    /// The path leads elsewhere for now; the method stays.
+    TemporaryRedirect = 307 "Temporary Redirect";
+    /// The path has moved; the method stays.
+    PermanentRedirect = 308 "Permanent Redirect";
     /// The request is not HTTP, or could be read in two ways.
     BadRequest = 400 "Bad Request";
     /// The file exists and may not be read.

@@ -19,6 +19,7 @@ use sys::socket::ListenOptions;
 #[cfg(doc)]
 use crate::Supervisor;
 use crate::access_log::AccessLog;
+use crate::rules::{HeaderRule, Redirect};
 
 /// The default number of threads per process that open files: one or two are enough for a disk.
 pub const STAT_THREADS: usize = 2;
@@ -57,6 +58,10 @@ pub struct Config {
     pub html_suffix: bool,
     /// The file, by its name beneath the root, that a browser gets in place of a page that is missing.
     pub fallback: Option<String>,
+    /// Fields that responses with files have in addition.
+    pub headers: Arc<[HeaderRule]>,
+    /// Paths that have moved, in the order in which they are looked through.
+    pub redirects: Arc<[Redirect]>,
     /// How connections come to the workers.
     pub accept: &'static Strategy,
     /// Whether the worker of the processor that a connection comes in on takes it
@@ -163,6 +168,8 @@ impl Config {
             listing: false,
             html_suffix: false,
             fallback: None,
+            headers: [].into(),
+            redirects: [].into(),
             accept: accept::auto(NonZeroUsize::MIN, mechanism),
             by_cpu: false,
             wake: Policy::TaskExclusive,

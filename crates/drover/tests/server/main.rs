@@ -25,6 +25,7 @@ mod paths;
 mod precompressed;
 mod processes;
 mod ranges;
+mod rules;
 mod signals;
 mod spinning;
 mod stopping;

@@ -7,7 +7,7 @@ use crate::range::ByteRange;
 #[derive(Clone, Debug)]
 pub struct Multipart {
     boundary: [u8; Multipart::BOUNDARY],
-    content_type: &'static str,
+    content_type: String,
     /// The length of the representation in bytes.
     length: u64,
 }
@@ -19,9 +19,10 @@ impl Multipart {
     /// A body of parts of one representation, which is of this type and has so many bytes. `random` is a number
     /// that nobody can guess: no representation has it within itself.
     #[must_use]
-    pub fn new(content_type: &'static str, length: u64, random: u128) -> Multipart {
+    pub fn new(content_type: &str, length: u64, random: u128) -> Multipart {
         let digit = |place: usize| b"0123456789abcdef"[(random >> (4 * place)) as usize & 15];
-        Multipart { boundary: std::array::from_fn(digit), content_type, length }
+        let (boundary, content_type) = (std::array::from_fn(digit), content_type.to_owned());
+        Multipart { boundary, content_type, length }
     }
 
     /// The value of `Content-Type`.

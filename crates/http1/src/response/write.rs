@@ -91,6 +91,12 @@ impl<'o> Head<'o> {
         self
     }
 
+    /// Whole lines, each with its end.
+    pub fn lines(self, lines: &[u8]) -> Self {
+        self.out.extend_from_slice(lines);
+        self
+    }
+
     /// `Content-Type`
     pub fn content_type(self, value: &str) -> Self {
         self.field("Content-Type", value.as_bytes())

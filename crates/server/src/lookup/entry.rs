@@ -1,5 +1,6 @@
 //! An entry of a worker's cache: one open file with everything that a response says of it.
 
+use std::borrow::Cow;
 use std::cell::{Cell, Ref, RefCell};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,6 +13,7 @@ use http1::mime;
 use mech::files::root::{Cause, OpenFile, Sibling, Stamp};
 
 use crate::lookup::watch::WatchedPath;
+use crate::rules::AddedFields;
 use crate::worker::clock::DateClock;
 
 /// One open file with everything a response says of it.
@@ -19,7 +21,9 @@ pub(crate) struct FileEntry {
     pub(crate) source: EntrySource,
     pub(crate) len: u64,
     pub(crate) validators: Validators,
-    pub(crate) content_type: &'static str,
+    pub(crate) content_type: Cow<'static, str>,
+    /// The lines that rules add to the head.
+    pub(crate) added: Rc<[u8]>,
     /// The coding that the bytes are in; `None`: the file as it is.
     pub(crate) coding: Option<ContentCoding>,
     /// Whether `Accept-Encoding` decides if this or another form of the file is sent.
@@ -57,9 +61,17 @@ pub(crate) enum EntrySource {
 }
 
 impl FileEntry {
-    pub(crate) fn new(mut open: OpenFile, name: &[u8], now: Instant) -> FileEntry {
+    /// The entry of an open file and its forms; `added`: what the user's rules say.
+    pub(crate) fn new(
+        mut open: OpenFile,
+        name: &[u8],
+        added: AddedFields,
+        now: Instant,
+    ) -> FileEntry {
         let siblings = std::mem::take(&mut open.siblings);
-        let mut entry = FileEntry::of(open, name, mime::of(name), now);
+        let AddedFields { content_type, lines } = added;
+        let content_type = content_type.map_or_else(|| mime::of(name).into(), Cow::Owned);
+        let mut entry = FileEntry::of(open, name, content_type, lines.into(), now);
         entry.forms =
             siblings.into_iter().filter_map(|it| StoredForm::new(it, &entry, now)).collect();
         entry.varies = entry.forms.iter().any(|form| form.entry.is_some());
@@ -67,7 +79,13 @@ impl FileEntry {
     }
 
     /// The entry of one open file.
-    fn of(open: OpenFile, name: &[u8], content_type: &'static str, now: Instant) -> FileEntry {
+    fn of(
+        open: OpenFile,
+        name: &[u8],
+        content_type: Cow<'static, str>,
+        added: Rc<[u8]>,
+        now: Instant,
+    ) -> FileEntry {
         let OpenFile { fd, stamp, content, .. } = open;
         let Stamp { len, modified, modified_nanos, inode, .. } = stamp;
         FileEntry {
@@ -75,6 +93,7 @@ impl FileEntry {
             len,
             validators: Validators::new(modified, modified_nanos, len, Some(inode)),
             content_type,
+            added,
             coding: None,
             varies: false,
             forms: Vec::new(),
@@ -158,7 +177,8 @@ impl StoredForm {
         let time = |stamp: &Stamp| (stamp.modified, stamp.modified_nanos);
         let current = file.filter(|file| time(&file.stamp) >= time(&whole.stamp));
         let entry = current.map(|file| {
-            let entry = FileEntry::of(file, &name, whole.content_type, now);
+            let (content_type, added) = (whole.content_type.clone(), Rc::clone(&whole.added));
+            let entry = FileEntry::of(file, &name, content_type, added, now);
             Rc::new(FileEntry { coding: Some(coding), varies: true, ..entry })
         });
         Some(StoredForm { name, stamp, entry })

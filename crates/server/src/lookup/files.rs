@@ -19,7 +19,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http1::conditional::ListField;
-use http1::path::{self, Resolved};
 use http1::{Refusal, Status};
 use mech::Key;
 use mech::files::open_pool::{OpenPool, OpenResults, Opened};
@@ -29,12 +28,15 @@ use tracing::{info, warn};
 
 use crate::Revalidate;
 use crate::lookup::cache::Cache;
-use crate::lookup::candidates::{NameCandidate, NameOptions};
+use crate::lookup::candidates::NameOptions;
 use crate::lookup::entry::{EntrySource, FileEntry};
 use crate::lookup::pending::{LookupOutcome, MISSING, PendingOpen, PendingOpens};
 use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
+use crate::rules::{AddedFields, HeaderRule, Redirect};
 use crate::status::statistics::{Counter, WorkerCounters};
 use crate::worker::clock::{DateClock, Throttle};
+
+mod find;
 
 /// How many bytes of the cache an open descriptor counts as at least, beside its memory. So the limit
 /// in bytes bounds the number of descriptors too.
@@ -61,10 +63,14 @@ pub(crate) struct FileOptions {
     pub(crate) revalidate: Revalidate,
     /// How files are opened.
     pub(crate) how: OpenOptions,
-    /// Whether names that begin with a dot are served ([`path::Resolved::hidden`]).
+    /// Whether names that begin with a dot are served ([`http1::path::Resolved::hidden`]).
     pub(crate) hidden: bool,
     /// What else a path may mean than the file of its name.
     pub(crate) names: NameOptions,
+    /// Fields that responses have in addition.
+    pub(crate) headers: Arc<[HeaderRule]>,
+    /// Paths that have moved.
+    pub(crate) redirects: Arc<[Redirect]>,
 }
 
 /// What a request asks for, as far as it decides what is sent.
@@ -123,6 +129,8 @@ pub(crate) enum Lookup<'a> {
         name: &'a [u8],
         query: Option<&'a [u8]>,
     },
+    /// The path has moved there.
+    Moved(Status, Vec<u8>),
     /// A directory without an index, and its name.
     Listing(Rc<Listing>, &'a [u8]),
     Refused(Refusal),
@@ -286,109 +294,6 @@ impl SiteFiles {
         Some(form)
     }
 
-    /// Finds what is wanted beneath the root, and keeps it if it is a file.
-    fn find<'a>(
-        &'a mut self,
-        wanted: WantedFile<'a>,
-        requester: &mut Requester,
-        context: &LookupContext<'_>,
-    ) -> Lookup<'a> {
-        self.root_is_replaced(context.net.now());
-        let resolved = match self.resolve(wanted.path) {
-            Ok(resolved) => resolved,
-            Err(refusal) => return Lookup::Refused(refusal),
-        };
-        let (base, mut name) =
-            (std::mem::take(&mut self.name), std::mem::take(&mut self.candidate));
-        let mut found = Ok(LookupOutcome::MISSING);
-        let first = self.awaited(&base, &resolved, wanted.is_page, requester, &mut name);
-        for candidate in &NameCandidate::ALL[first..] {
-            let names = &self.options.names;
-            if candidate.name_into(&base, &resolved, wanted.is_page, names, &mut name) {
-                found = self.try_candidate(*candidate, &name, &wanted, requester, context);
-            }
-            let is_missing = match &found {
-                Ok(LookupOutcome::Directory) => {
-                    resolved.directory || *candidate != NameCandidate::Named
-                }
-                Ok(outcome) => outcome.is_missing(),
-                Err(_) => false,
-            };
-            if !is_missing {
-                break;
-            }
-            found = Ok(LookupOutcome::MISSING);
-        }
-        (self.name, self.candidate) = (base, name);
-        match found {
-            Err(open) => Lookup::Pending(open),
-            Ok(LookupOutcome::File(entry)) => Lookup::Ready(entry),
-            Ok(LookupOutcome::Listing(listing)) => Lookup::Listing(listing, &self.name),
-            Ok(LookupOutcome::Directory) => {
-                Lookup::Redirect { name: &self.name, query: resolved.query }
-            }
-            Ok(LookupOutcome::Refused(refusal)) => Lookup::Refused(self.explained(refusal)),
-        }
-    }
-
-    /// Which candidate the connection has waited for: those before it have turned out to be missing.
-    fn awaited(
-        &self,
-        base: &[u8],
-        resolved: &Resolved<'_>,
-        is_page: bool,
-        requester: &Requester,
-        name: &mut Vec<u8>,
-    ) -> usize {
-        let Some(open) = &requester.awaited else { return 0 };
-        let is_awaited = |candidate: &NameCandidate| {
-            candidate.name_into(base, resolved, is_page, &self.options.names, name)
-                && open.outcome_of(&self.root, name).is_some()
-        };
-        NameCandidate::ALL.iter().position(is_awaited).unwrap_or(0)
-    }
-
-    /// Looks for one name, and keeps it if it is a file: the name of the path itself under the path, any other under
-    /// the name, since the path may come to lead to a file of its own.
-    fn try_candidate(
-        &mut self,
-        candidate: NameCandidate,
-        name: &[u8],
-        wanted: &WantedFile<'_>,
-        requester: &mut Requester,
-        context: &LookupContext<'_>,
-    ) -> Result<LookupOutcome, Rc<PendingOpen>> {
-        let now = context.net.now();
-        let key = if candidate == NameCandidate::Named { without_query(wanted.path) } else { name };
-        if candidate != NameCandidate::Named
-            && let Some(entry) = self.recall(key, wanted.codings, now)
-        {
-            return Ok(LookupOutcome::File(entry));
-        }
-        let found = self.open(name, requester, context)?;
-        if let LookupOutcome::File(entry) = &found {
-            self.keep(key, entry, now);
-            return Ok(LookupOutcome::File(Rc::clone(FileEntry::form_for(entry, wanted.codings))));
-        }
-        Ok(found)
-    }
-
-    /// Tells whoever opens a site without an index what would show its files.
-    fn explained(&self, refusal: Refusal) -> Refusal {
-        let at_root = self.name.is_empty() && refusal == MISSING;
-        let reason = "this site has no index.html; drover serve --listing shows what it has";
-        if at_root { Refusal { reason, ..refusal } } else { refusal }
-    }
-
-    /// Puts the name of the file or directory that `path` means into `self.name`.
-    fn resolve<'a>(&mut self, path: &'a [u8]) -> Result<Resolved<'a>, Refusal> {
-        let resolved = path::resolve(path, &mut self.name)?;
-        if resolved.hidden && !self.options.hidden {
-            return Err(MISSING);
-        }
-        Ok(resolved)
-    }
-
     /// Opens `name`, or takes what was opened for this connection; `Err`: another thread opens it.
     fn open(
         &mut self,
@@ -458,7 +363,8 @@ impl SiteFiles {
         }
         match open.kind {
             FileKind::Regular => {
-                let mut entry = FileEntry::new(open, name, context.net.now());
+                let added = AddedFields::of(&self.options.headers, name);
+                let mut entry = FileEntry::new(open, name, added, context.net.now());
                 if self.options.cache > 0 {
                     self.watch(&mut entry);
                     entry.prepare(context.clock);
@@ -600,6 +506,8 @@ mod tests {
             how: OpenOptions::default(),
             hidden: false,
             names: NameOptions::default(),
+            headers: [].into(),
+            redirects: [].into(),
         };
         let root = Arc::new(Root::open(NEVER_AT_HAND.as_ref()).unwrap());
         let mut files = SiteFiles::new(root, options, net.now()).unwrap();

@@ -42,7 +42,7 @@ impl RemainingParts {
             }
             EntrySource::File(file, _) => Bytes::File(Rc::clone(file)),
         };
-        let around = Multipart::new(entry.content_type, entry.len, random());
+        let around = Multipart::new(&entry.content_type, entry.len, random());
         let length = around.content_length(&ranges);
         RemainingParts { around, bytes, in_memory, left: ranges.into_iter(), length }
     }

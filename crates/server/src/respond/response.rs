@@ -117,6 +117,18 @@ pub(crate) fn redirect(
     Response::written(status)
 }
 
+/// Sends the client to where a path has moved.
+pub(crate) fn moved(
+    status: Status,
+    location: &[u8],
+    common: &Common<'_>,
+    with_body: bool,
+    out: &mut Vec<u8>,
+) -> Response {
+    Head::new(out, status, common).field("Location", location).text("", with_body);
+    Response::written(status)
+}
+
 impl FileEntry {
     /// Prepares the usual response; with the body, if it is short and the file has not changed.
     pub(crate) fn prepare(&mut self, clock: &DateClock) {
@@ -198,11 +210,12 @@ pub(crate) fn usual(
 
 /// Ends the head of a response with all of a file.
 fn end_whole(entry: &FileEntry, head: Head<'_>, now: u64) {
-    head.content_type(entry.content_type)
+    head.content_type(&entry.content_type)
         .content_encoding(entry.coding)
         .content_length(entry.len)
         .validators(&entry.validators, now)
         .varies_by_coding(entry.varies)
+        .lines(&entry.added)
         .accept_ranges()
         .finish();
 }
@@ -227,7 +240,7 @@ pub(crate) fn file(
         PreconditionOutcome::NotModified => {
             let status = Status::NotModified;
             let head = head(out, status).validators(validators, now);
-            head.varies_by_coding(entry.varies).finish();
+            head.varies_by_coding(entry.varies).lines(&entry.added).finish();
             return Response::written(status);
         }
         PreconditionOutcome::PreconditionFailed => {
@@ -255,12 +268,13 @@ pub(crate) fn file(
     let before = out.len();
     if status == Status::PartialContent {
         head(out, status)
-            .content_type(entry.content_type)
+            .content_type(&entry.content_type)
             .content_encoding(entry.coding)
             .content_length(part.len())
             .content_range(part, entry.len)
             .validators(validators, now)
             .varies_by_coding(entry.varies)
+            .lines(&entry.added)
             .accept_ranges()
             .finish();
     } else {
@@ -312,6 +326,7 @@ fn several(
         .content_length(parts.length)
         .validators(&entry.validators, now)
         .varies_by_coding(entry.varies)
+        .lines(&entry.added)
         .accept_ranges()
         .finish();
     match parts.write(out) {

@@ -400,6 +400,9 @@ impl State<'_> {
             Lookup::Redirect { name, query } => {
                 response::redirect(name, query, &common, with_body, out)
             }
+            Lookup::Moved(status, location) => {
+                response::moved(status, &location, &common, with_body, out)
+            }
             Lookup::Listing(names, name) => listing(&names, name, request, &common, out),
             Lookup::Refused(refusal) => response::refusal(refusal, &common, with_body, out),
         })

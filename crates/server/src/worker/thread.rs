@@ -243,6 +243,8 @@ fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content
                     html_suffix: config.html_suffix,
                     fallback: config.fallback.as_ref().map(|name| name.as_bytes().into()),
                 },
+                headers: Arc::clone(&config.headers),
+                redirects: Arc::clone(&config.redirects),
                 how: OpenOptions::default()
                     .with_noatime(config.noatime)
                     .with_sequential(config.advise_sequential)

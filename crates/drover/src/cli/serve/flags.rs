@@ -15,7 +15,7 @@ use crate::cli::auto_or::{
     AutoOr, OnOff, mechanism, mechanism_names, names, strategy, strategy_names,
 };
 use crate::cli::listen::with_host;
-use server::{Inheritance, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
+use server::{HeaderRule, Inheritance, Listen, Redirect, Revalidate, STAT_THREADS, WORKER_FLAG};
 use usage::{duration, size};
 
 /// With --revalidate inotify: how often a kept file is checked even though no change was reported, unless the user
@@ -80,6 +80,22 @@ pub(in crate::cli) struct Args {
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(super) fallback: Option<String>,
+
+    /// Add a field to the responses with files that match a pattern; may be given several times
+    ///
+    /// For example '/assets/** Cache-Control: max-age=31536000, immutable'. A pattern without a slash, such as
+    /// *.html, is one over the last part of the name, in any folder. Of rules for one field, the last that
+    /// matches counts. Content-Type takes the place of the type that the suffix tells.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "RULE", hide_short_help = true)]
+    pub(super) header: Vec<HeaderRule>,
+
+    /// Send clients elsewhere: FROM TO, or FROM TO STATUS; may be given several times
+    ///
+    /// For example '/old /new', or '/blog/* https://blog.example.org/* 302'. The status is 301 without it.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "RULE", hide_short_help = true)]
+    pub(super) redirect: Vec<Redirect>,
 
     /// How long requests under way may go on after SIGTERM, SIGINT or SIGQUIT
     ///

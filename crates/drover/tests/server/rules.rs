@@ -1,0 +1,129 @@
+//! The user's rules: fields that responses have in addition, and paths that have moved.
+
+use std::fs;
+use std::process::Command;
+
+use crate::harness::{Server, Site, drover, on_every_mechanism, usable_backends};
+
+const CACHED: &str = "max-age=31536000, immutable";
+
+fn site() -> Site {
+    let site = Site::new();
+    for length in [3_000, 200_000] {
+        site.file(&format!("assets/{length}.js"), vec![b'x'; length]);
+        site.file(&format!("assets/{length}.js.gz"), vec![b'y'; length / 2]);
+    }
+    site.file("index.html", "index");
+    site.file("data.foo", "of a kind of its own");
+    site.file("old", "still there");
+    site
+}
+
+const RULES: &[&str] = &[
+    "--precompressed",
+    "--header",
+    "/** X-Content-Type-Options: nosniff",
+    "--header",
+    "/assets/** Cache-Control: max-age=31536000, immutable",
+    "--header",
+    "*.foo Content-Type: application/x-foo",
+];
+
+fn responses_have_their_fields(server: &Server) {
+    let mut client = server.connect();
+    for length in [3_000, 200_000] {
+        let target = format!("/assets/{length}.js");
+        for codings in ["identity", "gzip"] {
+            let accept = format!("Accept-Encoding: {codings}");
+            let whole = client.ask(&target, &[&accept]).is(200);
+            let tag = format!("If-None-Match: {}", whole.field("ETag").unwrap());
+            let parts = "Range: bytes=0-0,1000-1001";
+            for reply in [
+                client.ask(&target, &[&accept, &tag]).is(304),
+                client.ask(&target, &[&accept, "Range: bytes=5-9"]).is(206),
+                client.ask(&target, &[&accept, parts]).is(206),
+                client.head(&target, &[&accept]),
+                whole,
+            ] {
+                assert_eq!(reply.field("Cache-Control"), Some(CACHED), "{:?}", reply.lines);
+                assert_eq!(reply.field("X-Content-Type-Options"), Some("nosniff"));
+            }
+        }
+    }
+    let index = client.get("/").is(200);
+    assert_eq!(index.field("X-Content-Type-Options"), Some("nosniff"));
+    assert_eq!(index.field("Cache-Control"), None);
+    assert_eq!(client.get("/data.foo").is(200).field("Content-Type"), Some("application/x-foo"));
+}
+
+#[test]
+fn responses_have_the_fields_of_their_rules_on_every_mechanism() {
+    let site = site();
+    on_every_mechanism(|mechanism| {
+        let flags = [RULES, &["--dispatch", mechanism.name]].concat();
+        responses_have_their_fields(&Server::on(&site, &flags));
+    });
+}
+
+#[test]
+fn responses_have_the_fields_of_their_rules_by_every_backend() {
+    let site = site();
+    for backend in usable_backends() {
+        for cache in ["64M", "off"] {
+            let flags = [RULES, &["--files", backend, "--cache", cache]].concat();
+            responses_have_their_fields(&Server::on(&site, &flags));
+        }
+    }
+}
+
+#[test]
+fn what_has_moved_is_told_though_there_is_a_file_with_the_name() {
+    let site = site();
+    on_every_mechanism(|mechanism| {
+        let rules = ["--redirect", "/old /new", "--redirect", "/blog/* https://b.org/* 302"];
+        let server = Server::on(&site, &[&rules[..], &["--dispatch", mechanism.name]].concat());
+        let mut client = server.connect();
+        for _ in 0..2 {
+            assert_eq!(client.get("/old?a=b").is(301).field("Location"), Some("/new?a=b"));
+            let moved = client.get("/blog/2026/a%20b/").is(302);
+            assert_eq!(moved.field("Location"), Some("https://b.org/2026/a%20b/"));
+            // The path is normalized before: nobody is sent to another host than the rule says.
+            let moved = client.get("/x/..//blog//evil.org/..").is(302);
+            assert_eq!(moved.field("Location"), Some("https://b.org/"));
+            assert_eq!(client.get("/").is(200).text(), "index");
+            client.get("/none").is(404);
+            assert_eq!(client.head("/old", &[]).status, 301);
+        }
+    });
+}
+
+#[test]
+fn rules_may_stand_in_a_file() {
+    let site = site();
+    let file = site.file(
+        "drover.toml",
+        "root = '.'\nheader = ['*.html Cache-Control: no-cache', '/** A: b']\n\
+         redirect = ['/old /']\nlisten = ['127.0.0.1:0']\n",
+    );
+    let mut command = drover();
+    command.arg("serve").arg("--config").arg(&file);
+    let server = Server::start(command, 1);
+    let index = server.get("/").is(200);
+    assert_eq!((index.field("Cache-Control"), index.field("A")), (Some("no-cache"), Some("b")));
+    assert_eq!(server.get("/old").is(301).field("Location"), Some("/"));
+    let checked = Command::new(env!("CARGO_BIN_EXE_drover"))
+        .args(["serve", "--check", "--config"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(checked.stdout).unwrap();
+    assert!(text.contains("'/** A: b'") || text.contains("\"/** A: b\""), "{text}");
+    fs::write(&file, "root = '.'\nheader = ['*.html Content-Length: 1']\n").unwrap();
+    let refused = Command::new(env!("CARGO_BIN_EXE_drover"))
+        .args(["serve", "--check", "--config"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && text.contains("the server's own"), "{text}");
+}

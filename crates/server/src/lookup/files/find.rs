@@ -1,0 +1,130 @@
+//! Finding what a path means: a place that it has moved to, or the first of its candidates that there is.
+
+use std::rc::Rc;
+
+use http1::path::{self, Resolved};
+use http1::{Refusal, Status};
+
+use super::{Lookup, LookupContext, Requester, SiteFiles, WantedFile, without_query};
+use crate::lookup::candidates::NameCandidate;
+use crate::lookup::entry::FileEntry;
+use crate::lookup::pending::{LookupOutcome, MISSING, PendingOpen};
+
+impl SiteFiles {
+    /// Finds what is wanted beneath the root, and keeps it if it is a file.
+    pub(super) fn find<'a>(
+        &'a mut self,
+        wanted: WantedFile<'a>,
+        requester: &mut Requester,
+        context: &LookupContext<'_>,
+    ) -> Lookup<'a> {
+        self.root_is_replaced(context.net.now());
+        let resolved = match self.resolve(wanted.path) {
+            Ok(resolved) => resolved,
+            Err(refusal) => return Lookup::Refused(refusal),
+        };
+        if let Some((status, location)) = self.moved(&resolved) {
+            return Lookup::Moved(status, location);
+        }
+        let (base, mut name) =
+            (std::mem::take(&mut self.name), std::mem::take(&mut self.candidate));
+        let mut found = Ok(LookupOutcome::MISSING);
+        let first = self.awaited(&base, &resolved, wanted.is_page, requester, &mut name);
+        for candidate in &NameCandidate::ALL[first..] {
+            let names = &self.options.names;
+            if candidate.name_into(&base, &resolved, wanted.is_page, names, &mut name) {
+                found = self.try_candidate(*candidate, &name, &wanted, requester, context);
+            }
+            let is_missing = match &found {
+                Ok(LookupOutcome::Directory) => {
+                    resolved.directory || *candidate != NameCandidate::Named
+                }
+                Ok(outcome) => outcome.is_missing(),
+                Err(_) => false,
+            };
+            if !is_missing {
+                break;
+            }
+            found = Ok(LookupOutcome::MISSING);
+        }
+        (self.name, self.candidate) = (base, name);
+        match found {
+            Err(open) => Lookup::Pending(open),
+            Ok(LookupOutcome::File(entry)) => Lookup::Ready(entry),
+            Ok(LookupOutcome::Listing(listing)) => Lookup::Listing(listing, &self.name),
+            Ok(LookupOutcome::Directory) => {
+                Lookup::Redirect { name: &self.name, query: resolved.query }
+            }
+            Ok(LookupOutcome::Refused(refusal)) => Lookup::Refused(self.explained(refusal)),
+        }
+    }
+
+    /// Where the path whose name is in `self.name` has moved. Files of moved paths are never kept, so that this is asked
+    /// for each request for such a path.
+    fn moved(&self, resolved: &Resolved<'_>) -> Option<(Status, Vec<u8>)> {
+        if self.options.redirects.is_empty() {
+            return None;
+        }
+        let slash = if resolved.directory && !self.name.is_empty() { "/" } else { "" };
+        let path = [b"/", &self.name[..], slash.as_bytes()].concat();
+        self.options.redirects.iter().find_map(|it| it.location(&path, resolved.query))
+    }
+
+    /// Which candidate the connection has waited for: those before it have turned out to be missing.
+    fn awaited(
+        &self,
+        base: &[u8],
+        resolved: &Resolved<'_>,
+        is_page: bool,
+        requester: &Requester,
+        name: &mut Vec<u8>,
+    ) -> usize {
+        let Some(open) = &requester.awaited else { return 0 };
+        let is_awaited = |candidate: &NameCandidate| {
+            candidate.name_into(base, resolved, is_page, &self.options.names, name)
+                && open.outcome_of(&self.root, name).is_some()
+        };
+        NameCandidate::ALL.iter().position(is_awaited).unwrap_or(0)
+    }
+
+    /// Looks for one name, and keeps it if it is a file: the name of the path itself under the path, any other under
+    /// the name, since the path may come to lead to a file of its own.
+    fn try_candidate(
+        &mut self,
+        candidate: NameCandidate,
+        name: &[u8],
+        wanted: &WantedFile<'_>,
+        requester: &mut Requester,
+        context: &LookupContext<'_>,
+    ) -> Result<LookupOutcome, Rc<PendingOpen>> {
+        let now = context.net.now();
+        let key = if candidate == NameCandidate::Named { without_query(wanted.path) } else { name };
+        if candidate != NameCandidate::Named
+            && let Some(entry) = self.recall(key, wanted.codings, now)
+        {
+            return Ok(LookupOutcome::File(entry));
+        }
+        let found = self.open(name, requester, context)?;
+        if let LookupOutcome::File(entry) = &found {
+            self.keep(key, entry, now);
+            return Ok(LookupOutcome::File(Rc::clone(FileEntry::form_for(entry, wanted.codings))));
+        }
+        Ok(found)
+    }
+
+    /// Tells whoever opens a site without an index what would show its files.
+    fn explained(&self, refusal: Refusal) -> Refusal {
+        let at_root = self.name.is_empty() && refusal == MISSING;
+        let reason = "this site has no index.html; drover serve --listing shows what it has";
+        if at_root { Refusal { reason, ..refusal } } else { refusal }
+    }
+
+    /// Puts the name of the file or directory that `path` means into `self.name`.
+    fn resolve<'a>(&mut self, path: &'a [u8]) -> Result<Resolved<'a>, Refusal> {
+        let resolved = path::resolve(path, &mut self.name)?;
+        if resolved.hidden && !self.options.hidden {
+            return Err(MISSING);
+        }
+        Ok(resolved)
+    }
+}

@@ -1,0 +1,173 @@
+//! Fields that responses with a file have in addition, by the file's name.
+
+use std::str::FromStr;
+
+use globset::{GlobBuilder, GlobMatcher};
+
+/// Fields that say how a message is delimited or which state of a file is sent: the server alone knows them.
+const THE_SERVER_S: &[&str] = &[
+    "accept-ranges",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "date",
+    "etag",
+    "keep-alive",
+    "last-modified",
+    "server",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// A field that responses with certain files have: `/assets/** Cache-Control: max-age=31536000, immutable`.
+///
+/// The pattern is a glob over names beneath the root, which begin with a slash: `*` stands for any bytes but a slash,
+/// `**` for any bytes, `?` for one, `[ab]` and `{a,b}` for alternatives. A pattern without a slash is one over the
+/// last part of the name, in any folder.
+#[derive(Clone, Debug)]
+pub struct HeaderRule {
+    pattern: GlobMatcher,
+    name: String,
+    value: String,
+}
+
+impl FromStr for HeaderRule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HeaderRule, String> {
+        let parts = text.split_once(char::is_whitespace);
+        let field = parts.and_then(|(pattern, field)| Some((pattern, field.split_once(':')?)));
+        let Some((pattern, (name, value))) = field else {
+            return Err(
+                "write PATTERN NAME: VALUE, for example '*.html Cache-Control: no-cache'".into()
+            );
+        };
+        let (name, value) = (name.trim(), value.trim());
+        let is_token =
+            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return Err(format!("{name:?} is no name of a field: letters, digits and - only"));
+        }
+        if THE_SERVER_S.contains(&name.to_ascii_lowercase().as_str()) {
+            return Err(format!("{name} is the server's own to set"));
+        }
+        if value.chars().any(|it| it.is_control() && it != '\t') {
+            return Err(format!("the value of {name} has a control character in it"));
+        }
+        let pattern = if pattern.contains('/') { pattern.into() } else { format!("**/{pattern}") };
+        let glob = GlobBuilder::new(&pattern).literal_separator(true).build();
+        let pattern = glob.map_err(|error| error.to_string())?.compile_matcher();
+        Ok(HeaderRule { pattern, name: name.into(), value: value.into() })
+    }
+}
+
+/// What rules add to the responses with one file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AddedFields {
+    /// The type that is sent in place of the one that the name's suffix tells.
+    pub(crate) content_type: Option<String>,
+    /// The lines of all other fields.
+    pub(crate) lines: Vec<u8>,
+}
+
+impl AddedFields {
+    /// The fields of all rules that match `name`, a name beneath the root. Of rules for one field, the last counts.
+    pub(crate) fn of(rules: &[HeaderRule], name: &[u8]) -> AddedFields {
+        let mut added = AddedFields::default();
+        if rules.is_empty() {
+            return added;
+        }
+        let path = [b"/", name].concat();
+        let path: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(&path);
+        let matching = || rules.iter().filter(|rule| rule.pattern.is_match(path));
+        for (at, rule) in matching().enumerate() {
+            let is_same = |later: &HeaderRule| later.name.eq_ignore_ascii_case(&rule.name);
+            if matching().skip(at + 1).any(is_same) {
+                continue;
+            }
+            if rule.name.eq_ignore_ascii_case("Content-Type") {
+                added.content_type = Some(rule.value.clone());
+            } else {
+                let line = format!("{}: {}\r\n", rule.name, rule.value);
+                added.lines.extend_from_slice(line.as_bytes());
+            }
+        }
+        added
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn added(rules: &[&str], name: &str) -> (Option<String>, String) {
+        let rules: Vec<HeaderRule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        let AddedFields { content_type, lines } = AddedFields::of(&rules, name.as_bytes());
+        (content_type, String::from_utf8(lines).unwrap())
+    }
+
+    #[test]
+    fn rules_that_match_add_up_and_the_last_for_a_field_counts() {
+        let rules = [
+            "/** X-Content-Type-Options: nosniff",
+            "/** Cache-Control: no-cache",
+            "/assets/** cache-control:max-age=31536000, immutable",
+            "*.wasm Content-Type: application/wasm",
+        ];
+        assert_eq!(
+            added(&rules, "assets/js/app.js"),
+            (
+                None,
+                "X-Content-Type-Options: nosniff\r\ncache-control: max-age=31536000, immutable\r\n"
+                    .into()
+            )
+        );
+        let (content_type, lines) = added(&rules, "index.html");
+        assert_eq!(content_type, None);
+        assert_eq!(lines, "X-Content-Type-Options: nosniff\r\nCache-Control: no-cache\r\n");
+        assert_eq!(
+            added(&rules[3..], "a/b.wasm"),
+            (Some("application/wasm".into()), String::new())
+        );
+        assert_eq!(added(&[], "a"), (None, String::new()));
+    }
+
+    #[test]
+    fn a_star_stays_in_its_folder_and_a_name_without_a_slash_is_in_any() {
+        let is_hit =
+            |pattern: &str, name: &str| !added(&[&format!("{pattern} A: b")], name).1.is_empty();
+        for (pattern, name, hit) in [
+            ("/a/*", "a/b", true),
+            ("/a/*", "a/b/c", false),
+            ("/a/**", "a/b/c", true),
+            ("/**", "a", true),
+            ("*.js", "a/b.js", true),
+            ("*.js", "b.js", true),
+            ("*.js", "b.jsx", false),
+            ("/*.js", "a/b.js", false),
+            ("*.{js,css}", "a/b.css", true),
+            ("a?[bc]", "x/a1b", true),
+        ] {
+            assert_eq!(is_hit(pattern, name), hit, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn what_would_break_a_response_is_refused() {
+        for (rule, what) in [
+            ("*.js", "PATTERN NAME: VALUE"),
+            ("*.js Cache-Control", "PATTERN NAME: VALUE"),
+            ("*.js : x", "no name"),
+            ("*.js a b: x", "no name"),
+            ("*.js Content-Length: 1", "the server's own"),
+            ("*.js transfer-encoding: chunked", "the server's own"),
+            ("*.js A: b\r\nC: d", "control character"),
+            ("a[ A: b", "unclosed"),
+        ] {
+            let error = rule.parse::<HeaderRule>().unwrap_err();
+            assert!(error.contains(what), "{rule:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Paths that have moved.
+
+use std::str::FromStr;
+
+use http1::Status;
+use http1::response::push_path;
+
+/// A path that has moved: `/old /new`, `/blog/* https://blog.example.org/* 302`.
+///
+/// The first word is a path, decoded, or the beginning of paths that ends in `/*`. The second word is where clients
+/// are sent: a path, or a URL; a `*` at its end stands for the rest of the path. A third word is the status: 301 (which
+/// is taken without it), 302, 307 or 308.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    from: String,
+    to: String,
+    status: Status,
+}
+
+impl FromStr for Redirect {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Redirect, String> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let (from, to, status) = match words[..] {
+            [from, to] => (from, to, Status::MovedPermanently),
+            [from, to, "301"] => (from, to, Status::MovedPermanently),
+            [from, to, "302"] => (from, to, Status::Found),
+            [from, to, "307"] => (from, to, Status::TemporaryRedirect),
+            [from, to, "308"] => (from, to, Status::PermanentRedirect),
+            [_, _, status] => return Err(format!("{status} is none of 301, 302, 307, 308")),
+            _ => return Err("write FROM TO, or FROM TO STATUS, for example '/old /new 302'".into()),
+        };
+        if !from.starts_with('/') {
+            return Err(format!("{from} is no path: a path begins with a slash"));
+        }
+        if from.strip_suffix("/*").unwrap_or(from).contains('*') {
+            return Err(format!("{from}: a * stands at the end, behind a slash, or nowhere"));
+        }
+        let is_url = to.starts_with("http://") || to.starts_with("https://");
+        if !(is_url || (to.starts_with('/') && !to.starts_with("//"))) {
+            return Err(format!("{to} is neither a path nor an http:// or https:// URL"));
+        }
+        if to.ends_with('*') && !from.ends_with("/*") {
+            return Err(format!("{to}: there is no rest of a path to put in the place of *"));
+        }
+        if !to.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(format!("{to} has bytes that may not stand in a URL: percent-encode them"));
+        }
+        Ok(Redirect { from: from.into(), to: to.into(), status })
+    }
+}
+
+impl Redirect {
+    /// Where a client is sent that asks for `path`, decoded, with a slash at the front; `None`: this path has not
+    /// moved. The query is kept unless the new place has one of its own.
+    pub(crate) fn location(&self, path: &[u8], query: Option<&[u8]>) -> Option<(Status, Vec<u8>)> {
+        let rest = match self.from.strip_suffix('*') {
+            Some(beginning) => path.strip_prefix(beginning.as_bytes())?,
+            None => (path == self.from.as_bytes()).then_some(&[][..])?,
+        };
+        let mut location = Vec::new();
+        match self.to.strip_suffix('*') {
+            Some(to) => {
+                location.extend_from_slice(to.as_bytes());
+                push_path(&mut location, rest);
+            }
+            None => location.extend_from_slice(self.to.as_bytes()),
+        }
+        if let Some(query) = query.filter(|_| !self.to.contains('?')) {
+            location.push(b'?');
+            location.extend(query.iter().filter(|byte| byte.is_ascii_graphic()));
+        }
+        Some((self.status, location))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn location(rule: &str, path: &str, query: Option<&str>) -> Option<String> {
+        let rule: Redirect = rule.parse().unwrap();
+        let (_, location) = rule.location(path.as_bytes(), query.map(str::as_bytes))?;
+        Some(String::from_utf8(location).unwrap())
+    }
+
+    #[test]
+    fn a_path_or_all_beneath_it_moves() {
+        let is = |rule, path, expected: Option<&str>| {
+            assert_eq!(location(rule, path, None).as_deref(), expected, "{rule} {path}");
+        };
+        is("/old /new", "/old", Some("/new"));
+        is("/old /new", "/old/", None);
+        is("/old /new", "/older", None);
+        is("/blog/* https://b.org/* 302", "/blog/a b/", Some("https://b.org/a%20b/"));
+        is("/blog/* https://b.org/* 302", "/blog/", Some("https://b.org/"));
+        is("/blog/* https://b.org/* 302", "/blog", None);
+        is("/blog/* /gone", "/blog/any", Some("/gone"));
+        is("/* /new/*", "/x", Some("/new/x"));
+    }
+
+    #[test]
+    fn the_query_stays_unless_there_is_another() {
+        assert_eq!(location("/a /b", "/a", Some("x=1")).as_deref(), Some("/b?x=1"));
+        assert_eq!(location("/a /b?y=2", "/a", Some("x=1")).as_deref(), Some("/b?y=2"));
+        assert_eq!(location("/a /b", "/a", Some("x\r\ny")).as_deref(), Some("/b?xy"));
+    }
+
+    #[test]
+    fn what_is_no_redirect_is_told_with_what_would_be_one() {
+        for (rule, what) in [
+            ("/a", "FROM TO"),
+            ("/a /b 200", "301, 302"),
+            ("a /b", "begins with a slash"),
+            ("/a*b /b", "at the end"),
+            ("/a*  /b", "behind a slash"),
+            ("/a //evil.org", "neither a path"),
+            ("/a javascript:alert(1)", "neither a path"),
+            ("/a /b/*", "no rest"),
+            ("/a /\u{e9}", "percent-encode"),
+        ] {
+            let error = rule.parse::<Redirect>().unwrap_err();
+            assert!(error.contains(what), "{rule:?}: {error}");
+        }
+    }
+}
