@@ -3,6 +3,7 @@
 //! Exit status: 0 done, 1 failed while running, 2 used wrongly.
 
 mod auto_or;
+mod compress;
 mod console_reporter;
 pub mod count;
 mod faults;
@@ -50,6 +51,8 @@ enum Command {
     Lab(lab::Args),
     /// Measure which flags serve a directory best on this machine, and write them to a file
     Tune(tune::Args),
+    /// Write compressed siblings of a site's files, for servers that send them
+    Compress(compress::Args),
     /// Keep idle connections to a server open
     Idle(idle::Args),
     /// Send load to an HTTP server and measure rates, latencies and errors
@@ -65,6 +68,7 @@ impl Command {
             Command::Serve(args) => serve::run(*args, matches),
             Command::Lab(args) => lab::run(args),
             Command::Tune(args) => tune::run(&args),
+            Command::Compress(args) => compress::run(&args),
             Command::Idle(args) => idle::run(args),
             Command::Load(args) => load::run(*args),
             Command::Mechanisms(args) => mechanisms::run(args),

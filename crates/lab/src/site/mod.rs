@@ -8,5 +8,5 @@ mod store;
 
 pub use pool::{PoolFiles, Shape};
 pub use probe::Gain;
-pub use sampled::{Bounds, SampledFiles};
+pub use sampled::{Bounds, SampledFiles, size_words};
 pub use store::{RunSite, Store};

@@ -162,8 +162,9 @@ impl SampledFiles {
     }
 }
 
-/// A size in words.
-fn size_words(bytes: u64) -> String {
+/// A size in words, with three digits: `700 B`, `9.00 KB`, `16.8 MB`.
+#[must_use]
+pub fn size_words(bytes: u64) -> String {
     match bytes {
         bytes if bytes < 1000 => format!("{bytes} B"),
         bytes if bytes < 1_000_000 => format!("{} KB", three_digits(bytes as f64 / 1e3)),

@@ -1,0 +1,94 @@
+//! A new file under a hidden name, which gets its own name when it is whole.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+
+/// How the names begin and end under which siblings are written. The server does not send them: they begin with a dot.
+const PREFIX: &[u8] = b".drover-compress-";
+const SUFFIX: &[u8] = b".tmp";
+
+/// Whether a file name is one of a file that is being written, or was when its writer was killed.
+pub(super) fn is_temporary(name: &[u8]) -> bool {
+    name.starts_with(PREFIX) && name.ends_with(SUFFIX)
+}
+
+/// A file that nobody knows of yet. Dropping the value removes the file.
+pub(super) struct TemporaryFile<'d> {
+    directory: BorrowedFd<'d>,
+    /// `None`: it has its own name by now.
+    name: Option<Vec<u8>>,
+    file: File,
+    len: u64,
+    most: u64,
+}
+
+impl TemporaryFile<'_> {
+    /// A new file in `directory` that may have `most` bytes. Only this user may read it.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub(super) fn create(directory: BorrowedFd<'_>, most: u64) -> io::Result<TemporaryFile<'_>> {
+        let number = format!("{:016x}", rand::random::<u64>());
+        let name = [PREFIX, number.as_bytes(), SUFFIX].concat();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = rustix::fs::openat(directory, &*name, flags, mode)?;
+        Ok(TemporaryFile { directory, name: Some(name), file: file.into(), len: 0, most })
+    }
+
+    /// The bytes that were written.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there were more bytes than the file may have.
+    pub(super) fn is_too_long(&self) -> bool {
+        self.len > self.most
+    }
+
+    /// Gives the file its own name, in place of the file that has it now. The bytes reach the disk before the name does:
+    /// after a power failure, no sibling is shorter than it should be.
+    ///
+    /// # Errors
+    /// Those of fsync(2) and rename(2).
+    pub(super) fn publish(mut self, name: &[u8]) -> io::Result<()> {
+        rustix::fs::fsync(&self.file)?;
+        if let Some(temporary) = &self.name {
+            rustix::fs::renameat(self.directory, &**temporary, self.directory, name)?;
+        }
+        self.name = None;
+        Ok(())
+    }
+}
+
+impl AsFd for TemporaryFile<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Write for TemporaryFile<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.len += bytes.len() as u64;
+        if self.is_too_long() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.file.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for TemporaryFile<'_> {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            let _ = rustix::fs::unlinkat(self.directory, &**name, AtFlags::empty());
+        }
+    }
+}
