@@ -40,6 +40,8 @@ pub struct Config {
     pub source: ContentSource,
     /// The addresses to listen at.
     pub listen: Vec<Listen>,
+    /// Where a server tells how it is and what it has counted (`admin`); `None`: nowhere.
+    pub admin: Option<Listen>,
     /// How each worker waits.
     pub mechanism: &'static Mechanism,
     /// The options of the mechanism.
@@ -160,6 +162,7 @@ impl Config {
         Config {
             source,
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
+            admin: None,
             mechanism,
             dispatch: mechanisms::MechanismOptions::default(),
             defer_accept: true,

@@ -42,6 +42,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -53,6 +54,7 @@ use sys::process::start_thread;
 use tracing::{error, info};
 
 mod access_log;
+mod admin;
 mod config;
 mod line_writer;
 mod listen;
@@ -67,6 +69,7 @@ pub mod trace;
 mod worker;
 
 pub use access_log::{AccessLog, Form as AccessLogForm};
+use admin::{AdminListener, AdminSockets, ServerFacts, WatchedServer};
 pub use config::{Config, ContentSource, Listen, Revalidate, STAT_THREADS};
 use line_writer::LineWriter;
 use listen::bind::{BoundAddresses, bind};
@@ -92,6 +95,7 @@ pub struct Server {
     log: Option<LineWriter<Vec<u8>>>,
     /// The file that the counters are written to.
     counters: Option<PathBuf>,
+    admin: Option<AdminListener>,
 }
 
 /// The workers of one process.
@@ -119,11 +123,14 @@ pub struct Stopper {
     deferred: Arc<Deferred>,
     /// Locked while the workers are told to stop, until the log has said so: the line about the end comes after it.
     announcing: Arc<Mutex<()>>,
+    /// Whether the server has been asked to stop.
+    asked: Arc<AtomicBool>,
 }
 
 impl Stopper {
     /// Ends accepting and closes idle connections; requests under way may finish within the grace.
     pub fn stop(&self) {
+        self.asked.store(true, Ordering::Relaxed);
         self.deferred.end();
         for worker in &self.workers {
             // Waking fails if the worker has ended already.
@@ -134,6 +141,7 @@ impl Stopper {
     /// Waits until the kernel has handed over the connections without any bytes yet, up to one and a half
     /// seconds. Then stops like [`Stopper::stop`].
     fn stop_in_good_order(&self) {
+        self.asked.store(true, Ordering::Relaxed);
         let until = self.deferred.end();
         while self.deferred.keeps_some() && Instant::now() < until {
             std::thread::sleep(LOOK_AGAIN);
@@ -175,6 +183,8 @@ impl Server {
             processors(config.workers)?;
         }
         let BoundAddresses { addresses, handles, .. } = bind(&config, Among::Threads)?;
+        let admin = AdminSockets::bind(config.admin.as_ref())?;
+        let facts = ServerFacts::of(&config, false, &addresses);
         let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
         let deferred = Deferred::of(&config, &handles, &addresses)?;
         let mut server = Server::of_crew(
@@ -183,6 +193,12 @@ impl Server {
             Crew { first: 0, handles, counter_table },
         )?;
         server.stopper.deferred = Arc::new(deferred);
+        if let Some(sockets) = admin {
+            let counter_table = server.counter_table.clone();
+            let stopping = Arc::clone(&server.stopper.asked);
+            let watched = WatchedServer { counter_table, stopping, facts };
+            server.admin = Some(AdminListener::start(sockets, watched)?);
+        }
         Ok(server)
     }
 
@@ -232,8 +248,17 @@ impl Server {
         drop(sender);
         let counters = config.counters.clone();
         let stopper = Stopper::default();
-        let mut server =
-            Server { addresses, counter_table, workers, stopper, reports, trace, log, counters };
+        let mut server = Server {
+            addresses,
+            counter_table,
+            workers,
+            stopper,
+            reports,
+            trace,
+            log,
+            counters,
+            admin: None,
+        };
         while server.stopper.workers.len() < server.workers {
             match server.reports.recv() {
                 Ok(Report::Ready(remote)) => server.stopper.workers.push(remote),
@@ -266,13 +291,20 @@ impl Server {
         if let Some(path) = config.access_log.as_ref().and_then(|log| log.path.as_ref()) {
             trace::check(path).with_context(|| format!("--access-log {}", path.display()))?;
         }
-        bind(config, Among::Threads).map(drop)
+        let _bound = bind(config, Among::Threads)?;
+        AdminSockets::bind(config.admin.as_ref()).map(drop)
     }
 
     /// The addresses as they are bound, in the order of the configuration.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The addresses of [`Config::admin`] as they are bound.
+    #[must_use]
+    pub fn admin_addresses(&self) -> &[SocketAddr] {
+        self.admin.as_ref().map_or(&[], AdminListener::addresses)
     }
 
     /// The handle by which other threads stop this server.

@@ -159,7 +159,7 @@ impl Server {
                 return crate::status::counters::answer(counters.as_deref(), &counter_table);
             }
             if std::mem::replace(&mut stopping, true) {
-                let open = counter_table.sum().open();
+                let open = counter_table.open();
                 if open > 0 {
                     warn!("ended at once by a second signal: {open} connections were open");
                 }

@@ -99,14 +99,12 @@ fn serve(args: Args, flags: &FlagValues, signals: &StopSignals) -> anyhow::Resul
     let (result, sum, workers) = if processes {
         let mut server = Supervisor::start(&config, &arguments)?;
         server.stop_at(signals);
-        announce(server.addresses())?;
-        info!("serving {served} on {}: {described}", urls(server.addresses()));
+        begun(server.addresses(), server.admin_addresses(), &served, &described)?;
         (server.run(), server.statistics(), server.workers())
     } else {
         let server = Server::start(config)?;
         server.stop_at(signals);
-        announce(server.addresses())?;
-        info!("serving {served} on {}: {described}", urls(server.addresses()));
+        begun(server.addresses(), server.admin_addresses(), &served, &described)?;
         (server.wait(), server.statistics(), server.workers())
     };
     tell_end(sum, &workers);
@@ -117,6 +115,22 @@ fn serve(args: Args, flags: &FlagValues, signals: &StopSignals) -> anyhow::Resul
              how long they may take"
         ))),
     }
+}
+
+/// Says where the server listens and what it uses, once it accepts.
+fn begun(
+    addresses: &[SocketAddr],
+    admin: &[SocketAddr],
+    served: &str,
+    described: &str,
+) -> anyhow::Result<()> {
+    announce(addresses, admin)?;
+    let watched = match admin {
+        [] => String::new(),
+        _ => format!("; watched at {}", urls(admin)),
+    };
+    info!("serving {served} on {}: {described}{watched}", urls(addresses));
+    Ok(())
 }
 
 /// Raises the limit of descriptors as far as possible, and makes room for this process's share in the kernel's table.
@@ -180,6 +194,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
     let some = |time: Duration| (!time.is_zero()).then_some(time);
     Ok(Config {
         listen: args.listen,
+        admin: args.admin,
         dispatch,
         accept,
         by_cpu: args.accept_by_cpu,
@@ -334,13 +349,16 @@ fn open_root(directory: &Path) -> anyhow::Result<Root> {
 
 /// Prints one line per address, first on stdout: programs that start the server wait for the line. An address that
 /// stands for all addresses of the machine is followed by the URLs to type into a browser.
-fn announce(addresses: &[SocketAddr]) -> anyhow::Result<()> {
+fn announce(addresses: &[SocketAddr], admin: &[SocketAddr]) -> anyhow::Result<()> {
     let mut out = stdout();
     for address in addresses {
         writeln!(out, "listening on http://{address}")?;
     }
     for address in addresses.iter().flat_map(reachable) {
         writeln!(out, "reachable at http://{address}")?;
+    }
+    for address in admin {
+        writeln!(out, "status at http://{address}/status")?;
     }
     Ok(out.flush()?)
 }

@@ -99,6 +99,14 @@ impl Server {
         rest
     }
 
+    /// The address of `--admin`, which the server says after those at which it serves.
+    pub(crate) fn admin_address(&mut self) -> SocketAddr {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        let address = line.strip_prefix("status at http://").and_then(|it| it.split('/').next());
+        address.unwrap_or_else(|| panic!("the line of --admin: {line:?}")).parse().unwrap()
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.addresses[0]
     }

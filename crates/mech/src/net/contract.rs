@@ -101,6 +101,20 @@ pub(crate) enum SocketOrigin {
     Foreign,
 }
 
+/// What a worker's driver has counted since it was opened. Counting costs additions to the worker's own memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DispatchCounts {
+    /// Waits for events, with the one that goes on.
+    pub waits: u64,
+    /// Events that waits have reported, the waker's excluded; over a completion mechanism its completions.
+    pub events: u64,
+    /// Calls that found nothing to receive or accept, or no room to send (`EAGAIN`); over a completion mechanism
+    /// the requests that ended so.
+    pub would_block: u64,
+    /// Sends from memory of which the socket took only a part.
+    pub short_sends: u64,
+}
+
 /// A function that is called with the events of each wait.
 pub(crate) type EventListener = Box<dyn FnMut(&[Event])>;
 
@@ -196,6 +210,9 @@ pub(crate) trait Driver {
     /// Sets a function that is called with the events of each wait, as the mechanism has reported them. A
     /// completion mechanism never calls it.
     fn on_events(&mut self, _told: EventListener) {}
+
+    /// What was counted so far.
+    fn counts(&self) -> DispatchCounts;
 
     /// Forgets what is known of the page cache; see [`FileIo::forget_cached`].
     fn forget_cached(&mut self);

@@ -35,6 +35,7 @@ pub struct Listener<'n> {
     source: ConnectionSource,
     on_loss: Option<Box<dyn Fn() + 'n>>,
     on_full: Option<Box<dyn Fn(usize) + 'n>>,
+    on_batch: Option<Box<dyn Fn() + 'n>>,
 }
 
 /// How long a listener pauses when there is no room, descriptor, memory or buffer for another
@@ -107,7 +108,8 @@ impl<'n> Listener<'n> {
             entered.inspect_err(|_| conn.with(|inner, slot| inner.release(slot)))?;
         let origin = if defers { SocketOrigin::AcceptedWithData } else { SocketOrigin::Accepted };
         // `won` is true at first: the first look does not answer a wake-up, so it cannot be a lost race.
-        Ok(Listener { conn, origin, won: Cell::new(true), source, on_loss: None, on_full: None })
+        let won = Cell::new(true);
+        Ok(Listener { conn, origin, won, source, on_loss: None, on_full: None, on_batch: None })
     }
 
     /// Sets a function that is called whenever the worker was woken for a connection and there was
@@ -121,6 +123,11 @@ impl<'n> Listener<'n> {
     /// closed for the new one.
     pub fn on_full(&mut self, tell: impl Fn(usize) + 'n) {
         self.on_full = Some(Box::new(tell));
+    }
+
+    /// Sets a function that is called at the first connection after each wait of the listener.
+    pub fn on_batch(&mut self, tell: impl Fn() + 'n) {
+        self.on_batch = Some(Box::new(tell));
     }
 
     pub(super) fn slot(&self) -> u32 {
@@ -154,8 +161,14 @@ impl<'n> Listener<'n> {
             AcceptBatch::All => u32::MAX,
         };
         let (mut taken, mut failed) = (0, 0);
+        let mut has_waited = true;
         loop {
-            let accepted = poll_fn(|_| self.poll_accept()).await;
+            let accepted = poll_fn(|_| {
+                let polled = self.poll_accept();
+                has_waited |= polled.is_pending();
+                polled
+            })
+            .await;
             let Some(accepted) = accepted.transpose() else {
                 // There may be one connection too many ([`Listener::make_room`]); one may be idle by now.
                 match net.room() < 0 && net.expire_idle()? > 0 {
@@ -165,6 +178,9 @@ impl<'n> Listener<'n> {
                 continue;
             };
             if accepted.is_ok() {
+                if std::mem::take(&mut has_waited) {
+                    self.on_batch.iter().for_each(|tell| tell());
+                }
                 self.make_room().await?;
             }
             match accepted.and_then(|socket| net.adopt_from(socket, self.origin)) {
@@ -189,7 +205,7 @@ impl<'n> Listener<'n> {
                 }
             }
             if taken >= most {
-                taken = 0;
+                (taken, has_waited) = (0, true);
                 self.conn.yield_now().await;
             }
         }

@@ -33,6 +33,7 @@ mod worker;
 
 pub use buffers::Body;
 pub use conn::{Answer, Conn, Io, Progress};
+pub use contract::DispatchCounts;
 pub use limits::min_rate::MinRate;
 pub use listener::{AcceptBatch, Listener};
 pub use options::NetOptions;
@@ -133,6 +134,7 @@ impl Net {
             services: 0,
             delivered: HashMap::new(),
             paused_listeners: Vec::new(),
+            on_wait: None,
         };
         Ok(Net {
             inner: RefCell::new(inner),
@@ -174,6 +176,18 @@ impl Net {
     /// none.
     pub fn on_events(&self, told: impl FnMut(&[crate::readiness::Event]) + 'static) {
         self.inner.borrow_mut().driver.on_events(Box::new(told));
+    }
+
+    /// Sets a function that is called before each wait with what was counted so far. So nothing is left to tell while
+    /// the worker sleeps, but the wait itself.
+    pub fn on_wait(&self, told: impl FnMut(DispatchCounts) + 'static) {
+        self.inner.borrow_mut().on_wait = Some(Box::new(told));
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn counts(&self) -> DispatchCounts {
+        self.inner.borrow().driver.counts()
     }
 
     /// Whether [`Remote::stop`] or [`Net::stop`] was called.

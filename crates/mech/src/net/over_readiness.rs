@@ -14,7 +14,8 @@ use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 
 use super::buffers::{Body, BufferPool, Output};
 use super::contract::{
-    AcceptRequest, Driver, EventListener, Fill, SKIPPED_AT_ONCE, SocketOrigin, resume_owners,
+    AcceptRequest, DispatchCounts, Driver, EventListener, Fill, SKIPPED_AT_ONCE, SocketOrigin,
+    resume_owners,
 };
 use super::slot::{Flags, Slot};
 use crate::fileio::{FileIo, ReadTimes, Sent, Transfer};
@@ -34,6 +35,7 @@ pub(crate) struct ReadinessDriver {
     skipped: Vec<u8>,
     /// Connections accepted from exclusive listeners since a listener was last registered again.
     won: u32,
+    counts: DispatchCounts,
     /// Called when the kernel's queue of events has overflowed.
     on_overflow: Option<Box<dyn Fn()>>,
     /// Called with the events of each wait.
@@ -56,6 +58,7 @@ impl ReadinessDriver {
             read: Vec::new(),
             skipped: Vec::new(),
             won: 0,
+            counts: DispatchCounts::default(),
             on_overflow: None,
             on_events: None,
         }
@@ -136,7 +139,7 @@ impl ReadinessDriver {
 
     /// Makes one receive call; `Pending`: there is nothing to receive.
     fn receive(
-        &self,
+        &mut self,
         slot: &mut Slot,
         pool: &mut BufferPool,
         most: usize,
@@ -161,7 +164,7 @@ impl ReadinessDriver {
     /// Updates the slot's readiness from the result of a receive into `room` bytes.
     /// `Pending`: there is nothing to receive.
     fn note_received<B>(
-        &self,
+        &mut self,
         slot: &mut Slot,
         received: rustix::io::Result<(B, usize)>,
         room: usize,
@@ -174,6 +177,7 @@ impl ReadinessDriver {
                 Poll::Ready(Ok(count))
             }
             Err(Errno::AGAIN) => {
+                self.counts.would_block += 1;
                 slot.ready -= Ready::READABLE;
                 slot.flags -= Flags::GUESSED | Flags::HANGUP;
                 Poll::Pending
@@ -253,6 +257,7 @@ impl Driver for ReadinessDriver {
             let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
             match rustix::net::accept_with(fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Err(Errno::AGAIN) if !last => {
+                    self.counts.would_block += 1;
                     slot.ready -= Ready::READABLE;
                     slot.flags -= Flags::GUESSED;
                 }
@@ -382,6 +387,7 @@ impl Driver for ReadinessDriver {
                     let count = count as u64;
                     output.sent(count);
                     if count < asked && !matches!(output.body, Body::File { .. }) {
+                        self.counts.short_sends += 1;
                         slot.ready -= Ready::WRITABLE;
                     }
                     // One transfer per call: the caller charges it to the coroutine's
@@ -390,6 +396,7 @@ impl Driver for ReadinessDriver {
                     return Poll::Ready(Ok(count));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.counts.would_block += 1;
                     slot.ready -= Ready::WRITABLE;
                 }
                 Err(error) => return Poll::Ready(Err(error)),
@@ -410,6 +417,10 @@ impl Driver for ReadinessDriver {
         self.on_events = Some(told);
     }
 
+    fn counts(&self) -> DispatchCounts {
+        self.counts
+    }
+
     fn forget_cached(&mut self) {
         self.files.forget_cached();
     }
@@ -423,7 +434,9 @@ impl Driver for ReadinessDriver {
     ) -> io::Result<()> {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
+        self.counts.waits += 1;
         let batch = self.dispatcher.wait(timeout, &mut events)?;
+        self.counts.events += events.len() as u64;
         if let (true, Some(told)) = (batch.overflowed, &self.on_overflow) {
             told();
         }

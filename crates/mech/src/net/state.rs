@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sys::socket::Delivered;
 
 use super::buffers::{BufferPool, Output};
-use super::contract::{Driver, SocketOrigin};
+use super::contract::{DispatchCounts, Driver, SocketOrigin};
 use super::limits::send_budget::SendBudget;
 use super::slot::{Flags, Slot};
 use super::worker::timers::{Tick, Wheel};
@@ -50,6 +50,8 @@ pub(super) struct Inner {
     pub(super) delivered: HashMap<u32, Delivered>,
     /// Listeners that wait until a connection ends, by slot.
     pub(super) paused_listeners: Vec<u32>,
+    /// Called before each wait.
+    pub(super) on_wait: Option<Box<dyn FnMut(DispatchCounts)>>,
 }
 
 impl Inner {
@@ -231,6 +233,9 @@ impl Inner {
     }
 
     pub(super) fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        if let Some(told) = &mut self.on_wait {
+            told(self.driver.counts());
+        }
         let mut events = std::mem::take(&mut self.events);
         let turned = self.driver.turn(&mut self.slots, &mut self.pool, timeout, &mut events);
         for index in events.drain(..) {

@@ -54,7 +54,9 @@ use super::in_flight::{CompletionOwner, Extent, NONE, Receive, RequestId, Work};
 use crate::fileio::{ReadTimes, Sent, Transfer};
 use crate::key::Key;
 use crate::net::buffers::{Body, BufferPool, Output};
-use crate::net::contract::{AcceptRequest, Driver, Fill, SocketOrigin, resume_owners};
+use crate::net::contract::{
+    AcceptRequest, DispatchCounts, Driver, Fill, SocketOrigin, resume_owners,
+};
 use crate::net::slot::Slot;
 
 impl CompletionDriver {
@@ -89,6 +91,7 @@ impl CompletionDriver {
                 Poll::Ready(Ok(count as u64))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.counts.would_block += 1;
                 let writable = self.requests.submit(key, fd.as_raw_fd(), Work::Writable);
                 self.states[key.slot as usize].request = writable;
                 Poll::Pending
@@ -390,6 +393,10 @@ impl Driver for CompletionDriver {
         self.files.take_times(key)
     }
 
+    fn counts(&self) -> DispatchCounts {
+        self.counts
+    }
+
     fn forget_cached(&mut self) {
         self.files.forget_cached();
     }
@@ -402,8 +409,11 @@ impl Driver for CompletionDriver {
         resume: &mut Vec<u32>,
     ) -> io::Result<()> {
         let timeout = if self.awaited { Some(Duration::ZERO) } else { timeout };
+        self.counts.waits += 1;
         self.requests.wait(timeout)?;
         while let Some((owner, completion)) = self.requests.completion() {
+            self.counts.events += 1;
+            self.counts.would_block += u64::from(completion.result() == -libc::EAGAIN);
             resume.extend(match owner {
                 CompletionOwner::Receive(receive) => {
                     self.receive_completed(slots, pool, receive, &completion)

@@ -86,6 +86,7 @@ impl CompletionDriver {
             }
             self.recycle(sending);
         } else if let Ok(fd) = descriptor(slot) {
+            self.counts.short_sends += u64::from(result >= 0);
             state.request = self.requests.submit(key, fd, Work::Send(sending));
         }
     }

@@ -15,6 +15,7 @@ use crate::fileio::FileIo;
 use crate::key::Key;
 use crate::mechanism::MechanismOptions;
 use crate::net::buffers::Output;
+use crate::net::contract::DispatchCounts;
 use crate::net::options::NetOptions;
 use crate::net::slot::Slot;
 
@@ -126,6 +127,7 @@ pub(crate) struct CompletionDriver {
     pub(super) files: Box<dyn FileIo>,
     /// Connections for which the file backend has read a part of a file.
     pub(super) read: Vec<Key>,
+    pub(super) counts: DispatchCounts,
     pub(super) waker: Arc<Waker>,
 }
 
@@ -185,6 +187,7 @@ impl CompletionDriver {
             listeners: Vec::new(),
             files,
             read: Vec::new(),
+            counts: DispatchCounts::default(),
             waker,
         };
         driver.watch_waker();

@@ -24,29 +24,32 @@ pub(crate) fn bind(config: &Config, among: Among) -> anyhow::Result<BoundAddress
     let handles = (0..config.workers.get()).map(|_| Vec::new()).collect();
     let mut bound = BoundAddresses { addresses: Vec::new(), handles, acceptors: Vec::new() };
     for listen in &config.listen {
-        bind_name(config, among, listen, &mut bound)?;
+        bind_name("--listen", listen, |address| {
+            let made = config.accept.open(&accept::ListenPlan {
+                address,
+                workers: config.workers,
+                among,
+                listen: ListenOptions { defer: config.defer_accept, ..ListenOptions::default() },
+                by_cpu: config.by_cpu,
+                policy: config.wake,
+            })?;
+            bound.addresses.push(made.address);
+            let workers = bound.handles.iter_mut().zip(made.handles);
+            workers.for_each(|(worker, handle)| worker.push(handle));
+            bound.acceptors.extend(made.acceptor);
+            Ok(made.address)
+        })?;
     }
     Ok(bound)
 }
 
-/// Binds the addresses of a name. With port 0, the others get the port of the first, if it is free.
-fn bind_name(
-    config: &Config,
-    among: Among,
+/// Binds the addresses of a name by `open`, which returns the address as it is bound. With port 0, the others get the
+/// port of the first, if it is free. `flag` has named the addresses.
+pub(crate) fn bind_name(
+    flag: &str,
     listen: &Listen,
-    bound: &mut BoundAddresses,
+    mut open: impl FnMut(SocketAddr) -> io::Result<SocketAddr>,
 ) -> anyhow::Result<()> {
-    let open = |address| {
-        let plan = accept::ListenPlan {
-            address,
-            workers: config.workers,
-            among,
-            listen: ListenOptions { defer: config.defer_accept, ..ListenOptions::default() },
-            by_cpu: config.by_cpu,
-            policy: config.wake,
-        };
-        config.accept.open(&plan)
-    };
     let (mut port, mut absent) = (0, Vec::new());
     for &address in &listen.addresses {
         let mut wanted = address;
@@ -60,33 +63,24 @@ fn bind_name(
             opened = open(address);
         }
         match opened {
-            Ok(made) => {
-                port = made.address.port();
-                bound.addresses.push(made.address);
-                bound
-                    .handles
-                    .iter_mut()
-                    .zip(made.handles)
-                    .for_each(|(worker, handle)| worker.push(handle));
-                bound.acceptors.extend(made.acceptor);
-            }
+            Ok(bound) => port = bound.port(),
             Err(error) if sys::socket::is_absent(&error) => {
                 absent.push((address, error));
             }
-            Err(error) => return Err(cannot_listen(address, error)),
+            Err(error) => return Err(cannot_listen(flag, address, error)),
         }
     }
     for (address, error) in absent {
         // None was bound that has a port.
         if port == 0 {
-            return Err(cannot_listen(address, error));
+            return Err(cannot_listen(flag, address, error));
         }
-        info!("--listen {}: this machine has no {}", listen.name, address.ip());
+        info!("{flag} {}: this machine has no {}", listen.name, address.ip());
     }
     Ok(())
 }
 
-fn cannot_listen(address: SocketAddr, error: io::Error) -> anyhow::Error {
+fn cannot_listen(flag: &str, address: SocketAddr, error: io::Error) -> anyhow::Error {
     let port = address.port();
     let remedy = match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -98,7 +92,7 @@ fn cannot_listen(address: SocketAddr, error: io::Error) -> anyhow::Error {
         io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_string(),
         _ => format!("{error}; raise 'ulimit -n' if that is about open files"),
     };
-    anyhow!("cannot listen on --listen {address}: {remedy}")
+    anyhow!("cannot listen on {flag} {address}: {remedy}")
 }
 
 #[cfg(test)]

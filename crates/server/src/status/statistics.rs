@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use http1::Status;
 use mech::fileio;
+use mech::net::DispatchCounts;
 use serde::Serialize;
 use sys::process;
 use sys::shared_counters::{SharedTable, TableRow};
@@ -19,11 +20,6 @@ pub(crate) enum Counter {
     Connections,
     Closed,
     Requests,
-    /// Responses by the first digit of the status, in four counters in a row.
-    Responses2xx,
-    Responses3xx,
-    Responses4xx,
-    Responses5xx,
     BytesSent,
     OpenedElsewhere,
     NoatimeRefused,
@@ -42,10 +38,29 @@ pub(crate) enum Counter {
     Thread,
     /// How often the ended threads of this worker had waited.
     Waits,
+    /// How often the worker has asked its mechanism for events, and the next three: [`DispatchCounts`]. While the
+    /// worker runs, they and the counters of the file backend are only current where somebody watches it.
+    DispatchWaits,
+    Events,
+    WouldBlock,
+    ShortSends,
+    /// Waits of a listener after which there was a connection, counted only where somebody watches.
+    AcceptBatches,
+    /// Responses by status, from 200 to 599: the first of [`STATUSES`] counters in a row.
+    Responses,
 }
 
+/// The statuses that are counted begin here.
+const FIRST_STATUS: usize = 200;
+const STATUSES: usize = 400;
+
 /// How many counters a worker has.
-const COUNTS: usize = Counter::Waits as usize + 1;
+const COUNTS: usize = Counter::Responses as usize + STATUSES;
+
+/// Where the responses with a status are counted.
+fn place_of(status: Status) -> usize {
+    Counter::Responses as usize + usize::from(status.code()) - FIRST_STATUS
+}
 
 /// The counters of all workers: each writes its own, anyone may read. In memory that processes share.
 #[derive(Clone, Debug)]
@@ -85,35 +100,87 @@ impl CounterTable {
         (0..self.0.rows().len()).map(|worker| self.of(worker).accepting()).collect()
     }
 
+    /// All counters of each worker.
+    pub(crate) fn rows(&self) -> Vec<CounterRow> {
+        (0..self.0.rows().len()).map(|worker| self.of(worker).read()).collect()
+    }
+
+    /// How many connections are open.
+    pub(crate) fn open(&self) -> u64 {
+        self.rows().iter().map(CounterRow::open).sum()
+    }
+
     /// The sums over all workers. Each number is exact; they are not read at one instant.
     pub(crate) fn sum(&self) -> Statistics {
-        (0..self.0.rows().len()).fold(Statistics::default(), |sum, worker| {
-            let worker = self.of(worker);
-            let get = |what| worker.get(what);
-            Statistics {
-                connections: sum.connections + get(Counter::Connections),
-                closed: sum.closed + get(Counter::Closed),
-                requests: sum.requests + get(Counter::Requests),
-                replies_2xx: sum.replies_2xx + get(Counter::Responses2xx),
-                replies_3xx: sum.replies_3xx + get(Counter::Responses3xx),
-                replies_4xx: sum.replies_4xx + get(Counter::Responses4xx),
-                replies_5xx: sum.replies_5xx + get(Counter::Responses5xx),
-                bytes_sent: sum.bytes_sent + get(Counter::BytesSent),
-                opened_elsewhere: sum.opened_elsewhere + get(Counter::OpenedElsewhere),
-                noatime_refused: sum.noatime_refused + get(Counter::NoatimeRefused),
-                file_reads: sum.file_reads + get(Counter::FileReads),
-                reads_at_once: sum.reads_at_once + get(Counter::ReadsAtOnce),
-                reads_not_direct: sum.reads_not_direct + get(Counter::ReadsNotDirect),
-                steps_advised: sum.steps_advised + get(Counter::StepsAdvised),
-                errors: sum.errors + get(Counter::Errors),
-                time_outs: sum.time_outs + get(Counter::TimeOuts),
-                idle_closed: sum.idle_closed + get(Counter::IdleClosed),
-                cut: sum.cut + get(Counter::Cut),
-                accept_errors: sum.accept_errors + get(Counter::AcceptErrors),
-                accepts_lost: sum.accepts_lost + get(Counter::AcceptsLost),
-                overflows: sum.overflows + get(Counter::Overflows),
-            }
-        })
+        CounterRow::sum(&self.rows()).statistics()
+    }
+}
+
+/// Counters as they were read, of one worker or of several together.
+#[derive(Clone, Debug)]
+pub(crate) struct CounterRow([u64; COUNTS]);
+
+impl CounterRow {
+    pub(crate) fn sum(rows: &[CounterRow]) -> CounterRow {
+        CounterRow(std::array::from_fn(|place| rows.iter().map(|row| row.0[place]).sum()))
+    }
+
+    pub(crate) fn get(&self, what: Counter) -> u64 {
+        self.0[what as usize]
+    }
+
+    /// How many responses had the status.
+    pub(crate) fn responses(&self, status: Status) -> u64 {
+        self.0[place_of(status)]
+    }
+
+    /// How many responses had a status of this first digit, 2 to 5.
+    pub(crate) fn responses_of_class(&self, class: usize) -> u64 {
+        let first = Counter::Responses as usize + class * 100 - FIRST_STATUS;
+        self.0[first..first + 100].iter().sum()
+    }
+
+    /// How many connections are open. Those of a process that was killed count as open until
+    /// [`CounterTable::close_all`].
+    pub(crate) fn open(&self) -> u64 {
+        self.get(Counter::Connections).saturating_sub(self.get(Counter::Closed))
+    }
+
+    /// The number of the worker's thread, as long as it runs.
+    pub(crate) fn thread(&self) -> Option<u32> {
+        u32::try_from(self.get(Counter::Thread)).ok().filter(|thread| *thread > 0)
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics {
+            connections: self.get(Counter::Connections),
+            closed: self.get(Counter::Closed),
+            requests: self.get(Counter::Requests),
+            replies_2xx: self.responses_of_class(2),
+            replies_3xx: self.responses_of_class(3),
+            replies_4xx: self.responses_of_class(4),
+            replies_5xx: self.responses_of_class(5),
+            bytes_sent: self.get(Counter::BytesSent),
+            opened_elsewhere: self.get(Counter::OpenedElsewhere),
+            noatime_refused: self.get(Counter::NoatimeRefused),
+            file_reads: self.get(Counter::FileReads),
+            reads_at_once: self.get(Counter::ReadsAtOnce),
+            reads_not_direct: self.get(Counter::ReadsNotDirect),
+            steps_advised: self.get(Counter::StepsAdvised),
+            errors: self.get(Counter::Errors),
+            time_outs: self.get(Counter::TimeOuts),
+            idle_closed: self.get(Counter::IdleClosed),
+            cut: self.get(Counter::Cut),
+            accept_errors: self.get(Counter::AcceptErrors),
+            accepts_lost: self.get(Counter::AcceptsLost),
+            overflows: self.get(Counter::Overflows),
+        }
+    }
+
+    /// How often the worker's threads have given the processor up to wait, those that have ended included.
+    pub(crate) fn waits(&self) -> u64 {
+        let now = self.thread().and_then(process::waits_of);
+        self.get(Counter::Waits) + now.unwrap_or(0)
     }
 }
 
@@ -127,8 +194,7 @@ impl WorkerCounters {
     }
 
     pub(crate) fn response(&self, status: Status) {
-        let class = usize::from(status.code() / 100) - 2;
-        let responses = &self.0[Counter::Responses2xx as usize + class];
+        let responses = &self.0[place_of(status)];
         responses.store(responses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
@@ -141,12 +207,8 @@ impl WorkerCounters {
         self.0[Counter::Thread as usize].store(process::thread_number().into(), Ordering::Relaxed);
     }
 
-    /// Adds the counts of the worker's file backend, when the worker ends.
-    pub(crate) fn files(&self, counts: &fileio::FileIoCounts) {
-        self.add(Counter::FileReads, counts.reads.load(Ordering::Relaxed));
-        self.add(Counter::ReadsAtOnce, counts.at_once.load(Ordering::Relaxed));
-        self.add(Counter::ReadsNotDirect, counts.not_direct.load(Ordering::Relaxed));
-        self.add(Counter::StepsAdvised, counts.advised.load(Ordering::Relaxed));
+    fn read(&self) -> CounterRow {
+        CounterRow(std::array::from_fn(|place| self.0[place].load(Ordering::Relaxed)))
     }
 
     /// Adds how often the calling thread and its helpers have waited, when the thread is about to end.
@@ -156,15 +218,55 @@ impl WorkerCounters {
     }
 
     fn accepting(&self) -> WorkerStatistics {
-        let thread = u32::try_from(self.get(Counter::Thread)).unwrap_or(0);
-        let now = if thread == 0 { None } else { process::waits_of(thread) };
+        let row = self.read();
         WorkerStatistics {
-            connections: self.get(Counter::Connections),
-            requests: self.get(Counter::Requests),
-            accept_errors: self.get(Counter::AcceptErrors),
-            accepts_lost: self.get(Counter::AcceptsLost),
-            overflows: self.get(Counter::Overflows),
-            waits: self.get(Counter::Waits) + now.unwrap_or(0),
+            connections: row.get(Counter::Connections),
+            requests: row.get(Counter::Requests),
+            accept_errors: row.get(Counter::AcceptErrors),
+            accepts_lost: row.get(Counter::AcceptsLost),
+            overflows: row.get(Counter::Overflows),
+            waits: row.waits(),
+        }
+    }
+}
+
+/// The counters of a worker that its mechanism and its file backend count by themselves.
+const KEPT_APART: [Counter; 8] = [
+    Counter::DispatchWaits,
+    Counter::Events,
+    Counter::WouldBlock,
+    Counter::ShortSends,
+    Counter::FileReads,
+    Counter::ReadsAtOnce,
+    Counter::ReadsNotDirect,
+    Counter::StepsAdvised,
+];
+
+/// Adds what a worker's mechanism and file backend count to the worker's counters.
+pub(crate) struct CountsCarrier {
+    counters: WorkerCounters,
+    files: Arc<fileio::FileIoCounts>,
+    /// What was added before, in the order of [`KEPT_APART`].
+    added: [u64; KEPT_APART.len()],
+}
+
+impl CountsCarrier {
+    pub(crate) fn new(counters: &WorkerCounters, files: &Arc<fileio::FileIoCounts>) -> Self {
+        let (counters, files) = (counters.clone(), Arc::clone(files));
+        CountsCarrier { counters, files, added: [0; KEPT_APART.len()] }
+    }
+
+    /// Adds what is new since the last call.
+    pub(crate) fn add(&mut self, dispatch: DispatchCounts) {
+        let DispatchCounts { waits, events, would_block, short_sends } = dispatch;
+        let fileio::FileIoCounts { reads, at_once, not_direct, advised } = &*self.files;
+        let [reads, at_once, not_direct, advised] =
+            [reads, at_once, not_direct, advised].map(|count| count.load(Ordering::Relaxed));
+        let now = [waits, events, would_block, short_sends, reads, at_once, not_direct, advised];
+        for ((counter, added), now) in KEPT_APART.into_iter().zip(&mut self.added).zip(now) {
+            if now != *added {
+                self.counters.add(counter, now - std::mem::replace(added, now));
+            }
         }
     }
 }
@@ -286,14 +388,6 @@ impl fmt::Display for Statistics {
             separator = ", ";
         }
         if separator.is_empty() { f.write_str("no connection") } else { Ok(()) }
-    }
-}
-
-impl Statistics {
-    /// How many connections are open. Those of a process that was killed count as open until
-    /// [`CounterTable::close_all`].
-    pub(crate) fn open(&self) -> u64 {
-        self.connections.saturating_sub(self.closed)
     }
 }
 

@@ -11,6 +11,8 @@ use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,7 @@ use crate::processors;
 use crate::signals::{Heard, STOPPING};
 use crate::status::statistics::CounterTable;
 use crate::supervisor::process::{ALIVE, FLAG, Inheritance, MechanismAndStrategy, PING};
+use crate::{AdminListener, AdminSockets, ServerFacts, WatchedServer};
 
 /// A worker that lives at least this long has not died at once.
 const LONG: Duration = Duration::from_secs(1);
@@ -66,6 +69,9 @@ pub struct Supervisor {
     counters: Option<PathBuf>,
     grace: Duration,
     deferred: Deferred,
+    /// Whether the server has begun to stop.
+    stopping: Arc<AtomicBool>,
+    admin: Option<AdminListener>,
     sender: Sender<Message>,
     inbox: Receiver<Message>,
 }
@@ -119,6 +125,8 @@ impl Supervisor {
             processors(config.workers)?;
         }
         let BoundAddresses { addresses, handles, acceptors } = bind(config, Among::Processes)?;
+        let admin = AdminSockets::bind(config.admin.as_ref())?;
+        let facts = ServerFacts::of(config, true, &addresses);
         let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
         let (sender, inbox) = channel();
         let workers = handles.iter().map(|_| Worker::default()).collect();
@@ -133,6 +141,8 @@ impl Supervisor {
             acceptors,
             workers,
             counter_table,
+            stopping: Arc::default(),
+            admin: None,
             sender,
             inbox,
         };
@@ -151,6 +161,12 @@ impl Supervisor {
                 Message::Signal | Message::Changed | Message::Alive(_) => {}
             }
         }
+        if let Some(sockets) = admin {
+            let counter_table = supervisor.counter_table.clone();
+            let stopping = Arc::clone(&supervisor.stopping);
+            let watched = WatchedServer { counter_table, stopping, facts };
+            supervisor.admin = Some(AdminListener::start(sockets, watched)?);
+        }
         Ok(supervisor)
     }
 
@@ -158,6 +174,12 @@ impl Supervisor {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The addresses of [`Config::admin`] as they are bound.
+    #[must_use]
+    pub fn admin_addresses(&self) -> &[SocketAddr] {
+        self.admin.as_ref().map_or(&[], AdminListener::addresses)
     }
 
     /// What the workers have done so far.
@@ -205,6 +227,7 @@ impl Supervisor {
 
     /// Waits for connections that the kernel has not handed over yet, then stops the workers.
     fn stop_after_deferred(&mut self) -> anyhow::Result<()> {
+        self.stopping.store(true, Ordering::Relaxed);
         let until = self.deferred.end();
         if self.second_signal_while(until, LOOK_AGAIN, |own| own.deferred.keeps_some()) {
             return self.kill("by a second signal");

@@ -5,6 +5,7 @@ use tracing::warn;
 
 use crate::Config;
 use crate::ContentSource;
+use crate::admin;
 
 /// Descriptors that a worker needs for itself: for its mechanism, its waker, and its file backend.
 const OF_A_WORKER: u64 = 4;
@@ -35,7 +36,8 @@ impl ConnectionLimit {
             .context("cannot open another descriptor; raise the limit of open files (ulimit -n)")?;
         let limit = sys::process::open_files_limit().soft.unwrap_or(u64::MAX);
         let sharers = sharers as u64;
-        let free = limit.saturating_sub(open + OF_A_WORKER * sharers);
+        let of_admin = config.admin.as_ref().map_or(0, |_| admin::DESCRIPTORS);
+        let free = limit.saturating_sub(open + OF_A_WORKER * sharers + of_admin);
         let for_files = match config.source {
             ContentSource::Directory(_) => (free / 2).min(FOR_FILES_MOST),
             ContentSource::Fixed(_) => 0,

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::lookup::candidates::NameOptions;
 use crate::lookup::files::{FileOptions, SiteFiles};
 use crate::respond::response::Fixed;
 use crate::respond::site::{Content, Extras, LIMITS, Site, TimeOuts};
-use crate::status::statistics::{Counter, WorkerCounters};
+use crate::status::statistics::{Counter, CountsCarrier, WorkerCounters};
 use crate::trace::{self, TraceSink, Tracer};
 use crate::worker::clock::Throttle;
 use crate::worker::connection;
@@ -71,6 +72,12 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
     }
     let options = net_options(&config).with_connections(connections);
     let net = open_net(&config, &options, &counters)?;
+    let carrier = CountsCarrier::new(&counters, &options.file_options.counts);
+    let carrier = Rc::new(RefCell::new(carrier));
+    if config.admin.is_some() {
+        let carrier = Rc::clone(&carrier);
+        net.on_wait(move |counts| carrier.borrow_mut().add(counts));
+    }
     let time_outs = TimeOuts {
         header: config.header_time_out,
         idle: config.idle_time_out,
@@ -97,6 +104,9 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
     for handle in handles {
         let mut listener = Listener::enter(&net, handle).context("cannot wait for connections")?;
         listener.on_loss(|| counters.add(Counter::AcceptsLost, 1));
+        if config.admin.is_some() {
+            listener.on_batch(|| counters.add(Counter::AcceptBatches, 1));
+        }
         listener.on_full(|expired| {
             counters.add(Counter::IdleClosed, expired as u64);
             if let Some(others) = site.may_complain(net.now()) {
@@ -126,7 +136,7 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
     if let Some(log) = site.log() {
         log.finish();
     }
-    counters.files(&options.file_options.counts);
+    carrier.borrow_mut().add(net.counts());
     counters.end(net.helpers_waited());
     ran.context("the dispatch mechanism failed")?;
     match failure.take() {

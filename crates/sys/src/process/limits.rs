@@ -70,6 +70,14 @@ pub fn make_room_for_descriptors(count: u64) -> io::Result<()> {
     }
 }
 
+/// How many descriptors `process` has open; `None` if it is gone, or belongs to another user.
+#[must_use]
+pub fn open_descriptors(process: u32) -> Option<u64> {
+    let entries = std::fs::read_dir(format!("/proc/{process}/fd")).ok()?.count() as u64;
+    // The list itself is read by a descriptor.
+    Some(entries - u64::from(process == std::process::id()))
+}
+
 /// How many descriptors the table of `process` has room for (`FDSize` in
 /// proc_pid_status(5)); `None` if there is no such process.
 #[must_use]

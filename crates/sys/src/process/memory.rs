@@ -1,4 +1,4 @@
-//! How much memory this process may use.
+//! How much memory this process may use, and how much a process has.
 
 use std::path::Path;
 
@@ -14,6 +14,15 @@ pub fn memory_limit() -> Option<u64> {
     let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let cgroup = cgroup_limit(Path::new("/sys/fs/cgroup"), &cgroups);
     [machine, addresses, cgroup].into_iter().flatten().min()
+}
+
+/// The memory of a process that is in the machine's memory now, in bytes, shared pages included: the second number of
+/// `/proc/PROCESS/statm` (proc_pid_statm(5)). `None` if there is no such process.
+#[must_use]
+pub fn resident_memory(process: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
 }
 
 /// `MemTotal` of proc_meminfo(5).
@@ -49,6 +58,16 @@ fn cgroup_limit(mount: &Path, cgroups: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_is_written_to_is_resident() {
+        let before = resident_memory(std::process::id()).unwrap();
+        let bytes = std::hint::black_box(vec![1_u8; 64 << 20]);
+        let after = resident_memory(std::process::id()).unwrap();
+        assert!(after >= before + (32 << 20), "{before} {after}");
+        drop(bytes);
+        assert_eq!(resident_memory(u32::MAX), None);
+    }
 
     #[test]
     fn the_least_limit_of_a_group_and_those_above_it_counts() {

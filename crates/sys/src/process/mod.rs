@@ -27,13 +27,13 @@ mod usage;
 
 pub use caches::second_level_cache;
 pub use limits::{
-    Limit, lowest_free_descriptor, make_room_for_descriptors, open_files_limit,
+    Limit, lowest_free_descriptor, make_room_for_descriptors, open_descriptors, open_files_limit,
     pending_signals_limit, processes_limit, raise_open_files_limit, room_for_descriptors,
 };
-pub use memory::memory_limit;
+pub use memory::{memory_limit, resident_memory};
 pub use usage::{
-    cpu_time, monotonic_time, thread_cpu_time, thread_run_delay, thread_switches, thread_waits,
-    voluntary_switches, waits_of,
+    age, cpu_time, monotonic_time, thread_cpu_time, thread_cpu_time_of, thread_run_delay,
+    thread_switches, thread_waits, voluntary_switches, waits_of,
 };
 
 /// Starts a thread. [`std::thread::spawn`] panics if the kernel refuses a new thread; this function fails.

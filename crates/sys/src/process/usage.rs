@@ -42,6 +42,28 @@ pub fn thread_cpu_time() -> Duration {
     Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// The CPU time that a thread of any process has used, as the kernel had it at the thread's last tick or switch: the
+/// first number of `/proc/THREAD/schedstat` (Documentation/scheduler/sched-stats.rst). `None` if there is no such
+/// thread, or the kernel keeps no such numbers (`CONFIG_SCHED_INFO`).
+#[must_use]
+pub fn thread_cpu_time_of(thread: u32) -> Option<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
+    Some(Duration::from_nanos(text.split(' ').next()?.parse().ok()?))
+}
+
+/// How long ago this process was started, to a clock tick, time in which the machine was suspended included: field 22
+/// of `/proc/self/stat` (proc_pid_stat(5)). `None` if procfs is not mounted.
+#[must_use]
+pub fn age() -> Option<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name in brackets may hold spaces and brackets; the state behind it is field 3.
+    let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    let started = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let now = Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0));
+    Some(now.saturating_sub(Duration::from_secs_f64(started)))
+}
+
 /// How often the threads of this process have given up their processor to wait for something
 /// (`ru_nvcsw`, getrusage(2)). Each wake-up of a thread adds one, when the thread waits again.
 #[must_use]
@@ -104,10 +126,21 @@ pub fn waits_of(thread: u32) -> Option<u64> {
 mod tests {
     use std::io::{BufRead, BufReader};
     use std::process::Command;
+    use std::time::Instant;
 
     use super::super::tests::shell;
     use super::super::{pin_current_thread, sharpen_timers, thread_number, usable_cpus};
     use super::*;
+
+    #[test]
+    fn a_process_is_as_old_as_its_clock_says_and_a_thread_has_used_time() {
+        let begun = Instant::now();
+        let age_before = age().unwrap();
+        while thread_cpu_time() < Duration::from_millis(50) {}
+        assert!(age().unwrap() >= age_before + begun.elapsed() / 2);
+        assert!(thread_cpu_time_of(thread_number()).unwrap() > Duration::ZERO);
+        assert_eq!(thread_cpu_time_of(u32::MAX), None);
+    }
 
     #[test]
     fn cpu_time_of_a_child_contains_its_work() {

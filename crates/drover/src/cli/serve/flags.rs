@@ -121,6 +121,14 @@ pub(in crate::cli) struct Args {
     #[arg(hide_short_help = true, long, value_name = "FORM", default_value = "combined", value_parser = ["combined", "json"])]
     pub(super) access_log_form: String,
 
+    /// Tell at ADDR how the server is and what it has counted: health, Prometheus metrics, a live page
+    ///
+    /// ADDR is as for --listen. The paths are /healthz, /metrics, /status and /status.json. Nobody is asked for
+    /// a password there: choose an address that only those reach who may know.
+    #[arg(help_heading = SERVING)]
+    #[arg(hide_short_help = true, long, value_name = "ADDR", value_parser = address)]
+    pub(super) admin: Option<Listen>,
+
     /// Read flags from FILE (TOML); flags on the command line win
     ///
     /// A key is the long name of a flag, and its value is the flag's value: workers = 4, pin = true,

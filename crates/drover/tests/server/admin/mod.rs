@@ -1,0 +1,263 @@
+//! `--admin`: health and counters of a server, at an address of their own.
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
+use std::process::Stdio;
+use std::time::Instant;
+
+use exposition::Exposition;
+
+use crate::harness::{Client, PATIENCE, Reply, Server, Site, drover, on_every_mechanism, request};
+
+mod exposition;
+
+/// A server that is watched, with the address where it is.
+fn watched(site: &Site, flags: &[&str]) -> (Server, SocketAddr) {
+    let mut server = Server::on(site, &[&["--admin", "127.0.0.1:0"], flags].concat());
+    let admin = server.admin_address();
+    (server, admin)
+}
+
+fn get(admin: SocketAddr, path: &str) -> Reply {
+    Client::connect(admin).get(path)
+}
+
+/// The metrics, in good form.
+fn metrics(admin: SocketAddr) -> Exposition {
+    let reply = get(admin, "/metrics").is(200);
+    assert_eq!(reply.field("Content-Type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    Exposition::check(reply.text()).unwrap_or_else(|fault| panic!("{fault}\n{}", reply.text()))
+}
+
+/// What `look` returns, once that is so.
+fn once<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begin.elapsed() < PATIENCE, "it does not come");
+        std::thread::yield_now();
+    }
+}
+
+/// The metrics, once all connections that were accepted have ended: what a connection has done is counted by then.
+fn metrics_at_rest(admin: SocketAddr) -> Exposition {
+    once(|| {
+        let found = metrics(admin);
+        (found.sum("drover_connections", &[]) == 0.0).then_some(found)
+    })
+}
+
+const THREADS: &[&str] = &["--workers", "2"];
+const PROCESSES: &[&str] = &["--workers", "2", "--processes"];
+
+#[test]
+fn the_metrics_are_what_was_asked_and_answered_on_every_mechanism() {
+    let site = Site::new();
+    site.file("a", "hello");
+    on_every_mechanism(|mechanism| {
+        for workers in [THREADS, PROCESSES] {
+            let flags = [&["--dispatch", mechanism.name], workers].concat();
+            let (server, admin) = watched(&site, &flags);
+            let mut bytes = 0;
+            for (path, status, count) in [("/a", 200, 5), ("/none", 404, 2)] {
+                for _ in 0..count {
+                    let mut client = server.connect();
+                    client.send(request("GET", path, &["Connection: close"]));
+                    let reply = client.reply().is(status);
+                    bytes += reply.lines.iter().map(|line| line.len() + 2).sum::<usize>() + 2;
+                    bytes += reply.body.len();
+                    client.expect_end();
+                }
+            }
+            let found = metrics_at_rest(admin);
+            let sum = |name, labels: &[(&str, &str)]| found.sum(name, labels);
+            assert_eq!(sum("drover_requests_total", &[]), 7.0, "{flags:?}");
+            assert_eq!(sum("drover_responses_total", &[]), 7.0, "{flags:?}");
+            assert_eq!(sum("drover_responses_total", &[("status", "200")]), 5.0, "{flags:?}");
+            assert_eq!(sum("drover_responses_total", &[("status", "404")]), 2.0, "{flags:?}");
+            assert_eq!(sum("drover_connections_accepted_total", &[]), 7.0, "{flags:?}");
+            assert_eq!(sum("drover_connections_closed_total", &[]), 7.0, "{flags:?}");
+            assert_eq!(sum("drover_sent_bytes_total", &[]), bytes as f64, "{flags:?}");
+            let batches = sum("drover_accept_batches_total", &[]);
+            assert!((1.0..=7.0).contains(&batches), "{flags:?}: {batches} batches");
+            // These a worker tells before its next wait.
+            once(|| {
+                let found = metrics(admin);
+                let waits = found.sum("drover_dispatch_waits_total", &[]);
+                let events = found.sum("drover_dispatch_events_total", &[]);
+                (waits > batches && events >= batches).then_some(())
+            });
+            assert_eq!(sum("drover_build_info", &[("dispatch", mechanism.name)]), 1.0);
+            assert_eq!(sum("drover_workers", &[]), 2.0);
+            assert_eq!(sum("drover_stopping", &[]), 0.0);
+            // Nothing of what was asked here.
+            assert_eq!(metrics(admin).sum("drover_requests_total", &[]), 7.0, "{flags:?}");
+        }
+    });
+}
+
+#[test]
+fn the_metrics_of_processes_are_those_of_the_kernel() {
+    let site = Site::new();
+    for (workers, processes) in [(THREADS, 0), (PROCESSES, 2)] {
+        let (server, admin) = watched(&site, workers);
+        let found = metrics(admin);
+        let value = |name| found.sum(name, &[]);
+        assert!(value("process_resident_memory_bytes") > 1e6);
+        assert!(value("process_cpu_seconds_total") > 0.0);
+        // One of them is the connection that was asked by.
+        let files = server.files_open() as f64;
+        assert!((files..=files + 1.0).contains(&value("process_open_fds")), "{files}");
+        assert!(value("process_open_fds") < value("process_max_fds"));
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let age = now.as_secs_f64() - value("process_start_time_seconds");
+        assert!((-1.0..PATIENCE.as_secs_f64()).contains(&age), "{age} s old");
+        assert_eq!(value("process_start_time_seconds"), {
+            metrics(admin).sum("process_start_time_seconds", &[])
+        });
+        assert_eq!(found.samples("drover_worker_cpu_seconds_total"), 2);
+        assert_eq!(found.samples("drover_worker_resident_memory_bytes"), processes);
+        assert_eq!(found.samples("drover_worker_open_fds"), processes);
+    }
+}
+
+#[test]
+fn a_socket_that_is_full_is_counted_on_every_mechanism() {
+    let site = Site::new();
+    site.sparse("large", 64 << 20);
+    on_every_mechanism(|mechanism| {
+        let (server, admin) = watched(&site, &["--dispatch", mechanism.name]);
+        let mut client = server.connect();
+        client.send(request("GET", "/large", &[]));
+        client.reply_head().is(200);
+        once(|| (metrics(admin).sum("drover_would_block_total", &[]) > 0.0).then_some(()));
+        assert_eq!(metrics(admin).sum("drover_connections", &[]), 1.0);
+        drop(client);
+        metrics_at_rest(admin);
+    });
+}
+
+#[test]
+fn health_tells_of_the_stop_as_long_as_it_takes() {
+    let site = Site::new();
+    site.sparse("large", 64 << 20);
+    for workers in [THREADS, PROCESSES] {
+        let (mut server, admin) = watched(&site, &[workers, &["--grace", "10m"]].concat());
+        let reply = get(admin, "/healthz").is(200);
+        assert_eq!(reply.text(), "ok\n");
+        let mut client = server.connect();
+        client.send(request("GET", "/large", &["Connection: close"]));
+        client.reply_head().is(200);
+        server.terminate();
+        let reply = once(|| Some(get(admin, "/healthz")).filter(|reply| reply.status != 200));
+        assert_eq!(reply.is(503).text(), "stopping\n");
+        server.until_it_refuses();
+        assert_eq!(metrics(admin).sum("drover_stopping", &[]), 1.0);
+        assert_eq!(client.drain().0, 64 << 20);
+        assert!(server.exit_status().success(), "{workers:?}");
+    }
+}
+
+#[test]
+fn four_paths_are_told_and_two_methods_allowed() {
+    let (_server, admin) = watched(&Site::new(), &[]);
+    let mut client = Client::connect(admin);
+    for path in ["/", "/healthz/", "/metric", "/../a", "/%"] {
+        let reply = client.get(path);
+        assert_eq!(reply.status / 100, 4, "{path}");
+        if reply.status == 400 {
+            client = Client::connect(admin);
+            continue;
+        }
+        for path in ["/healthz ", "/metrics ", "/status ", "/status.json "] {
+            assert!(reply.text().contains(path), "{}", reply.text());
+        }
+    }
+    assert_eq!(client.get("/healthz?a=b").is(200).text(), "ok\n");
+    assert_eq!(client.head("/healthz", &[]).is(200).length(), 3);
+    client.send(request("OPTIONS", "/metrics", &[]));
+    let reply = client.reply().is(405);
+    assert_eq!(reply.field("Allow"), Some("GET, HEAD"));
+    client.send(request("POST", "/healthz", &["Content-Length: 3"]) + "abc");
+    assert_eq!(client.reply().is(405).field("Connection"), Some("close"));
+    client.expect_end();
+    // Pipelined, in order, and the last one ends the connection.
+    let mut client = Client::connect(admin);
+    client.send(request("GET", "/healthz", &[]) + &request("GET", "/", &["Connection: close"]));
+    client.reply().is(200);
+    client.reply().is(404);
+    client.expect_end();
+}
+
+#[test]
+fn what_nobody_can_read_is_refused_and_disturbs_nobody() {
+    let site = Site::new();
+    site.file("a", "hello");
+    let (server, admin) = watched(&site, &[]);
+    let refused = [
+        ("NONSENSE\r\n\r\n".to_owned(), 400),
+        ("\0\u{1}\r\n\r\n".to_owned(), 400),
+        (request("GET", "/healthz", &["Content-Length: 1", "Content-Length: 2"]), 400),
+        (request("GET", &"/a".repeat(1000), &[]), 414),
+        (request("GET", "/healthz", &[&format!("X: {}", "x".repeat(10_000))]), 431),
+    ];
+    for (text, status) in refused {
+        let mut client = Client::connect(admin);
+        client.send(&text);
+        assert_eq!(client.reply().status, status, "{text:.100}");
+        client.expect_end();
+    }
+    // A client that leaves in the middle of its head, and one that leaves before its response.
+    Client::connect(admin).send("GET /met");
+    Client::connect(admin).send(request("GET", "/metrics", &[]).repeat(50));
+    server.get("/a").is(200);
+    get(admin, "/healthz").is(200);
+}
+
+#[test]
+fn a_hundred_connections_at_once_keep_nobody_out() {
+    let site = Site::new();
+    site.file("a", "hello");
+    for workers in [THREADS, PROCESSES] {
+        let (server, admin) = watched(&site, workers);
+        let mut kept = server.connect();
+        for begin in ["", "GET /metrics HTTP/1.1\r\nHost: a\r\nX: "] {
+            let mut clients: Vec<_> = (0..100).map(|_| Client::connect(admin)).collect();
+            clients.iter_mut().for_each(|client| client.send(begin));
+            for _ in 0..100 {
+                kept.get("/a").is(200);
+                server.get("/a").is(200);
+            }
+            // Room is made for those who ask: what is idle is closed, and what is slow runs out of time.
+            assert_eq!(get(admin, "/healthz").is(200).text(), "ok\n");
+        }
+        let found = metrics(admin);
+        assert_eq!(found.sum("drover_requests_total", &[]), 400.0);
+        assert_eq!(found.sum("drover_responses_total", &[("status", "200")]), 400.0);
+    }
+}
+
+#[test]
+fn an_address_that_is_taken_is_told_with_the_flag() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for more in [&[][..], &["--processes"], &["--check"]] {
+        let mut command = drover();
+        command.args([
+            "serve",
+            "--reply-size",
+            "1",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin",
+            &address,
+        ]);
+        let mut child = command.args(more).stderr(Stdio::piped()).spawn().unwrap();
+        let mut told = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        assert!(!child.wait().unwrap().success());
+        assert!(told.contains(&format!("--admin {address}: port")), "{told}");
+    }
+}

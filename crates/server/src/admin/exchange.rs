@@ -1,0 +1,158 @@
+//! What the listener of `--admin` answers, and the coroutine of its connections.
+
+use std::cell::RefCell;
+use std::io;
+use std::time::{Duration, Instant};
+
+use http1::response::{Common, ConnectionField, Head};
+use http1::{Framing, HeadLimits, Method, Request, Status, request};
+use mech::net::{Conn, Io};
+
+use super::{WatchedServer, metrics};
+use crate::respond::response::SERVER;
+use crate::worker::clock::DateClock;
+use crate::worker::connection::linger;
+
+/// The longest request head and target. The input buffer has the length of the longest head.
+pub(super) const LIMITS: HeadLimits = HeadLimits { target: 1024, head: 8 * 1024 };
+
+/// How long a head may take from its first byte on.
+const HEADER_TIME_OUT: Duration = Duration::from_secs(5);
+/// How long a connection may be idle between requests: longer than the usual minute between two scrapes.
+const IDLE_TIME_OUT: Duration = Duration::from_secs(90);
+/// How long a client may take nothing of a response.
+const SEND_TIME_OUT: Duration = Duration::from_secs(5);
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// What is found nowhere else.
+const NOT_FOUND: &str = "404 Not Found. There are:\n\
+    /healthz      200 while the server serves, 503 once it stops\n\
+    /metrics      its counters, for Prometheus\n\
+    /status       its counters, live, for people\n\
+    /status.json  its counters, for programs\n";
+
+/// What the coroutines of all connections share.
+pub(super) struct AdminSite {
+    server: WatchedServer,
+    clock: RefCell<DateClock>,
+}
+
+/// What a connection does when its response is sent.
+enum Next {
+    /// Receives.
+    Receive,
+    /// Looks at what it has received already.
+    Again,
+    Close,
+}
+
+/// A response, but for its connection.
+struct Resource {
+    status: Status,
+    content_type: &'static str,
+    body: String,
+}
+
+impl AdminSite {
+    pub(super) fn new(server: WatchedServer, now: Instant) -> AdminSite {
+        AdminSite { server, clock: RefCell::new(DateClock::new(now)) }
+    }
+
+    /// Writes the response to the first request in the input, if there is a whole one. Returns how many bytes of the
+    /// input that consumes, and what comes next. `closes`: the connection ends behind the response.
+    fn respond(&self, io: Io<'_>, closes: bool) -> (usize, Next) {
+        let Io { input, output } = io;
+        let request = match request::parse(input, &LIMITS) {
+            Ok(Some(request)) => request,
+            Ok(None) => return (0, Next::Receive),
+            Err(refusal) => {
+                let connection = ConnectionField::Close;
+                self.head(output, refusal.status, connection).text(refusal.reason, true);
+                return (input.len(), Next::Close);
+            }
+        };
+        let persists = request.keep_alive && request.framing == Framing::None && !closes;
+        let connection = ConnectionField::new(request.version, persists);
+        if !matches!(request.method, Method::Get | Method::Head) {
+            let head = self.head(output, Status::MethodNotAllowed, connection);
+            head.allow("GET, HEAD").text("", true);
+        } else {
+            let Resource { status, content_type, body } = self.resource(&request);
+            let head = self.head(output, status, connection).content_type(content_type);
+            head.field("Cache-Control", b"no-store").content_length(body.len() as u64).finish();
+            if request.method == Method::Get {
+                output.extend_from_slice(body.as_bytes());
+            }
+        }
+        match persists {
+            true => (request.head.len(), Next::Again),
+            false => (input.len(), Next::Close),
+        }
+    }
+
+    fn head<'o>(
+        &self,
+        out: &'o mut Vec<u8>,
+        status: Status,
+        connection: ConnectionField,
+    ) -> Head<'o> {
+        let clock = self.clock.borrow();
+        Head::new(out, status, &Common { server: SERVER, date: clock.date(), connection })
+    }
+
+    fn resource(&self, request: &Request<'_>) -> Resource {
+        let is_query = |byte: &u8| *byte == b'?';
+        let path = request.path.split(is_query).next().unwrap_or_default();
+        let ok = |content_type, body| Resource { status: Status::Ok, content_type, body };
+        match path {
+            b"/healthz" if self.server.is_stopping() => Resource {
+                status: Status::ServiceUnavailable,
+                content_type: TEXT,
+                body: "stopping\n".to_owned(),
+            },
+            b"/healthz" => ok(TEXT, "ok\n".to_owned()),
+            b"/metrics" => ok(metrics::CONTENT_TYPE, metrics::write(&self.server)),
+            _ => Resource {
+                status: Status::NotFound,
+                content_type: TEXT,
+                body: NOT_FOUND.to_owned(),
+            },
+        }
+    }
+}
+
+/// Serves one connection from its first byte to its last.
+pub(super) async fn serve(conn: Conn<'_>, site: &AdminSite) {
+    // What ends a connection early is the client's matter, or the network's.
+    let _ended = converse(&conn, site).await;
+}
+
+async fn converse(conn: &Conn<'_>, site: &AdminSite) -> io::Result<()> {
+    // Whether the deadline belongs to a request that has begun: more bytes do not extend it.
+    let mut begun = false;
+    loop {
+        site.clock.borrow_mut().tick(conn.net().now());
+        let closes = conn.net().stopping();
+        match conn.io(|io| site.respond(io, closes)) {
+            Next::Receive => {}
+            Next::Again => {
+                conn.flush(Some(SEND_TIME_OUT)).await?;
+                begun = false;
+                continue;
+            }
+            Next::Close => {
+                conn.flush(Some(SEND_TIME_OUT)).await?;
+                return linger(conn).await;
+            }
+        }
+        let partial = conn.input_len() > 0;
+        if !(begun && partial) {
+            conn.set_deadline(Some(if partial { HEADER_TIME_OUT } else { IDLE_TIME_OUT }));
+        }
+        begun = partial;
+        if conn.fill_idle().await? == 0 {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! `/metrics`: everything that the workers count, in the text format of Prometheus, version 0.0.4
+//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>), named as its conventions have it
+//! (<https://prometheus.io/docs/practices/naming/>).
+
+use std::fmt::{Display, Write};
+
+use http1::Status;
+use sys::process;
+
+use super::WatchedServer;
+use crate::status::statistics::{Counter, CounterRow};
+
+/// The value of `Content-Type`.
+pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The counters of a worker that have a metric each, with its name and help.
+const COUNTERS: &[(Counter, &str, &str)] = &[
+    (Counter::Connections, "drover_connections_accepted_total", "Connections accepted."),
+    (Counter::Closed, "drover_connections_closed_total", "Accepted connections that have ended."),
+    (Counter::Requests, "drover_requests_total", "Request heads read without fault."),
+    (
+        Counter::BytesSent,
+        "drover_sent_bytes_total",
+        "Bytes of responses that the kernel took, heads included.",
+    ),
+    (
+        Counter::Errors,
+        "drover_connection_errors_total",
+        "Connections that an error ended: reset by the peer, or a file cut short.",
+    ),
+    (
+        Counter::TimeOuts,
+        "drover_connection_timeouts_total",
+        "Connections that a time-out ended, or that were closed for others.",
+    ),
+    (
+        Counter::IdleClosed,
+        "drover_idle_connections_closed_total",
+        "Idle connections that were closed to make room for others.",
+    ),
+    (
+        Counter::Cut,
+        "drover_connections_cut_total",
+        "Connections with a request or a response under way that the end of the grace cut.",
+    ),
+    (Counter::AcceptErrors, "drover_accept_errors_total", "Attempts to accept that failed."),
+    (
+        Counter::AcceptsLost,
+        "drover_accepts_lost_total",
+        "Wake-ups for a connection that another worker had taken already.",
+    ),
+    (
+        Counter::AcceptBatches,
+        "drover_accept_batches_total",
+        "Waits of a listener after which there was a connection. Accepted connections by these are accepts per wake.",
+    ),
+    (
+        Counter::DispatchWaits,
+        "drover_dispatch_waits_total",
+        "Waits for events of the dispatch mechanism.",
+    ),
+    (
+        Counter::Events,
+        "drover_dispatch_events_total",
+        "Events (under a completion mechanism completions) that the waits reported. By the waits: events per wait.",
+    ),
+    (
+        Counter::WouldBlock,
+        "drover_would_block_total",
+        "Calls on sockets that found nothing to take or no room (EAGAIN).",
+    ),
+    (
+        Counter::ShortSends,
+        "drover_short_sends_total",
+        "Sends from memory of which the socket took only a part.",
+    ),
+    (
+        Counter::Overflows,
+        "drover_event_queue_overflows_total",
+        "Overflows of the kernel's queue of events, each of which has lost at least one event.",
+    ),
+    (
+        Counter::OpenedElsewhere,
+        "drover_files_opened_elsewhere_total",
+        "Files that other threads were asked to open, because a disk might be needed (cold).",
+    ),
+    (Counter::FileReads, "drover_file_reads_total", "Reads of files that are not part of a send."),
+    (
+        Counter::ReadsAtOnce,
+        "drover_file_reads_at_once_total",
+        "Reads of files by the workers themselves, because the bytes were in the page cache.",
+    ),
+    (
+        Counter::ReadsNotDirect,
+        "drover_file_reads_not_direct_total",
+        "Reads of files that should have bypassed the page cache (O_DIRECT), and could not.",
+    ),
+    (
+        Counter::StepsAdvised,
+        "drover_file_steps_advised_total",
+        "Parts of files that were announced to the kernel before they were read.",
+    ),
+    (
+        Counter::NoatimeRefused,
+        "drover_noatime_refused_total",
+        "Files whose access time is updated because the kernel refuses O_NOATIME.",
+    ),
+];
+
+/// Metrics as text.
+struct Exposition(String);
+
+impl Exposition {
+    /// Begins a metric. All samples of a metric follow its head.
+    fn metric(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    /// One sample. `labels` is empty or `{…}`: labels have no character that must be escaped.
+    fn sample(&mut self, name: &str, labels: impl Display, value: impl Display) {
+        let _ = writeln!(self.0, "{name}{labels} {value}");
+    }
+
+    /// A metric with one sample, if there is a value.
+    fn single(&mut self, name: &str, kind: &str, help: &str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.metric(name, kind, help);
+            self.sample(name, "", value);
+        }
+    }
+
+    /// A metric with a sample of each worker that has a value.
+    fn by_worker<V: Display>(
+        &mut self,
+        (name, kind, help): (&str, &str, &str),
+        rows: &[CounterRow],
+        value: impl Fn(&CounterRow) -> Option<V>,
+    ) {
+        self.metric(name, kind, help);
+        for (worker, row) in rows.iter().enumerate() {
+            if let Some(value) = value(row) {
+                self.sample(name, format_args!("{{worker=\"{worker}\"}}"), value);
+            }
+        }
+    }
+}
+
+/// The whole response's body.
+pub(super) fn write(server: &WatchedServer) -> String {
+    let rows = server.counter_table.rows();
+    let mut out = Exposition(String::with_capacity(16 * 1024));
+    of_server(&mut out, server, &rows);
+    for &(counter, name, help) in COUNTERS {
+        out.by_worker((name, "counter", help), &rows, |row| Some(row.get(counter)));
+    }
+    of_threads(&mut out, server.facts.processes, &rows);
+    of_process(&mut out, server.facts.started_at_s);
+    out.0
+}
+
+fn of_server(out: &mut Exposition, server: &WatchedServer, rows: &[CounterRow]) {
+    let facts = &server.facts;
+    let name = "drover_build_info";
+    out.metric(name, "gauge", "1; the labels say what the server is and uses.");
+    let labels = format_args!(
+        "{{version=\"{}\",dispatch=\"{}\",accept=\"{}\",files=\"{}\"}}",
+        facts.version, facts.dispatch, facts.accept, facts.files
+    );
+    out.sample(name, labels, 1);
+    let stopping = u8::from(server.is_stopping());
+    out.single("drover_stopping", "gauge", "1 once the server has begun to stop.", Some(stopping));
+    out.single("drover_workers", "gauge", "Workers of the server.", Some(rows.len()));
+    let open = ("drover_connections", "gauge", "Connections that are open.");
+    out.by_worker(open, rows, |row| Some(row.open()));
+    let name = "drover_responses_total";
+    out.metric(name, "counter", "Responses by their status.");
+    for (worker, row) in rows.iter().enumerate() {
+        // An interim response is none.
+        for status in Status::ALL.iter().filter(|status| status.code() >= 200) {
+            let labels = format_args!("{{status=\"{}\",worker=\"{worker}\"}}", status.code());
+            out.sample(name, labels, row.responses(*status));
+        }
+    }
+}
+
+/// What the kernel counts for the workers' threads, and their processes.
+fn of_threads(out: &mut Exposition, processes: bool, rows: &[CounterRow]) {
+    let name = "drover_worker_cpu_seconds_total";
+    let help = "CPU time that the worker's thread has used, user and system.";
+    out.by_worker((name, "counter", help), rows, |row| {
+        Some(process::thread_cpu_time_of(row.thread()?)?.as_secs_f64())
+    });
+    let name = "drover_worker_context_switches_total";
+    let help = "How often the worker's thread gave the processor up to wait (voluntary switches).";
+    out.by_worker((name, "counter", help), rows, |row| Some(row.waits()));
+    if processes {
+        let name = "drover_worker_resident_memory_bytes";
+        let help = "Memory of the worker's process that is in the machine's memory.";
+        out.by_worker((name, "gauge", help), rows, |row| process::resident_memory(row.thread()?));
+        let name = "drover_worker_open_fds";
+        let help = "Descriptors that the worker's process has open.";
+        out.by_worker((name, "gauge", help), rows, |row| process::open_descriptors(row.thread()?));
+    }
+}
+
+/// The metrics that clients of Prometheus have of the answering process.
+fn of_process(out: &mut Exposition, started_at_s: f64) {
+    let this = std::process::id();
+    let cpu = process::cpu_time(this).ok().map(|time| time.as_secs_f64());
+    out.single(
+        "process_cpu_seconds_total",
+        "counter",
+        "CPU time that the answering process has used, user and system.",
+        cpu,
+    );
+    out.single(
+        "process_resident_memory_bytes",
+        "gauge",
+        "Memory of the answering process that is in the machine's memory.",
+        process::resident_memory(this),
+    );
+    out.single(
+        "process_open_fds",
+        "gauge",
+        "Descriptors that the answering process has open.",
+        process::open_descriptors(this),
+    );
+    out.single(
+        "process_max_fds",
+        "gauge",
+        "How many descriptors the answering process may have.",
+        process::open_files_limit().soft,
+    );
+    out.single(
+        "process_start_time_seconds",
+        "gauge",
+        "When the answering process was started, in seconds since 1970.",
+        Some(started_at_s),
+    );
+}

@@ -1,0 +1,188 @@
+//! The listener for those who watch a server (`--admin`): its health, its counters for Prometheus, and a live page.
+//!
+//! It runs on a thread of its own, in the process that supervises where workers are processes, and reads the counters
+//! that the workers share. So it takes nothing from the workers but a processor for a moment, and what is asked here is
+//! not counted there. It is bounded: [`CONNECTIONS`] at a time, short heads, time-outs for all that a client does.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, anyhow};
+use mech::fileio;
+use mech::mechanisms;
+use mech::net::{AcceptBatch, Executor, Listener, Net, NetOptions, Remote};
+use serde::Serialize;
+use sys::socket::{self, ListenOptions};
+use tracing::error;
+
+use crate::Config;
+use crate::ContentSource;
+use crate::Listen;
+use crate::listen::bind::bind_name;
+use crate::status::statistics::CounterTable;
+
+mod exchange;
+mod metrics;
+
+/// How many connections there may be at a time.
+const CONNECTIONS: usize = 64;
+
+/// How many descriptors the listener may use: its connections, its sockets, its mechanism and its waker.
+pub(crate) const DESCRIPTORS: u64 = CONNECTIONS as u64 + 8;
+
+/// How long responses may go on when the server has ended.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What the listener tells of.
+#[derive(Debug)]
+pub(crate) struct WatchedServer {
+    pub(crate) counter_table: CounterTable,
+    /// Whether the server has begun to stop.
+    pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) facts: ServerFacts,
+}
+
+impl WatchedServer {
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// What does not change as long as a server runs.
+#[derive(Debug, Serialize)]
+pub(crate) struct ServerFacts {
+    version: &'static str,
+    /// The name of the dispatch mechanism.
+    dispatch: &'static str,
+    /// The name of the accept strategy.
+    accept: &'static str,
+    /// The name of the file backend; `none` if no file is served, `auto` with those that it chooses from.
+    files: String,
+    /// Whether workers are processes.
+    processes: bool,
+    addresses: Vec<SocketAddr>,
+    /// When this process was started, in seconds since 1970.
+    started_at_s: f64,
+}
+
+impl ServerFacts {
+    pub(crate) fn of(config: &Config, processes: bool, addresses: &[SocketAddr]) -> ServerFacts {
+        let files = match (&config.source, config.files) {
+            (ContentSource::Fixed(_), _) => "none".to_owned(),
+            (_, Some(backend)) => backend.name.to_owned(),
+            (_, None) => {
+                let names: Vec<_> = fileio::AUTO_TAKES.iter().map(|backend| backend.name).collect();
+                format!("auto({})", names.join(","))
+            }
+        };
+        let started_at = SystemTime::now() - sys::process::age().unwrap_or_default();
+        ServerFacts {
+            version: env!("CARGO_PKG_VERSION"),
+            dispatch: config.mechanism.name,
+            accept: config.accept.name,
+            files,
+            processes,
+            addresses: addresses.to_vec(),
+            started_at_s: started_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+        }
+    }
+}
+
+/// The bound addresses of the listener. Connections wait until it is started.
+#[derive(Debug, Default)]
+pub(crate) struct AdminSockets {
+    addresses: Vec<SocketAddr>,
+    sockets: Vec<OwnedFd>,
+}
+
+impl AdminSockets {
+    /// Binds the addresses, if there is to be a listener.
+    ///
+    /// # Errors
+    /// An address that cannot be bound, with the remedy.
+    pub(crate) fn bind(listen: Option<&Listen>) -> anyhow::Result<Option<AdminSockets>> {
+        let Some(listen) = listen else { return Ok(None) };
+        let mut bound = AdminSockets::default();
+        bind_name("--admin", listen, |address| {
+            let socket = socket::listen(address, ListenOptions::default())?;
+            let address = socket::local_address(socket.as_fd())?;
+            bound.addresses.push(address);
+            bound.sockets.push(socket);
+            Ok(address)
+        })?;
+        Ok(Some(bound))
+    }
+}
+
+/// The listener, running. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct AdminListener {
+    addresses: Vec<SocketAddr>,
+    remote: Remote,
+    /// `None` when the thread has been joined.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AdminListener {
+    /// Starts the listener on a thread of its own.
+    ///
+    /// # Errors
+    /// No mechanism can be set up, or there can be no more threads.
+    pub(crate) fn start(
+        AdminSockets { addresses, sockets }: AdminSockets,
+        server: WatchedServer,
+    ) -> anyhow::Result<AdminListener> {
+        let (ready, started) = sync_channel(1);
+        let work = move || {
+            if let Err(reason) = run(sockets, server, &ready) {
+                error!("the listener of --admin has ended, the server goes on: {reason:#}");
+            }
+        };
+        let thread = sys::process::start_thread("admin", work).context("--admin")?;
+        let remote = started.recv().map_err(|_| anyhow!("--admin: its listener cannot start"))?;
+        Ok(AdminListener { addresses, remote, thread: Some(thread) })
+    }
+
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+}
+
+impl Drop for AdminListener {
+    fn drop(&mut self) {
+        // It fails for a thread that has ended; a panic was reported when it happened.
+        let _ended = self.remote.stop();
+        let _panicked = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Serves on the calling thread until asked to stop. `ready` gets the handle when connections are accepted.
+fn run(
+    sockets: Vec<OwnedFd>,
+    server: WatchedServer,
+    ready: &SyncSender<Remote>,
+) -> anyhow::Result<()> {
+    let mechanism = mechanisms::auto_of_readiness().context("no mechanism works here")?;
+    let mut options = NetOptions::new(mechanism).with_connections(CONNECTIONS);
+    options.input_capacity = exchange::LIMITS.head;
+    let net = Net::open(&options).context("cannot set up its mechanism")?;
+    let site = exchange::AdminSite::new(server, net.now());
+    let mut executor = Executor::new(&net, GRACE);
+    for socket in sockets {
+        let listener = Listener::open(&net, socket).context("cannot wait for connections")?;
+        executor.listen(listener, |listener| async {
+            if let Err(error) = listener.run(AcceptBatch::All, |_| false).await {
+                error!("--admin takes no more connections: {error}");
+            }
+        });
+    }
+    // The receiver waits until this handle comes.
+    let _sent = ready.send(net.remote());
+    executor.run(|conn| exchange::serve(conn, &site)).map_err(io::Error::into)
+}
