@@ -11,7 +11,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 
 #[path = "../schema/mod.rs"]
-mod checker;
+pub(crate) mod checker;
 
 use crate::harness::{PATIENCE, Server, drover, signal};
 

@@ -310,6 +310,14 @@ impl Client {
         bytes
     }
 
+    /// Reads a line of a body, with its end.
+    #[track_caller]
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        line
+    }
+
     /// Waits for bytes that are not read yet, and says how many there are; none at the end of the
     /// stream. A call with a time-out also ends when this process is stopped and goes on, as the
     /// freezer of a control group has it do: `EINTR`, signal(7).

@@ -1,6 +1,6 @@
 //! What the listener of `--admin` answers, and the coroutine of its connections.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -8,6 +8,7 @@ use http1::response::{Common, ConnectionField, Head};
 use http1::{Framing, HeadLimits, Method, Request, Status, request};
 use mech::net::{Conn, Io};
 
+use super::live::{CounterSamples, LiveStatus, SAMPLE_EVERY};
 use super::{WatchedServer, metrics};
 use crate::respond::response::SERVER;
 use crate::worker::clock::DateClock;
@@ -23,6 +24,9 @@ const IDLE_TIME_OUT: Duration = Duration::from_secs(90);
 /// How long a client may take nothing of a response.
 const SEND_TIME_OUT: Duration = Duration::from_secs(5);
 
+/// How many connections may be sent events at a time, so that others find room.
+const STREAMS: usize = 16;
+
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// What is found nowhere else.
@@ -36,6 +40,9 @@ const NOT_FOUND: &str = "404 Not Found. There are:\n\
 pub(super) struct AdminSite {
     server: WatchedServer,
     clock: RefCell<DateClock>,
+    samples: RefCell<CounterSamples>,
+    /// How many connections are sent events.
+    streams: Cell<usize>,
 }
 
 /// What a connection does when its response is sent.
@@ -45,6 +52,8 @@ enum Next {
     /// Looks at what it has received already.
     Again,
     Close,
+    /// Sends events until its end.
+    Stream,
 }
 
 /// A response, but for its connection.
@@ -56,7 +65,16 @@ struct Resource {
 
 impl AdminSite {
     pub(super) fn new(server: WatchedServer, now: Instant) -> AdminSite {
-        AdminSite { server, clock: RefCell::new(DateClock::new(now)) }
+        let samples = RefCell::new(CounterSamples::new(&server, now));
+        let clock = RefCell::new(DateClock::new(now));
+        AdminSite { server, clock, samples, streams: Cell::new(0) }
+    }
+
+    /// The state of the server, as JSON in one line.
+    fn status(&self) -> String {
+        let samples = self.samples.borrow();
+        let status = LiveStatus::now(&self.server, &samples);
+        serde_json::to_string(&status).expect("keys are strings and numbers finite")
     }
 
     /// Writes the response to the first request in the input, if there is a whole one. Returns how many bytes of the
@@ -77,6 +95,12 @@ impl AdminSite {
         if !matches!(request.method, Method::Get | Method::Head) {
             let head = self.head(output, Status::MethodNotAllowed, connection);
             head.allow("GET, HEAD").text("", true);
+        } else if path(&request) == b"/status/events" && self.streams.get() < STREAMS {
+            let connection = ConnectionField::new(request.version, false);
+            let head = self.head(output, Status::Ok, connection).content_type("text/event-stream");
+            head.field("Cache-Control", b"no-store").finish();
+            let is_head = request.method == Method::Head;
+            return (input.len(), if is_head { Next::Close } else { Next::Stream });
         } else {
             let Resource { status, content_type, body } = self.resource(&request);
             let head = self.head(output, status, connection).content_type(content_type);
@@ -102,23 +126,34 @@ impl AdminSite {
     }
 
     fn resource(&self, request: &Request<'_>) -> Resource {
-        let is_query = |byte: &u8| *byte == b'?';
-        let path = request.path.split(is_query).next().unwrap_or_default();
         let ok = |content_type, body| Resource { status: Status::Ok, content_type, body };
-        match path {
-            b"/healthz" if self.server.is_stopping() => Resource {
-                status: Status::ServiceUnavailable,
-                content_type: TEXT,
-                body: "stopping\n".to_owned(),
-            },
-            b"/healthz" => ok(TEXT, "ok\n".to_owned()),
+        let text =
+            |status, text: &str| Resource { status, content_type: TEXT, body: text.to_owned() };
+        match path(request) {
+            b"/healthz" if self.server.is_stopping() => {
+                text(Status::ServiceUnavailable, "stopping\n")
+            }
+            b"/healthz" => text(Status::Ok, "ok\n"),
             b"/metrics" => ok(metrics::CONTENT_TYPE, metrics::write(&self.server)),
-            _ => Resource {
-                status: Status::NotFound,
-                content_type: TEXT,
-                body: NOT_FOUND.to_owned(),
-            },
+            b"/status.json" => ok("application/json", self.status() + "\n"),
+            b"/status/events" => {
+                text(Status::ServiceUnavailable, "too many read the events; close another page\n")
+            }
+            _ => text(Status::NotFound, NOT_FOUND),
         }
+    }
+}
+
+/// The target without its query.
+fn path<'r>(request: &Request<'r>) -> &'r [u8] {
+    request.path.split(|byte| *byte == b'?').next().unwrap_or_default()
+}
+
+/// Reads the counters every second, so that there are rates.
+pub(super) async fn sample(conn: Conn<'_>, site: &AdminSite) {
+    while !conn.net().stopping() {
+        conn.sleep_until(conn.net().now() + SAMPLE_EVERY).await;
+        site.samples.borrow_mut().read(&site.server, conn.net().now());
     }
 }
 
@@ -137,13 +172,19 @@ async fn converse(conn: &Conn<'_>, site: &AdminSite) -> io::Result<()> {
         match conn.io(|io| site.respond(io, closes)) {
             Next::Receive => {}
             Next::Again => {
-                conn.flush(Some(SEND_TIME_OUT)).await?;
+                flush(conn).await?;
                 begun = false;
                 continue;
             }
             Next::Close => {
-                conn.flush(Some(SEND_TIME_OUT)).await?;
+                flush(conn).await?;
                 return linger(conn).await;
+            }
+            Next::Stream => {
+                site.streams.update(|count| count + 1);
+                let ended = stream(conn, site).await;
+                site.streams.update(|count| count - 1);
+                return ended;
             }
         }
         let partial = conn.input_len() > 0;
@@ -155,4 +196,25 @@ async fn converse(conn: &Conn<'_>, site: &AdminSite) -> io::Result<()> {
             return Ok(());
         }
     }
+}
+
+async fn flush(conn: &Conn<'_>) -> io::Result<()> {
+    // The deadline of the head is over with it.
+    conn.set_deadline(Some(SEND_TIME_OUT));
+    conn.flush(Some(SEND_TIME_OUT)).await.map(drop)
+}
+
+/// Sends the state of the server every second, as server-sent events
+/// (<https://html.spec.whatwg.org/multipage/server-sent-events.html>), until the client leaves.
+async fn stream(conn: &Conn<'_>, site: &AdminSite) -> io::Result<()> {
+    while !conn.net().stopping() {
+        let status = site.status();
+        conn.io(|io| {
+            io.output.extend([b"data: ", status.as_bytes(), b"\n\n"].concat());
+            (io.input.len(), ())
+        });
+        flush(conn).await?;
+        conn.sleep_until(conn.net().now() + SAMPLE_EVERY).await;
+    }
+    Ok(())
 }

@@ -28,6 +28,7 @@ use crate::listen::bind::bind_name;
 use crate::status::statistics::CounterTable;
 
 mod exchange;
+mod live;
 mod metrics;
 
 /// How many connections there may be at a time.
@@ -182,6 +183,7 @@ fn run(
             }
         });
     }
+    executor.background(|conn| exchange::sample(conn, &site));
     // The receiver waits until this handle comes.
     let _sent = ready.send(net.remote());
     executor.run(|conn| exchange::serve(conn, &site)).map_err(io::Error::into)

@@ -151,7 +151,8 @@ impl CounterRow {
         u32::try_from(self.get(Counter::Thread)).ok().filter(|thread| *thread > 0)
     }
 
-    fn statistics(&self) -> Statistics {
+    /// The counters with the names that others know.
+    pub(crate) fn statistics(&self) -> Statistics {
         Statistics {
             connections: self.get(Counter::Connections),
             closed: self.get(Counter::Closed),
