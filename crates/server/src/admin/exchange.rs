@@ -9,7 +9,7 @@ use http1::{Framing, HeadLimits, Method, Request, Status, request};
 use mech::net::{Conn, Io};
 
 use super::live::{CounterSamples, LiveStatus, SAMPLE_EVERY};
-use super::{WatchedServer, metrics};
+use super::{WatchedServer, metrics, page};
 use crate::respond::response::SERVER;
 use crate::worker::clock::DateClock;
 use crate::worker::connection::linger;
@@ -72,9 +72,13 @@ impl AdminSite {
 
     /// The state of the server, as JSON in one line.
     fn status(&self) -> String {
-        let samples = self.samples.borrow();
-        let status = LiveStatus::now(&self.server, &samples);
-        serde_json::to_string(&status).expect("keys are strings and numbers finite")
+        let status = LiveStatus::now(&self.server, &self.samples.borrow());
+        serde_json::to_string(&status).unwrap_or_default()
+    }
+
+    fn page(&self) -> String {
+        let status = LiveStatus::now(&self.server, &self.samples.borrow());
+        page::write(&serde_json::to_value(status).unwrap_or_default())
     }
 
     /// Writes the response to the first request in the input, if there is a whole one. Returns how many bytes of the
@@ -136,6 +140,7 @@ impl AdminSite {
             b"/healthz" => text(Status::Ok, "ok\n"),
             b"/metrics" => ok(metrics::CONTENT_TYPE, metrics::write(&self.server)),
             b"/status.json" => ok("application/json", self.status() + "\n"),
+            b"/status" => ok("text/html; charset=utf-8", self.page()),
             b"/status/events" => {
                 text(Status::ServiceUnavailable, "too many read the events; close another page\n")
             }
@@ -208,9 +213,9 @@ async fn flush(conn: &Conn<'_>) -> io::Result<()> {
 /// (<https://html.spec.whatwg.org/multipage/server-sent-events.html>), until the client leaves.
 async fn stream(conn: &Conn<'_>, site: &AdminSite) -> io::Result<()> {
     while !conn.net().stopping() {
-        let status = site.status();
+        let event = format!("data: {}\n\n", site.status());
         conn.io(|io| {
-            io.output.extend([b"data: ", status.as_bytes(), b"\n\n"].concat());
+            io.output.extend_from_slice(event.as_bytes());
             (io.input.len(), ())
         });
         flush(conn).await?;

@@ -1,7 +1,7 @@
 //! What a server does now, as `/status.json`, `/status/events` and the page tell it. Its schema is
 //! `schemas/drover.status-1.schema.json`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http1::Status;
@@ -14,6 +14,9 @@ use crate::status::statistics::{Counter, CounterRow};
 
 /// How often the counters are read, so that there are rates.
 pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+
+/// How many rates of the past are kept: those of a minute, at both of its ends.
+const HISTORY: usize = 61;
 
 /// The state of a server at one moment.
 #[derive(Debug, Serialize)]
@@ -47,6 +50,10 @@ struct LiveRates {
     replies_4xx: f64,
     replies_5xx: f64,
     bytes_sent: f64,
+    /// Requests per second in each of the last seconds, the newest last; [`HISTORY`] at most.
+    history: VecDeque<f64>,
+    /// The largest number of these.
+    history_most: f64,
 }
 
 /// What one worker really does.
@@ -80,23 +87,29 @@ pub(super) struct LiveWorker {
     cpu_s: Option<f64>,
 }
 
-/// The two latest readings of the counters.
+/// The two latest readings of the counters, and what earlier ones have shown.
 #[derive(Debug)]
 pub(super) struct CounterSamples {
     before: (Instant, Vec<CounterRow>),
     last: (Instant, Vec<CounterRow>),
+    /// Requests per second between readings, the newest last.
+    history: VecDeque<f64>,
 }
 
 impl CounterSamples {
     pub(super) fn new(server: &WatchedServer, now: Instant) -> CounterSamples {
         let first = (now, server.counter_table.rows());
-        CounterSamples { before: first.clone(), last: first }
+        CounterSamples { before: first.clone(), last: first, history: VecDeque::new() }
     }
 
     /// Reads the counters once more.
     pub(super) fn read(&mut self, server: &WatchedServer, now: Instant) {
         let rows = server.counter_table.rows();
         self.before = std::mem::replace(&mut self.last, (now, rows));
+        self.history.push_back(self.rate(|row| row.get(Counter::Requests)));
+        if self.history.len() > HISTORY {
+            self.history.pop_front();
+        }
     }
 
     fn over_s(&self) -> f64 {
@@ -124,6 +137,8 @@ impl CounterSamples {
             replies_4xx: class(4),
             replies_5xx: class(5),
             bytes_sent: self.rate(|row| row.get(Counter::BytesSent)),
+            history: self.history.clone(),
+            history_most: self.history.iter().copied().fold(0.0, f64::max),
         }
     }
 }
@@ -209,6 +224,7 @@ mod tests {
         samples.read(&server, begin + Duration::from_secs(3));
         let rates = at(&samples);
         assert_eq!((rates.requests, rates.replies_4xx, rates.replies_2xx), (1.5, 0.5, 0.0));
+        assert_eq!((rates.history, rates.history_most), ([5.0, 1.5].into(), 5.0));
         assert_eq!(LiveStatus::now(&server, &samples).workers[1].requests_rate, 0.5);
     }
 }

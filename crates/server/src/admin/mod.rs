@@ -30,6 +30,7 @@ use crate::status::statistics::CounterTable;
 mod exchange;
 mod live;
 mod metrics;
+mod page;
 
 /// How many connections there may be at a time.
 const CONNECTIONS: usize = 64;

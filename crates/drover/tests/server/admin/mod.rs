@@ -10,6 +10,7 @@ use exposition::Exposition;
 use crate::harness::{Client, PATIENCE, Reply, Server, Site, drover, on_every_mechanism, request};
 
 mod exposition;
+mod page;
 mod status;
 
 /// A server that is watched, with the address where it is.
