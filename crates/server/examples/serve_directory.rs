@@ -14,7 +14,7 @@ fn main() -> anyhow::Result<()> {
     let mechanism = mech::mechanisms::auto(1).context("no mechanism is usable here")?;
     let config = Config::new(ContentSource::Directory(Arc::new(root)), mechanism);
     let server = Server::start(config)?;
-    server.stop_at(&signals);
+    server.stop_at(&signals)?;
     println!("{} at http://{}/ by {}", directory, server.addresses()[0], mechanism.name);
     server.wait()
 }

@@ -86,6 +86,9 @@ pub struct Config {
     pub noatime: bool,
     /// Whether the kernel is told that files are read from beginning to end.
     pub advise_sequential: bool,
+    /// Whether the process gives up what serving does not need (landlock(7)): the thread that starts the server, the
+    /// threads that it starts from then on, and the log's. They cannot take it back.
+    pub sandbox: bool,
     /// What a worker may keep of files it has served, in bytes; 0: nothing.
     pub cache: usize,
     /// How often a kept file is compared with the file system.
@@ -182,6 +185,7 @@ impl Config {
             openers: Some(Arc::new(OpenPool::new(STAT_THREADS))),
             noatime: false,
             advise_sequential: false,
+            sandbox: false,
             cache: 64 << 20,
             revalidate: Revalidate::default(),
             workers: NonZeroUsize::MIN,

@@ -34,6 +34,8 @@
 //! responses (`respond/response.rs`). Other threads open the files that may need a disk
 //! (`lookup/pending.rs`). An open file is an `FileEntry` (`lookup/entry.rs`) in the worker's cache
 //! (`lookup/cache.rs`); with `--revalidate inotify` it is watched (`lookup/watch.rs`).
+//!
+//! Between the binding and the first worker the process gives up what serving does not need (`sandbox/`).
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
@@ -50,7 +52,7 @@ use std::time::Instant;
 use anyhow::{Context, anyhow, bail};
 use mech::accept::{Among, ListenerHandle};
 use mech::net::Remote;
-use sys::process::start_thread;
+use sys::process::{on_own_thread, start_thread};
 use tracing::{error, info};
 
 mod access_log;
@@ -62,6 +64,7 @@ pub mod log;
 pub mod lookup;
 mod respond;
 mod rules;
+mod sandbox;
 mod signals;
 mod status;
 mod supervisor;
@@ -96,6 +99,8 @@ pub struct Server {
     /// The file that the counters are written to.
     counters: Option<PathBuf>,
     admin: Option<AdminListener>,
+    /// What is in force of the sandbox.
+    sandbox: String,
 }
 
 /// The workers of one process.
@@ -187,6 +192,7 @@ impl Server {
         let facts = ServerFacts::of(&config, false, &addresses);
         let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
         let deferred = Deferred::of(&config, &handles, &addresses)?;
+        let sandbox = sandbox::enter(&config, Role::Server);
         let mut server = Server::of_crew(
             Arc::new(config),
             addresses,
@@ -199,6 +205,7 @@ impl Server {
             let watched = WatchedServer { counter_table, stopping, facts };
             server.admin = Some(AdminListener::start(sockets, watched)?);
         }
+        server.sandbox = sandbox;
         Ok(server)
     }
 
@@ -258,6 +265,7 @@ impl Server {
             log,
             counters,
             admin: None,
+            sandbox: String::new(),
         };
         while server.stopper.workers.len() < server.workers {
             match server.reports.recv() {
@@ -274,6 +282,14 @@ impl Server {
             }
         }
         Ok(server)
+    }
+
+    /// What is in force of the sandbox of a server of `config`, in words. Restricts nobody.
+    ///
+    /// # Errors
+    /// The error of starting a thread.
+    pub fn try_sandbox(config: &Config, role: Role) -> io::Result<String> {
+        on_own_thread(|| sandbox::enter(config, role))
     }
 
     /// Finds what [`Server::start`] would find wrong with `config`, and starts nothing.
@@ -305,6 +321,12 @@ impl Server {
     #[must_use]
     pub fn admin_addresses(&self) -> &[SocketAddr] {
         self.admin.as_ref().map_or(&[], AdminListener::addresses)
+    }
+
+    /// What is in force of the sandbox ([`Config::sandbox`]), in words.
+    #[must_use]
+    pub fn sandbox(&self) -> &str {
+        &self.sandbox
     }
 
     /// The handle by which other threads stop this server.

@@ -54,6 +54,15 @@ pub fn write_line(line: &[u8]) {
     }
 }
 
+/// Has the thread of the log do something before it writes its next lines; nobody waits for that. Does nothing if there
+/// is no thread.
+pub(crate) fn on_thread(errand: impl FnOnce() + Send + 'static) {
+    if let Some(queue) = QUEUE.get() {
+        queue.lock().errand = Some(Box::new(errand));
+        queue.changed.notify_all();
+    }
+}
+
 /// Waits until everything is written, but not for long: to be called before the process ends.
 pub fn finish() {
     if let Some(queue) = QUEUE.get() {
@@ -77,20 +86,22 @@ impl Write for LogWriter {
 }
 
 /// Lines on their way to the thread.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Queue {
     state: Mutex<State>,
     /// Notified when lines have come, and when lines have been written.
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     lines: Vec<u8>,
     /// How many lines have found the queue full since the thread last took the others.
     refused: u64,
     /// Whether the thread is writing what it took.
     writing: bool,
+    /// What the thread is to do before it writes.
+    errand: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl State {
@@ -121,7 +132,15 @@ impl Queue {
         let mut state = self.lock();
         state.writing = false;
         self.changed.notify_all();
-        while state.is_empty() {
+        loop {
+            if let Some(errand) = state.errand.take() {
+                drop(state);
+                errand();
+                state = self.lock();
+            }
+            if !state.is_empty() {
+                break;
+            }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.writing = true;
@@ -231,6 +250,21 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn an_errand_is_done_before_lines_and_without_any() {
+        let queue = Arc::new(Queue::default());
+        let (done, seen) = std::sync::mpsc::channel();
+        queue.lock().errand = Some(Box::new(move || done.send(()).unwrap()));
+        queue.put(b"line\n");
+        assert_eq!(queue.take(), (b"line\n".to_vec(), 0));
+        seen.try_recv().unwrap();
+        let (done, seen) = std::sync::mpsc::channel();
+        start_writer(&queue, io::sink()).unwrap();
+        queue.lock().errand = Some(Box::new(move || done.send(thread::current().id()).unwrap()));
+        queue.changed.notify_all();
+        assert_ne!(seen.recv().unwrap(), thread::current().id());
     }
 
     #[test]

@@ -13,6 +13,7 @@
 use std::process;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use anyhow::Context;
 use signal_hook::consts::{
@@ -57,14 +58,18 @@ enum Answer {
 /// What the log says when workers have been told to stop.
 pub(crate) const STOPPING: &str = "stopping: requests under way may finish";
 
-/// The function that signals are passed to; `None` while the server starts.
-type Listener = Arc<Mutex<Option<Box<dyn FnMut(Heard) + Send>>>>;
-
 /// The signals of the process, heard by a thread from the moment this is made until it is dropped.
+///
+/// The server that has started is told by another thread than the one that heard the signals while it started: the
+/// later thread inherits what the process has given up meanwhile (`sandbox`).
 pub struct StopSignals {
-    listener: Listener,
-    handle: Handle,
+    role: Role,
+    /// `None` if the thread could not be replaced.
+    hearing: Mutex<Option<Hearing>>,
 }
+
+/// The thread that hears the signals, and how to end it.
+type Hearing = (Handle, JoinHandle<()>);
 
 impl StopSignals {
     /// Begins to hear the signals. As long as the server starts, a signal to stop ends the process
@@ -73,54 +78,74 @@ impl StopSignals {
     /// # Errors
     /// The error of sigaction(2), or of starting a thread.
     pub fn catch(role: Role) -> anyhow::Result<StopSignals> {
-        let mut heard = vec![SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM];
-        if role == Role::Supervisor {
-            heard.push(SIGCHLD);
-        }
-        let mut signals = Signals::new(heard).context("cannot catch signals")?;
         signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))
             .context("cannot catch SIGXFSZ")?;
-        let (handle, listener) = (signals.handle(), Listener::default());
-        let tell = Arc::clone(&listener);
-        let work = move || {
-            for signal in signals.forever() {
-                match answer(signal, role) {
-                    Answer::Tell(heard) => notify(&tell, heard),
-                    Answer::Log(line) => info!("{line}"),
-                    Answer::Nothing => {}
-                }
+        let hearing = hear(register(role)?, role, |heard| match heard {
+            Heard::Child | Heard::Counters => {}
+            Heard::Stop => {
+                info!("stopped by a signal while starting");
+                exit_at_once(0);
             }
-        };
-        start_thread("signals", work)?;
-        Ok(StopSignals { listener, handle })
+        })?;
+        Ok(StopSignals { role, hearing: Mutex::new(Some(hearing)) })
     }
 
     /// The server has started: from now on, `listener` is told.
-    pub(crate) fn tell(&self, listener: impl FnMut(Heard) + Send + 'static) {
-        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(listener));
+    ///
+    /// # Errors
+    /// As [`StopSignals::catch`].
+    pub(crate) fn tell(&self, listener: impl FnMut(Heard) + Send + 'static) -> anyhow::Result<()> {
+        // Registered before the other thread ends, so that no signal is missed.
+        let signals = register(self.role)?;
+        let mut hearing = self.hearing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((handle, thread)) = hearing.take() {
+            handle.close();
+            // It ends the process if it has heard a signal to stop.
+            let _ = thread.join();
+        }
+        *hearing = Some(hear(signals, self.role, listener)?);
+        Ok(())
     }
+}
+
+fn register(role: Role) -> anyhow::Result<Signals> {
+    let mut heard = vec![SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM];
+    if role == Role::Supervisor {
+        heard.push(SIGCHLD);
+    }
+    Signals::new(heard).context("cannot catch signals")
+}
+
+/// Starts the thread.
+fn hear(
+    mut signals: Signals,
+    role: Role,
+    mut listener: impl FnMut(Heard) + Send + 'static,
+) -> anyhow::Result<Hearing> {
+    let handle = signals.handle();
+    let work = move || {
+        for signal in signals.forever() {
+            match answer(signal, role) {
+                Answer::Tell(heard) => listener(heard),
+                Answer::Log(line) => info!("{line}"),
+                Answer::Nothing => {}
+            }
+        }
+    };
+    Ok((handle, start_thread("signals", work)?))
 }
 
 impl Drop for StopSignals {
     fn drop(&mut self) {
-        self.handle.close();
+        if let Some((handle, _)) = self.hearing.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            handle.close();
+        }
     }
 }
 
 impl std::fmt::Debug for StopSignals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StopSignals").finish_non_exhaustive()
-    }
-}
-
-fn notify(listener: &Listener, heard: Heard) {
-    match (&mut *listener.lock().unwrap_or_else(PoisonError::into_inner), heard) {
-        (Some(listener), _) => listener(heard),
-        (None, Heard::Child | Heard::Counters) => {}
-        (None, Heard::Stop) => {
-            info!("stopped by a signal while starting");
-            exit_at_once(0);
-        }
     }
 }
 
@@ -150,7 +175,10 @@ impl Server {
     /// Has a signal stop the server. A second one ends the process at once: with status 1 if connections
     /// are open. SIGUSR1 has the counters written to their file, if there is one. To be called before anybody
     /// is told that the server has started.
-    pub fn stop_at(&self, signals: &StopSignals) {
+    ///
+    /// # Errors
+    /// The error of sigaction(2), or of starting a thread.
+    pub fn stop_at(&self, signals: &StopSignals) -> anyhow::Result<()> {
         let (stopper, counter_table) = (self.stopper(), self.counter_table.clone());
         let counters = self.counters.clone();
         let mut stopping = false;
@@ -171,6 +199,6 @@ impl Server {
             if start_thread("stop", stop).is_err() {
                 stopper.announce(Stopper::stop);
             }
-        });
+        })
     }
 }

@@ -71,6 +71,8 @@ fn check_or_serve(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     if args.check {
         return check(args, flags);
     }
+    // Threads inherit this: the first of them is the log's.
+    sys::process::forbid_new_privileges().context("cannot set PR_SET_NO_NEW_PRIVS")?;
     log::start()?;
     // Signals are caught before anything is opened that could block for ever: a signal ends the blocking call.
     let role = if args.processes { Role::Supervisor } else { Role::Server };
@@ -98,13 +100,15 @@ fn serve(args: Args, flags: &FlagValues, signals: &StopSignals) -> anyhow::Resul
     let grace = config.grace;
     let (result, sum, workers) = if processes {
         let mut server = Supervisor::start(&config, &arguments)?;
-        server.stop_at(signals);
+        server.stop_at(signals)?;
         begun(server.addresses(), server.admin_addresses(), &served, &described)?;
+        info!("sandbox: {}", server.sandbox());
         (server.run(), server.statistics(), server.workers())
     } else {
         let server = Server::start(config)?;
-        server.stop_at(signals);
+        server.stop_at(signals)?;
         begun(server.addresses(), server.admin_addresses(), &served, &described)?;
+        info!("sandbox: {}", server.sandbox());
         (server.wait(), server.statistics(), server.workers())
     };
     tell_end(sum, &workers);
@@ -213,6 +217,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         openers: (args.stat_threads > 0).then(|| Arc::new(OpenPool::new(args.stat_threads.into()))),
         noatime: args.noatime,
         advise_sequential: args.advise == Advise::Sequential,
+        sandbox: !args.no_sandbox,
         cache: args.cache,
         revalidate: args.revalidate,
         workers,

@@ -27,6 +27,7 @@ mod precompressed;
 mod processes;
 mod ranges;
 mod rules;
+mod sandbox;
 mod signals;
 mod spinning;
 mod stopping;

@@ -12,7 +12,7 @@ use crate::harness::{Client, Server, drover, request, signal};
 const WORKERS: usize = 3;
 
 /// Waits until `gone` has a successor, so that there are as many workers as before.
-fn until_replaced(server: &Server, gone: u32) -> Vec<u32> {
+pub(crate) fn until_replaced(server: &Server, gone: u32) -> Vec<u32> {
     loop {
         let children = server.children();
         if children.len() == WORKERS && !children.contains(&gone) {

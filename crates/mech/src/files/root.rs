@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{Access, Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 mod listing;
@@ -204,6 +204,25 @@ impl Root {
         let directory = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve)?;
         let stat = rustix::fs::fstat(&directory)?;
         Ok(Root { directory, path: path.to_owned(), identity: (stat.st_dev, stat.st_ino) })
+    }
+
+    /// The path by which the root was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether this process may not read the directory though its permissions allow it: because this process
+    /// has restricted itself (landlock(7)) to directories that do not contain this one.
+    pub fn is_out_of_reach(&self) -> bool {
+        let opened = open_at(
+            self.directory.as_fd(),
+            b".",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            ResolveFlags::empty(),
+        );
+        let permitted =
+            rustix::fs::accessat(&self.directory, ".", Access::READ_OK, AtFlags::EACCESS);
+        opened.is_err_and(|error| error == Errno::ACCESS) && permitted.is_ok()
     }
 
     /// The path by which the root was opened, for messages.

@@ -108,6 +108,8 @@ pub(crate) struct SiteFiles {
     /// What other threads are opening; `None`: the worker opens files itself, and waits for the disk.
     pending: Option<PendingOpens>,
     watcher: Option<Watcher>,
+    /// Whether the log has said already that the root is out of reach.
+    out_of_reach: bool,
     /// Whether the log has said already that a file could not be watched.
     unwatched: bool,
     descriptor_cost: usize,
@@ -157,6 +159,7 @@ impl SiteFiles {
             pending: None,
             watcher,
             unwatched: false,
+            out_of_reach: false,
             descriptor_cost: DESCRIPTOR_COST.max(share as usize),
             keeps_descriptors: false,
             name: Vec::new(),
@@ -232,8 +235,8 @@ impl SiteFiles {
                     // If the path leads nowhere (`Err`), the directory that is open is served on.
                     if let Ok(Some(now)) = now
                         && Arc::ptr_eq(&before, &self.root)
+                        && self.replace_root(now)
                     {
-                        self.replace_root(now);
                         // The path may lead elsewhere again already: the next request looks.
                         self.root_checked = None;
                     }
@@ -424,10 +427,7 @@ impl SiteFiles {
             None => self.root.replaced(),
         };
         match (replaced, &mut self.pending) {
-            (Ok(Some(root)), _) => {
-                self.replace_root(root);
-                return true;
-            }
+            (Ok(Some(root)), _) => return self.replace_root(root),
             (Err(error), Some(pending)) if error.kind() == io::ErrorKind::WouldBlock => {
                 // If no thread can look now, one does after the next interval.
                 let _ = pending.look_at_root(&self.root);
@@ -439,8 +439,20 @@ impl SiteFiles {
     }
 
     /// Serves another directory from now on, and empties the cache: its entries were found beneath the
-    /// root before.
-    fn replace_root(&mut self, root: Root) {
+    /// root before. `false`: this process may not read the other directory, and serves the root before on.
+    fn replace_root(&mut self, root: Root) -> bool {
+        if root.is_out_of_reach() {
+            if !std::mem::replace(&mut self.out_of_reach, true) {
+                warn!(
+                    "{} is another directory now, which the sandbox keeps from this server: the one before is \
+                     served on. Start the server again; or make ROOT a symbolic link, which may lead to \
+                     other directories beside the first; or use --no-sandbox",
+                    root.name()
+                );
+            }
+            return false;
+        }
+        self.out_of_reach = false;
         info!("{} is another directory now", root.name());
         self.root = Arc::new(root);
         self.cache.remove_where(|_| true);
@@ -448,6 +460,7 @@ impl SiteFiles {
         if let Some(watcher) = &mut self.watcher {
             watcher.forget_everything();
         }
+        true
     }
 
     /// Watches the way to the entry's file from now on. To be called before [`FileEntry::prepare`], which

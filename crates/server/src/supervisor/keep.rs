@@ -24,12 +24,14 @@ use tracing::{info, warn};
 
 use crate::BoundAddresses;
 use crate::Config;
+use crate::Role;
 use crate::Statistics;
 use crate::StopSignals;
 use crate::WorkerStatistics;
 use crate::bind;
 use crate::listen::deferred::{Deferred, LOOK_AGAIN};
 use crate::processors;
+use crate::sandbox;
 use crate::signals::{Heard, STOPPING};
 use crate::status::statistics::CounterTable;
 use crate::supervisor::process::{ALIVE, FLAG, Inheritance, MechanismAndStrategy, PING};
@@ -67,6 +69,8 @@ pub struct Supervisor {
     counter_table: CounterTable,
     /// The file that the counters are written to.
     counters: Option<PathBuf>,
+    /// What is in force of the sandbox.
+    sandbox: String,
     grace: Duration,
     deferred: Deferred,
     /// Whether the server has begun to stop.
@@ -132,6 +136,7 @@ impl Supervisor {
         let workers = handles.iter().map(|_| Worker::default()).collect();
         let mut supervisor = Supervisor {
             mechanism_and_strategy: (config.mechanism, config.accept),
+            sandbox: String::new(),
             grace: config.grace,
             counters: config.counters.clone(),
             deferred: Deferred::of(config, &handles, &addresses)?,
@@ -146,6 +151,7 @@ impl Supervisor {
             sender,
             inbox,
         };
+        supervisor.sandbox = sandbox::enter(config, Role::Supervisor);
         for acceptor in &supervisor.acceptors {
             acceptor.start()?;
         }
@@ -182,6 +188,12 @@ impl Supervisor {
         self.admin.as_ref().map_or(&[], AdminListener::addresses)
     }
 
+    /// What is in force of the sandbox ([`Config::sandbox`]), in words.
+    #[must_use]
+    pub fn sandbox(&self) -> &str {
+        &self.sandbox
+    }
+
     /// What the workers have done so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
@@ -196,7 +208,10 @@ impl Supervisor {
 
     /// Has a signal end [`Supervisor::run`]. To be called before anybody is told that the server has
     /// started.
-    pub fn stop_at(&self, signals: &StopSignals) {
+    ///
+    /// # Errors
+    /// The error of sigaction(2), or of starting a thread.
+    pub fn stop_at(&self, signals: &StopSignals) -> anyhow::Result<()> {
         let (sender, counter_table) = (self.sender.clone(), self.counter_table.clone());
         let counters = self.counters.clone();
         signals.tell(move |heard| {
@@ -209,7 +224,7 @@ impl Supervisor {
             };
             // The send fails when the server has ended already.
             let _ = sender.send(message);
-        });
+        })
     }
 
     /// Keeps the workers until a signal to stop comes, and waits until all have stopped. At a second

@@ -25,8 +25,10 @@ use sys::process;
 
 use crate::Config;
 use crate::Crew;
+use crate::Role;
 use crate::Server;
 use crate::StopSignals;
+use crate::sandbox;
 use crate::status::statistics::CounterTable;
 
 /// The flag that makes a process one worker of a server.
@@ -109,9 +111,9 @@ pub fn be_worker(set_up: anyhow::Result<(Config, StopSignals)>, inheritance: &In
 
 fn serve(config: Config, inheritance: &Inheritance, signals: &StopSignals) -> anyhow::Result<()> {
     let crew = inheritance.take(&config).context("what the supervisor passes on is not there")?;
+    sandbox::enter(&config, Role::Worker);
     let server = Server::of_crew(Arc::new(config), Vec::new(), crew)?;
     let (by_signal, by_line) = (server.stopper(), server.stopper());
-    signals.tell(move |_| by_signal.stop());
     let listen = move || {
         let lines = io::stdin().lock().lines().map_while(Result::ok);
         for _ in lines.take_while(|line| line == PING) {
@@ -121,6 +123,7 @@ fn serve(config: Config, inheritance: &Inheritance, signals: &StopSignals) -> an
         }
         by_line.stop();
     };
+    signals.tell(move |_| by_signal.stop())?;
     process::start_thread("supervisor", listen)?;
     say("ready")?;
     server.wait()

@@ -78,6 +78,15 @@ pub fn sharpen_timers() -> io::Result<()> {
     Ok(rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?)
 }
 
+/// Keeps the calling thread, and what it starts from now on, from gaining rights by programs that are run:
+/// set-user-id bits and file capabilities mean nothing to it (PR_SET_NO_NEW_PRIVS(2const)).
+///
+/// # Errors
+/// Errors of prctl(2).
+pub fn forbid_new_privileges() -> io::Result<()> {
+    Ok(rustix::thread::set_no_new_privs(true)?)
+}
+
 /// The processors that the calling thread may run on, in ascending order.
 ///
 /// # Errors

@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let signals = StopSignals::catch(Role::Server)?;
     let looks_on = tell_dead_session(folder);
     let server = start(folder, args.listen)?;
-    server.stop_at(&signals);
+    server.stop_at(&signals)?;
     let mut out = stdout();
     for address in server.addresses() {
         writeln!(out, "http://{address}/{PAGE}")?;

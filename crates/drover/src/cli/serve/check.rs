@@ -8,7 +8,7 @@ use super::config::{self, FlagValues, SettingNotes};
 use super::flags::Args;
 use super::{choose, configuration, describe, urls, what_is_served};
 use crate::cli::stdout::stdout;
-use server::{MechanismAndStrategy, Server};
+use server::{MechanismAndStrategy, Role, Server};
 
 /// Prints what is wrong, or what would be served and where each setting comes from.
 pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
@@ -18,12 +18,17 @@ pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let notes = notes(&args, chosen, why_no_rings.as_deref());
     let config = configuration(args, chosen)?;
     Server::check(&config)?;
+    let role = if processes { Role::Supervisor } else { Role::Server };
+    let sandbox = Server::try_sandbox(&config, role)?;
     let described = describe(&config, processes, why_no_rings, flags);
     let addresses: Vec<_> =
         config.listen.iter().flat_map(|listen| &listen.addresses).copied().collect();
     let urls = urls(&addresses);
     let mut out = stdout();
-    writeln!(out, "no fault found; would serve {served} on {urls}: {described}")?;
+    writeln!(
+        out,
+        "no fault found; would serve {served} on {urls}: {described}; sandbox: {sandbox}"
+    )?;
     writeln!(out, "\n# Who has set what, as a file for --config:")?;
     Ok(write!(out, "{}", config::table(flags, &notes))?)
 }

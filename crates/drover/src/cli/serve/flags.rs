@@ -129,6 +129,15 @@ pub(in crate::cli) struct Args {
     #[arg(hide_short_help = true, long, value_name = "ADDR", value_parser = address)]
     pub(super) admin: Option<Listen>,
 
+    /// Do not restrict the server to what it needs after its start (landlock(7))
+    ///
+    /// Without this flag the server reads ROOT alone, writes only what flags name, and neither binds nor connects TCP
+    /// sockets, runs programs, or signals other processes, as far as the kernel can enforce that. The log says
+    /// what is in force.
+    #[arg(help_heading = SERVING, hide_short_help = true)]
+    #[arg(long)]
+    pub(super) no_sandbox: bool,
+
     /// Read flags from FILE (TOML); flags on the command line win
     ///
     /// A key is the long name of a flag, and its value is the flag's value: workers = 4, pin = true,

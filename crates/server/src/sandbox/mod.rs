@@ -1,0 +1,242 @@
+//! What the server gives up after its start, so that a fault in it reaches little: landlock(7).
+//!
+//! When all sockets are bound, the process restricts itself, and cannot take that back. What is open stays open.
+//!
+//! | | a server, or a worker process | a supervisor |
+//! |---|---|---|
+//! | reading | the root, what may replace it, `/proc`, the processors in `/sys` | everywhere: it starts workers, from the program's file |
+//! | writing | the files that flags name ([`rules`]) | the same |
+//! | programs | none | its own, for workers |
+//! | TCP (Linux 6.7) | no bind(2), no connect(2) | the same |
+//! | signals, abstract unix sockets (Linux 6.12) | its own threads | its own threads and workers |
+//!
+//! A kernel without some of this enforces the rest. What is in force is the answer of [`enter`], and a line of the log.
+//!
+//! # Which directories may be read
+//!
+//! The root's path is looked up again while serving, and a deployment may have made it lead to another directory
+//! ([`Root::replaced`](mech::files::root::Root::replaced)). A rule holds for a directory, not for its name, so that the
+//! new directory is readable only if it lies beneath a directory with a rule. [`links`] says which those are: the
+//! root, and for each symbolic link in its path the directory in which the link's target lies. With `current ->
+//! releases/42` that is `releases`, where 43 will be. A root that is no link has a rule for itself alone: its parent
+//! may be a home directory. When rename(2) puts another directory in its place, the files that are open are served
+//! on, and the log says what to do. Never has `/` a rule, unless links may lead anywhere (`--symlinks any`).
+//!
+//! The rules are the second guard. The first is openat2(2), which opens nothing outside of the root
+//! ([`mech::files::root`]); it holds also for the directories beside the root that the rules leave readable.
+//!
+//! `/proc` is readable because the inodes of its directories come and go, and with them rules for parts of it. The
+//! kernel still keeps memory, environment and descriptors of other processes from a restricted one (ptrace(2)).
+//!
+//! # Threads
+//!
+//! Landlock restricts the calling thread and those that it starts. [`enter`] is therefore called before workers, openers
+//! and readers start. Older threads are that of the log, which restricts itself, and that of the signals, which is
+//! replaced ([`StopSignals`](crate::StopSignals)). From Linux 7.0 on the kernel restricts all threads at once.
+
+mod links;
+mod rules;
+
+use landlock::{
+    Access, AccessNet, LandlockStatus, PathBeneath, PathFd, RestrictSelfAttr, RestrictionStatus,
+    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use tracing::warn;
+
+use crate::Config;
+use crate::Role;
+use crate::log;
+use rules::{KNOWN, Rules};
+
+/// Restricts the calling thread and what it starts from now on, if `config` says so. Returns what is in force, in words.
+pub(crate) fn enter(config: &Config, role: Role) -> String {
+    if !config.sandbox {
+        return "off (--no-sandbox)".to_owned();
+    }
+    let rules = Rules::of(config, role);
+    match restrict(&rules) {
+        Ok(status) => in_words(&status, &rules),
+        Err(error) => {
+            warn!("cannot enter the sandbox: {error}; serving all the same");
+            format!("none: {error}")
+        }
+    }
+}
+
+fn restrict(rules: &Rules) -> Result<RestrictionStatus, RulesetError> {
+    let mut ruleset = Ruleset::default()
+        .handle_access(rules.handled)?
+        .handle_access(AccessNet::from_all(KNOWN))?
+        .scope(Scope::from_all(KNOWN))?
+        .create()?
+        .all_threads(true)?;
+    for (path, access) in &rules.reading {
+        // What is not there needs no rule.
+        if let Ok(fd) = PathFd::new(path) {
+            ruleset = ruleset.add_rule(PathBeneath::new(fd, *access))?;
+        }
+    }
+    for (path, access) in &rules.writing {
+        if let Ok(fd) = PathFd::new(path) {
+            // The kernel refuses rules for pipes and sockets, and lets them be written.
+            let _ = (&mut ruleset).add_rule(PathBeneath::new(fd, *access));
+        }
+    }
+    let of_log = ruleset.try_clone();
+    let status = ruleset.restrict_self()?;
+    if let (false, Ok(of_log)) = (status.all_threads, of_log) {
+        log::on_thread(move || drop(of_log.restrict_self()));
+    }
+    Ok(status)
+}
+
+fn in_words(status: &RestrictionStatus, rules: &Rules) -> String {
+    let abi = match status.landlock {
+        LandlockStatus::NotImplemented => {
+            return "none: this kernel has no Landlock (Linux 5.13)".to_owned();
+        }
+        LandlockStatus::NotEnabled => {
+            return "none: Landlock is switched off here (boot option lsm=)".to_owned();
+        }
+        LandlockStatus::Available { effective_abi, kernel_abi } => {
+            kernel_abi.unwrap_or(effective_abi as i32)
+        }
+    };
+    if status.ruleset == RulesetStatus::NotEnforced {
+        return "none: the kernel enforces nothing of it".to_owned();
+    }
+    let sockets = match abi {
+        ..4 => "sockets are free (before Linux 6.7)",
+        _ => "no TCP bind or connect",
+    };
+    format!("Landlock (ABI {abi}): {rules}, {sockets}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::ErrorKind;
+    use std::net::{TcpListener, TcpStream};
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    use mech::files::root::Root;
+    use sys::process::on_own_thread;
+
+    use super::*;
+    use crate::ContentSource;
+
+    fn config(root: &Path) -> Config {
+        let source = ContentSource::Directory(Arc::new(Root::open(root).unwrap()));
+        let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
+        Config { sandbox: true, ..Config::new(source, mechanism) }
+    }
+
+    /// A thread ends with its restrictions, and the other tests go on without.
+    fn within<R: Send>(config: &Config, role: Role, act: impl FnOnce() -> R + Send) -> Option<R> {
+        let (told, done) = on_own_thread(|| (enter(config, role), act())).unwrap();
+        if told.starts_with("none: this kernel") || told.starts_with("none: Landlock is") {
+            testing::skip!("{told}");
+            return None;
+        }
+        assert!(told.starts_with("Landlock (ABI "), "{told}");
+        Some(done)
+    }
+
+    fn is_refused<T>(result: std::io::Result<T>) -> bool {
+        result.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    }
+
+    #[test]
+    fn within_only_the_root_is_read_and_nothing_is_written_or_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("a"), "a").unwrap();
+        fs::write(folder.path().join("secret"), "s").unwrap();
+        within(&config(&root), Role::Server, || {
+            assert_eq!(fs::read(root.join("a")).unwrap(), b"a");
+            fs::read("/proc/self/status").unwrap();
+            assert!(is_refused(fs::read(folder.path().join("secret"))));
+            assert!(is_refused(fs::read("/etc/passwd")));
+            assert!(is_refused(fs::write(root.join("a"), "b")));
+            assert!(is_refused(fs::write(root.join("b"), "b")));
+            assert!(is_refused(fs::remove_file(root.join("a"))));
+            assert!(is_refused(std::process::Command::new("/proc/self/exe").status()));
+        });
+        assert_eq!(fs::read(root.join("a")).unwrap(), b"a");
+    }
+
+    #[test]
+    fn within_no_address_is_bound_or_connected_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (told, bound, connected) = on_own_thread(|| {
+            let told = enter(&config(folder.path()), Role::Server);
+            (told, TcpListener::bind("127.0.0.1:0"), TcpStream::connect(address))
+        })
+        .unwrap();
+        if !told.contains("no TCP bind or connect") {
+            return testing::skip!("{told}");
+        }
+        assert!(is_refused(bound) && is_refused(connected));
+    }
+
+    #[test]
+    fn what_flags_name_can_be_written_and_nothing_beside_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        ["root", "counted", "other"].iter().for_each(|name| fs::create_dir(at(name)).unwrap());
+        let counters = Some(at("counted/counters"));
+        let config = Config { counters, ..config(&at("root")) };
+        for role in [Role::Server, Role::Supervisor] {
+            within(&config, role, || {
+                fs::write(at("counted/new"), "1").unwrap();
+                fs::rename(at("counted/new"), at("counted/counters")).unwrap();
+                assert!(is_refused(fs::write(at("other/new"), "1")));
+                assert_eq!(is_refused(fs::read("/etc/passwd")), role == Role::Server);
+            });
+        }
+    }
+
+    #[test]
+    fn a_release_that_comes_later_can_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("releases/42/public")).unwrap();
+        std::os::unix::fs::symlink("releases/42", at("current")).unwrap();
+        let ((deploy, asked), (done, deployed)) = (channel(), channel());
+        let own = folder.path().to_owned();
+        let deployer = std::thread::spawn(move || {
+            // Nobody asks if this kernel has no Landlock.
+            if asked.recv().is_ok() {
+                fs::create_dir_all(own.join("releases/43/public")).unwrap();
+                fs::write(own.join("releases/43/public/a"), "43").unwrap();
+                fs::remove_file(own.join("current")).unwrap();
+                std::os::unix::fs::symlink("releases/43", own.join("current")).unwrap();
+                done.send(()).unwrap();
+            }
+        });
+        let (config, top) = (config(&at("current/public")), folder.path());
+        within(&config, Role::Server, move || {
+            // A thread that is not restricted, as whoever deploys is not.
+            deploy.send(()).unwrap();
+            deployed.recv().unwrap();
+            assert_eq!(fs::read(top.join("current/public/a")).unwrap(), b"43");
+            assert!(is_refused(fs::read_dir(top)));
+        });
+        deployer.join().unwrap();
+    }
+
+    #[test]
+    fn off_is_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config { sandbox: false, ..config(folder.path()) };
+        let (told, read) =
+            on_own_thread(|| (enter(&config, Role::Server), fs::read("/etc/passwd"))).unwrap();
+        assert_eq!(told, "off (--no-sandbox)");
+        read.unwrap();
+    }
+}

@@ -1,0 +1,122 @@
+//! Which files a process of the server needs after its start.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use landlock::{ABI, Access, AccessFs, BitFlags, make_bitflags};
+
+use super::links;
+use crate::Config;
+use crate::ContentSource;
+use crate::Role;
+
+/// The newest version of Landlock whose restrictions are known not to touch what a server does.
+pub(super) const KNOWN: ABI = ABI::V10;
+
+const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
+/// The file is created if it is gone, as a log is that was moved away, and lines are appended.
+const APPEND: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | MakeReg});
+/// The file is created, or emptied.
+const CREATE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | MakeReg | Truncate});
+/// Another file is created and renamed to the file.
+const REPLACE: BitFlags<AccessFs> =
+    make_bitflags!(AccessFs::{WriteFile | MakeReg | Truncate | RemoveFile});
+
+/// What the server reads beside its root: of its own threads and sockets, and of the processors' caches.
+const READ_ALWAYS: [&str; 2] = ["/proc", "/sys/devices/system/cpu"];
+
+/// A path, and what may be done to what it leads to and everything beneath.
+pub(super) type PathRule = (PathBuf, BitFlags<AccessFs>);
+
+/// What a process may do to files.
+pub(super) struct Rules {
+    /// What is forbidden except by a rule.
+    pub(super) handled: BitFlags<AccessFs>,
+    pub(super) reading: Vec<PathRule>,
+    pub(super) writing: Vec<PathRule>,
+    /// The directories that are served from, or may be later.
+    served: Vec<PathBuf>,
+    role: Role,
+}
+
+impl Rules {
+    /// The rules for a process of a server of `config`.
+    pub(super) fn of(config: &Config, role: Role) -> Rules {
+        let served = match &config.source {
+            ContentSource::Directory(root) => links::readable_for(root.path()),
+            ContentSource::Fixed(_) => Vec::new(),
+        };
+        let all = AccessFs::from_all(KNOWN);
+        let (handled, reading) = match role {
+            // Programs that it starts inherit its restrictions, and read what they are linked with.
+            Role::Supervisor => (all & !READ & !AccessFs::Execute, Vec::new()),
+            Role::Server | Role::Worker => {
+                let always = READ_ALWAYS.map(PathBuf::from);
+                (all, served.iter().cloned().chain(always).map(|path| (path, READ)).collect())
+            }
+        };
+        let log = config.access_log.as_ref().and_then(|log| log.path.as_ref());
+        let written = [
+            (log, APPEND),
+            (config.trace.as_ref(), CREATE),
+            (config.record_events.as_ref(), CREATE),
+            (config.counters.as_ref(), REPLACE),
+        ];
+        let writing = written.into_iter().filter_map(|(path, access)| to_write(path?, access));
+        Rules { handled, reading, writing: writing.collect(), served, role }
+    }
+}
+
+/// The rule by which a file can be written: one for its folder, since the file may be another one by then. What is no
+/// file, as a device or a FIFO, gets a rule of its own, and is not replaced.
+fn to_write(path: &Path, access: BitFlags<AccessFs>) -> Option<PathRule> {
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Some((path.to_owned(), AccessFs::WriteFile.into()));
+    }
+    let folder = |path: &Path| path.parent().map(Path::to_owned);
+    let found = fs::canonicalize(path).ok().as_deref().and_then(folder);
+    let given = || std::path::absolute(path).ok().as_deref().and_then(folder);
+    Some((found.or_else(given)?, access))
+}
+
+/// What the rules leave, as the log tells it.
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |paths: &mut dyn Iterator<Item = &PathBuf>| {
+            let mut names: Vec<String> = paths.map(|path| path.display().to_string()).collect();
+            names.dedup();
+            names.join(" and ")
+        };
+        if self.role == Role::Supervisor {
+            f.write_str("workers ")?;
+        }
+        match self.served.is_empty() {
+            true => f.write_str("no files to read")?,
+            false => write!(f, "read-only beneath {}", list(&mut self.served.iter()))?,
+        }
+        match self.writing.is_empty() {
+            true => Ok(()),
+            false => write!(f, ", writes in {}", list(&mut self.writing.iter().map(|it| &it.0))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_written_in_its_folder_and_a_device_by_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        assert_eq!(to_write(&at("new"), APPEND), Some((folder.path().to_owned(), APPEND)));
+        fs::create_dir(at("logs")).unwrap();
+        fs::write(at("logs/log"), "").unwrap();
+        std::os::unix::fs::symlink("logs/log", at("link")).unwrap();
+        assert_eq!(to_write(&at("link"), CREATE), Some((real.join("logs"), CREATE)));
+        let device = (PathBuf::from("/dev/null"), AccessFs::WriteFile.into());
+        assert_eq!(to_write(Path::new("/dev/null"), REPLACE), Some(device));
+    }
+}
