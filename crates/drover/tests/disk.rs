@@ -125,8 +125,8 @@ fn pages_can_be_dropped_and_are_read_from_the_disk_again() {
     fs::read(place.at("a")).unwrap();
     disk.report();
     let file = fs::File::open(place.at("a")).unwrap();
-    mech::files::root::drop_cached_pages(file.as_fd()).unwrap();
-    match mech::files::root::cached_pages(file.as_fd(), 0, 300_000) {
+    mech::files::bytes::drop_cached_pages(file.as_fd()).unwrap();
+    match mech::files::bytes::cached_pages(file.as_fd(), 0, 300_000) {
         Ok(pages) => assert_eq!(pages, 0),
         Err(error) => testing::skip!("cachestat(2): {error}"),
     }

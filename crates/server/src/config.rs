@@ -13,6 +13,7 @@ use mech::files::open_pool::OpenPool;
 use mech::files::root::Root;
 use mech::mechanisms::{self, Mechanism};
 use mech::net::{AcceptBatch, MinRate};
+use sys::process::OrdinaryUser;
 #[cfg(doc)]
 use sys::socket::ListenOptions;
 
@@ -86,6 +87,8 @@ pub struct Config {
     pub noatime: bool,
     /// Whether the kernel is told that files are read from beginning to end.
     pub advise_sequential: bool,
+    /// The user that the process becomes when its addresses are bound and the access log is open, for good.
+    pub user: Option<OrdinaryUser>,
     /// Whether the process gives up what serving does not need (landlock(7)): the thread that starts the server, the
     /// threads that it starts from then on, and the log's. They cannot take it back.
     pub sandbox: bool,
@@ -185,6 +188,7 @@ impl Config {
             openers: Some(Arc::new(OpenPool::new(STAT_THREADS))),
             noatime: false,
             advise_sequential: false,
+            user: None,
             sandbox: false,
             cache: 64 << 20,
             revalidate: Revalidate::default(),

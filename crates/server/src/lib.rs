@@ -39,6 +39,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -111,6 +112,8 @@ struct Crew {
     handles: Vec<Vec<ListenerHandle>>,
     /// Counters for all workers of the server.
     counter_table: CounterTable,
+    /// The open file of the access log, if there is one.
+    log: Option<File>,
 }
 
 /// What a worker tells its server.
@@ -192,11 +195,12 @@ impl Server {
         let facts = ServerFacts::of(&config, false, &addresses);
         let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
         let deferred = Deferred::of(&config, &handles, &addresses)?;
-        let sandbox = sandbox::enter(&config, Role::Server);
+        let log = config.access_log.as_ref().map(access_log::open).transpose()?;
+        let sandbox = sandbox::give_up(&config, Role::Server)?;
         let mut server = Server::of_crew(
             Arc::new(config),
             addresses,
-            Crew { first: 0, handles, counter_table },
+            Crew { first: 0, handles, counter_table, log },
         )?;
         server.stopper.deferred = Arc::new(deferred);
         if let Some(sockets) = admin {
@@ -213,15 +217,16 @@ impl Server {
     fn of_crew(
         config: Arc<Config>,
         addresses: Vec<SocketAddr>,
-        crew: Crew,
+        mut crew: Crew,
     ) -> anyhow::Result<Server> {
         let trace = open_trace(&config, &crew)?;
-        let log = config.access_log.as_ref().map(access_log::open).transpose()?;
+        let log = config.access_log.as_ref().zip(crew.log.take());
+        let log = log.map(|(log, file)| access_log::start(log, file)).transpose()?;
         if let Some(pool) = &config.openers {
             pool.start().context("too many --stat-threads")?;
         }
         let connections = worker::limits::ConnectionLimit::new(&config, crew.handles.len())?;
-        let Crew { first, handles, counter_table } = crew;
+        let Crew { first, handles, counter_table, .. } = crew;
         let cpus = if config.pin { processors(config.workers)? } else { Vec::new() };
         let (sender, reports) = channel();
         let workers = handles.len();

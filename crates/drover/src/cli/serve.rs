@@ -194,6 +194,11 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
             args.workers(),
         )));
     }
+    if let Some(user) = args.user.as_ref().filter(|user| !user.can_be_had()) {
+        bail!(UsageError::new(format!(
+            "--user {user}: only root can become another user; start as root, or leave the flag out"
+        )));
+    }
     let workers = args.workers();
     let some = |time: Duration| (!time.is_zero()).then_some(time);
     Ok(Config {
@@ -217,6 +222,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         openers: (args.stat_threads > 0).then(|| Arc::new(OpenPool::new(args.stat_threads.into()))),
         noatime: args.noatime,
         advise_sequential: args.advise == Advise::Sequential,
+        user: args.user,
         sandbox: !args.no_sandbox,
         cache: args.cache,
         revalidate: args.revalidate,
@@ -250,6 +256,14 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
 /// The mechanism and strategy that the user asked for, or the best ones that all workers can have. If io_uring would
 /// be better and cannot be used, also the reason.
 fn choose(args: &Args) -> anyhow::Result<(MechanismAndStrategy, Option<String>)> {
+    if let Some(user) = args.user.as_ref().filter(|user| user.can_be_had()) {
+        // What root can have, an ordinary user may not.
+        return user.try_out(|| choose_here(args)).context("cannot become --user")?;
+    }
+    choose_here(args)
+}
+
+fn choose_here(args: &Args) -> anyhow::Result<(MechanismAndStrategy, Option<String>)> {
     let mut why_no_rings = None;
     let auto = || match mechanisms::rings(args.workers().get()) {
         Ok(mechanism) => Some(mechanism),
@@ -427,7 +441,8 @@ fn describe(
     let tuned = flags.tuned().map_or(String::new(), |(names, on)| {
         format!("; {} as tuned on {on} (drover tune)", names.join(", "))
     });
-    format!("dispatch {}{regret}, {workers}, {files}{spin}{tuned}", config.mechanism.name)
+    let user = config.user.as_ref().map_or(String::new(), |user| format!(", user {user}"));
+    format!("dispatch {}{regret}, {workers}, {files}{user}{spin}{tuned}", config.mechanism.name)
 }
 
 /// The names of the strategies that have a setting.

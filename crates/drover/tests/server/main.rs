@@ -35,3 +35,4 @@ mod threads;
 mod time_outs;
 mod trace;
 mod usage;
+mod user;

@@ -45,6 +45,8 @@ fn wrong_values_are_answered_with_right_ones() {
     fails(&["--revalidate", "inotify 5s"], 2, &["--revalidate", "inotify,10s"]);
     fails(&["--listen", "nowhere"], 2, &["--listen", "127.0.0.1:8080"]);
     fails(&["--workers", "0"], 2, &["--workers"]);
+    fails(&["--user", "no-such-user"], 2, &["--user", "no-such-user", "1000:1000"]);
+    fails(&["--user", "root"], 2, &["--user", "www-data"]);
     fails(&["--workers", "9999", "--pin", "--listen", "0"], 2, &["--pin", "--workers"]);
     fails(&["--trace", "t", "--processes"], 2, &["--trace", "--processes"]);
     fails(&["--reply-size", "1", "."], 2, &["--reply-size", "ROOT"]);

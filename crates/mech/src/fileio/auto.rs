@@ -297,7 +297,7 @@ mod tests {
     fn what_is_on_a_file_system_without_a_disk_is_sent_at_once() {
         let content: Vec<u8> = (0..LEN).map(|at| (at * 7 % 251) as u8).collect();
         let file = in_memory(&content);
-        assert!(crate::files::root::is_in_memory(file.as_fd()));
+        assert!(crate::files::bytes::is_in_memory(file.as_fd()));
         let waker = Arc::new(Waker::eventfd().unwrap());
         let mut auto = AUTO.open(&FileIoOptions::default(), &waker).unwrap();
         let (later, bytes) = send(auto.as_mut(), &waker, &file);

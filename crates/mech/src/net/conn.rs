@@ -384,7 +384,7 @@ impl<'n> Conn<'n> {
     #[must_use]
     pub fn sends_from(&self) -> Option<PathBuf> {
         self.with(|inner, index| match &inner.slots[index as usize].sending.as_ref()?.body {
-            Body::File { file, .. } => Some(crate::files::root::name_of(file.as_fd())),
+            Body::File { file, .. } => Some(crate::files::bytes::name_of(file.as_fd())),
             _ => None,
         })
     }

@@ -320,9 +320,9 @@ fn what_was_cached_a_while_ago_is_not_taken_to_be_there() {
     let mut served = served.into_inner();
     served.retain_mut(|(name, _, stream, file, _)| {
         let file = file.as_file().as_fd();
-        mech::files::root::drop_cached_pages(file).unwrap();
+        mech::files::bytes::drop_cached_pages(file).unwrap();
         let gone =
-            mech::files::root::cached_pages(file, 0, LEN as u64).is_ok_and(|pages| pages == 0);
+            mech::files::bytes::cached_pages(file, 0, LEN as u64).is_ok_and(|pages| pages == 0);
         if gone {
             ask(stream, LATE, 0, LEN as u64);
         } else {

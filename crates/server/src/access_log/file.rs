@@ -3,8 +3,10 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::mpsc::Receiver;
 
+use anyhow::Context;
 use tracing::{error, info};
 
 use super::AccessLog;
@@ -13,26 +15,32 @@ use crate::line_writer::LineWriter;
 /// How many batches of lines may wait for the disk.
 const WAITING_MOST: usize = 64;
 
-/// Opens the file, which is created if there is none, and starts the thread.
+/// Opens the file, which is created if there is none.
 ///
 /// # Errors
 /// What the kernel says, with the flag and the file.
-pub(crate) fn open(log: &AccessLog) -> anyhow::Result<LineWriter<Vec<u8>>> {
-    let (name, opened) = match &log.path {
-        Some(path) => {
-            let file = File::options().append(true).create(true).open(path);
-            (format!("--access-log {}", path.display()), file)
-        }
-        None => {
-            let own = io::stdout().as_fd().try_clone_to_owned();
-            ("--access-log -".to_owned(), own.map(File::from))
-        }
+pub(crate) fn open(log: &AccessLog) -> anyhow::Result<File> {
+    let opened = match &log.path {
+        Some(path) => File::options().append(true).create(true).open(path),
+        None => io::stdout().as_fd().try_clone_to_owned().map(File::from),
     };
-    let failed = |error: io::Error| anyhow::Error::from(error).context(name.clone());
-    let file = opened.map_err(failed)?;
-    let own = name.clone();
+    opened.with_context(|| name(log))
+}
+
+/// Starts the thread, which appends to `file`.
+///
+/// # Errors
+/// `EAGAIN` when the process or the user has too many threads.
+pub(crate) fn start(log: &AccessLog, file: File) -> anyhow::Result<LineWriter<Vec<u8>>> {
+    let own = name(log);
     let append = move |batches: &Receiver<Vec<u8>>| append_all(batches, file, &own);
-    LineWriter::start("access log", name.clone(), WAITING_MOST, append).map_err(failed)
+    LineWriter::start("access log", name(log), WAITING_MOST, append).with_context(|| name(log))
+}
+
+/// The flag and its value, for messages.
+fn name(log: &AccessLog) -> String {
+    let path = log.path.as_deref().unwrap_or(Path::new("-"));
+    format!("--access-log {}", path.display())
 }
 
 /// The life of the thread: appends until the last sink is gone. While the disk is full, lines are lost; the log

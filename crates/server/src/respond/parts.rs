@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use http1::range::ByteRange;
 use http1::response::Multipart;
-use mech::files::root;
+use mech::files::bytes;
 use mech::net::Body;
 
 use crate::lookup::entry::{EntrySource, FileEntry};
@@ -65,7 +65,7 @@ impl RemainingParts {
                 }
                 Bytes::File(file) => {
                     let is_read = part.len() <= self.in_memory
-                        && root::try_append_cached(
+                        && bytes::try_append_cached(
                             file.as_fd(),
                             part.start,
                             part.len() as usize,

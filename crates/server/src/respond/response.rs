@@ -9,7 +9,7 @@ use http1::conditional::{self, PreconditionOutcome};
 use http1::range::{self, ByteRange, Ranges};
 use http1::response::{Common, ConnectionField, Head};
 use http1::{Method, Refusal, Request, Status};
-use mech::files::root;
+use mech::files::bytes;
 use mech::net::Body;
 
 use crate::lookup::entry::{EntrySource, FileEntry, UsualHead};
@@ -296,7 +296,7 @@ pub(crate) fn file(
         let body = Body::File { file, offset: part.start, len: part.len() };
         return Response::followed_by(body, status);
     }
-    match root::try_append_cached(file.as_fd(), part.start, part.len() as usize, out) {
+    match bytes::try_append_cached(file.as_fd(), part.start, part.len() as usize, out) {
         Ok(()) => Response::written(status),
         // The backend may wait for it.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

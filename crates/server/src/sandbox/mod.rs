@@ -12,6 +12,12 @@
 //!
 //! A kernel without some of this enforces the rest. What is in force is the answer of [`enter`], and a line of the log.
 //!
+//! # The user
+//!
+//! Root becomes `--user` after the binding, and before it enters the sandbox ([`give_up`]): for ports below 1024 and
+//! for the file of the access log alone the server is root. The C library changes all threads, also those that run
+//! already. A supervisor becomes the user too, and its workers inherit that.
+//!
 //! # Which directories may be read
 //!
 //! The root's path is looked up again while serving, and a deployment may have made it lead to another directory
@@ -37,6 +43,7 @@
 mod links;
 mod rules;
 
+use anyhow::Context;
 use landlock::{
     Access, AccessNet, LandlockStatus, PathBeneath, PathFd, RestrictSelfAttr, RestrictionStatus,
     Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
@@ -44,9 +51,31 @@ use landlock::{
 use tracing::warn;
 
 use crate::Config;
+use crate::ContentSource;
 use crate::Role;
 use crate::log;
 use rules::{KNOWN, Rules};
+
+/// Becomes the user of `config`, if there is one, with all threads of the process, and enters the sandbox. Returns what is
+/// in force of that, in words.
+///
+/// # Errors
+/// The process may not become that user, or could become root again, or the user may not look into the root.
+pub(crate) fn give_up(config: &Config, role: Role) -> anyhow::Result<String> {
+    if let Some(user) = &config.user {
+        user.assume().with_context(|| format!("cannot become --user {user}"))?;
+        if let ContentSource::Directory(root) = &config.source {
+            root.may_be_searched().with_context(|| {
+                let root = root.name();
+                format!(
+                    "--user {user} cannot look into ROOT '{root}'; give that user the right to search it and every \
+                     directory above"
+                )
+            })?;
+        }
+    }
+    Ok(enter(config, role))
+}
 
 /// Restricts the calling thread and what it starts from now on, if `config` says so. Returns what is in force, in words.
 pub(crate) fn enter(config: &Config, role: Role) -> String {
@@ -125,7 +154,6 @@ mod tests {
     use sys::process::on_own_thread;
 
     use super::*;
-    use crate::ContentSource;
 
     fn config(root: &Path) -> Config {
         let source = ContentSource::Directory(Arc::new(Root::open(root).unwrap()));

@@ -6,8 +6,10 @@
 //! once, the pause before a replacement grows. Workers die with the supervisor.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -28,6 +30,7 @@ use crate::Role;
 use crate::Statistics;
 use crate::StopSignals;
 use crate::WorkerStatistics;
+use crate::access_log;
 use crate::bind;
 use crate::listen::deferred::{Deferred, LOOK_AGAIN};
 use crate::processors;
@@ -69,6 +72,8 @@ pub struct Supervisor {
     counter_table: CounterTable,
     /// The file that the counters are written to.
     counters: Option<PathBuf>,
+    /// The open file of the access log, which workers inherit.
+    log: Option<File>,
     /// What is in force of the sandbox.
     sandbox: String,
     grace: Duration,
@@ -136,6 +141,7 @@ impl Supervisor {
         let workers = handles.iter().map(|_| Worker::default()).collect();
         let mut supervisor = Supervisor {
             mechanism_and_strategy: (config.mechanism, config.accept),
+            log: config.access_log.as_ref().map(access_log::open).transpose()?,
             sandbox: String::new(),
             grace: config.grace,
             counters: config.counters.clone(),
@@ -151,7 +157,7 @@ impl Supervisor {
             sender,
             inbox,
         };
-        supervisor.sandbox = sandbox::enter(config, Role::Supervisor);
+        supervisor.sandbox = sandbox::give_up(config, Role::Supervisor)?;
         for acceptor in &supervisor.acceptors {
             acceptor.start()?;
         }
@@ -400,10 +406,12 @@ impl Supervisor {
             self.mechanism_and_strategy,
             &self.handles[place],
             &self.counter_table,
+            self.log.as_ref(),
         );
         let mut command = command(&self.arguments, &inheritance)?;
         let handles = self.handles[place].iter().flat_map(ListenerHandle::descriptors);
-        mech_process::pass_on(&mut command, handles.chain([self.counter_table.file()]));
+        let log = self.log.as_ref().map(AsFd::as_fd);
+        mech_process::pass_on(&mut command, handles.chain([self.counter_table.file()]).chain(log));
         let mut child = command.spawn()?;
         let stdout = child.stdout.take();
         let stdin = child.stdin.take();

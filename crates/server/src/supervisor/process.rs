@@ -13,6 +13,7 @@
 //! | `stop`, on its stdin, or its end | stop in good order |
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::io::{self, BufRead, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub struct Inheritance {
     pub(crate) handles: Vec<Vec<RawFd>>,
     /// The descriptor of the counters.
     pub(crate) counter_table: RawFd,
+    /// The descriptor of the access log, if there is one.
+    log: Option<RawFd>,
 }
 
 impl Inheritance {
@@ -62,6 +65,7 @@ impl Inheritance {
         (mechanism, strategy): MechanismAndStrategy,
         handles: &[ListenerHandle],
         counter_table: &CounterTable,
+        log: Option<&File>,
     ) -> Inheritance {
         let numbers =
             |handle: &ListenerHandle| handle.descriptors().map(|fd| fd.as_raw_fd()).collect();
@@ -72,6 +76,7 @@ impl Inheritance {
             accept: strategy.name.into(),
             handles,
             counter_table: counter_table.file().as_raw_fd(),
+            log: log.map(AsRawFd::as_raw_fd),
         }
     }
 
@@ -91,7 +96,8 @@ impl Inheritance {
         };
         let handles = self.handles.iter().map(handle).collect::<io::Result<_>>()?;
         let counter_table = CounterTable::attach(process::inherited(self.counter_table)?)?;
-        Ok(Crew { first: self.worker, handles: vec![handles], counter_table })
+        let log = self.log.map(process::inherited).transpose()?.map(File::from);
+        Ok(Crew { first: self.worker, handles: vec![handles], counter_table, log })
     }
 }
 
@@ -111,7 +117,7 @@ pub fn be_worker(set_up: anyhow::Result<(Config, StopSignals)>, inheritance: &In
 
 fn serve(config: Config, inheritance: &Inheritance, signals: &StopSignals) -> anyhow::Result<()> {
     let crew = inheritance.take(&config).context("what the supervisor passes on is not there")?;
-    sandbox::enter(&config, Role::Worker);
+    sandbox::give_up(&config, Role::Worker)?;
     let server = Server::of_crew(Arc::new(config), Vec::new(), crew)?;
     let (by_signal, by_line) = (server.stopper(), server.stopper());
     let listen = move || {
@@ -145,7 +151,8 @@ mod tests {
         let counter_table = CounterTable::new(1).unwrap();
         for mechanism in mechanisms::ALL {
             for strategy in accept::ALL {
-                let inheritance = Inheritance::of(0, (mechanism, strategy), &[], &counter_table);
+                let inheritance =
+                    Inheritance::of(0, (mechanism, strategy), &[], &counter_table, None);
                 let text = serde_json::to_string(&inheritance).unwrap();
                 let read: Inheritance = serde_json::from_str(&text).unwrap();
                 let (by, through) = read.mechanism_and_strategy().unwrap();

@@ -24,6 +24,7 @@ mod caches;
 mod limits;
 mod memory;
 mod usage;
+mod user;
 
 pub use caches::second_level_cache;
 pub use limits::{
@@ -35,6 +36,7 @@ pub use usage::{
     age, cpu_time, monotonic_time, thread_cpu_time, thread_cpu_time_of, thread_run_delay,
     thread_switches, thread_waits, voluntary_switches, waits_of,
 };
+pub use user::OrdinaryUser;
 
 /// Starts a thread. [`std::thread::spawn`] panics if the kernel refuses a new thread; this function fails.
 ///

@@ -16,6 +16,7 @@ use crate::cli::auto_or::{
 };
 use crate::cli::listen::with_host;
 use server::{HeaderRule, Inheritance, Listen, Redirect, Revalidate, STAT_THREADS, WORKER_FLAG};
+use sys::process::OrdinaryUser;
 use usage::{duration, size};
 
 /// With --revalidate inotify: how often a kept file is checked even though no change was reported, unless the user
@@ -128,6 +129,14 @@ pub(in crate::cli) struct Args {
     #[arg(help_heading = SERVING)]
     #[arg(hide_short_help = true, long, value_name = "ADDR", value_parser = address)]
     pub(super) admin: Option<Listen>,
+
+    /// Become this user when the addresses are bound, and serve without the rights of root
+    ///
+    /// Names or numbers. Without GROUP: the groups that the user has; with GROUP: this group alone. Only root can
+    /// become another user. The file of --access-log is opened before.
+    #[arg(help_heading = SERVING, hide_short_help = true)]
+    #[arg(long, value_name = "USER[:GROUP]", value_parser = OrdinaryUser::parse)]
+    pub(super) user: Option<OrdinaryUser>,
 
     /// Do not restrict the server to what it needs after its start (landlock(7))
     ///

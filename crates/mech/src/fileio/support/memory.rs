@@ -75,7 +75,7 @@ impl ReadMemory {
 
     /// The most bytes that one read may take: half of the bound, in whole pages.
     pub(crate) fn most_of_one(&self) -> u64 {
-        let page = crate::files::root::page_size();
+        let page = crate::files::bytes::page_size();
         (self.limit / 2 / page * page).max(page)
     }
 

@@ -13,9 +13,9 @@ use rustix::io::{Errno, ReadWriteFlags};
 /// Whether the page cache has a page for each of the `len` bytes from `offset` on, even if a page is still
 /// being read. `true` if the kernel cannot say: [`is_read`] or [`read`] then decides.
 pub(crate) fn has_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
-    let page = crate::files::root::page_size();
+    let page = crate::files::bytes::page_size();
     let wanted = (offset + len).div_ceil(page) - offset / page;
-    crate::files::root::cached_pages(file, offset, len).map_or(true, |cached| cached >= wanted)
+    crate::files::bytes::cached_pages(file, offset, len).map_or(true, |cached| cached >= wanted)
 }
 
 /// Whether the byte at `offset` can be read without waiting. `false` if the file system has a disk and does
@@ -35,7 +35,7 @@ pub(crate) fn read(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Resu
     let mut into = [IoSliceMut::new(buffer)];
     match rustix::io::preadv2(file, &mut into, offset, ReadWriteFlags::NOWAIT) {
         // tmpfs does not support RWF_NOWAIT, but has no disk to wait for.
-        Err(Errno::OPNOTSUPP) if crate::files::root::is_in_memory(file) => {
+        Err(Errno::OPNOTSUPP) if crate::files::bytes::is_in_memory(file) => {
             rustix::io::pread(file, buffer, offset)
         }
         Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN),
@@ -49,7 +49,7 @@ pub(crate) fn read(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Resu
 /// What the kernel answered, as a message for the user.
 pub(crate) fn probe() -> Result<(), String> {
     let asked = std::fs::File::open("/proc/self/exe")
-        .and_then(|file| crate::files::root::cached_pages(file.as_fd(), 0, 1));
+        .and_then(|file| crate::files::bytes::cached_pages(file.as_fd(), 0, 1));
     match asked {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("cachestat(2): {error}; RWF_NOWAIT alone is asked")),

@@ -188,7 +188,7 @@ impl<R: Reader> Reads<R> {
         let memory = Arc::clone(&options.read_memory);
         let most = usize::try_from(memory.most_of_one()).unwrap_or(usize::MAX);
         let size = options.read_ahead.clamp(1, most).next_multiple_of(R::ALIGNMENT as usize);
-        let capacity = size.next_multiple_of(crate::files::root::page_size() as usize);
+        let capacity = size.next_multiple_of(crate::files::bytes::page_size() as usize);
         Reads {
             reader,
             name,

@@ -6,25 +6,6 @@ use std::os::unix::fs::symlink;
 use super::*;
 
 #[test]
-fn a_file_in_memory_is_told_without_its_file_system_s_name() {
-    const TMPFS_MAGIC: libc::__fsword_t = 0x0102_1994;
-    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    for folder in [here, "/dev/shm".as_ref(), "/tmp".as_ref()] {
-        let made = || {
-            let file = tempfile::tempfile_in(folder).ok()?;
-            let system = rustix::fs::fstatfs(&file).ok()?;
-            Some((file, system.f_type == TMPFS_MAGIC))
-        };
-        match made() {
-            Some((file, in_memory)) => assert_eq!(is_in_memory(file.as_fd()), in_memory),
-            None => testing::skip!("no file can be made in {}", folder.display()),
-        }
-    }
-    let of_proc = std::fs::File::open("/proc/self/stat").unwrap();
-    assert!(!is_in_memory(of_proc.as_fd()));
-}
-
-#[test]
 fn opens_files_and_tells_their_kind() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::File::create(directory.path().join("a")).unwrap().write_all(b"abc").unwrap();
@@ -36,19 +17,6 @@ fn opens_files_and_tells_their_kind() {
     assert_eq!(Cause::of(&root.open_file(b"b").unwrap_err()), Cause::Missing);
     std::os::unix::net::UnixListener::bind(directory.path().join("s")).unwrap();
     assert_eq!(Cause::of(&root.open_file(b"s").unwrap_err()), Cause::Forbidden);
-}
-
-#[test]
-fn appends_a_part_of_a_file_or_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("a"), b"abcdef").unwrap();
-    let file = Root::open(directory.path()).unwrap().open_file(b"a").unwrap().fd;
-    let mut out = b"-".to_vec();
-    append(file.as_fd(), 2, 3, &mut out).unwrap();
-    assert_eq!(out, b"-cde");
-    let error = append(file.as_fd(), 2, 5, &mut out).unwrap_err();
-    assert_eq!((error.kind(), &out[..]), (io::ErrorKind::UnexpectedEof, &b"-cde"[..]));
-    assert!(name_of(file.as_fd()).ends_with("a"));
 }
 
 #[test]
