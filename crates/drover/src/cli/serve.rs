@@ -13,7 +13,7 @@ use mech::accept::wait_queue::Policy;
 use mech::accept::{self, ObeyedFields};
 use mech::fileio::{self, ReadMemory};
 use mech::files::open_pool::OpenPool;
-use mech::files::root::Root;
+use mech::files::root::{Root, Symlinks};
 use mech::mechanisms::{self, Features, Mechanism};
 use mech::net::MinRate;
 use tracing::{info, warn};
@@ -168,7 +168,7 @@ fn tell_end(sum: Statistics, workers: &[WorkerStatistics]) {
 fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyhow::Result<Config> {
     let source = match args.reply_size {
         Some(size) => ContentSource::Fixed(size),
-        None => ContentSource::Directory(Arc::new(open_root(&args.root)?)),
+        None => ContentSource::Directory(Arc::new(open_root(&args.root, args.symlinks.into())?)),
     };
     let dispatch = dispatch_options(mechanism, &args)?;
     check_recording(mechanism, &args)?;
@@ -351,12 +351,12 @@ fn file_options(args: &Args) -> anyhow::Result<fileio::FileIoOptions> {
     Ok(options)
 }
 
-fn open_root(directory: &Path) -> anyhow::Result<Root> {
+fn open_root(directory: &Path, symlinks: Symlinks) -> anyhow::Result<Root> {
     let refused = |reason: &dyn std::fmt::Display| {
         let directory = directory.display();
         UsageError::new(format!("ROOT must be a directory: cannot serve '{directory}': {reason}"))
     };
-    let root = Root::open(directory).map_err(|error| refused(&error))?;
+    let root = Root::open(directory).map_err(|error| refused(&error))?.with_symlinks(symlinks);
     // Opening the root shows whether the kernel has openat2(2). An error now is better than one at each request.
     match root.open_file(b"") {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(error).context(

@@ -31,6 +31,7 @@ mod sandbox;
 mod signals;
 mod spinning;
 mod stopping;
+mod symlinks;
 mod threads;
 mod time_outs;
 mod trace;

@@ -26,6 +26,31 @@ pub struct Root {
     path: PathBuf,
     /// The directory's device and inode numbers.
     identity: (u64, u64),
+    symlinks: Symlinks,
+}
+
+/// Which symbolic links beneath a root are followed. The links in the path of the root itself always are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Symlinks {
+    /// None.
+    Never,
+    /// Those that lead to files beneath the root, by a relative path that stays beneath the root.
+    #[default]
+    Inside,
+    /// All but the magic links of /proc. Whoever can make a link beneath the root can have every file opened that this
+    /// process may read.
+    Any,
+}
+
+impl Symlinks {
+    /// The rule for the kernel.
+    fn resolve_flags(self) -> ResolveFlags {
+        match self {
+            Symlinks::Never => ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS,
+            Symlinks::Inside => ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+            Symlinks::Any => ResolveFlags::NO_MAGICLINKS,
+        }
+    }
 }
 
 /// An open file, with its attributes from fstat(2).
@@ -193,7 +218,7 @@ impl Cause {
 }
 
 impl Root {
-    /// Opens a directory as a root.
+    /// Opens a directory as a root. Links are followed as [`Symlinks::Inside`] says.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EACCES`.
@@ -205,7 +230,19 @@ impl Root {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve)?;
         let stat = rustix::fs::fstat(&directory)?;
-        Ok(Root { directory, path: path.to_owned(), identity: (stat.st_dev, stat.st_ino) })
+        let (path, identity) = (path.to_owned(), (stat.st_dev, stat.st_ino));
+        Ok(Root { directory, path, identity, symlinks: Symlinks::default() })
+    }
+
+    /// Sets which links are followed.
+    #[must_use]
+    pub fn with_symlinks(self, symlinks: Symlinks) -> Root {
+        Root { symlinks, ..self }
+    }
+
+    /// Which links are followed.
+    pub fn symlinks(&self) -> Symlinks {
+        self.symlinks
     }
 
     /// The path by which the root was opened.
@@ -260,7 +297,7 @@ impl Root {
     }
 
     fn other_than_this(&self, root: io::Result<Root>) -> io::Result<Option<Root>> {
-        let root = root?;
+        let root = root?.with_symlinks(self.symlinks);
         Ok((root.identity != self.identity).then_some(root))
     }
 
@@ -275,7 +312,8 @@ impl Root {
     /// Opens `path` beneath the root for reading. `path` is relative and consists of raw bytes.
     ///
     /// openat2(2) with `RESOLVE_BENEATH` fails if any step of the path leaves the root, by `..`, an
-    /// absolute path or a symbolic link, even while other processes rename directories.
+    /// absolute path or a symbolic link, even while other processes rename directories. With
+    /// [`Symlinks::Any`] the kernel enforces no root, and a path with `..` is refused here.
     /// `RESOLVE_NO_MAGICLINKS` refuses the magic links of /proc. With `O_NONBLOCK`, open(2) of a FIFO
     /// does not wait for a writer.
     ///
@@ -333,8 +371,11 @@ impl Root {
         more: ResolveFlags,
     ) -> io::Result<(OwnedFd, bool)> {
         let path = if path.is_empty() { b"." } else { path };
+        if self.symlinks == Symlinks::Any && leads_up(path) {
+            return Err(Errno::XDEV.into());
+        }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | more;
+        let resolve = self.symlinks.resolve_flags() | more;
         let open = |flags| open_at(self.directory.as_fd(), path, flags, resolve);
         if noatime {
             match open(flags | OFlags::NOATIME) {
@@ -375,11 +416,16 @@ impl Root {
     /// The stamp of the file that `path` names now (fstatat(2)).
     ///
     /// fstatat(2) does not enforce the root: `path` may lead out of it. The stamp may only be compared
-    /// with the stamp of an open file, to see whether the name still leads to this file.
+    /// with the stamp of an open file, to see whether the name still leads to this file. With
+    /// [`Symlinks::Never`] a path with a link has no stamp (`ELOOP`): the name may lead to the same file by
+    /// a link now.
     ///
     /// # Errors
     /// As [`Root::open_file`], without `EXDEV`.
     pub fn stamp(&self, path: &[u8]) -> io::Result<Stamp> {
+        if self.symlinks == Symlinks::Never {
+            return self.stamp_by_open(path, self.symlinks.resolve_flags());
+        }
         Ok(Stamp::new(&rustix::fs::statat(&self.directory, path, AtFlags::empty())?))
     }
 
@@ -388,10 +434,24 @@ impl Root {
     /// # Errors
     /// As [`Root::stamp`]. `WouldBlock`: a disk may be needed.
     pub fn try_stamp_cached(&self, path: &[u8]) -> io::Result<Stamp> {
-        let (flags, resolve) = (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::CACHED);
-        let fd = rustix::fs::openat2(&self.directory, path, flags, Mode::empty(), resolve)?;
-        Stamp::of(fd.as_fd())
+        match self.symlinks {
+            Symlinks::Never => {
+                self.stamp_by_open(path, ResolveFlags::CACHED | self.symlinks.resolve_flags())
+            }
+            Symlinks::Inside | Symlinks::Any => self.stamp_by_open(path, ResolveFlags::CACHED),
+        }
     }
+
+    /// The stamp of what openat2(2) finds with these flags.
+    fn stamp_by_open(&self, path: &[u8], resolve: ResolveFlags) -> io::Result<Stamp> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        Stamp::of(open_at(self.directory.as_fd(), path, flags, resolve)?.as_fd())
+    }
+}
+
+/// Whether a path is absolute, or a name in it is `..`.
+fn leads_up(path: &[u8]) -> bool {
+    path.starts_with(b"/") || path.split(|&byte| byte == b'/').any(|name| name == b"..")
 }
 
 /// Turns `EINVAL` into `EAGAIN`. Before Linux 5.12, openat2(2) fails with `EINVAL` for `RESOLVE_CACHED`;

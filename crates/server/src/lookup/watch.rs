@@ -118,6 +118,10 @@ impl Watcher {
         self.top = Some(watch);
         while let Some(component) = left.pop() {
             if component == b".." {
+                if here.is_empty() {
+                    // Out of the root, where nothing is watched.
+                    return Err(io::ErrorKind::InvalidInput.into());
+                }
                 let parent = here.iter().rposition(|&byte| byte == b'/');
                 here.truncate(parent.unwrap_or(0));
                 watch = self.watch(root, &here)?;

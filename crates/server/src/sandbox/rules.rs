@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use landlock::{ABI, Access, AccessFs, BitFlags, make_bitflags};
+use mech::files::root::Symlinks;
 
 use super::links;
 use crate::Config;
@@ -44,6 +45,7 @@ impl Rules {
     /// The rules for a process of a server of `config`.
     pub(super) fn of(config: &Config, role: Role) -> Rules {
         let served = match &config.source {
+            ContentSource::Directory(root) if root.symlinks() == Symlinks::Any => vec!["/".into()],
             ContentSource::Directory(root) => links::readable_for(root.path()),
             ContentSource::Fixed(_) => Vec::new(),
         };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use mech::accept::Strategy;
 use mech::accept::wait_queue::Policy;
 use mech::fileio::{self, Backend};
+use mech::files::root::Symlinks;
 use mech::mechanisms::{DevPollModel, Mechanism};
 use mech::net::AcceptBatch;
 
@@ -97,6 +98,15 @@ pub(in crate::cli) struct Args {
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "RULE", hide_short_help = true)]
     pub(super) redirect: Vec<Redirect>,
+
+    /// Which symbolic links beneath ROOT are followed; others are a 404
+    ///
+    /// 'inside': those whose relative path stays beneath ROOT. 'any': all, wherever they lead. Whoever can make a link
+    /// beneath ROOT can then have the server send every file that it may read; the sandbox lets it read all. Links in
+    /// the path of ROOT itself are always followed.
+    #[arg(help_heading = SERVING, hide_short_help = true)]
+    #[arg(long, value_name = "WHICH", default_value = "inside")]
+    pub(super) symlinks: SymlinksFlag,
 
     /// How long requests under way may go on after SIGTERM, SIGINT or SIGQUIT
     ///
@@ -406,6 +416,24 @@ impl Args {
 pub(super) enum Overflow {
     Recover,
     Ignore,
+}
+
+/// The values of `--symlinks`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum SymlinksFlag {
+    Never,
+    Inside,
+    Any,
+}
+
+impl From<SymlinksFlag> for Symlinks {
+    fn from(flag: SymlinksFlag) -> Symlinks {
+        match flag {
+            SymlinksFlag::Never => Symlinks::Never,
+            SymlinksFlag::Inside => Symlinks::Inside,
+            SymlinksFlag::Any => Symlinks::Any,
+        }
+    }
 }
 
 /// The values of `--cached-reads`.

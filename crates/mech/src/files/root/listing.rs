@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, Dir, FileType, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
 
 use super::{Root, open_at};
 
@@ -82,11 +82,11 @@ pub(super) fn list(
     Ok(listing)
 }
 
-/// The attributes of what a symbolic link leads to, if that is beneath the root.
+/// The attributes of what a symbolic link leads to, if the root lets links lead there.
 fn target(root: &Root, path: &[u8], name: &[u8]) -> Option<Stat> {
     // `path` has a slash at its end; that of the root itself is `./`.
     let path = [path, name].concat();
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let resolve = root.symlinks.resolve_flags();
     let fd =
         open_at(root.directory.as_fd(), &path, OFlags::PATH | OFlags::CLOEXEC, resolve).ok()?;
     rustix::fs::fstat(fd).ok()

@@ -93,18 +93,58 @@ fn links_upwards_open_while_something_is_renamed() {
 }
 
 #[test]
-fn nothing_outside_the_root_opens() {
+fn nothing_outside_the_root_opens_unless_links_may_lead_there() {
     let directory = tempfile::tempdir().unwrap();
     let inside = directory.path().join("inside");
-    std::fs::create_dir(&inside).unwrap();
+    std::fs::create_dir_all(inside.join("sub")).unwrap();
+    std::fs::write(inside.join("sub/page"), "p").unwrap();
     std::fs::write(directory.path().join("secret"), "s").unwrap();
-    symlink("../secret", inside.join("relative")).unwrap();
-    symlink("/etc/passwd", inside.join("absolute")).unwrap();
-    let root = Root::open(&inside).unwrap();
-    for path in [&b"../secret"[..], b"relative", b"absolute", b"/etc/passwd", b"x/../../secret"] {
-        let error = root.open_file(path).unwrap_err();
-        assert_eq!(Cause::of(&error), Cause::Missing, "{}", path.escape_ascii());
+    for (target, link) in [
+        ("../secret", "relative"),
+        ("/etc/passwd", "absolute"),
+        ("sub/page", "within"),
+        ("sub", "folder"),
+        ("/proc/self/cwd", "magic"),
+    ] {
+        symlink(target, inside.join(link)).unwrap();
     }
+    let of = |symlinks| Root::open(&inside).unwrap().with_symlinks(symlinks);
+    let refused = |root: &Root, path: &[u8]| {
+        let refused = |result: io::Result<OpenFile>| match result {
+            Ok(_) => false,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+            Err(error) => Cause::of(&error) == Cause::Missing,
+        };
+        let is_refused = refused(root.open_file(path));
+        // What has just been looked up is in the kernel's caches, if it keeps such things there.
+        assert!(!is_refused || refused(root.try_open_cached(path, OpenOptions::default())));
+        is_refused
+    };
+    for symlinks in [Symlinks::Never, Symlinks::Inside, Symlinks::Any] {
+        let root = of(symlinks);
+        for path in [&b"../secret"[..], b"/etc/passwd", b"x/../../secret", b"magic", b"magic/x"] {
+            assert!(refused(&root, path), "{symlinks:?} {}", path.escape_ascii());
+        }
+        for (path, opens) in [
+            (&b"sub/page"[..], true),
+            (b"within", symlinks != Symlinks::Never),
+            (b"folder/page", symlinks != Symlinks::Never),
+            (b"relative", symlinks == Symlinks::Any),
+            (b"absolute", symlinks == Symlinks::Any),
+        ] {
+            assert_eq!(!refused(&root, path), opens, "{symlinks:?} {}", path.escape_ascii());
+            if symlinks == Symlinks::Never {
+                assert_eq!(root.stamp(path).is_ok(), opens, "{}", path.escape_ascii());
+                assert!(opens || root.try_stamp_cached(path).is_err());
+            }
+        }
+    }
+    assert_eq!(of(Symlinks::Never).replaced().unwrap().map(|_| ()), None);
+    std::fs::rename(&inside, directory.path().join("old")).unwrap();
+    let root = Root::open(&directory.path().join("old")).unwrap().with_symlinks(Symlinks::Never);
+    std::fs::rename(directory.path().join("old"), &inside).unwrap();
+    std::fs::create_dir(directory.path().join("old")).unwrap();
+    assert_eq!(root.replaced().unwrap().unwrap().symlinks(), Symlinks::Never);
 }
 
 #[test]
@@ -163,6 +203,8 @@ fn a_directory_is_listed_without_what_cannot_be_served() {
     let listing = root.open_as(b"in/", options).unwrap().listing.unwrap();
     assert_eq!(listing.entries[3].len, "beside".len() as u64, "of what the link leads to");
     assert!(listing.entries[0].is_directory && !listing.is_cut);
+    let never = Root::open(folder.path()).unwrap().with_symlinks(Symlinks::Never);
+    assert_eq!(never.open_as(b"in/", options).unwrap().listing.unwrap().entries.len(), 3);
     for number in 0..=LISTED_MOST {
         std::fs::File::create(at("in/z").join(number.to_string())).unwrap();
     }
