@@ -26,7 +26,8 @@
 //! root, and for each symbolic link in its path the directory in which the link's target lies. With `current ->
 //! releases/42` that is `releases`, where 43 will be. A root that is no link has a rule for itself alone: its parent
 //! may be a home directory. When rename(2) puts another directory in its place, the files that are open are served
-//! on, and the log says what to do. Never has `/` a rule, unless links may lead anywhere (`--symlinks any`).
+//! on, and the log says what to do. `/` has a rule only if it is the root, or if links may lead anywhere
+//! (`--symlinks any`).
 //!
 //! The rules are the second guard. The first is openat2(2), which opens nothing outside of the root
 //! ([`mech::files::root`]); it holds also for the directories beside the root that the rules leave readable.

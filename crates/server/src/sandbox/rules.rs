@@ -71,15 +71,21 @@ impl Rules {
 }
 
 /// The rule by which a file can be written: one for its folder, since the file may be another one by then. What is no
-/// file, as a device or a FIFO, gets a rule of its own, and is not replaced.
+/// file, as a device or a FIFO, gets a rule of its own, and is not replaced; so does a file in `/`.
 fn to_write(path: &Path, access: BitFlags<AccessFs>) -> Option<PathRule> {
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Some((path.to_owned(), AccessFs::WriteFile.into()));
     }
-    let folder = |path: &Path| path.parent().map(Path::to_owned);
-    let found = fs::canonicalize(path).ok().as_deref().and_then(folder);
-    let given = || std::path::absolute(path).ok().as_deref().and_then(folder);
-    Some((found.or_else(given)?, access))
+    // The file may be made later, but its folder must be there.
+    let path = fs::canonicalize(path).ok().or_else(|| {
+        let path = std::path::absolute(path).ok()?;
+        Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
+    })?;
+    let folder = path.parent()?;
+    match folder.parent() {
+        Some(_) => Some((folder.to_owned(), access)),
+        None => Some((path, make_bitflags!(AccessFs::{WriteFile | Truncate}))),
+    }
 }
 
 /// What the rules leave, as the log tells it.
@@ -113,11 +119,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let real = folder.path().canonicalize().unwrap();
         let at = |name: &str| folder.path().join(name);
-        assert_eq!(to_write(&at("new"), APPEND), Some((folder.path().to_owned(), APPEND)));
+        assert_eq!(to_write(&at("new"), APPEND), Some((real.clone(), APPEND)));
         fs::create_dir(at("logs")).unwrap();
         fs::write(at("logs/log"), "").unwrap();
         std::os::unix::fs::symlink("logs/log", at("link")).unwrap();
         assert_eq!(to_write(&at("link"), CREATE), Some((real.join("logs"), CREATE)));
+        let alone = make_bitflags!(AccessFs::{WriteFile | Truncate});
+        assert_eq!(to_write(Path::new("/new"), REPLACE), Some(("/new".into(), alone)));
         let device = (PathBuf::from("/dev/null"), AccessFs::WriteFile.into());
         assert_eq!(to_write(Path::new("/dev/null"), REPLACE), Some(device));
     }
