@@ -72,6 +72,7 @@ mod supervisor;
 pub mod trace;
 mod worker;
 
+use access_log::AccessLogWriter;
 pub use access_log::{AccessLog, Form as AccessLogForm};
 use admin::{AdminListener, AdminSockets, ServerFacts, WatchedServer};
 pub use config::{Config, ContentSource, Listen, Revalidate, STAT_THREADS};
@@ -96,7 +97,7 @@ pub struct Server {
     stopper: Stopper,
     reports: Receiver<Report>,
     trace: Option<LineWriter<Vec<trace::TraceLine>>>,
-    log: Option<LineWriter<Vec<u8>>>,
+    log: Option<Arc<AccessLogWriter>>,
     /// The file that the counters are written to.
     counters: Option<PathBuf>,
     admin: Option<AdminListener>,
@@ -221,7 +222,8 @@ impl Server {
     ) -> anyhow::Result<Server> {
         let trace = open_trace(&config, &crew)?;
         let log = config.access_log.as_ref().zip(crew.log.take());
-        let log = log.map(|(log, file)| access_log::start(log, file)).transpose()?;
+        let log = log.map(|(log, file)| AccessLogWriter::start(log, file)).transpose()?;
+        let log = log.map(Arc::new);
         if let Some(pool) = &config.openers {
             pool.start().context("too many --stat-threads")?;
         }

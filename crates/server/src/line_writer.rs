@@ -59,6 +59,12 @@ impl<T: Send + 'static> LineWriter<T> {
         running.as_ref().expect("no worker begins after the last has ended").0.clone()
     }
 
+    /// Gives the thread a batch of no lines, so that it looks around; nothing if it has ended or has batches to write.
+    pub(crate) fn wake(&self, batch: T) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.as_ref().inspect(|(sink, _)| drop(sink.sender.try_send(batch)));
+    }
+
     /// Waits until all is written. To be called when every worker has ended.
     pub(crate) fn finish(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -46,6 +46,8 @@ pub(crate) enum Heard {
     Child,
     /// To write its counters.
     Counters,
+    /// To open its access log anew.
+    Reopen,
 }
 
 /// What is done at a signal.
@@ -81,7 +83,7 @@ impl StopSignals {
         signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))
             .context("cannot catch SIGXFSZ")?;
         let hearing = hear(register(role)?, role, |heard| match heard {
-            Heard::Child | Heard::Counters => {}
+            Heard::Child | Heard::Counters | Heard::Reopen => {}
             Heard::Stop => {
                 info!("stopped by a signal while starting");
                 exit_at_once(0);
@@ -162,29 +164,44 @@ fn answer(signal: i32, role: Role) -> Answer {
         SIGUSR1 if role != Role::Worker => Answer::Tell(Heard::Counters),
         SIGINT | SIGQUIT | SIGHUP if role == Role::Worker => Answer::Nothing,
         SIGINT | SIGQUIT => Answer::Tell(Heard::Stop),
-        SIGHUP => {
-            Answer::Log("SIGHUP is ignored: flags are read at the start alone, so start again")
-        }
+        SIGHUP => Answer::Tell(Heard::Reopen),
         SIGUSR1 => Answer::Log("SIGUSR1 is ignored by a worker: send it to the server"),
         SIGUSR2 => Answer::Log("SIGUSR2 is ignored: the program is not replaced while it runs"),
         _ => Answer::Log("SIGALRM is ignored: it has no use here"),
     }
 }
 
+/// Logs what SIGHUP does.
+pub(crate) fn tell_reopening(has_log: bool) {
+    match has_log {
+        true => info!("SIGHUP: --access-log is opened anew"),
+        false => info!(
+            "SIGHUP is ignored: there is no --access-log, and flags are read at the start alone"
+        ),
+    }
+}
+
 impl Server {
     /// Has a signal stop the server. A second one ends the process at once: with status 1 if connections
-    /// are open. SIGUSR1 has the counters written to their file, if there is one. To be called before anybody
-    /// is told that the server has started.
+    /// are open. SIGUSR1 has the counters written to their file, if there is one, and SIGHUP the access log opened anew. To be
+    /// called before anybody is told that the server has started.
     ///
     /// # Errors
     /// The error of sigaction(2), or of starting a thread.
     pub fn stop_at(&self, signals: &StopSignals) -> anyhow::Result<()> {
         let (stopper, counter_table) = (self.stopper(), self.counter_table.clone());
-        let counters = self.counters.clone();
+        let (counters, log) = (self.counters.clone(), self.log.clone());
         let mut stopping = false;
         signals.tell(move |heard| {
-            if heard == Heard::Counters {
-                return crate::status::counters::answer(counters.as_deref(), &counter_table);
+            match heard {
+                Heard::Counters => {
+                    return crate::status::counters::answer(counters.as_deref(), &counter_table);
+                }
+                Heard::Reopen => {
+                    tell_reopening(log.is_some());
+                    return log.iter().for_each(|log| log.reopen());
+                }
+                Heard::Stop | Heard::Child => {}
             }
             if std::mem::replace(&mut stopping, true) {
                 let open = counter_table.open();

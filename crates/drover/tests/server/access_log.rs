@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::process::Stdio;
+use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::harness::{Server, Site, drover, on_every_mechanism, request, usable_backends};
+use crate::harness::{
+    PATIENCE, Server, Site, drover, on_every_mechanism, request, signal, usable_backends,
+};
 
 /// What the log has when the server has ended.
 fn logged(site: &Site, flags: &[&str], ask: impl FnOnce(&Server)) -> String {
@@ -128,5 +131,37 @@ fn the_file_is_appended_to_and_a_bad_one_is_refused_at_the_start() {
         let output = command.arg(site.path()).stderr(Stdio::piped()).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && told.contains("--access-log /nowhere/log"), "{told}");
+    }
+}
+
+/// As logrotate(8) does it: the file is moved away, then the server gets SIGHUP.
+#[test]
+fn the_file_is_opened_anew_at_sighup_and_no_line_is_lost() {
+    let site = Site::new();
+    site.file("a", "hello");
+    for processes in [&[][..], &["--processes"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let log = at("log").to_str().unwrap().to_owned();
+        let flags = [&["--workers", "2", "--access-log", &log][..], processes].concat();
+        let mut server = Server::on(&site, &flags);
+        let ask = |count: usize| (0..count).for_each(|_| drop(server.get("/a").is(200)));
+        for round in 0..3 {
+            ask(10);
+            fs::rename(&log, at(&format!("old{round}"))).unwrap();
+            signal("HUP", server.process());
+            let since = Instant::now();
+            while !at("log").exists() {
+                assert!(since.elapsed() < PATIENCE, "no new file");
+                std::thread::yield_now();
+            }
+        }
+        ask(10);
+        server.terminate();
+        assert!(server.exit_status().success());
+        let lines = |name: &str| fs::read_to_string(at(name)).unwrap().lines().count();
+        let (old, new) = (["old0", "old1", "old2"].map(lines), lines("log"));
+        assert_eq!(old.iter().sum::<usize>() + new, 40, "{old:?} {new}");
+        assert!(!processes.is_empty() || new >= 10, "{old:?} {new}");
     }
 }

@@ -17,7 +17,7 @@ use http1::{HeadLimits, request};
 use mech::Key;
 use mech::net::{Body, Conn};
 
-pub(crate) use file::{open, start};
+pub(crate) use file::{AccessLogWriter, open};
 pub use line::Form;
 use line::{LogLine, LoggedRequest};
 

@@ -22,7 +22,7 @@ use anyhow::{Context, anyhow, bail};
 use mech::accept::{Acceptor, Among, ListenerHandle};
 use signal_hook::consts::{SIGKILL, SIGSYS};
 use sys::process::{self as mech_process, ChildChange};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::BoundAddresses;
 use crate::Config;
@@ -30,14 +30,14 @@ use crate::Role;
 use crate::Statistics;
 use crate::StopSignals;
 use crate::WorkerStatistics;
-use crate::access_log;
+use crate::access_log::{self, AccessLog};
 use crate::bind;
 use crate::listen::deferred::{Deferred, LOOK_AGAIN};
 use crate::processors;
 use crate::sandbox;
-use crate::signals::{Heard, STOPPING};
+use crate::signals::{Heard, STOPPING, tell_reopening};
 use crate::status::statistics::CounterTable;
-use crate::supervisor::process::{ALIVE, FLAG, Inheritance, MechanismAndStrategy, PING};
+use crate::supervisor::process::{ALIVE, FLAG, Inheritance, MechanismAndStrategy, PING, REOPEN};
 use crate::{AdminListener, AdminSockets, ServerFacts, WatchedServer};
 
 /// A worker that lives at least this long has not died at once.
@@ -72,7 +72,9 @@ pub struct Supervisor {
     counter_table: CounterTable,
     /// The file that the counters are written to.
     counters: Option<PathBuf>,
-    /// The open file of the access log, which workers inherit.
+    /// The access log.
+    access_log: Option<AccessLog>,
+    /// Its open file, which workers inherit.
     log: Option<File>,
     /// What is in force of the sandbox.
     sandbox: String,
@@ -120,6 +122,8 @@ enum Message {
     Signal,
     /// One of the processes may have been stopped, or goes on.
     Changed,
+    /// The access log is to be opened anew.
+    Reopen,
 }
 
 impl Supervisor {
@@ -142,6 +146,7 @@ impl Supervisor {
         let mut supervisor = Supervisor {
             mechanism_and_strategy: (config.mechanism, config.accept),
             log: config.access_log.as_ref().map(access_log::open).transpose()?,
+            access_log: config.access_log.clone(),
             sandbox: String::new(),
             grace: config.grace,
             counters: config.counters.clone(),
@@ -170,7 +175,7 @@ impl Supervisor {
                 Message::Failed(_, reason) => bail!(reason),
                 Message::Ended(place) => bail!(supervisor.early_end(place)),
                 // The signal ends a process that starts (`signals.rs`), and nothing is asked yet.
-                Message::Signal | Message::Changed | Message::Alive(_) => {}
+                Message::Signal | Message::Changed | Message::Reopen | Message::Alive(_) => {}
             }
         }
         if let Some(sockets) = admin {
@@ -226,6 +231,7 @@ impl Supervisor {
                     return crate::status::counters::answer(counters.as_deref(), &counter_table);
                 }
                 Heard::Stop => Message::Signal,
+                Heard::Reopen => Message::Reopen,
                 Heard::Child => Message::Changed,
             };
             // The send fails when the server has ended already.
@@ -269,6 +275,7 @@ impl Supervisor {
                 Some(Message::Signal) => return,
                 Some(Message::Alive(place)) => self.is_alive(place),
                 Some(Message::Changed) => self.tell_changes(),
+                Some(Message::Reopen) => self.reopen_log(),
                 Some(Message::Ready(place)) => self.is_ready(place),
                 Some(Message::Failed(place, reason)) => self.failed(place, reason),
                 Some(Message::Ended(place)) => self.replace(place),
@@ -312,6 +319,22 @@ impl Supervisor {
                 info!("worker {place} (process {}) looks for events again", process.child.id());
             }
             process.unanswered = 0;
+        }
+    }
+
+    /// Has every worker open the access log anew, as this process does for workers to come.
+    fn reopen_log(&mut self) {
+        tell_reopening(self.log.is_some());
+        let Some(own) = &self.access_log else { return };
+        match access_log::open(own) {
+            Ok(file) => self.log = Some(file),
+            Err(error) => error!("cannot open anew: {error:#}; the old file is written on"),
+        }
+        for process in self.workers.iter_mut().filter_map(|worker| worker.process.as_mut()) {
+            if let Some(stdin) = &mut process.stdin {
+                // It fails for a process that has ended.
+                let _ = writeln!(stdin, "{REOPEN}");
+            }
         }
     }
 
@@ -477,7 +500,7 @@ impl Supervisor {
             match self.inbox.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(Message::Ended(place)) => self.reap(place),
                 Ok(Message::Failed(place, reason)) => warn!("worker {place}: {reason}"),
-                Ok(Message::Ready(_) | Message::Alive(_) | Message::Changed) => {}
+                Ok(Message::Ready(_) | Message::Alive(_) | Message::Changed | Message::Reopen) => {}
                 Ok(Message::Signal) => return self.kill("by a second signal"),
                 Err(_) => return self.kill("because they did not stop by themselves"),
             }

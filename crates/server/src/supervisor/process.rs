@@ -10,6 +10,7 @@
 //! | `failed REASON` | it cannot accept connections, or could not go on |
 //! | `ping`, on its stdin | look for events, and answer `alive` |
 //! | `alive`, on its stdout | it has looked for events |
+//! | `reopen`, on its stdin | open the access log anew |
 //! | `stop`, on its stdin, or its end | stop in good order |
 
 use std::borrow::Cow;
@@ -38,6 +39,9 @@ pub const FLAG: &str = "--as-worker";
 /// What a supervisor asks, and what a worker answers once it has looked for events.
 pub(crate) const PING: &str = "ping";
 pub(crate) const ALIVE: &str = "alive";
+
+/// What a supervisor says when the access log is to be opened anew.
+pub(crate) const REOPEN: &str = "reopen";
 
 /// How workers wait, and how connections come to them.
 pub type MechanismAndStrategy = (&'static Mechanism, &'static Strategy);
@@ -120,12 +124,18 @@ fn serve(config: Config, inheritance: &Inheritance, signals: &StopSignals) -> an
     sandbox::give_up(&config, Role::Worker)?;
     let server = Server::of_crew(Arc::new(config), Vec::new(), crew)?;
     let (by_signal, by_line) = (server.stopper(), server.stopper());
+    let log = server.log.clone();
     let listen = move || {
-        let lines = io::stdin().lock().lines().map_while(Result::ok);
-        for _ in lines.take_while(|line| line == PING) {
-            by_line.until_all_turn();
-            // If the supervisor is gone, so is this process soon.
-            let _ = say(ALIVE);
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
+            match line.as_str() {
+                PING => {
+                    by_line.until_all_turn();
+                    // If the supervisor is gone, so is this process soon.
+                    let _ = say(ALIVE);
+                }
+                REOPEN => log.iter().for_each(|log| log.reopen()),
+                _ => break,
+            }
         }
         by_line.stop();
     };
