@@ -1,6 +1,7 @@
 //! Siblings that no longer fit their file: written anew, refreshed, or removed, so that nobody is sent old content.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
@@ -104,24 +105,40 @@ fn outdated_siblings_go_in_formats_that_are_not_asked_for_too() {
     site.assert_whole();
 }
 
+/// Downloads are no siblings: by their type, by a hidden name, by what gzip and zstd write that Drover does not.
 #[test]
 fn siblings_of_files_that_are_gone_are_told_and_pruned() {
     let site = Site::filled();
     site.compress("");
     fs::remove_file(site.path("index.html")).unwrap();
-    for kept in ["download.tar.gz", "photo.png.br", "readme.gz", ".hidden.html.gz", "d/kept.txt.gz"]
-    {
-        site.write(kept, b"of its own");
+    let gzip = flate2::GzBuilder::new().operating_system(3);
+    let mut gzip = gzip.write(Vec::new(), flate2::Compression::best());
+    gzip.write_all(&text(1, 100)).unwrap();
+    let mut zstd = zstd::Encoder::new(Vec::new(), 3).unwrap();
+    zstd.include_checksum(true).unwrap();
+    zstd.write_all(&text(1, 100)).unwrap();
+    let sibling = site.read("index.html.gz");
+    let downloads = [
+        ("data.tar.gz", &sibling),
+        ("photo.png.br", &sibling),
+        ("readme.gz", &sibling),
+        (".hidden.html.gz", &sibling),
+        ("excluded/notes.txt.gz", &sibling),
+        ("notes.txt.gz", &gzip.finish().unwrap()),
+        ("dump.json.zst", &zstd.finish().unwrap()),
+        ("broken.txt.gz", &b"short".to_vec()),
+    ];
+    for (name, bytes) in downloads {
+        site.write(name, bytes);
     }
-    let told = site.compress("--exclude d");
+    let told = site.compress("--exclude excluded");
     assert!(told.contains("3 siblings of files that are gone: --prune removes them"), "{told}");
     site.assert_siblings("index.html", &["br", "zst", "gz"]);
-    let told = site.compress("--exclude d --prune");
+    let told = site.compress("--exclude excluded --prune");
     assert!(told.contains("3 siblings of files that are gone removed"), "{told}");
     site.assert_siblings("index.html", &[]);
-    for kept in ["download.tar.gz", "photo.png.br", "readme.gz", ".hidden.html.gz", "d/kept.txt.gz"]
-    {
-        assert_eq!(site.read(kept), b"of its own", "{kept}");
+    for (name, bytes) in downloads {
+        assert_eq!(site.read(name), *bytes, "{name}");
     }
 }
 

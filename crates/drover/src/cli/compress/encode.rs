@@ -1,6 +1,7 @@
 //! Bytes of a file into a coding, and back to see whether a sibling still holds them.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::ops::RangeInclusive;
 
 use flate2::read::MultiGzDecoder;
 use flate2::{Compression, write::GzEncoder};
@@ -15,8 +16,9 @@ const ZSTD_WINDOW_MOST: u32 = 23;
 /// From this level on, Zstandard's own choice of a window may be larger than [`ZSTD_WINDOW_MOST`].
 const ZSTD_LARGE_WINDOWS: u32 = 20;
 
-/// The largest window of Brotli, as a power of 2: 16 MiB (RFC 7932 section 9.1). The encoder's memory grows with it.
-const BROTLI_WINDOW_MOST: u32 = 24;
+/// The windows of Brotli that are used, as powers of 2. The largest is 16 MiB (RFC 7932 section 9.1); the encoder's memory
+/// grows with it. With windows up to 16, levels 5 to 8 of the encoder take ten times as long.
+const BROTLI_WINDOWS: RangeInclusive<u32> = 18..=24;
 
 /// Writes all bytes of `input`, which are `len`, to `output` in `coding`.
 ///
@@ -57,11 +59,11 @@ pub(super) fn encode(
     }
 }
 
-/// The smallest window that a file of `len` bytes fits in: the encoder clears memory for all of it, and the decoder has
-/// to have that much. A window holds 16 bytes less than its power of 2.
+/// The smallest window that a file of `len` bytes fits in, because the decoder has to have that much memory. A window
+/// holds 16 bytes less than its power of 2.
 fn brotli_window(len: u64) -> u32 {
-    let windows = 16..BROTLI_WINDOW_MOST;
-    windows.into_iter().find(|&window| len + 16 <= 1 << window).unwrap_or(BROTLI_WINDOW_MOST)
+    let most = *BROTLI_WINDOWS.end();
+    BROTLI_WINDOWS.into_iter().find(|&window| len.saturating_add(16) <= 1 << window).unwrap_or(most)
 }
 
 fn copy(input: &mut impl Read, output: &mut impl Write) -> io::Result<()> {
@@ -71,6 +73,24 @@ fn copy(input: &mut impl Read, output: &mut impl Write) -> io::Result<()> {
             0 => return Ok(()),
             read => output.write_all(&buffer[..read])?,
         }
+    }
+}
+
+/// Whether a file that begins with `head` may come from [`encode`]. The programs `gzip` and `zstd` leave marks, by which
+/// downloads of a site are told from siblings: gzip names its operating system and often the file (RFC 1952 section
+/// 2.3.1), zstd appends a checksum (RFC 8878 section 3.1.1.1.1). Brotli has no marks, and hardly any downloads.
+pub(super) fn may_be_encoded_here(coding: ContentCoding, head: &[u8]) -> bool {
+    const UNKNOWN_SYSTEM: u8 = 255;
+    const CHECKSUM: u8 = 1 << 2;
+    match (coding, head) {
+        (ContentCoding::Brotli, _) => true,
+        (ContentCoding::Gzip, [0x1f, 0x8b, 8, flags, _, _, _, _, _, system, ..]) => {
+            *flags == 0 && *system == UNKNOWN_SYSTEM
+        }
+        (ContentCoding::Zstd, [0x28, 0xb5, 0x2f, 0xfd, descriptor, ..]) => {
+            descriptor & CHECKSUM == 0
+        }
+        _ => false,
     }
 }
 
@@ -136,6 +156,7 @@ mod tests {
                 for level in levels {
                     let encoded = encoded(coding, level, &bytes);
                     prop_assert!(holds(coding, &*encoded, &*bytes), "{coding:?} {level}");
+                    prop_assert!(may_be_encoded_here(coding, &encoded));
                     prop_assert!(!holds(coding, &encoded[..encoded.len() - 1], &*bytes));
                     let mut other = bytes.clone();
                     other.push(0);
@@ -154,7 +175,7 @@ mod tests {
     #[test]
     fn a_window_is_as_large_as_the_file_and_no_larger_than_clients_take() {
         for (len, window) in
-            [(0, 16), (65_520, 16), (65_521, 17), (1 << 20, 21), (1 << 24, 24), (1 << 40, 24)]
+            [(0, 18), (262_128, 18), (262_129, 19), (1 << 20, 21), (1 << 24, 24), (u64::MAX, 24)]
         {
             assert_eq!(brotli_window(len), window, "{len}");
         }

@@ -85,8 +85,8 @@ pub(super) struct Args {
 
     /// Also remove siblings of files that are gone, and in formats not asked for
     ///
-    /// FILE.gz is taken for a sibling if FILE is of a type that would be compressed. Look first with --dry-run: notes.txt.gz
-    /// may be a download of its own. --exclude keeps it
+    /// FILE.gz without FILE is taken for a sibling if FILE would be compressed, and the programs gzip and zstd have left no
+    /// mark in it. Look first with --dry-run; --exclude keeps what is a download of its own
     #[arg(long)]
     prune: bool,
 

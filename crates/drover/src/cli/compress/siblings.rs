@@ -144,13 +144,16 @@ pub(super) fn inspect(context: &CompressContext, candidate: &CompressCandidate) 
             true => settle(context, candidate, &original, coding),
             false => SiblingOutcome::None,
         };
-        let is_missing = match &outcome {
-            SiblingOutcome::Failed(_) => false,
-            SiblingOutcome::Current | SiblingOutcome::Refreshed => context.force,
-            _ => true,
+        let is_there = match &outcome {
+            SiblingOutcome::Failed(_) => true,
+            SiblingOutcome::Current | SiblingOutcome::Refreshed => !(context.force && is_wanted),
+            _ => false,
         };
-        if is_wanted && is_missing {
+        if is_wanted && !is_there {
             found.missing.push(coding);
+        }
+        if matches!(outcome, SiblingOutcome::Current) && !is_there {
+            continue;
         }
         found.outcomes.push((coding, outcome));
     }

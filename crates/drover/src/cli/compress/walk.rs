@@ -1,13 +1,15 @@
 //! The files of a site, with the siblings that they have.
 
 use std::collections::HashSet;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 
 use http1::coding::ContentCoding;
 use http1::path::WELL_KNOWN;
 use mech::files::root::{FileKind, Root};
 use rustix::fs::{AtFlags, Dir, FileType};
 
+use super::encode;
 use super::select::{FileSelection, Selected, sibling_of};
 use super::temporary::is_temporary;
 
@@ -23,7 +25,7 @@ pub(super) struct CompressCandidate {
 #[derive(Debug, Default)]
 pub(super) struct CompressibleFiles {
     pub(super) candidates: Vec<CompressCandidate>,
-    /// Siblings of files that are gone.
+    /// Siblings of files that are gone, unless they are downloads of their own.
     pub(super) orphans: Vec<Vec<u8>>,
     /// What runs have left that were killed.
     pub(super) leftovers: Vec<Vec<u8>>,
@@ -47,6 +49,7 @@ impl CompressibleFiles {
                 Err(error) => site.unreadable.push((folder, error)),
             }
         }
+        site.orphans.retain(|path| may_be_sibling(root, path));
         site
     }
 
@@ -105,6 +108,18 @@ impl CompressibleFiles {
             }
         }
     }
+}
+
+/// Whether the beginning of a file says that it may be a sibling that an earlier run has written.
+fn may_be_sibling(root: &Root, path: &[u8]) -> bool {
+    let head = || {
+        let file = File::from(root.open_file(path).ok()?.fd);
+        let mut head = Vec::new();
+        file.take(16).read_to_end(&mut head).ok()?;
+        Some(head)
+    };
+    let coding = sibling_of(path).map(|(_, coding)| coding);
+    coding.zip(head()).is_some_and(|(coding, head)| encode::may_be_encoded_here(coding, &head))
 }
 
 /// The names in a folder, with their kinds; a link is a link.
