@@ -74,7 +74,7 @@ mod worker;
 
 use access_log::AccessLogWriter;
 pub use access_log::{AccessLog, Form as AccessLogForm};
-use admin::{AdminListener, AdminSockets, ServerFacts, WatchedServer};
+use admin::{AdminListener, BoundAdmin};
 pub use config::{Config, ContentSource, Listen, Revalidate, STAT_THREADS};
 use line_writer::LineWriter;
 use listen::bind::{BoundAddresses, bind};
@@ -192,8 +192,7 @@ impl Server {
             processors(config.workers)?;
         }
         let BoundAddresses { addresses, handles, .. } = bind(&config, Among::Threads)?;
-        let admin = AdminSockets::bind(config.admin.as_ref())?;
-        let facts = ServerFacts::of(&config, false, &addresses);
+        let admin = BoundAdmin::bind(&config, false, &addresses)?;
         let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
         let deferred = Deferred::of(&config, &handles, &addresses)?;
         let log = config.access_log.as_ref().map(access_log::open).transpose()?;
@@ -204,11 +203,8 @@ impl Server {
             Crew { first: 0, handles, counter_table, log },
         )?;
         server.stopper.deferred = Arc::new(deferred);
-        if let Some(sockets) = admin {
-            let counter_table = server.counter_table.clone();
-            let stopping = Arc::clone(&server.stopper.asked);
-            let watched = WatchedServer { counter_table, stopping, facts };
-            server.admin = Some(AdminListener::start(sockets, watched)?);
+        if let Some(admin) = admin {
+            server.admin = Some(admin.start(&server.counter_table, &server.stopper.asked)?);
         }
         server.sandbox = sandbox;
         Ok(server)
@@ -314,8 +310,8 @@ impl Server {
         if let Some(path) = config.access_log.as_ref().and_then(|log| log.path.as_ref()) {
             trace::check(path).with_context(|| format!("--access-log {}", path.display()))?;
         }
-        let _bound = bind(config, Among::Threads)?;
-        AdminSockets::bind(config.admin.as_ref()).map(drop)
+        let bound = bind(config, Among::Threads)?;
+        BoundAdmin::bind(config, false, &bound.addresses).map(drop)
     }
 
     /// The addresses as they are bound, in the order of the configuration.

@@ -23,7 +23,6 @@ use tracing::error;
 
 use crate::Config;
 use crate::ContentSource;
-use crate::Listen;
 use crate::listen::bind::bind_name;
 use crate::status::statistics::CounterTable;
 
@@ -43,11 +42,11 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// What the listener tells of.
 #[derive(Debug)]
-pub(crate) struct WatchedServer {
-    pub(crate) counter_table: CounterTable,
+struct WatchedServer {
+    counter_table: CounterTable,
     /// Whether the server has begun to stop.
-    pub(crate) stopping: Arc<AtomicBool>,
-    pub(crate) facts: ServerFacts,
+    stopping: Arc<AtomicBool>,
+    facts: ServerFacts,
 }
 
 impl WatchedServer {
@@ -58,7 +57,7 @@ impl WatchedServer {
 
 /// What does not change as long as a server runs.
 #[derive(Debug, Serialize)]
-pub(crate) struct ServerFacts {
+struct ServerFacts {
     version: &'static str,
     /// The name of the dispatch mechanism.
     dispatch: &'static str,
@@ -74,7 +73,7 @@ pub(crate) struct ServerFacts {
 }
 
 impl ServerFacts {
-    pub(crate) fn of(config: &Config, processes: bool, addresses: &[SocketAddr]) -> ServerFacts {
+    fn of(config: &Config, processes: bool, addresses: &[SocketAddr]) -> ServerFacts {
         let files = match (&config.source, config.files) {
             (ContentSource::Fixed(_), _) => "none".to_owned(),
             (_, Some(backend)) => backend.name.to_owned(),
@@ -96,21 +95,28 @@ impl ServerFacts {
     }
 }
 
-/// The bound addresses of the listener. Connections wait until it is started.
-#[derive(Debug, Default)]
-pub(crate) struct AdminSockets {
+/// The listener before it is started: its addresses are bound, and connections wait.
+#[derive(Debug)]
+pub(crate) struct BoundAdmin {
     addresses: Vec<SocketAddr>,
     sockets: Vec<OwnedFd>,
+    facts: ServerFacts,
 }
 
-impl AdminSockets {
-    /// Binds the addresses, if there is to be a listener.
+impl BoundAdmin {
+    /// Binds the addresses, if there is to be a listener. `processes`: workers are processes. `served`: the addresses
+    /// of the server itself.
     ///
     /// # Errors
     /// An address that cannot be bound, with the remedy.
-    pub(crate) fn bind(listen: Option<&Listen>) -> anyhow::Result<Option<AdminSockets>> {
-        let Some(listen) = listen else { return Ok(None) };
-        let mut bound = AdminSockets::default();
+    pub(crate) fn bind(
+        config: &Config,
+        processes: bool,
+        served: &[SocketAddr],
+    ) -> anyhow::Result<Option<BoundAdmin>> {
+        let Some(listen) = &config.admin else { return Ok(None) };
+        let facts = ServerFacts::of(config, processes, served);
+        let mut bound = BoundAdmin { addresses: Vec::new(), sockets: Vec::new(), facts };
         bind_name("--admin", listen, |address| {
             let socket = socket::listen(address, ListenOptions::default())?;
             let address = socket::local_address(socket.as_fd())?;
@@ -119,6 +125,30 @@ impl AdminSockets {
             Ok(address)
         })?;
         Ok(Some(bound))
+    }
+
+    /// Starts the listener on a thread of its own. `stopping` tells whether the server has begun to stop.
+    ///
+    /// # Errors
+    /// No mechanism can be set up, or there can be no more threads.
+    pub(crate) fn start(
+        self,
+        counter_table: &CounterTable,
+        stopping: &Arc<AtomicBool>,
+    ) -> anyhow::Result<AdminListener> {
+        let BoundAdmin { addresses, sockets, facts } = self;
+        let (counter_table, stopping) = (counter_table.clone(), Arc::clone(stopping));
+        let server = WatchedServer { counter_table, stopping, facts };
+        let (ready, started) = sync_channel(1);
+        let work = move || {
+            if let Err(reason) = run(sockets, server, &ready) {
+                error!("the listener of --admin has ended, the server goes on: {reason:#}");
+            }
+        };
+        let thread = sys::process::start_thread("admin", work).context("--admin")?;
+        // The thread has logged the reason.
+        let remote = started.recv().map_err(|_| anyhow!("--admin: its listener cannot start"))?;
+        Ok(AdminListener { addresses, remote, thread: Some(thread) })
     }
 }
 
@@ -132,25 +162,6 @@ pub(crate) struct AdminListener {
 }
 
 impl AdminListener {
-    /// Starts the listener on a thread of its own.
-    ///
-    /// # Errors
-    /// No mechanism can be set up, or there can be no more threads.
-    pub(crate) fn start(
-        AdminSockets { addresses, sockets }: AdminSockets,
-        server: WatchedServer,
-    ) -> anyhow::Result<AdminListener> {
-        let (ready, started) = sync_channel(1);
-        let work = move || {
-            if let Err(reason) = run(sockets, server, &ready) {
-                error!("the listener of --admin has ended, the server goes on: {reason:#}");
-            }
-        };
-        let thread = sys::process::start_thread("admin", work).context("--admin")?;
-        let remote = started.recv().map_err(|_| anyhow!("--admin: its listener cannot start"))?;
-        Ok(AdminListener { addresses, remote, thread: Some(thread) })
-    }
-
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }

@@ -38,7 +38,7 @@ use crate::sandbox;
 use crate::signals::{Heard, STOPPING, tell_reopening};
 use crate::status::statistics::CounterTable;
 use crate::supervisor::process::{ALIVE, FLAG, Inheritance, MechanismAndStrategy, PING, REOPEN};
-use crate::{AdminListener, AdminSockets, ServerFacts, WatchedServer};
+use crate::{AdminListener, BoundAdmin};
 
 /// A worker that lives at least this long has not died at once.
 const LONG: Duration = Duration::from_secs(1);
@@ -138,8 +138,7 @@ impl Supervisor {
             processors(config.workers)?;
         }
         let BoundAddresses { addresses, handles, acceptors } = bind(config, Among::Processes)?;
-        let admin = AdminSockets::bind(config.admin.as_ref())?;
-        let facts = ServerFacts::of(config, true, &addresses);
+        let admin = BoundAdmin::bind(config, true, &addresses)?;
         let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
         let (sender, inbox) = channel();
         let workers = handles.iter().map(|_| Worker::default()).collect();
@@ -178,11 +177,8 @@ impl Supervisor {
                 Message::Signal | Message::Changed | Message::Reopen | Message::Alive(_) => {}
             }
         }
-        if let Some(sockets) = admin {
-            let counter_table = supervisor.counter_table.clone();
-            let stopping = Arc::clone(&supervisor.stopping);
-            let watched = WatchedServer { counter_table, stopping, facts };
-            supervisor.admin = Some(AdminListener::start(sockets, watched)?);
+        if let Some(admin) = admin {
+            supervisor.admin = Some(admin.start(&supervisor.counter_table, &supervisor.stopping)?);
         }
         Ok(supervisor)
     }

@@ -214,6 +214,9 @@ fn what_nobody_can_read_is_refused_and_disturbs_nobody() {
     // A client that leaves in the middle of its head, and one that leaves before its response.
     Client::connect(admin).send("GET /met");
     Client::connect(admin).send(request("GET", "/metrics", &[]).repeat(50));
+    // One that asks for far more than it takes: nothing.
+    let mut stuck = Client::connect(admin);
+    stuck.send(request("GET", "/metrics", &[]).repeat(2000));
     server.get("/a").is(200);
     get(admin, "/healthz").is(200);
 }
