@@ -4,6 +4,7 @@
 //! plain blocking sockets on other threads.
 
 mod accepting;
+mod counts;
 mod deadlines;
 mod files;
 mod memory;
