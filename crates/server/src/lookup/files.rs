@@ -203,6 +203,7 @@ impl SiteFiles {
     }
 
     /// Looks up what is wanted.
+    #[inline]
     pub(crate) fn look_up<'a>(
         &'a mut self,
         wanted: WantedFile<'a>,

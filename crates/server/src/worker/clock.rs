@@ -21,6 +21,7 @@ impl DateClock {
     }
 
     /// Whether another second has begun since the last call.
+    #[inline]
     pub(crate) fn tick(&mut self, now: Instant) -> bool {
         if now < self.until {
             return false;
