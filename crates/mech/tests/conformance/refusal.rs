@@ -48,9 +48,7 @@ fn refuse(role: &str) {
         return println!("{CANNOT}{error}");
     }
     for mechanism in mechanisms::ALL {
-        // Only the completion mechanism registers anything.
-        let spared = call == libc::SYS_io_uring_register && mechanism.name == "uring-poll";
-        let expected = RINGS.contains(&mechanism.name) && !spared;
+        let expected = RINGS.contains(&mechanism.name);
         let reason = mechanism.probe().err();
         let blamed = reason.as_ref().is_some_and(|reason| reason.contains("seccomp"));
         assert_eq!(blamed, expected, "{}: {reason:?}", mechanism.name);

@@ -3,6 +3,8 @@
 use std::io;
 
 use bitflags::bitflags;
+use io_uring::register::Restriction;
+use io_uring::squeue::Flags;
 use io_uring::{IoUring, Probe, opcode};
 use rustix::io::Errno;
 
@@ -54,7 +56,35 @@ const SOCKET_REQUESTS: &[u8] = &[
     opcode::Close::CODE,
 ];
 
+/// Requests that every ring takes.
+const ALWAYS_REQUESTS: &[u8] =
+    &[opcode::Nop::CODE, opcode::PollAdd::CODE, opcode::AsyncCancel::CODE];
+
+/// Requests that [`RingParts::READS`] stands for.
+const READ_REQUESTS: &[u8] = &[opcode::Read::CODE, opcode::Fadvise::CODE];
+
+/// `IORING_REGISTER_PBUF_RING`: lends a ring of provided buffers.
+const REGISTER_BUFFER_RING: u8 = 22;
+
 impl RingParts {
+    /// What a ring with these parts takes: requests, their flags, and calls of io_uring_register(2).
+    pub(super) fn restrictions(self) -> Vec<Restriction> {
+        let of = |part, requests: &'static [u8]| match self.contains(part) {
+            true => requests.iter(),
+            false => [].iter(),
+        };
+        let requests = ALWAYS_REQUESTS
+            .iter()
+            .chain(of(RingParts::SOCKETS, SOCKET_REQUESTS))
+            .chain(of(RingParts::READS, READ_REQUESTS));
+        let flags = Flags::ASYNC | Flags::BUFFER_SELECT | Flags::SKIP_SUCCESS;
+        let others = [
+            Restriction::sqe_flags_allowed(flags.bits()),
+            Restriction::register_op(REGISTER_BUFFER_RING),
+        ];
+        requests.map(|&code| Restriction::sqe_op(code)).chain(others).collect()
+    }
+
     /// Fails unless `ring` has all parts in `needed`. Parts without a flag cannot be
     /// checked here.
     ///
