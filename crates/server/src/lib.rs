@@ -32,10 +32,11 @@
 //! A worker runs one coroutine per connection (`worker/connection.rs`). The coroutine passes what it has
 //! received to the worker's site (`respond/site.rs`), which looks files up (`lookup/`) and writes
 //! responses (`respond/response.rs`). Other threads open the files that may need a disk
-//! (`lookup/pending.rs`). An open file is an `FileEntry` (`lookup/entry.rs`) in the worker's cache
+//! (`lookup/pending.rs`). An open file is a `FileEntry` (`lookup/entry.rs`) in the worker's cache
 //! (`lookup/cache.rs`); with `--revalidate inotify` it is watched (`lookup/watch.rs`).
 //!
 //! Between the binding and the first worker the process gives up what serving does not need (`sandbox/`).
+//! What the user adds to responses, and where paths have moved, is in `rules/`. Workers count in a table that all share (`status/`); `admin/` tells it to those who watch the server.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 

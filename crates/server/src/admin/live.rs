@@ -118,7 +118,7 @@ impl CounterSamples {
 
     /// How much a number of a worker grew per second.
     fn worker_rate(&self, worker: usize, number: impl Fn(&CounterRow) -> u64) -> f64 {
-        let grown = number(&self.last.1[worker]) - number(&self.before.1[worker]);
+        let grown = number(&self.last.1[worker]).saturating_sub(number(&self.before.1[worker]));
         if grown == 0 { 0.0 } else { grown as f64 / self.over_s() }
     }
 

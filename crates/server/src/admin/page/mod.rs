@@ -18,7 +18,7 @@ enum Form {
 
 /// What stands first, by its key in the JSON.
 const CARDS: &[(&str, Form, &str)] = &[
-    ("open", Form::Count, "Connections open"),
+    ("open", Form::Count, "Connections"),
     ("rates.requests", Form::Rate, "Requests per s"),
     ("rates.bytes_sent", Form::Bytes, "Sent per s"),
     ("rates.connections", Form::Rate, "Accepted per s"),
