@@ -88,6 +88,7 @@ use status::statistics::CounterTable;
 pub use status::statistics::{Statistics, WorkerStatistics, coefficient_of_variation};
 pub use supervisor::keep::Supervisor;
 pub use supervisor::process::{FLAG as WORKER_FLAG, Inheritance, MechanismAndStrategy, be_worker};
+use supervisor::service_manager::ServiceManager;
 
 /// A running server. Dropping it asks it to stop.
 #[derive(Debug)]
@@ -131,6 +132,8 @@ enum Report {
 pub struct Stopper {
     workers: Vec<Remote>,
     deferred: Arc<Deferred>,
+    /// The service manager, if one has started the server.
+    manager: Option<Arc<ServiceManager>>,
     /// Locked while the workers are told to stop, until the log has said so: the line about the end comes after it.
     announcing: Arc<Mutex<()>>,
     /// Whether the server has been asked to stop.
@@ -163,6 +166,7 @@ impl Stopper {
     /// whoever asks after the line was written is told of the end.
     fn announce(&self, stop: impl FnOnce(&Stopper)) {
         let _announcing = self.announcing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.manager.iter().for_each(|manager| manager.is_stopping());
         stop(self);
         info!("{STOPPING}");
     }
@@ -197,6 +201,7 @@ impl Server {
         let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
         let deferred = Deferred::of(&config, &handles, &addresses)?;
         let log = config.access_log.as_ref().map(access_log::open).transpose()?;
+        let manager = ServiceManager::of_environment()?.map(Arc::new);
         let sandbox = sandbox::give_up(&config, Role::Server)?;
         let mut server = Server::of_crew(
             Arc::new(config),
@@ -204,6 +209,7 @@ impl Server {
             Crew { first: 0, handles, counter_table, log },
         )?;
         server.stopper.deferred = Arc::new(deferred);
+        server.stopper.manager = manager;
         if let Some(admin) = admin {
             server.admin = Some(admin.start(&server.counter_table, &server.stopper.asked)?);
         }
@@ -331,6 +337,26 @@ impl Server {
     #[must_use]
     pub fn sandbox(&self) -> &str {
         &self.sandbox
+    }
+
+    /// Tells the service manager that has started the process, if there is one, that the server accepts connections, with
+    /// `status` for those who ask it; and from now on that every worker looks for events, if the manager wants to know.
+    ///
+    /// # Errors
+    /// The error of starting a thread.
+    pub fn tell_ready(&self, status: &str) -> io::Result<()> {
+        let Some(manager) = self.stopper.manager.clone() else { return Ok(()) };
+        manager.is_ready(status);
+        let Some(beat) = manager.beat() else { return Ok(()) };
+        let stopper = self.stopper();
+        let tell = move || {
+            while !stopper.asked.load(Ordering::Relaxed) {
+                std::thread::sleep(beat);
+                stopper.until_all_turn();
+                manager.is_alive();
+            }
+        };
+        start_thread("watchdog", tell).map(drop)
     }
 
     /// The handle by which other threads stop this server.

@@ -103,12 +103,14 @@ fn serve(args: Args, flags: &FlagValues, signals: &StopSignals) -> anyhow::Resul
         server.stop_at(signals)?;
         begun(server.addresses(), server.admin_addresses(), &served, &described)?;
         info!("sandbox: {}", server.sandbox());
+        server.tell_ready(&status(server.addresses(), &served));
         (server.run(), server.statistics(), server.workers())
     } else {
         let server = Server::start(config)?;
         server.stop_at(signals)?;
         begun(server.addresses(), server.admin_addresses(), &served, &described)?;
         info!("sandbox: {}", server.sandbox());
+        server.tell_ready(&status(server.addresses(), &served)).context("cannot start a thread")?;
         (server.wait(), server.statistics(), server.workers())
     };
     tell_end(sum, &workers);
@@ -135,6 +137,11 @@ fn begun(
     };
     info!("serving {served} on {}: {described}{watched}", urls(addresses));
     Ok(())
+}
+
+/// What a service manager shows.
+fn status(addresses: &[SocketAddr], served: &str) -> String {
+    format!("serving {served} on {}", urls(addresses))
 }
 
 /// Raises the limit of descriptors as far as possible, and makes room for this process's share in the kernel's table.

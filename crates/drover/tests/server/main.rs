@@ -28,6 +28,7 @@ mod processes;
 mod ranges;
 mod rules;
 mod sandbox;
+mod service;
 mod signals;
 mod spinning;
 mod stopping;

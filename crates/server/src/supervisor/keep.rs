@@ -38,6 +38,7 @@ use crate::sandbox;
 use crate::signals::{Heard, STOPPING, tell_reopening};
 use crate::status::statistics::CounterTable;
 use crate::supervisor::process::{ALIVE, FLAG, Inheritance, MechanismAndStrategy, PING, REOPEN};
+use crate::supervisor::service_manager::{self, ServiceManager};
 use crate::{AdminListener, BoundAdmin};
 
 /// A worker that lives at least this long has not died at once.
@@ -83,6 +84,8 @@ pub struct Supervisor {
     /// Whether the server has begun to stop.
     stopping: Arc<AtomicBool>,
     admin: Option<AdminListener>,
+    /// The service manager, if one has started the server.
+    manager: Option<ServiceManager>,
     sender: Sender<Message>,
     inbox: Receiver<Message>,
 }
@@ -158,6 +161,7 @@ impl Supervisor {
             counter_table,
             stopping: Arc::default(),
             admin: None,
+            manager: ServiceManager::of_environment()?,
             sender,
             inbox,
         };
@@ -235,6 +239,12 @@ impl Supervisor {
         })
     }
 
+    /// Tells the service manager that has started the process, if there is one, that the server accepts connections, with
+    /// `status` for those who ask it.
+    pub fn tell_ready(&self, status: &str) {
+        self.manager.iter().for_each(|manager| manager.is_ready(status));
+    }
+
     /// Keeps the workers until a signal to stop comes, and waits until all have stopped. At a second
     /// signal they are killed.
     ///
@@ -251,6 +261,7 @@ impl Supervisor {
     /// Waits for connections that the kernel has not handed over yet, then stops the workers.
     fn stop_after_deferred(&mut self) -> anyhow::Result<()> {
         self.stopping.store(true, Ordering::Relaxed);
+        self.manager.iter().for_each(ServiceManager::is_stopping);
         let until = self.deferred.end();
         if self.second_signal_while(until, LOOK_AGAIN, |own| own.deferred.keeps_some()) {
             return self.kill("by a second signal");
@@ -262,12 +273,18 @@ impl Supervisor {
     /// Replaces workers until a signal comes, and watches whether they go on.
     fn keep(&mut self) {
         let mut next_ping = Instant::now() + PING_EVERY;
+        let beat = self.manager.as_ref().and_then(ServiceManager::beat).unwrap_or(PING_EVERY);
+        let mut next_beat = Instant::now() + beat;
         loop {
             if next_ping <= Instant::now() {
                 self.ping();
                 next_ping = Instant::now() + PING_EVERY;
             }
-            match self.next_message(next_ping) {
+            if next_beat <= Instant::now() {
+                self.tell_alive();
+                next_beat = Instant::now() + beat;
+            }
+            match self.next_message(next_ping.min(next_beat)) {
                 Some(Message::Signal) => return,
                 Some(Message::Alive(place)) => self.is_alive(place),
                 Some(Message::Changed) => self.tell_changes(),
@@ -280,9 +297,9 @@ impl Supervisor {
         }
     }
 
-    /// `None`: a place is to be filled, or it is `next_ping`.
-    fn next_message(&self, next_ping: Instant) -> Option<Message> {
-        let due = self.workers.iter().filter_map(|worker| worker.due).fold(next_ping, Instant::min);
+    /// `None`: a place is to be filled, or it is `end`.
+    fn next_message(&self, end: Instant) -> Option<Message> {
+        let due = self.workers.iter().filter_map(|worker| worker.due).fold(end, Instant::min);
         self.inbox.recv_timeout(due.saturating_duration_since(Instant::now())).ok()
     }
 
@@ -306,6 +323,17 @@ impl Supervisor {
             {
                 let _ = writeln!(stdin, "{PING}");
             }
+        }
+    }
+
+    /// Tells the service manager that the server is alive, unless a worker hangs.
+    fn tell_alive(&self) {
+        let mut processes = self.workers.iter().filter_map(|worker| worker.process.as_ref());
+        if let (Some(manager), true) =
+            (&self.manager, processes.all(|process| process.unanswered < UNANSWERED_MOST))
+            && manager.beat().is_some()
+        {
+            manager.is_alive();
         }
     }
 
@@ -568,6 +596,9 @@ fn command(arguments: &[OsString], inheritance: &Inheritance) -> io::Result<Comm
     let mut command = Command::new("/proc/self/exe");
     command.args(arguments).arg(FLAG).arg(serde_json::to_string(inheritance)?);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    for name in service_manager::VARIABLES {
+        command.env_remove(name);
+    }
     mech_process::die_with_parent(&mut command);
     Ok(command)
 }

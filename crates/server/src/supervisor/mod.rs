@@ -2,3 +2,4 @@
 
 pub(crate) mod keep;
 pub(crate) mod process;
+pub(crate) mod service_manager;
