@@ -41,7 +41,7 @@ fn help_and_version_succeed_on_stdout() {
 /// The short help is what a user sees first: it fits on one tall screen, `--help` has the rest.
 #[test]
 fn a_short_help_fits_a_screen() {
-    for command in ["serve", "load", "idle", "mechanisms", "lab"] {
+    for command in ["serve", "compress", "load", "idle", "mechanisms", "lab"] {
         let mut drover = Command::new(env!("CARGO_BIN_EXE_drover"));
         let output = drover.args([command, "-h"]).env("COLUMNS", "80").output().unwrap();
         let help = String::from_utf8(output.stdout).unwrap();
