@@ -34,7 +34,7 @@ mod flags;
 mod tuned;
 
 use check::check;
-use config::FlagValues;
+use config::{FlagOrigin, FlagValues};
 pub(super) use flags::Args;
 use flags::{Advise, CachedReads, Overflow};
 pub(super) use tuned::Tuned;
@@ -91,7 +91,12 @@ fn set_up_worker(args: Args, inheritance: &Inheritance) -> anyhow::Result<(Confi
 
 fn serve(args: Args, flags: &FlagValues, signals: &StopSignals) -> anyhow::Result<()> {
     let processes = args.processes;
-    let arguments = flags.for_workers(args.workers()).words();
+    let mut for_workers = flags.for_workers(args.workers());
+    if let Some(user) = &args.user {
+        // Workers could not ask a name service out of the sandbox of their supervisor.
+        for_workers.replace("user", user.numbers().into(), FlagOrigin::Supervisor);
+    }
+    let arguments = for_workers.words();
     let (chosen, why_no_rings) = choose(&args)?;
     allow_many_descriptors(&args)?;
     let served = what_is_served(&args);

@@ -83,11 +83,14 @@ fn every_response_has_a_line_in_the_order_of_its_connection_on_every_mechanism()
 fn the_combined_form_goes_to_standard_output_too() {
     let site = Site::new();
     site.file("a", "hello");
-    let server = Server::on(&site, &["--access-log", "-"]);
-    server.ask("/a", &["User-Agent: a \"b\""]).is(200);
-    let text = server.rest_of_stdout();
-    let line = text.lines().find(|line| line.starts_with("127.0.0.1 - - [")).unwrap();
-    assert!(line.ends_with(" +0000] \"GET /a HTTP/1.1\" 200 5 \"-\" \"a \\x22b\\x22\""), "{text}");
+    for processes in [&[][..], &["--processes"]] {
+        let server = Server::on(&site, &[&["--access-log", "-"], processes].concat());
+        server.ask("/a", &["User-Agent: a \"b\""]).is(200);
+        let text = server.rest_of_stdout();
+        let line = text.lines().find(|line| line.starts_with("127.0.0.1 - - [")).unwrap();
+        let rest = " +0000] \"GET /a HTTP/1.1\" 200 5 \"-\" \"a \\x22b\\x22\"";
+        assert!(line.ends_with(rest), "{text}");
+    }
 }
 
 /// A client that resets its connection gets no whole response, and the log does not say so.

@@ -11,7 +11,7 @@ const LINKS_MOST: usize = 40;
 /// made anew: the root, and the directories in which targets of links lie, but never `/`. Without those that are beneath
 /// others.
 pub(super) fn readable_for(root: &Path) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = homes_of_targets(root);
+    let mut found: Vec<PathBuf> = folders_of_targets(root);
     found.retain(|path| path.parent().is_some());
     found.push(root.canonicalize().unwrap_or_else(|_| root.to_owned()));
     found.sort();
@@ -21,7 +21,7 @@ pub(super) fn readable_for(root: &Path) -> Vec<PathBuf> {
 }
 
 /// For each symbolic link in `path`: the directory, without links, that its target is a name in.
-fn homes_of_targets(path: &Path) -> Vec<PathBuf> {
+fn folders_of_targets(path: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut links = 0;
     let Ok(path) = std::path::absolute(path) else { return found };

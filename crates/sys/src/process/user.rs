@@ -31,30 +31,38 @@ impl OrdinaryUser {
             None => (text, None),
         };
         let failed = |error: nix::Error| format!("cannot look '{text}' up: {error}");
-        let number: Option<u32> = user.parse().ok();
-        let mut entry = User::from_name(user).map_err(failed)?;
-        if let (None, Some(number)) = (&entry, number) {
-            entry = User::from_uid(Uid::from_raw(number)).map_err(failed)?;
-        }
-        let no_user =
-            || format!("there is no user '{user}'; write a name, or numbers as in 1000:1000");
-        let uid = entry.as_ref().map(|entry| entry.uid).or(number.map(Uid::from_raw));
-        let uid = uid.ok_or_else(no_user)?;
+        let group = group.map(find_group).transpose()?;
+        let (uid, entry) = match (user.parse().map(Uid::from_raw), group) {
+            // Two numbers need no name service.
+            (Ok(uid), Some(_)) => (uid, None),
+            (Ok(uid), None) => (uid, User::from_uid(uid).map_err(failed)?),
+            (Err(_), _) => {
+                let entry = User::from_name(user).map_err(failed)?;
+                let no_user = || {
+                    format!("there is no user '{user}'; write a name, or numbers as in 1000:1000")
+                };
+                let entry = entry.ok_or_else(no_user)?;
+                (entry.uid, Some(entry))
+            }
+        };
         // The highest number means "unchanged" to setuid(2)'s siblings.
         if uid.is_root() || uid.as_raw() == u32::MAX {
             return Err(format!("'{user}' is no ordinary user; write another, as in www-data"));
         }
         let (gid, groups) = match (group, &entry) {
-            (Some(group), _) => {
-                let gid = find_group(group)?;
-                (gid, vec![gid])
-            }
+            (Some(gid), _) => (gid, vec![gid]),
             (None, Some(entry)) => (entry.gid, groups_of(entry).map_err(failed)?),
             (None, None) => {
                 return Err(format!("user {uid} has no entry; add a group, as in {uid}:{uid}"));
             }
         };
         Ok(OrdinaryUser { name: text.to_owned(), uid, gid, groups })
+    }
+
+    /// User and group as numbers, which [`OrdinaryUser::parse`] reads without asking a name service.
+    #[must_use]
+    pub fn numbers(&self) -> String {
+        format!("{}:{}", self.uid, self.gid)
     }
 
     /// Whether the process has this user's rights already, or could get them.
@@ -123,15 +131,17 @@ impl OrdinaryUser {
 
 impl fmt::Display for OrdinaryUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}:{})", self.name, self.uid, self.gid)
+        write!(f, "{} ({})", self.name, self.numbers())
     }
 }
 
 fn find_group(text: &str) -> Result<Gid, String> {
+    if let Some(gid) = text.parse().ok().filter(|&gid| gid != u32::MAX) {
+        return Ok(Gid::from_raw(gid));
+    }
     let entry = Group::from_name(text).map_err(|error| format!("cannot look '{text}' up: {error}"));
-    let number = || text.parse().ok().filter(|&gid| gid != u32::MAX).map(Gid::from_raw);
-    let gid = entry?.map(|entry| entry.gid).or_else(number);
-    gid.ok_or_else(|| format!("there is no group '{text}'; write a name, or a number"))
+    let no_group = || format!("there is no group '{text}'; write a name, or a number");
+    Ok(entry?.ok_or_else(no_group)?.gid)
 }
 
 fn groups_of(entry: &User) -> nix::Result<Vec<Gid>> {
