@@ -11,6 +11,7 @@ mod conditions;
 mod config;
 mod connections;
 mod counters;
+mod deploy;
 mod disk;
 mod faults;
 mod files;

@@ -1,0 +1,47 @@
+//! The files in `deploy/`: a service by systemd.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{Server, Site, drover};
+
+fn deployed(name: &str) -> String {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name);
+    fs::read_to_string(path).unwrap()
+}
+
+/// With folders and ports of the test in place of the system's.
+#[test]
+fn the_configuration_of_the_service_serves() {
+    let site = Site::new();
+    site.file("www/index.html", "index");
+    site.file("www/assets/app.js", "script");
+    let at = |name: &str| site.path().join(name).to_str().unwrap().to_owned();
+    let text = deployed("drover.toml")
+        .replace("/srv/www", &at("www"))
+        .replace("/var/log/drover", &at(""))
+        .replace("\":80\", \"[::]:80\"", "\"127.0.0.1:0\"")
+        .replace("127.0.0.1:9090", "127.0.0.1:0");
+    let mut command = drover();
+    command.arg("serve").arg("--config").arg(site.file("drover.toml", text));
+    let server = Server::start(command, 1);
+    assert_eq!(server.get("/").is(200).field("X-Content-Type-Options"), Some("nosniff"));
+    let script = server.get("/assets/app.js").is(200);
+    assert_eq!(script.field("Cache-Control"), Some("max-age=31536000, immutable"));
+    assert!(Path::new(&at("access.log")).exists());
+}
+
+#[test]
+fn the_unit_is_one_that_systemd_understands() {
+    let folder = tempfile::tempdir().unwrap();
+    let unit = folder.path().join("drover.service");
+    // The program must exist where the unit is checked.
+    let text = deployed("drover.service").replace("/usr/local/bin/drover", "/bin/true");
+    fs::write(&unit, text).unwrap();
+    let verify = Command::new("systemd-analyze").arg("verify").arg(&unit).output();
+    let Ok(verified) = verify else { return testing::skip!("systemd-analyze is not installed") };
+    let told = String::from_utf8_lossy(&verified.stderr);
+    let of_unit: Vec<&str> = told.lines().filter(|line| line.contains("drover.service")).collect();
+    assert!(of_unit.is_empty(), "{told}");
+}
