@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,8 @@ pub struct Config {
     pub source: ContentSource,
     /// The addresses to listen at.
     pub listen: Vec<Listen>,
+    /// Sockets that listen already: a service manager has passed them on.
+    pub passed: Vec<Arc<OwnedFd>>,
     /// Where a server tells how it is and what it has counted (`admin`); `None`: nowhere.
     pub admin: Option<Listen>,
     /// How each worker waits.
@@ -168,6 +171,7 @@ impl Config {
         Config {
             source,
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
+            passed: Vec::new(),
             admin: None,
             mechanism,
             dispatch: mechanisms::MechanismOptions::default(),

@@ -84,6 +84,26 @@ pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd
     Ok(fd)
 }
 
+/// A duplicate of `socket`, which another program has bound and listens with, as [`listen`] would have made it: non-blocking,
+/// with `TCP_NODELAY`, and `TCP_DEFER_ACCEPT` if `defer` says so.
+///
+/// # Errors
+/// `InvalidInput`: no TCP socket, or none that listens.
+pub fn adopt(socket: BorrowedFd<'_>, defer: bool) -> io::Result<OwnedFd> {
+    let is_tcp = sockopt::socket_type(socket)? == SocketType::STREAM
+        && matches!(sockopt::socket_domain(socket)?, AddressFamily::INET | AddressFamily::INET6);
+    if !is_tcp || !sockopt::socket_acceptconn(socket)? {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no TCP socket that listens"));
+    }
+    let fd = socket.try_clone_to_owned()?;
+    rustix::io::ioctl_fionbio(&fd, true)?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    if defer {
+        set_option(&fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1)?;
+    }
+    Ok(fd)
+}
+
 /// A socket that is bound to `address` and does not listen. Listening sockets share the address with it by
 /// `SO_REUSEPORT` ([`ListenOptions::reuse_port`]).
 ///

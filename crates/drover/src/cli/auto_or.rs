@@ -73,8 +73,10 @@ impl AutoOr<Strategy> {
         self,
         workers: NonZeroUsize,
         mechanism: &Mechanism,
+        is_passed: bool,
     ) -> anyhow::Result<&'static Strategy> {
-        let Some(asked) = self.0 else { return Ok(accept::auto(workers, mechanism)) };
+        let auto = if is_passed { accept::auto_for_one_socket } else { accept::auto };
+        let Some(asked) = self.0 else { return Ok(auto(workers, mechanism)) };
         if let Err(reason) = asked.goes_with(mechanism) {
             let differences =
                 |other: &&Mechanism| (other.features ^ mechanism.features).bits().count_ones();

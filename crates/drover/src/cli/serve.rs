@@ -26,6 +26,7 @@ use server::{
     Server, Statistics, StopSignals, Supervisor, WorkerStatistics, be_worker,
     coefficient_of_variation,
 };
+use sys::process::activation::passed_sockets;
 use usage::UsageError;
 
 mod check;
@@ -97,10 +98,15 @@ fn serve(args: Args, flags: &FlagValues, signals: &StopSignals) -> anyhow::Resul
         for_workers.replace("user", user.numbers().into(), FlagOrigin::Supervisor);
     }
     let arguments = for_workers.words();
-    let (chosen, why_no_rings) = choose(&args)?;
+    let passed = passed_sockets().context("cannot take the sockets of LISTEN_FDS")?;
+    let (chosen, why_no_rings) = choose(&args, !passed.is_empty())?;
     allow_many_descriptors(&args)?;
     let served = what_is_served(&args);
-    let config = configuration(args, chosen)?;
+    let mut config = configuration(args, chosen)?;
+    if !passed.is_empty() && flags.is_default("listen") {
+        config.listen.clear();
+    }
+    config.passed = passed.into_iter().map(Arc::new).collect();
     let described = describe(&config, processes, why_no_rings, flags);
     let grace = config.grace;
     let (result, sum, workers) = if processes {
@@ -265,17 +271,20 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
     })
 }
 
-/// The mechanism and strategy that the user asked for, or the best ones that all workers can have. If io_uring would
-/// be better and cannot be used, also the reason.
-fn choose(args: &Args) -> anyhow::Result<(MechanismAndStrategy, Option<String>)> {
+/// The mechanism and strategy that the user asked for, or the best ones that all workers can have; `is_passed`: a service
+/// manager has opened the sockets. If io_uring would be better and cannot be used, also the reason.
+fn choose(args: &Args, is_passed: bool) -> anyhow::Result<(MechanismAndStrategy, Option<String>)> {
     if let Some(user) = args.user.as_ref().filter(|user| user.can_be_had()) {
         // What root can have, an ordinary user may not.
-        return user.try_out(|| choose_here(args)).context("cannot become --user")?;
+        return user.try_out(|| choose_here(args, is_passed)).context("cannot become --user")?;
     }
-    choose_here(args)
+    choose_here(args, is_passed)
 }
 
-fn choose_here(args: &Args) -> anyhow::Result<(MechanismAndStrategy, Option<String>)> {
+fn choose_here(
+    args: &Args,
+    is_passed: bool,
+) -> anyhow::Result<(MechanismAndStrategy, Option<String>)> {
     let mut why_no_rings = None;
     let auto = || match mechanisms::rings(args.workers().get()) {
         Ok(mechanism) => Some(mechanism),
@@ -285,7 +294,7 @@ fn choose_here(args: &Args) -> anyhow::Result<(MechanismAndStrategy, Option<Stri
         }
     };
     let mechanism = args.dispatch.clone().usable(auto)?;
-    let accept = args.accept.clone().usable(args.workers(), mechanism)?;
+    let accept = args.accept.clone().usable(args.workers(), mechanism, is_passed)?;
     Ok(((mechanism, accept), why_no_rings))
 }
 

@@ -33,15 +33,17 @@ fn the_configuration_of_the_service_serves() {
 }
 
 #[test]
-fn the_unit_is_one_that_systemd_understands() {
+fn the_units_are_such_that_systemd_understands() {
     let folder = tempfile::tempdir().unwrap();
-    let unit = folder.path().join("drover.service");
-    // The program must exist where the unit is checked.
-    let text = deployed("drover.service").replace("/usr/local/bin/drover", "/bin/true");
-    fs::write(&unit, text).unwrap();
-    let verify = Command::new("systemd-analyze").arg("verify").arg(&unit).output();
+    let units = ["drover.service", "drover.socket"].map(|name| folder.path().join(name));
+    for unit in &units {
+        // The program must exist where the unit is checked.
+        let name = unit.file_name().unwrap().to_str().unwrap();
+        fs::write(unit, deployed(name).replace("/usr/local/bin/drover", "/bin/true")).unwrap();
+    }
+    let verify = Command::new("systemd-analyze").arg("verify").args(&units).output();
     let Ok(verified) = verify else { return testing::skip!("systemd-analyze is not installed") };
     let told = String::from_utf8_lossy(&verified.stderr);
-    let of_unit: Vec<&str> = told.lines().filter(|line| line.contains("drover.service")).collect();
-    assert!(of_unit.is_empty(), "{told}");
+    let of_units: Vec<&str> = told.lines().filter(|line| line.contains("drover.")).collect();
+    assert!(of_units.is_empty(), "{told}");
 }

@@ -78,6 +78,12 @@ impl Server {
         if !has(&command, "--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
+        Server::start_as_it_is(command, n_addresses)
+    }
+
+    /// Starts `command`, a `drover serve`, without another flag, and reads the `n_addresses` lines that say that it
+    /// accepts.
+    pub(crate) fn start_as_it_is(mut command: Command, n_addresses: usize) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let addresses = (0..n_addresses)

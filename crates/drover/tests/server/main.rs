@@ -5,6 +5,7 @@
 
 mod accepting;
 mod access_log;
+mod activation;
 mod admin;
 mod cache;
 mod conditions;

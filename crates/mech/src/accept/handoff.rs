@@ -32,7 +32,7 @@ use super::{
 };
 use crate::accept::support::wait_queue::{Policy, QueueWaiter, WaitFlag, WaitQueue};
 use crate::mechanism::Features;
-use sys::socket::{ListenOptions, defers, listen, local_address};
+use sys::socket::{defers, local_address};
 
 /// One accepting thread for all workers.
 pub(super) static HANDOFF: Strategy = Strategy {
@@ -160,7 +160,7 @@ impl std::fmt::Debug for AcceptQueue {
 }
 
 fn open(plan: &ListenPlan) -> io::Result<BoundListeners> {
-    let socket = listen(plan.address, ListenOptions { reuse_port: false, ..plan.listen })?;
+    let socket = plan.socket()?;
     let_block(&socket)?;
     let address = local_address(socket.as_fd())?;
     let queue = AcceptQueue::new(socket, plan.policy);

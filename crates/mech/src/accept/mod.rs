@@ -64,10 +64,12 @@ pub enum Among {
 }
 
 /// What a strategy is to do for one address.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ListenPlan {
     /// Where to listen. With port 0 the kernel chooses a free port.
     pub address: SocketAddr,
+    /// A socket that listens at `address` already: a service manager has passed it on. `None`: the strategy binds.
+    pub passed: Option<Arc<OwnedFd>>,
     /// How many workers there are. Each gets one listener handle.
     pub workers: NonZeroUsize,
     /// Whether the workers are threads or processes.
@@ -79,6 +81,18 @@ pub struct ListenPlan {
     pub by_cpu: bool,
     /// Which waiting workers a connection wakes. Only `handoff` obeys.
     pub policy: Policy,
+}
+
+impl ListenPlan {
+    /// The only socket that listens at the address.
+    fn socket(&self) -> io::Result<OwnedFd> {
+        match &self.passed {
+            Some(socket) => socket::adopt(socket.as_fd(), self.listen.defer),
+            None => {
+                socket::listen(self.address, ListenOptions { reuse_port: false, ..self.listen })
+            }
+        }
+    }
 }
 
 /// What a strategy has made of a [`ListenPlan`].
@@ -275,10 +289,22 @@ pub fn auto(workers: NonZeroUsize, mechanism: &Mechanism) -> &'static Strategy {
     }
 }
 
+/// The strategy that `auto` means where all workers have one socket, which was bound before ([`ListenPlan::passed`]):
+/// [`auto`]'s unless that is `reuseport`; then the first of `exclusive`, `shared` and `blocking` that goes with the
+/// mechanism, as `blocking` always does.
+#[must_use]
+pub fn auto_for_one_socket(workers: NonZeroUsize, mechanism: &Mechanism) -> &'static Strategy {
+    let usual = auto(workers, mechanism);
+    if workers.get() == 1 || usual.name != REUSEPORT.name {
+        return usual;
+    }
+    let goes = |it: &&Strategy| it.goes_with(mechanism).is_ok() && it.probe().is_ok();
+    [&EXCLUSIVE, &shared::SHARED].into_iter().find(goes).unwrap_or(&blocking::BLOCKING)
+}
+
 /// Binds one socket for all workers. Each listener handle gets a duplicate of the socket's descriptor.
 fn one_socket(plan: &ListenPlan, strategy: &'static Strategy) -> io::Result<BoundListeners> {
-    let listen = ListenOptions { reuse_port: false, ..plan.listen };
-    let socket = socket::listen(plan.address, listen)?;
+    let socket = plan.socket()?;
     let address = socket::local_address(socket.as_fd())?;
     let handle = |_| Ok(ListenerHandle::of(strategy, vec![socket.try_clone()?]));
     let handles = (0..plan.workers.get()).map(handle).collect::<io::Result<_>>()?;

@@ -40,6 +40,13 @@ pub(super) static REUSEPORT: Strategy = Strategy {
 /// connections from listen(2) on, and the shares change with each further socket.
 fn open(plan: &ListenPlan) -> io::Result<BoundListeners> {
     let reuse_port = plan.workers.get() > 1;
+    if plan.passed.is_some() {
+        if reuse_port {
+            let why = "one socket was passed, and reuseport needs one for each worker; use --accept exclusive or shared";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        return super::one_socket(plan, &REUSEPORT);
+    }
     let mut address = plan.address;
     if reuse_port && address.port() != 0 {
         // With SO_REUSEPORT, a second server of this user could bind the port too, and would silently

@@ -28,6 +28,7 @@ pub(crate) struct Crew {
 pub(crate) fn plan() -> ListenPlan {
     ListenPlan {
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        passed: None,
         workers: NonZeroUsize::new(WORKERS).unwrap(),
         listen: ListenOptions::default(),
         among: Among::Threads,

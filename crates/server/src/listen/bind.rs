@@ -2,8 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use mech::accept::{self, Acceptor, Among, ListenerHandle};
 use sys::socket::ListenOptions;
 use tracing::info;
@@ -23,22 +25,29 @@ pub(crate) struct BoundAddresses {
 pub(crate) fn bind(config: &Config, among: Among) -> anyhow::Result<BoundAddresses> {
     let handles = (0..config.workers.get()).map(|_| Vec::new()).collect();
     let mut bound = BoundAddresses { addresses: Vec::new(), handles, acceptors: Vec::new() };
-    for listen in &config.listen {
-        bind_name("--listen", listen, |address| {
-            let made = config.accept.open(&accept::ListenPlan {
-                address,
-                workers: config.workers,
-                among,
-                listen: ListenOptions { defer: config.defer_accept, ..ListenOptions::default() },
-                by_cpu: config.by_cpu,
-                policy: config.wake,
-            })?;
-            bound.addresses.push(made.address);
-            let workers = bound.handles.iter_mut().zip(made.handles);
-            workers.for_each(|(worker, handle)| worker.push(handle));
-            bound.acceptors.extend(made.acceptor);
-            Ok(made.address)
+    let mut open = |address, passed| {
+        let made = config.accept.open(&accept::ListenPlan {
+            address,
+            passed,
+            workers: config.workers,
+            among,
+            listen: ListenOptions { defer: config.defer_accept, ..ListenOptions::default() },
+            by_cpu: config.by_cpu,
+            policy: config.wake,
         })?;
+        bound.addresses.push(made.address);
+        let workers = bound.handles.iter_mut().zip(made.handles);
+        workers.for_each(|(worker, handle)| worker.push(handle));
+        bound.acceptors.extend(made.acceptor);
+        io::Result::Ok(made.address)
+    };
+    for (number, socket) in config.passed.iter().enumerate() {
+        sys::socket::local_address(socket.as_fd())
+            .and_then(|address| open(address, Some(Arc::clone(socket))))
+            .with_context(|| format!("cannot serve socket {number} of LISTEN_FDS"))?;
+    }
+    for listen in &config.listen {
+        bind_name("--listen", listen, |address| open(address, None))?;
     }
     Ok(bound)
 }

@@ -596,7 +596,7 @@ fn command(arguments: &[OsString], inheritance: &Inheritance) -> io::Result<Comm
     let mut command = Command::new("/proc/self/exe");
     command.args(arguments).arg(FLAG).arg(serde_json::to_string(inheritance)?);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    for name in service_manager::VARIABLES {
+    for name in service_manager::VARIABLES.iter().chain(&mech_process::activation::VARIABLES) {
         command.env_remove(name);
     }
     mech_process::die_with_parent(&mut command);

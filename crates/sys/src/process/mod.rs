@@ -20,6 +20,7 @@ use rustix::thread::{CapabilitySet, CpuSet};
 
 use crate::syscall;
 
+pub mod activation;
 mod caches;
 mod limits;
 mod memory;

@@ -13,7 +13,7 @@ use server::{MechanismAndStrategy, Role, Server};
 /// Prints what is wrong, or what would be served and where each setting comes from.
 pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let processes = args.processes;
-    let (chosen, why_no_rings) = choose(&args)?;
+    let (chosen, why_no_rings) = choose(&args, false)?;
     let served = what_is_served(&args);
     let notes = notes(&args, chosen, why_no_rings.as_deref());
     let config = configuration(args, chosen)?;

@@ -114,7 +114,7 @@ pub(in crate::cli) struct Args {
     /// Idle connections are kept for a twentieth of this time, so that a request that is on the way is
     /// still answered.
     #[arg(help_heading = SERVING)]
-    #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
+    #[arg(hide_short_help = true, long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     pub(super) grace: Duration,
 
     /// Append a line for each response to FILE; '-': to standard output

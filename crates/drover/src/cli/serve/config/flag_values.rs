@@ -190,6 +190,11 @@ impl FlagValues {
         }
     }
 
+    /// Whether nobody has set a flag.
+    pub(in crate::cli::serve) fn is_default(&self, name: &str) -> bool {
+        self.all.iter().any(|flag| flag.name == name && flag.origin == FlagOrigin::Default)
+    }
+
     /// The names of the flags that `drover tune` has set, and the day.
     pub(in crate::cli::serve) fn tuned(&self) -> Option<(Vec<&str>, &str)> {
         let tuned = self.all.iter().filter_map(|flag| match &flag.origin {

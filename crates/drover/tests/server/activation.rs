@@ -1,0 +1,113 @@
+//! A server whose sockets a service manager has opened: sd_listen_fds(3).
+
+use std::net::TcpListener;
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::{Command, Stdio};
+
+use mech::accept;
+
+use crate::harness::{Client, Server, Site, drover, on_every_mechanism};
+
+/// `drover serve` with `sockets` as its descriptors from 3 on. A shell puts them there: the numbers of this process are
+/// other ones.
+fn activated(sockets: &[&TcpListener], arguments: &[&str]) -> Option<Command> {
+    let numbers = sockets.iter().map(|it| it.as_raw_fd().to_string());
+    let moves: Vec<String> = (3..)
+        .zip(numbers)
+        .map(|(place, number)| format!("exec {}<&{number} {place}<&{}", place + 200, place + 200))
+        .collect();
+    let script = format!(
+        "{}; export LISTEN_PID=$$ LISTEN_FDS={}; exec \"$0\" \"$@\"",
+        moves.join("; "),
+        sockets.len()
+    );
+    let mut command = Command::new("bash");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_drover"), "serve"]).args(arguments);
+    command.stderr(Stdio::null());
+    sys::process::pass_on(&mut command, sockets.iter().map(|it| it.as_fd()));
+    Command::new("bash").arg("--version").stdout(Stdio::null()).status().is_ok().then_some(command)
+}
+
+fn site() -> Site {
+    let site = Site::new();
+    site.file("a", "hello");
+    site
+}
+
+#[test]
+fn passed_sockets_are_served_by_every_mechanism_and_strategy() {
+    let site = site();
+    let root = site.path().to_str().unwrap();
+    on_every_mechanism(|mechanism| {
+        let strategies = accept::ALL.iter().filter(|it| it.goes_with(mechanism).is_ok());
+        for accept in strategies.map(|it| it.name).filter(|it| *it != "reuseport").chain(["auto"]) {
+            for processes in [&[][..], &["--processes"]] {
+                let (one, two) =
+                    (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("[::1]:0"));
+                let sockets: Vec<&TcpListener> =
+                    [&one].into_iter().chain(two.as_ref().ok()).collect();
+                let flags = ["--dispatch", mechanism.name, "--accept", accept, "--workers", "2"];
+                let flags = [&[root][..], &flags, processes].concat();
+                let Some(command) = activated(&sockets, &flags) else {
+                    return testing::skip!("bash is not installed");
+                };
+                let server = serve(command, sockets.len());
+                for socket in &sockets {
+                    let address = socket.local_addr().unwrap();
+                    assert!(server.addresses().contains(&address));
+                    for _ in 0..4 {
+                        assert_eq!(Client::connect(address).get("/a").is(200).text(), "hello");
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// The address is the sockets', so that none is added for the server.
+fn serve(command: Command, addresses: usize) -> Server {
+    Server::start_as_it_is(command, addresses)
+}
+
+/// Whoever connects while no server runs waits for the next one.
+#[test]
+fn a_restart_loses_no_connection() {
+    let site = site();
+    let root = site.path().to_str().unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let start = || Some(serve(activated(&[&socket], &[root])?, 1));
+    let Some(mut server) = start() else { return testing::skip!("bash is not installed") };
+    Client::connect(address).get("/a").is(200);
+    server.terminate();
+    assert!(server.exit_status().success());
+    let mut early = Client::connect(address);
+    early.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
+    let _server = start().unwrap();
+    assert_eq!(early.reply().is(200).text(), "hello");
+}
+
+#[test]
+fn sockets_for_another_process_are_left_alone_and_bad_ones_are_told() {
+    let mut command = drover();
+    command.args(["serve", "--reply-size", "1"]);
+    command.env("LISTEN_PID", "1").env("LISTEN_FDS", "1");
+    Server::start(command, 1).get("/").is(200);
+
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let flags = ["--reply-size", "1", "--accept", "reuseport", "--workers", "2"];
+    let Some(mut command) = activated(&[&socket], &flags) else {
+        return testing::skip!("bash is not installed");
+    };
+    let output = command.stderr(Stdio::piped()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && told.contains("--accept exclusive"), "{told}");
+
+    let mut command = Command::new("bash");
+    let script =
+        "exec 3</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" serve --reply-size 1";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_drover")]);
+    let output = command.stderr(Stdio::piped()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && told.contains("socket 0 of LISTEN_FDS"), "{told}");
+}
