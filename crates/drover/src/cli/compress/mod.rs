@@ -133,9 +133,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let tasks = inspect(&context, &site, jobs, &mut report)?;
     write(&context, &tasks, jobs, &mut report)?;
     report.end_progress();
-    report.print(&mut stdout(), &args.formats, &site, args.prune)?;
+    report.is_interrupted = context.is_stopped();
+    report.print(&mut stdout(), &args.formats, &site)?;
     let failures = report.tell_failures(super::complain);
-    if context.is_stopped() {
+    if report.is_interrupted {
         bail!("interrupted: what is done stays, and a further run does the rest");
     }
     if failures > 0 {
@@ -177,20 +178,20 @@ fn remove_leftovers(
     site: &CompressibleFiles,
     report: &mut CompressReport,
 ) {
-    let remove = |path: &[u8]| match context.dry_run {
-        true => Ok(()),
-        false => siblings::remove(&context.root, path),
+    let mut remove = |path: &[u8]| {
+        let removed = if context.dry_run { Ok(()) } else { siblings::remove(&context.root, path) };
+        let failed = |error| format!("cannot be removed: {}", siblings::with_remedy(&error));
+        removed.map_err(|error| report.fail(path, failed(error))).is_ok()
     };
-    let orphans = site.orphans.iter().filter(|_| context.prune).map(|path| (path, true));
-    for (path, is_orphan) in site.leftovers.iter().map(|path| (path, false)).chain(orphans) {
-        match remove(path) {
-            Ok(()) if is_orphan => report.remove_orphan(path),
-            Ok(()) => {}
-            Err(error) => {
-                report.fail(path, format!("cannot be removed: {}", siblings::with_remedy(&error)));
-            }
-        }
+    for path in &site.leftovers {
+        remove(path);
     }
+    if !context.prune {
+        report.orphans_left = site.orphans.len() as u64;
+        return;
+    }
+    let removed: Vec<_> = site.orphans.iter().filter(|path| remove(path)).collect();
+    removed.into_iter().for_each(|path| report.remove_orphan(path));
 }
 
 /// A sibling that is to be written.

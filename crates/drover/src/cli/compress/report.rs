@@ -34,7 +34,11 @@ pub(super) struct CompressReport {
     /// Files that are to have siblings, and those that are too small for any.
     pub(super) files: u64,
     pub(super) small: u64,
-    pub(super) orphans_removed: u64,
+    /// Siblings of files that are gone: those that were removed, and those that were not to be.
+    orphans_removed: u64,
+    pub(super) orphans_left: u64,
+    /// A signal has ended the run before everything was looked at.
+    pub(super) is_interrupted: bool,
     failures: Vec<(String, String)>,
     dry_run: bool,
     bar: Option<ProgressBar>,
@@ -62,6 +66,8 @@ impl CompressReport {
             files: 0,
             small: 0,
             orphans_removed: 0,
+            orphans_left: 0,
+            is_interrupted: false,
             failures: Vec::new(),
             dry_run,
             bar,
@@ -140,22 +146,17 @@ impl CompressReport {
         out: &mut impl Write,
         asked: &[ContentCoding],
         site: &CompressibleFiles,
-        prunes: bool,
     ) -> io::Result<()> {
         let sum = |of: fn(&CodingTally) -> u64| -> u64 {
             self.by_coding.iter().map(|(_, tally)| of(tally)).sum()
         };
         let changed = sum(|it| it.written + it.refreshed + it.removed) + self.orphans_removed;
-        if self.files == 0 {
+        if self.files == 0 && !self.is_interrupted {
             writeln!(out, "No file to compress: --include names files of other types")?;
-        } else if changed == 0 && self.failures.is_empty() {
+        } else if changed == 0 && self.failures.is_empty() && !self.is_interrupted {
             let (siblings, files) = (sum(|it| it.current), self.files);
-            writeln!(
-                out,
-                "Nothing to do: {} of {} up to date",
-                many(siblings, "sibling"),
-                many(files, "file")
-            )?;
+            let (siblings, files) = (many(siblings, "sibling"), many(files, "file"));
+            writeln!(out, "Nothing to do: {siblings} of {files} up to date")?;
         }
         for (coding, tally) in &self.by_coding {
             let line = tally.in_words(self.dry_run);
@@ -164,24 +165,28 @@ impl CompressReport {
                 writeln!(out, "{:<4}{line}", short_name(*coding))?;
             }
         }
-        if self.orphans_removed > 0 {
-            let siblings = many(self.orphans_removed, "sibling");
-            let verb = if self.dry_run { "to be removed" } else { "removed" };
-            writeln!(out, "{siblings} of files that are gone {verb}")?;
-        } else if !site.orphans.is_empty() && !prunes {
-            let siblings = counted(site.orphans.len(), "sibling");
-            writeln!(out, "{siblings} of files that are gone: --prune removes them")?;
+        self.print_files(out, site)
+    }
+
+    /// Prints what was done about files as a whole, and which were left out.
+    fn print_files(&self, out: &mut impl Write, site: &CompressibleFiles) -> io::Result<()> {
+        let orphans = |number| format!("{} of files that are gone", many(number, "sibling"));
+        if self.orphans_left > 0 {
+            writeln!(out, "{}: --prune removes them", orphans(self.orphans_left))?;
         }
-        let left_out: Vec<String> = [
+        if self.orphans_removed > 0 {
+            let verb = if self.dry_run { "to be removed" } else { "removed" };
+            writeln!(out, "{} {verb}", orphans(self.orphans_removed))?;
+        }
+        let left_out = [
             (self.small, "too small"),
             (site.other_types, "of types that hardly compress, or unknown"),
             (site.excluded, "excluded"),
             (site.hidden, "hidden"),
-        ]
-        .iter()
-        .filter(|(number, _)| *number > 0)
-        .map(|(number, why)| format!("{number} {why}"))
-        .collect();
+        ];
+        let left_out = left_out.iter().filter(|(number, _)| *number > 0);
+        let left_out: Vec<String> =
+            left_out.map(|(number, why)| format!("{number} {why}")).collect();
         if !left_out.is_empty() {
             writeln!(out, "Left out: {}", left_out.join(", "))?;
         }
