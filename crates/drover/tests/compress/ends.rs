@@ -1,6 +1,7 @@
 //! Runs that are ended from outside, or that others write beside: every sibling that there is is whole.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -98,20 +99,25 @@ fn what_a_killed_run_leaves_the_next_one_removes() {
     site.assert_whole();
 }
 
-/// At any moment, a sibling that has the time of its file has its bytes: otherwise a server would send old content.
+/// A version of a file that says itself which one it is.
+fn version(seed: u64) -> Vec<u8> {
+    [format!("{seed:08}").into_bytes(), text(seed, 150_000)].concat()
+}
+
+/// No sibling mixes two versions of its file, and one that has the time of its file has the version that is there.
 #[test]
-fn files_that_change_meanwhile_get_no_siblings_of_old_bytes() {
+fn files_that_change_meanwhile_get_no_siblings_of_mixed_or_old_bytes() {
     let site = Site::new();
-    site.write("a.txt", &text(0, 150_000));
-    site.write("b.txt", &text(0, 150_000));
+    let names = ["a.txt", "b.txt"];
+    names.iter().for_each(|name| site.write(name, &version(0)));
     let (is_over, mut told) = (AtomicBool::new(false), Vec::new());
     thread::scope(|scope| {
         scope.spawn(|| {
+            let files =
+                names.map(|it| fs::File::options().write(true).open(site.path(it)).unwrap());
             let mut seed = 1;
             while !is_over.load(Ordering::Relaxed) {
-                for name in ["a.txt", "b.txt"] {
-                    fs::write(site.path(name), text(seed, 150_000)).unwrap();
-                }
+                files.iter().for_each(|file| file.write_all_at(&version(seed), 0).unwrap());
                 seed += 1;
             }
         });
@@ -125,10 +131,11 @@ fn files_that_change_meanwhile_get_no_siblings_of_old_bytes() {
     }
     for name in site.siblings() {
         let (file, _) = name.rsplit_once('.').unwrap();
+        let bytes = decoded(&site.path(&name)).unwrap();
+        let seed = std::str::from_utf8(&bytes[..8]).unwrap().parse().unwrap();
+        assert!(bytes == version(seed), "{name} is a mixture");
         let time = |name: &str| site.metadata(name).modified().unwrap();
-        if time(&name) == time(file) {
-            assert!(decoded(&site.path(&name)).unwrap() == site.read(file), "{name} is old");
-        }
+        assert!(time(&name) != time(file) || bytes == site.read(file), "{name} is old");
     }
     site.compress("");
     assert_eq!(site.siblings().len(), 6);

@@ -25,6 +25,8 @@ pub(super) struct OriginalFile {
     /// The file's stamp before any byte was read.
     pub(super) stamp: Stamp,
     stat: Stat,
+    /// Whether any change since `stamp` was taken shows in a later stamp.
+    is_settled: bool,
 }
 
 impl OriginalFile {
@@ -48,13 +50,13 @@ impl OriginalFile {
             thread::sleep(TICK);
             stamp = Stamp::of(open.fd.as_fd())?;
         }
-        let stat = rustix::fs::fstat(&open.fd)?;
-        Ok(Some(OriginalFile { file: File::from(open.fd), stamp, stat }))
+        let (stat, is_settled) = (rustix::fs::fstat(&open.fd)?, !is_young(&stamp));
+        Ok(Some(OriginalFile { file: File::from(open.fd), stamp, stat, is_settled }))
     }
 
-    /// Whether the file is as it was when it was opened.
+    /// Whether the file certainly is as it was when it was opened.
     pub(super) fn is_as_it_was(&self) -> bool {
-        Stamp::of(self.file.as_fd()).is_ok_and(|now| now == self.stamp)
+        self.is_settled && Stamp::of(self.file.as_fd()).is_ok_and(|now| now == self.stamp)
     }
 
     /// The file's bytes from its beginning. Reading fails once `stop` is set, and is counted in `bytes_read`.
@@ -134,5 +136,29 @@ impl Read for OriginalReader<'_> {
         self.at += read as u64;
         self.bytes_read.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_young_for_a_tick_of_the_clock() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a"), "").unwrap();
+        let stamp = Root::open(folder.path()).and_then(|root| root.stamp(b"a")).unwrap();
+        let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let changed = |time: SystemTime| {
+            let since = since(time);
+            Stamp { changed: (since.as_secs().cast_signed(), since.subsec_nanos()), ..stamp }
+        };
+        let now = SystemTime::now();
+        assert!(!is_young(&changed(now - TICK)));
+        assert!(!is_young(&changed(now + Duration::from_secs(60))));
+        assert!(!is_young(&Stamp { changed: (-1, 0), ..stamp }));
+        let opened =
+            OriginalFile::open(&Root::open(folder.path()).unwrap(), b"a").unwrap().unwrap();
+        assert!(!is_young(&opened.stamp), "it was opened while a change would not have shown");
     }
 }
