@@ -42,7 +42,7 @@ use walk::CompressibleFiles;
 
 const EXAMPLES: &str = "\
 Examples:
-  drover compress public                     as small as possible; a second run does what has changed
+  drover compress public                     as small as possible, where something has changed
   drover compress public --level fast        in a thirtieth of the time, a tenth larger
   drover compress public --formats br,gz --exclude '*.map'
   drover compress public --prune --dry-run   what would be written and removed
