@@ -174,8 +174,7 @@ impl StoredForm {
         let coding = ContentCoding::ALL.into_iter().find(|coding| coding.suffix() == suffix)?;
         let name: Box<[u8]> = [&whole.name, suffix.as_bytes()].concat().into();
         let stamp = file.as_ref().map(|file| file.stamp);
-        let time = |stamp: &Stamp| (stamp.modified, stamp.modified_nanos);
-        let current = file.filter(|file| time(&file.stamp) >= time(&whole.stamp));
+        let current = file.filter(|file| is_current(&file.stamp, &whole.stamp));
         let entry = current.map(|file| {
             let (content_type, added) = (whole.content_type.clone(), Rc::clone(&whole.added));
             let entry = FileEntry::of(file, &name, content_type, added, now);
@@ -183,6 +182,18 @@ impl StoredForm {
         });
         Some(StoredForm { name, stamp, entry })
     }
+}
+
+/// How much later than its form a file may have been put in its place by whatever copied both.
+const COPIED_WITHIN: i64 = 60;
+
+/// Whether a form holds what the file holds, as far as their times tell. Tools that write forms give them the file's time, or
+/// leave them a later one. A form with a later time is an old one all the same if the file has been put in its place since:
+/// an earlier version, with its own earlier time, may have come back.
+fn is_current(form: &Stamp, whole: &Stamp) -> bool {
+    let time = |stamp: &Stamp| (stamp.modified, stamp.modified_nanos);
+    time(form) == time(whole)
+        || (time(form) > time(whole) && form.changed.0 + COPIED_WITHIN >= whole.changed.0)
 }
 
 /// The head of the usual response to a request for a file: to a plain GET over HTTP/1.1, on a connection
@@ -216,5 +227,29 @@ impl UsualHead {
     /// Bytes of head and body.
     pub(crate) fn len(&self) -> usize {
         self.bytes.borrow().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_is_current_unless_its_file_is_younger_or_was_put_back() {
+        let stamp = |modified, changed| Stamp {
+            len: 1,
+            modified,
+            modified_nanos: 0,
+            inode: 1,
+            device: 1,
+            changed: (changed, 0),
+        };
+        let is = |form, whole| is_current(&form, &whole);
+        assert!(is(stamp(100, 100), stamp(90, 90)), "written behind its file");
+        assert!(is(stamp(90, 100), stamp(90, 90)), "with the time of its file");
+        assert!(is(stamp(90, 100), stamp(90, 9000)), "and the file was only touched otherwise");
+        assert!(is(stamp(95, 1000), stamp(90, 1030)), "both were copied, the form first");
+        assert!(!is(stamp(80, 100), stamp(90, 90)), "older than its file");
+        assert!(!is(stamp(100, 100), stamp(50, 9000)), "an earlier version came back");
     }
 }
