@@ -64,6 +64,8 @@ pub struct Config {
     pub html_suffix: bool,
     /// The file, by its name beneath the root, that a browser gets in place of a page that is missing.
     pub fallback: Option<String>,
+    /// The file, by its name beneath the root, that is sent with the status 404.
+    pub not_found: Option<String>,
     /// Fields that responses with files have in addition.
     pub headers: Arc<[HeaderRule]>,
     /// Paths that have moved, in the order in which they are looked through.
@@ -181,6 +183,7 @@ impl Config {
             listing: false,
             html_suffix: false,
             fallback: None,
+            not_found: None,
             headers: [].into(),
             redirects: [].into(),
             accept: accept::auto(NonZeroUsize::MIN, mechanism),

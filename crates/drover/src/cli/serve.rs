@@ -233,6 +233,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         listing: args.listing,
         html_suffix: args.html_suffix,
         fallback: args.fallback,
+        not_found: args.not_found,
         headers: args.header.into(),
         redirects: args.redirect.into(),
         files: args.files.usable()?,

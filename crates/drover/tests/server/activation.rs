@@ -11,14 +11,15 @@ use crate::harness::{Client, Server, Site, drover, on_every_mechanism};
 /// `drover serve` with `sockets` as its descriptors from 3 on. A shell puts them there: the numbers of this process are
 /// other ones.
 fn activated(sockets: &[&TcpListener], arguments: &[&str]) -> Option<Command> {
-    let numbers = sockets.iter().map(|it| it.as_raw_fd().to_string());
-    let moves: Vec<String> = (3..)
-        .zip(numbers)
-        .map(|(place, number)| format!("exec {}<&{number} {place}<&{}", place + 200, place + 200))
-        .collect();
+    // All are moved out of the way first: one of them may have the place of another.
+    let aside = |at: usize| at + 200;
+    let numbers = || sockets.iter().map(|it| it.as_raw_fd()).zip(3..);
+    let away = numbers().map(|(number, place)| format!("{}<&{number}", aside(place)));
+    let back = numbers().map(|(_, place)| format!("{place}<&{}", aside(place)));
+    let moves: Vec<String> = away.chain(back).collect();
     let script = format!(
-        "{}; export LISTEN_PID=$$ LISTEN_FDS={}; exec \"$0\" \"$@\"",
-        moves.join("; "),
+        "exec {}; export LISTEN_PID=$$ LISTEN_FDS={}; exec \"$0\" \"$@\"",
+        moves.join(" "),
         sockets.len()
     );
     let mut command = Command::new("bash");

@@ -12,6 +12,8 @@ pub(crate) struct NameOptions {
     pub(crate) html_suffix: bool,
     /// The file, beneath the root, that a browser gets in place of a page that is missing.
     pub(crate) fallback: Option<Box<[u8]>>,
+    /// The file, beneath the root, that says that there is no such file.
+    pub(crate) not_found: Option<Box<[u8]>>,
 }
 
 /// What a request for a directory gets.
@@ -28,31 +30,39 @@ pub(crate) enum NameCandidate {
     Suffixed,
     /// [`NameOptions::fallback`].
     Fallback,
+    /// [`NameOptions::not_found`].
+    NotFound,
 }
 
 impl NameCandidate {
-    pub(crate) const ALL: [NameCandidate; 4] = [
+    pub(crate) const ALL: [NameCandidate; 5] = [
         NameCandidate::Named,
         NameCandidate::Listing,
         NameCandidate::Suffixed,
         NameCandidate::Fallback,
+        NameCandidate::NotFound,
     ];
+}
 
-    /// Puts the candidate's name into `name`; `false`: the request has no such candidate. `base` is the name of the
-    /// file or directory that the path means, `is_page` says whether the request is a browser's for a page.
-    ///
-    /// Only the name of a listing ends with a slash.
-    pub(crate) fn name_into(
-        self,
-        base: &[u8],
-        resolved: &Resolved<'_>,
-        is_page: bool,
-        options: &NameOptions,
-        name: &mut Vec<u8>,
-    ) -> bool {
+/// What a request's path means by itself, and what decides what else it may mean.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestedName<'a> {
+    /// The name of the file or directory, beneath the root.
+    pub(crate) base: &'a [u8],
+    pub(crate) resolved: &'a Resolved<'a>,
+    /// Whether the request is a browser's for a page.
+    pub(crate) is_page: bool,
+    pub(crate) options: &'a NameOptions,
+}
+
+impl RequestedName<'_> {
+    /// Puts a candidate's name into `name`; `false`: the request has no such candidate. Only the name of a listing ends
+    /// with a slash.
+    pub(crate) fn candidate(&self, candidate: NameCandidate, name: &mut Vec<u8>) -> bool {
+        let RequestedName { base, resolved, is_page, options } = *self;
         name.clear();
         name.extend_from_slice(base);
-        match self {
+        match candidate {
             NameCandidate::Named => {
                 if resolved.directory {
                     if !base.is_empty() {
@@ -70,14 +80,58 @@ impl NameCandidate {
                 name.extend_from_slice(b".html");
                 !resolved.directory && options.html_suffix
             }
-            NameCandidate::Fallback => match &options.fallback {
-                Some(fallback) if is_page => {
-                    name.clear();
-                    name.extend_from_slice(fallback);
-                    true
-                }
-                _ => false,
-            },
+            NameCandidate::Fallback => {
+                is_page && self.replace(options.fallback.as_deref(), candidate, name)
+            }
+            NameCandidate::NotFound => self.replace(options.not_found.as_deref(), candidate, name),
         }
+    }
+
+    /// Puts `other` into `name`, if there is one, and says whether no earlier candidate has that name: what was missing
+    /// once is not looked for again, and a connection that has waited for a name knows which candidate it was.
+    fn replace(&self, other: Option<&[u8]>, candidate: NameCandidate, name: &mut Vec<u8>) -> bool {
+        let Some(other) = other else { return false };
+        let mut earlier = NameCandidate::ALL.into_iter().take_while(|it| *it != candidate);
+        let is_new = earlier.all(|it| !self.candidate(it, name) || name.as_slice() != other);
+        name.clear();
+        name.extend_from_slice(other);
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(path: &[u8], is_page: bool, options: &NameOptions) -> Vec<String> {
+        let mut base = Vec::new();
+        let resolved = http1::path::resolve(path, &mut base).unwrap();
+        let requested = RequestedName { base: &base, resolved: &resolved, is_page, options };
+        let named = |candidate: NameCandidate| {
+            let mut name = Vec::new();
+            requested.candidate(candidate, &mut name).then(|| String::from_utf8(name).unwrap())
+        };
+        NameCandidate::ALL.into_iter().filter_map(named).collect()
+    }
+
+    #[test]
+    fn each_name_is_looked_for_once_in_a_fixed_order() {
+        let file = |name: &str| Some(name.as_bytes().into());
+        let options = NameOptions {
+            listing: true,
+            html_suffix: true,
+            fallback: file("index.html"),
+            not_found: file("404.html"),
+        };
+        assert_eq!(names(b"/", true, &options), ["index.html", "./", "404.html"]);
+        assert_eq!(names(b"/a/", false, &options), ["a/index.html", "a/", "404.html"]);
+        assert_eq!(names(b"/a", true, &options), ["a", "a.html", "index.html", "404.html"]);
+        assert_eq!(names(b"/404", false, &options), ["404", "404.html"]);
+        assert_eq!(names(b"/404.html", false, &options), ["404.html", "404.html.html"]);
+        let same =
+            NameOptions { fallback: file("a"), not_found: file("a"), ..NameOptions::default() };
+        assert_eq!(names(b"/b", true, &same), ["b", "a"]);
+        assert_eq!(names(b"/b", false, &same), ["b", "a"]);
+        assert_eq!(names(b"/b", true, &NameOptions::default()), ["b"]);
     }
 }

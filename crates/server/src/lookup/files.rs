@@ -66,7 +66,7 @@ pub(crate) struct FileOptions {
     /// Whether names that begin with a dot are served ([`http1::path::Resolved::hidden`]).
     pub(crate) hidden: bool,
     /// What else a path may mean than the file of its name.
-    pub(crate) names: NameOptions,
+    pub(crate) names: Arc<NameOptions>,
     /// Fields that responses have in addition.
     pub(crate) headers: Arc<[HeaderRule]>,
     /// Paths that have moved.
@@ -125,6 +125,8 @@ pub(crate) struct SiteFiles {
 /// What a request's path leads to.
 pub(crate) enum Lookup<'a> {
     Ready(Rc<FileEntry>),
+    /// There is no such file; this one says so.
+    NotFound(Rc<FileEntry>),
     /// A directory whose path lacks the slash at its end, without which a browser would resolve relative
     /// links on its page wrongly.
     Redirect {
@@ -519,7 +521,7 @@ mod tests {
             revalidate: Revalidate { after: Duration::ZERO, watched_after: None },
             how: OpenOptions::default(),
             hidden: false,
-            names: NameOptions::default(),
+            names: Arc::default(),
             headers: [].into(),
             redirects: [].into(),
         };

@@ -280,36 +280,70 @@ pub(crate) fn file(
     } else {
         end_whole(entry, head(out, status), now);
     }
-    if !with_body || part.len() == 0 {
+    if !with_body {
         return Response::written(status);
     }
+    send_part(entry, part, status, in_memory, out).unwrap_or_else(|_| {
+        // The head has not been sent yet, so the client can still get an error status.
+        out.truncate(before);
+        let status = Status::InternalServerError;
+        refusal(Refusal { status, reason: "the file could not be read" }, common, true, out)
+    })
+}
+
+/// Puts a part of a file behind its head, or has it sent behind the head.
+fn send_part(
+    entry: &FileEntry,
+    part: ByteRange,
+    status: Status,
+    in_memory: u64,
+    out: &mut Vec<u8>,
+) -> io::Result<Response> {
     let file = match &entry.source {
         EntrySource::Memory(usual) => {
             let body = usual.body();
             out.extend_from_slice(&body[part.start as usize..part.end as usize]);
-            return Response::written(status);
+            return Ok(Response::written(status));
         }
+        EntrySource::File(_, _) if part.len() == 0 => return Ok(Response::written(status)),
         EntrySource::File(file, _) => file,
     };
-    if part.len() > in_memory {
-        let file = Rc::clone(file);
-        let body = Body::File { file, offset: part.start, len: part.len() };
-        return Response::followed_by(body, status);
-    }
-    match bytes::try_append_cached(file.as_fd(), part.start, part.len() as usize, out) {
-        Ok(()) => Response::written(status),
-        // The backend may wait for it.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            let (file, offset) = (Rc::clone(file), part.start);
-            Response::followed_by(Body::File { file, offset, len: part.len() }, status)
-        }
-        Err(_) => {
-            // The head has not been sent yet, so the client can still get an error status.
-            out.truncate(before);
-            let status = Status::InternalServerError;
-            refusal(Refusal { status, reason: "the file could not be read" }, common, true, out)
+    if part.len() <= in_memory {
+        match bytes::try_append_cached(file.as_fd(), part.start, part.len() as usize, out) {
+            Ok(()) => return Ok(Response::written(status)),
+            // The backend may wait for it.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
         }
     }
+    let (file, offset) = (Rc::clone(file), part.start);
+    Ok(Response::followed_by(Body::File { file, offset, len: part.len() }, status))
+}
+
+/// Writes the response to a request for a file that does not exist, by a file that says so.
+pub(crate) fn not_found(
+    entry: &FileEntry,
+    common: &Common<'_>,
+    with_body: bool,
+    in_memory: u64,
+    out: &mut Vec<u8>,
+) -> Response {
+    let (status, before) = (Status::NotFound, out.len());
+    Head::new(out, status, common)
+        .content_type(&entry.content_type)
+        .content_encoding(entry.coding)
+        .content_length(entry.len)
+        .varies_by_coding(entry.varies)
+        .lines(&entry.added)
+        .finish();
+    if !with_body {
+        return Response::written(status);
+    }
+    let whole = ByteRange { start: 0, end: entry.len };
+    send_part(entry, whole, status, in_memory, out).unwrap_or_else(|_| {
+        out.truncate(before);
+        refusal(Refusal { status, reason: "" }, common, true, out)
+    })
 }
 
 /// Writes the response to a request for several parts of a file, as far as it may stand in the output.

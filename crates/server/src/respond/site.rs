@@ -400,6 +400,9 @@ impl State<'_> {
             Lookup::Redirect { name, query } => {
                 response::redirect(name, query, &common, with_body, out)
             }
+            Lookup::NotFound(entry) => {
+                response::not_found(&entry, &common, with_body, in_memory, out)
+            }
             Lookup::Moved(status, location) => {
                 response::moved(status, &location, &common, with_body, out)
             }

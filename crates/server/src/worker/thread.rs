@@ -248,11 +248,12 @@ fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content
                 descriptors: descriptors / sharers as u64,
                 revalidate: config.revalidate,
                 hidden: config.hidden,
-                names: NameOptions {
+                names: Arc::new(NameOptions {
                     listing: config.listing,
                     html_suffix: config.html_suffix,
                     fallback: config.fallback.as_ref().map(|name| name.as_bytes().into()),
-                },
+                    not_found: config.not_found.as_ref().map(|name| name.as_bytes().into()),
+                }),
                 headers: Arc::clone(&config.headers),
                 redirects: Arc::clone(&config.redirects),
                 how: OpenOptions::default()

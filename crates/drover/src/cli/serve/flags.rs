@@ -83,6 +83,13 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(super) fallback: Option<String>,
 
+    /// Send FILE, with the status 404, for what does not exist
+    ///
+    /// FILE is a name beneath ROOT, such as 404.html.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(super) not_found: Option<String>,
+
     /// Add a field to the responses with files that match a pattern; may be given several times
     ///
     /// For example '/assets/** Cache-Control: max-age=31536000, immutable'. A pattern without a slash, such as

@@ -1,12 +1,13 @@
 //! Finding what a path means: a place that it has moved to, or the first of its candidates that there is.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http1::path::{self, Resolved};
 use http1::{Refusal, Status};
 
 use super::{Lookup, LookupContext, Requester, SiteFiles, WantedFile, without_query};
-use crate::lookup::candidates::NameCandidate;
+use crate::lookup::candidates::{NameCandidate, RequestedName};
 use crate::lookup::entry::FileEntry;
 use crate::lookup::pending::{LookupOutcome, MISSING, PendingOpen};
 
@@ -19,7 +20,7 @@ impl SiteFiles {
         context: &LookupContext<'_>,
     ) -> Lookup<'a> {
         self.root_is_replaced(context.net.now());
-        let resolved = match self.resolve(wanted.path) {
+        let resolved = match path::resolve(wanted.path, &mut self.name) {
             Ok(resolved) => resolved,
             Err(refusal) => return Lookup::Refused(refusal),
         };
@@ -29,16 +30,26 @@ impl SiteFiles {
         let (base, mut name) =
             (std::mem::take(&mut self.name), std::mem::take(&mut self.candidate));
         let mut found = Ok(LookupOutcome::MISSING);
-        let first = self.awaited(&base, &resolved, wanted.is_page, requester, &mut name);
+        let is_withheld = resolved.hidden && !self.options.hidden;
+        let options = Arc::clone(&self.options.names);
+        let requested = RequestedName {
+            base: &base,
+            resolved: &resolved,
+            is_page: wanted.is_page,
+            options: &options,
+        };
+        let first = self.awaited(requested, requester, &mut name);
+        let mut last = NameCandidate::Named;
         for candidate in &NameCandidate::ALL[first..] {
-            let names = &self.options.names;
-            if candidate.name_into(&base, &resolved, wanted.is_page, names, &mut name) {
-                found = self.try_candidate(*candidate, &name, &wanted, requester, context);
+            last = *candidate;
+            if is_withheld && last != NameCandidate::NotFound {
+                continue;
+            }
+            if requested.candidate(last, &mut name) {
+                found = self.try_candidate(last, &name, &wanted, requester, context);
             }
             let is_missing = match &found {
-                Ok(LookupOutcome::Directory) => {
-                    resolved.directory || *candidate != NameCandidate::Named
-                }
+                Ok(LookupOutcome::Directory) => resolved.directory || last != NameCandidate::Named,
                 Ok(outcome) => outcome.is_missing(),
                 Err(_) => false,
             };
@@ -50,6 +61,9 @@ impl SiteFiles {
         (self.name, self.candidate) = (base, name);
         match found {
             Err(open) => Lookup::Pending(open),
+            Ok(LookupOutcome::File(entry)) if last == NameCandidate::NotFound => {
+                Lookup::NotFound(entry)
+            }
             Ok(LookupOutcome::File(entry)) => Lookup::Ready(entry),
             Ok(LookupOutcome::Listing(listing)) => Lookup::Listing(listing, &self.name),
             Ok(LookupOutcome::Directory) => {
@@ -73,16 +87,13 @@ impl SiteFiles {
     /// Which candidate the connection has waited for: those before it have turned out to be missing.
     fn awaited(
         &self,
-        base: &[u8],
-        resolved: &Resolved<'_>,
-        is_page: bool,
+        requested: RequestedName<'_>,
         requester: &Requester,
         name: &mut Vec<u8>,
     ) -> usize {
         let Some(open) = &requester.awaited else { return 0 };
         let is_awaited = |candidate: &NameCandidate| {
-            candidate.name_into(base, resolved, is_page, &self.options.names, name)
-                && open.outcome_of(&self.root, name).is_some()
+            requested.candidate(*candidate, name) && open.outcome_of(&self.root, name).is_some()
         };
         NameCandidate::ALL.iter().position(is_awaited).unwrap_or(0)
     }
@@ -117,14 +128,5 @@ impl SiteFiles {
         let at_root = self.name.is_empty() && refusal == MISSING;
         let reason = "this site has no index.html; drover serve --listing shows what it has";
         if at_root { Refusal { reason, ..refusal } } else { refusal }
-    }
-
-    /// Puts the name of the file or directory that `path` means into `self.name`.
-    fn resolve<'a>(&mut self, path: &'a [u8]) -> Result<Resolved<'a>, Refusal> {
-        let resolved = path::resolve(path, &mut self.name)?;
-        if resolved.hidden && !self.options.hidden {
-            return Err(MISSING);
-        }
-        Ok(resolved)
     }
 }
