@@ -1,7 +1,7 @@
 //! Everything that a server can be told, with the defaults.
 
 use std::net::SocketAddr;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -117,6 +117,9 @@ pub struct Config {
     /// the limit of descriptors allows when some are left for files. When there are as many, those that
     /// have been idle longest are closed for new ones; if none is idle, new ones wait.
     pub max_connections: Option<NonZeroUsize>,
+    /// How many connections a client may have at a time, in each process: an IPv4 address, or an IPv6 network of 64 bits.
+    /// Further ones are closed at once. `None`: as many as there may be.
+    pub max_per_address: Option<NonZeroU32>,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
     /// The access log: a line for each response; `None`: there is none.
@@ -206,6 +209,7 @@ impl Config {
             open_time_out: Some(Duration::from_secs(10)),
             min_rate: None,
             max_connections: None,
+            max_per_address: None,
             grace: Duration::from_secs(10),
             access_log: None,
             trace: None,

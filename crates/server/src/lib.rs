@@ -231,6 +231,7 @@ impl Server {
             pool.start().context("too many --stat-threads")?;
         }
         let connections = worker::limits::ConnectionLimit::new(&config, crew.handles.len())?;
+        let per_address = config.max_per_address.map(worker::addresses::AddressLimit::new);
         let Crew { first, handles, counter_table, .. } = crew;
         let cpus = if config.pin { processors(config.workers)? } else { Vec::new() };
         let (sender, reports) = channel();
@@ -243,6 +244,7 @@ impl Server {
                 counters: counter_table.of(first + index),
                 sharers: workers,
                 connections: connections.of_worker(first + index),
+                addresses: per_address.clone(),
                 trace: trace.as_ref().map(|trace| (trace.sink(), first + index)),
                 log: log.as_ref().map(|log| (log.sink(), first + index)),
             };

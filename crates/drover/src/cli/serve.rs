@@ -255,6 +255,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
             MinRate::new(bytes_per_second, window.min(RATE_WINDOW_MOST))
         }),
         max_connections: args.max_connections,
+        max_per_address: args.max_per_address,
         grace: args.grace,
         access_log: args.access_log.map(|path| AccessLog {
             path: (path.as_os_str() != "-").then_some(path),

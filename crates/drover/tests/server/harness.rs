@@ -241,11 +241,15 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Client {
-        let stream = TcpStream::connect(address).unwrap();
+        Client::of(TcpStream::connect(address).unwrap())
+    }
+
+    /// A client with a connection of its own.
+    pub(crate) fn of(stream: TcpStream) -> Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Client { address, stream: BufReader::new(stream) }
+        Client { address: stream.peer_addr().unwrap(), stream: BufReader::new(stream) }
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {

@@ -1,13 +1,16 @@
 //! When descriptors run out.
 
-use std::io::BufRead;
+use std::io::{BufRead, Write};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use mech::mechanisms::Mechanism;
 use rustix::process::{Pid, Resource, Rlimit};
 use sys::process::{open_files_limit, room_for_descriptors};
 
-use crate::harness::{Client, Server, Site, many_connections, on_every_mechanism, request};
+use crate::harness::{
+    Client, PATIENCE, Server, Site, many_connections, on_every_mechanism, request,
+};
 
 /// `drover serve` with so few descriptors that a few dozen connections use them up.
 pub(crate) fn starved(descriptors: u32, arguments: &[&str]) -> Command {
@@ -240,4 +243,55 @@ fn heads_that_do_not_end_cost_what_they_are_long() {
             client.reply().is(200);
         }
     });
+}
+
+/// One client more than it may have is turned away, whichever worker it comes to, and others are served.
+#[test]
+fn a_client_has_no_more_connections_than_it_may() {
+    const MOST: usize = 5;
+    on_every_mechanism(|mechanism| {
+        let server = Server::of_size(
+            1,
+            &["--max-per-address", "5", "--workers", "2", "--dispatch", mechanism.name],
+        );
+        let mut held: Vec<Client> = (0..MOST).map(|_| server.connect()).collect();
+        for client in &mut held {
+            client.get("/").is(200);
+        }
+        for _ in 0..10 {
+            let mut more = server.connect();
+            // The server may close before it has seen the request.
+            let _ = more.stream().write_all(request("GET", "/", &[]).as_bytes());
+            assert_eq!(more.drain().0, 0, "no response");
+        }
+        held.iter_mut().for_each(|client| drop(client.get("/").is(200)));
+        // Another address of this machine is another client.
+        let other = connect_from("127.0.0.2", server.address());
+        assert!(other.is_none_or(|mut client| client.get("/").status == 200));
+        // When one has gone, another may come.
+        drop(held.pop());
+        let since = Instant::now();
+        loop {
+            let mut next = server.connect();
+            let _ = next.stream().write_all(request("GET", "/", &[]).as_bytes());
+            if next.await_bytes().is_ok_and(|count| count > 0) {
+                break;
+            }
+            assert!(since.elapsed() < PATIENCE, "nobody else may come");
+        }
+    });
+}
+
+/// A client that connects from this address of the machine; `None`: the machine does not let it.
+fn connect_from(from: &str, to: std::net::SocketAddr) -> Option<Client> {
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
+    .ok()?;
+    let from: std::net::IpAddr = from.parse().ok()?;
+    rustix::net::bind(&socket, &std::net::SocketAddr::from((from, 0))).ok()?;
+    rustix::net::connect(&socket, &to).ok()?;
+    Some(Client::of(socket.into()))
 }

@@ -39,6 +39,11 @@ const COUNTERS: &[(Counter, &str, &str)] = &[
         "Idle connections that were closed to make room for others.",
     ),
     (
+        Counter::RefusedByAddress,
+        "drover_connections_refused_by_address_total",
+        "Connections that were closed at once because their client had as many as it may have.",
+    ),
+    (
         Counter::Cut,
         "drover_connections_cut_total",
         "Connections with a request or a response under way that the end of the grace cut.",

@@ -26,6 +26,7 @@ use crate::respond::repeated::RepeatedRequest;
 use crate::respond::response::{self, Fixed, Response, SERVER, Then};
 use crate::status::statistics::{Counter, WorkerCounters};
 use crate::trace::Tracer;
+use crate::worker::addresses::AddressCounter;
 use crate::worker::clock::{DateClock, Throttle};
 use crate::worker::spin::Spin;
 
@@ -105,6 +106,8 @@ pub(crate) struct Site<'w> {
     pub(crate) time_outs: TimeOuts,
     /// What is added to each response; where nothing is, this costs one test of a pointer.
     pub(crate) extras: Option<Box<Extras>>,
+    /// Who has how many connections, if that is limited.
+    pub(crate) addresses: Option<AddressCounter>,
     complaints: RefCell<Throttle>,
 }
 
@@ -122,12 +125,13 @@ impl<'w> Site<'w> {
         counters: &'w WorkerCounters,
         net: &Net,
         extras: Option<Box<Extras>>,
+        addresses: Option<AddressCounter>,
     ) -> Site<'w> {
         let clock = DateClock::new(net.now());
         let mut state = State { clock, repeated: RepeatedRequest::default(), content, counters };
         state.prepare();
         let (state, complaints) = (RefCell::new(state), RefCell::default());
-        Site { state, counters, time_outs, extras, complaints }
+        Site { state, counters, time_outs, extras, addresses, complaints }
     }
 
     /// The trace of responses, if there is one.

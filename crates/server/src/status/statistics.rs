@@ -30,6 +30,7 @@ pub(crate) enum Counter {
     Errors,
     TimeOuts,
     IdleClosed,
+    RefusedByAddress,
     Cut,
     AcceptErrors,
     AcceptsLost,
@@ -171,6 +172,7 @@ impl CounterRow {
             errors: self.get(Counter::Errors),
             time_outs: self.get(Counter::TimeOuts),
             idle_closed: self.get(Counter::IdleClosed),
+            refused_by_address: self.get(Counter::RefusedByAddress),
             cut: self.get(Counter::Cut),
             accept_errors: self.get(Counter::AcceptErrors),
             accepts_lost: self.get(Counter::AcceptsLost),
@@ -340,6 +342,8 @@ pub struct Statistics {
     pub time_outs: u64,
     /// Idle connections that were closed to make room for others.
     pub idle_closed: u64,
+    /// Connections that were closed at once because their client had as many as it may have.
+    pub refused_by_address: u64,
     /// Connections with a request or a response under way that the end of the grace cut.
     pub cut: u64,
     /// Attempts to accept that failed.
@@ -366,6 +370,11 @@ impl fmt::Display for Statistics {
                 self.idle_closed,
                 "of them idle ones closed for others",
                 "of them idle ones closed for others",
+            ),
+            (
+                self.refused_by_address,
+                "connection too many of a client",
+                "connections too many of a client",
             ),
             (self.cut, "connection cut", "connections cut"),
             (self.errors, "connection failed", "connections failed"),

@@ -32,6 +32,9 @@ pub(crate) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Outpu
     site.counters.add(Counter::Connections, 1);
     let counted = Counted { conn, site, finished: false };
     async move {
+        if !may_begin(&counted.conn, counted.site) {
+            return counted.finish();
+        }
         if let Some(tracer) = counted.site.tracer() {
             tracer.begin(counted.conn.key());
         }
@@ -47,6 +50,24 @@ pub(crate) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Outpu
         }
         counted.finish();
     }
+}
+
+/// Whether the client may have one more connection. If not, it is closed at once: whoever has too many gets no response for
+/// each of them.
+fn may_begin(conn: &Conn<'_>, site: &Site<'_>) -> bool {
+    let Some(addresses) = &site.addresses else { return true };
+    let may_begin = addresses.begin(conn);
+    if !may_begin {
+        site.counters.add(Counter::RefusedByAddress, 1);
+        if let Some(others) = site.may_complain(conn.net().now()) {
+            let peer =
+                conn.peer_addr().map_or_else(|_| "a client".to_owned(), |it| it.ip().to_string());
+            warn!(
+                "{peer} has --max-per-address connections already: another is closed ({others} like this not logged)"
+            );
+        }
+    }
+    may_begin
 }
 
 /// Responds, sends and receives, until one side ends the connection.
@@ -273,6 +294,9 @@ impl Counted<'_> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.site.counters.add(Counter::Closed, 1);
+        if let Some(addresses) = &self.site.addresses {
+            addresses.end(self.conn.key());
+        }
         if !self.finished && self.conn.is_under_way() {
             self.site.counters.add(Counter::Cut, 1);
         }

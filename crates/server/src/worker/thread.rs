@@ -24,6 +24,7 @@ use crate::respond::response::Fixed;
 use crate::respond::site::{Content, Extras, LIMITS, Site, TimeOuts};
 use crate::status::statistics::{Counter, CountsCarrier, WorkerCounters};
 use crate::trace::{self, TraceSink, Tracer};
+use crate::worker::addresses::{AddressCounter, AddressLimit};
 use crate::worker::clock::Throttle;
 use crate::worker::connection;
 use crate::worker::events::Recorder;
@@ -56,6 +57,8 @@ pub(crate) struct WorkerPlan {
     pub(crate) sharers: usize,
     /// How many connections this worker may have at a time.
     pub(crate) connections: usize,
+    /// How many of them a client may have, in all workers of the process.
+    pub(crate) addresses: Option<Arc<AddressLimit>>,
     /// The trace, if there is one, and this worker's number in it.
     pub(crate) trace: Option<(TraceSink, usize)>,
     /// Where lines of the access log go, if there is one, and this worker's number in it.
@@ -64,7 +67,8 @@ pub(crate) struct WorkerPlan {
 
 /// Serves until asked to stop. `ready` is called once connections can be accepted.
 pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> {
-    let WorkerPlan { config, handles, cpu, counters, sharers, connections, trace, log } = plan;
+    let WorkerPlan { config, handles, cpu, counters, sharers, connections, addresses, trace, log } =
+        plan;
     counters.begin();
     if let Some(cpu) = cpu {
         sys::process::pin_current_thread(cpu)
@@ -84,7 +88,9 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
         open: config.open_time_out,
     };
     let extras = extras(&config, trace, log);
-    let site = Site::new(content(&config, sharers, &net)?, time_outs, &counters, &net, extras);
+    let addresses = addresses.map(AddressCounter::new);
+    let content = content(&config, sharers, &net)?;
+    let site = Site::new(content, time_outs, &counters, &net, extras, addresses);
     let failure = RefCell::new(None);
     net.linger(config.grace / LINGER_SHARE);
     let mut executor = Executor::new(&net, config.grace);

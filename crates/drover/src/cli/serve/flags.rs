@@ -213,6 +213,14 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "N")]
     pub(super) max_connections: Option<NonZeroUsize>,
 
+    /// How many connections a client may have at a time; further ones are closed at once [default: no limit]
+    ///
+    /// A client is an IPv4 address, or an IPv6 network of 64 bits. All workers count together, with --processes
+    /// each by itself. Behind a proxy all connections come from one address: leave the limit to the proxy.
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    #[arg(long, value_name = "N")]
+    pub(super) max_per_address: Option<NonZeroU32>,
+
     /// How much memory a worker may use to keep files that it has served: a size, or 'off'
     #[arg(help_heading = CACHE)]
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse_or_off)]
