@@ -202,12 +202,10 @@ fn asleep_in_accept(process: u32) -> usize {
     threads.filter(is_in_it).count()
 }
 
-#[test]
-fn a_stop_answers_what_is_queued() {
+fn a_stop_answers_what_is_queued(flags: &[&str]) {
     // A worker that stops waits a part of the grace for requests that are on their way.
-    let grace = ["--grace", "4s"];
-    let site = letters();
-    let case = |mut server: Server| {
+    let flags = [&["--grace", "4s"], flags].concat();
+    on_every_pair(&letters(), &flags, |mut server: Server| {
         let mut clients: Vec<_> = (0..50).map(|_| server.connect()).collect();
         for client in &mut clients {
             client.send(request("GET", "/a", &[]));
@@ -218,7 +216,15 @@ fn a_stop_answers_what_is_queued() {
             client.expect_end();
         }
         assert!(server.exit_status().success());
-    };
-    on_every_pair(&site, &grace, case);
-    on_every_pair(&site, &[&grace[..], &["--processes"]].concat(), case);
+    });
+}
+
+#[test]
+fn a_stop_of_threads_answers_what_is_queued() {
+    a_stop_answers_what_is_queued(&[]);
+}
+
+#[test]
+fn a_stop_of_processes_answers_what_is_queued() {
+    a_stop_answers_what_is_queued(&["--processes"]);
 }
