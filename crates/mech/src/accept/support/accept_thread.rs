@@ -186,8 +186,9 @@ impl AcceptThread {
 
     /// Interrupts the thread again and again until it has ended.
     fn interrupt(&self) {
-        self.0.changed.notify_all();
         let mut state = self.0.lock();
+        // Under the lock: the thread has either seen the flag, or sleeps already and hears of it.
+        self.0.changed.notify_all();
         while !state.ended {
             if state.thread != 0 {
                 interrupt::interrupt(state.thread);
