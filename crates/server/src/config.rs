@@ -131,6 +131,8 @@ pub struct Config {
     pub send_budget: Option<NonZeroU64>,
     /// The file that the counters are written to at SIGUSR1 and at the end.
     pub counters: Option<PathBuf>,
+    /// The file that the configuration is read from again at a reload, from its folder.
+    pub config_file: Option<PathBuf>,
     /// The file that the events of the only worker are written to.
     pub record_events: Option<PathBuf>,
     /// How long a worker spins for each response; `None`: not at all.
@@ -170,6 +172,11 @@ impl Default for Revalidate {
 }
 
 impl Config {
+    /// The same server on sockets that listen already, and no others.
+    pub(crate) fn on(&self, sockets: Vec<Arc<OwnedFd>>) -> Config {
+        Config { passed: sockets, listen: Vec::new(), ..self.clone() }
+    }
+
     /// The defaults: one worker on a free port of this machine's loopback address.
     #[must_use]
     pub fn new(source: ContentSource, mechanism: &'static Mechanism) -> Config {
@@ -215,6 +222,7 @@ impl Config {
             trace: None,
             send_budget: None,
             counters: None,
+            config_file: None,
             record_events: None,
             spin: None,
         }

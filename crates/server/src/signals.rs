@@ -4,7 +4,8 @@
 //! |---|---|
 //! | SIGTERM, SIGINT, SIGQUIT | stop: in good order at the first, at once at the second |
 //! | SIGUSR1 | write the counters, with `--counters FILE`; otherwise a line in the log |
-//! | SIGHUP, SIGUSR2, SIGALRM | nothing yet: a line in the log |
+//! | SIGHUP | open the access log anew, and read the file of --config again (`reload`) |
+//! | SIGUSR2, SIGALRM | nothing: a line in the log |
 //! | SIGXFSZ | nothing: the write past the limit of a file's size fails, as on a full disk |
 //!
 //! A terminal sends SIGINT, SIGQUIT and SIGHUP to all processes of a server; the supervisor answers them, and the workers
@@ -24,7 +25,8 @@ use sys::process::start_thread;
 use tracing::{info, warn};
 
 use crate::log;
-use crate::{Server, Stopper};
+use crate::server::{Report, Server};
+use crate::stopper::Stopper;
 
 /// Which process of a server hears the signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +48,8 @@ pub(crate) enum Heard {
     Child,
     /// To write its counters.
     Counters,
-    /// To open its access log anew.
-    Reopen,
+    /// To open its access log anew, and to reload its configuration.
+    Reload,
 }
 
 /// What is done at a signal.
@@ -83,7 +85,7 @@ impl StopSignals {
         signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))
             .context("cannot catch SIGXFSZ")?;
         let hearing = hear(register(role)?, role, |heard| match heard {
-            Heard::Child | Heard::Counters | Heard::Reopen => {}
+            Heard::Child | Heard::Counters | Heard::Reload => {}
             Heard::Stop => {
                 info!("stopped by a signal while starting");
                 exit_at_once(0);
@@ -164,47 +166,48 @@ fn answer(signal: i32, role: Role) -> Answer {
         SIGUSR1 if role != Role::Worker => Answer::Tell(Heard::Counters),
         SIGINT | SIGQUIT | SIGHUP if role == Role::Worker => Answer::Nothing,
         SIGINT | SIGQUIT => Answer::Tell(Heard::Stop),
-        SIGHUP => Answer::Tell(Heard::Reopen),
+        SIGHUP => Answer::Tell(Heard::Reload),
         SIGUSR1 => Answer::Log("SIGUSR1 is ignored by a worker: send it to the server"),
         SIGUSR2 => Answer::Log("SIGUSR2 is ignored: the program is not replaced while it runs"),
         _ => Answer::Log("SIGALRM is ignored: it has no use here"),
     }
 }
 
-/// Logs what SIGHUP does.
-pub(crate) fn tell_reopening(has_log: bool) {
-    match has_log {
-        true => info!("SIGHUP: --access-log is opened anew"),
-        false => info!(
-            "SIGHUP is ignored: there is no --access-log, and flags are read at the start alone"
+/// Logs what SIGHUP does to a server with or without an access log, and a configuration that can be read again.
+pub(crate) fn tell_reopening(has_log: bool, has_config: bool) {
+    match (has_log, has_config) {
+        (true, true) => info!("SIGHUP: --access-log is opened anew, and --config read again"),
+        (true, false) => info!("SIGHUP: --access-log is opened anew"),
+        (false, true) => info!("SIGHUP: --config is read again"),
+        (false, false) => info!(
+            "SIGHUP is ignored: there is neither an --access-log to open anew nor a --config to read again"
         ),
     }
 }
 
 impl Server {
     /// Has a signal stop the server. A second one ends the process at once: with status 1 if connections
-    /// are open. SIGUSR1 has the counters written to their file, if there is one, and SIGHUP the access log opened anew. To be
+    /// are open. SIGUSR1 has the counters written to their file, if there is one, and SIGHUP the access log opened anew and the
+    /// configuration reloaded. To be
     /// called before anybody is told that the server has started.
     ///
     /// # Errors
     /// The error of sigaction(2), or of starting a thread.
     pub fn stop_at(&self, signals: &StopSignals) -> anyhow::Result<()> {
-        let (stopper, counter_table) = (self.stopper(), self.counter_table.clone());
-        let (counters, log) = (self.counters.clone(), self.log.clone());
+        let (stopper, history, reports) = (self.stopper(), self.counters().clone(), self.reports());
+        let file = self.fixed().counters_file();
         let mut stopping = false;
         signals.tell(move |heard| {
             match heard {
                 Heard::Counters => {
-                    return crate::status::counters::answer(counters.as_deref(), &counter_table);
+                    return crate::status::counters::answer(file.as_deref(), &history);
                 }
-                Heard::Reopen => {
-                    tell_reopening(log.is_some());
-                    return log.iter().for_each(|log| log.reopen());
-                }
+                // The send fails when the server has ended already.
+                Heard::Reload => return drop(reports.send(Report::Reload)),
                 Heard::Stop | Heard::Child => {}
             }
             if std::mem::replace(&mut stopping, true) {
-                let open = counter_table.open();
+                let open = history.open();
                 if open > 0 {
                     warn!("ended at once by a second signal: {open} connections were open");
                 }

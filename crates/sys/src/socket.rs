@@ -85,7 +85,7 @@ pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd
 }
 
 /// A duplicate of `socket`, which another program has bound and listens with, as [`listen`] would have made it: non-blocking,
-/// with `TCP_NODELAY`, and `TCP_DEFER_ACCEPT` if `defer` says so.
+/// with `TCP_NODELAY`, and with or without `TCP_DEFER_ACCEPT` as `defer` says.
 ///
 /// # Errors
 /// `InvalidInput`: no TCP socket, or none that listens.
@@ -98,10 +98,17 @@ pub fn adopt(socket: BorrowedFd<'_>, defer: bool) -> io::Result<OwnedFd> {
     let fd = socket.try_clone_to_owned()?;
     rustix::io::ioctl_fionbio(&fd, true)?;
     sockopt::set_tcp_nodelay(&fd, true)?;
-    if defer {
-        set_option(&fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 1)?;
-    }
+    set_option(&fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, defer.into())?;
     Ok(fd)
+}
+
+/// Lets further sockets of this user listen at the address of `socket` (`SO_REUSEPORT`), although the socket was bound
+/// without that option.
+///
+/// # Errors
+/// `EBADF`.
+pub fn share_port(socket: impl AsFd) -> io::Result<()> {
+    Ok(sockopt::set_socket_reuseport(socket, true)?)
 }
 
 /// A socket that is bound to `address` and does not listen. Listening sockets share the address with it by
@@ -113,6 +120,16 @@ pub fn reserve(address: SocketAddr) -> io::Result<OwnedFd> {
     let fd = for_bind(address)?;
     sockopt::set_socket_reuseport(&fd, true)?;
     rustix::net::bind(&fd, &address)?;
+    Ok(fd)
+}
+
+/// A socket that could be bound to `address`, and is not. For finding out what the kernel offers.
+///
+/// # Errors
+/// `EMFILE`; `EAFNOSUPPORT`; `ENOPROTOOPT`, if `reuse_port` is asked for and the kernel has no `SO_REUSEPORT`.
+pub fn unbound(address: SocketAddr, reuse_port: bool) -> io::Result<OwnedFd> {
+    let fd = for_bind(address)?;
+    sockopt::set_socket_reuseport(&fd, reuse_port)?;
     Ok(fd)
 }
 

@@ -1,5 +1,6 @@
 //! `drover serve`: makes a server from flags, and prints what the server uses.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -32,12 +33,15 @@ use usage::UsageError;
 mod check;
 mod config;
 mod flags;
+mod reload;
+mod remembered;
 mod tuned;
 
 use check::check;
 use config::{FlagOrigin, FlagValues};
 pub(super) use flags::Args;
 use flags::{Advise, CachedReads, Overflow};
+use reload::{Started, reloader};
 pub(super) use tuned::Tuned;
 
 /// How many descriptors all processes together have room for from the start, if the limit allows as many.
@@ -58,12 +62,18 @@ pub(super) fn run(mut args: Args, matches: &ArgMatches) -> anyhow::Result<()> {
         log::finish();
         std::process::exit(status);
     }
+    let given = args.clone();
     let (args, flags) = config::complete(args, matches)?;
     let (args, flags) = tuned::complete(args, flags);
-    check_or_serve(args, &flags).map_err(|error| flags.place(error))
+    check_or_serve(args, &flags, (given, matches)).map_err(|error| flags.place(error))
 }
 
-fn check_or_serve(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
+/// `command_line`: the flags without the file of --config.
+fn check_or_serve(
+    args: Args,
+    flags: &FlagValues,
+    command_line: (Args, &ArgMatches),
+) -> anyhow::Result<()> {
     if args.processes && args.trace.is_some() {
         bail!(UsageError::new(
             "--trace: it is written by one process; use it without --processes".to_string()
@@ -77,7 +87,7 @@ fn check_or_serve(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     log::start()?;
     // Signals are caught before anything is opened that could block for ever: a signal ends the blocking call.
     let role = if args.processes { Role::Supervisor } else { Role::Server };
-    serve(args, flags, &StopSignals::catch(role)?)
+    serve(args, flags, command_line, &StopSignals::catch(role)?)
 }
 
 fn set_up_worker(args: Args, inheritance: &Inheritance) -> anyhow::Result<(Config, StopSignals)> {
@@ -90,30 +100,28 @@ fn set_up_worker(args: Args, inheritance: &Inheritance) -> anyhow::Result<(Confi
     Ok((Config { counters: None, ..config }, signals))
 }
 
-fn serve(args: Args, flags: &FlagValues, signals: &StopSignals) -> anyhow::Result<()> {
-    let processes = args.processes;
-    let mut for_workers = flags.for_workers(args.workers());
-    if let Some(user) = &args.user {
-        // Workers could not ask a name service out of the sandbox of their supervisor.
-        for_workers.replace("user", user.numbers().into(), FlagOrigin::Supervisor);
-    }
-    let arguments = for_workers.words();
+fn serve(
+    args: Args,
+    flags: &FlagValues,
+    (given, matches): (Args, &ArgMatches),
+    signals: &StopSignals,
+) -> anyhow::Result<()> {
     let passed = passed_sockets().context("cannot take the sockets of LISTEN_FDS")?;
-    let (chosen, why_no_rings) = choose(&args, !passed.is_empty())?;
+    let processes = args.processes;
     allow_many_descriptors(&args)?;
-    let served = what_is_served(&args);
-    let mut config = configuration(args, chosen)?;
-    if !passed.is_empty() && flags.is_default("listen") {
-        config.listen.clear();
-    }
+    let planned = Planned::of(args, flags, !passed.is_empty())?;
+    let Planned { mut config, arguments, served, described } = planned;
+    let started =
+        Started { args: given, matches, words: flags.words(), is_passed: !passed.is_empty() };
+    config.config_file.clone_from(&started.args.config);
     config.passed = passed.into_iter().map(Arc::new).collect();
-    let described = describe(&config, processes, why_no_rings, flags);
     let grace = config.grace;
     let (result, sum, workers) = if processes {
-        let mut server = Supervisor::start(&config, &arguments)?;
+        let mut server = Supervisor::start(config, arguments)?;
         server.stop_at(signals)?;
         begun(server.addresses(), server.admin_addresses(), &served, &described)?;
         info!("sandbox: {}", server.sandbox());
+        reloader(&started, server.addresses()).into_iter().for_each(|it| server.reload_by(it));
         server.tell_ready(&status(server.addresses(), &served));
         (server.run(), server.statistics(), server.workers())
     } else {
@@ -121,6 +129,7 @@ fn serve(args: Args, flags: &FlagValues, signals: &StopSignals) -> anyhow::Resul
         server.stop_at(signals)?;
         begun(server.addresses(), server.admin_addresses(), &served, &described)?;
         info!("sandbox: {}", server.sandbox());
+        reloader(&started, server.addresses()).into_iter().for_each(|it| server.reload_by(it));
         server.tell_ready(&status(server.addresses(), &served)).context("cannot start a thread")?;
         (server.wait(), server.statistics(), server.workers())
     };
@@ -131,6 +140,36 @@ fn serve(args: Args, flags: &FlagValues, signals: &StopSignals) -> anyhow::Resul
             "connections cut at the end of the grace, {grace:?} after the signal: {cut}; --grace says \
              how long they may take"
         ))),
+    }
+}
+
+/// A server as flags describe it.
+struct Planned {
+    config: Config,
+    /// The arguments of workers that are processes.
+    arguments: Vec<OsString>,
+    /// What is served, in words.
+    served: String,
+    /// What is used for that, in words.
+    described: String,
+}
+
+impl Planned {
+    /// `is_passed`: a service manager has opened the sockets.
+    fn of(args: Args, flags: &FlagValues, is_passed: bool) -> anyhow::Result<Planned> {
+        let mut for_workers = flags.for_workers(args.workers());
+        if let Some(user) = &args.user {
+            // Workers could not ask a name service out of the sandbox of their supervisor.
+            for_workers.replace("user", user.numbers().into(), FlagOrigin::Supervisor);
+        }
+        let (chosen, why_no_rings) = choose(&args, is_passed)?;
+        let (processes, served) = (args.processes, what_is_served(&args));
+        let mut config = configuration(args, chosen)?;
+        if is_passed && flags.is_default("listen") {
+            config.listen.clear();
+        }
+        let described = describe(&config, processes, why_no_rings, flags);
+        Ok(Planned { config, arguments: for_workers.words(), served, described })
     }
 }
 

@@ -135,7 +135,7 @@ fn all_faults_of_a_file_are_told_at_once_with_their_places() {
         ("drover.toml:4:7: ", "true or false"),
         ("drover.toml:5:1: ", "command line"),
         ("drover.toml:6:1: ", "not a table"),
-        ("drover: 6 faults", "nothing is served"),
+        ("drover: 6 faults", "it is not used"),
     ];
     assert_eq!(faults.len(), expected.len(), "{faults:#?}");
     for (fault, (place, words)) in faults.iter().zip(expected) {

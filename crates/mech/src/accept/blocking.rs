@@ -18,6 +18,7 @@ pub(super) static BLOCKING: Strategy = Strategy {
     needs: Features::empty(),
     excludes: Features::empty(),
     settings: ObeyedFields::empty(),
+    blocks: true,
     probe: || Ok(()),
     open: |plan| {
         let made = one_socket(plan, &BLOCKING)?;

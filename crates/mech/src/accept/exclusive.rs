@@ -19,7 +19,7 @@ use crate::key::Key;
 use crate::mechanism::{Features, MechanismKind, MechanismOptions};
 use crate::mechanisms;
 use sys::process::on_own_thread;
-use sys::socket::{ListenOptions, listen};
+use sys::socket::unbound;
 
 /// One socket for all workers; a connection wakes one worker.
 pub(super) static EXCLUSIVE: Strategy = Strategy {
@@ -29,6 +29,7 @@ pub(super) static EXCLUSIVE: Strategy = Strategy {
     needs: Features::EXCLUSIVE,
     excludes: Features::empty(),
     settings: ObeyedFields::empty(),
+    blocks: false,
     probe,
     open: |plan| one_socket(plan, &EXCLUSIVE),
     enter: |handle: ListenerHandle| {
@@ -37,9 +38,9 @@ pub(super) static EXCLUSIVE: Strategy = Strategy {
     after_death: None,
 };
 
-/// Tries each mechanism that has [`Features::EXCLUSIVE`] until one registers a socket exclusively.
+/// Needs no right to bind an address. Tries each mechanism that has [`Features::EXCLUSIVE`] until one registers a socket exclusively.
 fn probe() -> io::Result<()> {
-    let socket = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ListenOptions::default())?;
+    let socket = unbound(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), false)?;
     let attach = || {
         let mut tried = Err(io::ErrorKind::Unsupported.into());
         for mechanism in mechanisms::ALL {

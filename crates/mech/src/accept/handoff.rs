@@ -42,6 +42,7 @@ pub(super) static HANDOFF: Strategy = Strategy {
     needs: Features::empty(),
     excludes: Features::empty(),
     settings: ObeyedFields::WAKE_POLICY,
+    blocks: true,
     probe: || pair().map(drop),
     open,
     enter: |handle: ListenerHandle| match handle.queue {
@@ -163,6 +164,7 @@ fn open(plan: &ListenPlan) -> io::Result<BoundListeners> {
     let socket = plan.socket()?;
     let_block(&socket)?;
     let address = local_address(socket.as_fd())?;
+    let sockets = vec![socket.try_clone()?];
     let queue = AcceptQueue::new(socket, plan.policy);
     let mut handles = Vec::new();
     let mut agents = Vec::new();
@@ -180,7 +182,7 @@ fn open(plan: &ListenPlan) -> io::Result<BoundListeners> {
         handles.push(handle);
     }
     let acceptor = (plan.among == Among::Processes).then(|| Acceptor { queue, agents });
-    Ok(BoundListeners { address, handles, acceptor })
+    Ok(BoundListeners { address, handles, sockets, acceptors: acceptor.into_iter().collect() })
 }
 
 /// A pair of connected sockets, for an agent and its worker. The sockets themselves block; the worker

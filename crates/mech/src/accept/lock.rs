@@ -23,6 +23,7 @@ pub(super) static LOCK: Strategy = Strategy {
     needs: Features::empty(),
     excludes: Features::empty(),
     settings: ObeyedFields::empty(),
+    blocks: true,
     probe: || RobustLock::attach(RobustLock::file()?)?.lock().map(drop),
     open,
     enter,

@@ -51,6 +51,9 @@ bitflags! {
         const BY_CPU = 1;
         /// The strategy obeys [`ListenPlan::policy`].
         const WAKE_POLICY = 2;
+        /// The strategy shares several sockets of [`ListenPlan::passed`] out among the workers. The others have all
+        /// workers accept from each of them.
+        const SEVERAL_PASSED = 4;
     }
 }
 
@@ -68,8 +71,9 @@ pub enum Among {
 pub struct ListenPlan {
     /// Where to listen. With port 0 the kernel chooses a free port.
     pub address: SocketAddr,
-    /// A socket that listens at `address` already: a service manager has passed it on. `None`: the strategy binds.
-    pub passed: Option<Arc<OwnedFd>>,
+    /// Sockets that listen at `address` already: from a service manager, or from the workers that these ones succeed.
+    /// None: the strategy binds.
+    pub passed: Vec<Arc<OwnedFd>>,
     /// How many workers there are. Each gets one listener handle.
     pub workers: NonZeroUsize,
     /// Whether the workers are threads or processes.
@@ -86,7 +90,7 @@ pub struct ListenPlan {
 impl ListenPlan {
     /// The only socket that listens at the address.
     fn socket(&self) -> io::Result<OwnedFd> {
-        match &self.passed {
+        match self.passed.first() {
             Some(socket) => socket::adopt(socket.as_fd(), self.listen.defer),
             None => {
                 socket::listen(self.address, ListenOptions { reuse_port: false, ..self.listen })
@@ -100,11 +104,13 @@ impl ListenPlan {
 pub struct BoundListeners {
     /// The bound address, with the port that the kernel chose if port 0 was asked for.
     pub address: SocketAddr,
-    /// One listener handle for each worker.
+    /// At least one listener handle for each worker: handle `n` is for worker `n % workers`.
     pub handles: Vec<ListenerHandle>,
-    /// The part of the strategy that runs in the process that bound the address, for as long as there
-    /// are workers. `None` unless the strategy is `handoff` and the workers are processes.
-    pub acceptor: Option<Acceptor>,
+    /// The sockets that listen at the address, for the workers that succeed these ones ([`ListenPlan::passed`]).
+    pub sockets: Vec<OwnedFd>,
+    /// The parts of the strategy that run in the process that bound the address, for as long as there
+    /// are workers. None unless the strategy is `handoff` and the workers are processes.
+    pub acceptors: Vec<Acceptor>,
 }
 
 /// Accepts connections on behalf of workers that are processes, and sends each worker a connection
@@ -211,6 +217,9 @@ pub struct Strategy {
     pub excludes: Features,
     /// Which optional fields of [`ListenPlan`] the strategy obeys.
     pub settings: ObeyedFields,
+    /// Whether threads block in accept(2), so that the strategy clears `O_NONBLOCK`. All duplicates of a socket share
+    /// that flag: workers of a strategy that blocks and of one that does not cannot accept from one socket at a time.
+    pub blocks: bool,
     probe: fn() -> io::Result<()>,
     open: fn(&ListenPlan) -> io::Result<BoundListeners>,
     enter: fn(ListenerHandle) -> io::Result<AcceptSource>,
@@ -224,7 +233,20 @@ impl Strategy {
     /// # Errors
     /// `EADDRINUSE`, `EADDRNOTAVAIL`, `EACCES` (ports below 1024), `EMFILE`.
     pub fn open(&self, plan: &ListenPlan) -> io::Result<BoundListeners> {
-        (self.open)(plan)
+        let mut first = plan.clone();
+        if !self.settings.contains(ObeyedFields::SEVERAL_PASSED) {
+            first.passed.truncate(1);
+        }
+        let mut all = (self.open)(&first)?;
+        for socket in plan.passed.iter().skip(first.passed.len()) {
+            // As if it listened at another address.
+            let passed = vec![Arc::clone(socket)];
+            let made = (self.open)(&ListenPlan { passed, ..plan.clone() })?;
+            all.handles.extend(made.handles);
+            all.sockets.extend(made.sockets);
+            all.acceptors.extend(made.acceptors);
+        }
+        Ok(all)
     }
 
     /// Checks that workers that wait by `mechanism` can use this strategy.
@@ -302,11 +324,22 @@ pub fn auto_for_one_socket(workers: NonZeroUsize, mechanism: &Mechanism) -> &'st
     [&EXCLUSIVE, &shared::SHARED].into_iter().find(goes).unwrap_or(&blocking::BLOCKING)
 }
 
+/// Whether two kinds of workers, each by its mechanism and strategy, can accept from the same sockets at the same time. If
+/// not, the ones must have left the sockets ([`crate::net::Remote::retire`]) before the others are opened.
+#[must_use]
+pub fn can_share(
+    (mechanism, strategy): (&Mechanism, &Strategy),
+    (other_mechanism, other_strategy): (&Mechanism, &Strategy),
+) -> bool {
+    let owns = |mechanism: &Mechanism| mechanism.features.contains(Features::ONE_OWNER);
+    strategy.blocks == other_strategy.blocks && !owns(mechanism) && !owns(other_mechanism)
+}
+
 /// Binds one socket for all workers. Each listener handle gets a duplicate of the socket's descriptor.
 fn one_socket(plan: &ListenPlan, strategy: &'static Strategy) -> io::Result<BoundListeners> {
     let socket = plan.socket()?;
     let address = socket::local_address(socket.as_fd())?;
     let handle = |_| Ok(ListenerHandle::of(strategy, vec![socket.try_clone()?]));
     let handles = (0..plan.workers.get()).map(handle).collect::<io::Result<_>>()?;
-    Ok(BoundListeners { address, handles, acceptor: None })
+    Ok(BoundListeners { address, handles, sockets: vec![socket], acceptors: Vec::new() })
 }

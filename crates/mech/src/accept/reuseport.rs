@@ -11,11 +11,13 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use super::{AcceptSource, BoundListeners, ListenPlan, ListenerHandle, ObeyedFields, Strategy};
 use crate::mechanism::Features;
-use sys::socket::{ListenOptions, check_free, choose_by_cpu, listen, local_address};
+use sys::socket::{
+    ListenOptions, adopt, check_free, choose_by_cpu, listen, local_address, share_port, unbound,
+};
 
 /// One listening socket per worker.
 pub(super) static REUSEPORT: Strategy = Strategy {
@@ -23,12 +25,9 @@ pub(super) static REUSEPORT: Strategy = Strategy {
     summary: "a listening socket per worker, of which a hash chooses one (SO_REUSEPORT)",
     needs: Features::empty(),
     excludes: Features::empty(),
-    settings: ObeyedFields::BY_CPU,
-    probe: || {
-        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let options = ListenOptions { reuse_port: true, ..ListenOptions::default() };
-        listen(free, options).map(drop)
-    },
+    settings: ObeyedFields::BY_CPU.union(ObeyedFields::SEVERAL_PASSED),
+    blocks: false,
+    probe: || unbound(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), true).map(drop),
     open,
     enter: |handle: ListenerHandle| {
         Ok(AcceptSource::Socket { socket: handle.socket()?, exclusive: false })
@@ -38,30 +37,35 @@ pub(super) static REUSEPORT: Strategy = Strategy {
 
 /// Binds the sockets of all workers before any worker accepts: a socket gets its share of the
 /// connections from listen(2) on, and the shares change with each further socket.
+///
+/// Of sockets that were passed, worker `n` gets every one whose number is `n` modulo the number of workers: none is left
+/// alone. If there are too few, others are bound beside them.
 fn open(plan: &ListenPlan) -> io::Result<BoundListeners> {
+    let adopted = plan.passed.iter().map(|socket| adopt(socket.as_fd(), plan.listen.defer));
+    let mut sockets = adopted.collect::<io::Result<Vec<_>>>()?;
     let reuse_port = plan.workers.get() > 1;
-    if plan.passed.is_some() {
-        if reuse_port {
-            let why = "one socket was passed, and reuseport needs one for each worker; use --accept exclusive or shared";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
-        return super::one_socket(plan, &REUSEPORT);
-    }
     let mut address = plan.address;
-    if reuse_port && address.port() != 0 {
+    if sockets.is_empty() && reuse_port && address.port() != 0 {
         // With SO_REUSEPORT, a second server of this user could bind the port too, and would silently
         // get half of the connections.
         check_free(address)?;
     }
+    if let Some(socket) = sockets.first() {
+        address = local_address(socket.as_fd())?;
+    }
+    if sockets.len() < plan.workers.get() {
+        sockets.iter().try_for_each(share_port)?;
+    }
     let options = ListenOptions { reuse_port, ..plan.listen };
-    let mut handles = Vec::new();
-    for _ in 0..plan.workers.get() {
+    while sockets.len() < plan.workers.get() {
         let socket = listen(address, options)?;
         address = local_address(socket.as_fd())?;
-        if plan.by_cpu && reuse_port && handles.is_empty() {
-            choose_by_cpu(socket.as_fd())?;
+        sockets.push(socket);
+        if plan.by_cpu && reuse_port && sockets.len() == 1 {
+            choose_by_cpu(sockets[0].as_fd())?;
         }
-        handles.push(ListenerHandle::of(&REUSEPORT, vec![socket]));
     }
-    Ok(BoundListeners { address, handles, acceptor: None })
+    let handle = |socket: &OwnedFd| Ok(ListenerHandle::of(&REUSEPORT, vec![socket.try_clone()?]));
+    let handles = sockets.iter().map(handle).collect::<io::Result<_>>()?;
+    Ok(BoundListeners { address, handles, sockets, acceptors: Vec::new() })
 }

@@ -18,6 +18,7 @@ pub(super) static SHARED: Strategy = Strategy {
     needs: Features::empty(),
     excludes: Features::ONE_OWNER,
     settings: ObeyedFields::empty(),
+    blocks: false,
     probe: || Ok(()),
     open: |plan| one_socket(plan, &SHARED),
     enter: |handle: ListenerHandle| {

@@ -455,7 +455,7 @@ impl<'n> Conn<'n> {
     pub async fn sleep_until(&self, until: Instant) {
         self.set_alarm(until);
         poll_fn(|_| {
-            if self.net.now() >= until || self.net.stopping() {
+            if self.net.now() >= until || self.net.ending() {
                 Poll::Ready(())
             } else {
                 Poll::Pending

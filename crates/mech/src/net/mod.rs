@@ -61,6 +61,8 @@ pub struct Net {
     /// The time at the end of the last wait.
     now: Cell<Instant>,
     stopping: Cell<bool>,
+    /// Whether the worker takes no more connections and keeps those it has ([`Net::retire`]).
+    retired: Cell<bool>,
     /// How long idle connections may still send a request after [`Net::stop`].
     linger: Cell<Duration>,
     /// The time until which idle connections may still send a request. `None`: the worker does not stop,
@@ -140,6 +142,7 @@ impl Net {
             inner: RefCell::new(inner),
             now: Cell::new(now),
             stopping: Cell::new(false),
+            retired: Cell::new(false),
             linger: Cell::new(Duration::ZERO),
             linger_until: Cell::new(None),
             spun: Cell::new(Duration::ZERO),
@@ -190,10 +193,24 @@ impl Net {
         self.inner.borrow().driver.counts()
     }
 
-    /// Whether [`Remote::stop`] or [`Net::stop`] was called.
+    /// Whether the worker takes no more connections: it stops, or has retired. A response is then the last one of its
+    /// connection.
     #[must_use]
     pub fn stopping(&self) -> bool {
+        self.stopping.get() || self.retired.get()
+    }
+
+    /// Whether the worker is to end soon: [`Net::stop`].
+    #[must_use]
+    pub fn ending(&self) -> bool {
         self.stopping.get()
+    }
+
+    /// Leaves new connections to other workers: listeners take what has arrived and end. Connections go on, idle ones
+    /// too, until they end by themselves or [`Net::stop`] follows.
+    pub fn retire(&self) {
+        self.retired.set(true);
+        self.resume_all();
     }
 
     /// Stops gracefully: listeners take what has arrived and end, idle
@@ -369,7 +386,15 @@ impl Net {
         }
         if self.remote.stop_asked() && !self.stopping.get() {
             self.stop();
+        } else if self.remote.retire_asked() && !self.stopping() {
+            self.retire();
         }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        self.remote.end();
     }
 }
 

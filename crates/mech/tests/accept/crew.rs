@@ -3,7 +3,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
-use std::sync::mpsc;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use mech::accept::wait_queue::Policy;
@@ -22,13 +23,17 @@ pub(crate) const WORKERS: usize = 3;
 pub(crate) struct Crew {
     pub(crate) address: SocketAddr,
     workers: Vec<(Remote, thread::JoinHandle<()>)>,
+    /// What the workers accept from, for others that succeed them.
+    pub(crate) sockets: Vec<Arc<OwnedFd>>,
+    /// How many listeners the workers have together, and a message for each that has ended.
+    listeners: (usize, Mutex<mpsc::Receiver<()>>),
 }
 
 /// How a strategy is put to work, by default.
 pub(crate) fn plan() -> ListenPlan {
     ListenPlan {
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        passed: None,
+        passed: Vec::new(),
         workers: NonZeroUsize::new(WORKERS).unwrap(),
         listen: ListenOptions::default(),
         among: Among::Threads,
@@ -50,20 +55,34 @@ impl Crew {
         first: impl Fn(usize) + Clone + Send + 'static,
     ) -> Crew {
         let made = strategy.open(plan).unwrap();
-        assert_eq!(made.handles.len(), WORKERS);
+        let workers = plan.workers.get();
+        assert!(made.handles.len() >= workers);
+        let mut handles: Vec<Vec<ListenerHandle>> = (0..workers).map(|_| Vec::new()).collect();
+        let (count, all) = (made.handles.len(), made.handles.into_iter().enumerate());
+        all.for_each(|(number, handle)| handles[number % workers].push(handle));
+        let (end, ended) = mpsc::channel();
         // One after the other, so that they register in this order.
-        let start = |(number, handle)| {
+        let start = |(number, handles)| {
             let (send, receive) = mpsc::channel();
-            let first = first.clone();
+            let (first, end) = (first.clone(), end.clone());
             let work = move || {
                 first(number);
-                work(number as u8, mechanism, handle, |remote| send.send(remote).unwrap());
+                let ready = |remote| send.send(remote).unwrap();
+                accept_from(handles, number as u8, mechanism, ready, &end);
             };
             let thread = thread::spawn(work);
             (receive.recv().unwrap(), thread)
         };
-        let workers = made.handles.into_iter().enumerate().map(start).collect();
-        Crew { address: made.address, workers }
+        let workers = handles.into_iter().enumerate().map(start).collect();
+        let sockets = made.sockets.into_iter().map(Arc::new).collect();
+        Crew { address: made.address, workers, sockets, listeners: (count, Mutex::new(ended)) }
+    }
+
+    /// Has the workers leave new connections to others, and waits until their listeners have ended.
+    pub(crate) fn retire(&self) {
+        self.workers.iter().for_each(|(remote, _)| remote.retire().unwrap());
+        let (count, ended) = &self.listeners;
+        (0..*count).for_each(|_| ended.lock().unwrap().recv_timeout(PATIENCE).unwrap());
     }
 
     pub(crate) fn connect(&self) -> Client {
@@ -98,12 +117,27 @@ pub(crate) fn work(
     handle: ListenerHandle,
     ready: impl FnOnce(Remote),
 ) {
+    accept_from(vec![handle], number, mechanism, ready, &mpsc::channel().0);
+}
+
+/// [`work`] for several listeners. `end` gets a message for each that has ended.
+fn accept_from(
+    handles: Vec<ListenerHandle>,
+    number: u8,
+    mechanism: &'static Mechanism,
+    ready: impl FnOnce(Remote),
+    end: &mpsc::Sender<()>,
+) {
     let net = Net::open(&NetOptions::new(mechanism)).unwrap();
     let mut executor = Executor::new(&net, PATIENCE);
-    let listener = Listener::enter(&net, handle).unwrap();
-    executor.listen(listener, |listener| async move {
-        listener.run(AcceptBatch::All, |_| false).await.unwrap();
-    });
+    for handle in handles {
+        let listener = Listener::enter(&net, handle).unwrap();
+        executor.listen(listener, |listener| async move {
+            listener.run(AcceptBatch::All, |_| false).await.unwrap();
+            // Nobody waits for it at the end of a test.
+            let _ = end.send(());
+        });
+    }
     ready(net.remote());
     executor.run(|conn| serve(conn, number)).unwrap();
 }

@@ -10,6 +10,7 @@ mod proof;
 mod seccomp;
 mod signals;
 mod stopping;
+mod succession;
 mod taking;
 mod trouble;
 

@@ -138,7 +138,7 @@ fn an_agent_that_is_interrupted_goes_on() {
     let strategy = accept::by_name("handoff").unwrap();
     let mechanism = mechanisms::auto_of_readiness().unwrap();
     let made = strategy.open(&ListenPlan { among: Among::Processes, ..plan() }).unwrap();
-    let acceptor = made.acceptor.unwrap();
+    let [acceptor] = <[_; 1]>::try_from(made.acceptors).unwrap();
     acceptor.start().unwrap();
     interrupt_agents(libc::SYS_recvfrom);
     let (send, receive) = mpsc::channel();

@@ -33,6 +33,11 @@ fn everything_that_is_written_is_read_and_a_stop_ends_the_reader() {
                     send.send(bytes).unwrap();
                 }
             });
+            executor.service(|conn| async move {
+                while !conn.net().stopping() {
+                    conn.sleep_until(conn.net().now() + PATIENCE).await;
+                }
+            });
             tell.send(net.remote()).unwrap();
             executor.run(|_: Conn<'_>| async {}).unwrap();
         });

@@ -20,14 +20,14 @@ const HISTORY: usize = 61;
 
 /// The state of a server at one moment.
 #[derive(Debug, Serialize)]
-pub(super) struct LiveStatus<'s> {
+pub(super) struct LiveStatus {
     schema: &'static str,
     /// `serving`, or `stopping`.
     state: &'static str,
     /// When the counters were read, in seconds since 1970.
     at_s: f64,
     #[serde(flatten)]
-    facts: &'s ServerFacts,
+    facts: ServerFacts,
     /// How many connections are open.
     open: u64,
     rates: LiveRates,
@@ -98,13 +98,13 @@ pub(super) struct CounterSamples {
 
 impl CounterSamples {
     pub(super) fn new(server: &WatchedServer, now: Instant) -> CounterSamples {
-        let first = (now, server.counter_table.rows());
+        let first = (now, server.counters.rows());
         CounterSamples { before: first.clone(), last: first, history: VecDeque::new() }
     }
 
     /// Reads the counters once more.
     pub(super) fn read(&mut self, server: &WatchedServer, now: Instant) {
-        let rows = server.counter_table.rows();
+        let rows = server.counters.rows();
         self.before = std::mem::replace(&mut self.last, (now, rows));
         self.history.push_back(self.rate(|row| row.get(Counter::Requests)));
         if self.history.len() > HISTORY {
@@ -117,8 +117,11 @@ impl CounterSamples {
     }
 
     /// How much a number of a worker grew per second.
+    /// 0 for a worker that is newer than the readings.
     fn worker_rate(&self, worker: usize, number: impl Fn(&CounterRow) -> u64) -> f64 {
-        let grown = number(&self.last.1[worker]).saturating_sub(number(&self.before.1[worker]));
+        let [last, before] =
+            [&self.last, &self.before].map(|(_, rows)| rows.get(worker).map(&number));
+        let grown = last.unwrap_or(0).saturating_sub(before.unwrap_or(0));
         if grown == 0 { 0.0 } else { grown as f64 / self.over_s() }
     }
 
@@ -143,10 +146,10 @@ impl CounterSamples {
     }
 }
 
-impl<'s> LiveStatus<'s> {
+impl LiveStatus {
     /// Reads the counters; rates are those of `samples`.
-    pub(super) fn now(server: &'s WatchedServer, samples: &CounterSamples) -> LiveStatus<'s> {
-        let rows = server.counter_table.rows();
+    pub(super) fn now(server: &WatchedServer, samples: &CounterSamples) -> LiveStatus {
+        let rows = server.counters.rows();
         let sum = CounterRow::sum(&rows);
         let counted = Status::ALL.iter().filter(|status| status.code() >= 200);
         let counted = counted.map(|status| (status.code(), sum.responses(*status)));
@@ -156,7 +159,7 @@ impl<'s> LiveStatus<'s> {
             schema: "drover.status/1",
             state: if server.is_stopping() { "stopping" } else { "serving" },
             at_s: at.as_secs_f64(),
-            facts: &server.facts,
+            facts: server.facts(),
             open: rows.iter().map(CounterRow::open).sum(),
             rates: samples.rates(),
             all: sum.statistics(),
@@ -200,6 +203,9 @@ impl LiveWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, Mutex};
+
+    use crate::status::history::CounterHistory;
     use crate::status::statistics::CounterTable;
     use crate::{Config, ContentSource};
 
@@ -210,7 +216,9 @@ mod tests {
         let facts = ServerFacts::of(&config, false, &[]);
         let counter_table = CounterTable::new(2).unwrap();
         let workers = [counter_table.of(0), counter_table.of(1)];
-        let server = WatchedServer { counter_table, stopping: Default::default(), facts };
+        let counters = CounterHistory::new(counter_table);
+        let facts = Arc::new(Mutex::new(facts));
+        let server = WatchedServer { counters, stopping: Default::default(), facts };
         let begin = Instant::now();
         let mut samples = CounterSamples::new(&server, begin);
         let at = |samples: &CounterSamples| LiveStatus::now(&server, samples).rates;

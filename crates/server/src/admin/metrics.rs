@@ -7,7 +7,7 @@ use std::fmt::{Display, Write};
 use http1::Status;
 use sys::process;
 
-use super::WatchedServer;
+use super::{ServerFacts, WatchedServer};
 use crate::status::statistics::{Counter, CounterRow};
 
 /// The value of `Content-Type`.
@@ -152,19 +152,24 @@ impl Exposition {
 
 /// The whole response's body.
 pub(super) fn write(server: &WatchedServer) -> String {
-    let rows = server.counter_table.rows();
+    let rows = server.counters.rows();
     let mut out = Exposition(String::with_capacity(16 * 1024));
-    of_server(&mut out, server, &rows);
+    let facts = server.facts();
+    of_server(&mut out, server, &facts, &rows);
     for &(counter, name, help) in COUNTERS {
         out.by_worker((name, "counter", help), &rows, |row| Some(row.get(counter)));
     }
-    of_threads(&mut out, server.facts.processes, &rows);
-    of_process(&mut out, server.facts.started_at_s);
+    of_threads(&mut out, facts.processes, &rows);
+    of_process(&mut out, facts.started_at_s);
     out.0
 }
 
-fn of_server(out: &mut Exposition, server: &WatchedServer, rows: &[CounterRow]) {
-    let facts = &server.facts;
+fn of_server(
+    out: &mut Exposition,
+    server: &WatchedServer,
+    facts: &ServerFacts,
+    rows: &[CounterRow],
+) {
     let name = "drover_build_info";
     out.metric(name, "gauge", "1; the labels say what the server is and uses.");
     let labels = format_args!(
@@ -174,7 +179,12 @@ fn of_server(out: &mut Exposition, server: &WatchedServer, rows: &[CounterRow]) 
     out.sample(name, labels, 1);
     let stopping = u8::from(server.is_stopping());
     out.single("drover_stopping", "gauge", "1 once the server has begun to stop.", Some(stopping));
-    out.single("drover_workers", "gauge", "Workers of the server.", Some(rows.len()));
+    out.single("drover_workers", "gauge", "Workers that serve.", Some(server.counters.serving()));
+    let name = "drover_reloads_total";
+    out.single(name, "counter", "Reloads of the configuration.", Some(facts.reloads));
+    let name = "drover_last_reload_successful";
+    let help = "0 if the configuration was to be reloaded, and was refused.";
+    out.single(name, "gauge", help, Some(u8::from(facts.last_reload_refused.is_none())));
     let open = ("drover_connections", "gauge", "Connections that are open.");
     out.by_worker(open, rows, |row| Some(row.open()));
     let name = "drover_responses_total";

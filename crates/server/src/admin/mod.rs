@@ -7,9 +7,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,7 +24,7 @@ use tracing::error;
 use crate::Config;
 use crate::ContentSource;
 use crate::listen::bind::bind_name;
-use crate::status::statistics::CounterTable;
+use crate::status::history::CounterHistory;
 
 mod exchange;
 mod live;
@@ -43,20 +43,24 @@ const GRACE: Duration = Duration::from_secs(1);
 /// What the listener tells of.
 #[derive(Debug)]
 struct WatchedServer {
-    counter_table: CounterTable,
+    counters: CounterHistory,
     /// Whether the server has begun to stop.
     stopping: Arc<AtomicBool>,
-    facts: ServerFacts,
+    facts: Arc<Mutex<ServerFacts>>,
 }
 
 impl WatchedServer {
+    fn facts(&self) -> ServerFacts {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 }
 
-/// What does not change as long as a server runs.
-#[derive(Debug, Serialize)]
+/// What does not change as long as a server runs, except by a reload of its configuration.
+#[derive(Clone, Debug, Serialize)]
 struct ServerFacts {
     version: &'static str,
     /// The name of the dispatch mechanism.
@@ -70,6 +74,10 @@ struct ServerFacts {
     addresses: Vec<SocketAddr>,
     /// When this process was started, in seconds since 1970.
     started_at_s: f64,
+    /// How often the configuration was reloaded.
+    reloads: u64,
+    /// Why the last reload was refused, if it was.
+    last_reload_refused: Option<String>,
 }
 
 impl ServerFacts {
@@ -91,6 +99,8 @@ impl ServerFacts {
             processes,
             addresses: addresses.to_vec(),
             started_at_s: started_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            reloads: 0,
+            last_reload_refused: None,
         }
     }
 }
@@ -133,12 +143,13 @@ impl BoundAdmin {
     /// No mechanism can be set up, or there can be no more threads.
     pub(crate) fn start(
         self,
-        counter_table: &CounterTable,
+        counters: &CounterHistory,
         stopping: &Arc<AtomicBool>,
     ) -> anyhow::Result<AdminListener> {
         let BoundAdmin { addresses, sockets, facts } = self;
-        let (counter_table, stopping) = (counter_table.clone(), Arc::clone(stopping));
-        let server = WatchedServer { counter_table, stopping, facts };
+        let facts = Arc::new(Mutex::new(facts));
+        let (counters, stopping) = (counters.clone(), Arc::clone(stopping));
+        let server = WatchedServer { counters, stopping, facts: Arc::clone(&facts) };
         let (ready, started) = sync_channel(1);
         let work = move || {
             if let Err(reason) = run(sockets, server, &ready) {
@@ -148,7 +159,7 @@ impl BoundAdmin {
         let thread = sys::process::start_thread("admin", work).context("--admin")?;
         // The thread has logged the reason.
         let remote = started.recv().map_err(|_| anyhow!("--admin: its listener cannot start"))?;
-        Ok(AdminListener { addresses, remote, thread: Some(thread) })
+        Ok(AdminListener { addresses, facts, remote, thread: Some(thread) })
     }
 }
 
@@ -156,6 +167,7 @@ impl BoundAdmin {
 #[derive(Debug)]
 pub(crate) struct AdminListener {
     addresses: Vec<SocketAddr>,
+    facts: Arc<Mutex<ServerFacts>>,
     remote: Remote,
     /// `None` when the thread has been joined.
     thread: Option<JoinHandle<()>>,
@@ -164,6 +176,20 @@ pub(crate) struct AdminListener {
 impl AdminListener {
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The server has reloaded its configuration, and is one of `config` now.
+    pub(crate) fn reloaded(&self, config: &Config) {
+        let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = ServerFacts::of(config, facts.processes, &facts.addresses);
+        let (reloads, started_at_s) = (facts.reloads + 1, facts.started_at_s);
+        *facts = ServerFacts { reloads, started_at_s, ..now };
+    }
+
+    /// The server could not reload its configuration.
+    pub(crate) fn reload_refused(&self, reason: &anyhow::Error) {
+        let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        facts.last_reload_refused = Some(format!("{reason:#}"));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
@@ -18,13 +18,16 @@ pub(crate) struct BoundAddresses {
     pub(crate) addresses: Vec<SocketAddr>,
     /// The listener handles of each worker, by address.
     pub(crate) handles: Vec<Vec<ListenerHandle>>,
+    pub(crate) sockets: Vec<OwnedFd>,
     pub(crate) acceptors: Vec<Acceptor>,
 }
 
 /// Binds every address, before any worker accepts.
 pub(crate) fn bind(config: &Config, among: Among) -> anyhow::Result<BoundAddresses> {
-    let handles = (0..config.workers.get()).map(|_| Vec::new()).collect();
-    let mut bound = BoundAddresses { addresses: Vec::new(), handles, acceptors: Vec::new() };
+    let workers = config.workers.get();
+    let handles = (0..workers).map(|_| Vec::new()).collect();
+    let (addresses, sockets, acceptors) = (Vec::new(), Vec::new(), Vec::new());
+    let mut bound = BoundAddresses { addresses, handles, sockets, acceptors };
     let mut open = |address, passed| {
         let made = config.accept.open(&accept::ListenPlan {
             address,
@@ -36,20 +39,36 @@ pub(crate) fn bind(config: &Config, among: Among) -> anyhow::Result<BoundAddress
             policy: config.wake,
         })?;
         bound.addresses.push(made.address);
-        let workers = bound.handles.iter_mut().zip(made.handles);
-        workers.for_each(|(worker, handle)| worker.push(handle));
-        bound.acceptors.extend(made.acceptor);
+        for (number, handle) in made.handles.into_iter().enumerate() {
+            bound.handles[number % workers].push(handle);
+        }
+        bound.sockets.extend(made.sockets);
+        bound.acceptors.extend(made.acceptors);
         io::Result::Ok(made.address)
     };
-    for (number, socket) in config.passed.iter().enumerate() {
-        sys::socket::local_address(socket.as_fd())
-            .and_then(|address| open(address, Some(Arc::clone(socket))))
-            .with_context(|| format!("cannot serve socket {number} of LISTEN_FDS"))?;
+    for (address, sockets) in by_address(&config.passed)? {
+        open(address, sockets)
+            .with_context(|| format!("cannot serve the passed socket of {address}"))?;
     }
     for listen in &config.listen {
-        bind_name("--listen", listen, |address| open(address, None))?;
+        bind_name("--listen", listen, |address| open(address, Vec::new()))?;
     }
     Ok(bound)
+}
+
+/// Sockets that were passed, by the address that they listen at, in the order of their first ones.
+fn by_address(passed: &[Arc<OwnedFd>]) -> anyhow::Result<Vec<(SocketAddr, Vec<Arc<OwnedFd>>)>> {
+    let mut all: Vec<(SocketAddr, Vec<_>)> = Vec::new();
+    for (number, socket) in passed.iter().enumerate() {
+        let address = sys::socket::local_address(socket.as_fd())
+            .with_context(|| format!("cannot serve passed socket {number} (LISTEN_FDS)"))?;
+        let socket = Arc::clone(socket);
+        match all.iter_mut().find(|(known, _)| *known == address) {
+            Some((_, sockets)) => sockets.push(socket),
+            None => all.push((address, vec![socket])),
+        }
+    }
+    Ok(all)
 }
 
 /// Binds the addresses of a name by `open`, which returns the address as it is bound. With port 0, the others get the

@@ -44,10 +44,13 @@
 mod links;
 mod rules;
 
-use anyhow::Context;
+use std::net::SocketAddr;
+
+use anyhow::{Context, bail};
 use landlock::{
-    Access, AccessNet, LandlockStatus, PathBeneath, PathFd, RestrictSelfAttr, RestrictionStatus,
-    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    Access, AccessNet, LandlockStatus, NetPort, PathBeneath, PathFd, RestrictSelfAttr,
+    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
+    Scope,
 };
 use tracing::warn;
 
@@ -57,12 +60,25 @@ use crate::Role;
 use crate::log;
 use rules::{KNOWN, Rules};
 
-/// Becomes the user of `config`, if there is one, with all threads of the process, and enters the sandbox. Returns what is
-/// in force of that, in words.
+/// The sandbox that a process is in.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    /// What is in force, in words.
+    pub(crate) in_words: String,
+    /// What the process may do to files; `None`: whatever its user may.
+    rules: Option<Rules>,
+}
+
+/// Becomes the user of `config`, if there is one, with all threads of the process, and enters the sandbox. `addresses` are
+/// those that the server listens at.
 ///
 /// # Errors
 /// The process may not become that user, or could become root again, or the user may not look into the root.
-pub(crate) fn give_up(config: &Config, role: Role) -> anyhow::Result<String> {
+pub(crate) fn give_up(
+    config: &Config,
+    role: Role,
+    addresses: &[SocketAddr],
+) -> anyhow::Result<Sandbox> {
     if let Some(user) = &config.user {
         user.assume().with_context(|| format!("cannot become --user {user}"))?;
         if let ContentSource::Directory(root) = &config.source {
@@ -75,20 +91,39 @@ pub(crate) fn give_up(config: &Config, role: Role) -> anyhow::Result<String> {
             })?;
         }
     }
-    Ok(enter(config, role))
+    Ok(Sandbox::enter(config, role, addresses))
 }
 
-/// Restricts the calling thread and what it starts from now on, if `config` says so. Returns what is in force, in words.
-pub(crate) fn enter(config: &Config, role: Role) -> String {
-    if !config.sandbox {
-        return "off (--no-sandbox)".to_owned();
+impl Sandbox {
+    /// Restricts the calling thread and what it starts from now on, if `config` says so.
+    pub(crate) fn enter(config: &Config, role: Role, addresses: &[SocketAddr]) -> Sandbox {
+        if !config.sandbox {
+            return Sandbox { in_words: "off (--no-sandbox)".to_owned(), rules: None };
+        }
+        let rules = Rules::of(config, role, addresses);
+        let in_words = match restrict(&rules) {
+            Ok(status) => in_words(&status, &rules),
+            Err(error) => {
+                warn!("cannot enter the sandbox: {error}; serving all the same");
+                format!("none: {error}")
+            }
+        };
+        Sandbox { in_words, rules: Some(rules) }
     }
-    let rules = Rules::of(config, role);
-    match restrict(&rules) {
-        Ok(status) => in_words(&status, &rules),
-        Err(error) => {
-            warn!("cannot enter the sandbox: {error}; serving all the same");
-            format!("none: {error}")
+
+    /// Whether the process can be one of a server of `next`.
+    ///
+    /// # Errors
+    /// A path that `next` needs and that was not needed before.
+    pub(crate) fn check(&self, next: &Config) -> anyhow::Result<()> {
+        let Some(rules) = &self.rules else { return Ok(()) };
+        match rules.first_missing(&Rules::of(next, rules.role(), &[])) {
+            Some(path) => bail!(
+                "'{}' is out of the sandbox's reach, which holds what the server was started with; start another \
+                 server with --take-over, or serve with --no-sandbox",
+                path.display()
+            ),
+            None => Ok(()),
         }
     }
 }
@@ -111,6 +146,9 @@ fn restrict(rules: &Rules) -> Result<RestrictionStatus, RulesetError> {
             // The kernel refuses rules for pipes and sockets, and lets them be written.
             let _ = (&mut ruleset).add_rule(PathBeneath::new(fd, *access));
         }
+    }
+    for port in &rules.ports {
+        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::BindTcp))?;
     }
     let of_log = ruleset.try_clone();
     let status = ruleset.restrict_self()?;
@@ -137,7 +175,7 @@ fn in_words(status: &RestrictionStatus, rules: &Rules) -> String {
     }
     let sockets = match abi {
         ..4 => "sockets are free (before Linux 6.7)",
-        _ => "no TCP bind or connect",
+        _ => "no TCP bind to other ports, no connect",
     };
     format!("Landlock (ABI {abi}): {rules}, {sockets}")
 }
@@ -164,7 +202,8 @@ mod tests {
 
     /// A thread ends with its restrictions, and the other tests go on without.
     fn within<R: Send>(config: &Config, role: Role, act: impl FnOnce() -> R + Send) -> Option<R> {
-        let (told, done) = on_own_thread(|| (enter(config, role), act())).unwrap();
+        let (told, done) =
+            on_own_thread(|| (Sandbox::enter(config, role, &[]).in_words, act())).unwrap();
         if told.starts_with("none: this kernel") || told.starts_with("none: Landlock is") {
             testing::skip!("{told}");
             return None;
@@ -198,18 +237,21 @@ mod tests {
     }
 
     #[test]
-    fn within_no_address_is_bound_or_connected_to() {
+    fn within_no_other_port_is_bound_and_no_address_connected_to() {
         let folder = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (told, bound, connected) = on_own_thread(|| {
-            let told = enter(&config(folder.path()), Role::Server);
-            (told, TcpListener::bind("127.0.0.1:0"), TcpStream::connect(address))
+        let own = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (told, own, bound, connected) = on_own_thread(|| {
+            let sandbox = Sandbox::enter(&config(folder.path()), Role::Server, &[own]);
+            let another = TcpListener::bind("127.0.0.1:0");
+            (sandbox.in_words, TcpListener::bind(own), another, TcpStream::connect(address))
         })
         .unwrap();
-        if !told.contains("no TCP bind or connect") {
+        if !told.contains("no TCP bind to other ports") {
             return testing::skip!("{told}");
         }
+        own.unwrap();
         assert!(is_refused(bound) && is_refused(connected));
     }
 
@@ -263,8 +305,11 @@ mod tests {
     fn off_is_off() {
         let folder = tempfile::tempdir().unwrap();
         let config = Config { sandbox: false, ..config(folder.path()) };
-        let (told, read) =
-            on_own_thread(|| (enter(&config, Role::Server), fs::read("/etc/passwd"))).unwrap();
+        let (told, read) = on_own_thread(|| {
+            let told = Sandbox::enter(&config, Role::Server, &[]).in_words;
+            (told, fs::read("/etc/passwd"))
+        })
+        .unwrap();
         assert_eq!(told, "off (--no-sandbox)");
         read.unwrap();
     }

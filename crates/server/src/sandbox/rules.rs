@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use landlock::{ABI, Access, AccessFs, BitFlags, make_bitflags};
@@ -16,6 +17,7 @@ use crate::Role;
 pub(super) const KNOWN: ABI = ABI::V10;
 
 const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
+const READ_FILE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile});
 /// The file is created if it is gone, as a log is that was moved away, and lines are appended.
 const APPEND: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | MakeReg});
 /// The file is created, or emptied.
@@ -24,26 +26,31 @@ const CREATE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | MakeReg
 const REPLACE: BitFlags<AccessFs> =
     make_bitflags!(AccessFs::{WriteFile | MakeReg | Truncate | RemoveFile});
 
-/// What the server reads beside its root: of its own threads and sockets, and of the processors' caches.
-const READ_ALWAYS: [&str; 2] = ["/proc", "/sys/devices/system/cpu"];
+/// What the server reads beside its root: of its own threads and sockets, of the processors' caches, and how much of the
+/// machine it may use.
+const READ_ALWAYS: [&str; 3] = ["/proc", "/sys/devices/system/cpu", "/sys/fs/cgroup"];
 
 /// A path, and what may be done to what it leads to and everything beneath.
 pub(super) type PathRule = (PathBuf, BitFlags<AccessFs>);
 
-/// What a process may do to files.
+/// What a process may do.
+#[derive(Debug)]
 pub(super) struct Rules {
     /// What is forbidden except by a rule.
     pub(super) handled: BitFlags<AccessFs>,
     pub(super) reading: Vec<PathRule>,
     pub(super) writing: Vec<PathRule>,
+    /// The ports that may be bound: those of the server. Workers of its own that a reload starts may need sockets of their
+    /// own there.
+    pub(super) ports: Vec<u16>,
     /// The directories that are served from, or may be later.
     served: Vec<PathBuf>,
     role: Role,
 }
 
 impl Rules {
-    /// The rules for a process of a server of `config`.
-    pub(super) fn of(config: &Config, role: Role) -> Rules {
+    /// The rules for a process of a server of `config`, which listens at `addresses`.
+    pub(super) fn of(config: &Config, role: Role, addresses: &[SocketAddr]) -> Rules {
         let served = match &config.source {
             ContentSource::Directory(root) if root.symlinks() == Symlinks::Any => vec!["/".into()],
             ContentSource::Directory(root) => links::readable_for(root.path()),
@@ -55,7 +62,11 @@ impl Rules {
             Role::Supervisor => (all & !READ & !AccessFs::Execute, Vec::new()),
             Role::Server | Role::Worker => {
                 let always = READ_ALWAYS.map(PathBuf::from);
-                (all, served.iter().cloned().chain(always).map(|path| (path, READ)).collect())
+                // An editor may put another file in its place.
+                let file = config.config_file.as_ref().filter(|path| path.is_file());
+                let file = file.and_then(|path| to_write(path, READ_FILE));
+                let reading = served.iter().cloned().chain(always).map(|path| (path, READ));
+                (all, reading.chain(file).collect())
             }
         };
         let log = config.access_log.as_ref().and_then(|log| log.path.as_ref());
@@ -66,7 +77,24 @@ impl Rules {
             (config.counters.as_ref(), REPLACE),
         ];
         let writing = written.into_iter().filter_map(|(path, access)| to_write(path?, access));
-        Rules { handled, reading, writing: writing.collect(), served, role }
+        let ports = addresses.iter().map(SocketAddr::port).collect();
+        Rules { handled, reading, writing: writing.collect(), ports, served, role }
+    }
+}
+
+impl Rules {
+    /// The first path that a process with `next`'s rules uses and one with these rules may not.
+    pub(super) fn first_missing<'n>(&self, next: &'n Rules) -> Option<&'n Path> {
+        let is_within = |(path, access): &&PathRule, rules: &[PathRule]| {
+            rules.iter().any(|(top, allowed)| path.starts_with(top) && allowed.contains(*access))
+        };
+        let reads = next.reading.iter().filter(|it| !is_within(it, &self.reading));
+        let writes = next.writing.iter().filter(|it| !is_within(it, &self.writing));
+        reads.chain(writes).map(|(path, _)| path.as_path()).next()
+    }
+
+    pub(super) fn role(&self) -> Role {
+        self.role
     }
 }
 

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::Statistics;
 use crate::WorkerStatistics;
-use crate::status::statistics::CounterTable;
+use crate::status::history::CounterHistory;
 
 /// The file's contents.
 #[derive(Debug, Serialize)]
@@ -31,14 +31,14 @@ static WRITING: Mutex<()> = Mutex::new(());
 
 /// Writes the counters beside the file and renames them to it: whoever finds the file finds all of it. A
 /// device or a pipe is written to directly, as far as that goes without waiting.
-fn write(path: &Path, counter_table: &CounterTable) -> io::Result<()> {
+fn write(path: &Path, counter_history: &CounterHistory) -> io::Result<()> {
     // Locked before the counters are read, so that the last file has the last counters.
     let _only = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let contents = Contents {
         schema: "drover.counters/1",
         at_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
-        all: counter_table.sum(),
-        workers: counter_table.workers(),
+        all: counter_history.sum(),
+        workers: counter_history.workers(),
     };
     let mut text = serde_json::to_vec_pretty(&contents)?;
     text.push(b'\n');
@@ -55,16 +55,16 @@ fn write(path: &Path, counter_table: &CounterTable) -> io::Result<()> {
 }
 
 /// Writes the counters to the file, if there is one. What goes wrong is logged: no request failed by it.
-pub(crate) fn finish(path: Option<&Path>, counter_table: &CounterTable) {
-    if let Some((path, Err(error))) = path.map(|path| (path, write(path, counter_table))) {
+pub(crate) fn finish(path: Option<&Path>, counter_history: &CounterHistory) {
+    if let Some((path, Err(error))) = path.map(|path| (path, write(path, counter_history))) {
         warn!("cannot write --counters {}: {error}", path.display());
     }
 }
 
 /// Writes the counters at SIGUSR1.
-pub(crate) fn answer(path: Option<&Path>, counter_table: &CounterTable) {
+pub(crate) fn answer(path: Option<&Path>, counter_history: &CounterHistory) {
     match path {
-        Some(_) => finish(path, counter_table),
+        Some(_) => finish(path, counter_history),
         None => info!("SIGUSR1 is ignored: there are no log files to open again"),
     }
 }
@@ -72,16 +72,18 @@ pub(crate) fn answer(path: Option<&Path>, counter_table: &CounterTable) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::statistics::CounterTable;
 
     #[test]
     fn a_signal_during_the_last_writing_spoils_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, counter_table) = (folder.path().join("counters"), CounterTable::new(2).unwrap());
+        let path = folder.path().join("counters");
+        let counter_history = CounterHistory::new(CounterTable::new(2).unwrap());
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..50 {
-                        write(&path, &counter_table).unwrap();
+                        write(&path, &counter_history).unwrap();
                         let text = fs::read(&path).unwrap();
                         serde_json::from_slice::<serde_json::Value>(&text).unwrap();
                     }

@@ -96,24 +96,14 @@ impl CounterTable {
         open
     }
 
-    /// The counters of each worker.
-    pub(crate) fn workers(&self) -> Vec<WorkerStatistics> {
-        (0..self.0.rows().len()).map(|worker| self.of(worker).accepting()).collect()
-    }
-
     /// All counters of each worker.
     pub(crate) fn rows(&self) -> Vec<CounterRow> {
         (0..self.0.rows().len()).map(|worker| self.of(worker).read()).collect()
     }
 
-    /// How many connections are open.
-    pub(crate) fn open(&self) -> u64 {
-        self.rows().iter().map(CounterRow::open).sum()
-    }
-
-    /// The sums over all workers. Each number is exact; they are not read at one instant.
-    pub(crate) fn sum(&self) -> Statistics {
-        CounterRow::sum(&self.rows()).statistics()
+    /// Whether both are one table.
+    pub(super) fn is(&self, other: &CounterTable) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -124,6 +114,11 @@ pub(crate) struct CounterRow([u64; COUNTS]);
 impl CounterRow {
     pub(crate) fn sum(rows: &[CounterRow]) -> CounterRow {
         CounterRow(std::array::from_fn(|place| rows.iter().map(|row| row.0[place]).sum()))
+    }
+
+    /// Both together.
+    pub(super) fn plus(&self, other: &CounterRow) -> CounterRow {
+        CounterRow(std::array::from_fn(|place| self.0[place] + other.0[place]))
     }
 
     pub(crate) fn get(&self, what: Counter) -> u64 {
@@ -180,6 +175,26 @@ impl CounterRow {
         }
     }
 
+    /// What the worker of these counters has done.
+    pub(super) fn worker_statistics(&self) -> WorkerStatistics {
+        WorkerStatistics {
+            connections: self.get(Counter::Connections),
+            requests: self.get(Counter::Requests),
+            accept_errors: self.get(Counter::AcceptErrors),
+            accepts_lost: self.get(Counter::AcceptsLost),
+            overflows: self.get(Counter::Overflows),
+            waits: self.waits(),
+        }
+    }
+
+    /// The same counters of a worker that another one has succeeded: without a thread, whose waits so far are counted as
+    /// those of ended threads.
+    pub(super) fn succeeded(mut self) -> CounterRow {
+        self.0[Counter::Waits as usize] = self.waits();
+        self.0[Counter::Thread as usize] = 0;
+        self
+    }
+
     /// How often the worker's threads have given the processor up to wait, those that have ended included.
     pub(crate) fn waits(&self) -> u64 {
         let now = self.thread().and_then(process::waits_of);
@@ -218,18 +233,6 @@ impl WorkerCounters {
     pub(crate) fn end(&self, helpers: u64) {
         self.0[Counter::Thread as usize].store(0, Ordering::Relaxed);
         self.add(Counter::Waits, process::thread_waits().unwrap_or(0) + helpers);
-    }
-
-    fn accepting(&self) -> WorkerStatistics {
-        let row = self.read();
-        WorkerStatistics {
-            connections: row.get(Counter::Connections),
-            requests: row.get(Counter::Requests),
-            accept_errors: row.get(Counter::AcceptErrors),
-            accepts_lost: row.get(Counter::AcceptsLost),
-            overflows: row.get(Counter::Overflows),
-            waits: row.waits(),
-        }
     }
 }
 
@@ -422,11 +425,10 @@ mod tests {
             replies_5xx: 1,
             ..Statistics::default()
         };
-        assert_eq!(counter_table.sum(), expected);
-        assert_eq!(
-            counter_table.workers().iter().map(|worker| worker.requests).collect::<Vec<_>>(),
-            [2, 3]
-        );
+        let rows = counter_table.rows();
+        assert_eq!(CounterRow::sum(&rows).statistics(), expected);
+        let requests: Vec<u64> = rows.iter().map(|row| row.get(Counter::Requests)).collect();
+        assert_eq!(requests, [2, 3]);
     }
 
     #[test]

@@ -2,4 +2,5 @@
 
 pub(crate) mod keep;
 pub(crate) mod process;
+mod process_crew;
 pub(crate) mod service_manager;

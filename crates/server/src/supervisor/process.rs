@@ -11,6 +11,8 @@
 //! | `ping`, on its stdin | look for events, and answer `alive` |
 //! | `alive`, on its stdout | it has looked for events |
 //! | `reopen`, on its stdin | open the access log anew |
+//! | `retire`, on its stdin | accept no more connections, and go on with those that are there |
+//! | `left`, on its stdout | it accepts no more connections |
 //! | `stop`, on its stdin, or its end | stop in good order |
 
 use std::borrow::Cow;
@@ -26,12 +28,13 @@ use serde::{Deserialize, Serialize};
 use sys::process;
 
 use crate::Config;
-use crate::Crew;
 use crate::Role;
-use crate::Server;
 use crate::StopSignals;
+use crate::crew::CrewPlan;
 use crate::sandbox;
+use crate::server::{Report, Server};
 use crate::status::statistics::CounterTable;
+use crate::stopper::Stopper;
 
 /// The flag that makes a process one worker of a server.
 pub const FLAG: &str = "--as-worker";
@@ -40,8 +43,15 @@ pub const FLAG: &str = "--as-worker";
 pub(crate) const PING: &str = "ping";
 pub(crate) const ALIVE: &str = "alive";
 
+/// What a supervisor says when the worker is to stop.
+pub(crate) const STOP: &str = "stop";
+
 /// What a supervisor says when the access log is to be opened anew.
 pub(crate) const REOPEN: &str = "reopen";
+
+/// What a supervisor says when others take the sockets over, and what the worker answers when it accepts no more.
+pub(crate) const RETIRE: &str = "retire";
+pub(crate) const LEFT: &str = "left";
 
 /// How workers wait, and how connections come to them.
 pub type MechanismAndStrategy = (&'static Mechanism, &'static Strategy);
@@ -93,7 +103,7 @@ impl Inheritance {
         Ok((mechanism, accept::by_name(&self.accept).context("no such strategy")?))
     }
 
-    fn take(&self, config: &Config) -> io::Result<Crew> {
+    fn take(&self, config: Config) -> io::Result<CrewPlan> {
         let handle = |numbers: &Vec<RawFd>| -> io::Result<ListenerHandle> {
             let descriptors = numbers.iter().map(|&number| process::inherited(number));
             Ok(ListenerHandle::of(config.accept, descriptors.collect::<io::Result<_>>()?))
@@ -101,7 +111,8 @@ impl Inheritance {
         let handles = self.handles.iter().map(handle).collect::<io::Result<_>>()?;
         let counter_table = CounterTable::attach(process::inherited(self.counter_table)?)?;
         let log = self.log.map(process::inherited).transpose()?.map(File::from);
-        Ok(Crew { first: self.worker, handles: vec![handles], counter_table, log })
+        let (config, first) = (Arc::new(config), self.worker);
+        Ok(CrewPlan { config, first, handles: vec![handles], counter_table, log })
     }
 }
 
@@ -120,11 +131,12 @@ pub fn be_worker(set_up: anyhow::Result<(Config, StopSignals)>, inheritance: &In
 }
 
 fn serve(config: Config, inheritance: &Inheritance, signals: &StopSignals) -> anyhow::Result<()> {
-    let crew = inheritance.take(&config).context("what the supervisor passes on is not there")?;
-    sandbox::give_up(&config, Role::Worker)?;
-    let server = Server::of_crew(Arc::new(config), Vec::new(), crew)?;
-    let (by_signal, by_line) = (server.stopper(), server.stopper());
-    let log = server.log.clone();
+    let sandbox = sandbox::give_up(&config, Role::Worker, &[])?;
+    let plan = inheritance.take(config).context("what the supervisor passes on is not there")?;
+    let mut server = Server::of_crew(plan, Vec::new(), sandbox, Stopper::default())?;
+    // If the supervisor is gone, so is this process soon.
+    server.on_leave(|| drop(say(LEFT)));
+    let (by_signal, by_line, reports) = (server.stopper(), server.stopper(), server.reports());
     let listen = move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
             match line.as_str() {
@@ -133,7 +145,9 @@ fn serve(config: Config, inheritance: &Inheritance, signals: &StopSignals) -> an
                     // If the supervisor is gone, so is this process soon.
                     let _ = say(ALIVE);
                 }
-                REOPEN => log.iter().for_each(|log| log.reopen()),
+                // The send fails when the server has ended already.
+                REOPEN => drop(reports.send(Report::Reload)),
+                RETIRE => by_line.retire(),
                 _ => break,
             }
         }

@@ -57,6 +57,22 @@ impl ServiceManager {
         self.tell(&format!("READY=1\nSTATUS={line}\n"));
     }
 
+    /// The server reloads its configuration, until [`ServiceManager::is_ready_again`].
+    pub(crate) fn is_reloading(&self) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let now_us = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\n"));
+    }
+
+    /// The server has reloaded its configuration, or goes on with the one before. `status`: as for
+    /// [`ServiceManager::is_ready`], if it is another one.
+    pub(crate) fn is_ready_again(&self, status: Option<&str>) {
+        match status {
+            Some(status) => self.is_ready(status),
+            None => self.tell("READY=1\n"),
+        }
+    }
+
     /// The server has begun to stop.
     pub(crate) fn is_stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=requests under way may finish\n");

@@ -61,14 +61,16 @@ pub(crate) struct WorkerPlan {
     pub(crate) addresses: Option<Arc<AddressLimit>>,
     /// The trace, if there is one, and this worker's number in it.
     pub(crate) trace: Option<(TraceSink, usize)>,
+    /// Called whenever one of the listeners has ended, because the worker stops or has retired.
+    pub(crate) left: Box<dyn Fn() + Send>,
     /// Where lines of the access log go, if there is one, and this worker's number in it.
     pub(crate) log: Option<(access_log::LogSink, usize)>,
 }
 
 /// Serves until asked to stop. `ready` is called once connections can be accepted.
 pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> {
-    let WorkerPlan { config, handles, cpu, counters, sharers, connections, addresses, trace, log } =
-        plan;
+    let WorkerPlan { config, handles, cpu, counters, sharers, connections, addresses, .. } = plan;
+    let WorkerPlan { trace, log, left, .. } = plan;
     counters.begin();
     if let Some(cpu) = cpu {
         sys::process::pin_current_thread(cpu)
@@ -129,10 +131,11 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
                 *failure.borrow_mut() = Some(("the listening socket", error));
                 net.stop();
             }
+            left();
         });
     }
     if site.tracer().is_some() || site.log().is_some() {
-        executor.service(|conn| hand_lines_over(conn, &site));
+        executor.background(|conn| hand_lines_over(conn, &site));
     }
     ready(net.remote());
     let ran = executor.run(|conn| connection::serve(conn, &site));
@@ -182,9 +185,10 @@ fn extras(
     Extras::new(tracer, log, config.spin.map(Spin::new))
 }
 
-/// Hands lines of the trace and of the access log over that are a second old, until the worker stops.
+/// Hands lines of the trace and of the access log over that are a second old, until the worker stops. The last ones are
+/// handed over when it has ended.
 async fn hand_lines_over(conn: Conn<'_>, site: &Site<'_>) {
-    while !conn.net().stopping() {
+    while !conn.net().ending() {
         conn.sleep_until(conn.net().now() + trace::KEPT_FOR).await;
         site.tracer().inspect(|tracer| tracer.flush());
         site.log().inspect(|log| log.flush());

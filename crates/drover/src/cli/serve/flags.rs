@@ -12,6 +12,7 @@ use mech::files::root::Symlinks;
 use mech::mechanisms::{DevPollModel, Mechanism};
 use mech::net::AcceptBatch;
 
+use super::remembered::Remembered;
 use crate::cli::auto_or::{
     AutoOr, OnOff, mechanism, mechanism_names, names, strategy, strategy_names,
 };
@@ -32,7 +33,7 @@ const WORKERS: &str = "Workers";
 const EXPERIMENTS: &str = "Experiments";
 
 /// Flags of `drover serve`.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// The directory whose files are served; files outside of the directory are not
     #[arg(default_value = ".")]
@@ -152,7 +153,7 @@ pub(in crate::cli) struct Args {
     /// Names or numbers. Without GROUP: the groups that the user has; with GROUP: this group alone. Only root can
     /// become another user. The file of --access-log is opened before.
     #[arg(help_heading = SERVING, hide_short_help = true)]
-    #[arg(long, value_name = "USER[:GROUP]", value_parser = OrdinaryUser::parse)]
+    #[arg(long, value_name = "USER[:GROUP]", value_parser = user)]
     pub(super) user: Option<OrdinaryUser>,
 
     /// Do not restrict the server to what it needs after its start (landlock(7))
@@ -479,6 +480,16 @@ fn inheritance(text: &str) -> Result<Inheritance, serde_json::Error> {
 }
 
 fn address(text: &str) -> Result<Listen, String> {
+    static KNOWN: Remembered<Listen> = Remembered::new();
+    KNOWN.find(text, || resolve(text))
+}
+
+fn user(text: &str) -> Result<OrdinaryUser, String> {
+    static KNOWN: Remembered<OrdinaryUser> = Remembered::new();
+    KNOWN.find(text, || OrdinaryUser::parse(text))
+}
+
+fn resolve(text: &str) -> Result<Listen, String> {
     let found = with_host(text).to_socket_addrs().map_err(|error| {
         format!("{error}; write HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, or a PORT")
     })?;

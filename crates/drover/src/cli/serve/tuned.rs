@@ -5,6 +5,7 @@
 //! and the program that it was measured with. A result that does not fit is ignored and not deleted.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -23,6 +24,7 @@ use tracing::{debug, info};
 
 use super::config::{FlagOrigin, FlagValues};
 use super::flags::Args;
+use super::remembered::Remembered;
 use crate::cli::auto_or::OnOff;
 
 /// The value of the key `schema` of a file.
@@ -89,8 +91,15 @@ impl Tuned {
 
     /// The result for a directory, if it may be used here. If not, the log says why.
     fn look(root: &Path) -> Option<Tuned> {
+        static KNOWN: Remembered<Option<Tuned>> = Remembered::new();
         let root = root.canonicalize().ok()?;
-        let file = file_of(&root)?;
+        let look = || Ok::<_, Infallible>(Tuned::look_up(&root));
+        KNOWN.find(&root.display().to_string(), look).ok()?
+    }
+
+    /// The same, by the file.
+    fn look_up(root: &Path) -> Option<Tuned> {
+        let file = file_of(root)?;
         let read = match fs::read(&file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             read => read.map_err(|error| error.to_string()),
@@ -98,7 +107,7 @@ impl Tuned {
         let tuned = read.and_then(|text| {
             serde_json::from_slice(&text).map_err(|error| format!("it is no result: {error}"))
         });
-        let counts = |tuned: Tuned| match tuned.obstacle(&root) {
+        let counts = |tuned: Tuned| match tuned.obstacle(root) {
             None => Ok(tuned),
             Some(why) => Err(why),
         };

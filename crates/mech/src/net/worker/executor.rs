@@ -79,13 +79,15 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         self.add(slot, Entry::Service(Box::pin(make(listener))));
     }
 
-    /// Adds the coroutine that reads a descriptor other than a socket.
+    /// Adds the coroutine that reads a descriptor other than a socket, for as long as there are other coroutines: the
+    /// executor does not wait for its end.
     pub fn watch<S: Future<Output = ()> + 'n>(
         &mut self,
         readable: Readable<'n>,
         make: impl FnOnce(Readable<'n>) -> S,
     ) {
         let slot = readable.slot();
+        self.net.inner.borrow_mut().put_in_background(slot);
         self.add(slot, Entry::Service(Box::pin(make(readable))));
     }
 
@@ -104,7 +106,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
             self.net.end_linger();
             self.run_ready(&mut spawn);
             let over =
-                self.net.live() == 0 || (self.net.stopping() && self.grace_is_over(&mut stop_at));
+                self.net.live() == 0 || (self.net.ending() && self.grace_is_over(&mut stop_at));
             if over {
                 break;
             }

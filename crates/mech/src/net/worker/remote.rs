@@ -7,15 +7,24 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use crate::key::Key;
 use sys::waker::Waker;
 
+/// What a worker has done for other threads.
+#[derive(Default)]
+struct Turns {
+    /// How often the worker has handled the requests of other threads.
+    count: u64,
+    /// Whether the worker has ended.
+    ended: bool,
+}
+
 /// The state that a worker shares with other threads. It is written only when a
 /// thread asks the worker for something.
 pub(in crate::net) struct RemoteState {
     waker: Arc<Waker>,
     asked: AtomicBool,
     stop: AtomicBool,
+    retire: AtomicBool,
     keys: Mutex<Vec<Key>>,
-    /// How often the worker has handled the requests of other threads.
-    turns: Mutex<u64>,
+    turns: Mutex<Turns>,
     turned: Condvar,
 }
 
@@ -25,8 +34,9 @@ impl RemoteState {
             waker,
             asked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            retire: AtomicBool::new(false),
             keys: Mutex::new(Vec::new()),
-            turns: Mutex::new(0),
+            turns: Mutex::default(),
             turned: Condvar::new(),
         }
     }
@@ -42,13 +52,23 @@ impl RemoteState {
     }
 
     pub(in crate::net) fn take(&self) -> Vec<Key> {
-        *self.turns.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner).count += 1;
         self.turned.notify_all();
         std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The worker handles no more requests.
+    pub(in crate::net) fn end(&self) {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+        self.turned.notify_all();
+    }
+
     pub(in crate::net) fn stop_asked(&self) -> bool {
         self.stop.load(Ordering::Acquire)
+    }
+
+    pub(in crate::net) fn retire_asked(&self) -> bool {
+        self.retire.load(Ordering::Acquire)
     }
 }
 
@@ -78,17 +98,28 @@ impl Remote {
         self.0.ask()
     }
 
-    /// Blocks until the worker has looked for events once more. Blocks while the worker is stopped or
-    /// hangs, and for ever if it has ended.
+    /// Blocks until the worker has looked for events once more, or has ended. Blocks while the worker is stopped or
+    /// hangs.
     ///
     /// # Errors
     /// Errors of [`Waker::wake`].
     pub fn until_it_turns(&self) -> std::io::Result<()> {
         let turns = self.0.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = *turns;
-        self.0.ask()?;
-        drop(self.0.turned.wait_while(turns, |turns| *turns == before));
+        let before = turns.count;
+        if !turns.ended {
+            self.0.ask()?;
+        }
+        drop(self.0.turned.wait_while(turns, |turns| turns.count == before && !turns.ended));
         Ok(())
+    }
+
+    /// Asks the worker to leave new connections to others; see [`crate::net::Net::retire`].
+    ///
+    /// # Errors
+    /// Errors of [`Waker::wake`]: `ESRCH` if the worker's thread has ended.
+    pub fn retire(&self) -> std::io::Result<()> {
+        self.0.retire.store(true, Ordering::Release);
+        self.0.ask()
     }
 
     /// Asks the worker to stop gracefully; see [`crate::net::Net::stop`].

@@ -35,7 +35,7 @@ pub(super) fn complete(args: Args, matches: &ArgMatches) -> anyhow::Result<(Args
 }
 
 fn refuse(faults: &Faults) -> UsageError {
-    faults::refuse(faults, "the configuration file", "nothing is served")
+    faults::refuse(faults, "the configuration file", "it is not used")
 }
 
 /// The error for flags that do not go together. It names the place of the last key that is one of the flags.

@@ -1,0 +1,183 @@
+//! A crew: the workers of a process that are of one configuration, a thread each.
+//!
+//! A server has one crew that accepts connections. After a reload another crew succeeds it, and it goes on only with
+//! the connections that it has.
+
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use mech::accept::ListenerHandle;
+use mech::net::Remote;
+use sys::process::start_thread;
+
+use crate::access_log::AccessLogWriter;
+use crate::config::Config;
+use crate::line_writer::LineWriter;
+use crate::status::statistics::CounterTable;
+use crate::trace;
+use crate::worker;
+
+/// What a crew is made of.
+pub(crate) struct CrewPlan {
+    pub(crate) config: Arc<Config>,
+    /// The number of this process's first worker, among all workers of the server.
+    pub(crate) first: usize,
+    /// Each one's, by address.
+    pub(crate) handles: Vec<Vec<ListenerHandle>>,
+    /// Counters for all workers of the server.
+    pub(crate) counter_table: CounterTable,
+    /// The open file of the access log, if there is one.
+    pub(crate) log: Option<File>,
+}
+
+/// What a worker tells its server.
+pub(crate) enum WorkerReport {
+    /// It accepts connections.
+    Ready(Remote),
+    /// One of its listeners has ended.
+    Left,
+    /// It has ended, on request or because it could not go on.
+    Ended(anyhow::Result<()>),
+}
+
+/// Workers that run, with what they share.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    pub(crate) config: Arc<Config>,
+    /// By which the workers are told something, once they accept connections.
+    pub(crate) workers: Vec<Remote>,
+    /// How many threads have not ended.
+    running: usize,
+    /// How many listeners have not ended.
+    listeners: usize,
+    counter_table: CounterTable,
+    trace: Option<LineWriter<Vec<trace::TraceLine>>>,
+    log: Option<AccessLogWriter>,
+}
+
+impl Crew {
+    /// Starts the threads, which report to `report`. If one cannot be started, that is reported as its end.
+    ///
+    /// # Errors
+    /// A file that cannot be written, too few descriptors or threads.
+    pub(crate) fn start(
+        plan: CrewPlan,
+        report: &(impl Fn(WorkerReport) + Clone + Send + 'static),
+    ) -> anyhow::Result<Crew> {
+        let trace = open_trace(&plan)?;
+        let CrewPlan { config, first, handles, counter_table, log } = plan;
+        let log = config.access_log.as_ref().zip(log);
+        let log = log.map(|(log, file)| AccessLogWriter::start(log, file)).transpose()?;
+        if let Some(pool) = &config.openers {
+            pool.start().context("too many --stat-threads")?;
+        }
+        let connections = worker::limits::ConnectionLimit::new(&config, handles.len())?;
+        let per_address = config.max_per_address.map(worker::addresses::AddressLimit::new);
+        let cpus = if config.pin { crate::processors(config.workers)? } else { Vec::new() };
+        let listeners = handles.iter().map(Vec::len).sum();
+        let (workers, sharers) = (Vec::new(), handles.len());
+        let mut crew = Crew { config, workers, running: 0, listeners, counter_table, trace, log };
+        for (number, handles) in (first..).zip(handles) {
+            let left = report.clone();
+            let plan = worker::thread::WorkerPlan {
+                config: Arc::clone(&crew.config),
+                handles,
+                cpu: cpus.get(number).copied(),
+                counters: crew.counter_table.of(number),
+                sharers,
+                connections: connections.of_worker(number),
+                addresses: per_address.clone(),
+                left: Box::new(move || left(WorkerReport::Left)),
+                trace: crew.trace.as_ref().map(|trace| (trace.sink(), number)),
+                log: crew.log.as_ref().map(|log| (log.sink(), number)),
+            };
+            let to_server = report.clone();
+            let work = move || {
+                let ready = |remote| to_server(WorkerReport::Ready(remote));
+                let ended = catch_unwind(AssertUnwindSafe(|| worker::thread::run(plan, ready)))
+                    .unwrap_or_else(|_| Err(anyhow!("it panicked: a defect")))
+                    .with_context(|| format!("worker {number}"));
+                to_server(WorkerReport::Ended(ended));
+            };
+            crew.running += 1;
+            if let Err(error) = start_thread(format!("worker {number}"), work) {
+                report(WorkerReport::Ended(Err(error).context("too many --workers")));
+                break;
+            }
+        }
+        Ok(crew)
+    }
+
+    /// Takes a report of one of the workers. What a worker that ended has failed with is handed back.
+    pub(crate) fn hear(&mut self, report: WorkerReport) -> anyhow::Result<()> {
+        match report {
+            WorkerReport::Ready(remote) => self.workers.push(remote),
+            WorkerReport::Left => self.listeners -= 1,
+            WorkerReport::Ended(ended) => {
+                self.running -= 1;
+                return ended;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the workers to end.
+    pub(crate) fn stop(&self) {
+        // Waking fails if the worker has ended already.
+        self.workers.iter().for_each(|worker| drop(worker.stop()));
+    }
+
+    /// Whether every worker accepts connections.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.workers.len() == self.running
+    }
+
+    /// Whether no worker accepts connections any more.
+    pub(crate) fn has_left(&self) -> bool {
+        self.listeners == 0
+    }
+
+    /// Whether every worker has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.running == 0
+    }
+
+    /// The counters of all workers of the server.
+    pub(crate) fn counter_table(&self) -> &CounterTable {
+        &self.counter_table
+    }
+
+    /// Has the access log opened anew by its name. Returns whether there is one.
+    pub(crate) fn reopen_log(&self) -> bool {
+        self.log.iter().for_each(AccessLogWriter::reopen);
+        self.log.is_some()
+    }
+
+    /// Waits until all lines are written. To be called when every worker has ended.
+    pub(crate) fn finish(&self) {
+        self.trace.iter().for_each(LineWriter::finish);
+        self.log.iter().for_each(AccessLogWriter::finish);
+    }
+}
+
+/// Begins the trace, if there is to be one. Workers that are processes have a file each.
+fn open_trace(plan: &CrewPlan) -> anyhow::Result<Option<LineWriter<Vec<trace::TraceLine>>>> {
+    let Some(path) = &plan.config.trace else { return Ok(None) };
+    let mut path = path.clone();
+    if plan.handles.len() < plan.config.workers.get() {
+        path.as_mut_os_string().push(format!(".{}", plan.first));
+    }
+    let Config { mechanism, workers, files, file_options, openers, .. } = &*plan.config;
+    let about = format!(
+        "dispatch={} workers={workers} files={} stat-threads={} read-threads={} read-ahead={}",
+        mechanism.name,
+        files.map_or("auto", |files| files.name),
+        openers.as_ref().map_or(0, |openers| openers.threads()),
+        file_options.read_threads,
+        file_options.read_ahead,
+    );
+    let trace = trace::create(&path, &about).map_err(|error| crate::cannot_trace(&path, error))?;
+    Ok(Some(trace))
+}

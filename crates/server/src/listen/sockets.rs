@@ -1,0 +1,69 @@
+//! The sockets that a server listens with, and clients that have connected and sent nothing yet when it is to stop.
+//!
+//! A server keeps duplicates of its listening sockets for the workers that succeed the present ones
+//! ([`ListeningSockets::all`]). They are closed before the workers are told to stop, so that a socket is closed for
+//! good when its last worker has taken what waits in it.
+//!
+//! With TCP_DEFER_ACCEPT (tcp(7)) the kernel does not hand over a new connection until its first bytes arrive,
+//! or until it repeats its SYN-ACK, a second after the SYN. When the listening socket is closed meanwhile,
+//! the kernel forgets the connection and does not tell the client, which takes it for open and loses the
+//! request that it sends at last. Before its listening sockets are closed, a server therefore takes the
+//! option back ([`ListeningSockets::close`]) and waits (`Stopper::stop_in_good_order`) until the kernel has handed over
+//! what it keeps: the client is then answered, or sees the end of the stream before it sends.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sys::socket;
+use sys::tcp_table::{IPV4, IPV6, SocketState, rows};
+
+/// How long the kernel may take to repeat a SYN-ACK: a second (RFC 6298, section 2.1), and some more for
+/// the client's answer.
+const AT_MOST: Duration = Duration::from_millis(1500);
+
+/// How long to wait before the kernel's table is read again.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// The sockets that a server listens with: duplicates of their descriptors, which keep the sockets open.
+#[derive(Debug, Default)]
+pub(crate) struct ListeningSockets {
+    sockets: Vec<Arc<OwnedFd>>,
+    /// The ports of sockets that deferred until they were closed here.
+    deferred: Vec<u16>,
+}
+
+impl From<Vec<OwnedFd>> for ListeningSockets {
+    fn from(sockets: Vec<OwnedFd>) -> ListeningSockets {
+        let sockets = sockets.into_iter().map(Arc::new).collect();
+        ListeningSockets { sockets, deferred: Vec::new() }
+    }
+}
+
+impl ListeningSockets {
+    /// All of them; none after [`ListeningSockets::close`].
+    pub(crate) fn all(&self) -> Vec<Arc<OwnedFd>> {
+        self.sockets.clone()
+    }
+
+    /// Has the kernel hand over every connection that is new from now on, and closes the duplicates. Returns until when
+    /// the kernel may keep connections that came before this call.
+    pub(crate) fn close(&mut self) -> Instant {
+        for socket in self.sockets.drain(..).filter(|socket| socket::defers(socket.as_fd())) {
+            // A socket that keeps the option hands over a second late.
+            let _ = socket::stop_deferring(&socket);
+            let port = socket::local_address(socket.as_fd()).map(|address| address.port());
+            self.deferred.extend(port);
+        }
+        Instant::now() + AT_MOST
+    }
+
+    /// Whether the kernel still keeps connections of sockets that have been closed here; `false` if none deferred.
+    pub(crate) fn keep_some(&self) -> bool {
+        if self.deferred.is_empty() {
+            return false;
+        }
+        let mut all = rows(IPV4).chain(rows(IPV6));
+        all.any(|row| row.state == SocketState::SynReceived && self.deferred.contains(&row.port))
+    }
+}

@@ -1,0 +1,121 @@
+//! A configuration in place of another one, while the server runs.
+//!
+//! Other workers with the new configuration take the listening sockets over. Those before accept nothing any more, answer
+//! the requests of their connections, and end with the last of them. Some settings are fixed for the life of the
+//! process: the addresses, what needs rights that it has given up (`sandbox`), and files that only one set of workers
+//! can write.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use anyhow::bail;
+use tracing::{error, info};
+
+use crate::config::{Config, Listen};
+use crate::sandbox::Sandbox;
+
+/// How many sets of workers may be left with connections from before a reload. At a further reload the oldest must end
+/// within the grace.
+pub(crate) const RETIRED_MOST: usize = 8;
+
+/// A configuration to go on with.
+#[derive(Debug)]
+pub struct NextConfig {
+    /// What the server is to be like. Its addresses must be those that the server was started with.
+    pub config: Config,
+    /// The arguments of this program that make a server of the same configuration, for workers that are processes.
+    pub arguments: Vec<OsString>,
+    /// What is served and how, for the log.
+    pub described: String,
+    /// What is shown to those who ask a service manager.
+    pub status: String,
+}
+
+/// Reads the configuration again: `None` if it is as it was.
+type ReadAgain = dyn FnMut() -> anyhow::Result<Option<NextConfig>> + Send;
+
+/// How a server gets the configuration to go on with.
+pub struct Reloader(Box<ReadAgain>);
+
+impl Reloader {
+    /// `read` reads the configuration again; `None` if it is as it was before.
+    pub fn new(
+        read: impl FnMut() -> anyhow::Result<Option<NextConfig>> + Send + 'static,
+    ) -> Reloader {
+        Reloader(Box::new(read))
+    }
+
+    /// The configuration to go on with, if it is another one and the server can get it.
+    pub(crate) fn read(
+        &mut self,
+        fixed: &FixedSettings,
+        sandbox: &Sandbox,
+    ) -> anyhow::Result<Option<NextConfig>> {
+        let Some(next) = (self.0)()? else { return Ok(None) };
+        fixed.check(&next.config)?;
+        sandbox.check(&next.config)?;
+        Ok(Some(next))
+    }
+}
+
+impl fmt::Debug for Reloader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reloader")
+    }
+}
+
+/// Logs how a reload went: how the server goes on, or why not; `None`: the configuration is as it was.
+pub(crate) fn tell_reload(outcome: Result<Option<&str>, &anyhow::Error>) {
+    match outcome {
+        Ok(Some(described)) => info!("reloaded: serving {described}"),
+        Ok(None) => info!("the configuration is as it was"),
+        Err(reason) => error!("cannot reload: {reason:#}; serving as before"),
+    }
+}
+
+/// The settings that a server keeps for its life.
+#[derive(Debug)]
+pub(crate) struct FixedSettings {
+    /// Flags, with their values.
+    flags: [(&'static str, String); 7],
+    /// The file that the counters are written to.
+    counters: Option<PathBuf>,
+}
+
+impl FixedSettings {
+    /// Those of a server of `config`.
+    pub(crate) fn of(config: &Config) -> FixedSettings {
+        let names = |all: &[Listen]| all.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
+        let flags = [
+            ("--listen", format!("{:?}", names(&config.listen))),
+            ("--admin", format!("{:?}", names(config.admin.as_slice()))),
+            ("--user", format!("{:?}", config.user)),
+            ("--no-sandbox", format!("{:?}", config.sandbox)),
+            ("--counters", format!("{:?}", config.counters)),
+            ("--trace", format!("{:?}", config.trace)),
+            ("--record-events", format!("{:?}", config.record_events)),
+        ];
+        FixedSettings { flags, counters: config.counters.clone() }
+    }
+
+    /// The file that the counters are written to.
+    pub(crate) fn counters_file(&self) -> Option<PathBuf> {
+        self.counters.clone()
+    }
+
+    /// Whether a server of these settings can go on with `next`.
+    fn check(&self, next: &Config) -> anyhow::Result<()> {
+        let next = (next.trace.is_some() || next.record_events.is_some(), FixedSettings::of(next));
+        let mut pairs = self.flags.iter().zip(&next.1.flags);
+        if let Some(((flag, _), _)) = pairs.find(|(before, after)| before != after) {
+            bail!("{flag} cannot change while the server runs; start another one with --take-over");
+        }
+        if next.0 {
+            bail!(
+                "--trace and --record-events write one file for the life of the workers; start another server"
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,494 @@
+//! A server whose workers are threads: its life from the start over reloads to the end.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use anyhow::{Context, bail};
+use mech::accept::{self, Among};
+use sys::process::{on_own_thread, start_thread};
+use tracing::error;
+
+use crate::access_log;
+use crate::admin::{AdminListener, BoundAdmin};
+use crate::config::Config;
+use crate::crew::{Crew, CrewPlan, WorkerReport};
+use crate::listen::bind::{BoundAddresses, bind};
+use crate::reload::tell_reload;
+use crate::reload::{FixedSettings, NextConfig, RETIRED_MOST, Reloader};
+use crate::sandbox::{self, Sandbox};
+use crate::signals::{Role, tell_reopening};
+use crate::status::history::CounterHistory;
+use crate::status::statistics::{CounterTable, Statistics, WorkerStatistics};
+use crate::stopper::Stopper;
+use crate::supervisor::service_manager::ServiceManager;
+use crate::{cannot_trace, processors, status, trace};
+
+/// A running server. Dropping it asks it to stop.
+#[derive(Debug)]
+pub struct Server {
+    addresses: Vec<SocketAddr>,
+    counters: CounterHistory,
+    stopper: Stopper,
+    reports: Receiver<Report>,
+    /// By which workers report; and signals, that the configuration is to be reloaded.
+    sender: Sender<Report>,
+    crews: RefCell<Crews>,
+    reloader: RefCell<Option<Reloader>>,
+    /// Called when no worker accepts connections any more, after they have been told to retire.
+    on_leave: Option<fn()>,
+    admin: Option<AdminListener>,
+    sandbox: Sandbox,
+    fixed: FixedSettings,
+}
+
+/// The crews of a server.
+#[derive(Debug, Default)]
+struct Crews {
+    /// By their numbers: the one that accepts connections, those that have retired, and one that starts.
+    all: BTreeMap<usize, Crew>,
+    /// The number of the crew that accepts connections.
+    serving: usize,
+    /// Why the crew that starts cannot.
+    cannot_start: Option<anyhow::Error>,
+    /// Why the server had to stop.
+    failure: Option<anyhow::Error>,
+}
+
+/// What the thread that looks after a server is told.
+pub(crate) enum Report {
+    /// By a worker of the crew with this number.
+    Worker(usize, WorkerReport),
+    /// The access log is to be opened anew, and the configuration to be reloaded.
+    Reload,
+}
+
+impl Server {
+    /// Binds every address, starts the workers, and returns when all of them accept.
+    ///
+    /// # Errors
+    /// An address that cannot be bound, a mechanism that cannot be set up, too few descriptors: one
+    /// chain with the remedy. Nothing keeps running then.
+    pub fn start(config: Config) -> anyhow::Result<Server> {
+        if config.pin {
+            processors(config.workers)?;
+        }
+        let BoundAddresses { addresses, handles, sockets, .. } = bind(&config, Among::Threads)?;
+        let admin = BoundAdmin::bind(&config, false, &addresses)?;
+        let log = config.access_log.as_ref().map(access_log::open).transpose()?;
+        let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
+        let manager = ServiceManager::of_environment()?.map(Arc::new);
+        let sandbox = sandbox::give_up(&config, Role::Server, &addresses)?;
+        let config = Arc::new(Config { passed: Vec::new(), ..config });
+        let plan = CrewPlan { config, first: 0, handles, counter_table, log };
+        let stopper = Stopper::new(manager);
+        let mut server = Server::of_crew(plan, sockets, sandbox, stopper)?;
+        server.addresses = addresses;
+        if let Some(admin) = admin {
+            server.admin = Some(admin.start(&server.counters, &server.stopper.asked)?);
+        }
+        Ok(server)
+    }
+
+    /// Starts the workers of `plan`, and returns when all of them accept. `sockets` are those that they accept from.
+    pub(crate) fn of_crew(
+        plan: CrewPlan,
+        sockets: Vec<OwnedFd>,
+        sandbox: Sandbox,
+        stopper: Stopper,
+    ) -> anyhow::Result<Server> {
+        let (sender, reports) = channel();
+        let server = Server {
+            addresses: Vec::new(),
+            counters: CounterHistory::new(plan.counter_table.clone()),
+            stopper,
+            reports,
+            sender,
+            crews: RefCell::default(),
+            reloader: RefCell::default(),
+            on_leave: None,
+            admin: None,
+            sandbox,
+            fixed: FixedSettings::of(&plan.config),
+        };
+        server.start_crew(plan, sockets)?;
+        Ok(server)
+    }
+
+    /// What is in force of the sandbox of a server of `config`, in words. Restricts nobody.
+    ///
+    /// # Errors
+    /// The error of starting a thread.
+    pub fn try_sandbox(config: &Config, role: Role) -> io::Result<String> {
+        on_own_thread(|| Sandbox::enter(config, role, &[]).in_words)
+    }
+
+    /// Finds what [`Server::start`] would find wrong with `config`, and starts nothing.
+    ///
+    /// # Errors
+    /// An address that cannot be bound, too few descriptors, or another fault that is known without a
+    /// worker.
+    pub fn check(config: &Config) -> anyhow::Result<()> {
+        if config.pin {
+            processors(config.workers)?;
+        }
+        if let Some(path) = &config.trace {
+            trace::check(path).map_err(|error| cannot_trace(path, error))?;
+        }
+        if let Some(path) = config.access_log.as_ref().and_then(|log| log.path.as_ref()) {
+            trace::check(path).with_context(|| format!("--access-log {}", path.display()))?;
+        }
+        let bound = bind(config, Among::Threads)?;
+        BoundAdmin::bind(config, false, &bound.addresses).map(drop)
+    }
+
+    /// The addresses as they are bound, in the order of the configuration.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The addresses of [`Config::admin`] as they are bound.
+    #[must_use]
+    pub fn admin_addresses(&self) -> &[SocketAddr] {
+        self.admin.as_ref().map_or(&[], AdminListener::addresses)
+    }
+
+    /// What is in force of the sandbox ([`Config::sandbox`]), in words.
+    #[must_use]
+    pub fn sandbox(&self) -> &str {
+        &self.sandbox.in_words
+    }
+
+    /// Tells the service manager that has started the process, if there is one, that the server accepts connections, with
+    /// `status` for those who ask it; and from now on that every worker looks for events, if the manager wants to know.
+    ///
+    /// # Errors
+    /// The error of starting a thread.
+    pub fn tell_ready(&self, status: &str) -> io::Result<()> {
+        let Some(manager) = self.stopper.manager.clone() else { return Ok(()) };
+        manager.is_ready(status);
+        let Some(beat) = manager.beat() else { return Ok(()) };
+        let stopper = self.stopper();
+        let tell = move || {
+            while !stopper.asked.load(Ordering::Relaxed) {
+                std::thread::sleep(beat);
+                stopper.until_all_turn();
+                manager.is_alive();
+            }
+        };
+        start_thread("watchdog", tell).map(drop)
+    }
+
+    /// From now on SIGHUP has the server go on with the configuration that `reloader` reads.
+    pub fn reload_by(&self, reloader: Reloader) {
+        *self.reloader.borrow_mut() = Some(reloader);
+    }
+
+    /// Has `tell` called when no worker accepts connections any more ([`Remote::retire`]).
+    pub(crate) fn on_leave(&mut self, tell: fn()) {
+        self.on_leave = Some(tell);
+    }
+
+    /// The handle by which other threads stop this server.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// How other threads tell the thread that waits for this server something.
+    pub(crate) fn reports(&self) -> Sender<Report> {
+        self.sender.clone()
+    }
+
+    pub(crate) fn fixed(&self) -> &FixedSettings {
+        &self.fixed
+    }
+
+    pub(crate) fn counters(&self) -> &CounterHistory {
+        &self.counters
+    }
+
+    /// What the workers have done so far.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.counters.sum()
+    }
+
+    /// What each worker has done so far, with those whose place it has taken at a reload.
+    #[must_use]
+    pub fn workers(&self) -> Vec<WorkerStatistics> {
+        self.counters.workers()
+    }
+
+    /// Waits until the server has stopped, and reloads its configuration whenever a signal asks for that.
+    ///
+    /// # Errors
+    /// The failure of a worker that could not go on. It is logged at once, and the other workers
+    /// are asked to stop: no server goes on with some of its workers missing.
+    pub fn wait(&self) -> anyhow::Result<()> {
+        self.hear_until(|crews| crews.all.is_empty(), |server| server.reload());
+        self.stopper.until_announced();
+        status::counters::finish(self.fixed.counters_file().as_deref(), &self.counters);
+        self.crews.borrow_mut().failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Hears reports until `done`; calls `reload` when the configuration is to be reloaded.
+    fn hear_until(&self, done: impl Fn(&Crews) -> bool, mut reload: impl FnMut(&Server)) {
+        while !done(&self.crews.borrow()) {
+            // It cannot fail: the server has a sender itself.
+            match self.reports.recv() {
+                Ok(Report::Worker(crew, report)) => self.hear(crew, report),
+                Ok(Report::Reload) => reload(self),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Hears reports until `done`. A reload that is asked for meanwhile follows later.
+    fn hear_until_done(&self, done: impl Fn(&Crews) -> bool) {
+        let mut later = false;
+        self.hear_until(done, |_| later = true);
+        if later {
+            let _sent = self.sender.send(Report::Reload);
+        }
+    }
+
+    fn hear(&self, number: usize, report: WorkerReport) {
+        let mut crews = self.crews.borrow_mut();
+        let Crews { all, serving, cannot_start, failure } = &mut *crews;
+        let Some(crew) = all.get_mut(&number) else { return };
+        let had_left = crew.has_left();
+        let heard = crew.hear(report);
+        if crew.has_left() && !had_left {
+            self.on_leave.iter().for_each(|tell| tell());
+        }
+        if number > *serving && (heard.is_err() || cannot_start.is_some()) {
+            crew.stop();
+        }
+        if crew.has_ended() {
+            crew.finish();
+            self.counters.end(crew.counter_table());
+            self.stopper.forget(number);
+            all.remove(&number);
+        }
+        let Err(reason) = heard else { return };
+        if number > *serving {
+            // Further errors follow from the first.
+            cannot_start.get_or_insert(reason);
+        } else if number == *serving {
+            error!("{reason:#}; stopping the server");
+            self.stopper.stop();
+            failure.get_or_insert(reason);
+        } else {
+            error!("{reason:#}, which was succeeded by another; its connections are lost");
+        }
+    }
+
+    /// Starts a crew, and returns when all of its workers accept connections from `sockets`. It is then the one that
+    /// serves.
+    fn start_crew(&self, plan: CrewPlan, sockets: Vec<OwnedFd>) -> anyhow::Result<()> {
+        let number = self.crews.borrow().serving + 1;
+        let sender = self.sender.clone();
+        let report = move |report| drop(sender.send(Report::Worker(number, report)));
+        let crew = Crew::start(plan, &report)?;
+        self.crews.borrow_mut().all.insert(number, crew);
+        // A crew that cannot start is gone when its last worker has ended.
+        self.hear_until_done(|crews| match crews.all.get(&number) {
+            Some(crew) => crews.cannot_start.is_none() && crew.is_ready(),
+            None => true,
+        });
+        let mut crews = self.crews.borrow_mut();
+        if let Some(reason) = crews.cannot_start.take() {
+            return Err(reason);
+        }
+        let Some(crew) = crews.all.get(&number) else { bail!("a worker ended before it began") };
+        self.stopper.admit(number, &crew.workers, sockets);
+        crews.serving = number;
+        Ok(())
+    }
+
+    /// Opens the access log anew, and goes on with another configuration if there is one.
+    fn reload(&self) {
+        if self.stopper.asked.load(Ordering::Relaxed) {
+            return;
+        }
+        let crews = self.crews.borrow();
+        let has_log = crews.all.values().filter(|crew| crew.reopen_log()).count() > 0;
+        drop(crews);
+        let mut reloader = self.reloader.borrow_mut();
+        tell_reopening(has_log, reloader.is_some());
+        let Some(reloader) = reloader.as_mut() else { return };
+        let manager = self.stopper.manager.as_deref();
+        manager.inspect(|manager| manager.is_reloading());
+        let outcome = reloader.read(&self.fixed, &self.sandbox).and_then(|next| {
+            let Some(NextConfig { config, described, status, .. }) = next else { return Ok(None) };
+            self.go_on_with(config).map(|()| Some((described, status)))
+        });
+        tell_reload(outcome.as_ref().map(|next| next.as_ref().map(|(described, _)| &**described)));
+        if let Some(admin) = &self.admin {
+            let crews = self.crews.borrow();
+            match (&outcome, crews.all.get(&crews.serving)) {
+                (Err(reason), _) => admin.reload_refused(reason),
+                (Ok(Some(_)), Some(crew)) => admin.reloaded(&crew.config),
+                _ => {}
+            }
+        }
+        let status = outcome.ok().flatten().map(|(_, status)| status);
+        manager.inspect(|manager| manager.is_ready_again(status.as_deref()));
+    }
+
+    /// Has other workers, of `config`, take over from those that accept connections.
+    fn go_on_with(&self, config: Config) -> anyhow::Result<()> {
+        let before = self.crews.borrow().serving;
+        let Some(old) = self.crews.borrow().all.get(&before).map(|crew| Arc::clone(&crew.config))
+        else {
+            bail!("the server stops");
+        };
+        let together =
+            accept::can_share((old.mechanism, old.accept), (config.mechanism, config.accept));
+        if !together {
+            self.retire(before);
+            self.hear_until_done(|crews| crews.all.get(&before).is_none_or(Crew::has_left));
+        }
+        let succeeded = self.succeed(config);
+        match (&succeeded, together) {
+            (Ok(()), true) => self.retire(before),
+            (Ok(()), false) | (Err(_), true) => {}
+            // Nobody accepts connections: others of the old configuration go on.
+            (Err(_), false) => {
+                if let Err(reason) = self.succeed((*old).clone()) {
+                    error!("cannot go on with the configuration before either: {reason:#}");
+                    self.stopper.stop();
+                    self.crews.borrow_mut().failure.get_or_insert(reason);
+                }
+            }
+        }
+        let crews = self.crews.borrow();
+        let retired = crews.all.iter().filter(|(number, _)| **number != crews.serving);
+        retired.rev().skip(RETIRED_MOST).for_each(|(_, crew)| crew.stop());
+        succeeded
+    }
+
+    /// Starts workers of `config` on the sockets that the server listens with.
+    fn succeed(&self, config: Config) -> anyhow::Result<()> {
+        if config.pin {
+            processors(config.workers)?;
+        }
+        let passing = config.on(self.stopper.sockets());
+        let BoundAddresses { handles, sockets, .. } = bind(&passing, Among::Threads)?;
+        drop(passing);
+        let log = config.access_log.as_ref().map(access_log::open).transpose()?;
+        let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
+        let table = counter_table.clone();
+        let config = Arc::new(config);
+        self.start_crew(CrewPlan { config, first: 0, handles, counter_table, log }, sockets)?;
+        self.counters.succeed(table);
+        Ok(())
+    }
+
+    /// Has the workers of a crew accept no more connections, and go on with those that they have.
+    fn retire(&self, number: usize) {
+        if let Some(crew) = self.crews.borrow().all.get(&number) {
+            // Waking fails if the worker has ended already.
+            crew.workers.iter().for_each(|worker| drop(worker.retire()));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stopper.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::os::fd::BorrowedFd;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use mech::Key;
+    use mech::mechanisms::{self, Features, Mechanism, MechanismKind};
+    use mech::readiness::{Batch, Event, Interest, Readiness};
+
+    use super::*;
+    use crate::ContentSource;
+
+    /// A mechanism that reports nothing and breaks at its last wait, or panics if there is none.
+    struct Breaks {
+        left: u32,
+    }
+
+    impl Readiness for Breaks {
+        fn attach(&mut self, _: BorrowedFd<'_>, _: Key, _: Interest) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn want(&mut self, _: BorrowedFd<'_>, _: Key, _: Interest) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn detach(&mut self, _: BorrowedFd<'_>, _: Key) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn wait(&mut self, _: Option<Duration>, _: &mut Vec<Event>) -> io::Result<Batch> {
+            self.left = self.left.checked_sub(1).expect("one wait too many");
+            if self.left == 0 {
+                return Err(io::Error::other("the mechanism broke"));
+            }
+            Ok(Batch::default())
+        }
+    }
+
+    fn mechanism(
+        open: fn(&mechanisms::MechanismOptions) -> io::Result<Box<dyn Readiness>>,
+    ) -> Mechanism {
+        let features = Features::empty();
+        let kind = MechanismKind::Readiness { open };
+        Mechanism { name: "breaks", summary: "for this test", features, waits_with: &[], kind }
+    }
+
+    fn two_workers(mechanism: Mechanism) -> anyhow::Result<Server> {
+        let workers = NonZeroUsize::new(2).unwrap();
+        let mechanism = Box::leak(Box::new(mechanism));
+        Server::start(Config { workers, ..Config::new(ContentSource::Fixed(1), mechanism) })
+    }
+
+    #[test]
+    fn a_worker_that_cannot_start_keeps_the_server_from_starting() {
+        static OPENED: AtomicU32 = AtomicU32::new(0);
+        let second_fails = mechanism(|options| match OPENED.fetch_add(1, Ordering::Relaxed) {
+            0 => mechanisms::ALL
+                .iter()
+                .find_map(|any| any.open(options).ok())
+                .ok_or_else(|| io::Error::other("nothing works")),
+            _ => Err(io::Error::other("no more of these")),
+        });
+        let error = two_workers(second_fails).unwrap_err();
+        let chain = format!("{error:#}");
+        assert!(chain.contains("no more of these") && chain.contains("--dispatch"), "{chain}");
+    }
+
+    #[test]
+    fn a_worker_that_breaks_ends_the_server_with_its_reason() {
+        let breaks = mechanism(|_| Ok(Box::new(Breaks { left: 1000 })));
+        let error = two_workers(breaks).and_then(|server| server.wait()).unwrap_err();
+        let chain = format!("{error:#}");
+        assert!(chain.contains("worker") && chain.contains("the mechanism broke"), "{chain}");
+    }
+
+    #[test]
+    fn a_worker_that_panics_ends_the_server() {
+        let panics = mechanism(|_| Ok(Box::new(Breaks { left: 0 })));
+        let error = two_workers(panics).and_then(|server| server.wait()).unwrap_err();
+        assert!(format!("{error:#}").contains("panicked"), "{error:#}");
+    }
+}
