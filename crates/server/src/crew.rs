@@ -33,7 +33,7 @@ pub(crate) struct CrewPlan {
 }
 
 /// What a worker tells its server.
-pub(crate) enum WorkerReport {
+pub(crate) enum ThreadReport {
     /// It accepts connections.
     Ready(Remote),
     /// One of its listeners has ended.
@@ -64,7 +64,7 @@ impl Crew {
     /// A file that cannot be written, too few descriptors or threads.
     pub(crate) fn start(
         plan: CrewPlan,
-        report: &(impl Fn(WorkerReport) + Clone + Send + 'static),
+        report: &(impl Fn(ThreadReport) + Clone + Send + 'static),
     ) -> anyhow::Result<Crew> {
         let trace = open_trace(&plan)?;
         let CrewPlan { config, first, handles, counter_table, log } = plan;
@@ -89,21 +89,21 @@ impl Crew {
                 sharers,
                 connections: connections.of_worker(number),
                 addresses: per_address.clone(),
-                left: Box::new(move || left(WorkerReport::Left)),
+                left: Box::new(move || left(ThreadReport::Left)),
                 trace: crew.trace.as_ref().map(|trace| (trace.sink(), number)),
                 log: crew.log.as_ref().map(|log| (log.sink(), number)),
             };
             let to_server = report.clone();
             let work = move || {
-                let ready = |remote| to_server(WorkerReport::Ready(remote));
+                let ready = |remote| to_server(ThreadReport::Ready(remote));
                 let ended = catch_unwind(AssertUnwindSafe(|| worker::thread::run(plan, ready)))
                     .unwrap_or_else(|_| Err(anyhow!("it panicked: a defect")))
                     .with_context(|| format!("worker {number}"));
-                to_server(WorkerReport::Ended(ended));
+                to_server(ThreadReport::Ended(ended));
             };
             crew.running += 1;
             if let Err(error) = start_thread(format!("worker {number}"), work) {
-                report(WorkerReport::Ended(Err(error).context("too many --workers")));
+                report(ThreadReport::Ended(Err(error).context("too many --workers")));
                 break;
             }
         }
@@ -111,11 +111,11 @@ impl Crew {
     }
 
     /// Takes a report of one of the workers. What a worker that ended has failed with is handed back.
-    pub(crate) fn hear(&mut self, report: WorkerReport) -> anyhow::Result<()> {
+    pub(crate) fn hear(&mut self, report: ThreadReport) -> anyhow::Result<()> {
         match report {
-            WorkerReport::Ready(remote) => self.workers.push(remote),
-            WorkerReport::Left => self.listeners -= 1,
-            WorkerReport::Ended(ended) => {
+            ThreadReport::Ready(remote) => self.workers.push(remote),
+            ThreadReport::Left => self.listeners -= 1,
+            ThreadReport::Ended(ended) => {
                 self.running -= 1;
                 return ended;
             }

@@ -32,36 +32,61 @@ pub struct NextConfig {
     pub status: String,
 }
 
-/// Reads the configuration again: `None` if it is as it was.
-type ReadAgain = dyn FnMut() -> anyhow::Result<Option<NextConfig>> + Send;
+/// Reads the configuration again.
+type ReadAgain = dyn Fn() -> anyhow::Result<NextConfig> + Send;
 
 /// How a server gets the configuration to go on with.
-pub struct Reloader(Box<ReadAgain>);
+pub struct Reloader {
+    read: Box<ReadAgain>,
+    /// [`NextConfig::arguments`] of the configuration in force.
+    in_force: Vec<OsString>,
+}
 
 impl Reloader {
-    /// `read` reads the configuration again; `None` if it is as it was before.
+    /// For a server whose workers would be started with `arguments`. `read` reads the configuration again.
     pub fn new(
-        read: impl FnMut() -> anyhow::Result<Option<NextConfig>> + Send + 'static,
+        arguments: Vec<OsString>,
+        read: impl Fn() -> anyhow::Result<NextConfig> + Send + 'static,
     ) -> Reloader {
-        Reloader(Box::new(read))
+        Reloader { read: Box::new(read), in_force: arguments }
     }
 
     /// The configuration to go on with, if it is another one and the server can get it.
     pub(crate) fn read(
-        &mut self,
+        &self,
         fixed: &FixedSettings,
         sandbox: &Sandbox,
     ) -> anyhow::Result<Option<NextConfig>> {
-        let Some(next) = (self.0)()? else { return Ok(None) };
+        let next = (self.read)()?;
+        if next.arguments == self.in_force {
+            return Ok(None);
+        }
         fixed.check(&next.config)?;
         sandbox.check(&next.config)?;
         Ok(Some(next))
+    }
+
+    /// The server goes on with the configuration of these arguments.
+    pub(crate) fn took(&mut self, arguments: Vec<OsString>) {
+        self.in_force = arguments;
     }
 }
 
 impl fmt::Debug for Reloader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Reloader")
+    }
+}
+
+/// Logs what SIGHUP does to a server with or without an access log, and a configuration that can be read again.
+pub(crate) fn tell_reopening(has_log: bool, has_config: bool) {
+    match (has_log, has_config) {
+        (true, true) => info!("SIGHUP: --access-log is opened anew, and --config read again"),
+        (true, false) => info!("SIGHUP: --access-log is opened anew"),
+        (false, true) => info!("SIGHUP: --config is read again"),
+        (false, false) => info!(
+            "SIGHUP is ignored: there is neither an --access-log to open anew nor a --config to read again"
+        ),
     }
 }
 

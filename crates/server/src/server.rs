@@ -12,17 +12,18 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use anyhow::{Context, bail};
 use mech::accept::{self, Among};
 use sys::process::{on_own_thread, start_thread};
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::access_log;
 use crate::admin::{AdminListener, BoundAdmin};
 use crate::config::Config;
-use crate::crew::{Crew, CrewPlan, WorkerReport};
+use crate::crew::{Crew, CrewPlan, ThreadReport};
 use crate::listen::bind::{BoundAddresses, bind};
-use crate::reload::tell_reload;
-use crate::reload::{FixedSettings, NextConfig, RETIRED_MOST, Reloader};
+use crate::reload::{
+    FixedSettings, NextConfig, RETIRED_MOST, Reloader, tell_reload, tell_reopening,
+};
 use crate::sandbox::{self, Sandbox};
-use crate::signals::{Role, tell_reopening};
+use crate::signals::{Heard, Role, StopSignals, exit_at_once};
 use crate::status::history::CounterHistory;
 use crate::status::statistics::{CounterTable, Statistics, WorkerStatistics};
 use crate::stopper::Stopper;
@@ -35,9 +36,9 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     counters: CounterHistory,
     stopper: Stopper,
-    reports: Receiver<Report>,
+    reports: Receiver<ServerReport>,
     /// By which workers report; and signals, that the configuration is to be reloaded.
-    sender: Sender<Report>,
+    sender: Sender<ServerReport>,
     crews: RefCell<Crews>,
     reloader: RefCell<Option<Reloader>>,
     /// Called when no worker accepts connections any more, after they have been told to retire.
@@ -61,9 +62,9 @@ struct Crews {
 }
 
 /// What the thread that looks after a server is told.
-pub(crate) enum Report {
+pub(crate) enum ServerReport {
     /// By a worker of the crew with this number.
-    Worker(usize, WorkerReport),
+    Worker(usize, ThreadReport),
     /// The access log is to be opened anew, and the configuration to be reloaded.
     Reload,
 }
@@ -185,6 +186,42 @@ impl Server {
         start_thread("watchdog", tell).map(drop)
     }
 
+    /// Has a signal stop the server. A second one ends the process at once: with status 1 if connections
+    /// are open. SIGUSR1 has the counters written to their file, if there is one, and SIGHUP the access log opened anew and the
+    /// configuration reloaded. To be
+    /// called before anybody is told that the server has started.
+    ///
+    /// # Errors
+    /// The error of sigaction(2), or of starting a thread.
+    pub fn stop_at(&self, signals: &StopSignals) -> anyhow::Result<()> {
+        let (stopper, history, reports) = (self.stopper(), self.counters().clone(), self.reports());
+        let file = self.fixed().counters_file();
+        let mut stopping = false;
+        signals.tell(move |heard| {
+            match heard {
+                Heard::Counters => {
+                    return crate::status::counters::answer(file.as_deref(), &history);
+                }
+                // The send fails when the server has ended already.
+                Heard::Reload => return drop(reports.send(ServerReport::Reload)),
+                Heard::Stop | Heard::Child => {}
+            }
+            if std::mem::replace(&mut stopping, true) {
+                let open = history.open();
+                if open > 0 {
+                    warn!("ended at once by a second signal: {open} connections were open");
+                }
+                exit_at_once(i32::from(open > 0));
+            }
+            let waits = stopper.clone();
+            // On a thread of its own, so that a second signal is heard.
+            let stop = move || waits.announce(Stopper::stop_in_good_order);
+            if start_thread("stop", stop).is_err() {
+                stopper.announce(Stopper::stop);
+            }
+        })
+    }
+
     /// From now on SIGHUP has the server go on with the configuration that `reloader` reads.
     pub fn reload_by(&self, reloader: Reloader) {
         *self.reloader.borrow_mut() = Some(reloader);
@@ -202,7 +239,7 @@ impl Server {
     }
 
     /// How other threads tell the thread that waits for this server something.
-    pub(crate) fn reports(&self) -> Sender<Report> {
+    pub(crate) fn reports(&self) -> Sender<ServerReport> {
         self.sender.clone()
     }
 
@@ -243,8 +280,8 @@ impl Server {
         while !done(&self.crews.borrow()) {
             // It cannot fail: the server has a sender itself.
             match self.reports.recv() {
-                Ok(Report::Worker(crew, report)) => self.hear(crew, report),
-                Ok(Report::Reload) => reload(self),
+                Ok(ServerReport::Worker(crew, report)) => self.hear(crew, report),
+                Ok(ServerReport::Reload) => reload(self),
                 Err(_) => return,
             }
         }
@@ -255,11 +292,11 @@ impl Server {
         let mut later = false;
         self.hear_until(done, |_| later = true);
         if later {
-            let _sent = self.sender.send(Report::Reload);
+            let _sent = self.sender.send(ServerReport::Reload);
         }
     }
 
-    fn hear(&self, number: usize, report: WorkerReport) {
+    fn hear(&self, number: usize, report: ThreadReport) {
         let mut crews = self.crews.borrow_mut();
         let Crews { all, serving, cannot_start, failure } = &mut *crews;
         let Some(crew) = all.get_mut(&number) else { return };
@@ -295,7 +332,7 @@ impl Server {
     fn start_crew(&self, plan: CrewPlan, sockets: Vec<OwnedFd>) -> anyhow::Result<()> {
         let number = self.crews.borrow().serving + 1;
         let sender = self.sender.clone();
-        let report = move |report| drop(sender.send(Report::Worker(number, report)));
+        let report = move |report| drop(sender.send(ServerReport::Worker(number, report)));
         let crew = Crew::start(plan, &report)?;
         self.crews.borrow_mut().all.insert(number, crew);
         // A crew that cannot start is gone when its last worker has ended.
@@ -327,10 +364,13 @@ impl Server {
         let manager = self.stopper.manager.as_deref();
         manager.inspect(|manager| manager.is_reloading());
         let outcome = reloader.read(&self.fixed, &self.sandbox).and_then(|next| {
-            let Some(NextConfig { config, described, status, .. }) = next else { return Ok(None) };
-            self.go_on_with(config).map(|()| Some((described, status)))
+            let Some(NextConfig { config, arguments, described, status }) = next else {
+                return Ok(None);
+            };
+            self.go_on_with(config)?;
+            reloader.took(arguments);
+            Ok(Some((described, status)))
         });
-        tell_reload(outcome.as_ref().map(|next| next.as_ref().map(|(described, _)| &**described)));
         if let Some(admin) = &self.admin {
             let crews = self.crews.borrow();
             match (&outcome, crews.all.get(&crews.serving)) {
@@ -339,6 +379,7 @@ impl Server {
                 _ => {}
             }
         }
+        tell_reload(outcome.as_ref().map(|next| next.as_ref().map(|(described, _)| &**described)));
         let status = outcome.ok().flatten().map(|(_, status)| status);
         manager.inspect(|manager| manager.is_ready_again(status.as_deref()));
     }

@@ -22,11 +22,9 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator::{Handle, Signals};
 use sys::process::start_thread;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::log;
-use crate::server::{Report, Server};
-use crate::stopper::Stopper;
 
 /// Which process of a server hears the signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +56,6 @@ enum Answer {
     Log(&'static str),
     Nothing,
 }
-
-/// What the log says when workers have been told to stop.
-pub(crate) const STOPPING: &str = "stopping: requests under way may finish";
 
 /// The signals of the process, heard by a thread from the moment this is made until it is dropped.
 ///
@@ -170,55 +165,5 @@ fn answer(signal: i32, role: Role) -> Answer {
         SIGUSR1 => Answer::Log("SIGUSR1 is ignored by a worker: send it to the server"),
         SIGUSR2 => Answer::Log("SIGUSR2 is ignored: the program is not replaced while it runs"),
         _ => Answer::Log("SIGALRM is ignored: it has no use here"),
-    }
-}
-
-/// Logs what SIGHUP does to a server with or without an access log, and a configuration that can be read again.
-pub(crate) fn tell_reopening(has_log: bool, has_config: bool) {
-    match (has_log, has_config) {
-        (true, true) => info!("SIGHUP: --access-log is opened anew, and --config read again"),
-        (true, false) => info!("SIGHUP: --access-log is opened anew"),
-        (false, true) => info!("SIGHUP: --config is read again"),
-        (false, false) => info!(
-            "SIGHUP is ignored: there is neither an --access-log to open anew nor a --config to read again"
-        ),
-    }
-}
-
-impl Server {
-    /// Has a signal stop the server. A second one ends the process at once: with status 1 if connections
-    /// are open. SIGUSR1 has the counters written to their file, if there is one, and SIGHUP the access log opened anew and the
-    /// configuration reloaded. To be
-    /// called before anybody is told that the server has started.
-    ///
-    /// # Errors
-    /// The error of sigaction(2), or of starting a thread.
-    pub fn stop_at(&self, signals: &StopSignals) -> anyhow::Result<()> {
-        let (stopper, history, reports) = (self.stopper(), self.counters().clone(), self.reports());
-        let file = self.fixed().counters_file();
-        let mut stopping = false;
-        signals.tell(move |heard| {
-            match heard {
-                Heard::Counters => {
-                    return crate::status::counters::answer(file.as_deref(), &history);
-                }
-                // The send fails when the server has ended already.
-                Heard::Reload => return drop(reports.send(Report::Reload)),
-                Heard::Stop | Heard::Child => {}
-            }
-            if std::mem::replace(&mut stopping, true) {
-                let open = history.open();
-                if open > 0 {
-                    warn!("ended at once by a second signal: {open} connections were open");
-                }
-                exit_at_once(i32::from(open > 0));
-            }
-            let waits = stopper.clone();
-            // On a thread of its own, so that a second signal is heard.
-            let stop = move || waits.announce(Stopper::stop_in_good_order);
-            if start_thread("stop", stop).is_err() {
-                stopper.announce(Stopper::stop);
-            }
-        })
     }
 }

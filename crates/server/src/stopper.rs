@@ -9,8 +9,10 @@ use mech::net::Remote;
 use tracing::info;
 
 use crate::listen::sockets::{LOOK_AGAIN, ListeningSockets};
-use crate::signals::STOPPING;
 use crate::supervisor::service_manager::ServiceManager;
+
+/// What the log says when workers have been told to stop.
+pub(crate) const STOPPING: &str = "stopping: requests under way may finish";
 
 /// Asks a server to stop, from any thread.
 #[derive(Clone, Default)]

@@ -111,8 +111,13 @@ fn serve(
     allow_many_descriptors(&args)?;
     let planned = Planned::of(args, flags, !passed.is_empty())?;
     let Planned { mut config, arguments, served, described } = planned;
-    let started =
-        Started { args: given, matches, words: flags.words(), is_passed: !passed.is_empty() };
+    let started = Started {
+        args: given,
+        matches,
+        arguments: arguments.clone(),
+        processes,
+        is_passed: !passed.is_empty(),
+    };
     config.config_file.clone_from(&started.args.config);
     config.passed = passed.into_iter().map(Arc::new).collect();
     let grace = config.grace;

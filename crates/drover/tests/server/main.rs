@@ -28,6 +28,7 @@ mod paths;
 mod precompressed;
 mod processes;
 mod ranges;
+mod reloading;
 mod rules;
 mod sandbox;
 mod service;

@@ -35,6 +35,13 @@ pub(super) static REUSEPORT: Strategy = Strategy {
     after_death: None,
 };
 
+/// Why there are too few sockets, and what does with fewer.
+fn beside(passed: usize, error: &io::Error) -> String {
+    format!(
+        "{error}: there are {passed} sockets, and reuseport needs one for each worker; use --accept exclusive or shared"
+    )
+}
+
 /// Binds the sockets of all workers before any worker accepts: a socket gets its share of the
 /// connections from listen(2) on, and the shares change with each further socket.
 ///
@@ -58,7 +65,10 @@ fn open(plan: &ListenPlan) -> io::Result<BoundListeners> {
     }
     let options = ListenOptions { reuse_port, ..plan.listen };
     while sockets.len() < plan.workers.get() {
-        let socket = listen(address, options)?;
+        let socket = listen(address, options).map_err(|error| match plan.passed.len() {
+            0 => error,
+            passed => io::Error::new(error.kind(), beside(passed, &error)),
+        })?;
         address = local_address(socket.as_fd())?;
         sockets.push(socket);
         if plan.by_cpu && reuse_port && sockets.len() == 1 {

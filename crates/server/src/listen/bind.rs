@@ -61,7 +61,7 @@ fn by_address(passed: &[Arc<OwnedFd>]) -> anyhow::Result<Vec<(SocketAddr, Vec<Ar
     let mut all: Vec<(SocketAddr, Vec<_>)> = Vec::new();
     for (number, socket) in passed.iter().enumerate() {
         let address = sys::socket::local_address(socket.as_fd())
-            .with_context(|| format!("cannot serve passed socket {number} (LISTEN_FDS)"))?;
+            .with_context(|| format!("cannot serve socket {number} of LISTEN_FDS"))?;
         let socket = Arc::clone(socket);
         match all.iter_mut().find(|(known, _)| *known == address) {
             Some((_, sockets)) => sockets.push(socket),

@@ -23,11 +23,14 @@ use crate::admin::{AdminListener, BoundAdmin};
 use crate::config::Config;
 use crate::listen::bind::{BoundAddresses, bind};
 use crate::listen::sockets::{LOOK_AGAIN, ListeningSockets};
-use crate::reload::{FixedSettings, NextConfig, RETIRED_MOST, Reloader, tell_reload};
+use crate::reload::{
+    FixedSettings, NextConfig, RETIRED_MOST, Reloader, tell_reload, tell_reopening,
+};
 use crate::sandbox::{self, Sandbox};
-use crate::signals::{Heard, Role, STOPPING, StopSignals, tell_reopening};
+use crate::signals::{Heard, Role, StopSignals};
 use crate::status::history::CounterHistory;
 use crate::status::statistics::{Statistics, WorkerStatistics};
+use crate::stopper::STOPPING;
 use crate::{processors, status};
 
 /// How often it is looked whether workers have been sent what was accepted for them.
@@ -282,15 +285,17 @@ impl Supervisor {
         let has_log =
             self.crews.values_mut().filter_map(|crew| crew.reopen_log().then_some(())).count();
         tell_reopening(has_log > 0, self.reloader.is_some());
-        let Some(reloader) = &mut self.reloader else { return };
+        let Some(mut reloader) = self.reloader.take() else { return };
         self.manager.iter().for_each(ServiceManager::is_reloading);
         let outcome = reloader.read(&self.fixed, &self.sandbox).and_then(|next| {
             let Some(NextConfig { config, arguments, described, status }) = next else {
                 return Ok(None);
             };
-            self.go_on_with(config, arguments).map(|()| Some((described, status)))
+            self.go_on_with(config, arguments.clone())?;
+            reloader.took(arguments);
+            Ok(Some((described, status)))
         });
-        tell_reload(outcome.as_ref().map(|next| next.as_ref().map(|(described, _)| &**described)));
+        self.reloader = Some(reloader);
         if let Some(admin) = &self.admin {
             match (&outcome, self.crews.get(&self.serving)) {
                 (Err(reason), _) => admin.reload_refused(reason),
@@ -298,6 +303,7 @@ impl Supervisor {
                 _ => {}
             }
         }
+        tell_reload(outcome.as_ref().map(|next| next.as_ref().map(|(described, _)| &**described)));
         let status = outcome.ok().flatten().map(|(_, status)| status);
         self.manager.iter().for_each(|manager| manager.is_ready_again(status.as_deref()));
     }

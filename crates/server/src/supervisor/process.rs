@@ -32,7 +32,7 @@ use crate::Role;
 use crate::StopSignals;
 use crate::crew::CrewPlan;
 use crate::sandbox;
-use crate::server::{Report, Server};
+use crate::server::{Server, ServerReport};
 use crate::status::statistics::CounterTable;
 use crate::stopper::Stopper;
 
@@ -146,7 +146,7 @@ fn serve(config: Config, inheritance: &Inheritance, signals: &StopSignals) -> an
                     let _ = say(ALIVE);
                 }
                 // The send fails when the server has ended already.
-                REOPEN => drop(reports.send(Report::Reload)),
+                REOPEN => drop(reports.send(ServerReport::Reload)),
                 RETIRE => by_line.retire(),
                 _ => break,
             }

@@ -1,5 +1,6 @@
 //! The configuration of a server that runs, read again at SIGHUP.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 
 use anyhow::bail;
@@ -15,8 +16,10 @@ pub(super) struct Started<'m> {
     /// The command line.
     pub(super) args: Args,
     pub(super) matches: &'m ArgMatches,
-    /// The words that set the flags in force.
-    pub(super) words: Vec<std::ffi::OsString>,
+    /// The arguments of workers that are processes.
+    pub(super) arguments: Vec<OsString>,
+    /// Whether workers are processes.
+    pub(super) processes: bool,
     /// Whether a service manager has opened the sockets.
     pub(super) is_passed: bool,
 }
@@ -26,16 +29,10 @@ pub(super) fn reloader(started: &Started<'_>, addresses: &[SocketAddr]) -> Optio
     started.args.config.as_ref()?;
     let (args, matches, is_passed) =
         (started.args.clone(), started.matches.clone(), started.is_passed);
-    let (mut before, addresses) = (started.words.clone(), addresses.to_vec());
-    let processes = config::complete(args.clone(), &matches).map(|(args, _)| args.processes);
-    let processes = processes.unwrap_or(args.processes);
-    Some(Reloader::new(move || {
+    let (processes, addresses) = (started.processes, addresses.to_vec());
+    Some(Reloader::new(started.arguments.clone(), move || {
         let (args, flags) = config::complete(args.clone(), &matches)?;
         let (args, flags) = tuned::complete(args, flags);
-        let words = flags.words();
-        if words == before {
-            return Ok(None);
-        }
         if args.processes != processes {
             bail!(UsageError::new(
                 "--processes cannot change while the server runs; start another one with --take-over"
@@ -43,14 +40,8 @@ pub(super) fn reloader(started: &Started<'_>, addresses: &[SocketAddr]) -> Optio
             ));
         }
         let planned = Planned::of(args, &flags, is_passed).map_err(|error| flags.place(error))?;
-        before = words;
         let Planned { config, arguments, served, described } = planned;
         let status = status(&addresses, &served);
-        Ok(Some(NextConfig {
-            config,
-            arguments,
-            described: format!("{served}: {described}"),
-            status,
-        }))
+        Ok(NextConfig { config, arguments, described: format!("{served}: {described}"), status })
     }))
 }

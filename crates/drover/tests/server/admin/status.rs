@@ -68,10 +68,12 @@ fn the_json_tells_the_numbers_of_the_metrics() {
                 ("closed", "drover_connections_closed_total"),
                 ("bytes_sent", "drover_sent_bytes_total"),
                 ("errors", "drover_connection_errors_total"),
-                ("accepts_lost", "drover_accepts_lost_total"),
             ] {
                 assert_eq!(all[key].as_f64(), Some(found.sum(name, &[])), "{key} {flags:?}");
             }
+            // A worker may still find that another one was faster.
+            let lost = found.sum("drover_accepts_lost_total", &[]);
+            assert!(all["accepts_lost"].as_f64() >= Some(lost), "{flags:?}");
             assert_eq!(all["requests"], 4, "{flags:?}");
             assert_eq!((&all["replies_2xx"], &all["replies_4xx"]), (&3.into(), &1.into()));
             assert_eq!(told["responses"], serde_json::json!({ "200": 3, "404": 1 }));

@@ -1,0 +1,305 @@
+//! SIGHUP: the configuration is read again, and other workers go on with it.
+
+use std::fs;
+use std::io::{BufRead, Read};
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use mech::accept;
+use mech::fileio;
+use mech::mechanisms;
+use tempfile::TempDir;
+
+use crate::harness::{Client, PATIENCE, Server, Site, drover, request, signal};
+
+const LARGE: u64 = 64 << 20;
+
+/// A server with a file of settings that can be changed.
+struct Configured {
+    folder: TempDir,
+    server: Server,
+    log: Box<dyn BufRead>,
+    /// Whether this kernel restricts the server.
+    in_sandbox: bool,
+}
+
+impl Configured {
+    /// Serves `site` with these flags, and `settings` in its file.
+    fn start(site: &Site, flags: &[&str], settings: &str) -> Configured {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("drover.toml");
+        let site = site.path().to_str().unwrap();
+        let text = |settings: &str| format!("root = '{site}'\nlisten = '127.0.0.1:0'\n{settings}");
+        fs::write(&file, text(settings)).unwrap();
+        let mut command = drover();
+        command.args(["serve", "--config", file.to_str().unwrap()]).args(flags);
+        command.stderr(Stdio::piped());
+        let mut server = Server::start_as_it_is(command, 1);
+        let mut log = Box::new(server.stderr());
+        let mut told = String::new();
+        while !told.contains("sandbox: ") {
+            assert!(log.read_line(&mut told).unwrap() > 0, "{told}");
+        }
+        Configured { folder, server, log, in_sandbox: told.contains("sandbox: Landlock") }
+    }
+
+    /// Changes the settings as editors do, by another file of the same name, and returns what the log says to SIGHUP.
+    #[track_caller]
+    fn reload(&mut self, change: impl FnOnce(&str) -> String) -> String {
+        let [file, new] = ["drover.toml", "new"].map(|name| self.folder.path().join(name));
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&new, change(&text)).unwrap();
+        fs::rename(&new, &file).unwrap();
+        signal("HUP", self.server.process());
+        let mut told = String::new();
+        while !["reloaded: ", "cannot reload: ", "is as it was"].iter().any(|it| told.contains(it))
+        {
+            assert!(self.log.read_line(&mut told).unwrap() > 0, "the server has ended: {told}");
+        }
+        told
+    }
+
+    /// Goes on with other settings.
+    #[track_caller]
+    fn set(&mut self, settings: &str) {
+        let keep = |text: &str| text.split_inclusive('\n').take(2).collect::<String>();
+        let told = self.reload(|text| keep(text) + settings);
+        assert!(told.contains("reloaded: "), "{settings}: {told}");
+    }
+
+    fn stops_in_good_order(mut self) {
+        self.server.terminate();
+        let mut log = String::new();
+        self.log.read_to_string(&mut log).unwrap();
+        assert!(self.server.exit_status().success(), "{log}");
+    }
+}
+
+fn site() -> Site {
+    let site = Site::new();
+    site.file("a", "hello");
+    site.file("b", [b'b'; 100_000]);
+    site.sparse("large", LARGE);
+    site
+}
+
+/// Every choice of mechanism, strategy and backend, each at least once.
+fn choices() -> Vec<String> {
+    let usable = mechanisms::ALL.iter().filter(|it| it.probe().is_ok());
+    let mechanisms: Vec<_> = usable.collect();
+    let backends: Vec<_> = fileio::ALL.iter().filter(|it| it.probe().is_ok()).collect();
+    let strategies = accept::ALL.iter().filter(|it| it.probe().is_ok());
+    let strategies: Vec<_> = strategies.collect();
+    let most = mechanisms.len().max(backends.len()).max(strategies.len());
+    let choice = |number: usize| {
+        let mechanism = mechanisms[number % mechanisms.len()];
+        let goes = (0..).map(|more| strategies[(number + more) % strategies.len()]);
+        let strategy = goes.into_iter().find(|it| it.goes_with(mechanism).is_ok()).unwrap();
+        format!(
+            "dispatch = '{}'\naccept = '{}'\nfiles = '{}'\nworkers = {}\n",
+            mechanism.name,
+            strategy.name,
+            backends[number % backends.len()].name,
+            1 + number % 3,
+        )
+    };
+    (0..most).map(choice).collect()
+}
+
+/// Asks again and again until `over`, by kept connections and by new ones. Returns how many answers came.
+fn keep_asking(address: SocketAddr, over: &AtomicBool) -> usize {
+    let answers = AtomicUsize::new(0);
+    let ask = |client: &mut Client| {
+        for (target, len) in [("/a", 5), ("/b", 100_000)] {
+            let reply = client.get(target).is(200);
+            assert_eq!(reply.body.len(), len);
+            answers.fetch_add(1, Ordering::Relaxed);
+            if reply.field("Connection") == Some("close") {
+                *client = Client::connect(address);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let kept = || {
+            let mut client = Client::connect(address);
+            while !over.load(Ordering::Relaxed) {
+                ask(&mut client);
+            }
+        };
+        let fresh = || {
+            while !over.load(Ordering::Relaxed) {
+                ask(&mut Client::connect(address));
+            }
+        };
+        let asking = [scope.spawn(kept), scope.spawn(kept), scope.spawn(fresh), scope.spawn(fresh)];
+        for client in asking {
+            client.join().unwrap();
+        }
+    });
+    answers.into_inner()
+}
+
+fn changes_under_load(flags: &[&str]) {
+    let site = site();
+    let mut configured = Configured::start(&site, flags, "workers = 2\n");
+    let (address, over) = (configured.server.address(), AtomicBool::new(false));
+    let answers = thread::scope(|scope| {
+        let asking = scope.spawn(|| keep_asking(address, &over));
+        for choice in choices() {
+            configured.set(&choice);
+        }
+        over.store(true, Ordering::Relaxed);
+        asking.join().unwrap()
+    });
+    assert!(answers > 0);
+    configured.stops_in_good_order();
+}
+
+#[test]
+fn threads_change_everything_under_load_and_every_request_is_answered() {
+    changes_under_load(&[]);
+}
+
+#[test]
+fn processes_change_everything_under_load_and_every_request_is_answered() {
+    changes_under_load(&["--processes"]);
+}
+
+#[test]
+fn connections_from_before_go_on() {
+    let site = site();
+    for flags in [&[][..], &["--processes"]] {
+        let mut configured = Configured::start(&site, flags, "dispatch = 'epoll'\n");
+        let mut idle = configured.server.connect();
+        idle.get("/a").is(200);
+        let mut begun = configured.server.connect();
+        begun.send("GET /a HTTP/1.1\r\nHos");
+        let mut under_way = configured.server.connect();
+        under_way.send(request("GET", "/large", &[]));
+        assert_eq!(under_way.reply_head().is(200).length(), LARGE);
+        configured.set("dispatch = 'poll'\nheader = ['* X-Of: the new']\n");
+        // The workers of before answer once more, and by what they were started with.
+        for (client, rest) in
+            [(&mut idle, request("GET", "/a", &[])), (&mut begun, "t: x\r\n\r\n".to_owned())]
+        {
+            client.send(rest);
+            let reply = client.reply().is(200);
+            assert_eq!((reply.field("Connection"), reply.field("X-Of")), (Some("close"), None));
+            client.expect_end();
+        }
+        let reply = configured.server.get("/a").is(200);
+        assert_eq!((reply.field("Connection"), reply.field("X-Of")), (None, Some("the new")));
+        under_way.read(LARGE as usize);
+        configured.stops_in_good_order();
+    }
+}
+
+#[test]
+fn a_stop_ends_the_workers_of_before_too() {
+    let site = site();
+    for flags in [&[][..], &["--processes"]] {
+        let mut configured = Configured::start(&site, flags, "workers = 2\n");
+        let mut idle: Vec<Client> = (0..4).map(|_| configured.server.connect()).collect();
+        idle.iter_mut().for_each(|client| drop(client.get("/a").is(200)));
+        configured.set("workers = 1\n");
+        configured.set("workers = 3\n");
+        configured.stops_in_good_order();
+        idle.iter_mut().for_each(Client::expect_end);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_aloud_and_the_server_goes_on() {
+    let site = site();
+    let other = Site::new();
+    for flags in [&[][..], &["--processes"]] {
+        let mut configured = Configured::start(&site, flags, "workers = 2\n");
+        let other = format!("root = '{}'", other.path().display());
+        for (from, to, told) in [
+            (
+                "workers = 2",
+                "wokers = 2",
+                "drover.toml:3:1: there is no key 'wokers'; the nearest is 'workers'",
+            ),
+            ("workers = 2", "workers = 'few'", "drover.toml:3:11: "),
+            ("workers = 2", "accept = 'shared'\ndispatch = 'rtsig'", "--accept shared"),
+            ("127.0.0.1:0", "127.0.0.2:0", "--listen cannot change while the server runs"),
+            ("workers = 2", "counters = '/nowhere/counters'", "--counters cannot change"),
+            ("workers = 2", "no-sandbox = true", "--no-sandbox cannot change"),
+            ("workers = 2", "trace = '/tmp/trace'", "--trace"),
+            ("root = ", &format!("{other} # "), "is out of the sandbox's reach"),
+        ] {
+            // Workers that are processes enter their sandbox anew.
+            if told.contains("sandbox's")
+                && (flags.contains(&"--processes") || !configured.in_sandbox)
+            {
+                continue;
+            }
+            let before = fs::read_to_string(configured.folder.path().join("drover.toml")).unwrap();
+            let log = configured.reload(|text| text.replacen(from, to, 1));
+            assert!(log.contains("cannot reload: ") && log.contains(told), "{to}: {log}");
+            configured.server.get("/a").is(200);
+            let log = configured.reload(|_| before);
+            assert!(log.contains("is as it was"), "{log}");
+        }
+        configured.stops_in_good_order();
+    }
+}
+
+#[test]
+fn whoever_watches_sees_reloads_and_counters_that_go_on() {
+    let site = site();
+    for flags in [&["--admin", "127.0.0.1:0"][..], &["--admin", "127.0.0.1:0", "--processes"]] {
+        let mut configured = Configured::start(&site, flags, "workers = 2\n");
+        let admin = configured.server.admin_address();
+        let metric = |name: &str| -> u64 {
+            let reply = Client::connect(admin).get("/metrics").is(200);
+            let lines = reply.text().lines().filter(|line| line.starts_with(name));
+            lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+        };
+        (0..5).for_each(|_| drop(configured.server.get("/a").is(200)));
+        configured.set("workers = 3\n");
+        (0..5).for_each(|_| drop(configured.server.get("/a").is(200)));
+        assert_eq!(metric("drover_requests_total"), 10);
+        assert_eq!((metric("drover_workers "), metric("drover_reloads_total ")), (3, 1));
+        assert_eq!(metric("drover_last_reload_successful "), 1);
+        configured.reload(|text| text.replace("workers", "wokers"));
+        assert_eq!(
+            (metric("drover_last_reload_successful "), metric("drover_reloads_total ")),
+            (0, 1)
+        );
+        configured.set("workers = 1\n");
+        assert_eq!((metric("drover_workers "), metric("drover_reloads_total ")), (1, 2));
+        assert_eq!(metric("drover_last_reload_successful "), 1);
+        configured.stops_in_good_order();
+    }
+}
+
+/// Threads and descriptors of workers that have ended are given back.
+#[test]
+fn many_reloads_leave_nothing_behind() {
+    let site = site();
+    let mut configured = Configured::start(&site, &[], "workers = 2\n");
+    let process = configured.server.process();
+    let threads = || fs::read_dir(format!("/proc/{process}/task")).unwrap().count();
+    let settle = |configured: &mut Configured, number: usize| {
+        configured.set(&format!("workers = 2\nheader = ['* X-Reload: {number}']\n"));
+        configured.server.get("/b").is(200);
+    };
+    (0..5).for_each(|number| settle(&mut configured, number));
+    let (files, before) = (configured.server.files_open(), threads());
+    (5..25).for_each(|number| settle(&mut configured, number));
+    let since = std::time::Instant::now();
+    // Threads end a moment after their workers.
+    while threads() > before || configured.server.files_open() > files {
+        let (now, files_now) = (threads(), configured.server.files_open());
+        assert!(
+            since.elapsed() < PATIENCE,
+            "threads {before} {now}, descriptors {files} {files_now}"
+        );
+        thread::yield_now();
+    }
+    configured.stops_in_good_order();
+}
