@@ -48,6 +48,8 @@ pub(crate) struct Crew {
     pub(crate) config: Arc<Config>,
     /// By which the workers are told something, once they accept connections.
     pub(crate) workers: Vec<Remote>,
+    /// How many workers there are to be.
+    size: usize,
     /// How many threads have not ended.
     running: usize,
     /// How many listeners have not ended.
@@ -77,8 +79,9 @@ impl Crew {
         let per_address = config.max_per_address.map(worker::addresses::AddressLimit::new);
         let cpus = if config.pin { crate::processors(config.workers)? } else { Vec::new() };
         let listeners = handles.iter().map(Vec::len).sum();
-        let (workers, sharers) = (Vec::new(), handles.len());
-        let mut crew = Crew { config, workers, running: 0, listeners, counter_table, trace, log };
+        let (workers, size, running) = (Vec::new(), handles.len(), 0);
+        let mut crew =
+            Crew { config, workers, size, running, listeners, counter_table, trace, log };
         for (number, handles) in (first..).zip(handles) {
             let left = report.clone();
             let plan = worker::thread::WorkerPlan {
@@ -86,7 +89,7 @@ impl Crew {
                 handles,
                 cpu: cpus.get(number).copied(),
                 counters: crew.counter_table.of(number),
-                sharers,
+                sharers: size,
                 connections: connections.of_worker(number),
                 addresses: per_address.clone(),
                 left: Box::new(move || left(ThreadReport::Left)),
@@ -131,7 +134,8 @@ impl Crew {
 
     /// Whether every worker accepts connections.
     pub(crate) fn is_ready(&self) -> bool {
-        self.workers.len() == self.running
+        // A worker that has ended meanwhile counts: one that cannot start may have ended it.
+        self.workers.len() == self.size
     }
 
     /// Whether no worker accepts connections any more.

@@ -7,8 +7,10 @@ use std::process::{Child, Command, Stdio};
 
 use crate::harness::{Client, Site, signal};
 
-/// A user with no other processes, so that the limit of a user is exact.
-const NOBODY_ELSE: u32 = 987_654;
+/// A user with no other processes, so that the limit of a user is exact: one for each run of the tests.
+fn nobody_else() -> u32 {
+    1_000_000_000 + std::process::id()
+}
 
 /// More threads than any server here needs.
 const ENOUGH: u32 = 40;
@@ -21,12 +23,13 @@ fn limited(most: u32, site: &Site, flags: &[&str]) -> Child {
     let limited = format!("{limit} && exec \"$0\" serve \"$@\"");
     command.args(["-c", &limited, env!("CARGO_BIN_EXE_drover")]).arg(site.path());
     command.args(["--listen", "127.0.0.1:0"]).args(flags);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).uid(NOBODY_ELSE).spawn().unwrap()
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).uid(nobody_else()).spawn().unwrap()
 }
 
 /// Starts servers with ever more threads until one serves: whoever cannot says so before it
 /// announces anything.
 fn serves_or_says_why(site: &Site, flags: &[&str]) {
+    let mut last_log = String::new();
     for most in 1..ENOUGH {
         let mut child = limited(most, site, flags);
         let mut first = String::new();
@@ -52,8 +55,9 @@ fn serves_or_says_why(site: &Site, flags: &[&str]) {
         // The mechanisms are tried on threads of their own, and their list tells what failed.
         let has_remedy = last.contains("'ulimit -u'") || last.contains("'drover mechanisms'");
         assert!(has_remedy, "{flags:?} with {most} threads: {log}");
+        last_log = log;
     }
-    panic!("{flags:?}: {ENOUGH} threads were too few");
+    panic!("{flags:?}: {ENOUGH} threads were too few: {last_log}");
 }
 
 #[test]
