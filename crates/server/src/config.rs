@@ -131,6 +131,9 @@ pub struct Config {
     pub send_budget: Option<NonZeroU64>,
     /// The file that the counters are written to at SIGUSR1 and at the end.
     pub counters: Option<PathBuf>,
+    /// The unix(7) socket at which another server takes over the listening sockets; and this one from the server that
+    /// runs, if there is one.
+    pub take_over: Option<PathBuf>,
     /// The file that the configuration is read from again at a reload, from its folder.
     pub config_file: Option<PathBuf>,
     /// The file that the events of the only worker are written to.
@@ -222,6 +225,7 @@ impl Config {
             trace: None,
             send_budget: None,
             counters: None,
+            take_over: None,
             config_file: None,
             record_events: None,
             spin: None,

@@ -63,6 +63,7 @@ mod server;
 mod signals;
 mod status;
 mod stopper;
+mod succession;
 mod supervisor;
 pub mod trace;
 mod worker;

@@ -103,7 +103,7 @@ pub(crate) fn tell_reload(outcome: Result<Option<&str>, &anyhow::Error>) {
 #[derive(Debug)]
 pub(crate) struct FixedSettings {
     /// Flags, with their values.
-    flags: [(&'static str, String); 7],
+    flags: [(&'static str, String); 8],
     /// The file that the counters are written to.
     counters: Option<PathBuf>,
 }
@@ -118,6 +118,7 @@ impl FixedSettings {
             ("--user", format!("{:?}", config.user)),
             ("--no-sandbox", format!("{:?}", config.sandbox)),
             ("--counters", format!("{:?}", config.counters)),
+            ("--take-over", format!("{:?}", config.take_over)),
             ("--trace", format!("{:?}", config.trace)),
             ("--record-events", format!("{:?}", config.record_events)),
         ];

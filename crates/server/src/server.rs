@@ -1,6 +1,6 @@
 //! A server whose workers are threads: its life from the start over reloads to the end.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -27,6 +27,10 @@ use crate::signals::{Heard, Role, StopSignals, exit_at_once};
 use crate::status::history::CounterHistory;
 use crate::status::statistics::{CounterTable, Statistics, WorkerStatistics};
 use crate::stopper::Stopper;
+use crate::succession::hand_over::{
+    HandOverListener, HandOverState, HandOverStep, Offer, tell_handed_over,
+};
+use crate::succession::take_over::TakeOver;
 use crate::supervisor::service_manager::ServiceManager;
 use crate::{cannot_trace, processors, status, trace};
 
@@ -46,6 +50,10 @@ pub struct Server {
     admin: Option<AdminListener>,
     sandbox: Sandbox,
     fixed: FixedSettings,
+    hand_over: RefCell<HandOverState<Arc<Config>>>,
+    hand_over_listener: Option<HandOverListener>,
+    /// Whether a reload was asked for while another server was taking over.
+    reload_later: Cell<bool>,
 }
 
 /// The crews of a server.
@@ -67,6 +75,10 @@ pub(crate) enum ServerReport {
     Worker(usize, ThreadReport),
     /// The access log is to be opened anew, and the configuration to be reloaded.
     Reload,
+    /// Another server takes over.
+    HandOver(HandOverStep),
+    /// The server has been asked to stop.
+    Stopping,
 }
 
 impl Server {
@@ -79,8 +91,12 @@ impl Server {
         if config.pin {
             processors(config.workers)?;
         }
-        let BoundAddresses { addresses, handles, sockets, .. } = bind(&config, Among::Threads)?;
-        let admin = BoundAdmin::bind(&config, false, &addresses)?;
+        let take_over = TakeOver::of(&config)?;
+        let handed = take_over.sockets(&config)?;
+        let BoundAddresses { addresses, handles, sockets, .. } =
+            bind(&config, Among::Threads, &handed)?;
+        let admin = BoundAdmin::bind(&config, false, &addresses, &handed)?;
+        drop(handed);
         let log = config.access_log.as_ref().map(access_log::open).transpose()?;
         let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
         let manager = ServiceManager::of_environment()?.map(Arc::new);
@@ -92,6 +108,11 @@ impl Server {
         server.addresses = addresses;
         if let Some(admin) = admin {
             server.admin = Some(admin.start(&server.counters, &server.stopper.asked)?);
+        }
+        if let Some(control) = take_over.finish()? {
+            let reports = server.reports();
+            let tell = move |step| reports.send(ServerReport::HandOver(step)).is_ok();
+            server.hand_over_listener = Some(HandOverListener::start(control, tell)?);
         }
         Ok(server)
     }
@@ -116,6 +137,9 @@ impl Server {
             admin: None,
             sandbox,
             fixed: FixedSettings::of(&plan.config),
+            hand_over: RefCell::new(HandOverState::Not),
+            hand_over_listener: None,
+            reload_later: Cell::default(),
         };
         server.start_crew(plan, sockets)?;
         Ok(server)
@@ -144,8 +168,12 @@ impl Server {
         if let Some(path) = config.access_log.as_ref().and_then(|log| log.path.as_ref()) {
             trace::check(path).with_context(|| format!("--access-log {}", path.display()))?;
         }
-        let bound = bind(config, Among::Threads)?;
-        BoundAdmin::bind(config, false, &bound.addresses).map(drop)
+        // Another server may listen there, and hands the sockets over when this one starts.
+        if config.take_over.as_ref().is_some_and(|path| path.exists()) {
+            return Ok(());
+        }
+        let bound = bind(config, Among::Threads, &[])?;
+        BoundAdmin::bind(config, false, &bound.addresses, &[]).map(drop)
     }
 
     /// The addresses as they are bound, in the order of the configuration.
@@ -213,9 +241,13 @@ impl Server {
                 }
                 exit_at_once(i32::from(open > 0));
             }
-            let waits = stopper.clone();
+            let (waits, stops) = (stopper.clone(), reports.clone());
             // On a thread of its own, so that a second signal is heard.
-            let stop = move || waits.announce(Stopper::stop_in_good_order);
+            let stop = move || {
+                waits.announce(Stopper::stop_in_good_order);
+                // It fails if the last worker has ended.
+                let _ended = stops.send(ServerReport::Stopping);
+            };
             if start_thread("stop", stop).is_err() {
                 stopper.announce(Stopper::stop);
             }
@@ -269,30 +301,38 @@ impl Server {
     /// The failure of a worker that could not go on. It is logged at once, and the other workers
     /// are asked to stop: no server goes on with some of its workers missing.
     pub fn wait(&self) -> anyhow::Result<()> {
-        self.hear_until(|crews| crews.all.is_empty(), |server| server.reload());
+        let is_over = || {
+            let stops = self.stopper.asked.load(Ordering::Relaxed);
+            self.crews.borrow().all.is_empty() && (stops || !self.hand_over.borrow().is_under_way())
+        };
+        self.hear_until(is_over, |report| match report {
+            ServerReport::Reload => self.reload(),
+            ServerReport::HandOver(step) => self.hand_over(step),
+            ServerReport::Worker(..) | ServerReport::Stopping => {}
+        });
         self.stopper.until_announced();
         status::counters::finish(self.fixed.counters_file().as_deref(), &self.counters);
         self.crews.borrow_mut().failure.take().map_or(Ok(()), Err)
     }
 
-    /// Hears reports until `done`; calls `reload` when the configuration is to be reloaded.
-    fn hear_until(&self, done: impl Fn(&Crews) -> bool, mut reload: impl FnMut(&Server)) {
-        while !done(&self.crews.borrow()) {
+    /// Hears the workers until `done`; what others report goes to `hear`.
+    fn hear_until(&self, done: impl Fn() -> bool, mut hear: impl FnMut(ServerReport)) {
+        while !done() {
             // It cannot fail: the server has a sender itself.
             match self.reports.recv() {
                 Ok(ServerReport::Worker(crew, report)) => self.hear(crew, report),
-                Ok(ServerReport::Reload) => reload(self),
+                Ok(other) => hear(other),
                 Err(_) => return,
             }
         }
     }
 
-    /// Hears reports until `done`. A reload that is asked for meanwhile follows later.
-    fn hear_until_done(&self, done: impl Fn(&Crews) -> bool) {
-        let mut later = false;
-        self.hear_until(done, |_| later = true);
-        if later {
-            let _sent = self.sender.send(ServerReport::Reload);
+    /// Hears the workers until `done`. What others report meanwhile is heard later.
+    fn hear_workers_until(&self, done: impl Fn(&Crews) -> bool) {
+        let mut later = Vec::new();
+        self.hear_until(|| done(&self.crews.borrow()), |report| later.push(report));
+        for report in later {
+            let _sent = self.sender.send(report);
         }
     }
 
@@ -336,7 +376,7 @@ impl Server {
         let crew = Crew::start(plan, &report)?;
         self.crews.borrow_mut().all.insert(number, crew);
         // A crew that cannot start is gone when its last worker has ended.
-        self.hear_until_done(|crews| match crews.all.get(&number) {
+        self.hear_workers_until(|crews| match crews.all.get(&number) {
             Some(crew) => crews.cannot_start.is_none() && crew.is_ready(),
             None => true,
         });
@@ -355,10 +395,16 @@ impl Server {
         if self.stopper.asked.load(Ordering::Relaxed) {
             return;
         }
+        if self.hand_over.borrow().is_under_way() {
+            return self.reload_later.set(true);
+        }
         let crews = self.crews.borrow();
         let has_log = crews.all.values().filter(|crew| crew.reopen_log()).count() > 0;
         drop(crews);
         let mut reloader = self.reloader.borrow_mut();
+        if self.hand_over.borrow().is_done() {
+            *reloader = None;
+        }
         tell_reopening(has_log, reloader.is_some());
         let Some(reloader) = reloader.as_mut() else { return };
         let manager = self.stopper.manager.as_deref();
@@ -394,26 +440,66 @@ impl Server {
         let together =
             accept::can_share((old.mechanism, old.accept), (config.mechanism, config.accept));
         if !together {
-            self.retire(before);
-            self.hear_until_done(|crews| crews.all.get(&before).is_none_or(Crew::has_left));
+            self.leave(before);
         }
         let succeeded = self.succeed(config);
         match (&succeeded, together) {
             (Ok(()), true) => self.retire(before),
             (Ok(()), false) | (Err(_), true) => {}
             // Nobody accepts connections: others of the old configuration go on.
-            (Err(_), false) => {
-                if let Err(reason) = self.succeed((*old).clone()) {
-                    error!("cannot go on with the configuration before either: {reason:#}");
-                    self.stopper.stop();
-                    self.crews.borrow_mut().failure.get_or_insert(reason);
-                }
-            }
+            (Err(_), false) => self.go_on_as_before(&old),
         }
         let crews = self.crews.borrow();
         let retired = crews.all.iter().filter(|(number, _)| **number != crews.serving);
         retired.rev().skip(RETIRED_MOST).for_each(|(_, crew)| crew.stop());
         succeeded
+    }
+
+    /// Has other workers, of the configuration before, accept connections, since nobody does.
+    fn go_on_as_before(&self, config: &Config) {
+        if let Err(reason) = self.succeed(config.clone()) {
+            error!("cannot go on with the configuration before either: {reason:#}");
+            self.stopper.stop();
+            self.crews.borrow_mut().failure.get_or_insert(reason);
+        }
+    }
+
+    /// Does what the server's thread for another server asks for.
+    fn hand_over(&self, step: HandOverStep) {
+        let serving = self.crews.borrow().serving;
+        let config = || self.crews.borrow().all.get(&serving).map(|crew| Arc::clone(&crew.config));
+        match step {
+            HandOverStep::Offer(offer) => {
+                let stops = self.stopper.asked.load(Ordering::Relaxed);
+                let Some(config) = config().filter(|_| !stops) else { return };
+                let mut sockets = self.stopper.sockets();
+                sockets.extend_from_slice(self.admin.as_ref().map_or(&[], AdminListener::sockets));
+                *self.hand_over.borrow_mut() = HandOverState::UnderWay(None);
+                // It fails if the thread has ended, which then asks for nothing else.
+                let _sent = offer.send(Offer::of(&config, sockets));
+            }
+            HandOverStep::Leave(left) => {
+                *self.hand_over.borrow_mut() = HandOverState::UnderWay(config());
+                self.leave(serving);
+                let _sent = left.send(());
+            }
+            HandOverStep::Finish(successor) => {
+                *self.hand_over.borrow_mut() = HandOverState::Done;
+                self.retire(serving);
+                self.stopper.forget_sockets();
+                self.admin.iter().for_each(AdminListener::stop);
+                self.stopper.manager.iter().for_each(|manager| manager.is_succeeded(successor));
+                tell_handed_over(successor);
+            }
+            HandOverStep::Resume => {
+                let left = self.hand_over.borrow_mut().resume();
+                let stops = self.stopper.asked.load(Ordering::Relaxed);
+                left.filter(|_| !stops).iter().for_each(|config| self.go_on_as_before(config));
+            }
+        }
+        if self.reload_later.take() {
+            self.reload();
+        }
     }
 
     /// Starts workers of `config` on the sockets that the server listens with.
@@ -422,7 +508,7 @@ impl Server {
             processors(config.workers)?;
         }
         let passing = config.on(self.stopper.sockets());
-        let BoundAddresses { handles, sockets, .. } = bind(&passing, Among::Threads)?;
+        let BoundAddresses { handles, sockets, .. } = bind(&passing, Among::Threads, &[])?;
         drop(passing);
         let log = config.access_log.as_ref().map(access_log::open).transpose()?;
         let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
@@ -431,6 +517,12 @@ impl Server {
         self.start_crew(CrewPlan { config, first: 0, handles, counter_table, log }, sockets)?;
         self.counters.succeed(table);
         Ok(())
+    }
+
+    /// Waits until the workers of a crew accept no more connections.
+    fn leave(&self, number: usize) {
+        self.retire(number);
+        self.hear_workers_until(|crews| crews.all.get(&number).is_none_or(Crew::has_left));
     }
 
     /// Has the workers of a crew accept no more connections, and go on with those that they have.

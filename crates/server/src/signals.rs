@@ -163,7 +163,9 @@ fn answer(signal: i32, role: Role) -> Answer {
         SIGINT | SIGQUIT => Answer::Tell(Heard::Stop),
         SIGHUP => Answer::Tell(Heard::Reload),
         SIGUSR1 => Answer::Log("SIGUSR1 is ignored by a worker: send it to the server"),
-        SIGUSR2 => Answer::Log("SIGUSR2 is ignored: the program is not replaced while it runs"),
+        SIGUSR2 => Answer::Log(
+            "SIGUSR2 is ignored: start another server with --take-over in place of this one",
+        ),
         _ => Answer::Log("SIGALRM is ignored: it has no use here"),
     }
 }

@@ -101,6 +101,11 @@ impl Stopper {
         self.lock().sockets.all()
     }
 
+    /// Another server has the sockets that this one listens with.
+    pub(crate) fn forget_sockets(&self) {
+        self.lock().sockets = ListeningSockets::default();
+    }
+
     /// From now on a stop ends these workers too, and closes these sockets in place of others. If the server has been
     /// stopped, both happens now.
     pub(crate) fn admit(&self, crew: usize, workers: &[Remote], sockets: Vec<OwnedFd>) {

@@ -2,6 +2,7 @@
 //!
 //! - [`socket`]: listening, connecting and sending sockets.
 //! - [`ring`]: one io_uring, the parts of it that a kernel may lack, and the buffers that it receives into.
+//! - [`message_socket`]: messages between programs, with descriptors.
 //! - [`waker`]: ending a wait from another thread, by eventfd(2) or by a signal.
 //! - [`shared_counters`]: numbers in memory that processes share.
 //! - [`process`]: CPU clocks, pinning, limits, rights, children.
@@ -26,6 +27,7 @@
 //! allowed in `sys`, `mech` and `waiters`, and nowhere else in the project.
 #![cfg(target_os = "linux")]
 
+pub mod message_socket;
 pub mod process;
 pub mod ring;
 pub mod shared_counters;

@@ -311,6 +311,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         trace: args.trace,
         send_budget: args.send_budget.0,
         counters: args.counters,
+        take_over: args.take_over,
         record_events: args.record_events,
         spin: args.spin_per_request.and_then(some),
         ..Config::new(source, mechanism)

@@ -36,6 +36,7 @@ mod signals;
 mod spinning;
 mod stopping;
 mod symlinks;
+mod taking_over;
 mod threads;
 mod time_outs;
 mod trace;

@@ -23,7 +23,7 @@ use tracing::error;
 
 use crate::Config;
 use crate::ContentSource;
-use crate::listen::bind::bind_name;
+use crate::listen::bind::{bind_name, those_at};
 use crate::status::history::CounterHistory;
 
 mod exchange;
@@ -109,13 +109,13 @@ impl ServerFacts {
 #[derive(Debug)]
 pub(crate) struct BoundAdmin {
     addresses: Vec<SocketAddr>,
-    sockets: Vec<OwnedFd>,
+    sockets: Vec<Arc<OwnedFd>>,
     facts: ServerFacts,
 }
 
 impl BoundAdmin {
     /// Binds the addresses, if there is to be a listener. `processes`: workers are processes. `served`: the addresses
-    /// of the server itself.
+    /// of the server itself. `handed_over`: sockets of another server, to be used if they listen at the addresses.
     ///
     /// # Errors
     /// An address that cannot be bound, with the remedy.
@@ -123,15 +123,19 @@ impl BoundAdmin {
         config: &Config,
         processes: bool,
         served: &[SocketAddr],
+        handed_over: &[Arc<OwnedFd>],
     ) -> anyhow::Result<Option<BoundAdmin>> {
         let Some(listen) = &config.admin else { return Ok(None) };
         let facts = ServerFacts::of(config, processes, served);
         let mut bound = BoundAdmin { addresses: Vec::new(), sockets: Vec::new(), facts };
         bind_name("--admin", listen, |address| {
-            let socket = socket::listen(address, ListenOptions::default())?;
+            let socket = match &those_at(handed_over, address)[..] {
+                [socket, ..] => socket.try_clone()?,
+                [] => socket::listen(address, ListenOptions::default())?,
+            };
             let address = socket::local_address(socket.as_fd())?;
             bound.addresses.push(address);
-            bound.sockets.push(socket);
+            bound.sockets.push(Arc::new(socket));
             Ok(address)
         })?;
         Ok(Some(bound))
@@ -151,15 +155,17 @@ impl BoundAdmin {
         let (counters, stopping) = (counters.clone(), Arc::clone(stopping));
         let server = WatchedServer { counters, stopping, facts: Arc::clone(&facts) };
         let (ready, started) = sync_channel(1);
+        let own: io::Result<_> = sockets.iter().map(|socket| socket.try_clone()).collect();
+        let own = own.context("--admin")?;
         let work = move || {
-            if let Err(reason) = run(sockets, server, &ready) {
+            if let Err(reason) = run(own, server, &ready) {
                 error!("the listener of --admin has ended, the server goes on: {reason:#}");
             }
         };
         let thread = sys::process::start_thread("admin", work).context("--admin")?;
         // The thread has logged the reason.
         let remote = started.recv().map_err(|_| anyhow!("--admin: its listener cannot start"))?;
-        Ok(AdminListener { addresses, facts, remote, thread: Some(thread) })
+        Ok(AdminListener { addresses, sockets, facts, remote, thread: Some(thread) })
     }
 }
 
@@ -167,6 +173,8 @@ impl BoundAdmin {
 #[derive(Debug)]
 pub(crate) struct AdminListener {
     addresses: Vec<SocketAddr>,
+    /// Duplicates of what it listens with, for another server.
+    sockets: Vec<Arc<OwnedFd>>,
     facts: Arc<Mutex<ServerFacts>>,
     remote: Remote,
     /// `None` when the thread has been joined.
@@ -176,6 +184,17 @@ pub(crate) struct AdminListener {
 impl AdminListener {
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// What it listens with.
+    pub(crate) fn sockets(&self) -> &[Arc<OwnedFd>] {
+        &self.sockets
+    }
+
+    /// Ends it: another server listens.
+    pub(crate) fn stop(&self) {
+        // It fails for a thread that has ended.
+        let _ended = self.remote.stop();
     }
 
     /// The server has reloaded its configuration, and is one of `config` now.
@@ -195,8 +214,8 @@ impl AdminListener {
 
 impl Drop for AdminListener {
     fn drop(&mut self) {
-        // It fails for a thread that has ended; a panic was reported when it happened.
-        let _ended = self.remote.stop();
+        self.stop();
+        // A panic was reported when it happened.
         let _panicked = self.thread.take().map(JoinHandle::join);
     }
 }

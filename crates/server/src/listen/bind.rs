@@ -22,8 +22,13 @@ pub(crate) struct BoundAddresses {
     pub(crate) acceptors: Vec<Acceptor>,
 }
 
-/// Binds every address, before any worker accepts.
-pub(crate) fn bind(config: &Config, among: Among) -> anyhow::Result<BoundAddresses> {
+/// Binds every address, before any worker accepts; or takes those of `handed_over` that listen there, the sockets of another
+/// server.
+pub(crate) fn bind(
+    config: &Config,
+    among: Among,
+    handed_over: &[Arc<OwnedFd>],
+) -> anyhow::Result<BoundAddresses> {
     let workers = config.workers.get();
     let handles = (0..workers).map(|_| Vec::new()).collect();
     let (addresses, sockets, acceptors) = (Vec::new(), Vec::new(), Vec::new());
@@ -51,7 +56,7 @@ pub(crate) fn bind(config: &Config, among: Among) -> anyhow::Result<BoundAddress
             .with_context(|| format!("cannot serve the passed socket of {address}"))?;
     }
     for listen in &config.listen {
-        bind_name("--listen", listen, |address| open(address, Vec::new()))?;
+        bind_name("--listen", listen, |address| open(address, those_at(handed_over, address)))?;
     }
     Ok(bound)
 }
@@ -69,6 +74,14 @@ fn by_address(passed: &[Arc<OwnedFd>]) -> anyhow::Result<Vec<(SocketAddr, Vec<Ar
         }
     }
     Ok(all)
+}
+
+/// Those of `sockets` that listen at `address`.
+pub(crate) fn those_at(sockets: &[Arc<OwnedFd>], address: SocketAddr) -> Vec<Arc<OwnedFd>> {
+    let is_there = |socket: &&Arc<OwnedFd>| {
+        sys::socket::local_address(socket.as_fd()).is_ok_and(|local| local == address)
+    };
+    sockets.iter().filter(is_there).cloned().collect()
 }
 
 /// Binds the addresses of a name by `open`, which returns the address as it is bound. With port 0, the others get the
@@ -134,7 +147,7 @@ mod tests {
         let listen = vec![Listen { name: "name".to_owned(), addresses }];
         let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
         let config = Config { listen, ..Config::new(ContentSource::Fixed(1), mechanism) };
-        Ok(bind(&config, Among::Threads)?.addresses)
+        Ok(bind(&config, Among::Threads, &[])?.addresses)
     }
 
     #[test]

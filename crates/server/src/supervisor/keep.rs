@@ -5,7 +5,7 @@
 //! listener handles: connections that wait in them wait a little longer, and are not lost. After repeated deaths at
 //! once, the pause before a replacement grows. Workers die with the supervisor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,6 +31,10 @@ use crate::signals::{Heard, Role, StopSignals};
 use crate::status::history::CounterHistory;
 use crate::status::statistics::{Statistics, WorkerStatistics};
 use crate::stopper::STOPPING;
+use crate::succession::hand_over::{
+    HandOverListener, HandOverState, HandOverStep, Offer, tell_handed_over,
+};
+use crate::succession::take_over::TakeOver;
 use crate::{processors, status};
 
 /// How often it is looked whether workers have been sent what was accepted for them.
@@ -38,6 +42,19 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// How long after the grace a worker may take to end by itself.
 const BEYOND_GRACE: Duration = Duration::from_secs(5);
+
+/// What workers are made of.
+#[derive(Debug)]
+struct WorkerPlans {
+    config: Arc<Config>,
+    arguments: Vec<OsString>,
+}
+
+impl WorkerPlans {
+    fn of(crew: &ProcessCrew) -> WorkerPlans {
+        WorkerPlans { config: Arc::clone(&crew.config), arguments: crew.arguments.clone() }
+    }
+}
 
 /// A server whose workers are processes. Dropping it kills them.
 #[derive(Debug)]
@@ -62,8 +79,12 @@ pub struct Supervisor {
     manager: Option<ServiceManager>,
     sender: Sender<Message>,
     inbox: Receiver<Message>,
-    /// Whether a reload was asked for while another one was under way.
+    /// Whether a reload was asked for.
     reload_again: bool,
+    hand_over: HandOverState<WorkerPlans>,
+    /// What the thread for another server asks for, in its order.
+    hand_over_steps: VecDeque<HandOverStep>,
+    hand_over_listener: Option<HandOverListener>,
 }
 
 impl Supervisor {
@@ -78,9 +99,12 @@ impl Supervisor {
         if config.pin {
             processors(config.workers)?;
         }
+        let take_over = TakeOver::of(&config)?;
+        let handed = take_over.sockets(&config)?;
         let BoundAddresses { addresses, handles, sockets, acceptors } =
-            bind(&config, Among::Processes)?;
-        let admin = BoundAdmin::bind(&config, true, &addresses)?;
+            bind(&config, Among::Processes, &handed)?;
+        let admin = BoundAdmin::bind(&config, true, &addresses, &handed)?;
+        drop(handed);
         let (sender, inbox) = channel();
         let config = Arc::new(Config { passed: Vec::new(), ..config });
         let made = (handles, acceptors);
@@ -101,19 +125,27 @@ impl Supervisor {
             sender,
             inbox,
             reload_again: false,
+            hand_over: HandOverState::Not,
+            hand_over_steps: VecDeque::new(),
+            hand_over_listener: None,
         };
         supervisor.start_crew(0, crew)?;
         if let Some(admin) = admin {
             supervisor.admin = Some(admin.start(&supervisor.counters, &supervisor.stopping)?);
+        }
+        if let Some(control) = take_over.finish()? {
+            let sender = supervisor.sender.clone();
+            let tell = move |step| sender.send(Message::HandOver(step)).is_ok();
+            supervisor.hand_over_listener = Some(HandOverListener::start(control, tell)?);
         }
         Ok(supervisor)
     }
 
     /// Starts the workers of one configuration, and returns when all of them accept.
     fn start_crew(&mut self, number: usize, mut crew: ProcessCrew) -> anyhow::Result<()> {
-        crew.start()?;
+        let started = crew.start();
         self.crews.insert(number, crew);
-        let started = self.until_ready(number);
+        let started = started.and_then(|()| self.until_ready(number));
         if started.is_err()
             && let Some(mut crew) = self.crews.remove(&number)
         {
@@ -208,7 +240,10 @@ impl Supervisor {
     /// answered by another worker.
     pub fn run(&mut self) -> anyhow::Result<()> {
         self.keep();
-        let stopped = self.stop_after_deferred();
+        let stopped = match self.crews.is_empty() {
+            true => Ok(()),
+            false => self.stop_after_deferred(),
+        };
         status::counters::finish(self.fixed.counters_file().as_deref(), &self.counters);
         stopped
     }
@@ -225,12 +260,14 @@ impl Supervisor {
         self.stop()
     }
 
-    /// Replaces workers until a signal comes, and watches whether they go on.
+    /// Replaces workers until a signal comes, or the last have ended, and watches whether they go on.
     fn keep(&mut self) {
         let mut next_ping = Instant::now() + PING_EVERY;
         let beat = self.manager.as_ref().and_then(ServiceManager::beat).unwrap_or(PING_EVERY);
         let mut next_beat = Instant::now() + beat;
-        while !self.stopping.load(Ordering::Relaxed) {
+        while !self.stopping.load(Ordering::Relaxed)
+            && (!self.hand_over.is_done() || !self.crews.is_empty())
+        {
             if next_ping <= Instant::now() {
                 self.crews.values_mut().for_each(ProcessCrew::ping);
                 next_ping = Instant::now() + PING_EVERY;
@@ -243,7 +280,14 @@ impl Supervisor {
                 Some(message) => self.hear(message),
                 None => self.crews.values_mut().for_each(ProcessCrew::fill_what_is_due),
             }
-            if std::mem::take(&mut self.reload_again) && !self.stopping.load(Ordering::Relaxed) {
+            if self.stopping.load(Ordering::Relaxed) {
+                return;
+            }
+            if let Some(step) = self.hand_over_steps.pop_front() {
+                self.hand_over(step);
+            }
+            if self.reload_again && !self.hand_over.is_under_way() {
+                self.reload_again = false;
                 self.reload();
             }
         }
@@ -260,6 +304,7 @@ impl Supervisor {
             Message::Signal => self.stopping.store(true, Ordering::Relaxed),
             Message::Changed => self.crews.values().for_each(ProcessCrew::tell_changes),
             Message::Reload => self.reload_again = true,
+            Message::HandOver(step) => self.hand_over_steps.push_back(step),
             Message::Worker(number, place, change) => {
                 let Some(crew) = self.crews.get_mut(&number) else { return };
                 crew.hear(place, change);
@@ -284,6 +329,9 @@ impl Supervisor {
     fn reload(&mut self) {
         let has_log =
             self.crews.values_mut().filter_map(|crew| crew.reopen_log().then_some(())).count();
+        if self.hand_over.is_done() {
+            self.reloader = None;
+        }
         tell_reopening(has_log > 0, self.reloader.is_some());
         let Some(mut reloader) = self.reloader.take() else { return };
         self.manager.iter().for_each(ServiceManager::is_reloading);
@@ -312,31 +360,67 @@ impl Supervisor {
     fn go_on_with(&mut self, config: Config, arguments: Vec<OsString>) -> anyhow::Result<()> {
         let before = self.serving;
         let Some(crew) = self.crews.get(&before) else { bail!("the server stops") };
-        let (old, old_arguments) = (Arc::clone(&crew.config), crew.arguments.clone());
+        let old = WorkerPlans::of(crew);
         let pair = |config: &Config| (config.mechanism, config.accept);
-        let together = accept::can_share(pair(&old), pair(&config));
+        let together = accept::can_share(pair(&old.config), pair(&config));
         if !together {
-            self.retire(before);
-            while self.crews.get(&before).is_some_and(|crew| !crew.has_left()) {
-                let message = self.inbox.recv()?;
-                self.hear(message);
-            }
+            self.leave(before)?;
         }
         let succeeded = self.succeed(config, arguments);
         match (&succeeded, together) {
             (Ok(()), true) => self.retire(before),
             (Ok(()), false) | (Err(_), true) => {}
             // Nobody accepts connections: others of the old configuration go on.
-            (Err(_), false) => {
-                if let Err(reason) = self.succeed((*old).clone(), old_arguments) {
-                    error!("cannot go on with the configuration before either: {reason:#}");
-                    self.stopping.store(true, Ordering::Relaxed);
-                }
-            }
+            (Err(_), false) => self.go_on_as_before(old),
         }
         let retired = self.crews.iter_mut().filter(|(_, crew)| crew.has_retired());
         retired.rev().skip(RETIRED_MOST).for_each(|(_, crew)| crew.stop());
         succeeded
+    }
+
+    /// Has other workers, of the configuration before, accept connections, since nobody does.
+    fn go_on_as_before(&mut self, before: WorkerPlans) {
+        let WorkerPlans { config, arguments } = before;
+        if let Err(reason) = self.succeed((*config).clone(), arguments) {
+            error!("cannot go on with the configuration before either: {reason:#}");
+            self.stopping.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Does what the thread for another server asks for.
+    fn hand_over(&mut self, step: HandOverStep) {
+        let serving = self.serving;
+        match step {
+            HandOverStep::Offer(offer) => {
+                let Some(crew) = self.crews.get(&serving) else { return };
+                let mut sockets = self.sockets.all();
+                sockets.extend_from_slice(self.admin.as_ref().map_or(&[], AdminListener::sockets));
+                self.hand_over = HandOverState::UnderWay(None);
+                // It fails if the thread has ended, which then asks for nothing else.
+                let _sent = offer.send(Offer::of(&crew.config, sockets));
+            }
+            HandOverStep::Leave(left) => {
+                self.hand_over =
+                    HandOverState::UnderWay(self.crews.get(&serving).map(WorkerPlans::of));
+                // It cannot fail: the supervisor has a sender itself.
+                if self.leave(serving).is_ok() {
+                    let _sent = left.send(());
+                }
+            }
+            HandOverStep::Finish(successor) => {
+                self.hand_over = HandOverState::Done;
+                self.retire(serving);
+                self.sockets = ListeningSockets::default();
+                self.admin.iter().for_each(AdminListener::stop);
+                self.manager.iter().for_each(|manager| manager.is_succeeded(successor));
+                tell_handed_over(successor);
+            }
+            HandOverStep::Resume => {
+                if let Some(before) = self.hand_over.resume() {
+                    self.go_on_as_before(before);
+                }
+            }
+        }
     }
 
     /// Starts workers of `config` on the sockets that the supervisor listens with.
@@ -345,7 +429,8 @@ impl Supervisor {
             processors(config.workers)?;
         }
         let passing = config.on(self.sockets.all());
-        let BoundAddresses { handles, sockets, acceptors, .. } = bind(&passing, Among::Processes)?;
+        let BoundAddresses { handles, sockets, acceptors, .. } =
+            bind(&passing, Among::Processes, &[])?;
         drop(passing);
         let (number, made) = (self.serving + 1, (handles, acceptors));
         let crew =
@@ -355,6 +440,16 @@ impl Supervisor {
         self.sockets = sockets.into();
         self.serving = number;
         self.counters.succeed(table);
+        Ok(())
+    }
+
+    /// Waits until the workers of a configuration accept no more connections.
+    fn leave(&mut self, number: usize) -> anyhow::Result<()> {
+        self.retire(number);
+        while self.crews.get(&number).is_some_and(|crew| !crew.has_left()) {
+            let message = self.inbox.recv()?;
+            self.hear(message);
+        }
         Ok(())
     }
 

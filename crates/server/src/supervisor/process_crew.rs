@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 use crate::access_log;
 use crate::config::Config;
 use crate::status::statistics::CounterTable;
+use crate::succession::hand_over::HandOverStep;
 use crate::supervisor::process::{ALIVE, FLAG, Inheritance, LEFT, PING, REOPEN, RETIRE, STOP};
 use crate::supervisor::service_manager;
 
@@ -79,7 +80,6 @@ struct Process {
 }
 
 /// What the supervisor hears.
-#[derive(Debug)]
 pub(super) enum Message {
     /// What a worker does, with the number of its crew and its place there.
     Worker(usize, usize, WorkerChange),
@@ -89,6 +89,8 @@ pub(super) enum Message {
     Changed,
     /// The access log is to be opened anew, and the configuration to be reloaded.
     Reload,
+    /// Another server takes over.
+    HandOver(HandOverStep),
 }
 
 /// What a worker process does.

@@ -73,6 +73,14 @@ impl ServiceManager {
         }
     }
 
+    /// Another server has taken over. The manager is not told of an end: it would give the last connections as long as it
+    /// gives to a stop.
+    pub(crate) fn is_succeeded(&self, successor: u32) {
+        self.tell(&format!(
+            "STATUS=process {successor} has taken over; the last connections end here\n"
+        ));
+    }
+
     /// The server has begun to stop.
     pub(crate) fn is_stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=requests under way may finish\n");

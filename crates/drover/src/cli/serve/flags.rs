@@ -383,6 +383,14 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(super) read_memory: Option<usize>,
 
+    /// Take the listening sockets over from the server that runs with the same PATH, and hand them on to the next one
+    ///
+    /// The first server makes a socket at PATH, for its user and root. When the next one serves, the first answers its last
+    /// requests and ends: no connection is refused or lost, whatever has changed, also the program itself.
+    #[arg(help_heading = SERVING, hide_short_help = true)]
+    #[arg(long, value_name = "PATH")]
+    pub(super) take_over: Option<PathBuf>,
+
     /// How many bytes of a response a worker sends before the next connection's turn: a size, or 'auto'
     ///
     /// 'auto' depends on the processor's caches and on the number of connections that send.

@@ -1,0 +1,223 @@
+//! Unix sockets whose messages keep their bounds and carry descriptors: unix(7), `SOCK_SEQPACKET`.
+
+use std::fs;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+/// The most descriptors of one message: `SCM_MAX_FD` (unix(7)).
+pub const DESCRIPTORS_MOST: usize = 253;
+
+/// One end of a connection, or a socket that waits for connections.
+#[derive(Debug)]
+pub struct MessageSocket(OwnedFd);
+
+impl MessageSocket {
+    fn new() -> io::Result<MessageSocket> {
+        let flags = SocketFlags::CLOEXEC;
+        let kind = SocketType::SEQPACKET;
+        Ok(MessageSocket(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?))
+    }
+
+    /// A socket that listens at `path`, in place of one at which nobody listens any more. Only the user of this process
+    /// and root can connect.
+    ///
+    /// # Errors
+    /// `AlreadyExists` for a path that is no socket, `ENAMETOOLONG` for one of more than about 100 bytes, and errors of
+    /// bind(2).
+    pub fn listen(path: &Path) -> io::Result<MessageSocket> {
+        if fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        // Under its own name nobody can connect before the mode is set.
+        let mut hidden = path.as_os_str().to_owned();
+        hidden.push(format!(".{}", std::process::id()));
+        let hidden = PathBuf::from(hidden);
+        let socket = MessageSocket::new()?;
+        rustix::net::bind(&socket.0, &SocketAddrUnix::new(&hidden)?)?;
+        let listening = fs::set_permissions(&hidden, fs::Permissions::from_mode(0o600))
+            .and_then(|()| Ok(rustix::net::listen(&socket.0, 4)?))
+            .and_then(|()| fs::rename(&hidden, path));
+        if let Err(error) = listening {
+            let _removed = fs::remove_file(&hidden);
+            return Err(error);
+        }
+        Ok(socket)
+    }
+
+    /// A connection to the socket that listens at `path`; `None`: nobody listens there.
+    ///
+    /// # Errors
+    /// `EACCES`, `EPROTOTYPE` for another kind of socket, and others of connect(2).
+    pub fn connect(path: &Path) -> io::Result<Option<MessageSocket>> {
+        let socket = MessageSocket::new()?;
+        match rustix::net::connect(&socket.0, &SocketAddrUnix::new(path)?) {
+            Ok(()) => Ok(Some(socket)),
+            Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits for the next connection to a socket that listens.
+    ///
+    /// # Errors
+    /// `EMFILE`, and others of accept(2).
+    pub fn accept(&self) -> io::Result<MessageSocket> {
+        loop {
+            match rustix::net::accept_with(&self.0, SocketFlags::CLOEXEC) {
+                Ok(socket) => return Ok(MessageSocket(socket)),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The user of the process at the other end, as it was when it connected or began to listen (`SO_PEERCRED`).
+    ///
+    /// # Errors
+    /// `ENOTCONN`.
+    pub fn peer_user(&self) -> io::Result<u32> {
+        Ok(getsockopt(&self.0, PeerCredentials)?.uid())
+    }
+
+    /// Has [`MessageSocket::receive`] wait no longer than this.
+    ///
+    /// # Errors
+    /// `EDOM` for centuries.
+    pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
+        Ok(sockopt::set_socket_timeout(&self.0, Timeout::Recv, Some(patience))?)
+    }
+
+    /// Sends a message with at most [`DESCRIPTORS_MOST`] descriptors.
+    ///
+    /// # Errors
+    /// `EPIPE` if the other end is closed; `ETOOMANYREFS` if this user has more descriptors under way than a process may
+    /// have open; `InvalidInput` for too many.
+    pub fn send(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MOST))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let parts = [IoSlice::new(message)];
+        rustix::net::sendmsg(&self.0, &parts, &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Waits for the next message, which is written to the beginning of `room`: its length and its descriptors. A length
+    /// of 0: the other end is closed.
+    ///
+    /// # Errors
+    /// `EAGAIN` after [`MessageSocket::set_patience`]; `InvalidData` if the message is longer than `room`, or this process
+    /// may have no more descriptors.
+    pub fn receive(&self, room: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MOST))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            let mut parts = [IoSliceMut::new(&mut *room)];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            match rustix::net::recvmsg(&self.0, &mut parts, &mut control, flags) {
+                Err(Errno::INTR) => {}
+                received => break received?,
+            }
+        };
+        let mut descriptors = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(all) = message {
+                descriptors.extend(all);
+            }
+        }
+        let cut = rustix::net::ReturnFlags::TRUNC | rustix::net::ReturnFlags::CTRUNC;
+        match received.flags.intersects(cut) {
+            true => Err(io::ErrorKind::InvalidData.into()),
+            false => Ok((received.bytes, descriptors)),
+        }
+    }
+}
+
+impl AsFd for MessageSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<OwnedFd> for MessageSocket {
+    fn from(socket: OwnedFd) -> MessageSocket {
+        MessageSocket(socket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn messages_arrive_whole_with_their_descriptors() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listening = MessageSocket::listen(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let one = MessageSocket::connect(&path).unwrap().unwrap();
+        let other = listening.accept().unwrap();
+        assert_eq!(other.peer_user().unwrap(), rustix::process::geteuid().as_raw());
+
+        let file = tempfile::tempfile().unwrap();
+        let all = vec![file.as_fd(); DESCRIPTORS_MOST];
+        one.send(b"first", &all).unwrap();
+        one.send(b"second", &[]).unwrap();
+        assert!(one.send(b"third", &[all, vec![file.as_fd()]].concat()).is_err());
+        drop(one);
+        let mut room = [0; 6];
+        let (len, descriptors) = other.receive(&mut room).unwrap();
+        assert_eq!((&room[..len], descriptors.len()), (&b"first"[..], DESCRIPTORS_MOST));
+        let same = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
+        assert!(descriptors.iter().all(|it| same(it) == file.metadata().unwrap().ino()));
+        let (len, descriptors) = other.receive(&mut room).unwrap();
+        assert_eq!((&room[..len], descriptors.len()), (&b"second"[..], 0));
+        assert_eq!(other.receive(&mut room).unwrap().0, 0);
+    }
+
+    #[test]
+    fn a_message_that_does_not_come_or_does_not_fit_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listening = MessageSocket::listen(&path).unwrap();
+        let one = MessageSocket::connect(&path).unwrap().unwrap();
+        let other = listening.accept().unwrap();
+        other.set_patience(Duration::from_millis(1)).unwrap();
+        assert_eq!(other.receive(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        one.send(b"longer than that", &[]).unwrap();
+        assert_eq!(other.receive(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        drop(other);
+        assert_eq!(one.send(b"more", &[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_socket_that_nobody_listens_at_is_replaced_and_a_file_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        assert!(MessageSocket::connect(&path).unwrap().is_none());
+        drop(MessageSocket::listen(&path).unwrap());
+        assert!(MessageSocket::connect(&path).unwrap().is_none());
+        let _listening = MessageSocket::listen(&path).unwrap();
+        assert!(MessageSocket::connect(&path).unwrap().is_some());
+        let file = folder.path().join("file");
+        fs::write(&file, "precious").unwrap();
+        assert!(MessageSocket::listen(&file).is_err());
+        assert_eq!(fs::read(&file).unwrap(), b"precious");
+    }
+}
