@@ -28,7 +28,8 @@
 //! A [`Server`] has a few workers. A worker is a thread with a mechanism, listening sockets and a cache
 //! of its own (`worker/thread.rs`), or a process with one such thread, which a [`Supervisor`] keeps
 //! (`supervisor/`). The workers of one configuration are a crew (`crew.rs`); when the configuration is reloaded
-//! (`reload.rs`), another crew succeeds it. `listen/` binds the addresses of the [`Config`].
+//! (`reload.rs`), another crew succeeds it; another program may succeed the server (`succession/`). `listen/` binds the
+//! addresses of the [`Config`].
 //!
 //! A worker runs one coroutine per connection (`worker/connection.rs`). The coroutine passes what it has
 //! received to the worker's site (`respond/site.rs`), which looks files up (`lookup/`) and writes
@@ -37,7 +38,8 @@
 //! (`lookup/cache.rs`); with `--revalidate inotify` it is watched (`lookup/watch.rs`).
 //!
 //! Between the binding and the first worker the process gives up what serving does not need (`sandbox/`).
-//! What the user adds to responses, and where paths have moved, is in `rules/`. Workers count in a table that all share (`status/`); `admin/` tells it to those who watch the server.
+//! What the user adds to responses, and where paths have moved, is in `rules/`. Workers count in a table that all share
+//! (`status/`); `admin/` tells it to those who watch the server.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
