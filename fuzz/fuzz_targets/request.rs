@@ -5,9 +5,10 @@
 use http1::{HeadLimits, request};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: (u8, u8, &[u8])| {
-    let (target, head, input) = input;
-    let limits = HeadLimits { target: usize::from(target), head: 2 * usize::from(head) };
+fuzz_target!(|input: (u8, u8, u8, &[u8])| {
+    let (line, head, fields, input) = input;
+    let [line, head, fields] = [line, head, fields].map(usize::from);
+    let limits = HeadLimits { line, head: 2 * head, fields };
     let whole = request::parse(input, &limits);
     for end in 0..input.len().min(600) {
         let part = request::parse(&input[..end], &limits);
@@ -16,8 +17,8 @@ fuzz_target!(|input: (u8, u8, &[u8])| {
     if let Ok(Some(request)) = whole {
         let head = request.head;
         assert!(input.starts_with(head));
-        assert!(request.fields().count() <= request::MAX_FIELDS);
-        assert!(head.len() <= limits.head && request.target.len() <= limits.target);
+        assert!(request.fields().count() <= limits.fields);
+        assert!(head.len() <= limits.head && request.target.len() < limits.line);
         assert!(head.ends_with(b"\r\n\r\n"));
         for line in head.split_inclusive(|byte| *byte == b'\n') {
             assert!(line.ends_with(b"\r\n"));

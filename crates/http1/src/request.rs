@@ -12,25 +12,31 @@ use crate::fields::{Fields, start_line};
 use crate::framing::{Delimiters, Stated, Version, list};
 use crate::status::{Refusal, Status};
 
-/// The most fields a head may have; one more is a 431. Apache's default is 100 too.
-pub const MAX_FIELDS: usize = 100;
+/// More fields than these have no room, whatever [`HeadLimits`] says.
+pub const MAX_FIELDS: usize = 256;
 
-const TARGET_TOO_LONG: Refusal = Refusal::new(Status::UriTooLong, "request target too long");
+/// What a request line has beside the method and the target: two spaces and the version.
+const REST_OF_LINE: usize = " ".len() + " HTTP/1.1".len();
+
+const LINE_TOO_LONG: Refusal = Refusal::new(Status::UriTooLong, "request line too long");
 const HEAD_TOO_LONG: Refusal = Refusal::new(Status::HeadTooLarge, "request head too long");
 
-/// How long a head may grow before it is refused, in bytes.
+/// How much a head may have before it is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// The longest request target; a longer one is a 414.
-    pub target: usize,
-    /// The longest head, its closing empty line included; a longer one is a 431.
+    /// The longest request line in bytes, without its CR LF; a longer one is a 414.
+    pub line: usize,
+    /// The longest head in bytes, its closing empty line included; a longer one is a 431.
     pub head: usize,
+    /// The most fields, up to [`MAX_FIELDS`]; one more is a 431.
+    pub fields: usize,
 }
 
 impl Default for HeadLimits {
-    /// 8 KiB for the target (RFC 9112 section 3 asks for 8000 bytes) and 16 KiB for the head.
+    /// 8 KiB for the request line (RFC 9112 section 3 asks for 8000 bytes), 32 KiB for the head, and 100 fields, as
+    /// Apache's httpd has it.
     fn default() -> Self {
-        HeadLimits { target: 8 << 10, head: 16 << 10 }
+        HeadLimits { line: 8 << 10, head: 32 << 10, fields: 100 }
     }
 }
 
@@ -125,36 +131,42 @@ pub fn parse<'a>(input: &'a [u8], limits: &HeadLimits) -> Result<Option<Request<
     // Looking at no more than a legal head keeps the answer independent of how much came at once.
     let window = &input[..input.len().min(limits.head)];
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let fields = &mut fields[..limits.fields.min(MAX_FIELDS)];
     let mut head = httparse::Request::new(&mut []);
-    match head.parse_with_uninit_headers(window, &mut fields) {
+    match head.parse_with_uninit_headers(window, fields) {
         Ok(httparse::Status::Complete(head_len)) => {
             interpret(&head, &window[..head_len], limits).map(Some)
         }
-        Ok(httparse::Status::Partial) if target_is_too_long(window, limits) => Err(TARGET_TOO_LONG),
+        Ok(httparse::Status::Partial) if line_is_too_long(window, limits) => Err(LINE_TOO_LONG),
         Ok(httparse::Status::Partial) if input.len() >= limits.head => Err(HEAD_TOO_LONG),
         Ok(httparse::Status::Partial) => Ok(None),
-        Err(_) if target_is_too_long(window, limits) => Err(TARGET_TOO_LONG),
+        Err(_) if line_is_too_long(window, limits) => Err(LINE_TOO_LONG),
         Err(error) => Err(refusal_for(error, window)),
     }
 }
 
-/// Whether the target outgrew its limit before anything else in `window` was wrong.
+/// Whether the request line outgrew its limit before anything else in `window` was wrong.
 #[cold]
-fn target_is_too_long(window: &[u8], limits: &HeadLimits) -> bool {
-    let Some(start) = target_start(window) else {
+fn line_is_too_long(window: &[u8], limits: &HeadLimits) -> bool {
+    let Some(start) = line_start(window) else {
         return false;
     };
-    let end = start.saturating_add(limits.target).saturating_add(1);
-    let Some(target) = window.get(start..end) else {
+    let end = start.saturating_add(limits.line).saturating_add(1);
+    let Some(line) = window.get(start..end) else {
         return false;
     };
     let so_far = httparse::Request::new(&mut []).parse(&window[..end]);
-    !target.contains(&b' ') && so_far == Ok(httparse::Status::Partial)
+    !line.iter().any(|byte| b"\r\n".contains(byte)) && so_far == Ok(httparse::Status::Partial)
+}
+
+/// The offset of the request line, which empty lines may precede.
+fn line_start(window: &[u8]) -> Option<usize> {
+    window.iter().position(|byte| !b"\r\n".contains(byte))
 }
 
 /// The offset of the first byte after the method and its space.
 fn target_start(window: &[u8]) -> Option<usize> {
-    let line = window.iter().position(|byte| !b"\r\n".contains(byte))?;
+    let line = line_start(window)?;
     let space = window[line..].iter().position(|byte| *byte == b' ')?;
     Some(line + space + 1)
 }
@@ -188,14 +200,15 @@ fn interpret<'a>(
     bytes: &'a [u8],
     limits: &HeadLimits,
 ) -> Result<Request<'a>, Refusal> {
+    let method = head.method.unwrap_or_default();
     let target = head.path.unwrap_or_default().as_bytes();
-    if target.len() > limits.target {
-        return Err(TARGET_TOO_LONG);
+    if method.len() + target.len() + REST_OF_LINE > limits.line {
+        return Err(LINE_TOO_LONG);
     }
     if has_bare_line_feed(bytes) {
         return Err(Refusal::bad("a line ends without CR"));
     }
-    let method = Method::of(head.method.unwrap_or_default());
+    let method = Method::of(method);
     let version = Version::from_minor(head.version);
     let mut request = Request {
         method,
@@ -581,13 +594,16 @@ mod tests {
 
     #[test]
     fn limits_hold_for_complete_and_for_incomplete_heads() {
-        let limits = HeadLimits { target: 10, head: 60 };
-        let target = |len: usize| format!("GET /{} HTTP/1.0\r\n\r\n", "a".repeat(len - 1));
-        assert_eq!(verdict(&target(10), &limits), 0);
-        assert_eq!(verdict(&target(11), &limits), 414);
-        assert_eq!(verdict("GET /aaaaaaaaa", &limits), 1);
-        assert_eq!(verdict("GET /aaaaaaaaaa", &limits), 414);
-        assert_eq!(verdict("GET /aaaaaaaaaa HTTP/9.9", &limits), 414);
+        let limits = HeadLimits { line: 24, head: 60, fields: 2 };
+        let line = |len: usize| format!("GET /{} HTTP/1.0\r\n\r\n", "a".repeat(len - 14));
+        assert_eq!(verdict(&line(24), &limits), 0);
+        assert_eq!(verdict(&line(25), &limits), 414);
+        assert_eq!(verdict(&line(24)[..25], &limits), 1);
+        assert_eq!(verdict(&line(25)[..24], &limits), 1);
+        assert_eq!(verdict(&line(25)[..25], &limits), 414);
+        assert_eq!(verdict(&format!("\r\n{}", line(24)), &limits), 0);
+        assert_eq!(verdict("GET /aaaaaaaaaaaaaaaaaaaaa HTTP/9.9", &limits), 414);
+        assert_eq!(verdict("GET /aaaaaaa HTTP/9.9", &limits), 505);
         assert_eq!(verdict("GET /a HTTP/1.0\r\nA: aaaaaaaaaa\rb", &limits), 400);
         let head = |len: usize| format!("GET / HTTP/1.0\r\nA: {}\r\n\r\n", "a".repeat(len - 23));
         assert_eq!(head(60).len(), 60);
@@ -600,7 +616,13 @@ mod tests {
 
     #[test]
     fn one_field_too_many_is_a_431() {
-        refused(&get(&"X: y\r\n".repeat(MAX_FIELDS - 1)), 0);
-        refused(&get(&"X: y\r\n".repeat(MAX_FIELDS)), 431);
+        for fields in [1, 2, 100, MAX_FIELDS] {
+            let limits = HeadLimits { fields, ..HeadLimits::default() };
+            let with = |count: usize| get(&"X: y\r\n".repeat(count - 1));
+            assert_eq!(verdict(&with(fields), &limits), 0, "{fields}");
+            assert_eq!(verdict(&with(fields + 1), &limits), 431, "{fields}");
+        }
+        let limits = HeadLimits { fields: usize::MAX, ..HeadLimits::default() };
+        assert_eq!(verdict(&get(&"X: y\r\n".repeat(MAX_FIELDS)), &limits), 431);
     }
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http1::HeadLimits;
 use mech::accept::wait_queue::Policy;
 use mech::accept::{self, Strategy};
 use mech::fileio::{self, Backend};
@@ -120,10 +121,17 @@ pub struct Config {
     /// How many connections a client may have at a time, in each process: an IPv4 address, or an IPv6 network of 64 bits.
     /// Further ones are closed at once. `None`: as many as there may be.
     pub max_per_address: Option<NonZeroU32>,
+    /// How long the head of a request may be, and how many fields it may have. A connection's input buffer has the
+    /// length of the longest head.
+    pub head_limits: HeadLimits,
+    /// After how many requests a connection is closed; `None`: after any number.
+    pub max_requests: Option<NonZeroU32>,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
     /// The access log: a line for each response; `None`: there is none.
     pub access_log: Option<AccessLog>,
+    /// Whether responses have a field `Server-Timing`, which says how long the server took until their head was written.
+    pub server_timing: bool,
     /// The file that gets a line per response, with the time of each stage (`trace`).
     pub trace: Option<PathBuf>,
     /// How many bytes of a body a connection hands to the kernel before it is another's turn; `None`: as
@@ -220,8 +228,11 @@ impl Config {
             min_rate: None,
             max_connections: None,
             max_per_address: None,
+            head_limits: HeadLimits::default(),
+            max_requests: None,
             grace: Duration::from_secs(10),
             access_log: None,
+            server_timing: false,
             trace: None,
             send_budget: None,
             counters: None,

@@ -70,7 +70,7 @@ mod supervisor;
 pub mod trace;
 mod worker;
 
-pub use access_log::{AccessLog, Form as AccessLogForm};
+pub use access_log::{AccessLog, Form as AccessLogForm, LogFormat};
 pub use config::{Config, ContentSource, Listen, Revalidate, STAT_THREADS};
 pub use reload::{NextConfig, Reloader};
 pub use respond::listing::escape_html;

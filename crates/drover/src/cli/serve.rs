@@ -23,9 +23,8 @@ use super::auto_or::names;
 use super::stdout::stdout;
 use server::log;
 use server::{
-    AccessLog, AccessLogForm, Config, ContentSource, Inheritance, MechanismAndStrategy, Role,
-    Server, Statistics, StopSignals, Supervisor, WorkerStatistics, be_worker,
-    coefficient_of_variation,
+    AccessLog, Config, ContentSource, Inheritance, MechanismAndStrategy, Role, Server, Statistics,
+    StopSignals, Supervisor, WorkerStatistics, be_worker, coefficient_of_variation,
 };
 use sys::process::activation::passed_sockets;
 use usage::UsageError;
@@ -35,6 +34,7 @@ mod config;
 mod flags;
 mod reload;
 mod remembered;
+mod request_flags;
 mod tuned;
 
 use check::check;
@@ -300,14 +300,14 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         }),
         max_connections: args.max_connections,
         max_per_address: args.max_per_address,
+        head_limits: args.requests.head_limits(),
+        max_requests: args.requests.requests(),
         grace: args.grace,
         access_log: args.access_log.map(|path| AccessLog {
             path: (path.as_os_str() != "-").then_some(path),
-            form: match args.access_log_form.as_str() {
-                "json" => AccessLogForm::Json,
-                _ => AccessLogForm::Combined,
-            },
+            form: args.access_log_form,
         }),
+        server_timing: args.server_timing,
         trace: args.trace,
         send_budget: args.send_budget.0,
         counters: args.counters,

@@ -115,6 +115,130 @@ fn a_response_that_was_cut_is_not_whole() {
     }
 }
 
+/// On every file backend, and with the file in the page cache and out of the server's.
+#[test]
+fn stages_add_up_to_the_time_of_the_response() {
+    let site = Site::new();
+    site.file("a", "hello");
+    site.file("long", vec![7; 300_000]);
+    for backend in usable_backends() {
+        let flags =
+            ["--files", backend, "--cached-reads", "queued", "--access-log-form", "json-stages"];
+        let text = logged(&site, &flags, |server| {
+            let mut client = server.connect();
+            client.get("/a").is(200);
+            client.get("/long").is(200);
+            client.ask("/long", &["Range: bytes=0-9,100000-250000"]).is(206);
+            client.get("/nothing").is(404);
+        });
+        let lines = lines_of(&text);
+        assert_eq!(lines.len(), 4, "{backend}");
+        for line in &lines {
+            let stages = line["stages_ms"].as_object().unwrap();
+            let names: Vec<&str> = stages.keys().map(String::as_str).collect();
+            assert_eq!(names, ["lookup", "queue", "read", "return", "send"]);
+            let sum: f64 = stages.values().map(|it| it.as_f64().unwrap()).sum();
+            let all = line["ms"].as_f64().unwrap();
+            // Six numbers are rounded to a microsecond.
+            assert!((sum - all).abs() < 0.0031, "{backend}: {line}");
+            assert_eq!(line["end"], "sent", "{backend}");
+        }
+        assert_eq!(lines[3]["reader"], "memory");
+        assert_ne!(lines[1]["reader"], "memory", "{backend}");
+        if lines[1]["reads"] != 0 {
+            assert_ne!(lines[1]["stages_ms"]["read"], 0.0, "{backend}: {text}");
+            assert!(lines[2]["reads"].as_u64() > Some(0), "{backend}: {text}");
+        }
+    }
+}
+
+/// What the response has waited for is in its time: the kernel never has names of procfs at hand.
+#[test]
+fn the_time_until_a_file_is_open_is_part_of_the_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    on_every_mechanism(|mechanism| {
+        let mut command = drover();
+        command.args(["serve", "/proc/sys/kernel", "--cache", "off", "--access-log"]).arg(&log);
+        command.args(["--access-log-form", "%{lookup}x %D %r", "--dispatch", mechanism.name]);
+        let mut server = Server::start(command, 1);
+        server.get("/ostype");
+        server.terminate();
+        assert!(server.exit_status().success());
+        let text = fs::read_to_string(&log).unwrap();
+        let numbers: Vec<u64> =
+            text.split(' ').take(2).map(|number| number.parse().unwrap()).collect();
+        assert!(numbers[0] > 0 && numbers[0] <= numbers[1], "{}: {text}", mechanism.name);
+        fs::remove_file(&log).unwrap();
+    });
+}
+
+#[test]
+fn a_format_says_what_a_line_has_on_every_mechanism() {
+    let site = Site::new();
+    site.file("a", "hello");
+    site.file("long", vec![7; 300_000]);
+    let form = r#"%h %k %X "%r" %>s %b %B %m %U%q %H %{Host}i %{x-twice}i %{Content-Length}o %{mechanism}x.%{worker}x %{end}x %p %P %%"#;
+    on_every_mechanism(|mechanism| {
+        let name = mechanism.name;
+        let (mut port, mut process) = (0, 0);
+        let text = logged(&site, &["--dispatch", name, "--access-log-form", form], |server| {
+            (port, process) = (server.address().port(), server.process());
+            let mut client = server.connect();
+            client.ask("/a?b=\"c", &["X-Twice: 1", "X-Twice: \"2"]).is(200);
+            client.head("/long", &[]).is(200);
+            client.ask("/long", &["Connection: close"]).is(200);
+        });
+        let rest = |fields: &str| format!("{fields} {name}.0 sent {port} {process} %");
+        let expected = [
+            rest(
+                r#"127.0.0.1 0 + "GET /a?b=\x22c HTTP/1.1" 200 5 5 GET /a?b=\x22c HTTP/1.1 test 1, \x222 5"#,
+            ),
+            rest(
+                r#"127.0.0.1 1 + "HEAD /long HTTP/1.1" 200 - 0 HEAD /long HTTP/1.1 test - 300000"#,
+            ),
+            rest(
+                r#"127.0.0.1 2 - "GET /long HTTP/1.1" 200 300000 300000 GET /long HTTP/1.1 test - 300000"#,
+            ),
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected, "{name}");
+    });
+}
+
+/// What a client sends can neither end a line nor a field.
+#[test]
+fn a_client_cannot_write_lines_of_its_own() {
+    let site = Site::new();
+    site.file("a", "hello");
+    let form = "%{User-Agent}i|%{Host}i|%U|%q|%r";
+    let text = logged(&site, &["--access-log-form", form], |server| {
+        let mut client = server.connect();
+        client.ask("/a?", &["User-Agent: a\tb\u{e9}\u{9b}31m\\\""]);
+        let mut client = server.connect();
+        client.send("GET /\x1b[31m HTTP/1.1\r\n127.0.0.1 - forged\r\n\r\n");
+        client.reply().is(400);
+    });
+    assert_eq!(text.lines().count(), 2, "{text}");
+    assert!(text.bytes().all(|byte| byte == b'\n' || (0x20..0x7f).contains(&byte)), "{text:?}");
+    assert!(text.starts_with("a\\x09b\\xC3\\xA9\\xC2\\x9B31m\\x5C\\x22|test|/a|?|"), "{text}");
+}
+
+#[test]
+fn a_wrong_format_is_refused_with_its_position_and_what_is_right() {
+    for (form, words) in [
+        ("%h %Z", "at character 4, '%Z'|%{FIELD}i"),
+        ("%{nobody}x", "mechanism"),
+        ("common", "combined|json-stages|%h"),
+    ] {
+        let mut command = drover();
+        command.args(["serve", "--check", "--access-log-form", form]).stderr(Stdio::piped());
+        let output = command.output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(words.split('|').all(|word| told.contains(word)), "{form}: {told}");
+    }
+}
+
 #[test]
 fn the_file_is_appended_to_and_a_bad_one_is_refused_at_the_start() {
     let site = Site::new();

@@ -354,6 +354,19 @@ impl<'n> Conn<'n> {
         self.with(|inner, _| inner.driver.take_file_times(self.key))
     }
 
+    /// The address that the peer has connected to (getsockname(2)).
+    ///
+    /// # Errors
+    /// `NotConnected` if there is no socket yet or no more; `Unsupported` if the address is not an internet address.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.with(|inner, index| {
+            let fd = inner.slots[index as usize].fd.as_ref();
+            let fd = fd.ok_or(io::ErrorKind::NotConnected)?;
+            let address = SocketAddr::try_from(rustix::net::getsockname(fd)?);
+            address.map_err(|_| io::ErrorKind::Unsupported.into())
+        })
+    }
+
     /// The address of the peer (getpeername(2)).
     ///
     /// # Errors

@@ -1,35 +1,42 @@
 //! A line of the access log.
 
-use std::io::Write;
+use std::borrow::Cow;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
 
 use http1::{Request, Status};
+use mech::fileio::ReadTimes;
 use serde::Serialize;
+
+use super::clock::combined;
+use super::format::{Form, LogPart, OwnValue};
 
 /// The longest first line of an unreadable request that the log repeats.
 const REPEATED_MOST: usize = 1024;
-
-/// The form of a line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Form {
-    /// The combined log format of Apache's httpd, which nginx writes too and most tools read.
-    #[default]
-    Combined,
-    /// An object of JSON.
-    Json,
-}
 
 /// A response that has not left yet.
 pub(super) struct LogLine {
     pub(super) asked: LoggedRequest,
     /// When the request was here.
-    pub(super) turn: Instant,
+    pub(super) start: Instant,
+    /// How long it then waited for its file to be opened.
+    pub(super) lookup: Duration,
     pub(super) status: Status,
+    /// The fields of the response's head that the form has.
+    pub(super) fields: Vec<Vec<u8>>,
     /// The bytes of the body.
     pub(super) bytes: u64,
+    /// Whether the file backend moves the body.
+    pub(super) is_file: bool,
+    /// How long reads of its file took.
+    pub(super) times: ReadTimes,
     /// Whether parts of the body follow that are not in the output yet.
     pub(super) is_open: bool,
+    /// Whether the connection goes on.
+    pub(super) persists: bool,
+    /// How many responses the connection had before.
+    pub(super) earlier: u64,
 }
 
 /// What the client has sent, as far as the log repeats it.
@@ -38,18 +45,42 @@ pub(super) struct LoggedRequest {
     method: String,
     target: Vec<u8>,
     version: &'static str,
-    referer: Vec<u8>,
-    agent: Vec<u8>,
+    /// The fields that the form has.
+    fields: Vec<Vec<u8>>,
+}
+
+/// The connection of a line.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ends {
+    /// The client's.
+    pub(super) client: Option<SocketAddr>,
+    /// The server's, if the form has it.
+    pub(super) local: Option<SocketAddr>,
+}
+
+/// How a response has ended.
+pub(super) struct Ending<'l> {
+    /// When it had left, by both clocks.
+    pub(super) at: Instant,
+    pub(super) time: SystemTime,
+    /// A word for how.
+    pub(super) end: &'static str,
+    pub(super) is_whole: bool,
+    pub(super) ends: Ends,
+    pub(super) by: &'l LoggedBy,
+}
+
+/// Who writes the lines.
+pub(super) struct LoggedBy {
+    /// The dispatch mechanism.
+    pub(super) mechanism: &'static str,
+    /// The name of the backend that sends what needs no reading.
+    pub(super) sends: &'static str,
+    pub(super) worker: usize,
 }
 
 impl LoggedRequest {
-    pub(super) fn of(request: &Request<'_>) -> LoggedRequest {
-        let field = |name: &str| {
-            let is_it = |found: &&[u8]| found.eq_ignore_ascii_case(name.as_bytes());
-            let mut fields = request.fields();
-            let found = fields.find(|(found, _)| is_it(&found.as_bytes()));
-            found.map(|(_, value)| value.to_vec()).unwrap_or_default()
-        };
+    pub(super) fn of(request: &Request<'_>, form: &Form) -> LoggedRequest {
         LoggedRequest {
             method: request.method_text().to_owned(),
             target: request.target.to_vec(),
@@ -57,8 +88,13 @@ impl LoggedRequest {
                 http1::Version::Http10 => "HTTP/1.0",
                 http1::Version::Http11 => "HTTP/1.1",
             },
-            referer: field("Referer"),
-            agent: field("User-Agent"),
+            fields: form
+                .request_fields()
+                .map(|wanted| {
+                    let it = |(name, _): &(&str, &[u8])| name.eq_ignore_ascii_case(wanted);
+                    joined(request.fields().filter(it).map(|(_, value)| value))
+                })
+                .collect(),
         }
     }
 
@@ -80,6 +116,32 @@ impl LoggedRequest {
             }
         }
     }
+
+    /// The path, and the query with its question mark.
+    fn path_and_query(&self) -> (&[u8], &[u8]) {
+        let query = self.target.iter().position(|byte| *byte == b'?');
+        self.target.split_at(query.unwrap_or(self.target.len()))
+    }
+
+    /// The field with a number; empty: the request has none of them.
+    fn field(&self, number: usize) -> &[u8] {
+        self.fields.get(number).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The values of the lines of one field, as one line would have them (RFC 9110 section 5.3).
+fn joined<'v>(values: impl Iterator<Item = &'v [u8]>) -> Vec<u8> {
+    values.collect::<Vec<_>>().join(&b", "[..])
+}
+
+/// The field of a response's `head`; empty: there is none.
+pub(super) fn response_field(head: &[u8], wanted: &str) -> Vec<u8> {
+    let lines = head.split(|byte| *byte == b'\n').skip(1);
+    joined(lines.filter_map(|line| {
+        let (name, value) = line.split_at_checked(wanted.len())?;
+        let value = value.strip_prefix(b":")?;
+        name.eq_ignore_ascii_case(wanted.as_bytes()).then(|| value.trim_ascii())
+    }))
 }
 
 /// The fields of a line in JSON.
@@ -88,104 +150,218 @@ struct Json<'l> {
     time: String,
     client: Option<String>,
     method: &'l str,
-    target: std::borrow::Cow<'l, str>,
+    target: Cow<'l, str>,
     version: &'l str,
     status: u16,
     bytes: u64,
     whole: bool,
     ms: f64,
-    referer: std::borrow::Cow<'l, str>,
-    agent: std::borrow::Cow<'l, str>,
+    referer: Cow<'l, str>,
+    agent: Cow<'l, str>,
     dispatch: &'l str,
     worker: usize,
+    #[serde(flatten)]
+    stages: Option<JsonStages>,
+}
+
+/// What a line in JSON has of the stages of a response.
+#[derive(Serialize)]
+struct JsonStages {
+    stages_ms: StagesMillis,
+    reader: &'static str,
+    reads: u32,
+    end: &'static str,
+}
+
+#[derive(Serialize)]
+struct StagesMillis {
+    lookup: f64,
+    queue: f64,
+    read: f64,
+    r#return: f64,
+    send: f64,
+}
+
+/// Milliseconds, to a thousandth.
+fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
 impl LogLine {
-    /// Appends the line. `time`: when the response had left, and how long after its request; `is_whole`: all of it
-    /// has left.
-    pub(super) fn append_to(
-        &self,
-        out: &mut Vec<u8>,
-        form: Form,
-        client: Option<SocketAddr>,
-        (time, took): (SystemTime, Duration),
-        is_whole: bool,
-        (dispatch, worker): (&'static str, usize),
-    ) {
-        match form {
-            Form::Combined => self.append_combined(out, client, time, is_whole),
-            Form::Json => {
-                let asked = &self.asked;
-                let line = Json {
-                    time: humantime::format_rfc3339_millis(time).to_string(),
-                    client: client.map(|client| client.ip().to_string()),
-                    method: &asked.method,
-                    target: String::from_utf8_lossy(&asked.target),
-                    version: asked.version,
-                    status: self.status.code(),
-                    bytes: self.bytes,
-                    whole: is_whole,
-                    ms: (took.as_secs_f64() * 1e6).round() / 1e3,
-                    referer: String::from_utf8_lossy(&asked.referer),
-                    agent: String::from_utf8_lossy(&asked.agent),
-                    dispatch,
-                    worker,
-                };
-                // Memory takes everything.
-                let _ = serde_json::to_writer(&mut *out, &line);
-                out.push(b'\n');
+    /// Appends the line, with its end.
+    pub(super) fn append_to(&self, out: &mut Vec<u8>, form: &Form, ending: &Ending<'_>) {
+        // Memory takes everything.
+        let _ = match form {
+            Form::Combined => self.append_combined(out, ending),
+            Form::Json { stages } => self.append_json(out, *stages, ending),
+            Form::Custom(format) => {
+                format.parts.iter().try_for_each(|part| self.append_part(out, part, ending))
             }
+        };
+        out.push(b'\n');
+    }
+
+    /// How long the response took, from the request to its end.
+    fn took(&self, ending: &Ending<'_>) -> Duration {
+        ending.at.saturating_duration_since(self.start)
+    }
+
+    /// How long the response was on its way to the socket: the time that no other stage has.
+    fn send(&self, ending: &Ending<'_>) -> Duration {
+        let ReadTimes { queue, read, back, .. } = self.times;
+        self.took(ending).saturating_sub(self.lookup + queue + read + back)
+    }
+
+    /// Who has read the file.
+    fn reader(&self, by: &LoggedBy) -> &'static str {
+        match self.times.backend {
+            Some(name) => name,
+            None if self.is_file => by.sends,
+            None => "memory",
         }
     }
 
-    fn append_combined(
+    fn append_json(&self, out: &mut Vec<u8>, stages: bool, ending: &Ending<'_>) -> io::Result<()> {
+        let (asked, by) = (&self.asked, ending.by);
+        let stages = stages.then(|| JsonStages {
+            stages_ms: StagesMillis {
+                lookup: millis(self.lookup),
+                queue: millis(self.times.queue),
+                read: millis(self.times.read),
+                r#return: millis(self.times.back),
+                send: millis(self.send(ending)),
+            },
+            reader: self.reader(by),
+            reads: self.times.reads,
+            end: ending.end,
+        });
+        let line = Json {
+            time: humantime::format_rfc3339_millis(ending.time).to_string(),
+            client: ending.ends.client.map(|client| client.ip().to_string()),
+            method: &asked.method,
+            target: String::from_utf8_lossy(&asked.target),
+            version: asked.version,
+            status: self.status.code(),
+            bytes: self.bytes,
+            whole: ending.is_whole,
+            ms: millis(self.took(ending)),
+            referer: String::from_utf8_lossy(asked.field(0)),
+            agent: String::from_utf8_lossy(asked.field(1)),
+            dispatch: by.mechanism,
+            worker: by.worker,
+            stages,
+        };
+        Ok(serde_json::to_writer(out, &line)?)
+    }
+
+    fn append_combined(&self, out: &mut Vec<u8>, ending: &Ending<'_>) -> io::Result<()> {
+        push_address(out, ending.ends.client)?;
+        write!(out, " - - [{}] \"", combined(ending.time))?;
+        push_escaped(out, &self.asked.line())?;
+        // How many bytes of a response that was cut have arrived is not known.
+        match ending.is_whole {
+            true => write!(out, "\" {} {} \"", self.status.code(), self.bytes)?,
+            false => write!(out, "\" {} - \"", self.status.code())?,
+        }
+        push_or_dash(out, self.asked.field(0))?;
+        out.extend_from_slice(b"\" \"");
+        push_or_dash(out, self.asked.field(1))?;
+        out.write_all(b"\"")
+    }
+
+    fn append_part(
         &self,
         out: &mut Vec<u8>,
-        client: Option<SocketAddr>,
-        time: SystemTime,
-        is_whole: bool,
-    ) {
-        match client {
-            Some(client) => _ = write!(out, "{}", client.ip()),
-            None => out.push(b'-'),
-        }
-        out.extend_from_slice(b" - - [");
-        out.extend_from_slice(clock(time).as_bytes());
-        out.extend_from_slice(b"] \"");
-        push_escaped(out, &self.asked.line());
-        // How many bytes of a response that was cut have arrived is not known.
-        let _ = match is_whole {
-            true => write!(out, "\" {} {} \"", self.status.code(), self.bytes),
-            false => write!(out, "\" {} - \"", self.status.code()),
-        };
-        for (text, end) in [(&self.asked.referer, "\" \""), (&self.asked.agent, "\"\n")] {
-            match text.is_empty() {
-                true => out.push(b'-'),
-                false => push_escaped(out, text),
+        part: &LogPart,
+        ending: &Ending<'_>,
+    ) -> io::Result<()> {
+        let (asked, took) = (&self.asked, self.took(ending));
+        let begun = ending.time.checked_sub(took).unwrap_or(ending.time);
+        let (path, query) = asked.path_and_query();
+        match part {
+            LogPart::Text(text) => out.write_all(text),
+            LogPart::Client => push_address(out, ending.ends.client),
+            LogPart::LocalAddress => push_address(out, ending.ends.local),
+            LogPart::LocalPort => match ending.ends.local {
+                Some(local) => write!(out, "{}", local.port()),
+                None => out.write_all(b"-"),
+            },
+            LogPart::Bytes { .. } if !ending.is_whole => out.write_all(b"-"),
+            LogPart::Bytes { none } if self.bytes == 0 => out.write_all(none.as_bytes()),
+            LogPart::Bytes { .. } => write!(out, "{}", self.bytes),
+            LogPart::Took { micros } => write!(out, "{}", took.as_micros() / micros),
+            LogPart::Version => push_or_dash(out, asked.version.as_bytes()),
+            LogPart::EarlierRequests => write!(out, "{}", self.earlier),
+            LogPart::Nobody => out.write_all(b"-"),
+            LogPart::Method => push_or_dash(out, asked.method.as_bytes()),
+            LogPart::Process => write!(out, "{}", std::process::id()),
+            LogPart::Query => push_escaped(out, query),
+            LogPart::RequestLine => push_escaped(out, &asked.line()),
+            LogPart::Status => write!(out, "{}", self.status.code()),
+            LogPart::Time => write!(out, "[{}]", combined(begun)),
+            LogPart::Clock(format) => {
+                format.append_to(out, if format.is_of_end { ending.time } else { begun })
             }
-            out.extend_from_slice(end.as_bytes());
+            LogPart::Path => push_or_dash(out, path),
+            LogPart::Persistence => out.write_all(match (ending.is_whole, self.persists) {
+                (false, _) => b"X",
+                (true, true) => b"+",
+                (true, false) => b"-",
+            }),
+            LogPart::RequestField(number) => push_or_dash(out, asked.field(*number)),
+            LogPart::ResponseField(number) => {
+                push_or_dash(out, self.fields.get(*number).map_or(&[], Vec::as_slice))
+            }
+            LogPart::Own(value) => self.append_own(out, *value, ending),
         }
+    }
+
+    /// Appends a value that Apache's httpd does not have; times are microseconds.
+    fn append_own(
+        &self,
+        out: &mut Vec<u8>,
+        value: OwnValue,
+        ending: &Ending<'_>,
+    ) -> io::Result<()> {
+        let time = match value {
+            OwnValue::Mechanism => return out.write_all(ending.by.mechanism.as_bytes()),
+            OwnValue::Worker => return write!(out, "{}", ending.by.worker),
+            OwnValue::End => return out.write_all(ending.end.as_bytes()),
+            OwnValue::Reader => return out.write_all(self.reader(ending.by).as_bytes()),
+            OwnValue::Reads => return write!(out, "{}", self.times.reads),
+            OwnValue::Lookup => self.lookup,
+            OwnValue::Queue => self.times.queue,
+            OwnValue::Read => self.times.read,
+            OwnValue::Return => self.times.back,
+            OwnValue::Send => self.send(ending),
+            OwnValue::Longest => self.times.longest,
+        };
+        write!(out, "{}", time.as_micros())
     }
 }
 
-/// The time as the combined format has it, in UTC: `23/Nov/2026:11:30:00 +0000`.
-fn clock(time: SystemTime) -> String {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let text = humantime::format_rfc3339_seconds(time).to_string();
-    let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
-    let month = part(5, 7).parse::<usize>().unwrap_or(1).clamp(1, 12);
-    format!("{}/{}/{}:{} +0000", part(8, 10), MONTHS[month - 1], part(0, 4), part(11, 19))
+// Memory takes everything: what these functions return is for callers that write numbers too.
+
+fn push_address(out: &mut Vec<u8>, address: Option<SocketAddr>) -> io::Result<()> {
+    match address {
+        Some(address) => write!(out, "{}", address.ip()),
+        None => out.write_all(b"-"),
+    }
+}
+
+fn push_or_dash(out: &mut Vec<u8>, text: &[u8]) -> io::Result<()> {
+    if text.is_empty() { out.write_all(b"-") } else { push_escaped(out, text) }
 }
 
 /// Appends text that a client has chosen: nothing in it can end the line or a field, or steer a terminal.
-fn push_escaped(out: &mut Vec<u8>, text: &[u8]) {
+fn push_escaped(out: &mut Vec<u8>, text: &[u8]) -> io::Result<()> {
     for byte in text {
         match byte {
-            b'"' | b'\\' | 0..0x20 | 0x7f.. => _ = write!(out, "\\x{byte:02X}"),
+            b'"' | b'\\' | 0..0x20 | 0x7f.. => write!(out, "\\x{byte:02X}")?,
             byte => out.push(*byte),
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -193,23 +369,48 @@ mod tests {
     use super::*;
     use http1::{HeadLimits, request};
 
-    fn written(input: &str, form: Form, is_whole: bool) -> String {
+    fn written(input: &str, form: &str, is_whole: bool) -> String {
+        let form = Form::parse(form).unwrap();
         let asked = match request::parse(input.as_bytes(), &HeadLimits::default()) {
-            Ok(Some(request)) => LoggedRequest::of(&request),
+            Ok(Some(request)) => LoggedRequest::of(&request, &form),
             _ => LoggedRequest::unreadable(input.as_bytes()),
         };
+        let head = b"HTTP/1.1 200 OK\r\nETag: \"t\"\r\nVary: a\r\nvary: b\r\n\r\n";
+        let us = Duration::from_micros;
+        let start = Instant::now();
         let line = LogLine {
             asked,
-            turn: Instant::now(),
+            start,
+            lookup: us(100),
             status: Status::Ok,
+            fields: form.response_fields().iter().map(|it| response_field(head, it)).collect(),
             bytes: 1234,
+            is_file: true,
+            times: ReadTimes {
+                backend: None,
+                reads: 2,
+                queue: us(20),
+                read: us(300),
+                back: us(4),
+                longest: us(280),
+            },
             is_open: false,
+            persists: true,
+            earlier: 7,
+        };
+        let ending = Ending {
+            at: start + us(1500),
+            time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_433_400_250),
+            end: "sent",
+            is_whole,
+            ends: Ends {
+                client: Some("192.0.2.7:4711".parse().unwrap()),
+                local: Some("[2001:db8::1]:8080".parse().unwrap()),
+            },
+            by: &LoggedBy { mechanism: "any", sends: "some", worker: 3 },
         };
         let mut out = Vec::new();
-        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_433_400_250);
-        let client = Some("192.0.2.7:4711".parse().unwrap());
-        let times = (time, Duration::from_micros(1500));
-        line.append_to(&mut out, form, client, times, is_whole, ("any", 3));
+        line.append_to(&mut out, &form, &ending);
         String::from_utf8(out).unwrap()
     }
 
@@ -219,27 +420,62 @@ mod tests {
     #[test]
     fn the_combined_form_is_apache_s() {
         assert_eq!(
-            written(REQUEST, Form::Combined, true),
+            written(REQUEST, "combined", true),
             "192.0.2.7 - - [23/Nov/2026:11:30:00 +0000] \"GET /a?b HTTP/1.1\" 200 1234 \"http://e/\" \
              \"w\\x22o\\x5C\"\n"
         );
-        assert!(written(REQUEST, Form::Combined, false).contains("\" 200 - \""));
+        assert!(written(REQUEST, "combined", false).contains("\" 200 - \""));
         assert!(
-            written("\x16\x03\u{1b}[31m\r\nGET / HTTP/1.1\r\n", Form::Combined, true)
+            written("\x16\x03\u{1b}[31m\r\nGET / HTTP/1.1\r\n", "combined", true)
                 .contains("\"\\x16\\x03\\x1B[31m\" 200 1234 \"-\" \"-\"\n")
         );
+        let same =
+            r#"%h %l %u %{end:[%d/%b/%Y:%T %z]}t "%r" %>s %b "%{Referer}i" "%{User-Agent}i""#;
+        assert_eq!(written(REQUEST, same, true), written(REQUEST, "combined", true));
     }
 
     #[test]
     fn the_json_form_has_what_was_asked_and_who_served_it() {
-        let line = written(REQUEST, Form::Json, true);
+        let line = written(REQUEST, "json", true);
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
-        let expected = serde_json::json!({
+        let mut expected = serde_json::json!({
             "time": "2026-11-23T11:30:00.250Z", "client": "192.0.2.7", "method": "GET",
             "target": "/a?b", "version": "HTTP/1.1", "status": 200, "bytes": 1234, "whole": true,
             "ms": 1.5, "referer": "http://e/", "agent": "w\"o\\", "dispatch": "any", "worker": 3
         });
         assert_eq!(value, expected);
         assert_eq!(line.matches('\n').count(), 1);
+        let line = written(REQUEST, "json-stages", true);
+        let stages = serde_json::json!({
+            "lookup": 0.1, "queue": 0.02, "read": 0.3, "return": 0.004, "send": 1.076
+        });
+        expected["stages_ms"] = stages;
+        expected["reader"] = "some".into();
+        expected["reads"] = 2.into();
+        expected["end"] = "sent".into();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_format_of_one_s_own_has_what_its_directives_say() {
+        for (format, expected) in [
+            ("%a|%A|%p|%k|%X|%l|%u", "192.0.2.7|2001:db8::1|8080|7|+|-|-"),
+            ("%m|%U|%q|%H|%s|%b|%B", "GET|/a|?b|HTTP/1.1|200|1234|1234"),
+            ("%D|%T|%{ms}T|%{us}T|%{s}T", "1500|0|1|1500|0"),
+            (
+                "%t|%{%F %T}t|%{msec}t",
+                "[23/Nov/2026:11:30:00 +0000]|2026-11-23 11:30:00|1795433400248",
+            ),
+            ("%{user-agent}i|%{X-None}i", "w\\x22o\\x5C|-"),
+            ("%{etag}o|%{Vary}o|%{X-None}o", "\\x22t\\x22|a, b|-"),
+            ("%{mechanism}x|%{worker}x|%{end}x|%{reader}x|%{reads}x", "any|3|sent|some|2"),
+            ("%{lookup}x+%{queue}x+%{read}x+%{return}x+%{send}x", "100+20+300+4+1076"),
+            ("%{longest}x%%", "280%"),
+        ] {
+            assert_eq!(written(REQUEST, format, true), format!("{expected}\n"), "{format}");
+        }
+        assert_eq!(written(REQUEST, "%b %B %X", false), "- - X\n");
+        assert_eq!(written("NO\x01\r\n", "\"%r\" %m %U%q %H", true), "\"NO\\x01\" - NO\\x01 -\n");
+        assert_eq!(written(REQUEST, "%P", true), format!("{}\n", std::process::id()));
     }
 }

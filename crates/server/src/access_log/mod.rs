@@ -2,27 +2,30 @@
 //!
 //! A worker writes lines into its own memory, and hands them over when there are many or a second has passed; one
 //! thread of the process appends them to the file ([`file`]), so that no worker waits for a disk. Without
-//! an access log a request costs nothing for it. [`line`](mod@line) has the forms.
+//! an access log a request costs nothing for it. [`format`](mod@format) has the forms, [`line`](mod@line) the lines.
 
+mod clock;
 mod file;
+mod format;
 mod line;
 
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use http1::{HeadLimits, request};
 use mech::Key;
+use mech::fileio::ReadTimes;
 use mech::net::{Body, Conn};
 
 pub(crate) use file::{AccessLogWriter, open};
-pub use line::Form;
-use line::{LogLine, LoggedRequest};
+pub use format::{Form, LogFormat};
+use line::{Ending, Ends, LogLine, LoggedBy, LoggedRequest, response_field};
 
 use crate::line_writer;
-use crate::respond::response::Response;
+use crate::respond::response::{Response, Then};
+use crate::trace::end_of;
 
 /// Where a worker's lines go.
 pub(crate) type LogSink = line_writer::Sink<Vec<u8>>;
@@ -42,8 +45,9 @@ pub struct AccessLog {
 /// The access log of one worker.
 pub(crate) struct AccessLogger {
     form: Form,
-    /// The name of the dispatch mechanism, and the worker's number.
-    worker: (&'static str, usize),
+    /// The limits within which a request could be read.
+    limits: HeadLimits,
+    by: LoggedBy,
     state: RefCell<State>,
 }
 
@@ -58,22 +62,31 @@ struct State {
 /// What the log knows of the connection in a slot.
 #[derive(Default)]
 struct Client {
-    address: Option<SocketAddr>,
+    ends: Ends,
+    /// How many responses the connection has had.
+    responses: u64,
     /// The responses that have not left yet.
     pending: Vec<LogLine>,
 }
 
 impl AccessLogger {
-    /// The log of a worker with this number that waits by this mechanism.
+    /// The log of a worker with this number that waits by this mechanism; `sends` is the name of its file backend.
     pub(crate) fn new(
         form: Form,
+        limits: HeadLimits,
         sink: LogSink,
-        dispatch: &'static str,
+        mechanism: &'static str,
         worker: usize,
+        sends: &'static str,
     ) -> AccessLogger {
         let lines = Vec::with_capacity(FULL);
         let state = RefCell::new(State { sink, lines, count: 0, clients: Vec::new() });
-        AccessLogger { form, worker: (dispatch, worker), state }
+        AccessLogger { form, limits, by: LoggedBy { mechanism, sends, worker }, state }
+    }
+
+    /// Whether reads of files are timed for it.
+    pub(crate) fn has_stages(&self) -> bool {
+        self.form.has_stages()
     }
 
     /// A connection begins.
@@ -84,29 +97,43 @@ impl AccessLogger {
             state.clients.resize_with(slot + 1, Client::default);
         }
         // A client that is gone already has no address any more.
-        state.clients[slot] = Client { address: conn.peer_addr().ok(), pending: Vec::new() };
+        let local = self.form.has_local_address().then(|| conn.local_addr().ok()).flatten();
+        let ends = Ends { client: conn.peer_addr().ok(), local };
+        state.clients[slot] = Client { ends, ..Client::default() };
     }
 
-    /// The response to the request at the beginning of `input` begins with what stands in the output.
-    /// `turn`: when the worker's last wait ended, which is when the request was here.
+    /// The response to the request at the beginning of `input` begins with what stands in the output. `start`: when the
+    /// request was here, and how long it then waited for its file to be opened.
     pub(crate) fn note(
         &self,
         key: Key,
-        turn: Instant,
+        (start, lookup): (Instant, Duration),
         input: &[u8],
         output: &[u8],
         response: &Response,
     ) {
         let state = &mut *self.state.borrow_mut();
         let Some(client) = state.clients.get_mut(key.slot as usize) else { return };
-        let asked =
-            match request::parse(input, &HeadLimits { target: usize::MAX, head: input.len() }) {
-                Ok(Some(request)) => LoggedRequest::of(&request),
-                _ => LoggedRequest::unreadable(input),
-            };
-        let bytes = body_bytes(output, response);
-        let (status, is_open) = (response.status, response.parts.is_some());
-        client.pending.push(LogLine { asked, turn, status, bytes, is_open });
+        let asked = match request::parse(input, &self.limits) {
+            Ok(Some(request)) => LoggedRequest::of(&request, &self.form),
+            _ => LoggedRequest::unreadable(input),
+        };
+        let (head, bytes) = head_and_body(output, response);
+        let fields = self.form.response_fields().iter().map(|it| response_field(head, it));
+        client.pending.push(LogLine {
+            asked,
+            start,
+            lookup,
+            status: response.status,
+            fields: fields.collect(),
+            bytes,
+            is_file: matches!(response.body, Body::File { .. }),
+            times: ReadTimes::default(),
+            is_open: response.parts.is_some(),
+            persists: matches!(response.then, Then::Receive | Then::Skip(_)),
+            earlier: client.responses,
+        });
+        client.responses += 1;
     }
 
     /// The last part of a response stands in the output.
@@ -120,15 +147,20 @@ impl AccessLogger {
     }
 
     /// The bytes in the output have been sent, or never will be.
-    pub(crate) fn done(&self, key: Key, sent: &io::Result<()>) {
-        self.state.borrow_mut().write(key.slot as usize, sent.is_ok(), self.form, self.worker);
+    pub(crate) fn done(&self, key: Key, times: &ReadTimes, sent: &io::Result<()>) {
+        let state = &mut *self.state.borrow_mut();
+        let client = state.clients.get_mut(key.slot as usize);
+        if let Some(line) = client.and_then(|it| it.pending.last_mut()).filter(|it| it.is_file) {
+            add(&mut line.times, times);
+        }
+        self.write(state, key.slot as usize, sent.is_ok(), end_of(sent));
     }
 
     /// The worker has ended: what has not left never will.
     pub(crate) fn finish(&self) {
         let state = &mut *self.state.borrow_mut();
         for slot in 0..state.clients.len() {
-            state.write(slot, false, self.form, self.worker);
+            self.write(state, slot, false, "dropped");
         }
         state.hand_over();
     }
@@ -137,43 +169,54 @@ impl AccessLogger {
     pub(crate) fn flush(&self) {
         self.state.borrow_mut().hand_over();
     }
+
+    /// Writes the lines of a connection's responses. `is_whole`: all that is in the output has left.
+    fn write(&self, state: &mut State, slot: usize, is_whole: bool, end: &'static str) {
+        let Some(client) = state.clients.get_mut(slot) else { return };
+        let (at, time, ends) = (Instant::now(), SystemTime::now(), client.ends);
+        let ending = Ending { at, time, end, is_whole, ends, by: &self.by };
+        for line in client.pending.extract_if(.., |line| !(is_whole && line.is_open)) {
+            line.append_to(&mut state.lines, &self.form, &ending);
+            state.count += 1;
+        }
+        if state.lines.len() >= FULL {
+            state.hand_over();
+        }
+    }
 }
 
-/// How many bytes the body of a response has.
-fn body_bytes(output: &[u8], response: &Response) -> u64 {
-    if let Some(parts) = &response.parts {
-        return parts.length;
-    }
-    let behind_head = |bytes: &[u8]| {
+/// Adds the times of one part of a response to those of the parts before it.
+fn add(sum: &mut ReadTimes, part: &ReadTimes) {
+    sum.backend = part.backend.or(sum.backend);
+    sum.reads += part.reads;
+    sum.queue += part.queue;
+    sum.read += part.read;
+    sum.back += part.back;
+    sum.longest = sum.longest.max(part.longest);
+}
+
+/// The head of a response, and how many bytes its body has.
+fn head_and_body<'r>(output: &'r [u8], response: &'r Response) -> (&'r [u8], u64) {
+    let split = |bytes: &'r [u8]| {
         let end =
             bytes.windows(4).position(|at| at == b"\r\n\r\n").map_or(bytes.len(), |at| at + 4);
-        (bytes.len() - end) as u64
+        (&bytes[..end], (bytes.len() - end) as u64)
     };
-    match &response.body {
+    let (head, behind) = match &response.body {
         // The usual response of a short file is sent with its head from where it is kept.
-        Body::Shared(whole) if output.is_empty() => behind_head(whole),
-        Body::Shared(body) => behind_head(output) + body.len() as u64,
-        Body::File { len, .. } => behind_head(output) + len,
-        Body::None => behind_head(output),
-    }
+        Body::Shared(whole) if output.is_empty() => split(whole),
+        _ => split(output),
+    };
+    let len = match (&response.parts, &response.body) {
+        (Some(parts), _) => parts.length,
+        (None, Body::Shared(body)) if !output.is_empty() => behind + body.len() as u64,
+        (None, Body::File { len, .. }) => behind + len,
+        (None, _) => behind,
+    };
+    (head, len)
 }
 
 impl State {
-    /// Writes the lines of a connection's responses. `is_whole`: all that is in the output has left.
-    fn write(&mut self, slot: usize, is_whole: bool, form: Form, worker: (&'static str, usize)) {
-        let Some(client) = self.clients.get_mut(slot) else { return };
-        let (now, time) = (Instant::now(), SystemTime::now());
-        for line in client.pending.extract_if(.., |line| !(is_whole && line.is_open)) {
-            let took = now.saturating_duration_since(line.turn);
-            let times = (time, took);
-            line.append_to(&mut self.lines, form, client.address, times, is_whole, worker);
-            self.count += 1;
-        }
-        if self.lines.len() >= FULL {
-            self.hand_over();
-        }
-    }
-
     fn hand_over(&mut self) {
         if !self.lines.is_empty() {
             let lines = std::mem::replace(&mut self.lines, Vec::with_capacity(FULL));

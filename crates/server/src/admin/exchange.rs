@@ -15,7 +15,7 @@ use crate::worker::clock::DateClock;
 use crate::worker::connection::linger;
 
 /// The longest request head and target. The input buffer has the length of the longest head.
-pub(super) const LIMITS: HeadLimits = HeadLimits { target: 1024, head: 8 * 1024 };
+pub(super) const LIMITS: HeadLimits = HeadLimits { line: 1024, head: 8 * 1024, fields: 100 };
 
 /// How long a head may take from its first byte on.
 const HEADER_TIME_OUT: Duration = Duration::from_secs(5);

@@ -1,5 +1,6 @@
 //! From a request to a response: what there is to answer, and its bytes.
 
+pub(crate) mod extras;
 pub(crate) mod listing;
 pub(crate) mod parts;
 pub(crate) mod repeated;

@@ -25,8 +25,6 @@ pub(crate) const SERVER: &str = "drover";
 /// The response to one request, from the head that stands in the output to its last byte.
 pub(crate) struct Response {
     pub(crate) status: Status,
-    /// Bytes in the output: the head, and the body behind it if that is in memory.
-    pub(crate) head_len: usize,
     /// What is sent behind the output.
     pub(crate) body: Body,
     /// What is sent behind the body, of a response in several parts.
@@ -64,7 +62,7 @@ impl Response {
 
     /// A response whose head stands in the output, with `body` behind it.
     pub(crate) fn followed_by(body: Body, status: Status) -> Response {
-        Response { status, head_len: 0, body, parts: None, consumed: 0, then: Then::Receive }
+        Response { status, body, parts: None, consumed: 0, then: Then::Receive }
     }
 }
 

@@ -11,27 +11,23 @@ use std::time::{Duration, Instant};
 
 use http1::conditional::ListField;
 use http1::response::{Common, ConnectionField};
-use http1::{Framing, HeadLimits, Method, Refusal, Request, Status, request};
+use http1::{Framing, HeadLimits, Method, Refusal, Request, request};
 use mech::Key;
 use mech::files::open_pool::{OpenPool, OpenResults};
-use mech::net::{Answer, Body, Io, Net};
+use mech::net::{Answer, Body, Conn, Io, Net};
 
-use crate::access_log::AccessLogger;
 use crate::lookup::files::{Lookup, LookupContext, Requester, SiteFiles, WantedFile};
 use crate::lookup::pending::PendingOpen;
 use crate::lookup::watch::Watcher;
+use crate::respond::extras::Extras;
 use crate::respond::listing::listing;
 use crate::respond::parts::RemainingParts;
 use crate::respond::repeated::RepeatedRequest;
 use crate::respond::response::{self, Fixed, Response, SERVER, Then};
 use crate::status::statistics::{Counter, WorkerCounters};
-use crate::trace::Tracer;
 use crate::worker::addresses::AddressCounter;
 use crate::worker::clock::{DateClock, Throttle};
-use crate::worker::spin::Spin;
-
-/// The longest request head and target. The input buffer has the length of the longest head.
-pub(crate) const LIMITS: HeadLimits = HeadLimits { target: 8 * 1024, head: 16 * 1024 };
+use crate::worker::requests::RequestCounter;
 
 /// A request's body is passed over up to this length; behind a longer one the connection is closed.
 const SKIPPED_MOST: u64 = 64 * 1024;
@@ -77,37 +73,23 @@ struct Asked<'a> {
     persists: bool,
 }
 
-/// What is added to each response where somebody has asked for it.
-pub(crate) struct Extras {
-    /// The trace of responses, if there is one.
-    pub(crate) tracer: Option<Tracer>,
-    /// The access log, if there is one.
-    pub(crate) log: Option<AccessLogger>,
-    /// The processor time that each response costs in addition, if any.
-    pub(crate) spin: Option<Spin>,
-}
-
-impl Extras {
-    /// `None` if there are none.
-    pub(crate) fn new(
-        tracer: Option<Tracer>,
-        log: Option<AccessLogger>,
-        spin: Option<Spin>,
-    ) -> Option<Box<Extras>> {
-        let any = tracer.is_some() || log.is_some() || spin.is_some();
-        any.then(|| Box::new(Extras { tracer, log, spin }))
-    }
+/// What a client may take.
+pub(crate) struct Limits {
+    pub(crate) time_outs: TimeOuts,
+    pub(crate) head: HeadLimits,
+    /// How many requests each connection has had, if that is limited.
+    pub(crate) requests: Option<RequestCounter>,
+    /// Who has how many connections, if that is limited.
+    pub(crate) addresses: Option<AddressCounter>,
 }
 
 /// A worker's site.
 pub(crate) struct Site<'w> {
     state: RefCell<State<'w>>,
     pub(crate) counters: &'w WorkerCounters,
-    pub(crate) time_outs: TimeOuts,
+    pub(crate) limits: Limits,
     /// What is added to each response; where nothing is, this costs one test of a pointer.
     pub(crate) extras: Option<Box<Extras>>,
-    /// Who has how many connections, if that is limited.
-    pub(crate) addresses: Option<AddressCounter>,
     complaints: RefCell<Throttle>,
 }
 
@@ -116,32 +98,33 @@ struct State<'w> {
     repeated: RepeatedRequest,
     content: Content,
     counters: &'w WorkerCounters,
+    head_limits: HeadLimits,
 }
 
 impl<'w> Site<'w> {
     pub(crate) fn new(
         content: Content,
-        time_outs: TimeOuts,
+        limits: Limits,
         counters: &'w WorkerCounters,
         net: &Net,
         extras: Option<Box<Extras>>,
-        addresses: Option<AddressCounter>,
     ) -> Site<'w> {
         let clock = DateClock::new(net.now());
-        let mut state = State { clock, repeated: RepeatedRequest::default(), content, counters };
+        let (repeated, head_limits) = (RepeatedRequest::default(), limits.head);
+        let mut state = State { clock, repeated, content, counters, head_limits };
         state.prepare();
         let (state, complaints) = (RefCell::new(state), RefCell::default());
-        Site { state, counters, time_outs, extras, addresses, complaints }
+        Site { state, counters, limits, extras, complaints }
     }
 
-    /// The trace of responses, if there is one.
-    pub(crate) fn tracer(&self) -> Option<&Tracer> {
-        self.extras.as_ref()?.tracer.as_ref()
-    }
-
-    /// The access log, if there is one.
-    pub(crate) fn log(&self) -> Option<&AccessLogger> {
-        self.extras.as_ref()?.log.as_ref()
+    /// A connection begins.
+    pub(crate) fn begin(&self, conn: &Conn<'_>) {
+        if let Some(requests) = &self.limits.requests {
+            requests.begin(conn.key());
+        }
+        if let Some(extras) = &self.extras {
+            extras.begin(conn);
+        }
     }
 
     /// Writes the responses to the complete requests in the input, as far as one send can carry them.
@@ -165,15 +148,15 @@ impl<'w> Site<'w> {
         while consumed < input.len() {
             let before = output.len();
             let input = &input[consumed..];
-            let mut response = match state.respond(input, &mut requester, net, output) {
+            let is_last = self.limits.requests.as_ref().is_some_and(|it| it.is_last(key));
+            let mut response = match state.respond(input, &mut requester, is_last, net, output) {
                 ControlFlow::Continue(response) => response,
                 ControlFlow::Break(then) => {
                     batch.then = then;
                     break;
                 }
             };
-            response.head_len = output.len() - before;
-            self.note(key, net, input, &output[before..], &response);
+            self.responded(key, net, input, (output, before), &mut response);
             consumed += response.consumed;
             (batch.answered, body) = (true, response.body);
             let expects_input = matches!(response.then, Then::Receive);
@@ -188,8 +171,8 @@ impl<'w> Site<'w> {
                 break;
             }
         }
-        if let (Then::Wait(_), Some(tracer)) = (&batch.then, self.tracer()) {
-            tracer.opening(key, net.now());
+        if let (Then::Wait(_), Some(extras)) = (&batch.then, &self.extras) {
+            extras.opening(key, net.now());
         }
         let expects_input = matches!(batch.then, Then::Receive | Then::Skip(_));
         (Answer { consumed, body, expects_input }, batch)
@@ -205,28 +188,29 @@ impl<'w> Site<'w> {
     ) -> (Answer, bool) {
         let before = io.output.len();
         let body = parts.write(io.output);
-        if let Some(tracer) = self.tracer() {
-            tracer.note(key, net.now(), Status::PartialContent, io.output.len() - before, &body);
-        }
         let is_over = matches!(body, Body::None);
-        if let (true, Some(log)) = (is_over, self.log()) {
-            log.note_end(key);
+        if let Some(extras) = &self.extras {
+            extras.went_on(key, net.now(), io.output.len() - before, &body, is_over);
         }
         (Answer { consumed: 0, body, expects_input: false }, is_over)
     }
 
-    /// Counts a response, spins for it, and has it traced and logged.
-    fn note(&self, key: Key, net: &Net, input: &[u8], output: &[u8], response: &Response) {
+    /// Counts a response, which stands in `output` from `before` on, and adds what is to be added.
+    #[inline]
+    fn responded(
+        &self,
+        key: Key,
+        net: &Net,
+        input: &[u8],
+        (output, before): (&mut Vec<u8>, usize),
+        response: &mut Response,
+    ) {
         self.counters.response(response.status);
-        let Some(extras) = &self.extras else { return };
-        if let Some(spin) = &extras.spin {
-            spin.run();
+        if let Some(requests) = &self.limits.requests {
+            requests.count(key);
         }
-        if let Some(tracer) = &extras.tracer {
-            tracer.note(key, net.now(), response.status, response.head_len, &response.body);
-        }
-        if let Some(log) = &extras.log {
-            log.note(key, net.now(), input, output, response);
+        if let Some(extras) = &self.extras {
+            extras.responded(key, net.now(), input, (output, before), response);
         }
     }
 
@@ -235,8 +219,7 @@ impl<'w> Site<'w> {
         let Io { input, output } = io;
         let before = output.len();
         let mut response = self.state.borrow().refusal(refusal, output);
-        response.head_len = output.len() - before;
-        self.note(key, net, input, &output[before..], &response);
+        self.responded(key, net, input, (output, before), &mut response);
     }
 
     /// Has `pool` open what may need a disk, and tell the coroutine `key`, which is to call
@@ -315,20 +298,21 @@ impl State<'_> {
         }
     }
 
-    /// Writes the response to the first request in the input. `Break`: there is none yet, and this is
-    /// to be done first.
+    /// Writes the response to the first request in the input; `is_last`: the connection ends then. `Break`: there is
+    /// none yet, and this is to be done first.
     fn respond(
         &mut self,
         input: &[u8],
         requester: &mut Requester,
+        is_last: bool,
         net: &Net,
         out: &mut Vec<u8>,
     ) -> ControlFlow<Then, Response> {
-        if let Some(response) = self.repeat(input, net, out) {
+        if !is_last && let Some(response) = self.repeat(input, net, out) {
             self.counters.add(Counter::Requests, 1);
             return ControlFlow::Continue(response);
         }
-        let request = match request::parse(input, &LIMITS) {
+        let request = match request::parse(input, &self.head_limits) {
             Ok(Some(request)) => request,
             Ok(None) => return ControlFlow::Break(Then::Receive),
             Err(refusal) => {
@@ -339,7 +323,7 @@ impl State<'_> {
         };
         let rest = &input[request.head.len()..];
         let skipped = body_to_skip(&request);
-        let persists = request.keep_alive && skipped.is_some() && !net.stopping();
+        let persists = request.keep_alive && skipped.is_some() && !is_last && !net.stopping();
         let asked = Asked { request: &request, alone: rest.is_empty(), persists };
         let mut response = self.answer(&asked, requester, net, out)?;
         self.counters.add(Counter::Requests, 1);
@@ -364,7 +348,7 @@ impl State<'_> {
         net: &Net,
         out: &mut Vec<u8>,
     ) -> ControlFlow<Then, Response> {
-        let State { clock, repeated, content, counters } = self;
+        let State { clock, repeated, content, counters, .. } = self;
         let Asked { request, alone, persists } = asked;
         let connection = ConnectionField::new(request.version, *persists);
         let common = Common { server: SERVER, date: clock.date(), connection };

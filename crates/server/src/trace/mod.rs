@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use http1::Status;
 use mech::Key;
 use mech::fileio::ReadTimes;
-use mech::net::{Body, Conn};
+use mech::net::Body;
 
 mod file;
 mod line;
@@ -62,8 +62,6 @@ struct State {
 #[derive(Default)]
 struct Traced {
     number: u64,
-    /// When the file that is being opened was requested.
-    opening: Option<Instant>,
     /// The responses that have not left yet.
     responses: Vec<Noted>,
 }
@@ -102,26 +100,22 @@ impl Tracer {
             state.traced.resize_with(slot + 1, Traced::default);
         }
         let traced = &mut state.traced[slot];
-        (traced.number, traced.opening) = (state.connections, None);
+        traced.number = state.connections;
         traced.responses.clear();
     }
 
-    /// The first request that has no response yet waits for its file to be opened.
-    pub(crate) fn opening(&self, key: Key, turn: Instant) {
-        if let Some(traced) = self.state.borrow_mut().traced.get_mut(key.slot as usize) {
-            traced.opening.get_or_insert(turn);
-        }
-    }
-
     /// The `bytes` of a response's head (and small body) stand in the output, and `body` is to follow.
-    /// `turn`: when the worker's last wait ended, which is when the request was here.
-    pub(crate) fn note(&self, key: Key, turn: Instant, status: Status, bytes: usize, body: &Body) {
+    /// `start`: when the request was here, and how long it then waited for its file to be opened.
+    pub(crate) fn note(
+        &self,
+        key: Key,
+        (start, stat): (Instant, Duration),
+        status: Status,
+        bytes: usize,
+        body: &Body,
+    ) {
         let state = &mut *self.state.borrow_mut();
         let Some(traced) = state.traced.get_mut(key.slot as usize) else { return };
-        let (start, stat) = match traced.opening.take() {
-            Some(opening) => (opening, turn - opening),
-            None => (turn, Duration::ZERO),
-        };
         let (file, len) = match body {
             Body::None => (false, 0),
             Body::Shared(shared) => (false, shared.len() as u64),
@@ -132,12 +126,8 @@ impl Tracer {
     }
 
     /// The bytes in the output have been sent, or never will be.
-    pub(crate) fn done(&self, conn: &Conn<'_>, sent: &io::Result<()>) {
-        let state = &mut *self.state.borrow_mut();
-        let Some(traced) = state.traced.get(conn.key().slot as usize) else { return };
-        let Some(last) = traced.responses.last() else { return };
-        let times = if last.file { conn.take_file_times() } else { NO_READS };
-        state.write(conn.key().slot as usize, &times, end_of(sent));
+    pub(crate) fn done(&self, key: Key, times: &ReadTimes, sent: &io::Result<()>) {
+        self.state.borrow_mut().write(key.slot as usize, times, end_of(sent));
     }
 
     /// Hands over what is written.
@@ -156,7 +146,7 @@ impl Tracer {
 }
 
 /// A word for how a response ended.
-fn end_of(sent: &io::Result<()>) -> &'static str {
+pub(crate) fn end_of(sent: &io::Result<()>) -> &'static str {
     match sent {
         Ok(_) => "sent",
         Err(error) => match error.kind() {
@@ -171,7 +161,7 @@ fn end_of(sent: &io::Result<()>) -> &'static str {
 impl State {
     /// Notes the lines of a connection's responses, of which the last may be a file's.
     fn write(&mut self, slot: usize, times: &ReadTimes, end: &'static str) {
-        let traced = &mut self.traced[slot];
+        let Some(traced) = self.traced.get_mut(slot) else { return };
         if self.sink.is_none() || traced.responses.is_empty() {
             return;
         }
@@ -218,7 +208,7 @@ mod tests {
         let (key, other) = (Key { slot: 1, generation: 0 }, Key { slot: 0, generation: 0 });
         tracer.begin(other);
         tracer.begin(key);
-        let now = Instant::now();
+        let now = (Instant::now(), Duration::ZERO);
         tracer.note(key, now, Status::Ok, 100, &Body::None);
         tracer.note(key, now, Status::NotFound, 50, &Body::Shared([1; 7].into()));
         let times = ReadTimes {

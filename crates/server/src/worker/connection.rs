@@ -35,12 +35,7 @@ pub(crate) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Outpu
         if !may_begin(&counted.conn, counted.site) {
             return counted.finish();
         }
-        if let Some(tracer) = counted.site.tracer() {
-            tracer.begin(counted.conn.key());
-        }
-        if let Some(log) = counted.site.log() {
-            log.begin(&counted.conn);
-        }
+        counted.site.begin(&counted.conn);
         if let Err(error) = converse(&counted.conn, counted.site).await {
             let counters = counted.site.counters;
             match error.kind() {
@@ -55,7 +50,7 @@ pub(crate) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Outpu
 /// Whether the client may have one more connection. If not, it is closed at once: whoever has too many gets no response for
 /// each of them.
 fn may_begin(conn: &Conn<'_>, site: &Site<'_>) -> bool {
-    let Some(addresses) = &site.addresses else { return true };
+    let Some(addresses) = &site.limits.addresses else { return true };
     let may_begin = addresses.begin(conn);
     if !may_begin {
         site.counters.add(Counter::RefusedByAddress, 1);
@@ -86,7 +81,7 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
                 Some(input) => input,
                 None => {
                     // The deadline of a request ends with its head.
-                    conn.set_deadline(site.time_outs.idle);
+                    conn.set_deadline(site.limits.time_outs.idle);
                     let sent = flush(conn, site).await;
                     ended(conn, site, sent)?;
                     conn.input_len()
@@ -96,7 +91,7 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
                 Then::Receive => {}
                 Then::Again => continue,
                 Then::Wait(open) => {
-                    conn.set_deadline(site.time_outs.open);
+                    conn.set_deadline(site.limits.time_outs.open);
                     let open = awaited.insert(open);
                     match conn.until(|| open.is_done()).await {
                         Ok(()) => continue,
@@ -120,7 +115,7 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
             }
             let partial = input > 0;
             if !(begun && partial) {
-                let time_outs = &site.time_outs;
+                let time_outs = &site.limits.time_outs;
                 conn.set_deadline(if partial { time_outs.header } else { time_outs.idle });
             }
             begun = partial;
@@ -150,7 +145,7 @@ async fn send(
         let progress;
         (is_over, progress) = conn.respond(|io| site.go_on(conn.key(), &mut parts, io, conn.net()));
         if over(conn, site, progress)?.is_none() {
-            conn.set_deadline(site.time_outs.idle);
+            conn.set_deadline(site.limits.time_outs.idle);
             let sent = flush(conn, site).await;
             ended(conn, site, sent)?;
         }
@@ -181,7 +176,9 @@ fn over(conn: &Conn<'_>, site: &Site<'_>, progress: Progress) -> io::Result<Opti
 
 /// Sends the rest of a response, and counts its bytes as they leave.
 fn flush(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result<()>> {
-    conn.flush_with(site.time_outs.idle, |count| site.counters.add(Counter::BytesSent, count))
+    conn.flush_with(site.limits.time_outs.idle, |count| {
+        site.counters.add(Counter::BytesSent, count)
+    })
 }
 
 /// Records how the sending of a response has ended.
@@ -193,11 +190,8 @@ fn ended(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Result<(
 /// Traces and logs the end of a response; the server's own log has a failure that is not the client's.
 #[cold]
 fn take_down(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Result<()> {
-    if let Some(tracer) = site.tracer() {
-        tracer.done(conn, &sent);
-    }
-    if let Some(log) = site.log() {
-        log.done(conn.key(), &sent);
+    if let Some(extras) = &site.extras {
+        extras.done(conn, &sent);
     }
     if let Err(error) = &sent {
         complain(conn, site, error);
@@ -223,7 +217,7 @@ fn complain(conn: &Conn<'_>, site: &Site<'_>, error: &io::Error) {
 
 /// Receives and drops `left` bytes.
 fn skip(conn: &Conn<'_>, site: &Site<'_>, mut left: u64) -> impl Future<Output = io::Result<()>> {
-    conn.set_deadline(site.time_outs.header);
+    conn.set_deadline(site.limits.time_outs.header);
     async move {
         while left > 0 {
             if conn.fill().await? == 0 {
@@ -294,7 +288,7 @@ impl Counted<'_> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.site.counters.add(Counter::Closed, 1);
-        if let Some(addresses) = &self.site.addresses {
+        if let Some(addresses) = &self.site.limits.addresses {
             addresses.end(self.conn.key());
         }
         if !self.finished && self.conn.is_under_way() {

@@ -5,5 +5,6 @@ pub(crate) mod clock;
 pub(crate) mod connection;
 pub(crate) mod events;
 pub(crate) mod limits;
+pub(crate) mod requests;
 pub(crate) mod spin;
 pub(crate) mod thread;

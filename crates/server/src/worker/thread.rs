@@ -20,14 +20,16 @@ use crate::ContentSource;
 use crate::access_log::{self, AccessLogger};
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::files::{FileOptions, SiteFiles};
+use crate::respond::extras::Extras;
 use crate::respond::response::Fixed;
-use crate::respond::site::{Content, Extras, LIMITS, Site, TimeOuts};
+use crate::respond::site::{Content, Limits, Site, TimeOuts};
 use crate::status::statistics::{Counter, CountsCarrier, WorkerCounters};
 use crate::trace::{self, TraceSink, Tracer};
 use crate::worker::addresses::{AddressCounter, AddressLimit};
 use crate::worker::clock::Throttle;
 use crate::worker::connection;
 use crate::worker::events::Recorder;
+use crate::worker::requests::RequestCounter;
 use crate::worker::spin::Spin;
 
 /// Bodies up to this length that are not kept are read and sent with their head by one call when the
@@ -90,9 +92,14 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
         open: config.open_time_out,
     };
     let extras = extras(&config, trace, log);
-    let addresses = addresses.map(AddressCounter::new);
+    let limits = Limits {
+        time_outs,
+        head: config.head_limits,
+        requests: config.max_requests.map(RequestCounter::new),
+        addresses: addresses.map(AddressCounter::new),
+    };
     let content = content(&config, sharers, &net)?;
-    let site = Site::new(content, time_outs, &counters, &net, extras, addresses);
+    let site = Site::new(content, limits, &counters, &net, extras);
     let failure = RefCell::new(None);
     net.linger(config.grace / LINGER_SHARE);
     let mut executor = Executor::new(&net, config.grace);
@@ -134,17 +141,12 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
             left();
         });
     }
-    if site.tracer().is_some() || site.log().is_some() {
+    if site.extras.as_ref().is_some_and(|extras| extras.has_lines()) {
         executor.background(|conn| hand_lines_over(conn, &site));
     }
     ready(net.remote());
     let ran = executor.run(|conn| connection::serve(conn, &site));
-    if let Some(tracer) = site.tracer() {
-        tracer.finish();
-    }
-    if let Some(log) = site.log() {
-        log.finish();
-    }
+    site.extras.iter().for_each(|extras| extras.finish());
     carrier.borrow_mut().add(net.counts());
     counters.end(net.helpers_waited());
     ran.context("the dispatch mechanism failed")?;
@@ -180,9 +182,16 @@ fn extras(
 ) -> Option<Box<Extras>> {
     let tracer = trace.map(|(sink, worker)| Tracer::new(sink, worker, sender(config)));
     let log = log.zip(config.access_log.as_ref()).map(|((sink, worker), log)| {
-        AccessLogger::new(log.form, sink, config.mechanism.name, worker)
+        AccessLogger::new(
+            log.form.clone(),
+            config.head_limits,
+            sink,
+            config.mechanism.name,
+            worker,
+            sender(config),
+        )
     });
-    Extras::new(tracer, log, config.spin.map(Spin::new))
+    Extras::new(tracer, log, config.spin.map(Spin::new), config.server_timing)
 }
 
 /// Hands lines of the trace and of the access log over that are a second old, until the worker stops. The last ones are
@@ -190,8 +199,7 @@ fn extras(
 async fn hand_lines_over(conn: Conn<'_>, site: &Site<'_>) {
     while !conn.net().ending() {
         conn.sleep_until(conn.net().now() + trace::KEPT_FOR).await;
-        site.tracer().inspect(|tracer| tracer.flush());
-        site.log().inspect(|log| log.flush());
+        site.extras.iter().for_each(|extras| extras.flush());
     }
 }
 
@@ -230,8 +238,9 @@ fn net_options(config: &Config) -> NetOptions {
     options.file_options = config.file_options.clone();
     // Each worker's own, as all that it counts.
     options.file_options.counts = Arc::default();
-    options.file_options.timed = config.trace.is_some();
-    options.input_capacity = LIMITS.head;
+    options.file_options.timed = config.trace.is_some()
+        || config.access_log.as_ref().is_some_and(|log| log.form.has_stages());
+    options.input_capacity = config.head_limits.head;
     options.min_rate = config.min_rate;
     options.send_budget = config.send_budget;
     if let Some(files) = config.files {

@@ -13,11 +13,14 @@ use mech::mechanisms::{DevPollModel, Mechanism};
 use mech::net::AcceptBatch;
 
 use super::remembered::Remembered;
+use super::request_flags::{LIMITS, RequestFlags};
 use crate::cli::auto_or::{
     AutoOr, OnOff, mechanism, mechanism_names, names, strategy, strategy_names,
 };
 use crate::cli::listen::with_host;
-use server::{HeaderRule, Inheritance, Listen, Redirect, Revalidate, STAT_THREADS, WORKER_FLAG};
+use server::{
+    AccessLogForm, HeaderRule, Inheritance, Listen, Redirect, Revalidate, STAT_THREADS, WORKER_FLAG,
+};
 use sys::process::OrdinaryUser;
 use usage::{duration, size};
 
@@ -27,7 +30,6 @@ const INOTIFY_AFTER: Duration = Duration::from_secs(10);
 
 /// The groups of flags in `drover serve --help`, in their order. The flags that operators need come first.
 const SERVING: &str = "Serving";
-const LIMITS: &str = "Limits";
 const CACHE: &str = "Cache";
 const WORKERS: &str = "Workers";
 const EXPERIMENTS: &str = "Experiments";
@@ -133,12 +135,21 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(super) access_log: Option<PathBuf>,
 
-    /// The form of a line of --access-log: Apache's combined format, or JSON
+    /// The form of a line of --access-log: combined, json, json-stages, or a format such as '%h %t "%r" %s %b %D'
     ///
-    /// JSON has the time that the response took, the dispatch mechanism and the worker too.
+    /// 'combined' is Apache's. JSON has the time that the response took, the dispatch mechanism and the worker too,
+    /// 'json-stages' also what the response waited for. A format has directives of Apache's LogFormat, and
+    /// %{NAME}x for what Drover knows; docs/serve.md lists them.
     #[arg(help_heading = SERVING)]
-    #[arg(hide_short_help = true, long, value_name = "FORM", default_value = "combined", value_parser = ["combined", "json"])]
-    pub(super) access_log_form: String,
+    #[arg(hide_short_help = true, long, value_name = "FORM", default_value = "combined", value_parser = AccessLogForm::parse)]
+    pub(super) access_log_form: AccessLogForm,
+
+    /// Say in each response how long it took until its head was written (the field Server-Timing)
+    ///
+    /// Everybody who gets a response can then tell whether its file had to be opened.
+    #[arg(help_heading = SERVING)]
+    #[arg(hide_short_help = true, long)]
+    pub(super) server_timing: bool,
 
     /// Tell at ADDR how the server is and what it has counted: health, Prometheus metrics, a live page
     ///
@@ -221,6 +232,9 @@ pub(in crate::cli) struct Args {
     #[arg(help_heading = LIMITS, hide_short_help = true)]
     #[arg(long, value_name = "N")]
     pub(super) max_per_address: Option<NonZeroU32>,
+
+    #[command(flatten)]
+    pub(super) requests: RequestFlags,
 
     /// How much memory a worker may use to keep files that it has served: a size, or 'off'
     #[arg(help_heading = CACHE)]
