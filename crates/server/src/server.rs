@@ -32,6 +32,7 @@ use crate::succession::hand_over::{
 };
 use crate::succession::take_over::TakeOver;
 use crate::supervisor::service_manager::ServiceManager;
+use crate::worker::limits::ConnectionLimit;
 use crate::{cannot_trace, processors, status, trace};
 
 /// A running server. Dropping it asks it to stop.
@@ -174,6 +175,18 @@ impl Server {
         }
         let bound = bind(config, Among::Threads, &[])?;
         BoundAdmin::bind(config, false, &bound.addresses, &[]).map(drop)
+    }
+
+    /// How many connections all workers could have in this process, or in processes under a supervisor. Listening
+    /// sockets, which are not open yet, take a few of them.
+    ///
+    /// # Errors
+    /// No descriptor is left for a connection.
+    pub fn most_connections(config: &Config, role: Role) -> anyhow::Result<u64> {
+        let workers = config.workers.get();
+        let sharers = if role == Role::Supervisor { 1 } else { workers };
+        let limit = ConnectionLimit::new(config, sharers)?;
+        Ok((0..workers).map(|worker| limit.of_worker(worker) as u64).sum())
     }
 
     /// The addresses as they are bound, in the order of the configuration.

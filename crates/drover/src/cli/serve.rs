@@ -31,6 +31,7 @@ use usage::UsageError;
 
 mod check;
 mod config;
+mod explain;
 mod flags;
 mod reload;
 mod remembered;
@@ -39,6 +40,7 @@ mod tuned;
 
 use check::check;
 use config::{FlagOrigin, FlagValues};
+use explain::explain;
 pub(super) use flags::Args;
 use flags::{Advise, CachedReads, Overflow};
 use reload::{Started, reloader};
@@ -81,6 +83,9 @@ fn check_or_serve(
     }
     if args.check {
         return check(args, flags);
+    }
+    if args.explain {
+        return explain(args, flags);
     }
     // Threads inherit this: the first of them is the log's.
     sys::process::forbid_new_privileges().context("cannot set PR_SET_NO_NEW_PRIVS")?;

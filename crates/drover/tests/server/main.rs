@@ -14,6 +14,7 @@ mod connections;
 mod counters;
 mod deploy;
 mod disk;
+mod explaining;
 mod faults;
 mod files;
 mod hanging;

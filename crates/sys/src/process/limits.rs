@@ -92,6 +92,12 @@ pub fn pending_signals_limit() -> Limit {
     limit(Resource::Sigpending)
 }
 
+/// `RLIMIT_MEMLOCK`: how many bytes this process may lock in memory. The memory of rings counts for it before Linux 5.12.
+#[must_use]
+pub fn locked_memory_limit() -> Limit {
+    limit(Resource::Memlock)
+}
+
 /// `RLIMIT_NPROC`: how many threads this real user may have, over all processes.
 #[must_use]
 pub fn processes_limit() -> Limit {

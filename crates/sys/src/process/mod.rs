@@ -29,8 +29,9 @@ mod user;
 
 pub use caches::second_level_cache;
 pub use limits::{
-    Limit, lowest_free_descriptor, make_room_for_descriptors, open_descriptors, open_files_limit,
-    pending_signals_limit, processes_limit, raise_open_files_limit, room_for_descriptors,
+    Limit, locked_memory_limit, lowest_free_descriptor, make_room_for_descriptors,
+    open_descriptors, open_files_limit, pending_signals_limit, processes_limit,
+    raise_open_files_limit, room_for_descriptors,
 };
 pub use memory::{memory_limit, resident_memory};
 pub use usage::{

@@ -193,6 +193,14 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     pub(super) check: bool,
 
+    /// Print what each 'auto' would take here and why, and what to change to get better; serve nothing
+    ///
+    /// For dispatch, accept, file backend, workers, descriptors and more: what was looked at, what it was, what was
+    /// chosen, and what a setting of the machine would gain. The addresses need not be free.
+    #[arg(help_heading = SERVING, hide_short_help = true)]
+    #[arg(long, conflicts_with = "check")]
+    pub(super) explain: bool,
+
     /// How long a request's head may take, from the first byte of the head on; 0: no limit
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]

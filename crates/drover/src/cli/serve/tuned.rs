@@ -91,14 +91,25 @@ impl Tuned {
 
     /// The result for a directory, if it may be used here. If not, the log says why.
     fn look(root: &Path) -> Option<Tuned> {
-        static KNOWN: Remembered<Option<Tuned>> = Remembered::new();
+        match Tuned::find(root)? {
+            Ok(tuned) => Some(tuned),
+            Err(why) => {
+                info!("{why}; 'drover tune {}' measures anew", root.display());
+                None
+            }
+        }
+    }
+
+    /// The result for a directory, or why it may not be used here; `None`: there is none.
+    fn find(root: &Path) -> Option<Result<Tuned, String>> {
+        static KNOWN: Remembered<Option<Result<Tuned, String>>> = Remembered::new();
         let root = root.canonicalize().ok()?;
-        let look = || Ok::<_, Infallible>(Tuned::look_up(&root));
-        KNOWN.find(&root.display().to_string(), look).ok()?
+        let find = || Ok::<_, Infallible>(Tuned::look_up(&root));
+        KNOWN.find(&root.display().to_string(), find).ok()?
     }
 
     /// The same, by the file.
-    fn look_up(root: &Path) -> Option<Tuned> {
+    fn look_up(root: &Path) -> Option<Result<Tuned, String>> {
         let file = file_of(root)?;
         let read = match fs::read(&file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
@@ -111,17 +122,8 @@ impl Tuned {
             None => Ok(tuned),
             Some(why) => Err(why),
         };
-        match tuned.and_then(counts) {
-            Ok(tuned) => Some(tuned),
-            Err(why) => {
-                info!(
-                    "{} does not count: {why}; 'drover tune {}' measures anew",
-                    file.display(),
-                    root.display()
-                );
-                None
-            }
-        }
+        let tuned = tuned.and_then(counts);
+        Some(tuned.map_err(|why| format!("{} does not count: {why}", file.display())))
     }
 
     /// Why the result must not be used here; `None`: it may be used.
@@ -188,11 +190,7 @@ fn works(mechanism: &Mechanism, workers: NonZeroUsize) -> bool {
 
 /// The flags, with the result of `drover tune` for each flag that is left to `auto`.
 pub(super) fn complete(args: Args, flags: FlagValues) -> (Args, FlagValues) {
-    let is_auto = args.workers.is_auto()
-        || args.dispatch.0.is_none()
-        || args.files.0.is_none()
-        || args.accept.0.is_none();
-    if args.tuned == OnOff::Off || args.reply_size.is_some() || !is_auto {
+    if is_not_for(&args).is_some() {
         return (args, flags);
     }
     let Some(tuned) = Tuned::look(&args.root) else { return (args, flags) };
@@ -201,9 +199,36 @@ pub(super) fn complete(args: Args, flags: FlagValues) -> (Args, FlagValues) {
         with.replace(name, OsString::from(value), FlagOrigin::Tuned(tuned.on.clone()));
     }
     match with.parse() {
-        Ok(parsed) => (Args { check: args.check, ..parsed }, with),
+        Ok(parsed) => (Args { check: args.check, explain: args.explain, ..parsed }, with),
         // Not expected: values that work one by one go together.
         Err(_) => (args, flags),
+    }
+}
+
+/// Why no result is looked for.
+fn is_not_for(args: &Args) -> Option<&'static str> {
+    let is_auto = args.workers.is_auto()
+        || args.dispatch.0.is_none()
+        || args.files.0.is_none()
+        || args.accept.0.is_none();
+    match (args.tuned, args.reply_size, is_auto) {
+        (OnOff::Off, ..) => Some("no result is looked for: --tuned off"),
+        (_, Some(_), _) => Some("no result is looked for: --reply-size serves no folder"),
+        (.., false) => Some("no result is looked for: nothing is left to auto"),
+        _ => None,
+    }
+}
+
+/// Why flags that are left to `auto` have no value of a result, and whether a new result would help; `None`: there is a
+/// result.
+pub(super) fn why_none(args: &Args) -> Option<(String, bool)> {
+    if let Some(why) = is_not_for(args) {
+        return Some((why.to_owned(), false));
+    }
+    match Tuned::find(&args.root) {
+        None => Some(("no result for this folder".to_owned(), true)),
+        Some(Err(why)) => Some((why, true)),
+        Some(Ok(_)) => None,
     }
 }
 

@@ -265,7 +265,7 @@ mod tests {
     /// Neither the flags that say what to do with a file, nor the flag that makes a process a worker.
     #[test]
     fn what_makes_no_sense_in_a_file_is_no_key() {
-        for key in ["config", "check", "verbose", "help"] {
+        for key in ["config", "check", "explain", "verbose", "help"] {
             says(&format!("{key} = true"), &["is for the command line"]);
         }
         let worker = server::WORKER_FLAG.trim_start_matches('-');

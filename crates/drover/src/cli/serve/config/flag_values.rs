@@ -12,7 +12,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches};
 use crate::cli::serve::flags::Args;
 
 /// Flags that say what to do with a configuration. They are no part of a configuration.
-pub(super) const NO_SETTINGS: [&str; 2] = ["config", "check"];
+pub(super) const NO_SETTINGS: [&str; 3] = ["config", "check", "explain"];
 
 /// The clap command with the flags of `drover serve`. It reads the values of a file's keys.
 pub(super) fn command() -> Command {
@@ -193,6 +193,20 @@ impl FlagValues {
     /// Whether nobody has set a flag.
     pub(in crate::cli::serve) fn is_default(&self, name: &str) -> bool {
         self.all.iter().any(|flag| flag.name == name && flag.origin == FlagOrigin::Default)
+    }
+
+    /// Whether a flag is left to `auto`.
+    pub(in crate::cli::serve) fn is_auto(&self, name: &str) -> bool {
+        self.all.iter().any(|flag| flag.name == name && flag.values == ["auto"])
+    }
+
+    /// Who has set a flag, in words.
+    pub(in crate::cli::serve) fn set_by(&self, name: &str) -> String {
+        match self.all.iter().find(|flag| flag.name == name).map(|flag| &flag.origin) {
+            None | Some(FlagOrigin::Default) => "the default".to_owned(),
+            Some(FlagOrigin::CommandLine) => format!("the command line says so (--{name})"),
+            Some(origin) => format!("--{name}: {origin}"),
+        }
     }
 
     /// The names of the flags that `drover tune` has set, and the day.

@@ -31,7 +31,7 @@ pub(super) fn complete(args: Args, matches: &ArgMatches) -> anyhow::Result<(Args
         flags.fill_in(&set.name, set.values, set.origin);
     }
     let parsed = flags.parse().map_err(|error| conflict(&flags, &error))?;
-    Ok((Args { check: args.check, ..parsed }, flags))
+    Ok((Args { check: args.check, explain: args.explain, ..parsed }, flags))
 }
 
 fn refuse(faults: &Faults) -> UsageError {
