@@ -283,7 +283,8 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         html_suffix: args.html_suffix,
         fallback: args.fallback,
         not_found: args.not_found,
-        headers: args.header.into(),
+        // The last rule counts that sets a field.
+        headers: args.types.into_iter().chain(args.header).collect(),
         redirects: args.redirect.into(),
         files: args.files.usable()?,
         file_options,

@@ -16,6 +16,7 @@ fn site() -> Site {
     site.file("index.html", "index");
     site.file("data.foo", "of a kind of its own");
     site.file("old", "still there");
+    site.file("data.old", "of another kind");
     site
 }
 
@@ -27,6 +28,8 @@ const RULES: &[&str] = &[
     "/assets/** Cache-Control: max-age=31536000, immutable",
     "--header",
     "*.foo Content-Type: application/x-foo",
+    "--types",
+    "old,foo=text/x-old",
 ];
 
 fn responses_have_their_fields(server: &Server) {
@@ -53,7 +56,9 @@ fn responses_have_their_fields(server: &Server) {
     let index = client.get("/").is(200);
     assert_eq!(index.field("X-Content-Type-Options"), Some("nosniff"));
     assert_eq!(index.field("Cache-Control"), None);
+    // A rule of --header counts more than one of --types.
     assert_eq!(client.get("/data.foo").is(200).field("Content-Type"), Some("application/x-foo"));
+    assert_eq!(client.get("/data.old").is(200).field("Content-Type"), Some("text/x-old"));
 }
 
 #[test]

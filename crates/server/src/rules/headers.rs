@@ -63,6 +63,25 @@ impl FromStr for HeaderRule {
     }
 }
 
+impl HeaderRule {
+    /// The rule for `EXT=TYPE`, or `EXT,EXT=TYPE`: the type of files whose names end so.
+    ///
+    /// # Errors
+    /// What is wrong, and what is right.
+    pub fn of_types(text: &str) -> Result<HeaderRule, String> {
+        let example = "write EXT=TYPE, for example 'log,out=text/plain; charset=utf-8'";
+        let (suffixes, kind) = text.split_once('=').ok_or(example)?;
+        let is_suffix = |it: &str| {
+            !it.is_empty()
+                && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_+".contains(&it))
+        };
+        if !suffixes.split(',').all(is_suffix) || !kind.contains('/') {
+            return Err(example.to_owned());
+        }
+        format!("*.{{{suffixes}}} Content-Type: {kind}").parse()
+    }
+}
+
 /// What rules add to the responses with one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AddedFields {
@@ -101,6 +120,27 @@ impl AddedFields {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn types_are_given_by_the_end_of_names() {
+        let rules = [
+            HeaderRule::of_types("log,out=text/plain; charset=utf-8"),
+            HeaderRule::of_types("x=a/b"),
+        ];
+        let rules = rules.map(Result::unwrap);
+        for (name, kind) in [
+            ("a.log", Some("text/plain; charset=utf-8")),
+            ("deep/er/a.out", Some("text/plain; charset=utf-8")),
+            (".x", Some("a/b")),
+            ("a.logx", None),
+            ("log", None),
+        ] {
+            assert_eq!(AddedFields::of(&rules, name.as_bytes()).content_type.as_deref(), kind);
+        }
+        for wrong in ["log", "log=text", "=a/b", "l*g=a/b", "a,=a/b", "log=a/b\r\nX: y"] {
+            assert!(HeaderRule::of_types(wrong).is_err(), "{wrong}");
+        }
+    }
 
     fn added(rules: &[&str], name: &str) -> (Option<String>, String) {
         let rules: Vec<HeaderRule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
