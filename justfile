@@ -33,6 +33,10 @@ pictures SESSION NOTE="":
 fuzz TARGET:
     cargo +nightly fuzz run {{TARGET}} -- -max_total_time=60
 
+# The modules of kernel/ in emulated machines with Debian's kernels, and the tests over them: just kernel [6.1|6.12]
+kernel *SERIES:
+    cargo run -p drover-vm -- {{SERIES}}
+
 # Licences, sources and advisories of the dependencies, and dependencies that nothing uses; needs cargo-deny and
 # cargo-machete (cargo install).
 dependencies:

@@ -203,7 +203,7 @@ pub struct Mechanism {
     pub summary: &'static str,
     /// What the code that uses the mechanism has to know.
     pub features: Features,
-    /// The system calls that the mechanism waits with, and no others.
+    /// The system calls that the mechanism waits with, and no others ([`crate::mechanisms::waits_with`]).
     pub waits_with: &'static [&'static str],
     /// Whether it reports readiness or completions, and its functions.
     pub kind: MechanismKind,

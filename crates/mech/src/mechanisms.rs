@@ -62,7 +62,25 @@ pub fn auto_of_readiness() -> Option<&'static Mechanism> {
         .find(|mechanism| mechanism.probe().is_ok())
 }
 
-/// Whether `mechanism` is the model of /dev/poll, which alone uses [`MechanismOptions::devpoll`].
+/// The device that `mechanism` uses in place of its model, since this kernel has it (`kernel/` has the modules).
+#[must_use]
+pub fn device_of(mechanism: &Mechanism) -> Option<&'static str> {
+    (models_devpoll(mechanism) && devpoll::is_real()).then_some(devpoll::PATH)
+}
+
+/// The system calls that `mechanism` waits with here, and no others: [`Mechanism::waits_with`], or that of its device.
+#[must_use]
+pub fn waits_with(mechanism: &Mechanism) -> &'static [&'static str] {
+    if device_of(mechanism).is_some() { &["ioctl"] } else { mechanism.waits_with }
+}
+
+/// Whether `mechanism` is a model of an interface that this kernel does not have.
+#[must_use]
+pub fn is_model(mechanism: &Mechanism) -> bool {
+    mechanism.features.contains(Features::MODEL) && device_of(mechanism).is_none()
+}
+
+/// Whether `mechanism` is /dev/poll or its model, which alone uses [`MechanismOptions::devpoll`].
 #[must_use]
 pub fn models_devpoll(mechanism: &Mechanism) -> bool {
     std::ptr::eq(mechanism, &devpoll::DEVPOLL)

@@ -48,6 +48,9 @@ struct Mechanism {
     model: bool,
     features: Vec<String>,
     waits_with: &'static [&'static str],
+    /// The device that it uses, where a kernel has that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<&'static str>,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
@@ -70,12 +73,13 @@ impl List {
             let features = mechanism.features;
             Mechanism {
                 entry: Entry::new(mechanism.name, mechanism.summary, reason, auto),
-                model: features.contains(Features::MODEL),
+                model: mechanisms::is_model(mechanism),
                 features: (features - Features::MODEL)
                     .iter_names()
                     .map(|(name, _)| name.to_lowercase().replace('_', "-"))
                     .collect(),
-                waits_with: mechanism.waits_with,
+                waits_with: mechanisms::waits_with(mechanism),
+                device: mechanisms::device_of(mechanism),
             }
         };
         let several = NonZeroUsize::MIN.saturating_add(1);
@@ -104,9 +108,10 @@ impl List {
         writeln!(out, "Dispatch mechanisms (--dispatch)")?;
         for mechanism in &self.dispatch {
             mechanism.entry.print(out)?;
-            let model = mechanism.model.then_some("model");
-            let notes: Vec<&str> =
-                model.into_iter().chain(mechanism.features.iter().map(String::as_str)).collect();
+            let model = mechanism.model.then_some("model").map(str::to_owned);
+            let real = mechanism.device.map(|device| format!("real: {device}"));
+            let features = mechanism.features.iter().cloned();
+            let notes: Vec<String> = model.into_iter().chain(real).chain(features).collect();
             writeln!(out, "{:18}[{}]", "", notes.join(", "))?;
         }
         for (title, entries) in [

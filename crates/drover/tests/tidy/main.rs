@@ -16,7 +16,7 @@ fn root() -> PathBuf {
 fn sources() -> Vec<(PathBuf, String)> {
     let root = root();
     let mut found = Vec::new();
-    let mut folders = vec![root.join("crates")];
+    let mut folders = vec![root.join("crates"), root.join("kernel/vm")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();

@@ -28,9 +28,12 @@ use crate::readiness::support::pollfd;
 use crate::readiness::{Batch, Event, Interest, Readiness};
 use crate::thread_pool::lock;
 
+mod device;
 mod hints;
 mod table;
 
+use device::KernelDevice;
+pub(crate) use device::PATH;
 use hints::Hints;
 use table::HashTable;
 
@@ -307,15 +310,52 @@ enum Scanned {
     Nothing,
 }
 
+/// Whether this kernel has the device. If not, the mechanism uses the model.
+#[must_use]
+pub fn is_real() -> bool {
+    device::exists()
+}
+
 /// The mechanism: a device, and the key of each descriptor.
 struct Device {
-    device: DevPoll,
+    device: ModelOrKernel,
     keys: Descriptors<Key>,
+}
+
+/// The device of the kernel, or its model, with the same calls.
+#[derive(Debug)]
+enum ModelOrKernel {
+    Model(DevPoll),
+    Kernel(KernelDevice),
+}
+
+impl ModelOrKernel {
+    /// The kernel's device, where there is one.
+    fn open(area_size: usize, model: DevPollModel) -> io::Result<ModelOrKernel> {
+        Ok(match is_real() {
+            true => ModelOrKernel::Kernel(KernelDevice::open(area_size, model)?),
+            false => ModelOrKernel::Model(DevPoll::open_model(area_size, model)?),
+        })
+    }
+
+    fn write(&mut self, entries: &[PollFd]) -> io::Result<()> {
+        match self {
+            ModelOrKernel::Model(model) => model.write(entries),
+            ModelOrKernel::Kernel(device) => device.write(entries),
+        }
+    }
+
+    fn poll(&mut self, dp_nfds: usize, timeout: Option<Duration>) -> io::Result<&[PollFd]> {
+        match self {
+            ModelOrKernel::Model(model) => model.poll(dp_nfds, timeout),
+            ModelOrKernel::Kernel(device) => device.poll(dp_nfds, timeout),
+        }
+    }
 }
 
 impl Device {
     fn open(options: &MechanismOptions) -> io::Result<Device> {
-        let device = DevPoll::open_model(options.events_per_wait.max(1), options.devpoll)?;
+        let device = ModelOrKernel::open(options.events_per_wait.max(1), options.devpoll)?;
         Ok(Device { device, keys: Descriptors::new() })
     }
 
@@ -353,102 +393,4 @@ impl Readiness for Device {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::io::{PipeReader, PipeWriter, Write, pipe};
-
-    use super::*;
-
-    fn entry(fd: &impl AsRawFd, events: i16) -> PollFd {
-        PollFd { fd: fd.as_raw_fd(), events, revents: 0 }
-    }
-
-    fn readable() -> (PipeReader, PipeWriter) {
-        let (reader, mut writer) = pipe().unwrap();
-        writer.write_all(b"x").unwrap();
-        (reader, writer)
-    }
-
-    /// Runs a case on a device of each model.
-    fn on_each(area_size: usize, case: impl Fn(DevPoll)) {
-        for bits in 0..=DevPollModel::all().bits() {
-            let model = DevPollModel::from_bits_truncate(bits);
-            case(DevPoll::open_model(area_size, model).unwrap());
-        }
-    }
-
-    fn look(device: &mut DevPoll, dp_nfds: usize) -> Vec<RawFd> {
-        let ready = device.poll(dp_nfds, Some(Duration::ZERO)).unwrap();
-        ready.iter().map(|entry| entry.fd).collect()
-    }
-
-    #[test]
-    fn a_second_write_replaces_the_events() {
-        on_each(8, |mut device| {
-            let (reader, _writer) = readable();
-            device.write(&[entry(&reader, libc::POLLIN)]).unwrap();
-            device.write(&[entry(&reader, libc::POLLPRI)]).unwrap();
-            assert_eq!(device.is_polled(reader.as_raw_fd()), Some(libc::POLLPRI));
-            assert!(look(&mut device, 8).is_empty());
-            device.write(&[entry(&reader, libc::POLLIN)]).unwrap();
-            assert_eq!(look(&mut device, 8), [reader.as_raw_fd()]);
-        });
-    }
-
-    #[test]
-    fn pollremove_takes_out_what_is_in_and_ignores_what_is_not() {
-        on_each(8, |mut device| {
-            let pipes = [readable(), readable(), readable()];
-            let fds = pipes.each_ref().map(|(reader, _)| reader.as_raw_fd());
-            device.write(&pipes.each_ref().map(|(reader, _)| entry(reader, libc::POLLIN))).unwrap();
-            device
-                .write(&[entry(&pipes[0].0, POLLREMOVE), entry(&pipes[0].0, POLLREMOVE)])
-                .unwrap();
-            assert_eq!(device.is_polled(fds[0]), None);
-            let ready: BTreeSet<RawFd> = look(&mut device, 8).into_iter().collect();
-            assert_eq!(ready, fds[1..].iter().copied().collect());
-        });
-    }
-
-    #[test]
-    fn dp_nfds_and_the_area_limit_the_results_and_the_rest_comes_next() {
-        on_each(3, |mut device| {
-            let pipes: Vec<_> = (0..5).map(|_| readable()).collect();
-            for (reader, _) in &pipes {
-                device.write(&[entry(reader, libc::POLLIN)]).unwrap();
-            }
-            let mut seen = look(&mut device, 2);
-            assert_eq!(seen.len(), 2);
-            let next = look(&mut device, 100);
-            assert_eq!(next.len(), 3, "the area holds three");
-            seen.extend(next);
-            seen.sort_unstable();
-            seen.dedup();
-            assert_eq!(seen.len(), 5, "all were reported before one was repeated");
-        });
-    }
-
-    #[test]
-    fn a_descriptor_closed_behind_its_back_is_dropped_and_the_wait_goes_on() {
-        on_each(8, |mut device| {
-            let (reader, _writer) = readable();
-            let fd = reader.as_raw_fd();
-            // A high number, which no other test in this process gets after the close.
-            let high = rustix::io::fcntl_dupfd_cloexec(&reader, fd + 500).unwrap();
-            device.write(&[entry(&high, libc::POLLIN)]).unwrap();
-            let closed = high.as_raw_fd();
-            drop(high);
-            let timeout = Duration::from_millis(20);
-            let begin = Instant::now();
-            assert!(device.poll(8, Some(timeout)).unwrap().is_empty());
-            assert!(begin.elapsed() >= timeout, "the drop alone ended the wait");
-            assert_eq!(device.is_polled(closed), None);
-        });
-    }
-
-    #[test]
-    fn a_negative_descriptor_is_refused() {
-        let error = DevPoll::open(1).write(&[PollFd { fd: -1, events: 1, revents: 0 }]);
-        assert_eq!(error.unwrap_err().raw_os_error(), Some(libc::EBADF));
-    }
-}
+mod tests;

@@ -41,7 +41,7 @@ fn own(strategy: &Strategy, mechanism: &Mechanism) -> Vec<libc::c_long> {
 
 /// The calls by which the mechanism waits.
 fn waits(mechanism: &Mechanism) -> Vec<libc::c_long> {
-    mechanism.waits_with.iter().map(|name| seccomp::number(name)).collect()
+    mech::mechanisms::waits_with(mechanism).iter().map(|name| seccomp::number(name)).collect()
 }
 
 #[test]

@@ -32,10 +32,14 @@ pub(crate) const WAITING: &[(&str, libc::c_long)] = &[
     ("clock_nanosleep", libc::SYS_clock_nanosleep),
 ];
 
-/// The number of the call that has that name in [`WAITING`].
+/// What a device is waited on with. Whoever has no device makes this call for other reasons.
+const OF_DEVICES: (&str, libc::c_long) = ("ioctl", libc::SYS_ioctl);
+
+/// The number of the call that has that name in [`WAITING`], or [`OF_DEVICES`].
 #[track_caller]
 pub(crate) fn number(name: &str) -> libc::c_long {
-    let found = WAITING.iter().find(|(known, _)| *known == name);
+    let mut known = WAITING.iter().chain([&OF_DEVICES]);
+    let found = known.find(|(known, _)| *known == name);
     found.unwrap_or_else(|| panic!("{name} is not in the table")).1
 }
 

@@ -44,9 +44,13 @@ fn own_calls_only(test: &str, mechanism: &Mechanism) {
 fn obey(role: &str) {
     let (forbidden, name) = role.split_once(' ').unwrap();
     let mechanism = mechanisms::by_name(name).unwrap();
-    let own: Vec<_> = mechanism.waits_with.iter().map(|name| seccomp::number(name)).collect();
+    let own = mechanisms::waits_with(mechanism);
+    let own: Vec<_> = own.iter().map(|name| seccomp::number(name)).collect();
     let all = seccomp::WAITING.iter().map(|(_, number)| *number);
-    let calls: Vec<_> = all.filter(|call| own.contains(call) == (forbidden == "own")).collect();
+    let calls = match forbidden {
+        "own" => own,
+        _ => all.filter(|call| !own.contains(call)).collect(),
+    };
     match seccomp::forbid(&calls) {
         Ok(()) if mechanism.features.contains(Features::COMPLETION) => exchange_over(mechanism),
         Ok(()) => use_all_of(mechanism),

@@ -1,0 +1,102 @@
+//! What a guest does: modules that it loads, programs that it runs, one after the other.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::boot::{DONE, Machine};
+use crate::initramfs::Archive;
+use crate::packages::Kernel;
+
+/// What a guest loads and runs.
+#[derive(Clone, Debug, Default)]
+pub struct Guest {
+    /// The files of modules, in the order in which they are loaded.
+    pub modules: Vec<PathBuf>,
+    /// Programs beneath `/bin` of the guest, by name.
+    pub programs: Vec<(String, PathBuf)>,
+    /// The commands that the guest's shell runs, by the name that the result has.
+    pub steps: Vec<(String, String)>,
+}
+
+/// How a step has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepResult {
+    /// The name of the step.
+    pub name: String,
+    /// The exit status; `None`: it did not end.
+    pub status: Option<i32>,
+    /// What it has printed, with what the kernel has said meanwhile.
+    pub lines: Vec<String>,
+}
+
+impl Guest {
+    /// Boots `kernel` on `machine`, does all steps, and returns how each has ended. Files of the run are beneath `folder`.
+    ///
+    /// # Errors
+    /// A program that cannot be packed, or a guest that does not end in good order, as after a panic.
+    pub fn run(
+        &self,
+        kernel: &Kernel,
+        machine: &Machine,
+        folder: &Path,
+    ) -> anyhow::Result<Vec<StepResult>> {
+        let mut archive = Archive::with_shell()?;
+        for module in &self.modules {
+            let content = fs::read(module).with_context(|| module.display().to_string())?;
+            archive.file(&format!("modules/{}", file_name(module)), &content);
+        }
+        for (name, path) in &self.programs {
+            archive.program(&format!("bin/{name}"), path)?;
+        }
+        let initramfs = folder.join(format!("{}.cpio", kernel.release));
+        archive.write(&self.init(), &initramfs)?;
+        let lines = machine.run(&kernel.image(), &initramfs)?;
+        Ok(self.steps.iter().map(|(name, _)| StepResult::among(&lines, name)).collect())
+    }
+
+    /// The script of the guest's first program.
+    fn init(&self) -> String {
+        let mut script = "#!/bin/busybox sh\n\
+                          export PATH=/bin HOME=/tmp RUST_BACKTRACE=1\n\
+                          /bin/busybox --install -s /bin 2>/dev/null\n\
+                          mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev\n\
+                          mount -t tmpfs tmpfs /tmp; mkdir -p /dev/pts; mount -t devpts pts /dev/pts\n\
+                          ip link set lo up\n\
+                          echo; echo guest: begin\n"
+            .to_owned();
+        let modules = self.modules.iter().map(|module| {
+            let name = file_name(module);
+            (format!("load {name}"), format!("insmod /modules/{name}"))
+        });
+        for (name, command) in modules.chain(self.steps.iter().cloned()) {
+            script += &format!(
+                "echo 'guest: step {name}'\n( {command} ) 2>&1\nstatus=$?; echo\n\
+                 echo \"guest: status $status of {name}\"\n"
+            );
+        }
+        script + &format!("echo '{DONE}'\npoweroff -f\n")
+    }
+}
+
+impl StepResult {
+    fn among(lines: &[String], name: &str) -> StepResult {
+        let (begin, end) = (format!("guest: step {name}"), format!(" of {name}"));
+        let from = lines.iter().position(|line| *line == begin).map_or(lines.len(), |at| at + 1);
+        let told = |line: &String| {
+            line.strip_prefix("guest: status ")?.strip_suffix(&end)?.parse::<i32>().ok()
+        };
+        let len = lines[from..].iter().position(|line| told(line).is_some());
+        let to = len.map_or(lines.len(), |len| from + len);
+        StepResult {
+            name: name.to_owned(),
+            status: lines.get(to).and_then(told),
+            lines: lines[from..to].to_vec(),
+        }
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().display().to_string()
+}
