@@ -19,12 +19,26 @@ struct State {
     /// The tables of workers that others have succeeded, and that have not ended yet.
     succeeded: Vec<CounterTable>,
     current: CounterTable,
+    /// Whether the workers that count in `current` have ended.
+    current_ended: bool,
+}
+
+impl State {
+    /// Adds what workers that others have succeeded have counted to the sums, and gives their table back.
+    fn end(&mut self, table: &CounterTable) {
+        if self.succeeded.iter().any(|it| it.is(table)) {
+            self.succeeded.retain(|it| !it.is(table));
+            let rows = table.rows().into_iter().map(CounterRow::succeeded);
+            self.ended = added(std::mem::take(&mut self.ended), rows);
+        }
+    }
 }
 
 impl CounterHistory {
     /// Of workers that count in `current`.
     pub(crate) fn new(current: CounterTable) -> CounterHistory {
-        let state = State { ended: Vec::new(), succeeded: Vec::new(), current };
+        let (ended, succeeded) = (Vec::new(), Vec::new());
+        let state = State { ended, succeeded, current, current_ended: false };
         CounterHistory(Arc::new(Mutex::new(state)))
     }
 
@@ -32,16 +46,20 @@ impl CounterHistory {
     pub(crate) fn succeed(&self, next: CounterTable) {
         let mut state = self.lock();
         let before = std::mem::replace(&mut state.current, next);
-        state.succeeded.push(before);
+        state.succeeded.push(before.clone());
+        if std::mem::take(&mut state.current_ended) {
+            state.end(&before);
+        }
     }
 
-    /// All workers that count in `table` have ended, after others have succeeded them.
+    /// All workers that count in `table` have ended: after others have succeeded them, or, where no two mechanisms can
+    /// wait for one socket, before.
     pub(crate) fn end(&self, table: &CounterTable) {
         let mut state = self.lock();
-        if state.succeeded.iter().any(|it| it.is(table)) {
-            state.succeeded.retain(|it| !it.is(table));
-            let rows = table.rows().into_iter().map(CounterRow::succeeded);
-            state.ended = added(std::mem::take(&mut state.ended), rows);
+        if state.current.is(table) {
+            state.current_ended = true;
+        } else {
+            state.end(table);
         }
     }
 
@@ -111,12 +129,24 @@ mod tests {
         assert_eq!((requests(&history), history.serving()), (vec![1, 2, 4], 3));
         history.succeed(tables[2].clone());
         history.end(&tables[0]);
-        // Again changes nothing, and the current workers have not ended.
+        // Again changes nothing.
         history.end(&tables[0]);
-        history.end(&tables[2]);
         tables[2].of(0).add(Counter::Requests, 8);
         assert_eq!((requests(&history), history.serving()), (vec![9, 2, 4], 1));
         assert_eq!(history.sum().requests, 15);
+    }
+
+    #[test]
+    fn workers_may_end_before_others_succeed_them() {
+        let tables = [1, 1].map(|workers| CounterTable::new(workers).unwrap());
+        let history = CounterHistory::new(tables[0].clone());
+        tables[0].of(0).add(Counter::Requests, 2);
+        history.end(&tables[0]);
+        assert_eq!((history.sum().requests, history.serving()), (2, 1));
+        history.succeed(tables[1].clone());
+        assert!(history.lock().succeeded.is_empty());
+        tables[1].of(0).add(Counter::Requests, 1);
+        assert_eq!(history.sum().requests, 3);
     }
 
     #[test]
