@@ -8,6 +8,10 @@ check:
 test *ARGS:
     cargo test --workspace {{ARGS}}
 
+# The soak: mixed traffic, with a reload again and again, for so many seconds: just soak 600
+soak SECONDS="600":
+    DROVER_SOAK={{SECONDS}} cargo test --release -p drover --test server soak -- --nocapture
+
 # Format and lint.
 lint:
     cargo fmt --all

@@ -36,6 +36,7 @@ mod sandbox;
 mod server_timing;
 mod service;
 mod signals;
+mod soak;
 mod spinning;
 mod stopping;
 mod symlinks;

@@ -17,9 +17,9 @@ use crate::harness::{Client, PATIENCE, Server, Site, drover, request, signal};
 const LARGE: u64 = 64 << 20;
 
 /// A server with a file of settings that can be changed.
-struct Configured {
-    folder: TempDir,
-    server: Server,
+pub(crate) struct Configured {
+    pub(crate) folder: TempDir,
+    pub(crate) server: Server,
     log: Box<dyn BufRead>,
     /// Whether this kernel restricts the server.
     in_sandbox: bool,
@@ -27,7 +27,7 @@ struct Configured {
 
 impl Configured {
     /// Serves `site` with these flags, and `settings` in its file.
-    fn start(site: &Site, flags: &[&str], settings: &str) -> Configured {
+    pub(crate) fn start(site: &Site, flags: &[&str], settings: &str) -> Configured {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("drover.toml");
         let site = site.path().to_str().unwrap();
@@ -63,13 +63,13 @@ impl Configured {
 
     /// Goes on with other settings.
     #[track_caller]
-    fn set(&mut self, settings: &str) {
+    pub(crate) fn set(&mut self, settings: &str) {
         let keep = |text: &str| text.split_inclusive('\n').take(2).collect::<String>();
         let told = self.reload(|text| keep(text) + settings);
         assert!(told.contains("reloaded: "), "{settings}: {told}");
     }
 
-    fn stops_in_good_order(mut self) {
+    pub(crate) fn stops_in_good_order(mut self) {
         self.server.terminate();
         let mut log = String::new();
         self.log.read_to_string(&mut log).unwrap();
@@ -86,7 +86,7 @@ fn site() -> Site {
 }
 
 /// Every choice of mechanism, strategy and backend, each at least once.
-fn choices() -> Vec<String> {
+pub(crate) fn choices() -> Vec<String> {
     let usable = mechanisms::ALL.iter().filter(|it| it.probe().is_ok());
     let mechanisms: Vec<_> = usable.collect();
     let backends: Vec<_> = fileio::ALL.iter().filter(|it| it.probe().is_ok()).collect();
