@@ -46,6 +46,8 @@ statuses! {
     PermanentRedirect = 308 "Permanent Redirect";
     /// The request is not HTTP, or could be read in two ways.
     BadRequest = 400 "Bad Request";
+    /// The client has to say who it is, and has not, or not rightly.
+    Unauthorized = 401 "Unauthorized";
     /// The file exists and may not be read.
     Forbidden = 403 "Forbidden";
     /// No such file.

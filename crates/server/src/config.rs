@@ -22,7 +22,7 @@ use sys::socket::ListenOptions;
 #[cfg(doc)]
 use crate::Supervisor;
 use crate::access_log::AccessLog;
-use crate::rules::{HeaderRule, Redirect};
+use crate::rules::{ErrorPage, HeaderRule, Redirect};
 
 /// The default number of threads per process that open files: one or two are enough for a disk.
 pub const STAT_THREADS: usize = 2;
@@ -65,8 +65,8 @@ pub struct Config {
     pub html_suffix: bool,
     /// The file, by its name beneath the root, that a browser gets in place of a page that is missing.
     pub fallback: Option<String>,
-    /// The file, by its name beneath the root, that is sent with the status 404.
-    pub not_found: Option<String>,
+    /// Files that are sent with errors.
+    pub error_pages: Arc<[ErrorPage]>,
     /// Fields that responses with files have in addition.
     pub headers: Arc<[HeaderRule]>,
     /// Paths that have moved, in the order in which they are looked through.
@@ -204,7 +204,7 @@ impl Config {
             listing: false,
             html_suffix: false,
             fallback: None,
-            not_found: None,
+            error_pages: [].into(),
             headers: [].into(),
             redirects: [].into(),
             accept: accept::auto(NonZeroUsize::MIN, mechanism),

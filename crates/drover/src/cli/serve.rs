@@ -36,6 +36,7 @@ mod flags;
 mod reload;
 mod remembered;
 mod request_flags;
+mod response_flags;
 mod tuned;
 
 use check::check;
@@ -282,7 +283,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         listing: args.listing,
         html_suffix: args.html_suffix,
         fallback: args.fallback,
-        not_found: args.not_found,
+        error_pages: args.response.error_page.into(),
         // The last rule counts that sets a field.
         headers: args.types.into_iter().chain(args.header).collect(),
         redirects: args.redirect.into(),

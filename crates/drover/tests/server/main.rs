@@ -14,6 +14,7 @@ mod connections;
 mod counters;
 mod deploy;
 mod disk;
+mod error_pages;
 mod explaining;
 mod faults;
 mod files;

@@ -189,7 +189,7 @@ fn a_fallback_may_be_missing() {
 #[test]
 fn candidates_that_all_have_to_be_waited_for_come_to_an_end() {
     for flags in [
-        &["--html-suffix", "--listing", "--fallback", "ostype", "--not-found", "none"][..],
+        &["--html-suffix", "--listing", "--fallback", "ostype", "--error-page", "404=none"][..],
         &["--html-suffix"],
     ] {
         let mut command = drover();
@@ -202,32 +202,4 @@ fn candidates_that_all_have_to_be_waited_for_come_to_an_end() {
         server.get("/none").is(404);
         server.get("/ostype").is(200);
     }
-}
-
-#[test]
-fn a_page_says_that_there_is_no_such_file() {
-    let site = Site::new();
-    site.file("page.html", "page");
-    site.file(".secret", "hidden");
-    for length in [3_000, 200_000] {
-        site.file("404.html", "x".repeat(length));
-        on_every_mechanism(|mechanism| {
-            for cache in ["64M", "off"] {
-                let flags = ["--not-found", "404.html", "--cache", cache];
-                let flags = [&flags[..], &["--dispatch", mechanism.name]].concat();
-                let server = Server::on(&site, &flags);
-                let mut client = server.connect();
-                for target in ["/none", "/none/", "/.secret", "/page.html/", "/"].repeat(2) {
-                    let reply = client.ask(target, &["Range: bytes=0-1"]).is(404);
-                    assert_eq!(reply.field("Content-Type"), Some("text/html; charset=utf-8"));
-                    assert_eq!((reply.body.len(), reply.field("ETag")), (length, None));
-                    assert_eq!(client.head(target, &[]).length(), length as u64);
-                }
-                assert_eq!(client.get("/page.html").is(200).text(), "page");
-                assert_eq!(client.get("/404.html").is(200).body.len(), length);
-            }
-        });
-    }
-    let server = Server::on(&site, &["--not-found", "none.html"]);
-    assert_eq!(server.get("/none").is(404).text(), "404 Not Found\n");
 }

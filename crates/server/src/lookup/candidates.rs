@@ -12,8 +12,6 @@ pub(crate) struct NameOptions {
     pub(crate) html_suffix: bool,
     /// The file, beneath the root, that a browser gets in place of a page that is missing.
     pub(crate) fallback: Option<Box<[u8]>>,
-    /// The file, beneath the root, that says that there is no such file.
-    pub(crate) not_found: Option<Box<[u8]>>,
 }
 
 /// What a request for a directory gets.
@@ -30,17 +28,14 @@ pub(crate) enum NameCandidate {
     Suffixed,
     /// [`NameOptions::fallback`].
     Fallback,
-    /// [`NameOptions::not_found`].
-    NotFound,
 }
 
 impl NameCandidate {
-    pub(crate) const ALL: [NameCandidate; 5] = [
+    pub(crate) const ALL: [NameCandidate; 4] = [
         NameCandidate::Named,
         NameCandidate::Listing,
         NameCandidate::Suffixed,
         NameCandidate::Fallback,
-        NameCandidate::NotFound,
     ];
 }
 
@@ -80,21 +75,19 @@ impl RequestedName<'_> {
                 name.extend_from_slice(b".html");
                 !resolved.directory && options.html_suffix
             }
-            NameCandidate::Fallback => {
-                is_page && self.replace(options.fallback.as_deref(), candidate, name)
-            }
-            NameCandidate::NotFound => self.replace(options.not_found.as_deref(), candidate, name),
+            NameCandidate::Fallback => is_page && self.replace_by_fallback(name),
         }
     }
 
-    /// Puts `other` into `name`, if there is one, and says whether no earlier candidate has that name: what was missing
+    /// Puts the fallback into `name`, if there is one, and says whether no earlier candidate has that name: what was missing
     /// once is not looked for again, and a connection that has waited for a name knows which candidate it was.
-    fn replace(&self, other: Option<&[u8]>, candidate: NameCandidate, name: &mut Vec<u8>) -> bool {
-        let Some(other) = other else { return false };
-        let mut earlier = NameCandidate::ALL.into_iter().take_while(|it| *it != candidate);
-        let is_new = earlier.all(|it| !self.candidate(it, name) || name.as_slice() != other);
+    fn replace_by_fallback(&self, name: &mut Vec<u8>) -> bool {
+        let Some(fallback) = self.options.fallback.as_deref() else { return false };
+        let mut earlier =
+            NameCandidate::ALL.into_iter().take_while(|it| *it != NameCandidate::Fallback);
+        let is_new = earlier.all(|it| !self.candidate(it, name) || name.as_slice() != fallback);
         name.clear();
-        name.extend_from_slice(other);
+        name.extend_from_slice(fallback);
         is_new
     }
 }
@@ -116,22 +109,13 @@ mod tests {
 
     #[test]
     fn each_name_is_looked_for_once_in_a_fixed_order() {
-        let file = |name: &str| Some(name.as_bytes().into());
-        let options = NameOptions {
-            listing: true,
-            html_suffix: true,
-            fallback: file("index.html"),
-            not_found: file("404.html"),
-        };
-        assert_eq!(names(b"/", true, &options), ["index.html", "./", "404.html"]);
-        assert_eq!(names(b"/a/", false, &options), ["a/index.html", "a/", "404.html"]);
-        assert_eq!(names(b"/a", true, &options), ["a", "a.html", "index.html", "404.html"]);
-        assert_eq!(names(b"/404", false, &options), ["404", "404.html"]);
-        assert_eq!(names(b"/404.html", false, &options), ["404.html", "404.html.html"]);
-        let same =
-            NameOptions { fallback: file("a"), not_found: file("a"), ..NameOptions::default() };
-        assert_eq!(names(b"/b", true, &same), ["b", "a"]);
-        assert_eq!(names(b"/b", false, &same), ["b", "a"]);
+        let fallback = Some(b"index.html".as_slice().into());
+        let options = NameOptions { listing: true, html_suffix: true, fallback };
+        assert_eq!(names(b"/", true, &options), ["index.html", "./"]);
+        assert_eq!(names(b"/a/", false, &options), ["a/index.html", "a/"]);
+        assert_eq!(names(b"/a/", true, &options), ["a/index.html", "a/", "index.html"]);
+        assert_eq!(names(b"/a", true, &options), ["a", "a.html", "index.html"]);
+        assert_eq!(names(b"/index", true, &options), ["index", "index.html"]);
         assert_eq!(names(b"/b", true, &NameOptions::default()), ["b"]);
     }
 }

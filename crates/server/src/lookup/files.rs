@@ -32,7 +32,7 @@ use crate::lookup::candidates::NameOptions;
 use crate::lookup::entry::{EntrySource, FileEntry};
 use crate::lookup::pending::{LookupOutcome, MISSING, PendingOpen, PendingOpens};
 use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
-use crate::rules::{AddedFields, HeaderRule, Redirect};
+use crate::rules::{AddedFields, ErrorPage, HeaderRule, Redirect};
 use crate::status::statistics::{Counter, WorkerCounters};
 use crate::worker::clock::{DateClock, Throttle};
 
@@ -67,6 +67,8 @@ pub(crate) struct FileOptions {
     pub(crate) hidden: bool,
     /// What else a path may mean than the file of its name.
     pub(crate) names: Arc<NameOptions>,
+    /// Files that are sent with errors.
+    pub(crate) error_pages: Arc<[ErrorPage]>,
     /// Fields that responses have in addition.
     pub(crate) headers: Arc<[HeaderRule]>,
     /// Paths that have moved.
@@ -98,6 +100,13 @@ pub(crate) struct Requester {
     pub(crate) awaited: Option<Rc<PendingOpen>>,
 }
 
+impl Requester {
+    /// Why the request is refused whose error page the connection has waited for.
+    pub(crate) fn refused(&self) -> Option<Refusal> {
+        self.awaited.as_ref().and_then(|open| open.refusal_of(self.key))
+    }
+}
+
 /// The files of a site, as one worker finds them.
 pub(crate) struct SiteFiles {
     root: Arc<Root>,
@@ -125,8 +134,6 @@ pub(crate) struct SiteFiles {
 /// What a request's path leads to.
 pub(crate) enum Lookup<'a> {
     Ready(Rc<FileEntry>),
-    /// There is no such file; this one says so.
-    NotFound(Rc<FileEntry>),
     /// A directory whose path lacks the slash at its end, without which a browser would resolve relative
     /// links on its page wrongly.
     Redirect {
@@ -522,6 +529,7 @@ mod tests {
             how: OpenOptions::default(),
             hidden: false,
             names: Arc::default(),
+            error_pages: [].into(),
             headers: [].into(),
             redirects: [].into(),
         };

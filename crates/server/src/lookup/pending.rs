@@ -5,7 +5,7 @@
 //! be sent under the name of another.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ impl LookupOutcome {
 /// waited keep it until they have asked again.
 pub(crate) struct PendingOpen {
     name: Box<[u8]>,
-    /// The connections that wait for the outcome.
-    waiters: RefCell<BTreeSet<Key>>,
+    /// The connections that wait for the outcome; with why their request is refused, if what is opened is a page for that.
+    waiters: RefCell<BTreeMap<Key, Option<Refusal>>>,
     /// The outcome, and the root beneath which the name was opened.
     outcome: OnceCell<(Arc<Root>, LookupOutcome)>,
 }
@@ -75,6 +75,16 @@ impl PendingOpen {
         is_asked_for.then(|| outcome.clone())
     }
 
+    /// Notes that the request of the connection `key`, which waits, is refused.
+    pub(crate) fn refuse(&self, key: Key, refusal: Refusal) {
+        self.waiters.borrow_mut().insert(key, Some(refusal));
+    }
+
+    /// Why the request of the connection `key` is refused, if that was known before it waited.
+    pub(crate) fn refusal_of(&self, key: Key) -> Option<Refusal> {
+        self.waiters.borrow().get(&key).copied().flatten()
+    }
+
     /// Forgets the connection `key`, which has given up waiting.
     pub(crate) fn leave(&self, key: Key) {
         self.waiters.borrow_mut().remove(&key);
@@ -85,8 +95,8 @@ impl PendingOpen {
     pub(crate) fn finish(&self, root: Arc<Root>, outcome: LookupOutcome, net: &Net) {
         // The outcome is set once only: the caller has just taken this out of the table.
         let _ = self.outcome.set((root, outcome));
-        for key in self.waiters.take() {
-            net.wake(key);
+        for key in self.waiters.borrow().keys() {
+            net.wake(*key);
         }
     }
 }
@@ -99,7 +109,7 @@ impl PendingOpens {
     /// Adds the connection `key` to those that wait for `name`; `None`: `name` is not being opened.
     pub(crate) fn join(&self, name: &[u8], key: Key) -> Option<Rc<PendingOpen>> {
         let open = self.by_name.get(name)?;
-        open.waiters.borrow_mut().insert(key);
+        open.waiters.borrow_mut().insert(key, None);
         Some(Rc::clone(open))
     }
 
@@ -115,7 +125,7 @@ impl PendingOpens {
         key: Key,
     ) -> io::Result<Rc<PendingOpen>> {
         self.begin_again(root, name, how)?;
-        let waiters = RefCell::new(BTreeSet::from([key]));
+        let waiters = RefCell::new(BTreeMap::from([(key, None)]));
         let open = Rc::new(PendingOpen { name: name.into(), waiters, outcome: OnceCell::new() });
         self.by_name.insert(name.into(), Rc::clone(&open));
         Ok(open)
@@ -187,6 +197,6 @@ mod tests {
             assert!(Rc::ptr_eq(&joined, &open));
             joined.leave(key(generation));
         }
-        assert_eq!(open.waiters.take(), BTreeSet::from([key(1)]));
+        assert_eq!(open.waiters.take(), BTreeMap::from([(key(1), None)]));
     }
 }

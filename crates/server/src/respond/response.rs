@@ -93,13 +93,17 @@ pub(crate) fn refusal(
     with_body: bool,
     out: &mut Vec<u8>,
 ) -> Response {
-    let head = Head::new(out, refusal.status, common);
-    match refusal.status {
+    error_head(refusal.status, common, out).text(refusal.reason, with_body);
+    Response::written(refusal.status)
+}
+
+/// Begins the head of an error, with the fields that its status asks for.
+fn error_head<'o>(status: Status, common: &Common<'_>, out: &'o mut Vec<u8>) -> Head<'o> {
+    let head = Head::new(out, status, common);
+    match status {
         Status::MethodNotAllowed => head.allow(METHODS),
         _ => head,
     }
-    .text(refusal.reason, with_body);
-    Response::written(refusal.status)
 }
 
 /// Sends the client to the path with the slash.
@@ -318,16 +322,18 @@ fn send_part(
     Ok(Response::followed_by(Body::File { file, offset, len: part.len() }, status))
 }
 
-/// Writes the response to a request for a file that does not exist, by a file that says so.
-pub(crate) fn not_found(
+/// Writes an error with a file of the site as its body: not a representation of what was asked for, and therefore without
+/// validators and ranges.
+pub(crate) fn error_page(
     entry: &FileEntry,
+    status: Status,
     common: &Common<'_>,
     with_body: bool,
     in_memory: u64,
     out: &mut Vec<u8>,
 ) -> Response {
-    let (status, before) = (Status::NotFound, out.len());
-    Head::new(out, status, common)
+    let before = out.len();
+    error_head(status, common, out)
         .content_type(&entry.content_type)
         .content_encoding(entry.coding)
         .content_length(entry.len)

@@ -156,6 +156,7 @@ impl<'w> Site<'w> {
                     break;
                 }
             };
+            requester.awaited = None;
             self.responded(key, net, input, (output, before), &mut response);
             consumed += response.consumed;
             (batch.answered, body) = (true, response.body);
@@ -353,8 +354,9 @@ impl State<'_> {
         let connection = ConnectionField::new(request.version, *persists);
         let common = Common { server: SERVER, date: clock.date(), connection };
         let with_body = request.method != Method::Head;
-        if let Some(refusal) = response::refused_method(request.method) {
-            return ControlFlow::Continue(response::refusal(refusal, &common, with_body, out));
+        let refused = response::refused_method(request.method).or_else(|| requester.refused());
+        if let Some(refusal) = refused {
+            return self.refuse(refusal, asked, requester, net, out);
         }
         if request.method == Method::Options {
             return ControlFlow::Continue(response::options(&common, out));
@@ -375,6 +377,9 @@ impl State<'_> {
             is_page: files.tells_pages_apart() && is_for_a_page(request),
         };
         ControlFlow::Continue(match files.look_up(wanted, requester, &context) {
+            Lookup::Refused(refusal) => {
+                return self.refuse(refusal, asked, requester, net, out);
+            }
             Lookup::Pending(open) => return ControlFlow::Break(Then::Wait(open)),
             Lookup::Ready(entry) => match entry.usual() {
                 Some(usual) if is_plain(request) => {
@@ -388,15 +393,44 @@ impl State<'_> {
             Lookup::Redirect { name, query } => {
                 response::redirect(name, query, &common, with_body, out)
             }
-            Lookup::NotFound(entry) => {
-                response::not_found(&entry, &common, with_body, in_memory, out)
-            }
             Lookup::Moved(status, location) => {
                 response::moved(status, &location, &common, with_body, out)
             }
             Lookup::Listing(names, name) => listing(&names, name, request, &common, out),
-            Lookup::Refused(refusal) => response::refusal(refusal, &common, with_body, out),
         })
+    }
+
+    /// Writes the response to a request that is not granted: the site's page for that, or a line of text. `Break`: the page
+    /// has to be waited for.
+    #[cold]
+    fn refuse(
+        &mut self,
+        refusal: Refusal,
+        asked: &Asked<'_>,
+        requester: &mut Requester,
+        net: &Net,
+        out: &mut Vec<u8>,
+    ) -> ControlFlow<Then, Response> {
+        let State { clock, content, counters, .. } = self;
+        let Asked { request, persists, .. } = asked;
+        let connection = ConnectionField::new(request.version, *persists);
+        let common = Common { server: SERVER, date: clock.date(), connection };
+        let with_body = request.method != Method::Head;
+        if let Content::Files { files, in_memory } = content {
+            let context = LookupContext { net, clock, counters };
+            let codings = accepted_codings(request);
+            match files.error_page(refusal, codings, requester, &context) {
+                Ok(Some(page)) => {
+                    let status = refusal.status;
+                    let response =
+                        response::error_page(&page, status, &common, with_body, *in_memory, out);
+                    return ControlFlow::Continue(response);
+                }
+                Ok(None) => {}
+                Err(open) => return ControlFlow::Break(Then::Wait(open)),
+            }
+        }
+        ControlFlow::Continue(response::refusal(refusal, &common, with_body, out))
     }
 
     /// Responds to a request that is equal to an earlier one of this turn.

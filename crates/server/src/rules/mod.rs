@@ -1,8 +1,10 @@
-//! Rules of the user: fields that responses have in addition, and paths that have moved.
+//! Rules of the user: fields that responses have in addition, pages for errors, and paths that have moved.
 
+mod error_pages;
 mod headers;
 mod redirects;
 
+pub use error_pages::ErrorPage;
 pub(crate) use headers::AddedFields;
 pub use headers::HeaderRule;
 pub use redirects::Redirect;

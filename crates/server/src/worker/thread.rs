@@ -271,8 +271,8 @@ fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content
                     listing: config.listing,
                     html_suffix: config.html_suffix,
                     fallback: config.fallback.as_ref().map(|name| name.as_bytes().into()),
-                    not_found: config.not_found.as_ref().map(|name| name.as_bytes().into()),
                 }),
+                error_pages: Arc::clone(&config.error_pages),
                 headers: Arc::clone(&config.headers),
                 redirects: Arc::clone(&config.redirects),
                 how: OpenOptions::default()

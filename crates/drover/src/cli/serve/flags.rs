@@ -14,6 +14,7 @@ use mech::net::AcceptBatch;
 
 use super::remembered::Remembered;
 use super::request_flags::{LIMITS, RequestFlags};
+use super::response_flags::{ResponseFlags, SERVING};
 use crate::cli::auto_or::{
     AutoOr, OnOff, mechanism, mechanism_names, names, strategy, strategy_names,
 };
@@ -29,7 +30,6 @@ use usage::{duration, size};
 const INOTIFY_AFTER: Duration = Duration::from_secs(10);
 
 /// The groups of flags in `drover serve --help`, in their order. The flags that operators need come first.
-const SERVING: &str = "Serving";
 const CACHE: &str = "Cache";
 const WORKERS: &str = "Workers";
 const EXPERIMENTS: &str = "Experiments";
@@ -86,13 +86,6 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(super) fallback: Option<String>,
 
-    /// Send FILE, with the status 404, for what does not exist
-    ///
-    /// FILE is a name beneath ROOT, such as 404.html.
-    #[arg(help_heading = SERVING)]
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    pub(super) not_found: Option<String>,
-
     /// Add a field to the responses with files that match a pattern; may be given several times
     ///
     /// For example '/assets/** Cache-Control: max-age=31536000, immutable'. A pattern without a slash, such as
@@ -113,6 +106,9 @@ pub(in crate::cli) struct Args {
     #[arg(help_heading = SERVING, hide_short_help = true)]
     #[arg(long, value_name = "EXT=TYPE", value_parser = HeaderRule::of_types)]
     pub(super) types: Vec<HeaderRule>,
+
+    #[command(flatten)]
+    pub(super) response: ResponseFlags,
 
     /// Which symbolic links beneath ROOT are followed; others are a 404
     ///

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use http1::conditional::ListField;
 use http1::path::{self, Resolved};
 use http1::{Refusal, Status};
 
@@ -10,6 +11,7 @@ use super::{Lookup, LookupContext, Requester, SiteFiles, WantedFile, without_que
 use crate::lookup::candidates::{NameCandidate, RequestedName};
 use crate::lookup::entry::FileEntry;
 use crate::lookup::pending::{LookupOutcome, MISSING, PendingOpen};
+use crate::rules::ErrorPage;
 
 impl SiteFiles {
     /// Finds what is wanted beneath the root, and keeps it if it is a file.
@@ -39,17 +41,14 @@ impl SiteFiles {
             options: &options,
         };
         let first = self.awaited(requested, requester, &mut name);
-        let mut last = NameCandidate::Named;
-        for candidate in &NameCandidate::ALL[first..] {
-            last = *candidate;
-            if is_withheld && last != NameCandidate::NotFound {
-                continue;
-            }
-            if requested.candidate(last, &mut name) {
-                found = self.try_candidate(last, &name, &wanted, requester, context);
+        for &candidate in &NameCandidate::ALL[first..] {
+            if !is_withheld && requested.candidate(candidate, &mut name) {
+                found = self.try_candidate(candidate, &name, &wanted, requester, context);
             }
             let is_missing = match &found {
-                Ok(LookupOutcome::Directory) => resolved.directory || last != NameCandidate::Named,
+                Ok(LookupOutcome::Directory) => {
+                    resolved.directory || candidate != NameCandidate::Named
+                }
                 Ok(outcome) => outcome.is_missing(),
                 Err(_) => false,
             };
@@ -61,9 +60,6 @@ impl SiteFiles {
         (self.name, self.candidate) = (base, name);
         match found {
             Err(open) => Lookup::Pending(open),
-            Ok(LookupOutcome::File(entry)) if last == NameCandidate::NotFound => {
-                Lookup::NotFound(entry)
-            }
             Ok(LookupOutcome::File(entry)) => Lookup::Ready(entry),
             Ok(LookupOutcome::Listing(listing)) => Lookup::Listing(listing, &self.name),
             Ok(LookupOutcome::Directory) => {
@@ -108,19 +104,65 @@ impl SiteFiles {
         requester: &mut Requester,
         context: &LookupContext<'_>,
     ) -> Result<LookupOutcome, Rc<PendingOpen>> {
-        let now = context.net.now();
-        let key = if candidate == NameCandidate::Named { without_query(wanted.path) } else { name };
-        if candidate != NameCandidate::Named
-            && let Some(entry) = self.recall(key, wanted.codings, now)
-        {
+        match candidate {
+            NameCandidate::Named => {
+                let key = without_query(wanted.path);
+                self.open_and_keep(key, name, wanted.codings, requester, context)
+            }
+            _ => self.by_name(name, wanted.codings, requester, context),
+        }
+    }
+
+    /// The file with a name beneath the root, kept under it.
+    fn by_name(
+        &mut self,
+        name: &[u8],
+        codings: Option<ListField<'_>>,
+        requester: &mut Requester,
+        context: &LookupContext<'_>,
+    ) -> Result<LookupOutcome, Rc<PendingOpen>> {
+        if let Some(entry) = self.recall(name, codings, context.net.now()) {
             return Ok(LookupOutcome::File(entry));
         }
+        self.open_and_keep(name, name, codings, requester, context)
+    }
+
+    /// Opens the file with a name beneath the root, and keeps it under `key`.
+    fn open_and_keep(
+        &mut self,
+        key: &[u8],
+        name: &[u8],
+        codings: Option<ListField<'_>>,
+        requester: &mut Requester,
+        context: &LookupContext<'_>,
+    ) -> Result<LookupOutcome, Rc<PendingOpen>> {
         let found = self.open(name, requester, context)?;
         if let LookupOutcome::File(entry) = &found {
-            self.keep(key, entry, now);
-            return Ok(LookupOutcome::File(Rc::clone(FileEntry::form_for(entry, wanted.codings))));
+            self.keep(key, entry, context.net.now());
+            return Ok(LookupOutcome::File(Rc::clone(FileEntry::form_for(entry, codings))));
         }
         Ok(found)
+    }
+
+    /// The page that is sent to a request that is refused, if there is one. `Err`: another thread opens it, and the
+    /// requester is refused when that is done.
+    pub(crate) fn error_page(
+        &mut self,
+        refusal: Refusal,
+        codings: Option<ListField<'_>>,
+        requester: &mut Requester,
+        context: &LookupContext<'_>,
+    ) -> Result<Option<Rc<FileEntry>>, Rc<PendingOpen>> {
+        let pages = Arc::clone(&self.options.error_pages);
+        let Some(name) = ErrorPage::of(&pages, refusal.status) else { return Ok(None) };
+        match self.by_name(name, codings, requester, context) {
+            Ok(LookupOutcome::File(entry)) => Ok(Some(entry)),
+            Ok(_) => Ok(None),
+            Err(open) => {
+                open.refuse(requester.key, refusal);
+                Err(open)
+            }
+        }
     }
 
     /// Tells whoever opens a site without an index what would show its files.
