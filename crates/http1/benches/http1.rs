@@ -56,7 +56,12 @@ fn write_head(bencher: Bencher<'_, '_>) {
     let mut out = Vec::new();
     bencher.bench_local(|| {
         out.clear();
-        let common = Common { server: "drover", date: &date, connection: ConnectionField::Implied };
+        let common = Common {
+            server: "drover",
+            date: &date,
+            connection: ConnectionField::Implied,
+            lines: b"",
+        };
         Head::new(&mut out, black_box(Status::Ok), &common)
             .content_type("text/html; charset=utf-8")
             .content_length(black_box(102_400))

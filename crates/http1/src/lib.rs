@@ -72,6 +72,7 @@
 //!     server: "drover",
 //!     date: &date::format(now),
 //!     connection: ConnectionField::new(request.version, request.keep_alive),
+//!     lines: b"",
 //! };
 //! Head::new(&mut out, Status::PartialContent, &common)
 //!     .content_type(mime::of(&name))

@@ -249,6 +249,12 @@ impl<'a> Request<'a> {
         Fields::of(self.head)
     }
 
+    /// The value of the first field with this name.
+    #[must_use]
+    pub fn field(&self, wanted: &str) -> Option<&'a [u8]> {
+        self.fields().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
+    }
+
     /// The method as it was sent, also a method that [`Method`] does not name.
     #[must_use]
     pub fn method_text(&self) -> &'a str {

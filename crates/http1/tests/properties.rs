@@ -189,6 +189,7 @@ proptest! {
             server: "drover",
             date: &date::format(0),
             connection: ConnectionField::new(version, persists),
+            lines: b"",
         };
         let mut out = Vec::new();
         Head::new(&mut out, status, &common).content_length(length).finish();
@@ -219,6 +220,7 @@ proptest! {
             server: "",
             date: &date::format(0),
             connection: ConnectionField::Implied,
+            lines: b"",
         };
         let mut out = Vec::new();
         Head::new(&mut out, Status::MovedPermanently, &common)

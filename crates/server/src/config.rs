@@ -22,7 +22,7 @@ use sys::socket::ListenOptions;
 #[cfg(doc)]
 use crate::Supervisor;
 use crate::access_log::AccessLog;
-use crate::rules::{ErrorPage, HeaderRule, Redirect};
+use crate::rules::{Cors, ErrorPage, HeaderRule, Redirect};
 
 /// The default number of threads per process that open files: one or two are enough for a disk.
 pub const STAT_THREADS: usize = 2;
@@ -69,6 +69,8 @@ pub struct Config {
     pub error_pages: Arc<[ErrorPage]>,
     /// Fields that responses with files have in addition.
     pub headers: Arc<[HeaderRule]>,
+    /// Which pages of other sites may read responses; `None`: those that may by default.
+    pub cors: Option<Arc<Cors>>,
     /// Paths that have moved, in the order in which they are looked through.
     pub redirects: Arc<[Redirect]>,
     /// How connections come to the workers.
@@ -206,6 +208,7 @@ impl Config {
             fallback: None,
             error_pages: [].into(),
             headers: [].into(),
+            cors: None,
             redirects: [].into(),
             accept: accept::auto(NonZeroUsize::MIN, mechanism),
             by_cpu: false,

@@ -74,7 +74,9 @@ pub use access_log::{AccessLog, Form as AccessLogForm, LogFormat};
 pub use config::{Config, ContentSource, Listen, Revalidate, STAT_THREADS};
 pub use reload::{NextConfig, Reloader};
 pub use respond::listing::escape_html;
-pub use rules::{ErrorPage, HeaderRule, Redirect};
+pub use rules::{
+    AllowedOrigin, CachePolicy, Cors, ErrorPage, HeaderRule, Redirect, security_headers,
+};
 pub use server::Server;
 pub use signals::{Role, StopSignals};
 pub use status::statistics::{Statistics, WorkerStatistics, coefficient_of_variation};

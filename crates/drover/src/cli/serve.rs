@@ -283,9 +283,9 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         listing: args.listing,
         html_suffix: args.html_suffix,
         fallback: args.fallback,
+        cors: args.response.cors(&args.header)?.map(Arc::new),
+        headers: args.response.header_rules(args.header).into(),
         error_pages: args.response.error_page.into(),
-        // The last rule counts that sets a field.
-        headers: args.types.into_iter().chain(args.header).collect(),
         redirects: args.redirect.into(),
         files: args.files.usable()?,
         file_options,

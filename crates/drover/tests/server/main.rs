@@ -11,6 +11,7 @@ mod cache;
 mod conditions;
 mod config;
 mod connections;
+mod cors;
 mod counters;
 mod deploy;
 mod disk;

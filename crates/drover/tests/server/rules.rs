@@ -132,3 +132,63 @@ fn rules_may_stand_in_a_file() {
     let text = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success() && text.contains("the server's own"), "{text}");
 }
+
+/// What --check says of a server of these flags, if it finds a fault.
+fn fault(flags: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_drover"));
+    let checked = command.args(["serve", "--check", "--listen", "0"]).args(flags).output().unwrap();
+    assert_eq!(checked.status.code(), Some(2), "{flags:?}");
+    String::from_utf8(checked.stderr).unwrap()
+}
+
+#[test]
+fn policies_and_security_headers_are_fields_that_written_ones_replace() {
+    let site = site();
+    let flags = [
+        "--security-headers",
+        "--cache-control",
+        "/** no-cache",
+        "--cache-control",
+        "/assets/** immutable",
+        "--cache-control",
+        "*.foo 10m",
+        "--header",
+        "/index.html Referrer-Policy: no-referrer",
+        "--header",
+        "/old Cache-Control: private",
+    ];
+    on_every_mechanism(|mechanism| {
+        let server = Server::on(&site, &[&flags[..], &["--dispatch", mechanism.name]].concat());
+        let mut client = server.connect();
+        for (target, policy) in [
+            ("/", "no-cache"),
+            ("/assets/3000.js", "public, max-age=31536000, immutable"),
+            ("/data.foo", "max-age=600"),
+            ("/old", "private"),
+        ] {
+            let reply = client.get(target).is(200);
+            let referrer = reply.field("Referrer-Policy");
+            let expected =
+                if target == "/" { "no-referrer" } else { "strict-origin-when-cross-origin" };
+            assert_eq!((reply.field("Cache-Control"), referrer), (Some(policy), Some(expected)));
+            assert_eq!(reply.field("X-Content-Type-Options"), Some("nosniff"));
+            assert_eq!(reply.field("X-Frame-Options"), Some("SAMEORIGIN"));
+        }
+    });
+}
+
+#[test]
+fn rules_that_cannot_be_are_told_with_what_can() {
+    for (flags, what) in [
+        (&["--cache-control", "*.js imutable"][..], "immutable, no-cache, no-store"),
+        (&["--cors", "example.org"], "https://app.example.org"),
+        (
+            &["--cors", "*", "--header", "*.js access-control-allow-origin: *"],
+            "leave one of them out",
+        ),
+        (&["--error-page", "200=a"], "401, 403, 404"),
+    ] {
+        let told = fault(flags);
+        assert!(told.contains(what), "{flags:?}: {told}");
+    }
+}

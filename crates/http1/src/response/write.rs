@@ -57,6 +57,8 @@ pub struct Common<'a> {
     pub date: &'a DateText,
     /// The value of `Connection`.
     pub connection: ConnectionField,
+    /// Whole lines, each with its end, that all responses have in addition.
+    pub lines: &'a [u8],
 }
 
 /// A response head in the making. It is not complete before [`finish`](Head::finish) or
@@ -82,6 +84,7 @@ impl<'o> Head<'o> {
         }
         head = head.field("Date", common.date);
         head.out.extend_from_slice(common.connection.field().unwrap_or_default());
+        head.out.extend_from_slice(common.lines);
         head
     }
 
@@ -258,7 +261,7 @@ mod tests {
 
     fn written(status: Status, connection: ConnectionField, rest: impl FnOnce(Head<'_>)) -> String {
         let date = date::format(784_111_777);
-        let common = Common { server: "drover", date: &date, connection };
+        let common = Common { server: "drover", date: &date, connection, lines: b"" };
         let mut out = Vec::new();
         rest(Head::new(&mut out, status, &common));
         String::from_utf8(out).unwrap()
@@ -302,8 +305,12 @@ mod tests {
 
     #[test]
     fn an_empty_server_name_leaves_the_field_out() {
-        let common =
-            Common { server: "", date: &date::format(0), connection: ConnectionField::Implied };
+        let common = Common {
+            server: "",
+            date: &date::format(0),
+            connection: ConnectionField::Implied,
+            lines: b"",
+        };
         let mut out = Vec::new();
         Head::new(&mut out, Status::Ok, &common).finish();
         assert!(!String::from_utf8(out).unwrap().contains("Server"));

@@ -126,7 +126,11 @@ impl AdminSite {
         connection: ConnectionField,
     ) -> Head<'o> {
         let clock = self.clock.borrow();
-        Head::new(out, status, &Common { server: SERVER, date: clock.date(), connection })
+        Head::new(
+            out,
+            status,
+            &Common { server: SERVER, date: clock.date(), connection, lines: b"" },
+        )
     }
 
     fn resource(&self, request: &Request<'_>) -> Resource {

@@ -32,7 +32,7 @@ use crate::lookup::candidates::NameOptions;
 use crate::lookup::entry::{EntrySource, FileEntry};
 use crate::lookup::pending::{LookupOutcome, MISSING, PendingOpen, PendingOpens};
 use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
-use crate::rules::{AddedFields, ErrorPage, HeaderRule, Redirect};
+use crate::rules::{AddedFields, Cors, ErrorPage, HeaderRule, Redirect};
 use crate::status::statistics::{Counter, WorkerCounters};
 use crate::worker::clock::{DateClock, Throttle};
 
@@ -71,6 +71,8 @@ pub(crate) struct FileOptions {
     pub(crate) error_pages: Arc<[ErrorPage]>,
     /// Fields that responses have in addition.
     pub(crate) headers: Arc<[HeaderRule]>,
+    /// Which pages of other sites may read responses.
+    pub(crate) cors: Option<Arc<Cors>>,
     /// Paths that have moved.
     pub(crate) redirects: Arc<[Redirect]>,
 }
@@ -380,7 +382,8 @@ impl SiteFiles {
                 let mut entry = FileEntry::new(open, name, added, context.net.now());
                 if self.options.cache > 0 {
                     self.watch(&mut entry);
-                    entry.prepare(context.clock);
+                    let cors = self.options.cors.as_deref();
+                    entry.prepare(context.clock, cors.map_or(b"", Cors::always));
                 }
                 LookupOutcome::File(Rc::new(entry))
             }
@@ -531,6 +534,7 @@ mod tests {
             names: Arc::default(),
             error_pages: [].into(),
             headers: [].into(),
+            cors: None,
             redirects: [].into(),
         };
         let root = Arc::new(Root::open(NEVER_AT_HAND.as_ref()).unwrap());

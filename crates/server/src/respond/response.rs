@@ -69,10 +69,22 @@ impl Response {
 /// The methods that are served.
 const METHODS: &str = "GET, HEAD, OPTIONS";
 
-/// Writes the response to OPTIONS: the methods, which are those of every path (RFC 9110 section 9.3.7).
-pub(crate) fn options(common: &Common<'_>, out: &mut Vec<u8>) -> Response {
+/// How long a browser may remember what it may do, in seconds: a day, the longest that any does.
+const PREFLIGHT_AGE: &[u8] = b"86400";
+
+/// Writes the response to OPTIONS: the methods, which are those of every path (RFC 9110 section 9.3.7). To a browser that asks
+/// for a page of another site, `is_preflight`, also what that may do; no field of its request changes anything here.
+pub(crate) fn options(is_preflight: bool, common: &Common<'_>, out: &mut Vec<u8>) -> Response {
     let status = Status::NoContent;
-    Head::new(out, status, common).allow(METHODS).finish();
+    let head = Head::new(out, status, common).allow(METHODS);
+    match is_preflight {
+        false => head,
+        true => head
+            .field("Access-Control-Allow-Methods", METHODS.as_bytes())
+            .field("Access-Control-Allow-Headers", b"*")
+            .field("Access-Control-Max-Age", PREFLIGHT_AGE),
+    }
+    .finish();
     Response::written(status)
 }
 
@@ -132,12 +144,13 @@ pub(crate) fn moved(
 }
 
 impl FileEntry {
-    /// Prepares the usual response; with the body, if it is short and the file has not changed.
-    pub(crate) fn prepare(&mut self, clock: &DateClock) {
+    /// Prepares the usual response; with the body, if it is short and the file has not changed. `lines`: what all responses
+    /// have in addition.
+    pub(crate) fn prepare(&mut self, clock: &DateClock, lines: &[u8]) {
         let content = self.content.take();
         let EntrySource::File(file, _) = &self.source else { return };
         let file = Rc::clone(file);
-        let (usual, has_body) = usual_head(self, clock, |bytes| match &content {
+        let (usual, has_body) = usual_head(self, clock, lines, |bytes| match &content {
             // A file that was written to while it was read may give bytes of two states.
             Some(content) if Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp) => {
                 bytes.extend_from_slice(content);
@@ -151,7 +164,7 @@ impl FileEntry {
         } else {
             EntrySource::File(file, Some(usual))
         };
-        self.forms_mut().for_each(|form| form.prepare(clock));
+        self.forms_mut().for_each(|form| form.prepare(clock, lines));
     }
 }
 
@@ -159,11 +172,12 @@ impl FileEntry {
 fn usual_head(
     entry: &FileEntry,
     clock: &DateClock,
+    lines: &[u8],
     append_body: impl FnOnce(&mut Vec<u8>) -> bool,
 ) -> (UsualHead, bool) {
     let mut bytes = Vec::new();
-    let common =
-        Common { server: SERVER, date: clock.date(), connection: ConnectionField::Implied };
+    let connection = ConnectionField::Implied;
+    let common = Common { server: SERVER, date: clock.date(), connection, lines };
     end_whole(entry, Head::new(&mut bytes, Status::Ok, &common), clock.seconds());
     let label = b"\r\nDate: ";
     let date = bytes.windows(label.len()).position(|at| at == label);
@@ -178,26 +192,27 @@ fn usual_head(
 }
 
 /// Answers a plain GET of a file whose usual response was prepared; a connection that is to be closed,
-/// or kept open for an HTTP/1.0 client, gets one field more. When it is the only response to be sent,
-/// `alone`, it is sent from where it is kept.
+/// or kept open for an HTTP/1.0 client, gets one field more, and a client that is told more than others has `lines`. When
+/// it is the only response to be sent, `alone`, it is sent from where it is kept.
 pub(crate) fn usual(
     entry: &FileEntry,
     usual: &UsualHead,
     clock: &DateClock,
-    connection: ConnectionField,
+    (connection, lines): (ConnectionField, &[u8]),
     alone: bool,
     out: &mut Vec<u8>,
 ) -> Response {
     let bytes = usual.dated(clock);
-    match connection.field() {
-        None if alone && out.is_empty() && matches!(entry.source, EntrySource::Memory(_)) => {
+    match (connection.field(), lines) {
+        (None, []) if alone && out.is_empty() && matches!(entry.source, EntrySource::Memory(_)) => {
             return Response::followed_by(Body::Shared(Rc::clone(&bytes)), Status::Ok);
         }
-        None => out.extend_from_slice(&bytes),
-        Some(field) => {
+        (None, []) => out.extend_from_slice(&bytes),
+        (field, lines) => {
             let (head, end_and_body) = bytes.split_at(usual.head_len - b"\r\n".len());
             out.extend_from_slice(head);
-            out.extend_from_slice(field);
+            out.extend_from_slice(field.unwrap_or_default());
+            out.extend_from_slice(lines);
             out.extend_from_slice(end_and_body);
         }
     }

@@ -24,6 +24,7 @@ use crate::respond::listing::listing;
 use crate::respond::parts::RemainingParts;
 use crate::respond::repeated::RepeatedRequest;
 use crate::respond::response::{self, Fixed, Response, SERVER, Then};
+use crate::rules::{Cors, CorsLines};
 use crate::status::statistics::{Counter, WorkerCounters};
 use crate::worker::addresses::AddressCounter;
 use crate::worker::clock::{DateClock, Throttle};
@@ -99,6 +100,8 @@ struct State<'w> {
     content: Content,
     counters: &'w WorkerCounters,
     head_limits: HeadLimits,
+    /// Which pages of other sites may read responses.
+    cors: Option<Arc<Cors>>,
 }
 
 impl<'w> Site<'w> {
@@ -108,10 +111,11 @@ impl<'w> Site<'w> {
         counters: &'w WorkerCounters,
         net: &Net,
         extras: Option<Box<Extras>>,
+        cors: Option<Arc<Cors>>,
     ) -> Site<'w> {
         let clock = DateClock::new(net.now());
         let (repeated, head_limits) = (RepeatedRequest::default(), limits.head);
-        let mut state = State { clock, repeated, content, counters, head_limits };
+        let mut state = State { clock, repeated, content, counters, head_limits, cors };
         state.prepare();
         let (state, complaints) = (RefCell::new(state), RefCell::default());
         Site { state, counters, limits, extras, complaints }
@@ -288,14 +292,20 @@ impl State<'_> {
     }
 
     fn common(&self, connection: ConnectionField) -> Common<'_> {
-        Common { server: SERVER, date: self.clock.date(), connection }
+        Common { server: SERVER, date: self.clock.date(), connection, lines: b"" }
     }
 
     /// Another second has begun.
     fn prepare(&mut self) {
         if let Content::Fixed(fixed) = &mut self.content {
             let date = self.clock.date();
-            fixed.prepare(&Common { server: SERVER, date, connection: ConnectionField::Implied });
+            let lines = self.cors.as_ref().map_or(&b""[..], |cors| cors.always());
+            fixed.prepare(&Common {
+                server: SERVER,
+                date,
+                connection: ConnectionField::Implied,
+                lines,
+            });
         }
     }
 
@@ -349,20 +359,25 @@ impl State<'_> {
         net: &Net,
         out: &mut Vec<u8>,
     ) -> ControlFlow<Then, Response> {
-        let State { clock, repeated, content, counters, .. } = self;
+        let State { clock, repeated, content, counters, cors, .. } = self;
         let Asked { request, alone, persists } = asked;
         let connection = ConnectionField::new(request.version, *persists);
-        let common = Common { server: SERVER, date: clock.date(), connection };
+        let cors = cors.as_deref();
+        let CorsLines { all, own } = cors.map(|cors| cors.lines_for(request)).unwrap_or_default();
+        let common = Common { server: SERVER, date: clock.date(), connection, lines: all };
         let with_body = request.method != Method::Head;
         let refused = response::refused_method(request.method).or_else(|| requester.refused());
         if let Some(refusal) = refused {
             return self.refuse(refusal, asked, requester, net, out);
         }
         if request.method == Method::Options {
-            return ControlFlow::Continue(response::options(&common, out));
+            let is_preflight = cors.is_some_and(|cors| cors.is_granted_preflight(request));
+            return ControlFlow::Continue(response::options(is_preflight, &common, out));
         }
         let (files, in_memory) = match content {
-            Content::Fixed(fixed) if connection == ConnectionField::Implied && with_body => {
+            Content::Fixed(fixed)
+                if connection == ConnectionField::Implied && with_body && own.is_empty() =>
+            {
                 return ControlFlow::Continue(fixed.usual(out));
             }
             Content::Fixed(fixed) => {
@@ -383,10 +398,11 @@ impl State<'_> {
             Lookup::Pending(open) => return ControlFlow::Break(Then::Wait(open)),
             Lookup::Ready(entry) => match entry.usual() {
                 Some(usual) if is_plain(request) => {
-                    if connection == ConnectionField::Implied && request.framing == Framing::None {
+                    let is_usual = connection == ConnectionField::Implied && own.is_empty();
+                    if is_usual && request.framing == Framing::None {
                         repeated.note(request.head, &entry, net.now());
                     }
-                    response::usual(&entry, usual, clock, connection, *alone, out)
+                    response::usual(&entry, usual, clock, (connection, own), *alone, out)
                 }
                 _ => response::file(&entry, request, &common, clock.seconds(), in_memory, out),
             },
@@ -411,10 +427,11 @@ impl State<'_> {
         net: &Net,
         out: &mut Vec<u8>,
     ) -> ControlFlow<Then, Response> {
-        let State { clock, content, counters, .. } = self;
+        let State { clock, content, counters, cors, .. } = self;
         let Asked { request, persists, .. } = asked;
         let connection = ConnectionField::new(request.version, *persists);
-        let common = Common { server: SERVER, date: clock.date(), connection };
+        let lines = cors.as_ref().map(|cors| cors.lines_for(request).all).unwrap_or_default();
+        let common = Common { server: SERVER, date: clock.date(), connection, lines };
         let with_body = request.method != Method::Head;
         if let Content::Files { files, in_memory } = content {
             let context = LookupContext { net, clock, counters };
@@ -439,7 +456,7 @@ impl State<'_> {
         let usual = entry.usual()?;
         let alone = len == input.len();
         let mut response =
-            response::usual(entry, usual, &self.clock, ConnectionField::Implied, alone, out);
+            response::usual(entry, usual, &self.clock, (ConnectionField::Implied, b""), alone, out);
         response.consumed = len;
         Some(response)
     }
@@ -454,10 +471,7 @@ fn accepted_codings<'a>(request: &Request<'a>) -> Option<ListField<'a>> {
 
 /// Whether a browser asks for a page to show: it says so (Fetch Metadata Request Headers), or says that it takes HTML.
 fn is_for_a_page(request: &Request<'_>) -> bool {
-    let field = |wanted: &str| {
-        request.fields().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
-    };
-    match (field("Sec-Fetch-Mode"), field("Accept")) {
+    match (request.field("Sec-Fetch-Mode"), request.field("Accept")) {
         (Some(mode), _) => mode == b"navigate",
         (None, Some(accept)) => accept.windows(9).any(|it| it.eq_ignore_ascii_case(b"text/html")),
         (None, None) => false,

@@ -44,7 +44,13 @@ impl FromStr for HeaderRule {
                 "write PATTERN NAME: VALUE, for example '*.html Cache-Control: no-cache'".into()
             );
         };
-        let (name, value) = (name.trim(), value.trim());
+        HeaderRule::new(pattern, name.trim(), value.trim())
+    }
+}
+
+impl HeaderRule {
+    /// The field `name` for files that match `pattern`.
+    pub(crate) fn new(pattern: &str, name: &str, value: &str) -> Result<HeaderRule, String> {
         let is_token =
             |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if name.is_empty() || !name.bytes().all(is_token) {
@@ -60,6 +66,12 @@ impl FromStr for HeaderRule {
         let glob = GlobBuilder::new(&pattern).literal_separator(true).build();
         let pattern = glob.map_err(|error| error.to_string())?.compile_matcher();
         Ok(HeaderRule { pattern, name: name.into(), value: value.into() })
+    }
+
+    /// Whether it is a rule for the field `name`.
+    #[must_use]
+    pub fn is_for(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name)
     }
 }
 
@@ -102,11 +114,11 @@ impl AddedFields {
         let path: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(&path);
         let matching = || rules.iter().filter(|rule| rule.pattern.is_match(path));
         for (at, rule) in matching().enumerate() {
-            let is_same = |later: &HeaderRule| later.name.eq_ignore_ascii_case(&rule.name);
+            let is_same = |later: &HeaderRule| later.is_for(&rule.name);
             if matching().skip(at + 1).any(is_same) {
                 continue;
             }
-            if rule.name.eq_ignore_ascii_case("Content-Type") {
+            if rule.is_for("Content-Type") {
                 added.content_type = Some(rule.value.clone());
             } else {
                 let line = format!("{}: {}\r\n", rule.name, rule.value);

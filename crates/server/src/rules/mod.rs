@@ -1,10 +1,15 @@
-//! Rules of the user: fields that responses have in addition, pages for errors, and paths that have moved.
+//! Rules of the user: fields that responses have in addition, who may read them, pages for errors, and paths that have moved.
 
+mod cors;
 mod error_pages;
 mod headers;
+mod presets;
 mod redirects;
 
+pub(crate) use cors::CorsLines;
+pub use cors::{AllowedOrigin, Cors};
 pub use error_pages::ErrorPage;
 pub(crate) use headers::AddedFields;
 pub use headers::HeaderRule;
+pub use presets::{CachePolicy, security_headers};
 pub use redirects::Redirect;

@@ -99,7 +99,7 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
         addresses: addresses.map(AddressCounter::new),
     };
     let content = content(&config, sharers, &net)?;
-    let site = Site::new(content, limits, &counters, &net, extras);
+    let site = Site::new(content, limits, &counters, &net, extras, config.cors.clone());
     let failure = RefCell::new(None);
     net.linger(config.grace / LINGER_SHARE);
     let mut executor = Executor::new(&net, config.grace);
@@ -274,6 +274,7 @@ fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content
                 }),
                 error_pages: Arc::clone(&config.error_pages),
                 headers: Arc::clone(&config.headers),
+                cors: config.cors.clone(),
                 redirects: Arc::clone(&config.redirects),
                 how: OpenOptions::default()
                     .with_noatime(config.noatime)

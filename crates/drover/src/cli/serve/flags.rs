@@ -102,11 +102,6 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "RULE", hide_short_help = true)]
     pub(super) redirect: Vec<Redirect>,
 
-    /// The Content-Type of files by the end of their names: 'log,out=text/plain; charset=utf-8'
-    #[arg(help_heading = SERVING, hide_short_help = true)]
-    #[arg(long, value_name = "EXT=TYPE", value_parser = HeaderRule::of_types)]
-    pub(super) types: Vec<HeaderRule>,
-
     #[command(flatten)]
     pub(super) response: ResponseFlags,
 

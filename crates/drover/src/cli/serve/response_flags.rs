@@ -1,6 +1,7 @@
 //! The flags of `drover serve` that say what responses have beside files.
 
-use server::ErrorPage;
+use server::{AllowedOrigin, CachePolicy, Cors, ErrorPage, HeaderRule, security_headers};
+use usage::UsageError;
 
 /// The group of these flags in the help.
 pub(super) const SERVING: &str = "Serving";
@@ -14,4 +15,55 @@ pub(in crate::cli) struct ResponseFlags {
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "STATUS=FILE", hide_short_help = true)]
     pub(super) error_page: Vec<ErrorPage>,
+
+    /// The Content-Type of files by the end of their names: 'log,out=text/plain; charset=utf-8'
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "EXT=TYPE", hide_short_help = true, value_parser = HeaderRule::of_types)]
+    types: Vec<HeaderRule>,
+
+    /// How long clients may keep files that match a pattern: PATTERN POLICY; may be given several times
+    ///
+    /// For example '/assets/** immutable', '*.html no-cache', '*.png 1h'. A policy is 'immutable' (a year, for names
+    /// that change with their content), 'no-cache' (ask each time), 'no-store', a time, or a value of Cache-Control.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "RULE", hide_short_help = true)]
+    pub(super) cache_control: Vec<CachePolicy>,
+
+    /// Have browsers guess no types, tell other sites little of where visitors come from, and show files in no frame of
+    /// another site
+    #[arg(help_heading = SERVING)]
+    #[arg(long, hide_short_help = true)]
+    pub(super) security_headers: bool,
+
+    /// Let pages of ORIGIN read what is served, or of every site: '*'; may be given several times (CORS)
+    ///
+    /// For example https://app.example.org. Preflights are answered too.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
+    pub(super) cors: Vec<AllowedOrigin>,
+}
+
+impl ResponseFlags {
+    /// All rules for fields; `header` are those that the user has written out, which win.
+    pub(super) fn header_rules(&self, header: Vec<HeaderRule>) -> Vec<HeaderRule> {
+        let security = self.security_headers.then(security_headers).into_iter().flatten();
+        let cache = self.cache_control.iter().cloned().map(HeaderRule::from);
+        // The last rule counts that sets a field.
+        let types = self.types.iter().cloned();
+        security.chain(types).chain(cache).chain(header).collect()
+    }
+
+    /// Which pages of other sites may read responses with these fields.
+    ///
+    /// # Errors
+    /// If a rule of `header` says so too: browsers refuse a response that has the field twice.
+    pub(super) fn cors(&self, header: &[HeaderRule]) -> anyhow::Result<Option<Cors>> {
+        const FIELD: &str = "Access-Control-Allow-Origin";
+        if !self.cors.is_empty() && header.iter().any(|rule| rule.is_for(FIELD)) {
+            anyhow::bail!(UsageError::new(format!(
+                "--cors: --header sets {FIELD} too, and browsers take it once; leave one of them out"
+            )));
+        }
+        Ok(Cors::new(&self.cors))
+    }
 }

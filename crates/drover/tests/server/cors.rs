@@ -1,0 +1,141 @@
+//! Which pages of other sites may read responses.
+
+use crate::harness::{Client, Reply, Server, Site, on_every_mechanism, request, usable_backends};
+
+const FIELD: &str = "Access-Control-Allow-Origin";
+const ONE: &str = "https://a.example";
+const TWO: &str = "http://b.example:8080";
+
+fn site() -> Site {
+    let site = Site::new();
+    for length in [3_000, 200_000] {
+        site.file(&format!("{length}.js"), vec![b'x'; length]);
+        site.file(&format!("{length}.js.gz"), vec![b'y'; length / 2]);
+    }
+    site.file("folder/file", "");
+    site
+}
+
+/// The fields that there are of two.
+fn with<'f>(origin: Option<&'f str>, field: Option<&'f str>) -> Vec<&'f str> {
+    [origin, field].into_iter().flatten().collect()
+}
+
+/// Every kind of response, to a page of `origin`.
+fn replies(client: &mut Client, origin: Option<&str>) -> Vec<Reply> {
+    let origin = origin.map(|origin| format!("Origin: {origin}"));
+    let origin = origin.as_deref();
+    let mut replies = Vec::new();
+    for length in [3_000, 200_000] {
+        let target = format!("/{length}.js");
+        let whole = client.ask(&target, &with(origin, None)).is(200);
+        assert_eq!(whole.body, vec![b'x'; length]);
+        let coded = client.ask(&target, &with(origin, Some("Accept-Encoding: gzip"))).is(200);
+        assert_eq!(coded.body, vec![b'y'; length / 2]);
+        let tag = format!("If-None-Match: {}", whole.field("ETag").unwrap());
+        replies.extend([
+            client.ask(&target, &with(origin, Some(&tag))).is(304),
+            client.ask(&target, &with(origin, Some("Range: bytes=5-9"))).is(206),
+            client.ask(&target, &with(origin, Some("Range: bytes=0-0,1000-1001"))).is(206),
+            client.ask(&target, &with(origin, Some("Range: bytes=900000-"))).is(416),
+            client.head(&target, &with(origin, None)),
+        ]);
+        replies.extend([whole, coded]);
+    }
+    for (target, status) in [("/none", 404), ("/folder", 301), ("/folder/", 200)] {
+        replies.push(client.ask(target, &with(origin, None)).is(status));
+    }
+    client.send(request("OPTIONS", "/3000.js", &with(origin, None)));
+    replies.push(client.reply_head().is(204));
+    // Equal requests of one turn may have equal responses; others may not.
+    let plain = request("GET", "/3000.js", &[]);
+    let own = request("GET", "/3000.js", &with(origin, None));
+    client.send([&own[..], &own, &plain, &plain, &own].concat());
+    let [first, second, _, _, last] = [(); 5].map(|()| client.reply().is(200));
+    replies.extend([first, second, last]);
+    replies
+}
+
+fn vary(reply: &Reply) -> bool {
+    reply.lines.iter().any(|line| line == "Vary: Origin")
+}
+
+fn who_may_read_is_told(site: &Site, flags: &[&str]) {
+    let flags = [flags, &["--precompressed", "--listing"]].concat();
+    let any = Server::on(site, &[&flags[..], &["--cors", "*"]].concat());
+    let mut client = any.connect();
+    for origin in [None, Some(ONE)].repeat(2) {
+        for reply in replies(&mut client, origin) {
+            assert_eq!(reply.field(FIELD), Some("*"), "{:?}", reply.lines);
+            assert!(!vary(&reply), "{:?}", reply.lines);
+        }
+    }
+    let two = Server::on(site, &[&flags[..], &["--cors", ONE, "--cors", TWO]].concat());
+    let mut client = two.connect();
+    let others = [None, Some("null"), Some("https://a.example.org"), Some("http://a.example")];
+    for origin in [&[Some(ONE), Some(TWO)], &others[..], &[Some(TWO)]].concat() {
+        for reply in replies(&mut client, origin) {
+            let allowed = origin.filter(|origin| [ONE, TWO].contains(origin));
+            assert_eq!(reply.field(FIELD), allowed, "{origin:?}: {:?}", reply.lines);
+            assert!(vary(&reply), "{:?}", reply.lines);
+        }
+    }
+}
+
+#[test]
+fn who_may_read_is_told_on_every_mechanism() {
+    let site = site();
+    on_every_mechanism(|mechanism| who_may_read_is_told(&site, &["--dispatch", mechanism.name]));
+}
+
+#[test]
+fn who_may_read_is_told_by_every_backend() {
+    let site = site();
+    for backend in usable_backends() {
+        for cache in ["64M", "off"] {
+            who_may_read_is_told(&site, &["--files", backend, "--cache", cache]);
+        }
+    }
+}
+
+#[test]
+fn preflights_are_answered_for_those_who_may_read() {
+    let site = site();
+    on_every_mechanism(|mechanism| {
+        let server = Server::on(&site, &["--cors", ONE, "--dispatch", mechanism.name]);
+        let mut client = server.connect();
+        let mut ask = |target: &str, origin: &str| {
+            let asks = "Access-Control-Request-Method: GET";
+            client.send(request("OPTIONS", target, &[&format!("Origin: {origin}"), asks]));
+            client.reply_head().is(204)
+        };
+        for target in ["/3000.js", "/none", "*"] {
+            let granted = ask(target, ONE);
+            assert_eq!(granted.field(FIELD), Some(ONE));
+            for (field, value) in [
+                ("Access-Control-Allow-Methods", "GET, HEAD, OPTIONS"),
+                ("Access-Control-Allow-Headers", "*"),
+                ("Access-Control-Max-Age", "86400"),
+                ("Allow", "GET, HEAD, OPTIONS"),
+            ] {
+                assert_eq!(granted.field(field), Some(value));
+            }
+            let refused = ask(target, TWO);
+            assert_eq!((refused.field(FIELD), vary(&refused)), (None, true));
+            assert_eq!(refused.field("Access-Control-Allow-Methods"), None);
+        }
+    });
+    let server = Server::on(&site, &[]);
+    let reply = server.ask("/3000.js", &["Origin: https://a.example"]).is(200);
+    assert_eq!((reply.field(FIELD), vary(&reply)), (None, false));
+}
+
+#[test]
+fn one_body_for_all_may_be_read_too() {
+    let server = Server::of_size(10, &["--cors", ONE]);
+    let mut client = server.connect();
+    for (origin, allowed) in [(ONE, Some(ONE)), (TWO, None), (ONE, Some(ONE))] {
+        let reply = client.ask("/", &[&format!("Origin: {origin}")]).is(200);
+        assert_eq!((reply.field(FIELD), vary(&reply)), (allowed, true));
+    }
+}
