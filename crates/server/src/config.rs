@@ -22,6 +22,7 @@ use sys::socket::ListenOptions;
 #[cfg(doc)]
 use crate::Supervisor;
 use crate::access_log::AccessLog;
+use crate::auth::Auth;
 use crate::rules::{Cors, ErrorPage, HeaderRule, Redirect};
 
 /// The default number of threads per process that open files: one or two are enough for a disk.
@@ -71,6 +72,8 @@ pub struct Config {
     pub headers: Arc<[HeaderRule]>,
     /// Which pages of other sites may read responses; `None`: those that may by default.
     pub cors: Option<Arc<Cors>>,
+    /// The users who may read what is served; `None`: everybody may.
+    pub auth: Option<Arc<Auth>>,
     /// Paths that have moved, in the order in which they are looked through.
     pub redirects: Arc<[Redirect]>,
     /// How connections come to the workers.
@@ -209,6 +212,7 @@ impl Config {
             error_pages: [].into(),
             headers: [].into(),
             cors: None,
+            auth: None,
             redirects: [].into(),
             accept: accept::auto(NonZeroUsize::MIN, mechanism),
             by_cpu: false,

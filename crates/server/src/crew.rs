@@ -75,6 +75,9 @@ impl Crew {
         if let Some(pool) = &config.openers {
             pool.start().context("too many --stat-threads")?;
         }
+        if let Some(auth) = &config.auth {
+            auth.start().context("--auth: no thread can be started")?;
+        }
         let connections = worker::limits::ConnectionLimit::new(&config, handles.len())?;
         let per_address = config.max_per_address.map(worker::addresses::AddressLimit::new);
         let cpus = if config.pin { crate::processors(config.workers)? } else { Vec::new() };

@@ -51,6 +51,7 @@ use anyhow::{Context, bail};
 
 mod access_log;
 mod admin;
+mod auth;
 mod config;
 mod crew;
 mod line_writer;
@@ -71,11 +72,13 @@ pub mod trace;
 mod worker;
 
 pub use access_log::{AccessLog, Form as AccessLogForm, LogFormat};
+pub use auth::Auth;
 pub use config::{Config, ContentSource, Listen, Revalidate, STAT_THREADS};
 pub use reload::{NextConfig, Reloader};
 pub use respond::listing::escape_html;
 pub use rules::{
-    AllowedOrigin, CachePolicy, Cors, ErrorPage, HeaderRule, Redirect, security_headers,
+    AllowedOrigin, CachePolicy, Cors, ErrorPage, HeaderRule, Redirect, private_to_users,
+    security_headers,
 };
 pub use server::Server;
 pub use signals::{Role, StopSignals};

@@ -8,10 +8,12 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::bail;
 use tracing::{error, info};
 
+use crate::auth::Auth;
 use crate::config::{Config, Listen};
 use crate::sandbox::Sandbox;
 
@@ -38,27 +40,31 @@ type ReadAgain = dyn Fn() -> anyhow::Result<NextConfig> + Send;
 /// How a server gets the configuration to go on with.
 pub struct Reloader {
     read: Box<ReadAgain>,
-    /// [`NextConfig::arguments`] of the configuration in force.
-    in_force: Vec<OsString>,
+    /// [`NextConfig::arguments`] of the configuration in force, and its users.
+    in_force: (Vec<OsString>, Option<Arc<Auth>>),
+    /// The users of the configuration that was read last.
+    users_read: Option<Arc<Auth>>,
 }
 
 impl Reloader {
-    /// For a server whose workers would be started with `arguments`. `read` reads the configuration again.
+    /// For a server of these users whose workers would be started with `arguments`. `read` reads the configuration again.
     pub fn new(
         arguments: Vec<OsString>,
+        users: Option<Arc<Auth>>,
         read: impl Fn() -> anyhow::Result<NextConfig> + Send + 'static,
     ) -> Reloader {
-        Reloader { read: Box::new(read), in_force: arguments }
+        Reloader { read: Box::new(read), in_force: (arguments, users), users_read: None }
     }
 
     /// The configuration to go on with, if it is another one and the server can get it.
     pub(crate) fn read(
-        &self,
+        &mut self,
         fixed: &FixedSettings,
         sandbox: &Sandbox,
     ) -> anyhow::Result<Option<NextConfig>> {
         let next = (self.read)()?;
-        if next.arguments == self.in_force {
+        self.users_read.clone_from(&next.config.auth);
+        if (&next.arguments, &next.config.auth) == (&self.in_force.0, &self.in_force.1) {
             return Ok(None);
         }
         fixed.check(&next.config)?;
@@ -68,7 +74,7 @@ impl Reloader {
 
     /// The server goes on with the configuration of these arguments.
     pub(crate) fn took(&mut self, arguments: Vec<OsString>) {
-        self.in_force = arguments;
+        self.in_force = (arguments, self.users_read.take());
     }
 }
 
@@ -81,11 +87,13 @@ impl fmt::Debug for Reloader {
 /// Logs what SIGHUP does to a server with or without an access log, and a configuration that can be read again.
 pub(crate) fn tell_reopening(has_log: bool, has_config: bool) {
     match (has_log, has_config) {
-        (true, true) => info!("SIGHUP: --access-log is opened anew, and --config read again"),
+        (true, true) => {
+            info!("SIGHUP: --access-log is opened anew, and the configuration read again")
+        }
         (true, false) => info!("SIGHUP: --access-log is opened anew"),
-        (false, true) => info!("SIGHUP: --config is read again"),
+        (false, true) => info!("SIGHUP: the configuration is read again"),
         (false, false) => info!(
-            "SIGHUP is ignored: there is neither an --access-log to open anew nor a --config to read again"
+            "SIGHUP is ignored: there is neither an --access-log to open anew nor a --config or --auth to read again"
         ),
     }
 }

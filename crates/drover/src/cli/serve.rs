@@ -45,6 +45,7 @@ use explain::explain;
 pub(super) use flags::Args;
 use flags::{Advise, CachedReads, Overflow};
 use reload::{Started, reloader};
+use response_flags::described_auth;
 pub(super) use tuned::Tuned;
 
 /// How many descriptors all processes together have room for from the start, if the limit allows as many.
@@ -121,6 +122,7 @@ fn serve(
         args: given,
         matches,
         arguments: arguments.clone(),
+        users: config.auth.clone(),
         processes,
         is_passed: !passed.is_empty(),
     };
@@ -284,6 +286,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         html_suffix: args.html_suffix,
         fallback: args.fallback,
         cors: args.response.cors(&args.header)?.map(Arc::new),
+        auth: args.response.auth(args.reply_size.is_none().then_some(&args.root))?,
         headers: args.response.header_rules(args.header).into(),
         error_pages: args.response.error_page.into(),
         redirects: args.redirect.into(),
@@ -517,7 +520,9 @@ fn describe(
         format!("; {} as tuned on {on} (drover tune)", names.join(", "))
     });
     let user = config.user.as_ref().map_or(String::new(), |user| format!(", user {user}"));
-    format!("dispatch {}{regret}, {workers}, {files}{user}{spin}{tuned}", config.mechanism.name)
+    let auth = described_auth(config);
+    let name = config.mechanism.name;
+    format!("dispatch {name}{regret}, {workers}, {files}{user}{auth}{spin}{tuned}")
 }
 
 /// The names of the strategies that have a setting.

@@ -7,6 +7,7 @@ mod accepting;
 mod access_log;
 mod activation;
 mod admin;
+mod authentication;
 mod cache;
 mod conditions;
 mod config;

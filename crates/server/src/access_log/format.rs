@@ -53,8 +53,10 @@ pub(super) enum LogPart {
     Version,
     /// `%k`
     EarlierRequests,
-    /// `%l`, `%u`: names that nobody is asked for.
+    /// `%l`: a name that nobody is asked for.
     Nobody,
+    /// `%u`
+    User,
     /// `%m`
     Method,
     /// `%P`
@@ -246,7 +248,8 @@ impl LogFormat {
             (Some('T'), Some(unit)) => LogPart::Took { micros: one_of(UNITS, &unit)? },
             (Some('H'), None) => LogPart::Version,
             (Some('k'), None) => LogPart::EarlierRequests,
-            (Some('l' | 'u'), None) => LogPart::Nobody,
+            (Some('l'), None) => LogPart::Nobody,
+            (Some('u'), None) => LogPart::User,
             (Some('m'), None) => LogPart::Method,
             (Some('P'), None) => LogPart::Process,
             (Some('q'), None) => LogPart::Query,

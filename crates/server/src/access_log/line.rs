@@ -42,6 +42,8 @@ pub(super) struct LogLine {
 /// What the client has sent, as far as the log repeats it.
 #[derive(Default)]
 pub(super) struct LoggedRequest {
+    /// The name of the user whose request it is, if it is one's.
+    user: Option<Vec<u8>>,
     method: String,
     target: Vec<u8>,
     version: &'static str,
@@ -82,6 +84,7 @@ pub(super) struct LoggedBy {
 impl LoggedRequest {
     pub(super) fn of(request: &Request<'_>, form: &Form) -> LoggedRequest {
         LoggedRequest {
+            user: None,
             method: request.method_text().to_owned(),
             target: request.target.to_vec(),
             version: match request.version {
@@ -105,6 +108,20 @@ impl LoggedRequest {
             target: input[..end.min(REPEATED_MOST)].to_vec(),
             ..LoggedRequest::default()
         }
+    }
+
+    /// The same as a request of `user`.
+    pub(super) fn of_user(self, user: Option<&[u8]>) -> LoggedRequest {
+        LoggedRequest { user: user.map(<[u8]>::to_vec), ..self }
+    }
+
+    /// Appends the user. A blank would end the field.
+    fn append_user(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let Some(user) = &self.user else { return out.write_all(b"-") };
+        user.split(|byte| *byte == b' ').enumerate().try_for_each(|(number, word)| {
+            out.extend_from_slice(if number > 0 { b"\\x20" } else { b"" });
+            push_escaped(out, word)
+        })
     }
 
     /// The request line, or what came in its place.
@@ -149,6 +166,8 @@ pub(super) fn response_field(head: &[u8], wanted: &str) -> Vec<u8> {
 struct Json<'l> {
     time: String,
     client: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<Cow<'l, str>>,
     method: &'l str,
     target: Cow<'l, str>,
     version: &'l str,
@@ -238,6 +257,7 @@ impl LogLine {
         let line = Json {
             time: humantime::format_rfc3339_millis(ending.time).to_string(),
             client: ending.ends.client.map(|client| client.ip().to_string()),
+            user: asked.user.as_deref().map(String::from_utf8_lossy),
             method: &asked.method,
             target: String::from_utf8_lossy(&asked.target),
             version: asked.version,
@@ -256,7 +276,9 @@ impl LogLine {
 
     fn append_combined(&self, out: &mut Vec<u8>, ending: &Ending<'_>) -> io::Result<()> {
         push_address(out, ending.ends.client)?;
-        write!(out, " - - [{}] \"", combined(ending.time))?;
+        out.extend_from_slice(b" - ");
+        self.asked.append_user(out)?;
+        write!(out, " [{}] \"", combined(ending.time))?;
         push_escaped(out, &self.asked.line())?;
         // How many bytes of a response that was cut have arrived is not known.
         match ending.is_whole {
@@ -293,6 +315,7 @@ impl LogLine {
             LogPart::Version => push_or_dash(out, asked.version.as_bytes()),
             LogPart::EarlierRequests => write!(out, "{}", self.earlier),
             LogPart::Nobody => out.write_all(b"-"),
+            LogPart::User => asked.append_user(out),
             LogPart::Method => push_or_dash(out, asked.method.as_bytes()),
             LogPart::Process => write!(out, "{}", std::process::id()),
             LogPart::Query => push_escaped(out, query),

@@ -102,13 +102,13 @@ impl AccessLogger {
         state.clients[slot] = Client { ends, ..Client::default() };
     }
 
-    /// The response to the request at the beginning of `input` begins with what stands in the output. `start`: when the
+    /// The response to the request of `user` at the beginning of `input` begins with what stands in the output. `start`: when the
     /// request was here, and how long it then waited for its file to be opened.
     pub(crate) fn note(
         &self,
         key: Key,
         (start, lookup): (Instant, Duration),
-        input: &[u8],
+        (input, user): (&[u8], Option<&[u8]>),
         output: &[u8],
         response: &Response,
     ) {
@@ -118,6 +118,7 @@ impl AccessLogger {
             Ok(Some(request)) => LoggedRequest::of(&request, &self.form),
             _ => LoggedRequest::unreadable(input),
         };
+        let asked = asked.of_user(user);
         let (head, bytes) = head_and_body(output, response);
         let fields = self.form.response_fields().iter().map(|it| response_field(head, it));
         client.pending.push(LogLine {

@@ -30,7 +30,7 @@ use crate::Revalidate;
 use crate::lookup::cache::Cache;
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::entry::{EntrySource, FileEntry};
-use crate::lookup::pending::{LookupOutcome, MISSING, PendingOpen, PendingOpens};
+use crate::lookup::pending::{LookupOutcome, MISSING, PendingAnswer, PendingOpens};
 use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
 use crate::rules::{AddedFields, Cors, ErrorPage, HeaderRule, Redirect};
 use crate::status::statistics::{Counter, WorkerCounters};
@@ -99,7 +99,7 @@ pub(crate) struct LookupContext<'a> {
 pub(crate) struct Requester {
     pub(crate) key: Key,
     /// What it has waited for, if it has. Its outcome is for the first look-up that needs a file opened.
-    pub(crate) awaited: Option<Rc<PendingOpen>>,
+    pub(crate) awaited: Option<Rc<PendingAnswer>>,
 }
 
 impl Requester {
@@ -148,7 +148,7 @@ pub(crate) enum Lookup<'a> {
     Listing(Rc<Listing>, &'a [u8]),
     Refused(Refusal),
     /// Another thread opens the file: wait until that is done, then look up again.
-    Pending(Rc<PendingOpen>),
+    Pending(Rc<PendingAnswer>),
 }
 
 impl SiteFiles {
@@ -315,7 +315,7 @@ impl SiteFiles {
         name: &[u8],
         requester: &mut Requester,
         context: &LookupContext<'_>,
-    ) -> Result<LookupOutcome, Rc<PendingOpen>> {
+    ) -> Result<LookupOutcome, Rc<PendingAnswer>> {
         let awaited = requester.awaited.take();
         if let Some(outcome) = awaited.and_then(|open| open.outcome_of(&self.root, name)) {
             return Ok(outcome);
@@ -555,7 +555,7 @@ mod tests {
 
     /// Asks for `path`, which another thread has to open.
     #[track_caller]
-    fn begin(files: &mut SiteFiles, path: &[u8], context: &LookupContext<'_>) -> Rc<PendingOpen> {
+    fn begin(files: &mut SiteFiles, path: &[u8], context: &LookupContext<'_>) -> Rc<PendingAnswer> {
         let mut requester = Requester { key: KEY, awaited: None };
         match files.look_up(wanted(path), &mut requester, context) {
             Lookup::Pending(open) => open,

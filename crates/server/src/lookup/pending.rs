@@ -1,6 +1,6 @@
-//! Files that other threads are opening for a worker, and the connections that wait for them.
+//! What other threads are finding out for a worker, above all files that they open, and the connections that wait for it.
 //!
-//! A name is opened once, however many connections ask for it: [`PendingOpens`] has one [`PendingOpen`]
+//! A name is opened once, however many connections ask for it: [`PendingOpens`] has one [`PendingAnswer`]
 //! per name. Its outcome can be had for that name and that root only, so the bytes of one file can never
 //! be sent under the name of another.
 
@@ -42,26 +42,38 @@ impl LookupOutcome {
     }
 }
 
-/// A name that is being opened. The table has it until the outcome is known; the connections that have
-/// waited keep it until they have asked again.
-pub(crate) struct PendingOpen {
-    name: Box<[u8]>,
-    /// The connections that wait for the outcome; with why their request is refused, if what is opened is a page for that.
+/// A name that is being opened, or credentials that are being verified. A table has it until the outcome is known; the
+/// connections that have waited keep it until they have asked again.
+pub(crate) struct PendingAnswer {
+    /// The name, or the tag of the credentials.
+    asked: Box<[u8]>,
+    /// The connections that wait for the outcome; with why their request is refused, if that is known.
     waiters: RefCell<BTreeMap<Key, Option<Refusal>>>,
-    /// The outcome, and the root beneath which the name was opened.
-    outcome: OnceCell<(Arc<Root>, LookupOutcome)>,
+    /// The outcome, and the root beneath which the name was opened; `None` within: it was no name.
+    outcome: OnceCell<Option<(Arc<Root>, LookupOutcome)>>,
 }
 
 /// What other threads are opening for one worker.
 pub(crate) struct PendingOpens {
     pool: Arc<OpenPool>,
     results: Arc<OpenResults>,
-    by_name: HashMap<Box<[u8]>, Rc<PendingOpen>>,
+    by_name: HashMap<Box<[u8]>, Rc<PendingAnswer>>,
     /// Whether a look where the root's path leads is under way, or queued.
     looks_at_root: bool,
 }
 
-impl PendingOpen {
+impl PendingAnswer {
+    /// Something that was just asked for, for the connection `key`.
+    pub(crate) fn new(asked: &[u8], key: Key) -> Rc<PendingAnswer> {
+        let waiters = RefCell::new(BTreeMap::from([(key, None)]));
+        Rc::new(PendingAnswer { asked: asked.into(), waiters, outcome: OnceCell::new() })
+    }
+
+    /// Adds the connection `key` to those that wait.
+    pub(crate) fn join(&self, key: Key) {
+        self.waiters.borrow_mut().insert(key, None);
+    }
+
     /// Whether the outcome is known.
     pub(crate) fn is_done(&self) -> bool {
         self.outcome.get().is_some()
@@ -70,8 +82,8 @@ impl PendingOpen {
     /// The outcome, if it is known and of `name` beneath `root`. The site may have another root since
     /// the name was given to the pool.
     pub(crate) fn outcome_of(&self, root: &Arc<Root>, name: &[u8]) -> Option<LookupOutcome> {
-        let (opened_beneath, outcome) = self.outcome.get()?;
-        let is_asked_for = Arc::ptr_eq(opened_beneath, root) && *self.name == *name;
+        let (opened_beneath, outcome) = self.outcome.get()?.as_ref()?;
+        let is_asked_for = Arc::ptr_eq(opened_beneath, root) && *self.asked == *name;
         is_asked_for.then(|| outcome.clone())
     }
 
@@ -91,10 +103,21 @@ impl PendingOpen {
     }
 
     /// Sets the outcome, and resumes the connections that wait. Each then looks its path up again, and
-    /// finds the outcome by [`PendingOpen::outcome_of`].
+    /// finds the outcome by [`PendingAnswer::outcome_of`].
     pub(crate) fn finish(&self, root: Arc<Root>, outcome: LookupOutcome, net: &Net) {
         // The outcome is set once only: the caller has just taken this out of the table.
-        let _ = self.outcome.set((root, outcome));
+        let _ = self.outcome.set(Some((root, outcome)));
+        self.resume(net);
+    }
+
+    /// Resumes the connections that wait for something that is no file; `refusal`: why their requests are refused.
+    pub(crate) fn finish_without_file(&self, refusal: Option<Refusal>, net: &Net) {
+        let _ = self.outcome.set(None);
+        self.waiters.borrow_mut().values_mut().for_each(|it| *it = refusal);
+        self.resume(net);
+    }
+
+    fn resume(&self, net: &Net) {
         for key in self.waiters.borrow().keys() {
             net.wake(*key);
         }
@@ -107,9 +130,9 @@ impl PendingOpens {
     }
 
     /// Adds the connection `key` to those that wait for `name`; `None`: `name` is not being opened.
-    pub(crate) fn join(&self, name: &[u8], key: Key) -> Option<Rc<PendingOpen>> {
+    pub(crate) fn join(&self, name: &[u8], key: Key) -> Option<Rc<PendingAnswer>> {
         let open = self.by_name.get(name)?;
-        open.waiters.borrow_mut().insert(key, None);
+        open.join(key);
         Some(Rc::clone(open))
     }
 
@@ -123,10 +146,9 @@ impl PendingOpens {
         name: &[u8],
         how: OpenOptions,
         key: Key,
-    ) -> io::Result<Rc<PendingOpen>> {
+    ) -> io::Result<Rc<PendingAnswer>> {
         self.begin_again(root, name, how)?;
-        let waiters = RefCell::new(BTreeMap::from([(key, None)]));
-        let open = Rc::new(PendingOpen { name: name.into(), waiters, outcome: OnceCell::new() });
+        let open = PendingAnswer::new(name, key);
         self.by_name.insert(name.into(), Rc::clone(&open));
         Ok(open)
     }
@@ -164,7 +186,7 @@ impl PendingOpens {
     }
 
     /// Takes `name`, whose result has come, out of the table.
-    pub(crate) fn remove(&mut self, name: &[u8]) -> Option<Rc<PendingOpen>> {
+    pub(crate) fn remove(&mut self, name: &[u8]) -> Option<Rc<PendingAnswer>> {
         self.by_name.remove(name)
     }
 

@@ -80,7 +80,7 @@ impl Extras {
         &self,
         key: Key,
         turn: Instant,
-        input: &[u8],
+        (input, user): (&[u8], Option<&[u8]>),
         (output, before): (&mut Vec<u8>, usize),
         response: &mut Response,
     ) {
@@ -98,7 +98,7 @@ impl Extras {
             tracer.note(key, (start, lookup), response.status, written.len(), &response.body);
         }
         if let Some(log) = &self.log {
-            log.note(key, (start, lookup), input, written, response);
+            log.note(key, (start, lookup), (input, user), written, response);
         }
     }
 

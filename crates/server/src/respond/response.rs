@@ -13,7 +13,7 @@ use mech::files::bytes;
 use mech::net::Body;
 
 use crate::lookup::entry::{EntrySource, FileEntry, UsualHead};
-use crate::lookup::pending::PendingOpen;
+use crate::lookup::pending::PendingAnswer;
 use crate::lookup::watch::WatchedPath;
 use crate::respond::parts::RemainingParts;
 use crate::worker::clock::DateClock;
@@ -41,8 +41,8 @@ pub(crate) enum Then {
     Receive,
     /// Look at the input again.
     Again,
-    /// Wait until a file is open, then look at the input again.
-    Wait(Rc<PendingOpen>),
+    /// Wait until a file is open or a password verified, then look at the input again.
+    Wait(Rc<PendingAnswer>),
     /// Send the other parts of a response, then do this.
     Parts(Box<(RemainingParts, Then)>),
     /// Skip this many bytes that have not been received yet: the rest of a request's body.
@@ -109,11 +109,16 @@ pub(crate) fn refusal(
     Response::written(refusal.status)
 }
 
+/// How a client may say who it is (RFC 7617).
+const CHALLENGE: &[u8] = b"Basic realm=\"restricted\", charset=\"UTF-8\"";
+
 /// Begins the head of an error, with the fields that its status asks for.
 fn error_head<'o>(status: Status, common: &Common<'_>, out: &'o mut Vec<u8>) -> Head<'o> {
     let head = Head::new(out, status, common);
     match status {
         Status::MethodNotAllowed => head.allow(METHODS),
+        Status::Unauthorized => head.field("WWW-Authenticate", CHALLENGE),
+        Status::ServiceUnavailable => head.field("Retry-After", b"1"),
         _ => head,
     }
 }

@@ -16,8 +16,9 @@ use mech::Key;
 use mech::files::open_pool::{OpenPool, OpenResults};
 use mech::net::{Answer, Body, Conn, Io, Net};
 
+use crate::auth::{AuthOutcome, Authenticator, VerifiedTags};
 use crate::lookup::files::{Lookup, LookupContext, Requester, SiteFiles, WantedFile};
-use crate::lookup::pending::PendingOpen;
+use crate::lookup::pending::PendingAnswer;
 use crate::lookup::watch::Watcher;
 use crate::respond::extras::Extras;
 use crate::respond::listing::listing;
@@ -100,8 +101,22 @@ struct State<'w> {
     content: Content,
     counters: &'w WorkerCounters,
     head_limits: HeadLimits,
-    /// Which pages of other sites may read responses.
-    cors: Option<Arc<Cors>>,
+    access: AccessRules,
+}
+
+/// Who may read what is served.
+pub(crate) struct AccessRules {
+    /// Which pages of other sites may.
+    pub(crate) cors: Option<Arc<Cors>>,
+    /// Users, if not everybody may.
+    pub(crate) auth: Option<Box<Authenticator>>,
+}
+
+impl AccessRules {
+    /// The user whose request was answered last.
+    fn user(&self) -> Option<&[u8]> {
+        self.auth.as_ref()?.user()
+    }
 }
 
 impl<'w> Site<'w> {
@@ -111,11 +126,11 @@ impl<'w> Site<'w> {
         counters: &'w WorkerCounters,
         net: &Net,
         extras: Option<Box<Extras>>,
-        cors: Option<Arc<Cors>>,
+        access: AccessRules,
     ) -> Site<'w> {
         let clock = DateClock::new(net.now());
         let (repeated, head_limits) = (RepeatedRequest::default(), limits.head);
-        let mut state = State { clock, repeated, content, counters, head_limits, cors };
+        let mut state = State { clock, repeated, content, counters, head_limits, access };
         state.prepare();
         let (state, complaints) = (RefCell::new(state), RefCell::default());
         Site { state, counters, limits, extras, complaints }
@@ -138,7 +153,7 @@ impl<'w> Site<'w> {
         key: Key,
         io: Io<'_>,
         net: &Net,
-        awaited: Option<Rc<PendingOpen>>,
+        awaited: Option<Rc<PendingAnswer>>,
     ) -> (Answer, ResponseBatch) {
         let Io { input, output } = io;
         let state = &mut *self.state.borrow_mut();
@@ -161,7 +176,7 @@ impl<'w> Site<'w> {
                 }
             };
             requester.awaited = None;
-            self.responded(key, net, input, (output, before), &mut response);
+            self.responded(key, net, (input, state.access.user()), (output, before), &mut response);
             consumed += response.consumed;
             (batch.answered, body) = (true, response.body);
             let expects_input = matches!(response.then, Then::Receive);
@@ -206,7 +221,7 @@ impl<'w> Site<'w> {
         &self,
         key: Key,
         net: &Net,
-        input: &[u8],
+        (input, user): (&[u8], Option<&[u8]>),
         (output, before): (&mut Vec<u8>, usize),
         response: &mut Response,
     ) {
@@ -215,7 +230,7 @@ impl<'w> Site<'w> {
             requests.count(key);
         }
         if let Some(extras) = &self.extras {
-            extras.responded(key, net.now(), input, (output, before), response);
+            extras.responded(key, net.now(), (input, user), (output, before), response);
         }
     }
 
@@ -224,7 +239,7 @@ impl<'w> Site<'w> {
         let Io { input, output } = io;
         let before = output.len();
         let mut response = self.state.borrow().refusal(refusal, output);
-        self.responded(key, net, input, (output, before), &mut response);
+        self.responded(key, net, (input, None), (output, before), &mut response);
     }
 
     /// Has `pool` open what may need a disk, and tell the coroutine `key`, which is to call
@@ -240,6 +255,20 @@ impl<'w> Site<'w> {
         let State { clock, content, .. } = &mut *self.state.borrow_mut();
         if let Content::Files { files, .. } = content {
             files.complete(&LookupContext { net, clock, counters: self.counters });
+        }
+    }
+
+    /// Has passwords verified by other threads, whose results come in `results`. [`Site::verified`] has to be called then.
+    pub(crate) fn verify_by(&self, results: &Arc<VerifiedTags>) {
+        if let Some(auth) = &mut self.state.borrow_mut().access.auth {
+            auth.verify_by(Arc::clone(results));
+        }
+    }
+
+    /// Receives what other threads have found out of passwords.
+    pub(crate) fn verified(&self, net: &Net) {
+        if let Some(auth) = &mut self.state.borrow_mut().access.auth {
+            auth.complete(net);
         }
     }
 
@@ -299,7 +328,7 @@ impl State<'_> {
     fn prepare(&mut self) {
         if let Content::Fixed(fixed) = &mut self.content {
             let date = self.clock.date();
-            let lines = self.cors.as_ref().map_or(&b""[..], |cors| cors.always());
+            let lines = self.access.cors.as_ref().map_or(&b""[..], |cors| cors.always());
             fixed.prepare(&Common {
                 server: SERVER,
                 date,
@@ -322,6 +351,9 @@ impl State<'_> {
         if !is_last && let Some(response) = self.repeat(input, net, out) {
             self.counters.add(Counter::Requests, 1);
             return ControlFlow::Continue(response);
+        }
+        if let Some(auth) = &mut self.access.auth {
+            auth.forget_user();
         }
         let request = match request::parse(input, &self.head_limits) {
             Ok(Some(request)) => request,
@@ -359,20 +391,32 @@ impl State<'_> {
         net: &Net,
         out: &mut Vec<u8>,
     ) -> ControlFlow<Then, Response> {
-        let State { clock, repeated, content, counters, cors, .. } = self;
+        let State { clock, repeated, content, counters, access, .. } = self;
         let Asked { request, alone, persists } = asked;
         let connection = ConnectionField::new(request.version, *persists);
-        let cors = cors.as_deref();
+        let cors = access.cors.as_deref();
         let CorsLines { all, own } = cors.map(|cors| cors.lines_for(request)).unwrap_or_default();
         let common = Common { server: SERVER, date: clock.date(), connection, lines: all };
         let with_body = request.method != Method::Head;
         let refused = response::refused_method(request.method).or_else(|| requester.refused());
         if let Some(refusal) = refused {
+            if let Some(auth) = &mut access.auth {
+                auth.recognize(request, net.now());
+            }
             return self.refuse(refusal, asked, requester, net, out);
         }
         if request.method == Method::Options {
             let is_preflight = cors.is_some_and(|cors| cors.is_granted_preflight(request));
             return ControlFlow::Continue(response::options(is_preflight, &common, out));
+        }
+        if let Some(auth) = &mut access.auth {
+            match auth.check(request, requester.key, net.now()) {
+                AuthOutcome::Granted => {}
+                AuthOutcome::Refused(refusal) => {
+                    return self.refuse(refusal, asked, requester, net, out);
+                }
+                AuthOutcome::Pending(answer) => return ControlFlow::Break(Then::Wait(answer)),
+            }
         }
         let (files, in_memory) = match content {
             Content::Fixed(fixed)
@@ -399,7 +443,7 @@ impl State<'_> {
             Lookup::Ready(entry) => match entry.usual() {
                 Some(usual) if is_plain(request) => {
                     let is_usual = connection == ConnectionField::Implied && own.is_empty();
-                    if is_usual && request.framing == Framing::None {
+                    if is_usual && request.framing == Framing::None && access.auth.is_none() {
                         repeated.note(request.head, &entry, net.now());
                     }
                     response::usual(&entry, usual, clock, (connection, own), *alone, out)
@@ -427,10 +471,11 @@ impl State<'_> {
         net: &Net,
         out: &mut Vec<u8>,
     ) -> ControlFlow<Then, Response> {
-        let State { clock, content, counters, cors, .. } = self;
+        let State { clock, content, counters, access, .. } = self;
         let Asked { request, persists, .. } = asked;
         let connection = ConnectionField::new(request.version, *persists);
-        let lines = cors.as_ref().map(|cors| cors.lines_for(request).all).unwrap_or_default();
+        let lines =
+            access.cors.as_ref().map(|cors| cors.lines_for(request).all).unwrap_or_default();
         let common = Common { server: SERVER, date: clock.date(), connection, lines };
         let with_body = request.method != Method::Head;
         if let Content::Files { files, in_memory } = content {

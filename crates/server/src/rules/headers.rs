@@ -68,6 +68,11 @@ impl HeaderRule {
         Ok(HeaderRule { pattern, name: name.into(), value: value.into() })
     }
 
+    /// The field `name` for all files.
+    pub(crate) fn every(name: &str, value: &str) -> HeaderRule {
+        HeaderRule::new("/**", name, value).expect("a rule of this program is one")
+    }
+
     /// Whether it is a rule for the field `name`.
     #[must_use]
     pub fn is_for(&self, name: &str) -> bool {

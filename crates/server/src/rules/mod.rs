@@ -11,5 +11,5 @@ pub use cors::{AllowedOrigin, Cors};
 pub use error_pages::ErrorPage;
 pub(crate) use headers::AddedFields;
 pub use headers::HeaderRule;
-pub use presets::{CachePolicy, security_headers};
+pub use presets::{CachePolicy, private_to_users, security_headers};
 pub use redirects::Redirect;

@@ -78,7 +78,14 @@ pub fn security_headers() -> impl Iterator<Item = HeaderRule> {
         ("X-Frame-Options", "SAMEORIGIN"),
     ]
     .into_iter()
-    .filter_map(|(name, value)| HeaderRule::new("/**", name, value).ok())
+    .map(|(name, value)| HeaderRule::every(name, value))
+}
+
+/// The field of files that only users may read, for all files unless a later rule says otherwise: caches that several people
+/// share must not keep them (RFC 9111 section 5.2.2.7).
+#[must_use]
+pub fn private_to_users() -> HeaderRule {
+    HeaderRule::every("Cache-Control", "private")
 }
 
 #[cfg(test)]

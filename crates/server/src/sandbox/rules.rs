@@ -64,9 +64,11 @@ impl Rules {
                 let always = READ_ALWAYS.map(PathBuf::from);
                 // An editor may put another file in its place.
                 let file = config.config_file.as_ref().filter(|path| path.is_file());
-                let file = file.and_then(|path| to_write(path, READ_FILE));
+                let users = config.auth.as_ref().filter(|_| role == Role::Server);
+                let files = file.into_iter().map(PathBuf::as_path).chain(users.map(|it| it.path()));
+                let files = files.filter_map(|path| to_write(path, READ_FILE));
                 let reading = served.iter().cloned().chain(always).map(|path| (path, READ));
-                (all, reading.chain(file).collect())
+                (all, reading.chain(files).collect())
             }
         };
         let log = config.access_log.as_ref().and_then(|log| log.path.as_ref());

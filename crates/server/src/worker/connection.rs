@@ -8,7 +8,7 @@ use http1::{Refusal, Status};
 use mech::net::{Answer, Body, Conn, Progress};
 use tracing::warn;
 
-use crate::lookup::pending::PendingOpen;
+use crate::lookup::pending::PendingAnswer;
 use crate::respond::parts::RemainingParts;
 use crate::respond::response::Then;
 use crate::respond::site::{ResponseBatch, Site};
@@ -20,9 +20,9 @@ const LINGER: Duration = Duration::from_secs(2);
 /// The response to a head that did not come in time.
 static LATE: Refusal = Refusal { status: Status::RequestTimeout, reason: "" };
 
-/// The response when a file could not be opened in time: its disk or its network hangs.
-static NOT_OPENED: Refusal =
-    Refusal { status: Status::ServiceUnavailable, reason: "the file cannot be opened now" };
+/// The response when a file could not be opened in time, because its disk or its network hangs, or a password not verified.
+static TOOK_TOO_LONG: Refusal =
+    Refusal { status: Status::ServiceUnavailable, reason: "this takes too long now" };
 
 /// Serves one connection from its first byte to its last.
 ///
@@ -71,8 +71,8 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
     async move {
         // Whether the deadline belongs to a request that has begun: more bytes do not extend it.
         let mut begun = false;
-        // The file that the first request in the input waits for.
-        let mut awaited: Option<Rc<PendingOpen>> = None;
+        // What the first request in the input waits for.
+        let mut awaited: Option<Rc<PendingAnswer>> = None;
         let refusal = loop {
             let (ResponseBatch { answered, then }, progress) =
                 conn.respond(|io| site.respond(conn.key(), io, conn.net(), awaited.take()));
@@ -97,7 +97,7 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
                         Ok(()) => continue,
                         Err(_) => {
                             open.leave(conn.key());
-                            break &NOT_OPENED;
+                            break &TOOK_TOO_LONG;
                         }
                     }
                 }

@@ -18,11 +18,12 @@ use tracing::warn;
 use crate::Config;
 use crate::ContentSource;
 use crate::access_log::{self, AccessLogger};
+use crate::auth::{Authenticator, VerifiedTags};
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::files::{FileOptions, SiteFiles};
 use crate::respond::extras::Extras;
 use crate::respond::response::Fixed;
-use crate::respond::site::{Content, Limits, Site, TimeOuts};
+use crate::respond::site::{AccessRules, Content, Limits, Site, TimeOuts};
 use crate::status::statistics::{Counter, CountsCarrier, WorkerCounters};
 use crate::trace::{self, TraceSink, Tracer};
 use crate::worker::addresses::{AddressCounter, AddressLimit};
@@ -99,7 +100,9 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
         addresses: addresses.map(AddressCounter::new),
     };
     let content = content(&config, sharers, &net)?;
-    let site = Site::new(content, limits, &counters, &net, extras, config.cors.clone());
+    let auth = config.auth.clone().map(|auth| Box::new(Authenticator::new(auth)));
+    let access = AccessRules { cors: config.cors.clone(), auth };
+    let site = Site::new(content, limits, &counters, &net, extras, access);
     let failure = RefCell::new(None);
     net.linger(config.grace / LINGER_SHARE);
     let mut executor = Executor::new(&net, config.grace);
@@ -115,6 +118,19 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
     }
     if let ContentSource::Directory(_) = &config.source {
         look_after_files(&mut executor, &net, &site, config.openers.as_ref());
+    }
+    if config.auth.is_some() {
+        executor.background(|conn| {
+            let results = VerifiedTags::new(net.remote(), conn.key());
+            site.verify_by(&results);
+            let (net, site) = (&net, &site);
+            async move {
+                // The connection has no deadline, so it waits without end.
+                while conn.until(|| !results.is_empty()).await.is_ok() {
+                    site.verified(net);
+                }
+            }
+        });
     }
     for handle in handles {
         let mut listener = Listener::enter(&net, handle).context("cannot wait for connections")?;

@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::bail;
 use clap::ArgMatches;
-use server::{NextConfig, Reloader};
+use server::{Auth, NextConfig, Reloader};
 use usage::UsageError;
 
 use super::flags::Args;
@@ -18,19 +19,24 @@ pub(super) struct Started<'m> {
     pub(super) matches: &'m ArgMatches,
     /// The arguments of workers that are processes.
     pub(super) arguments: Vec<OsString>,
+    /// The users who may read what is served.
+    pub(super) users: Option<Arc<Auth>>,
     /// Whether workers are processes.
     pub(super) processes: bool,
     /// Whether a service manager has opened the sockets.
     pub(super) is_passed: bool,
 }
 
-/// What reads the configuration of a server at `addresses` again. `None`: there is no file to read again.
+/// What reads the configuration of a server at `addresses` again. `None`: there is no file to read again, of
+/// settings or of users.
 pub(super) fn reloader(started: &Started<'_>, addresses: &[SocketAddr]) -> Option<Reloader> {
-    started.args.config.as_ref()?;
+    if started.args.config.is_none() && started.users.is_none() {
+        return None;
+    }
     let (args, matches, is_passed) =
         (started.args.clone(), started.matches.clone(), started.is_passed);
     let (processes, addresses) = (started.processes, addresses.to_vec());
-    Some(Reloader::new(started.arguments.clone(), move || {
+    Some(Reloader::new(started.arguments.clone(), started.users.clone(), move || {
         let (args, flags) = config::complete(args.clone(), &matches)?;
         let (args, flags) = tuned::complete(args, flags);
         if args.processes != processes {

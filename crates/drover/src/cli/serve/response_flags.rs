@@ -1,6 +1,12 @@
 //! The flags of `drover serve` that say what responses have beside files.
 
-use server::{AllowedOrigin, CachePolicy, Cors, ErrorPage, HeaderRule, security_headers};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use server::{
+    AllowedOrigin, Auth, CachePolicy, Config, Cors, ErrorPage, HeaderRule, private_to_users,
+    security_headers,
+};
 use usage::UsageError;
 
 /// The group of these flags in the help.
@@ -41,16 +47,34 @@ pub(in crate::cli) struct ResponseFlags {
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
     pub(super) cors: Vec<AllowedOrigin>,
+
+    /// Serve only users with a password that FILE has: lines USER:HASH, as 'htpasswd -B' or argon2 make them
+    ///
+    /// By Basic authentication: without HTTPS in front, passwords go over the network in clear text. FILE must not lie
+    /// beneath ROOT. It is read again at SIGHUP. Responses have 'Cache-Control: private' unless a rule says otherwise.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(super) auth: Option<PathBuf>,
 }
 
 impl ResponseFlags {
     /// All rules for fields; `header` are those that the user has written out, which win.
     pub(super) fn header_rules(&self, header: Vec<HeaderRule>) -> Vec<HeaderRule> {
         let security = self.security_headers.then(security_headers).into_iter().flatten();
+        let private = self.auth.as_ref().map(|_| private_to_users());
         let cache = self.cache_control.iter().cloned().map(HeaderRule::from);
         // The last rule counts that sets a field.
         let types = self.types.iter().cloned();
-        security.chain(types).chain(cache).chain(header).collect()
+        security.chain(private).chain(types).chain(cache).chain(header).collect()
+    }
+
+    /// The users of a server of the files beneath `root`.
+    ///
+    /// # Errors
+    /// Those of [`Auth::read`].
+    pub(super) fn auth(&self, root: Option<&PathBuf>) -> anyhow::Result<Option<Arc<Auth>>> {
+        let read = |path: &PathBuf| Auth::read(path, root.map(PathBuf::as_path)).map(Arc::new);
+        self.auth.as_ref().map(read).transpose()
     }
 
     /// Which pages of other sites may read responses with these fields.
@@ -66,4 +90,19 @@ impl ResponseFlags {
         }
         Ok(Cors::new(&self.cors))
     }
+}
+
+/// Who may read what a server of `config` serves, in words.
+pub(super) fn described_auth(config: &Config) -> String {
+    let Some(auth) = &config.auth else { return String::new() };
+    let mut addresses = config.listen.iter().flat_map(|listen| &listen.addresses);
+    // What addresses the sockets of a service manager have is not known here.
+    let is_local = !config.listen.is_empty() && addresses.all(|it| it.ip().is_loopback());
+    let clear = match is_local {
+        true => "",
+        false => {
+            " (passwords go over the network in clear text unless HTTPS ends in a proxy before)"
+        }
+    };
+    format!(", users of {}{clear}", auth.path().display())
 }

@@ -10,7 +10,7 @@ use http1::{Refusal, Status};
 use super::{Lookup, LookupContext, Requester, SiteFiles, WantedFile, without_query};
 use crate::lookup::candidates::{NameCandidate, RequestedName};
 use crate::lookup::entry::FileEntry;
-use crate::lookup::pending::{LookupOutcome, MISSING, PendingOpen};
+use crate::lookup::pending::{LookupOutcome, MISSING, PendingAnswer};
 use crate::rules::ErrorPage;
 
 impl SiteFiles {
@@ -103,7 +103,7 @@ impl SiteFiles {
         wanted: &WantedFile<'_>,
         requester: &mut Requester,
         context: &LookupContext<'_>,
-    ) -> Result<LookupOutcome, Rc<PendingOpen>> {
+    ) -> Result<LookupOutcome, Rc<PendingAnswer>> {
         match candidate {
             NameCandidate::Named => {
                 let key = without_query(wanted.path);
@@ -120,7 +120,7 @@ impl SiteFiles {
         codings: Option<ListField<'_>>,
         requester: &mut Requester,
         context: &LookupContext<'_>,
-    ) -> Result<LookupOutcome, Rc<PendingOpen>> {
+    ) -> Result<LookupOutcome, Rc<PendingAnswer>> {
         if let Some(entry) = self.recall(name, codings, context.net.now()) {
             return Ok(LookupOutcome::File(entry));
         }
@@ -135,7 +135,7 @@ impl SiteFiles {
         codings: Option<ListField<'_>>,
         requester: &mut Requester,
         context: &LookupContext<'_>,
-    ) -> Result<LookupOutcome, Rc<PendingOpen>> {
+    ) -> Result<LookupOutcome, Rc<PendingAnswer>> {
         let found = self.open(name, requester, context)?;
         if let LookupOutcome::File(entry) = &found {
             self.keep(key, entry, context.net.now());
@@ -152,7 +152,7 @@ impl SiteFiles {
         codings: Option<ListField<'_>>,
         requester: &mut Requester,
         context: &LookupContext<'_>,
-    ) -> Result<Option<Rc<FileEntry>>, Rc<PendingOpen>> {
+    ) -> Result<Option<Rc<FileEntry>>, Rc<PendingAnswer>> {
         let pages = Arc::clone(&self.options.error_pages);
         let Some(name) = ErrorPage::of(&pages, refusal.status) else { return Ok(None) };
         match self.by_name(name, codings, requester, context) {

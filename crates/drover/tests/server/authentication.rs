@@ -1,0 +1,344 @@
+//! `--auth`: users with passwords, by Basic authentication.
+
+use std::fs;
+use std::io::{BufRead, Read};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tempfile::TempDir;
+
+use crate::harness::{
+    Client, PATIENCE, Reply, Server, Site, drover, many_connections, on_every_mechanism, request,
+    signal, usable_backends,
+};
+
+/// Of "open sesame", as crypt(3) makes it.
+const ANN: &str = "ann:$2y$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy";
+/// Of "x".
+const BOB: &str = "b o\"b:$2y$04$abcdefghijklmnopqrstuuPp7HPfoAs8I2dCQCQ/fW7zEJv8I8C8e";
+/// Of "password", as libargon2 makes it.
+const CY: &str =
+    "cy:$argon2id$v=19$m=256,t=1,p=2$c29tZXNhbHQ$qi5fM169QCmZNmKTYJmX4cqNJowuRUFK41RYVx6nbrg";
+/// Of no password, and many seconds to verify.
+const SLOW: &str = "slow:$2y$18$abcdefghijklmnopqrstuuPp7HPfoAs8I2dCQCQ/fW7zEJv8I8C8e";
+
+/// More passwords than a server verifies at a time and has in its queue: 2 and 64.
+const FLOOD: usize = 70;
+
+fn as_user(name: &str, password: &str) -> String {
+    format!("Authorization: Basic {}", STANDARD.encode(format!("{name}:{password}")))
+}
+
+fn ann() -> String {
+    as_user("ann", "open sesame")
+}
+
+/// A file of users, in a folder of its own.
+struct Users {
+    folder: TempDir,
+    file: PathBuf,
+}
+
+impl Users {
+    fn new(lines: &[&str]) -> Users {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("users");
+        fs::write(&file, lines.join("\n")).unwrap();
+        Users { folder, file }
+    }
+
+    fn flags(&self) -> [&str; 2] {
+        ["--auth", self.file.to_str().unwrap()]
+    }
+
+    /// Puts another file in the place of the file, as htpasswd and editors do.
+    fn replace(&self, lines: &[&str]) {
+        let new = self.folder.path().join("new");
+        fs::write(&new, lines.join("\n")).unwrap();
+        fs::rename(new, &self.file).unwrap();
+    }
+}
+
+fn site() -> Site {
+    let site = Site::new();
+    site.file("index.html", "index");
+    site.file("200000", vec![b'x'; 200_000]);
+    site.file("401.html", "who are you?");
+    site.file("public", "for all");
+    site
+}
+
+fn is_refused(reply: Reply) -> Reply {
+    let challenge = "Basic realm=\"restricted\", charset=\"UTF-8\"";
+    assert_eq!(reply.field("WWW-Authenticate"), Some(challenge), "{:?}", reply.lines);
+    for field in ["ETag", "Last-Modified", "Location"] {
+        assert_eq!(reply.field(field), None);
+    }
+    reply.is(401)
+}
+
+fn only_users_are_served(server: &Server) {
+    let (ann, cy) = (ann(), as_user("cy", "password"));
+    let mut client = server.connect();
+    for _ in 0..2 {
+        for target in ["/", "/none", "/200000", "/%", "/folder"] {
+            let fields = ["If-None-Match: *", "Range: bytes=0-0"];
+            assert_eq!(is_refused(client.ask(target, &fields)).text(), "401 Unauthorized\n");
+            is_refused(client.head(target, &[]));
+        }
+        for wrong in [
+            as_user("ann", "open sesame "),
+            as_user("none", "open sesame"),
+            as_user("", ""),
+            as_user("cy", "open sesame"),
+            "Authorization: Basic !".into(),
+            "Authorization: Bearer QTpC".into(),
+            as_user("ann", &"p".repeat(3_000)),
+        ] {
+            is_refused(client.ask("/", &[&wrong]));
+        }
+        for right in [&ann, &cy, &ann.replace("Basic ", "basic  ")] {
+            let reply = client.ask("/", &[right]).is(200);
+            assert_eq!((reply.text(), reply.field("WWW-Authenticate")), ("index", None));
+            assert_eq!(reply.field("Cache-Control"), Some("private"));
+            let public = client.ask("/public", &[right]).is(200);
+            assert_eq!(public.field("Cache-Control"), Some("no-cache"));
+            assert_eq!(client.ask("/200000", &[right]).is(200).body, vec![b'x'; 200_000]);
+            client.ask("/none", &[right]).is(404);
+            let tag = format!("If-None-Match: {}", reply.field("ETag").unwrap());
+            client.ask("/", &[right, &tag]).is(304);
+        }
+    }
+    client.send(request("POST", "/", &[&ann]));
+    client.reply().is(405);
+    client.send(request("OPTIONS", "/", &[]));
+    client.reply_head().is(204);
+    let new = as_user("b o\"b", "x");
+    let several = [Some(&*ann), None, Some(&new), None, Some(&new), Some(&ann)];
+    client
+        .send(several.iter().map(|user| request("GET", "/", user.as_slice())).collect::<String>());
+    assert_eq!([(); 6].map(|()| client.reply().status), [200, 401, 200, 401, 200, 200]);
+}
+
+const PUBLIC: [&str; 2] = ["--cache-control", "/public no-cache"];
+
+#[test]
+fn only_users_are_served_on_every_mechanism() {
+    let (site, users) = (site(), Users::new(&[ANN, BOB, CY]));
+    on_every_mechanism(|mechanism| {
+        let own = ["--dispatch", mechanism.name];
+        let server = Server::on(&site, &[&users.flags()[..], &PUBLIC, &own].concat());
+        only_users_are_served(&server);
+    });
+}
+
+#[test]
+fn only_users_are_served_by_every_backend() {
+    let (site, users) = (site(), Users::new(&[ANN, BOB, CY]));
+    for backend in usable_backends() {
+        for own in [["--cache", "off"].as_slice(), &["--processes"]] {
+            let flags = [&users.flags()[..], &PUBLIC, &["--files", backend], own].concat();
+            only_users_are_served(&Server::on(&site, &flags));
+        }
+    }
+}
+
+#[test]
+fn who_comes_at_once_with_one_password_is_served_at_once() {
+    let (site, users) = (site(), Users::new(&[ANN]));
+    on_every_mechanism(|mechanism| {
+        let own = ["--dispatch", mechanism.name, "--error-page", "401=401.html"];
+        let server = Server::on(&site, &[&users.flags()[..], &own].concat());
+        let mut clients: Vec<Client> = (0..20).map(|_| server.connect()).collect();
+        let wrong = as_user("ann", "wrong");
+        for (number, client) in clients.iter_mut().enumerate() {
+            let user = if number % 2 == 0 { ann() } else { wrong.clone() };
+            client.send(request("GET", "/", &[&user]));
+        }
+        for (number, client) in clients.iter_mut().enumerate() {
+            let (status, text) = [(200, "index"), (401, "who are you?")][number % 2];
+            assert_eq!(client.reply().is(status).text(), text);
+        }
+    });
+}
+
+#[test]
+fn one_body_is_for_users_too() {
+    let users = Users::new(&[ANN]);
+    let server = Server::of_size(10, &users.flags());
+    is_refused(server.get("/"));
+    assert_eq!(server.ask("/", &[&ann()]).is(200).body, b"xxxxxxxxxx");
+}
+
+/// Wrong passwords fill the queue, so that more are turned away; whoever is known is served all the same.
+#[test]
+fn wrong_passwords_keep_nobody_waiting_who_is_known() {
+    let _alone = many_connections();
+    let (site, users) = (site(), Users::new(&[ANN, SLOW]));
+    on_every_mechanism(|mechanism| {
+        let own = ["--dispatch", mechanism.name, "--error-page", "503=401.html"];
+        let server = Server::on(&site, &[&users.flags()[..], &own].concat());
+        let mut known = server.connect();
+        known.ask("/", &[&ann()]).is(200);
+        let mut waiting: Vec<Client> = Vec::new();
+        for number in 0..FLOOD {
+            let mut client = server.connect();
+            client.send(request("GET", "/", &[&as_user("slow", &number.to_string())]));
+            waiting.push(client);
+        }
+        // By now as many wait as can: what comes is turned away.
+        let mut last = server.connect();
+        let turned_away = last.ask("/", &[&as_user("slow", "another")]).is(503);
+        assert_eq!(turned_away.field("Retry-After"), Some("1"));
+        assert_eq!(turned_away.text(), "who are you?");
+        for target in ["/", "/200000"].repeat(5) {
+            known.ask(target, &[&ann()]).is(200);
+            server.ask(target, &[&ann()]).is(200);
+            is_refused(server.get(target));
+        }
+        last.ask("/", &[&as_user("slow", "one more")]).is(503);
+    });
+}
+
+#[test]
+fn the_log_has_the_user_and_never_the_password() {
+    let (site, users) = (site(), Users::new(&[ANN, BOB]));
+    let bob = as_user("b o\"b", "x");
+    for form in ["combined", "json"] {
+        let log = users.folder.path().join(form);
+        let mut command = drover();
+        command.arg("-vv").arg("serve").arg(site.path()).args(users.flags());
+        command.args(["--access-log-form", form, "--access-log", log.to_str().unwrap()]);
+        command.args(["--error-page", "404=401.html", "--cache", "off"]);
+        let mut server = Server::start(
+            {
+                command.stderr(Stdio::piped());
+                command
+            },
+            1,
+        );
+        let mut client = server.connect();
+        for (user, target, status) in [
+            (&ann(), "/", 200),
+            (&as_user("ann", "topsecret"), "/", 401),
+            (&bob, "/none", 404),
+            (&"Authorization: Basic topsecret".to_owned(), "/public", 401),
+        ] {
+            client.ask(target, &[user]).is(status);
+        }
+        client.send(format!("NO\x01SENSE\r\n{}\r\n\r\n", ann()));
+        client.reply().is(400);
+        server.terminate();
+        let mut told = String::new();
+        server.stderr().read_to_string(&mut told).unwrap();
+        assert!(server.exit_status().success(), "{told}");
+        let text = fs::read_to_string(&log).unwrap();
+        let has = match form {
+            "json" => ["\"user\":\"ann\"", "\"user\":\"b o\\\"b\"", "\"status\":401"],
+            _ => [" - ann [", " - b\\x20o\\x22b [", " - - ["],
+        };
+        assert_eq!(text.lines().count(), 5);
+        assert!(has.iter().all(|it| text.contains(it)), "{text}");
+        let encoded = STANDARD.encode("ann:topsecret");
+        for secret in ["open sesame", "topsecret", &ann()[21..], &encoded, &bob[21..], "$2y$"] {
+            assert!(!text.contains(secret) && !told.contains(secret), "{secret}: {text}{told}");
+        }
+    }
+}
+
+/// Reads the log until it says how a reload went.
+fn reloaded(server: &Server, log: &mut impl BufRead) -> String {
+    signal("HUP", server.process());
+    let mut told = String::new();
+    while !["reloaded: ", "cannot reload: ", "is as it was"].iter().any(|it| told.contains(it)) {
+        assert!(log.read_line(&mut told).unwrap() > 0, "the server has ended: {told}");
+    }
+    told
+}
+
+#[test]
+fn users_that_have_changed_count_after_a_reload() {
+    let site = site();
+    for processes in [false, true] {
+        let users = Users::new(&[ANN, BOB]);
+        let mut command = drover();
+        command.arg("serve").arg(site.path()).args(users.flags()).stderr(Stdio::piped());
+        if processes {
+            command.arg("--processes");
+        }
+        let mut server = Server::start(command, 1);
+        let mut log = server.stderr();
+        // The signal is heard once the server has said what is in force.
+        let mut told = String::new();
+        while !told.contains("sandbox: ") {
+            assert!(log.read_line(&mut told).unwrap() > 0, "{told}");
+        }
+        let bob = as_user("b o\"b", "x");
+        let mut kept = server.connect();
+        kept.ask("/", &[&ann()]).is(200);
+        server.ask("/", &[&bob]).is(200);
+        assert!(reloaded(&server, &mut log).contains("is as it was"));
+        kept.ask("/", &[&ann()]).is(200);
+        users.replace(&[BOB, CY]);
+        assert!(reloaded(&server, &mut log).contains("reloaded: "));
+        // The worker of before closes a connection behind the response that follows its retirement.
+        let began = Instant::now();
+        while kept.ask("/", &[&ann()]).is(200).field("Connection") != Some("close") {
+            assert!(began.elapsed() < PATIENCE, "the worker of before goes on");
+        }
+        is_refused(server.ask("/", &[&ann()]));
+        server.ask("/", &[&bob]).is(200);
+        server.ask("/", &[&as_user("cy", "password")]).is(200);
+        users.replace(&["ann:open sesame"]);
+        let told = reloaded(&server, &mut log);
+        assert!(told.contains("cannot reload: ") && told.contains("htpasswd -B"), "{told}");
+        assert!(!told.contains("open sesame"), "{told}");
+        server.ask("/", &[&bob]).is(200);
+        server.terminate();
+        assert!(server.exit_status().success());
+    }
+}
+
+#[test]
+fn what_cannot_be_a_file_of_users_is_told_with_what_can() {
+    let site = site();
+    let users = Users::new(&[ANN, "bob:plain text"]);
+    let inside = site.file(".users", ANN);
+    let fault = |flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_drover"));
+        command.args(["serve", "--check", "--listen", "0"]).arg(site.path()).args(flags);
+        let output = command.output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let told = fault(&["--auth", inside.to_str().unwrap()]);
+    assert!(told.contains("is served; move it out of there"), "{told}");
+    let told = fault(&users.flags());
+    assert!(told.contains("line 2, user \"bob\"") && told.contains("htpasswd -B"), "{told}");
+    assert!(!told.contains("plain"), "{told}");
+    assert!(fault(&["--auth", "/nowhere/users"]).contains("/nowhere/users: cannot be read"));
+}
+
+#[test]
+fn the_log_says_when_passwords_go_in_clear_text() {
+    let (site, users) = (site(), Users::new(&[ANN]));
+    for (address, in_clear) in [("127.0.0.1:0", false), ("0.0.0.0:0", true)] {
+        let mut command = drover();
+        command.arg("serve").arg(site.path()).args(users.flags()).args(["--listen", address]);
+        command.stderr(Stdio::piped());
+        let mut server = Server::start(command, 1);
+        let mut log = server.stderr();
+        let mut told = String::new();
+        while !told.contains("sandbox: ") {
+            assert!(log.read_line(&mut told).unwrap() > 0, "{told}");
+        }
+        assert_eq!(
+            told.contains("passwords go over the network in clear text"),
+            in_clear,
+            "{told}"
+        );
+    }
+}

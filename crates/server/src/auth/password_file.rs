@@ -1,0 +1,72 @@
+//! The file of users, read.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use usage::UsageError;
+
+use crate::auth::credentials::TagKey;
+use crate::auth::users::Users;
+use crate::auth::verifiers::VerifierPool;
+
+/// The users of a server, and the threads that verify their passwords.
+pub struct Auth {
+    path: PathBuf,
+    pool: VerifierPool,
+}
+
+impl Auth {
+    /// Reads the file of users, for a server of the files beneath `root`.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is none of users, or would be served itself.
+    pub fn read(path: &Path, root: Option<&Path>) -> anyhow::Result<Auth> {
+        let name = path.display();
+        let text = std::fs::read_to_string(path).with_context(|| {
+            format!("--auth {name}: cannot be read (the user that serves must be allowed to)")
+        })?;
+        let real = |path: &Path| path.canonicalize().ok();
+        if let Some((file, root)) = real(path).zip(root.and_then(real))
+            && file.starts_with(&root)
+        {
+            bail!(UsageError::new(format!(
+                "--auth {name}: it lies in {}, which is served; move it out of there",
+                root.display()
+            )));
+        }
+        let users = Users::parse(&text)
+            .map_err(|reason| anyhow!(UsageError::new(format!("--auth {name}: {reason}"))))?;
+        let key = TagKey::random().context("--auth: there are no random numbers")?;
+        Ok(Auth { path: path.to_owned(), pool: VerifierPool::new(users, key) })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Starts the threads that verify passwords.
+    pub(crate) fn start(&self) -> io::Result<()> {
+        self.pool.start()
+    }
+
+    pub(crate) fn pool(&self) -> &VerifierPool {
+        &self.pool
+    }
+}
+
+/// Equal are those with the same users and passwords.
+impl PartialEq for Auth {
+    fn eq(&self, other: &Auth) -> bool {
+        self.pool.users() == other.pool.users()
+    }
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Auth").field("path", &self.path).finish_non_exhaustive()
+    }
+}
