@@ -11,8 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use tempfile::TempDir;
 
 use crate::harness::{
-    Client, PATIENCE, Reply, Server, Site, drover, many_connections, on_every_mechanism, request,
-    signal, usable_backends,
+    Client, PATIENCE, Reply, Server, Site, drover, on_every_mechanism, request, signal,
+    usable_backends,
 };
 
 /// Of "open sesame", as crypt(3) makes it.
@@ -25,8 +25,8 @@ const CY: &str =
 /// Of no password, and many seconds to verify.
 const SLOW: &str = "slow:$2y$18$abcdefghijklmnopqrstuuPp7HPfoAs8I2dCQCQ/fW7zEJv8I8C8e";
 
-/// More passwords than a server verifies at a time and has in its queue: 2 and 64.
-const FLOOD: usize = 70;
+/// As many passwords as a server verifies at a time and has in its queue.
+const WAITING_MOST: usize = 2 + 64;
 
 fn as_user(name: &str, password: &str) -> String {
     format!("Authorization: Basic {}", STANDARD.encode(format!("{name}:{password}")))
@@ -173,33 +173,48 @@ fn one_body_is_for_users_too() {
     assert_eq!(server.ask("/", &[&ann()]).is(200).body, b"xxxxxxxxxx");
 }
 
+/// Sends requests with other wrong passwords, each on a connection of its own, until one is turned away; the others wait.
+fn until_turned_away(server: &Server, waiting: &mut Vec<Client>) -> Reply {
+    loop {
+        let mut client = server.connect();
+        let wrong = as_user("slow", &waiting.len().to_string());
+        client.send(request("GET", "/", &[&wrong]));
+        // The worker accepts these connections later, so that it has taken the request by then.
+        for _ in 0..5 {
+            server.ask("/", &[&ann()]).is(200);
+        }
+        client.stream().set_nonblocking(true).unwrap();
+        let is_answered = client.stream().peek(&mut [0]).is_ok();
+        client.stream().set_nonblocking(false).unwrap();
+        if is_answered {
+            return client.reply();
+        }
+        waiting.push(client);
+        assert!(waiting.len() <= WAITING_MOST, "{:?}", waiting.last_mut().map(Client::reply));
+    }
+}
+
 /// Wrong passwords fill the queue, so that more are turned away; whoever is known is served all the same.
 #[test]
 fn wrong_passwords_keep_nobody_waiting_who_is_known() {
-    let _alone = many_connections();
     let (site, users) = (site(), Users::new(&[ANN, SLOW]));
     on_every_mechanism(|mechanism| {
         let own = ["--dispatch", mechanism.name, "--error-page", "503=401.html"];
         let server = Server::on(&site, &[&users.flags()[..], &own].concat());
         let mut known = server.connect();
         known.ask("/", &[&ann()]).is(200);
-        let mut waiting: Vec<Client> = Vec::new();
-        for number in 0..FLOOD {
-            let mut client = server.connect();
-            client.send(request("GET", "/", &[&as_user("slow", &number.to_string())]));
-            waiting.push(client);
+        let mut waiting = Vec::new();
+        for _ in 0..2 {
+            let turned_away = until_turned_away(&server, &mut waiting).is(503);
+            assert_eq!(turned_away.field("Retry-After"), Some("1"));
+            assert_eq!(turned_away.text(), "who are you?");
+            for target in ["/", "/200000"].repeat(5) {
+                known.ask(target, &[&ann()]).is(200);
+                server.ask(target, &[&ann()]).is(200);
+                is_refused(server.get(target));
+            }
         }
-        // By now as many wait as can: what comes is turned away.
-        let mut last = server.connect();
-        let turned_away = last.ask("/", &[&as_user("slow", "another")]).is(503);
-        assert_eq!(turned_away.field("Retry-After"), Some("1"));
-        assert_eq!(turned_away.text(), "who are you?");
-        for target in ["/", "/200000"].repeat(5) {
-            known.ask(target, &[&ann()]).is(200);
-            server.ask(target, &[&ann()]).is(200);
-            is_refused(server.get(target));
-        }
-        last.ask("/", &[&as_user("slow", "one more")]).is(503);
+        assert!(waiting.len() >= 64, "{} wait", waiting.len());
     });
 }
 
@@ -259,6 +274,14 @@ fn reloaded(server: &Server, log: &mut impl BufRead) -> String {
     told
 }
 
+/// Asks until the answer has this status: those of before take connections for a moment after a reload.
+fn until_answered(server: &Server, user: &str, status: u16) {
+    let began = Instant::now();
+    while server.ask("/", &[user]).status != status {
+        assert!(began.elapsed() < PATIENCE, "{status} never comes");
+    }
+}
+
 #[test]
 fn users_that_have_changed_count_after_a_reload() {
     let site = site();
@@ -284,14 +307,11 @@ fn users_that_have_changed_count_after_a_reload() {
         kept.ask("/", &[&ann()]).is(200);
         users.replace(&[BOB, CY]);
         assert!(reloaded(&server, &mut log).contains("reloaded: "));
-        // The worker of before closes a connection behind the response that follows its retirement.
-        let began = Instant::now();
-        while kept.ask("/", &[&ann()]).is(200).field("Connection") != Some("close") {
-            assert!(began.elapsed() < PATIENCE, "the worker of before goes on");
+        for (user, status) in [(ann(), 401), (bob.clone(), 200), (as_user("cy", "password"), 200)] {
+            until_answered(&server, &user, status);
         }
-        is_refused(server.ask("/", &[&ann()]));
-        server.ask("/", &[&bob]).is(200);
-        server.ask("/", &[&as_user("cy", "password")]).is(200);
+        // A connection from before is closed behind its next response.
+        assert_eq!(kept.ask("/", &[&ann()]).field("Connection"), Some("close"));
         users.replace(&["ann:open sesame"]);
         let told = reloaded(&server, &mut log);
         assert!(told.contains("cannot reload: ") && told.contains("htpasswd -B"), "{told}");
