@@ -70,6 +70,8 @@ pub struct Config {
     pub error_pages: Arc<[ErrorPage]>,
     /// Fields that responses with files have in addition.
     pub headers: Arc<[HeaderRule]>,
+    /// Those of them that go ahead, while a file is opened that is not at hand.
+    pub early_hints: Arc<[HeaderRule]>,
     /// Which pages of other sites may read responses; `None`: those that may by default.
     pub cors: Option<Arc<Cors>>,
     /// The users who may read what is served; `None`: everybody may.
@@ -211,6 +213,7 @@ impl Config {
             fallback: None,
             error_pages: [].into(),
             headers: [].into(),
+            early_hints: [].into(),
             cors: None,
             auth: None,
             redirects: [].into(),

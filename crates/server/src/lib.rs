@@ -77,7 +77,7 @@ pub use config::{Config, ContentSource, Listen, Revalidate, STAT_THREADS};
 pub use reload::{NextConfig, Reloader};
 pub use respond::listing::escape_html;
 pub use rules::{
-    AllowedOrigin, CachePolicy, Cors, ErrorPage, HeaderRule, Redirect, private_to_users,
+    AllowedOrigin, CachePolicy, Cors, EarlyHint, ErrorPage, HeaderRule, Redirect, private_to_users,
     security_headers,
 };
 pub use server::Server;

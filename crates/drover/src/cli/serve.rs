@@ -287,6 +287,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         fallback: args.fallback,
         cors: args.response.cors(&args.header)?.map(Arc::new),
         auth: args.response.auth(args.reply_size.is_none().then_some(&args.root))?,
+        early_hints: args.response.hints().collect(),
         headers: args.response.header_rules(args.header).into(),
         error_pages: args.response.error_page.into(),
         redirects: args.redirect.into(),

@@ -16,6 +16,7 @@ mod cors;
 mod counters;
 mod deploy;
 mod disk;
+mod early_hints;
 mod error_pages;
 mod explaining;
 mod faults;

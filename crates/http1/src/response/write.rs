@@ -15,6 +15,13 @@ use crate::status::Status;
 /// The whole interim response to `Expect: 100-continue`.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
+/// Appends the interim response 103 (RFC 8297) with whole lines, each with its end.
+pub fn push_early_hints(out: &mut Vec<u8>, lines: &[u8]) {
+    for part in [b"HTTP/1.1 103 Early Hints\r\n", lines, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
 /// What the `Connection` field of a response has to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionField {

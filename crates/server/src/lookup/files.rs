@@ -71,6 +71,8 @@ pub(crate) struct FileOptions {
     pub(crate) error_pages: Arc<[ErrorPage]>,
     /// Fields that responses have in addition.
     pub(crate) headers: Arc<[HeaderRule]>,
+    /// Those of them that go ahead, while a file is opened elsewhere.
+    pub(crate) early_hints: Arc<[HeaderRule]>,
     /// Which pages of other sites may read responses.
     pub(crate) cors: Option<Arc<Cors>>,
     /// Paths that have moved.
@@ -231,6 +233,11 @@ impl SiteFiles {
     /// Whether [`WantedFile::is_page`] decides anything.
     pub(crate) fn tells_pages_apart(&self) -> bool {
         self.options.names.fallback.is_some()
+    }
+
+    /// The lines that may go ahead of a file while another thread opens it.
+    pub(crate) fn early_hints(&self, open: &PendingAnswer) -> Vec<u8> {
+        AddedFields::of(&self.options.early_hints, open.asked()).lines
     }
 
     /// Takes the results of other threads, makes an entry of each file, and resumes the connections that
@@ -534,6 +541,7 @@ mod tests {
             names: Arc::default(),
             error_pages: [].into(),
             headers: [].into(),
+            early_hints: [].into(),
             cors: None,
             redirects: [].into(),
         };

@@ -74,6 +74,11 @@ impl PendingAnswer {
         self.waiters.borrow_mut().insert(key, None);
     }
 
+    /// The name that is being opened, or the tag of the credentials.
+    pub(crate) fn asked(&self) -> &[u8] {
+        &self.asked
+    }
+
     /// Whether the outcome is known.
     pub(crate) fn is_done(&self) -> bool {
         self.outcome.get().is_some()

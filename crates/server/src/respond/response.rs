@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use http1::conditional::{self, PreconditionOutcome};
 use http1::range::{self, ByteRange, Ranges};
-use http1::response::{Common, ConnectionField, Head};
+use http1::response::{Common, ConnectionField, Head, push_early_hints};
 use http1::{Method, Refusal, Request, Status};
 use mech::files::bytes;
 use mech::net::Body;
@@ -120,6 +120,13 @@ fn error_head<'o>(status: Status, common: &Common<'_>, out: &'o mut Vec<u8>) -> 
         Status::Unauthorized => head.field("WWW-Authenticate", CHALLENGE),
         Status::ServiceUnavailable => head.field("Retry-After", b"1"),
         _ => head,
+    }
+}
+
+/// Writes what goes ahead of a response, if there is something.
+pub(crate) fn early_hints(lines: &[u8], out: &mut Vec<u8>) {
+    if !lines.is_empty() {
+        push_early_hints(out, lines);
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use http1::conditional::ListField;
 use http1::response::{Common, ConnectionField};
-use http1::{Framing, HeadLimits, Method, Refusal, Request, request};
+use http1::{Framing, HeadLimits, Method, Refusal, Request, Version, request};
 use mech::Key;
 use mech::files::open_pool::{OpenPool, OpenResults};
 use mech::net::{Answer, Body, Conn, Io, Net};
@@ -435,11 +435,17 @@ impl State<'_> {
             codings: accepted_codings(request),
             is_page: files.tells_pages_apart() && is_for_a_page(request),
         };
+        let has_waited = requester.awaited.is_some();
         ControlFlow::Continue(match files.look_up(wanted, requester, &context) {
             Lookup::Refused(refusal) => {
                 return self.refuse(refusal, asked, requester, net, out);
             }
-            Lookup::Pending(open) => return ControlFlow::Break(Then::Wait(open)),
+            Lookup::Pending(open) => {
+                if !has_waited && may_have_hints(request) {
+                    response::early_hints(&files.early_hints(&open), out);
+                }
+                return ControlFlow::Break(Then::Wait(open));
+            }
             Lookup::Ready(entry) => match entry.usual() {
                 Some(usual) if is_plain(request) => {
                     let is_usual = connection == ConnectionField::Implied && own.is_empty();
@@ -521,6 +527,14 @@ fn is_for_a_page(request: &Request<'_>) -> bool {
         (None, Some(accept)) => accept.windows(9).any(|it| it.eq_ignore_ascii_case(b"text/html")),
         (None, None) => false,
     }
+}
+
+/// Whether a browser that loads a page asks, in a version that knows interim responses: programs seldom expect these, though
+/// they must (RFC 9110 section 15.2), and RFC 8297 section 3 advises to send hints only to clients that are known to take them.
+fn may_have_hints(request: &Request<'_>) -> bool {
+    request.method == Method::Get
+        && request.version == Version::Http11
+        && request.field("Sec-Fetch-Mode") == Some(b"navigate")
 }
 
 /// Whether the response is the whole file, without conditions.

@@ -31,6 +31,8 @@ pub struct HeaderRule {
     pattern: GlobMatcher,
     name: String,
     value: String,
+    /// Whether other rules for the field leave it as it is, so that a response may have several of them.
+    adds_up: bool,
 }
 
 impl FromStr for HeaderRule {
@@ -65,7 +67,12 @@ impl HeaderRule {
         let pattern = if pattern.contains('/') { pattern.into() } else { format!("**/{pattern}") };
         let glob = GlobBuilder::new(&pattern).literal_separator(true).build();
         let pattern = glob.map_err(|error| error.to_string())?.compile_matcher();
-        Ok(HeaderRule { pattern, name: name.into(), value: value.into() })
+        Ok(HeaderRule { pattern, name: name.into(), value: value.into(), adds_up: false })
+    }
+
+    /// The same rule, which adds up with others for its field.
+    pub(crate) fn adding_up(self) -> HeaderRule {
+        HeaderRule { adds_up: true, ..self }
     }
 
     /// The field `name` for all files.
@@ -109,7 +116,8 @@ pub(crate) struct AddedFields {
 }
 
 impl AddedFields {
-    /// The fields of all rules that match `name`, a name beneath the root. Of rules for one field, the last counts.
+    /// The fields of all rules that match `name`, a name beneath the root. Of rules for one field, the last counts, and those
+    /// that add up unless one follows that does not.
     pub(crate) fn of(rules: &[HeaderRule], name: &[u8]) -> AddedFields {
         let mut added = AddedFields::default();
         if rules.is_empty() {
@@ -119,7 +127,8 @@ impl AddedFields {
         let path: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(&path);
         let matching = || rules.iter().filter(|rule| rule.pattern.is_match(path));
         for (at, rule) in matching().enumerate() {
-            let is_same = |later: &HeaderRule| later.is_for(&rule.name);
+            let is_same =
+                |later: &HeaderRule| later.is_for(&rule.name) && !(rule.adds_up && later.adds_up);
             if matching().skip(at + 1).any(is_same) {
                 continue;
             }

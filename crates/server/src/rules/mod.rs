@@ -1,6 +1,7 @@
 //! Rules of the user: fields that responses have in addition, who may read them, pages for errors, and paths that have moved.
 
 mod cors;
+mod early_hints;
 mod error_pages;
 mod headers;
 mod presets;
@@ -8,6 +9,7 @@ mod redirects;
 
 pub(crate) use cors::CorsLines;
 pub use cors::{AllowedOrigin, Cors};
+pub use early_hints::EarlyHint;
 pub use error_pages::ErrorPage;
 pub(crate) use headers::AddedFields;
 pub use headers::HeaderRule;

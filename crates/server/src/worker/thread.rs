@@ -290,6 +290,7 @@ fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content
                 }),
                 error_pages: Arc::clone(&config.error_pages),
                 headers: Arc::clone(&config.headers),
+                early_hints: Arc::clone(&config.early_hints),
                 cors: config.cors.clone(),
                 redirects: Arc::clone(&config.redirects),
                 how: OpenOptions::default()

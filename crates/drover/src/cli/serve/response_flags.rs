@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use server::{
-    AllowedOrigin, Auth, CachePolicy, Config, Cors, ErrorPage, HeaderRule, private_to_users,
-    security_headers,
+    AllowedOrigin, Auth, CachePolicy, Config, Cors, EarlyHint, ErrorPage, HeaderRule,
+    private_to_users, security_headers,
 };
 use usage::UsageError;
 
@@ -55,6 +55,14 @@ pub(in crate::cli) struct ResponseFlags {
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(super) auth: Option<PathBuf>,
+
+    /// Tell browsers what a page needs while it is opened: PATTERN LINK; may be given several times (103 Early Hints)
+    ///
+    /// For example '*.html </style.css>; rel=preload; as=style'. Sent ahead only if the file is not at hand, and only to
+    /// browsers that load a page; the final response has the Link too.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "RULE", hide_short_help = true)]
+    pub(super) early_hints: Vec<EarlyHint>,
 }
 
 impl ResponseFlags {
@@ -65,7 +73,13 @@ impl ResponseFlags {
         let cache = self.cache_control.iter().cloned().map(HeaderRule::from);
         // The last rule counts that sets a field.
         let types = self.types.iter().cloned();
-        security.chain(private).chain(types).chain(cache).chain(header).collect()
+        let named = security.chain(private).chain(types).chain(cache);
+        named.chain(self.hints()).chain(header).collect()
+    }
+
+    /// The rules that go ahead of files.
+    pub(super) fn hints(&self) -> impl Iterator<Item = HeaderRule> {
+        self.early_hints.iter().cloned().map(HeaderRule::from)
     }
 
     /// The users of a server of the files beneath `root`.
