@@ -16,8 +16,10 @@ use mech::files::root::Root;
 use mech::mechanisms::{self, Mechanism};
 use mech::net::{AcceptBatch, MinRate};
 use sys::process::OrdinaryUser;
+use sys::socket::Address;
 #[cfg(doc)]
 use sys::socket::ListenOptions;
+use sys::unix_listener::UnixListener;
 
 #[cfg(doc)]
 use crate::Supervisor;
@@ -157,7 +159,7 @@ pub struct Config {
     pub spin: Option<Duration>,
 }
 
-/// Where to listen: at every address of a name.
+/// Where to listen: at every address of a name, or at a path.
 #[derive(Clone, Debug)]
 pub struct Listen {
     /// The name as it was given.
@@ -165,11 +167,21 @@ pub struct Listen {
     /// The addresses of the name, without duplicates. Port 0 takes a free port, one for all addresses
     /// if possible. Addresses that this machine does not have are left out; at least one must be left.
     pub addresses: Vec<SocketAddr>,
+    /// The unix(7) socket to listen at in place of addresses.
+    pub unix: Option<UnixListener>,
+}
+
+impl Listen {
+    /// Where to listen.
+    pub fn all(&self) -> impl Iterator<Item = Address> {
+        let unix = self.unix.iter().map(|unix| Address::Unix(unix.path.clone()));
+        self.addresses.iter().copied().map(Address::Ip).chain(unix)
+    }
 }
 
 impl From<SocketAddr> for Listen {
     fn from(address: SocketAddr) -> Listen {
-        Listen { name: address.to_string(), addresses: vec![address] }
+        Listen { name: address.to_string(), addresses: vec![address], unix: None }
     }
 }
 

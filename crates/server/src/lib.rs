@@ -11,7 +11,8 @@
 //!
 //! let mechanism = mech::mechanisms::auto_of_readiness().expect("Linux has poll(2)");
 //! let server = Server::start(Config::new(ContentSource::Fixed(5), mechanism))?;
-//! let mut client = TcpStream::connect(server.addresses()[0])?;
+//! let address = server.addresses()[0].ip().expect("it listens at a TCP port");
+//! let mut client = TcpStream::connect(address)?;
 //! client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
 //! let mut response = Vec::new();
 //! client.read_to_end(&mut response)?;
@@ -58,6 +59,7 @@ mod line_writer;
 mod listen;
 pub mod log;
 pub mod lookup;
+mod proxies;
 mod reload;
 mod respond;
 mod rules;

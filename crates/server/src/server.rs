@@ -12,13 +12,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use anyhow::{Context, bail};
 use mech::accept::{self, Among};
 use sys::process::{on_own_thread, start_thread};
+use sys::socket::Address;
 use tracing::{error, warn};
 
 use crate::access_log;
 use crate::admin::{AdminListener, BoundAdmin};
 use crate::config::Config;
 use crate::crew::{Crew, CrewPlan, ThreadReport};
-use crate::listen::bind::{BoundAddresses, bind};
+use crate::listen::bind::{BoundAddresses, bind, check_paths};
 use crate::reload::{
     FixedSettings, NextConfig, RETIRED_MOST, Reloader, tell_reload, tell_reopening,
 };
@@ -38,7 +39,7 @@ use crate::{cannot_trace, processors, status, trace};
 /// A running server. Dropping it asks it to stop.
 #[derive(Debug)]
 pub struct Server {
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<Address>,
     counters: CounterHistory,
     stopper: Stopper,
     reports: Receiver<ServerReport>,
@@ -173,6 +174,9 @@ impl Server {
         if config.take_over.as_ref().is_some_and(|path| path.exists()) {
             return Ok(());
         }
+        check_paths(config)?;
+        let at_addresses = config.listen.iter().filter(|listen| listen.unix.is_none()).cloned();
+        let config = &Config { listen: at_addresses.collect(), ..config.clone() };
         let bound = bind(config, Among::Threads, &[])?;
         BoundAdmin::bind(config, false, &bound.addresses, &[]).map(drop)
     }
@@ -191,7 +195,7 @@ impl Server {
 
     /// The addresses as they are bound, in the order of the configuration.
     #[must_use]
-    pub fn addresses(&self) -> &[SocketAddr] {
+    pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 

@@ -7,6 +7,7 @@
 //! - [`shared_counters`]: numbers in memory that processes share.
 //! - [`process`]: CPU clocks, pinning, limits, rights, children.
 //! - [`tcp_table`]: the kernel's tables of TCP sockets.
+//! - [`unix_listener`]: listening at the path of a unix(7) socket.
 //! - [`syscall!`]: converts C's return conventions to [`std::io::Result`].
 //!
 //! **What it is not.** No complete binding: rustix has most system calls, and `sys` those parts and rules that Drover
@@ -34,4 +35,5 @@ pub mod shared_counters;
 pub mod socket;
 pub mod syscall;
 pub mod tcp_table;
+pub mod unix_listener;
 pub mod waker;

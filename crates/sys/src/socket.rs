@@ -1,9 +1,12 @@
 //! Sockets: listening and connecting, options and counters, vectored sends.
 
+use std::ffi::OsStr;
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +36,36 @@ impl Address {
         match self {
             Address::Ip(address) => Ok(SocketAddrAny::from(*address)),
             Address::Unix(path) => Ok(SocketAddrAny::from(SocketAddrUnix::new(path)?)),
+        }
+    }
+}
+
+impl Address {
+    /// The address of an IP socket.
+    #[must_use]
+    pub fn ip(&self) -> Option<SocketAddr> {
+        match self {
+            Address::Ip(address) => Some(*address),
+            Address::Unix(_) => None,
+        }
+    }
+
+    /// `http://` and the address, or `unix:` and the path.
+    #[must_use]
+    pub fn url(&self) -> String {
+        match self {
+            Address::Ip(address) => format!("http://{address}"),
+            Address::Unix(_) => self.to_string(),
+        }
+    }
+}
+
+/// `127.0.0.1:8080`, or `unix:/run/drover.sock`.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Ip(address) => address.fmt(f),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -85,18 +118,24 @@ pub fn listen(address: SocketAddr, options: ListenOptions) -> io::Result<OwnedFd
 }
 
 /// A duplicate of `socket`, which another program has bound and listens with, as [`listen`] would have made it: non-blocking,
-/// with `TCP_NODELAY`, and with or without `TCP_DEFER_ACCEPT` as `defer` says.
+/// with `TCP_NODELAY`, and with or without `TCP_DEFER_ACCEPT` as `defer` says. A unix(7) socket has no such options.
 ///
 /// # Errors
-/// `InvalidInput`: no TCP socket, or none that listens.
+/// `InvalidInput`: no stream socket of TCP or unix(7), or none that listens.
 pub fn adopt(socket: BorrowedFd<'_>, defer: bool) -> io::Result<OwnedFd> {
-    let is_tcp = sockopt::socket_type(socket)? == SocketType::STREAM
-        && matches!(sockopt::socket_domain(socket)?, AddressFamily::INET | AddressFamily::INET6);
-    if !is_tcp || !sockopt::socket_acceptconn(socket)? {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no TCP socket that listens"));
+    let family = sockopt::socket_domain(socket)?;
+    let is_unix = family == AddressFamily::UNIX;
+    let is_known = is_unix || [AddressFamily::INET, AddressFamily::INET6].contains(&family);
+    let is_stream = sockopt::socket_type(socket)? == SocketType::STREAM;
+    if !is_known || !is_stream || !sockopt::socket_acceptconn(socket)? {
+        let reason = "no socket of TCP, or stream socket of unix(7), that listens";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     }
     let fd = socket.try_clone_to_owned()?;
     rustix::io::ioctl_fionbio(&fd, true)?;
+    if is_unix {
+        return Ok(fd);
+    }
     sockopt::set_tcp_nodelay(&fd, true)?;
     set_option(&fd, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, defer.into())?;
     Ok(fd)
@@ -233,6 +272,9 @@ pub fn choose_by_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
 /// Setting `TCP_NOTSENT_LOWAT` to its present value makes the kernel wake everyone who waits for room to
 /// send (`do_tcp_setsockopt`). So the wake-up reaches only workers that asked for writability as well, or
 /// that look for connections after any wake-up.
+///
+/// # Errors
+/// `EOPNOTSUPP` for a unix(7) socket, whose waiters nothing but a connection wakes.
 pub fn wake_waiter(listener: BorrowedFd<'_>) -> io::Result<()> {
     let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
     set_option(listener, level, name, get_option(listener, level, name)?)
@@ -245,6 +287,23 @@ pub fn wake_waiter(listener: BorrowedFd<'_>) -> io::Result<()> {
 pub fn local_address(fd: BorrowedFd<'_>) -> io::Result<SocketAddr> {
     SocketAddr::try_from(rustix::net::getsockname(fd)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not an IP socket"))
+}
+
+/// The address or path that a socket is bound to.
+///
+/// # Errors
+/// `EBADF`, `ENOTSOCK`; `InvalidData` for a unix(7) socket without a path, and sockets of other kinds.
+pub fn bound_address(fd: BorrowedFd<'_>) -> io::Result<Address> {
+    let address = rustix::net::getsockname(fd)?;
+    if let Ok(ip) = SocketAddr::try_from(address.clone()) {
+        return Ok(Address::Ip(ip));
+    }
+    let unix = SocketAddrUnix::try_from(address).ok();
+    let path = unix.as_ref().and_then(SocketAddrUnix::path_bytes);
+    let path = path.ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, "neither an IP socket nor one with a path")
+    })?;
+    Ok(Address::Unix(OsStr::from_bytes(path).into()))
 }
 
 /// Sends `parts` one behind the other in one call (sendmsg(2), `MSG_NOSIGNAL`), and returns how many bytes

@@ -64,7 +64,8 @@ pub(super) fn strategy_names() -> String {
 }
 
 impl AutoOr<Strategy> {
-    /// The strategy that the user asked for, or for `auto` the best one, for `workers` that wait by `mechanism`.
+    /// The strategy that the user asked for, or for `auto` the best one, for `workers` that wait by `mechanism`. `is_passed`:
+    /// sockets were bound before. `has_unix`: some are unix sockets.
     ///
     /// # Errors
     /// Strategy and mechanism do not go together: the message has the reason, and what goes with each. Or this kernel
@@ -74,8 +75,9 @@ impl AutoOr<Strategy> {
         workers: NonZeroUsize,
         mechanism: &Mechanism,
         is_passed: bool,
+        has_unix: bool,
     ) -> anyhow::Result<&'static Strategy> {
-        let auto = if is_passed { accept::auto_for_one_socket } else { accept::auto };
+        let auto = if is_passed || has_unix { accept::auto_for_one_socket } else { accept::auto };
         let Some(asked) = self.0 else { return Ok(auto(workers, mechanism)) };
         if let Err(reason) = asked.goes_with(mechanism) {
             let differences =
@@ -88,6 +90,19 @@ impl AutoOr<Strategy> {
                 asked.name,
                 mechanism.name,
                 names(others.map(|other| other.name)),
+            )));
+        }
+        if let Err(reason) = asked.goes_with_unix_sockets(workers)
+            && has_unix
+        {
+            let others = accept::ALL.iter().filter(|other| {
+                other.goes_with(mechanism).is_ok() && other.goes_with_unix_sockets(workers).is_ok()
+            });
+            let others: Vec<_> = others.map(|other| other.name).collect();
+            bail!(UsageError::new(format!(
+                "--accept {}: {reason}; use --accept {}, or auto",
+                asked.name,
+                others.join(" or "),
             )));
         }
         let Err(reason) = asked.probe() else { return Ok(asked) };

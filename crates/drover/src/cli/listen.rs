@@ -1,6 +1,11 @@
-//! Addresses to listen on, as flags take them: `127.0.0.1:8080`, `8080`, `:8080`.
+//! Addresses to listen on, as flags take them: `127.0.0.1:8080`, `8080`, `:8080`, `unix:/run/drover.sock,mode=0660`.
 
 use std::borrow::Cow;
+
+use sys::unix_listener::{PATH_MOST, UnixListener};
+
+/// The permissions of a socket's file, unless the user says: its user and group may connect.
+const MODE: u32 = 0o660;
 
 /// `text` as HOST:PORT. A port alone gets the loopback address, so that nobody opens a server to others by accident.
 /// A port after a colon (`:8080`) gets every IPv4 address.
@@ -14,9 +19,47 @@ pub(super) fn with_host(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Reads `unix:PATH` and `unix:PATH,mode=0660`; `None`: the text is something else.
+///
+/// # Errors
+/// The message says how to write it.
+pub(super) fn unix_socket(text: &str) -> Option<Result<UnixListener, String>> {
+    let text = text.strip_prefix("unix:")?;
+    let (path, mode) = match text.rsplit_once(',') {
+        Some((path, option)) if option.contains('=') => (path, Some(option)),
+        _ => (text, None),
+    };
+    let mode = mode.map_or(Some(MODE), |option| {
+        let digits = option.strip_prefix("mode=")?;
+        u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o777)
+    });
+    Some(match mode {
+        _ if path.is_empty() || path.len() > PATH_MOST => {
+            Err(format!("the path of a unix socket has 1 to {PATH_MOST} bytes"))
+        }
+        None => Err("write unix:PATH, or unix:PATH,mode=0660 with octal permissions".to_owned()),
+        Some(mode) => Ok(UnixListener { path: path.into(), mode }),
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::with_host;
+    use super::{unix_socket, with_host};
+
+    #[test]
+    fn a_unix_socket_has_a_path_and_perhaps_a_mode() {
+        let read = |text: &str| {
+            unix_socket(text).map(|it| it.map(|it| (it.path.display().to_string(), it.mode)))
+        };
+        assert_eq!(read("unix:/a,b"), Some(Ok(("/a,b".to_owned(), 0o660))));
+        assert_eq!(read("unix:a,mode=0600"), Some(Ok(("a".to_owned(), 0o600))));
+        assert_eq!(read("unix:a,mode=777"), Some(Ok(("a".to_owned(), 0o777))));
+        assert_eq!(read("unix"), None);
+        for wrong in ["unix:", "unix:a,mode=8", "unix:a,mode=1777", "unix:a,mode=", "unix:a,m=1"] {
+            assert!(read(wrong).unwrap().is_err(), "{wrong}");
+        }
+        assert!(read(&format!("unix:{}", "x".repeat(108))).unwrap().is_err());
+    }
 
     #[test]
     fn a_host_that_is_missing_is_filled_in() {

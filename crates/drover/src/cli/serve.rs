@@ -27,6 +27,7 @@ use server::{
     StopSignals, Supervisor, WorkerStatistics, be_worker, coefficient_of_variation,
 };
 use sys::process::activation::passed_sockets;
+use sys::socket::Address;
 use usage::UsageError;
 
 mod check;
@@ -188,7 +189,7 @@ impl Planned {
 
 /// Says where the server listens and what it uses, once it accepts.
 fn begun(
-    addresses: &[SocketAddr],
+    addresses: &[Address],
     admin: &[SocketAddr],
     served: &str,
     described: &str,
@@ -196,14 +197,17 @@ fn begun(
     announce(addresses, admin)?;
     let watched = match admin {
         [] => String::new(),
-        _ => format!("; watched at {}", urls(admin)),
+        _ => {
+            let admin: Vec<_> = admin.iter().copied().map(Address::Ip).collect();
+            format!("; watched at {}", urls(&admin))
+        }
     };
     info!("serving {served} on {}: {described}{watched}", urls(addresses));
     Ok(())
 }
 
 /// What a service manager shows.
-fn status(addresses: &[SocketAddr], served: &str) -> String {
+fn status(addresses: &[Address], served: &str) -> String {
     format!("serving {served} on {}", urls(addresses))
 }
 
@@ -352,7 +356,8 @@ fn choose_here(
         }
     };
     let mechanism = args.dispatch.clone().usable(auto)?;
-    let accept = args.accept.clone().usable(args.workers(), mechanism, is_passed)?;
+    let has_unix = args.listen.iter().any(|listen| listen.unix.is_some());
+    let accept = args.accept.clone().usable(args.workers(), mechanism, is_passed, has_unix)?;
     Ok(((mechanism, accept), why_no_rings))
 }
 
@@ -447,12 +452,12 @@ fn open_root(directory: &Path, symlinks: Symlinks) -> anyhow::Result<Root> {
 
 /// Prints one line per address, first on stdout: programs that start the server wait for the line. An address that
 /// stands for all addresses of the machine is followed by the URLs to type into a browser.
-fn announce(addresses: &[SocketAddr], admin: &[SocketAddr]) -> anyhow::Result<()> {
+fn announce(addresses: &[Address], admin: &[SocketAddr]) -> anyhow::Result<()> {
     let mut out = stdout();
     for address in addresses {
-        writeln!(out, "listening on http://{address}")?;
+        writeln!(out, "listening on {}", address.url())?;
     }
-    for address in addresses.iter().flat_map(reachable) {
+    for address in addresses.iter().filter_map(Address::ip).flat_map(reachable) {
         writeln!(out, "reachable at http://{address}")?;
     }
     for address in admin {
@@ -463,7 +468,7 @@ fn announce(addresses: &[SocketAddr], admin: &[SocketAddr]) -> anyhow::Result<()
 
 /// The addresses of the interfaces on which a listener on `0.0.0.0` or `[::]` takes connections; none for a listener
 /// on another address. An IPv6 listener takes no IPv4 connections.
-fn reachable(listening: &SocketAddr) -> Vec<SocketAddr> {
+fn reachable(listening: SocketAddr) -> Vec<SocketAddr> {
     if !listening.ip().is_unspecified() {
         return Vec::new();
     }
@@ -485,8 +490,8 @@ fn what_is_served(args: &Args) -> String {
     }
 }
 
-fn urls(addresses: &[SocketAddr]) -> String {
-    let urls: Vec<String> = addresses.iter().map(|address| format!("http://{address}")).collect();
+fn urls(addresses: &[Address]) -> String {
+    let urls: Vec<String> = addresses.iter().map(Address::url).collect();
     urls.join(", ")
 }
 

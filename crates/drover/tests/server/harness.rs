@@ -105,10 +105,16 @@ impl Server {
         rest
     }
 
-    /// The address of `--admin`, which the server says after those at which it serves.
-    pub(crate) fn admin_address(&mut self) -> SocketAddr {
+    /// The next line that it prints.
+    pub(crate) fn line_of_stdout(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// The address of `--admin`, which the server says after those at which it serves.
+    pub(crate) fn admin_address(&mut self) -> SocketAddr {
+        let line = self.line_of_stdout();
         let address = line.strip_prefix("status at http://").and_then(|it| it.split('/').next());
         address.unwrap_or_else(|| panic!("the line of --admin: {line:?}")).parse().unwrap()
     }

@@ -48,5 +48,6 @@ mod taking_over;
 mod threads;
 mod time_outs;
 mod trace;
+mod unix_sockets;
 mod usage;
 mod user;

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::accept::support::wait_queue::{Policy, QueueWaiter, WaitFlag, WaitQueue};
 use crate::mechanism::Features;
-use sys::socket::{defers, local_address};
+use sys::socket::{bound_address, defers};
 
 /// One accepting thread for all workers.
 pub(super) static HANDOFF: Strategy = Strategy {
@@ -163,7 +163,7 @@ impl std::fmt::Debug for AcceptQueue {
 fn open(plan: &ListenPlan) -> io::Result<BoundListeners> {
     let socket = plan.socket()?;
     let_block(&socket)?;
-    let address = local_address(socket.as_fd())?;
+    let address = bound_address(socket.as_fd())?;
     let sockets = vec![socket.try_clone()?];
     let queue = AcceptQueue::new(socket, plan.policy);
     let mut handles = Vec::new();

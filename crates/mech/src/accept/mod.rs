@@ -25,7 +25,7 @@ use bitflags::bitflags;
 
 use crate::mechanism::{Features, Mechanism};
 use support::wait_queue::Policy;
-use sys::socket::{self, ListenOptions};
+use sys::socket::{self, Address, ListenOptions};
 
 mod blocking;
 mod exclusive;
@@ -69,8 +69,9 @@ pub enum Among {
 /// What a strategy is to do for one address.
 #[derive(Clone, Debug)]
 pub struct ListenPlan {
-    /// Where to listen. With port 0 the kernel chooses a free port.
-    pub address: SocketAddr,
+    /// Where to listen. With port 0 the kernel chooses a free port. At a path (unix(7)) the caller listens, and passes
+    /// the socket.
+    pub address: Address,
     /// Sockets that listen at `address` already: from a service manager, or from the workers that these ones succeed.
     /// None: the strategy binds.
     pub passed: Vec<Arc<OwnedFd>>,
@@ -93,9 +94,18 @@ impl ListenPlan {
         match self.passed.first() {
             Some(socket) => socket::adopt(socket.as_fd(), self.listen.defer),
             None => {
-                socket::listen(self.address, ListenOptions { reuse_port: false, ..self.listen })
+                let options = ListenOptions { reuse_port: false, ..self.listen };
+                socket::listen(self.ip()?, options)
             }
         }
+    }
+
+    /// The address to bind.
+    ///
+    /// # Errors
+    /// `InvalidInput`: it is a path, whose socket was to be passed.
+    fn ip(&self) -> io::Result<SocketAddr> {
+        self.address.ip().ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 }
 
@@ -103,7 +113,7 @@ impl ListenPlan {
 #[derive(Debug)]
 pub struct BoundListeners {
     /// The bound address, with the port that the kernel chose if port 0 was asked for.
-    pub address: SocketAddr,
+    pub address: Address,
     /// At least one listener handle for each worker: handle `n` is for worker `n % workers`.
     pub handles: Vec<ListenerHandle>,
     /// The sockets that listen at the address, for the workers that succeed these ones ([`ListenPlan::passed`]).
@@ -268,6 +278,19 @@ impl Strategy {
         Ok(())
     }
 
+    /// Checks that `workers` workers can accept from one unix(7) socket, of which there cannot be several at a path.
+    ///
+    /// # Errors
+    /// The reason why not, as a message for the user.
+    pub fn goes_with_unix_sockets(&self, workers: NonZeroUsize) -> Result<(), String> {
+        if self.settings.contains(ObeyedFields::SEVERAL_PASSED) && workers.get() > 1 {
+            return Err(format!(
+                "each of {workers} workers needs a socket of its own, and a unix socket cannot be bound twice"
+            ));
+        }
+        Ok(())
+    }
+
     /// Checks that this kernel lets this process use the strategy, by setting up a part of it.
     ///
     /// # Errors
@@ -338,7 +361,7 @@ pub fn can_share(
 /// Binds one socket for all workers. Each listener handle gets a duplicate of the socket's descriptor.
 fn one_socket(plan: &ListenPlan, strategy: &'static Strategy) -> io::Result<BoundListeners> {
     let socket = plan.socket()?;
-    let address = socket::local_address(socket.as_fd())?;
+    let address = socket::bound_address(socket.as_fd())?;
     let handle = |_| Ok(ListenerHandle::of(strategy, vec![socket.try_clone()?]));
     let handles = (0..plan.workers.get()).map(handle).collect::<io::Result<_>>()?;
     Ok(BoundListeners { address, handles, sockets: vec![socket], acceptors: Vec::new() })

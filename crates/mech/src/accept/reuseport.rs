@@ -16,7 +16,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use super::{AcceptSource, BoundListeners, ListenPlan, ListenerHandle, ObeyedFields, Strategy};
 use crate::mechanism::Features;
 use sys::socket::{
-    ListenOptions, adopt, check_free, choose_by_cpu, listen, local_address, share_port, unbound,
+    Address, ListenOptions, adopt, check_free, choose_by_cpu, listen, local_address, share_port,
+    unbound,
 };
 
 /// One listening socket per worker.
@@ -51,7 +52,13 @@ fn open(plan: &ListenPlan) -> io::Result<BoundListeners> {
     let adopted = plan.passed.iter().map(|socket| adopt(socket.as_fd(), plan.listen.defer));
     let mut sockets = adopted.collect::<io::Result<Vec<_>>>()?;
     let reuse_port = plan.workers.get() > 1;
-    let mut address = plan.address;
+    if plan.address.ip().is_none() {
+        REUSEPORT.goes_with_unix_sockets(plan.workers).map_err(|reason| {
+            io::Error::other(format!("{reason}; use --accept exclusive or shared"))
+        })?;
+        return made(plan.address.clone(), sockets);
+    }
+    let mut address = plan.ip()?;
     if sockets.is_empty() && reuse_port && address.port() != 0 {
         // With SO_REUSEPORT, a second server of this user could bind the port too, and would silently
         // get half of the connections.
@@ -75,6 +82,11 @@ fn open(plan: &ListenPlan) -> io::Result<BoundListeners> {
             choose_by_cpu(sockets[0].as_fd())?;
         }
     }
+    made(address.into(), sockets)
+}
+
+/// A handle for each socket.
+fn made(address: Address, sockets: Vec<OwnedFd>) -> io::Result<BoundListeners> {
     let handle = |socket: &OwnedFd| Ok(ListenerHandle::of(&REUSEPORT, vec![socket.try_clone()?]));
     let handles = sockets.iter().map(handle).collect::<io::Result<_>>()?;
     Ok(BoundListeners { address, handles, sockets, acceptors: Vec::new() })

@@ -32,7 +32,7 @@ pub(crate) struct Crew {
 /// How a strategy is put to work, by default.
 pub(crate) fn plan() -> ListenPlan {
     ListenPlan {
-        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into(),
         passed: Vec::new(),
         workers: NonZeroUsize::new(WORKERS).unwrap(),
         listen: ListenOptions::default(),
@@ -75,7 +75,12 @@ impl Crew {
         };
         let workers = handles.into_iter().enumerate().map(start).collect();
         let sockets = made.sockets.into_iter().map(Arc::new).collect();
-        Crew { address: made.address, workers, sockets, listeners: (count, Mutex::new(ended)) }
+        Crew {
+            address: made.address.ip().unwrap(),
+            workers,
+            sockets,
+            listeners: (count, Mutex::new(ended)),
+        }
     }
 
     /// Has the workers leave new connections to others, and waits until their listeners have ended.

@@ -30,7 +30,7 @@ fn what_does_not_go_together_says_why() {
             let reason = strategy.goes_with(mechanism).unwrap_err();
             assert!(reason.contains(mechanism.name), "{reason}");
             let MechanismKind::Readiness { .. } = mechanism.kind else { continue };
-            let socket = listen(plan().address, ListenOptions::default()).unwrap();
+            let socket = listen(plan().address.ip().unwrap(), ListenOptions::default()).unwrap();
             std::thread::scope(|scope| {
                 let attach = || {
                     let mut opened =
@@ -47,7 +47,7 @@ fn what_does_not_go_together_says_why() {
 /// /proc shows what epoll instances wait for (proc_pid_fdinfo(5)).
 #[test]
 fn exclusive_epoll_has_the_flag() {
-    let socket = listen(plan().address, ListenOptions::default()).unwrap();
+    let socket = listen(plan().address.ip().unwrap(), ListenOptions::default()).unwrap();
     // The number alone may be an earlier descriptor's, whose file a child being started still has.
     let its = format!("ino:{:x}", rustix::fs::fstat(&socket).unwrap().st_ino);
     let registered = || {

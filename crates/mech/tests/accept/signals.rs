@@ -150,7 +150,8 @@ fn an_agent_that_is_interrupted_goes_on() {
     }
     interrupt_agents(libc::SYS_futex);
     for _ in 0..20 {
-        let mut clients: Vec<_> = (0..WORKERS).map(|_| Client::of(made.address)).collect();
+        let mut clients: Vec<_> =
+            (0..WORKERS).map(|_| Client::of(made.address.ip().unwrap())).collect();
         clients.iter_mut().for_each(|client| client.send("?"));
         for client in &mut clients {
             client.expect("?");

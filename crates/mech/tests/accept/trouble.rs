@@ -86,7 +86,7 @@ fn a_connection_is_kept_though_its_listener_cannot_give_way() {
         match refused {
             Ok(()) => {
                 for number in 0..40 {
-                    let mut client = Client::of(made.address);
+                    let mut client = Client::of(made.address.ip().unwrap());
                     client.send(&format!("{number}"));
                     client.expect(&format!("{number}"));
                 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::clock::combined;
 use super::format::{Form, LogPart, OwnValue};
+use crate::proxies::client::ClientAddress;
 
 /// The longest first line of an unreadable request that the log repeats.
 const REPEATED_MOST: usize = 1024;
@@ -55,7 +56,7 @@ pub(super) struct LoggedRequest {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ends {
     /// The client's.
-    pub(super) client: Option<SocketAddr>,
+    pub(super) client: ClientAddress,
     /// The server's, if the form has it.
     pub(super) local: Option<SocketAddr>,
 }
@@ -256,7 +257,10 @@ impl LogLine {
         });
         let line = Json {
             time: humantime::format_rfc3339_millis(ending.time).to_string(),
-            client: ending.ends.client.map(|client| client.ip().to_string()),
+            client: match ending.ends.client {
+                ClientAddress::Unknown => None,
+                known => Some(known.to_string()),
+            },
             user: asked.user.as_deref().map(String::from_utf8_lossy),
             method: &asked.method,
             target: String::from_utf8_lossy(&asked.target),
@@ -275,8 +279,7 @@ impl LogLine {
     }
 
     fn append_combined(&self, out: &mut Vec<u8>, ending: &Ending<'_>) -> io::Result<()> {
-        push_address(out, ending.ends.client)?;
-        out.extend_from_slice(b" - ");
+        write!(out, "{} - ", ending.ends.client)?;
         self.asked.append_user(out)?;
         write!(out, " [{}] \"", combined(ending.time))?;
         push_escaped(out, &self.asked.line())?;
@@ -302,7 +305,7 @@ impl LogLine {
         let (path, query) = asked.path_and_query();
         match part {
             LogPart::Text(text) => out.write_all(text),
-            LogPart::Client => push_address(out, ending.ends.client),
+            LogPart::Client => write!(out, "{}", ending.ends.client),
             LogPart::LocalAddress => push_address(out, ending.ends.local),
             LogPart::LocalPort => match ending.ends.local {
                 Some(local) => write!(out, "{}", local.port()),
@@ -427,7 +430,7 @@ mod tests {
             end: "sent",
             is_whole,
             ends: Ends {
-                client: Some("192.0.2.7:4711".parse().unwrap()),
+                client: ClientAddress::Ip("192.0.2.7".parse().unwrap()),
                 local: Some("[2001:db8::1]:8080".parse().unwrap()),
             },
             by: &LoggedBy { mechanism: "any", sends: "some", worker: 3 },

@@ -24,6 +24,7 @@ pub use format::{Form, LogFormat};
 use line::{Ending, Ends, LogLine, LoggedBy, LoggedRequest, response_field};
 
 use crate::line_writer;
+use crate::proxies::client::ClientAddress;
 use crate::respond::response::{Response, Then};
 use crate::trace::end_of;
 
@@ -96,9 +97,8 @@ impl AccessLogger {
         if state.clients.len() <= slot {
             state.clients.resize_with(slot + 1, Client::default);
         }
-        // A client that is gone already has no address any more.
         let local = self.form.has_local_address().then(|| conn.local_addr().ok()).flatten();
-        let ends = Ends { client: conn.peer_addr().ok(), local };
+        let ends = Ends { client: ClientAddress::of_peer(conn), local };
         state.clients[slot] = Client { ends, ..Client::default() };
     }
 

@@ -18,7 +18,7 @@ use mech::fileio;
 use mech::mechanisms;
 use mech::net::{AcceptBatch, Executor, Listener, Net, NetOptions, Remote};
 use serde::Serialize;
-use sys::socket::{self, ListenOptions};
+use sys::socket::{self, Address, ListenOptions};
 use tracing::error;
 
 use crate::Config;
@@ -71,7 +71,8 @@ struct ServerFacts {
     files: String,
     /// Whether workers are processes.
     processes: bool,
-    addresses: Vec<SocketAddr>,
+    /// As [`Address`] writes them.
+    addresses: Vec<String>,
     /// When this process was started, in seconds since 1970.
     started_at_s: f64,
     /// How often the configuration was reloaded.
@@ -81,7 +82,7 @@ struct ServerFacts {
 }
 
 impl ServerFacts {
-    fn of(config: &Config, processes: bool, addresses: &[SocketAddr]) -> ServerFacts {
+    fn of(config: &Config, processes: bool, addresses: &[Address]) -> ServerFacts {
         let files = match (&config.source, config.files) {
             (ContentSource::Fixed(_), _) => "none".to_owned(),
             (_, Some(backend)) => backend.name.to_owned(),
@@ -97,7 +98,7 @@ impl ServerFacts {
             accept: config.accept.name,
             files,
             processes,
-            addresses: addresses.to_vec(),
+            addresses: addresses.iter().map(Address::to_string).collect(),
             started_at_s: started_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
             reloads: 0,
             last_reload_refused: None,
@@ -122,14 +123,14 @@ impl BoundAdmin {
     pub(crate) fn bind(
         config: &Config,
         processes: bool,
-        served: &[SocketAddr],
+        served: &[Address],
         handed_over: &[Arc<OwnedFd>],
     ) -> anyhow::Result<Option<BoundAdmin>> {
         let Some(listen) = &config.admin else { return Ok(None) };
         let facts = ServerFacts::of(config, processes, served);
         let mut bound = BoundAdmin { addresses: Vec::new(), sockets: Vec::new(), facts };
         bind_name("--admin", listen, |address| {
-            let socket = match &those_at(handed_over, address)[..] {
+            let socket = match &those_at(handed_over, &address.into())[..] {
                 [socket, ..] => socket.try_clone()?,
                 [] => socket::listen(address, ListenOptions::default())?,
             };
@@ -200,9 +201,10 @@ impl AdminListener {
     /// The server has reloaded its configuration, and is one of `config` now.
     pub(crate) fn reloaded(&self, config: &Config) {
         let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = ServerFacts::of(config, facts.processes, &facts.addresses);
+        let now = ServerFacts::of(config, facts.processes, &[]);
         let (reloads, started_at_s) = (facts.reloads + 1, facts.started_at_s);
-        *facts = ServerFacts { reloads, started_at_s, ..now };
+        let addresses = std::mem::take(&mut facts.addresses);
+        *facts = ServerFacts { reloads, started_at_s, addresses, ..now };
     }
 
     /// The server could not reload its configuration.

@@ -3,11 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use mech::accept::{self, Acceptor, Among, ListenerHandle};
-use sys::socket::ListenOptions;
+use sys::process::OrdinaryUser;
+use sys::socket::{Address, ListenOptions};
+use sys::unix_listener::UnixListener;
 use tracing::info;
 
 use crate::Config;
@@ -15,7 +18,7 @@ use crate::Listen;
 
 /// The bound addresses.
 pub(crate) struct BoundAddresses {
-    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) addresses: Vec<Address>,
     /// The listener handles of each worker, by address.
     pub(crate) handles: Vec<Vec<ListenerHandle>>,
     pub(crate) sockets: Vec<OwnedFd>,
@@ -33,7 +36,7 @@ pub(crate) fn bind(
     let handles = (0..workers).map(|_| Vec::new()).collect();
     let (addresses, sockets, acceptors) = (Vec::new(), Vec::new(), Vec::new());
     let mut bound = BoundAddresses { addresses, handles, sockets, acceptors };
-    let mut open = |address, passed| {
+    let mut open = |address: Address, passed| {
         let made = config.accept.open(&accept::ListenPlan {
             address,
             passed,
@@ -43,7 +46,7 @@ pub(crate) fn bind(
             by_cpu: config.by_cpu,
             policy: config.wake,
         })?;
-        bound.addresses.push(made.address);
+        bound.addresses.push(made.address.clone());
         for (number, handle) in made.handles.into_iter().enumerate() {
             bound.handles[number % workers].push(handle);
         }
@@ -52,20 +55,34 @@ pub(crate) fn bind(
         io::Result::Ok(made.address)
     };
     for (address, sockets) in by_address(&config.passed)? {
-        open(address, sockets)
+        open(address.clone(), sockets)
             .with_context(|| format!("cannot serve the passed socket of {address}"))?;
     }
     for listen in &config.listen {
-        bind_name("--listen", listen, |address| open(address, those_at(handed_over, address)))?;
+        if let Some(unix) = &listen.unix {
+            let address = Address::Unix(unix.path.clone());
+            let sockets = match those_at(handed_over, &address) {
+                none if none.is_empty() => vec![Arc::new(listen_at(unix, config.user.as_ref())?)],
+                sockets => sockets,
+            };
+            open(address, sockets).with_context(|| format!("--listen {}", listen.name))?;
+            continue;
+        }
+        bind_name("--listen", listen, |address| {
+            let address = Address::Ip(address);
+            let sockets = those_at(handed_over, &address);
+            let bound = open(address, sockets)?;
+            bound.ip().ok_or_else(|| io::ErrorKind::InvalidData.into())
+        })?;
     }
     Ok(bound)
 }
 
 /// Sockets that were passed, by the address that they listen at, in the order of their first ones.
-fn by_address(passed: &[Arc<OwnedFd>]) -> anyhow::Result<Vec<(SocketAddr, Vec<Arc<OwnedFd>>)>> {
-    let mut all: Vec<(SocketAddr, Vec<_>)> = Vec::new();
+fn by_address(passed: &[Arc<OwnedFd>]) -> anyhow::Result<Vec<(Address, Vec<Arc<OwnedFd>>)>> {
+    let mut all: Vec<(Address, Vec<_>)> = Vec::new();
     for (number, socket) in passed.iter().enumerate() {
-        let address = sys::socket::local_address(socket.as_fd())
+        let address = sys::socket::bound_address(socket.as_fd())
             .with_context(|| format!("cannot serve socket {number} of LISTEN_FDS"))?;
         let socket = Arc::clone(socket);
         match all.iter_mut().find(|(known, _)| *known == address) {
@@ -77,11 +94,48 @@ fn by_address(passed: &[Arc<OwnedFd>]) -> anyhow::Result<Vec<(SocketAddr, Vec<Ar
 }
 
 /// Those of `sockets` that listen at `address`.
-pub(crate) fn those_at(sockets: &[Arc<OwnedFd>], address: SocketAddr) -> Vec<Arc<OwnedFd>> {
+pub(crate) fn those_at(sockets: &[Arc<OwnedFd>], address: &Address) -> Vec<Arc<OwnedFd>> {
     let is_there = |socket: &&Arc<OwnedFd>| {
-        sys::socket::local_address(socket.as_fd()).is_ok_and(|local| local == address)
+        sys::socket::bound_address(socket.as_fd()).is_ok_and(|local| local == *address)
     };
     sockets.iter().filter(is_there).cloned().collect()
+}
+
+/// A socket that listens at a path; its file belongs to `user`, if there is one.
+fn listen_at(unix: &UnixListener, user: Option<&OrdinaryUser>) -> anyhow::Result<OwnedFd> {
+    let backlog = ListenOptions::default().backlog;
+    unix.listen(backlog, user.map(OrdinaryUser::ids)).map_err(|error| cannot_listen_at(unix, error))
+}
+
+/// Finds what would keep a server of `config` from listening at its paths. Makes nothing.
+///
+/// # Errors
+/// A path that cannot be used, with the remedy.
+pub(crate) fn check_paths(config: &Config) -> anyhow::Result<()> {
+    for unix in config.listen.iter().filter_map(|listen| listen.unix.as_ref()) {
+        unix.check().map_err(|error| cannot_listen_at(unix, error))?;
+    }
+    Ok(())
+}
+
+fn cannot_listen_at(unix: &UnixListener, error: io::Error) -> anyhow::Error {
+    let path = unix.path.display();
+    let folder = unix.path.parent().unwrap_or(Path::new("/")).display();
+    let remedy = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "a server listens there; stop it, take over from it (--take-over), or choose another path"
+                .to_owned()
+        }
+        io::ErrorKind::AlreadyExists => {
+            "there is a file of that name that is no socket; choose another path".to_owned()
+        }
+        io::ErrorKind::NotFound => format!("there is no folder '{folder}'; make it first"),
+        io::ErrorKind::PermissionDenied => {
+            format!("{error}; this user must be allowed to write in '{folder}', and to a socket that is there")
+        }
+        _ => error.to_string(),
+    };
+    anyhow!("cannot listen on --listen unix:{path}: {remedy}")
 }
 
 /// Binds the addresses of a name by `open`, which returns the address as it is bound. With port 0, the others get the
@@ -144,10 +198,10 @@ mod tests {
     /// The addresses that a server of fixed bytes has bound.
     fn bound(addresses: &[&str]) -> anyhow::Result<Vec<SocketAddr>> {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        let listen = vec![Listen { name: "name".to_owned(), addresses }];
+        let listen = vec![Listen { name: "name".to_owned(), addresses, unix: None }];
         let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
         let config = Config { listen, ..Config::new(ContentSource::Fixed(1), mechanism) };
-        Ok(bind(&config, Among::Threads, &[])?.addresses)
+        Ok(bind(&config, Among::Threads, &[])?.addresses.iter().filter_map(Address::ip).collect())
     }
 
     #[test]

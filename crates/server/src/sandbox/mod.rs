@@ -44,14 +44,13 @@
 mod links;
 mod rules;
 
-use std::net::SocketAddr;
-
 use anyhow::{Context, bail};
 use landlock::{
     Access, AccessNet, LandlockStatus, NetPort, PathBeneath, PathFd, RestrictSelfAttr,
     RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
     Scope,
 };
+use sys::socket::Address;
 use tracing::warn;
 
 use crate::Config;
@@ -77,7 +76,7 @@ pub(crate) struct Sandbox {
 pub(crate) fn give_up(
     config: &Config,
     role: Role,
-    addresses: &[SocketAddr],
+    addresses: &[Address],
 ) -> anyhow::Result<Sandbox> {
     if let Some(user) = &config.user {
         user.assume().with_context(|| format!("cannot become --user {user}"))?;
@@ -96,7 +95,7 @@ pub(crate) fn give_up(
 
 impl Sandbox {
     /// Restricts the calling thread and what it starts from now on, if `config` says so.
-    pub(crate) fn enter(config: &Config, role: Role, addresses: &[SocketAddr]) -> Sandbox {
+    pub(crate) fn enter(config: &Config, role: Role, addresses: &[Address]) -> Sandbox {
         if !config.sandbox {
             return Sandbox { in_words: "off (--no-sandbox)".to_owned(), rules: None };
         }
@@ -243,7 +242,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let own = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (told, own, bound, connected) = on_own_thread(|| {
-            let sandbox = Sandbox::enter(&config(folder.path()), Role::Server, &[own]);
+            let sandbox = Sandbox::enter(&config(folder.path()), Role::Server, &[own.into()]);
             let another = TcpListener::bind("127.0.0.1:0");
             (sandbox.in_words, TcpListener::bind(own), another, TcpStream::connect(address))
         })

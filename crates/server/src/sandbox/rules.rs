@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use landlock::{ABI, Access, AccessFs, BitFlags, make_bitflags};
 use mech::files::root::Symlinks;
+use sys::socket::Address;
 
 use super::links;
 use crate::Config;
@@ -50,7 +50,7 @@ pub(super) struct Rules {
 
 impl Rules {
     /// The rules for a process of a server of `config`, which listens at `addresses`.
-    pub(super) fn of(config: &Config, role: Role, addresses: &[SocketAddr]) -> Rules {
+    pub(super) fn of(config: &Config, role: Role, addresses: &[Address]) -> Rules {
         let served = match &config.source {
             ContentSource::Directory(root) if root.symlinks() == Symlinks::Any => vec!["/".into()],
             ContentSource::Directory(root) => links::readable_for(root.path()),
@@ -79,7 +79,7 @@ impl Rules {
             (config.counters.as_ref(), REPLACE),
         ];
         let writing = written.into_iter().filter_map(|(path, access)| to_write(path?, access));
-        let ports = addresses.iter().map(SocketAddr::port).collect();
+        let ports = addresses.iter().filter_map(|it| Some(it.ip()?.port())).collect();
         Rules { handled, reading, writing: writing.collect(), ports, served, role }
     }
 }

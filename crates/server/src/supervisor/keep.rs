@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use mech::accept::{self, Acceptor, Among};
+use sys::socket::Address;
 use tracing::{error, info, warn};
 
 use super::process_crew::{Message, PING_EVERY, ProcessCrew, WorkerChange};
@@ -59,7 +60,7 @@ impl WorkerPlans {
 /// A server whose workers are processes. Dropping it kills them.
 #[derive(Debug)]
 pub struct Supervisor {
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<Address>,
     /// The workers of each configuration, by its number: those that accept connections, those that have retired, and some
     /// that start.
     crews: BTreeMap<usize, ProcessCrew>,
@@ -173,7 +174,7 @@ impl Supervisor {
 
     /// The addresses as they are bound, in the order of the configuration.
     #[must_use]
-    pub fn addresses(&self) -> &[SocketAddr] {
+    pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 

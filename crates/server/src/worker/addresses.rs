@@ -10,7 +10,8 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mech::Key;
-use mech::net::Conn;
+
+use crate::proxies::client::ClientAddress;
 
 /// The connections of all addresses in a process.
 #[derive(Debug)]
@@ -60,12 +61,10 @@ impl AddressCounter {
     }
 
     /// A connection begins; `false`: it is one too many of its client's. A client without an IP address is not counted.
-    pub(crate) fn begin(&self, conn: &Conn<'_>) -> bool {
-        let Some(address) = conn.peer_addr().ok().map(|peer| network_of(peer.ip())) else {
-            return true;
-        };
+    pub(crate) fn begin(&self, key: Key, client: ClientAddress) -> bool {
+        let Some(address) = client.ip().map(network_of) else { return true };
         let may_begin = self.limit.begin(address);
-        let slot = conn.key().slot as usize;
+        let slot = key.slot as usize;
         let mut by_slot = self.by_slot.borrow_mut();
         if by_slot.len() <= slot {
             by_slot.resize(slot + 1, None);

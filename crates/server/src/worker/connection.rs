@@ -9,6 +9,7 @@ use mech::net::{Answer, Body, Conn, Progress};
 use tracing::warn;
 
 use crate::lookup::pending::PendingAnswer;
+use crate::proxies::client::ClientAddress;
 use crate::respond::parts::RemainingParts;
 use crate::respond::response::Then;
 use crate::respond::site::{ResponseBatch, Site};
@@ -51,14 +52,13 @@ pub(crate) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Outpu
 /// each of them.
 fn may_begin(conn: &Conn<'_>, site: &Site<'_>) -> bool {
     let Some(addresses) = &site.limits.addresses else { return true };
-    let may_begin = addresses.begin(conn);
+    let client = ClientAddress::of_peer(conn);
+    let may_begin = addresses.begin(conn.key(), client);
     if !may_begin {
         site.counters.add(Counter::RefusedByAddress, 1);
         if let Some(others) = site.may_complain(conn.net().now()) {
-            let peer =
-                conn.peer_addr().map_or_else(|_| "a client".to_owned(), |it| it.ip().to_string());
             warn!(
-                "{peer} has --max-per-address connections already: another is closed ({others} like this not logged)"
+                "{client} has --max-per-address connections already: another is closed ({others} like this not logged)"
             );
         }
     }
@@ -203,7 +203,10 @@ fn take_down(conn: &Conn<'_>, site: &Site<'_>, sent: io::Result<()>) -> io::Resu
 /// the client or the network is the cause: a closed connection, or one that took nothing for too long.
 fn complain(conn: &Conn<'_>, site: &Site<'_>, error: &io::Error) {
     let is_our_time_out = error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
-    if is_our_time_out || !conn.is_connected() {
+    // The peer of a unix(7) socket has its address also when it has closed.
+    let is_gone =
+        [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset].contains(&error.kind());
+    if is_our_time_out || is_gone || !conn.is_connected() {
         return;
     }
     let Some(name) = conn.sends_from() else { return };

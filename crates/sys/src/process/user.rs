@@ -65,6 +65,12 @@ impl OrdinaryUser {
         format!("{}:{}", self.uid, self.gid)
     }
 
+    /// User and group.
+    #[must_use]
+    pub fn ids(&self) -> (u32, u32) {
+        (self.uid.as_raw(), self.gid.as_raw())
+    }
+
     /// Whether the process has this user's rights already, or could get them.
     #[must_use]
     pub fn can_be_had(&self) -> bool {

@@ -8,7 +8,7 @@ use super::config::{self, FlagValues, SettingNotes};
 use super::flags::Args;
 use super::{choose, configuration, describe, urls, what_is_served};
 use crate::cli::stdout::stdout;
-use server::{MechanismAndStrategy, Role, Server};
+use server::{Listen, MechanismAndStrategy, Role, Server};
 
 /// Prints what is wrong, or what would be served and where each setting comes from.
 pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
@@ -21,8 +21,7 @@ pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let role = if processes { Role::Supervisor } else { Role::Server };
     let sandbox = Server::try_sandbox(&config, role)?;
     let described = describe(&config, processes, why_no_rings, flags);
-    let addresses: Vec<_> =
-        config.listen.iter().flat_map(|listen| &listen.addresses).copied().collect();
+    let addresses: Vec<_> = config.listen.iter().flat_map(Listen::all).collect();
     let urls = urls(&addresses);
     let mut out = stdout();
     writeln!(

@@ -18,7 +18,7 @@ use super::response_flags::{ResponseFlags, SERVING};
 use crate::cli::auto_or::{
     AutoOr, OnOff, mechanism, mechanism_names, names, strategy, strategy_names,
 };
-use crate::cli::listen::with_host;
+use crate::cli::listen::{unix_socket, with_host};
 use server::{
     AccessLogForm, HeaderRule, Inheritance, Listen, Redirect, Revalidate, STAT_THREADS, WORKER_FLAG,
 };
@@ -41,12 +41,13 @@ pub(in crate::cli) struct Args {
     #[arg(default_value = ".")]
     pub(super) root: PathBuf,
 
-    /// Where to listen: HOST:PORT, or PORT of 127.0.0.1, or :PORT of every IPv4 address
+    /// Where to listen: HOST:PORT, or PORT of 127.0.0.1, or :PORT of every IPv4 address, or unix:PATH
     ///
-    /// The server listens on every address of HOST. Port 0 takes a free port. The flag may be given
+    /// The server listens on every address of HOST. Port 0 takes a free port. A unix socket has the
+    /// permissions 0660 unless they follow, as in unix:/run/drover.sock,mode=0666. The flag may be given
     /// several times
     #[arg(help_heading = SERVING)]
-    #[arg(short = 'p', long, visible_alias = "port", value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address)]
+    #[arg(short = 'p', long, visible_alias = "port", value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address_or_path)]
     pub(super) listen: Vec<Listen>,
 
     /// Serve files and directories whose names begin with a dot too
@@ -510,6 +511,15 @@ fn address(text: &str) -> Result<Listen, String> {
     KNOWN.find(text, || resolve(text))
 }
 
+fn address_or_path(text: &str) -> Result<Listen, String> {
+    match unix_socket(text) {
+        Some(unix) => {
+            Ok(Listen { name: text.to_owned(), addresses: Vec::new(), unix: Some(unix?) })
+        }
+        None => address(text),
+    }
+}
+
 fn user(text: &str) -> Result<OrdinaryUser, String> {
     static KNOWN: Remembered<OrdinaryUser> = Remembered::new();
     KNOWN.find(text, || OrdinaryUser::parse(text))
@@ -525,7 +535,7 @@ fn resolve(text: &str) -> Result<Listen, String> {
             addresses.push(address);
         }
     }
-    Ok(Listen { name: text.to_owned(), addresses })
+    Ok(Listen { name: text.to_owned(), addresses, unix: None })
 }
 
 fn backend(text: &str) -> Result<AutoOr<Backend>, String> {

@@ -1,12 +1,12 @@
 //! The configuration of a server that runs, read again at SIGHUP.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::bail;
 use clap::ArgMatches;
 use server::{Auth, NextConfig, Reloader};
+use sys::socket::Address;
 use usage::UsageError;
 
 use super::flags::Args;
@@ -29,7 +29,7 @@ pub(super) struct Started<'m> {
 
 /// What reads the configuration of a server at `addresses` again. `None`: there is no file to read again, of
 /// settings or of users.
-pub(super) fn reloader(started: &Started<'_>, addresses: &[SocketAddr]) -> Option<Reloader> {
+pub(super) fn reloader(started: &Started<'_>, addresses: &[Address]) -> Option<Reloader> {
     if started.args.config.is_none() && started.users.is_none() {
         return None;
     }

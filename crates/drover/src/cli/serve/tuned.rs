@@ -171,10 +171,14 @@ impl Tuned {
             .is_some_and(|it| self.taken.get("dispatch").is_some_and(|name| name == it.name));
         let is_auto =
             args.accept.0.is_none() && !args.processes && as_measured && workers.get() > 1;
+        let has_unix = args.listen.iter().any(|listen| listen.unix.is_some());
         take("accept", is_auto, &|name| {
             let goes_with =
                 |it: &accept::Strategy| mechanism.is_some_and(|by| it.goes_with(by).is_ok());
-            accept::by_name(name).is_some_and(|it| goes_with(it) && it.probe().is_ok())
+            let serves_all =
+                |it: &accept::Strategy| !has_unix || it.goes_with_unix_sockets(workers).is_ok();
+            accept::by_name(name)
+                .is_some_and(|it| goes_with(it) && serves_all(it) && it.probe().is_ok())
         });
         found
     }

@@ -5,6 +5,8 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use crate::respond::listing::escape_html;
+
 /// How a number is written.
 #[derive(Clone, Copy, Debug)]
 enum Form {
@@ -49,13 +51,18 @@ const ROWS: &[(&str, Form, &str, &str)] = &[
 ];
 
 /// The page for a state, as `live` tells it. All texts in it are names and numbers of our own, so that none needs to
-/// be escaped.
+/// be escaped, but for paths of sockets.
 pub(super) fn write(status: &Value) -> String {
     let workers = status["workers"].as_array().map_or(0, Vec::len);
     let kind = if status["processes"] == true { "worker processes" } else { "worker threads" };
     let text = |key: &str| shown(&status[key], Form::Text);
     let urls = status["addresses"].as_array().into_iter().flatten();
-    let urls: Vec<_> = urls.map(|it| format!("http://{}", shown(it, Form::Text))).collect();
+    let url = |address: &Value| {
+        let text = address.as_str().unwrap_or_default();
+        let scheme = if text.starts_with("unix:") { "" } else { "http://" };
+        format!("{scheme}{}", escape_html(text))
+    };
+    let urls: Vec<_> = urls.map(url).collect();
     let facts = format!(
         "{} · {workers} {kind} · dispatch <b>{}</b> · accept <b>{}</b> · files <b>{}</b> · Drover {}",
         urls.join(", "),

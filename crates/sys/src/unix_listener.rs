@@ -1,0 +1,115 @@
+//! Listening at a path: stream sockets of unix(7), their mode and owner, and files that a server has left behind.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, lchown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// The most bytes of a path: `sun_path` has 108, of which the last is a NUL.
+pub const PATH_MOST: usize = 107;
+
+/// A socket to make at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnixListener {
+    /// The path.
+    pub path: PathBuf,
+    /// The permissions of the file. Whoever may write to it may connect.
+    pub mode: u32,
+}
+
+impl UnixListener {
+    /// A non-blocking socket that listens at the path, in place of one at which nobody listens any more. The file has
+    /// its mode, and the user and group of `owner` if there is one, before the first connection: until listen(2) connects
+    /// are refused. The file stays when the socket is closed.
+    ///
+    /// # Errors
+    /// Those of [`UnixListener::check`], and of bind(2), chmod(2) and chown(2).
+    pub fn listen(&self, backlog: i32, owner: Option<(u32, u32)>) -> io::Result<OwnedFd> {
+        // Of two servers that start at once, one would take the other's file, at which nobody listens yet, for a stale
+        // one. The lock ends with its descriptor. Where the folder cannot be read there is no lock.
+        let folder = self.path.parent().filter(|it| !it.as_os_str().is_empty());
+        let folder = File::open(folder.unwrap_or(Path::new("."))).ok();
+        folder.as_ref().map(|it| flock(it, FlockOperation::LockExclusive)).transpose()?;
+        self.check()?;
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let socket = stream()?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&self.path)?)?;
+        let ready = fs::set_permissions(&self.path, Permissions::from_mode(self.mode))
+            .and_then(|()| owner.map_or(Ok(()), |(u, g)| lchown(&self.path, Some(u), Some(g))))
+            .and_then(|()| Ok(rustix::net::listen(&socket, backlog)?));
+        if let Err(error) = ready {
+            let _removed = fs::remove_file(&self.path);
+            return Err(error);
+        }
+        Ok(socket)
+    }
+
+    /// Finds whether a socket may be made at the path. Makes nothing.
+    ///
+    /// # Errors
+    /// `AlreadyExists` for a file that is no socket; `AddrInUse` if somebody listens there; `EACCES` if this process may
+    /// not find that out; `ENAMETOOLONG` for a path of more than [`PATH_MOST`] bytes; `ENOENT` without its folder.
+    pub fn check(&self) -> io::Result<()> {
+        match fs::symlink_metadata(&self.path) {
+            Ok(found) if !found.file_type().is_socket() => {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let folder = self.path.parent().filter(|it| !it.as_os_str().is_empty());
+                return fs::metadata(folder.unwrap_or(Path::new("."))).map(drop);
+            }
+            Err(error) => return Err(error),
+        }
+        match rustix::net::connect(stream()?, &SocketAddrUnix::new(&self.path)?) {
+            // Nobody listens, or the file is gone meanwhile.
+            Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(()),
+            // EAGAIN: its backlog is full. EPROTOTYPE: a socket of another kind.
+            Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(io::ErrorKind::AddrInUse.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn stream() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn a_stale_file_is_replaced_and_a_live_socket_or_another_file_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| UnixListener { path: folder.path().join(name), mode: 0o620 };
+        let own = at("socket");
+        for _ in 0..2 {
+            let socket = own.listen(16, None).unwrap();
+            assert_eq!(fs::metadata(&own.path).unwrap().mode() & 0o777, 0o620);
+            let _connected = UnixStream::connect(&own.path).unwrap();
+            assert_eq!(own.listen(16, None).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+            assert_eq!(own.check().unwrap_err().kind(), io::ErrorKind::AddrInUse);
+            drop(socket);
+            own.check().unwrap();
+        }
+        fs::write(at("file").path, "").unwrap();
+        assert_eq!(at("file").listen(16, None).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        let _other = UnixDatagram::bind(at("datagrams").path).unwrap();
+        assert_eq!(at("datagrams").listen(16, None).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(at("no/where").check().unwrap_err().kind(), io::ErrorKind::NotFound);
+        at(&"x".repeat(200)).listen(16, None).unwrap_err();
+    }
+}
