@@ -16,6 +16,8 @@
 //! 4. [`range`] finds the part of the file that is wanted.
 //! 5. [`response`] writes the response's head, with a type from [`mime`] and dates from [`date`].
 //!
+//! What a proxy says of a connection before the first request is read by [`proxy_protocol`].
+//!
 //! A client reads a response's head with [`response::parse`], and a chunked body with [`chunked`].
 //!
 //! # All that a head says
@@ -93,6 +95,7 @@ mod fields;
 mod framing;
 pub mod mime;
 pub mod path;
+pub mod proxy_protocol;
 pub mod range;
 pub mod request;
 pub mod response;

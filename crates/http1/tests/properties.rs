@@ -2,6 +2,7 @@
 
 use http1::chunked::Decoder;
 use http1::conditional::{self, Conditions, ListField, PreconditionOutcome, Validators};
+use http1::proxy_protocol::{self, MalformedProxyHeader, ProxyHeader, ProxySource};
 use http1::range::{self, Ranges};
 use http1::response::{self, BodyLength};
 use http1::response::{Common, ConnectionField, Head};
@@ -25,6 +26,32 @@ fn head(
     let end = select(&["\r\n", "\r\n", "", "\n"][..]).prop_map(str::as_bytes);
     (select(start_lines), message(fields), end)
         .prop_map(|(start, fields, end)| [start.as_bytes(), &fields, end].concat())
+}
+
+/// A header of the PROXY protocol, with what it says.
+fn proxy_header() -> impl Strategy<Value = (Vec<u8>, ProxySource)> {
+    let line = any::<(std::net::SocketAddr, u16)>().prop_map(|(client, port)| {
+        let (family, ip) = (if client.is_ipv4() { 4 } else { 6 }, client.ip());
+        let line = format!("PROXY TCP{family} {ip} {ip} {} {port}\r\n", client.port());
+        (line.into_bytes(), ProxySource::Ip(std::net::SocketAddr::new(ip, client.port())))
+    });
+    let binary = (any::<(std::net::SocketAddr, bool)>(), vec(any::<u8>(), 0..300));
+    let binary = binary.prop_map(|((client, is_local), extensions)| {
+        let (family, mut addresses) = match client.ip() {
+            std::net::IpAddr::V4(ip) => (0x11, ip.octets().repeat(2)),
+            std::net::IpAddr::V6(ip) => (0x21, ip.octets().repeat(2)),
+        };
+        addresses.extend([client.port().to_be_bytes(); 2].concat());
+        addresses.extend(extensions);
+        let fixed = [if is_local { 0x20 } else { 0x21 }, family];
+        let len = (addresses.len() as u16).to_be_bytes();
+        let source = match is_local {
+            true => ProxySource::Peer,
+            false => ProxySource::Ip(std::net::SocketAddr::new(client.ip(), client.port())),
+        };
+        ([b"\r\n\r\n\0\r\nQUIT\n", &fixed[..], &len, &addresses].concat(), source)
+    });
+    prop_oneof![line, binary]
 }
 
 fn request_bytes() -> impl Strategy<Value = Vec<u8>> {
@@ -340,6 +367,39 @@ proptest! {
         prop_assert_eq!(outcome, at_once);
         prop_assert_eq!(piecewise.is_done(), whole.is_done());
         prop_assert_eq!(piecewise.body_len(), whole.body_len());
+    }
+
+    /// The whole answer may come early, before extensions; never another one.
+    #[test]
+    fn a_proxy_header_is_the_same_at_every_cut((header, source) in proxy_header(), behind in vec(any::<u8>(), 0..9)) {
+        let whole = Ok(Some(ProxyHeader { source, len: header.len() }));
+        for cut in 0..header.len() {
+            let parsed = proxy_protocol::parse(&header[..cut]);
+            prop_assert!(parsed == Ok(None) || parsed == whole, "{cut}: {parsed:?}");
+            prop_assert!(parsed == Ok(None) || cut >= 16);
+        }
+        prop_assert_eq!(proxy_protocol::parse(&[header, behind].concat()), whole);
+    }
+
+    /// What is malformed stays so, and what is needed at once fits the room that is promised.
+    #[test]
+    fn a_changed_proxy_header_is_read_or_refused(
+        (mut header, _) in proxy_header(),
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
+        for (at, byte) in changes {
+            *at.get_mut(&mut header) = byte;
+        }
+        let mut refused = false;
+        for cut in 0..=header.len() {
+            match proxy_protocol::parse(&header[..cut]) {
+                Err(MalformedProxyHeader) => refused = true,
+                parsed => prop_assert!(!refused, "{cut}: {parsed:?}"),
+            }
+        }
+        if header.len() >= proxy_protocol::NEEDED_MOST {
+            prop_assert_ne!(proxy_protocol::parse(&header), Ok(None));
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ use sys::unix_listener::UnixListener;
 use crate::Supervisor;
 use crate::access_log::AccessLog;
 use crate::auth::Auth;
+use crate::proxies::Proxies;
 use crate::rules::{Cors, ErrorPage, HeaderRule, Redirect};
 
 /// The default number of threads per process that open files: one or two are enough for a disk.
@@ -135,6 +136,8 @@ pub struct Config {
     pub head_limits: HeadLimits,
     /// After how many requests a connection is closed; `None`: after any number.
     pub max_requests: Option<NonZeroU32>,
+    /// The proxies in front of the server, and what they say of clients.
+    pub proxies: Proxies,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
     /// The access log: a line for each response; `None`: there is none.
@@ -250,6 +253,7 @@ impl Config {
             min_rate: None,
             max_connections: None,
             max_per_address: None,
+            proxies: Proxies::default(),
             head_limits: HeadLimits::default(),
             max_requests: None,
             grace: Duration::from_secs(10),

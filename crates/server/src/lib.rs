@@ -76,6 +76,9 @@ mod worker;
 pub use access_log::{AccessLog, Form as AccessLogForm, LogFormat};
 pub use auth::Auth;
 pub use config::{Config, ContentSource, Listen, Revalidate, STAT_THREADS};
+pub use proxies::Proxies;
+pub use proxies::forwarded::ForwardedField;
+pub use proxies::trusted::TrustedProxies;
 pub use reload::{NextConfig, Reloader};
 pub use respond::listing::escape_html;
 pub use rules::{

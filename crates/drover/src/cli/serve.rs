@@ -34,6 +34,7 @@ mod check;
 mod config;
 mod explain;
 mod flags;
+mod proxy_flags;
 mod reload;
 mod remembered;
 mod request_flags;
@@ -273,6 +274,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
             "--user {user}: only root can become another user; start as root, or leave the flag out"
         )));
     }
+    let proxies = args.proxies.proxies()?;
     let workers = args.workers();
     let some = |time: Duration| (!time.is_zero()).then_some(time);
     Ok(Config {
@@ -315,6 +317,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         }),
         max_connections: args.max_connections,
         max_per_address: args.max_per_address,
+        proxies,
         head_limits: args.requests.head_limits(),
         max_requests: args.requests.requests(),
         grace: args.grace,

@@ -32,6 +32,7 @@ mod opening;
 mod paths;
 mod precompressed;
 mod processes;
+mod proxies;
 mod ranges;
 mod reloading;
 mod request_limits;

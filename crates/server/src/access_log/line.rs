@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime};
 
 use http1::{Request, Status};
@@ -19,6 +19,8 @@ const REPEATED_MOST: usize = 1024;
 /// A response that has not left yet.
 pub(super) struct LogLine {
     pub(super) asked: LoggedRequest,
+    /// The client that a trusted proxy names in the request.
+    pub(super) named: Option<IpAddr>,
     /// When the request was here.
     pub(super) start: Instant,
     /// How long it then waited for its file to be opened.
@@ -257,7 +259,7 @@ impl LogLine {
         });
         let line = Json {
             time: humantime::format_rfc3339_millis(ending.time).to_string(),
-            client: match ending.ends.client {
+            client: match self.client(ending) {
                 ClientAddress::Unknown => None,
                 known => Some(known.to_string()),
             },
@@ -278,8 +280,12 @@ impl LogLine {
         Ok(serde_json::to_writer(out, &line)?)
     }
 
+    fn client(&self, ending: &Ending<'_>) -> ClientAddress {
+        self.named.map_or(ending.ends.client, ClientAddress::Ip)
+    }
+
     fn append_combined(&self, out: &mut Vec<u8>, ending: &Ending<'_>) -> io::Result<()> {
-        write!(out, "{} - ", ending.ends.client)?;
+        write!(out, "{} - ", self.client(ending))?;
         self.asked.append_user(out)?;
         write!(out, " [{}] \"", combined(ending.time))?;
         push_escaped(out, &self.asked.line())?;
@@ -305,7 +311,7 @@ impl LogLine {
         let (path, query) = asked.path_and_query();
         match part {
             LogPart::Text(text) => out.write_all(text),
-            LogPart::Client => write!(out, "{}", ending.ends.client),
+            LogPart::Client => write!(out, "{}", self.client(ending)),
             LogPart::LocalAddress => push_address(out, ending.ends.local),
             LogPart::LocalPort => match ending.ends.local {
                 Some(local) => write!(out, "{}", local.port()),
@@ -406,6 +412,7 @@ mod tests {
         let start = Instant::now();
         let line = LogLine {
             asked,
+            named: None,
             start,
             lookup: us(100),
             status: Status::Ok,

@@ -25,6 +25,7 @@ use line::{Ending, Ends, LogLine, LoggedBy, LoggedRequest, response_field};
 
 use crate::line_writer;
 use crate::proxies::client::ClientAddress;
+use crate::proxies::forwarded::ForwardedClients;
 use crate::respond::response::{Response, Then};
 use crate::trace::end_of;
 
@@ -48,6 +49,8 @@ pub(crate) struct AccessLogger {
     form: Form,
     /// The limits within which a request could be read.
     limits: HeadLimits,
+    /// Whom proxies name as clients in requests, if anybody may.
+    forwarded: Option<ForwardedClients>,
     by: LoggedBy,
     state: RefCell<State>,
 }
@@ -75,6 +78,7 @@ impl AccessLogger {
     pub(crate) fn new(
         form: Form,
         limits: HeadLimits,
+        forwarded: Option<ForwardedClients>,
         sink: LogSink,
         mechanism: &'static str,
         worker: usize,
@@ -82,7 +86,7 @@ impl AccessLogger {
     ) -> AccessLogger {
         let lines = Vec::with_capacity(FULL);
         let state = RefCell::new(State { sink, lines, count: 0, clients: Vec::new() });
-        AccessLogger { form, limits, by: LoggedBy { mechanism, sends, worker }, state }
+        AccessLogger { form, limits, forwarded, by: LoggedBy { mechanism, sends, worker }, state }
     }
 
     /// Whether reads of files are timed for it.
@@ -90,15 +94,16 @@ impl AccessLogger {
         self.form.has_stages()
     }
 
-    /// A connection begins.
-    pub(crate) fn begin(&self, conn: &Conn<'_>) {
+    /// A connection begins, whose client is `client`, or else the peer.
+    pub(crate) fn begin(&self, conn: &Conn<'_>, client: Option<ClientAddress>) {
         let state = &mut *self.state.borrow_mut();
         let slot = conn.key().slot as usize;
         if state.clients.len() <= slot {
             state.clients.resize_with(slot + 1, Client::default);
         }
         let local = self.form.has_local_address().then(|| conn.local_addr().ok()).flatten();
-        let ends = Ends { client: ClientAddress::of_peer(conn), local };
+        let client = client.unwrap_or_else(|| ClientAddress::of_peer(conn));
+        let ends = Ends { client, local };
         state.clients[slot] = Client { ends, ..Client::default() };
     }
 
@@ -114,15 +119,20 @@ impl AccessLogger {
     ) {
         let state = &mut *self.state.borrow_mut();
         let Some(client) = state.clients.get_mut(key.slot as usize) else { return };
-        let asked = match request::parse(input, &self.limits) {
-            Ok(Some(request)) => LoggedRequest::of(&request, &self.form),
-            _ => LoggedRequest::unreadable(input),
+        let (asked, named) = match request::parse(input, &self.limits) {
+            Ok(Some(request)) => {
+                let named = |it: &ForwardedClients| it.client(client.ends.client, request.fields());
+                let asked = LoggedRequest::of(&request, &self.form);
+                (asked, self.forwarded.as_ref().and_then(named))
+            }
+            _ => (LoggedRequest::unreadable(input), None),
         };
         let asked = asked.of_user(user);
         let (head, bytes) = head_and_body(output, response);
         let fields = self.form.response_fields().iter().map(|it| response_field(head, it));
         client.pending.push(LogLine {
             asked,
+            named,
             start,
             lookup,
             status: response.status,

@@ -26,7 +26,7 @@ const COUNTERS: &[(Counter, &str, &str)] = &[
     (
         Counter::Errors,
         "drover_connection_errors_total",
-        "Connections that an error ended: reset by the peer, or a file cut short.",
+        "Connections that an error ended: reset by the peer, a file cut short, or refused by --proxy-protocol.",
     ),
     (
         Counter::TimeOuts,

@@ -11,6 +11,7 @@ use mech::fileio::ReadTimes;
 use mech::net::{Body, Conn};
 
 use crate::access_log::AccessLogger;
+use crate::proxies::client::ClientAddress;
 use crate::respond::response::Response;
 use crate::trace::Tracer;
 use crate::worker::spin::Spin;
@@ -54,8 +55,8 @@ impl Extras {
         any.then(|| Box::new(Extras { tracer, log, spin, server_timing, is_timed, under_way }))
     }
 
-    /// A connection begins.
-    pub(crate) fn begin(&self, conn: &Conn<'_>) {
+    /// A connection begins, whose client is `client`, or else the peer.
+    pub(crate) fn begin(&self, conn: &Conn<'_>, client: Option<ClientAddress>) {
         let (slot, mut under_way) = (conn.key().slot as usize, self.under_way.borrow_mut());
         if under_way.len() <= slot {
             under_way.resize(slot + 1, UnderWay::default());
@@ -65,7 +66,7 @@ impl Extras {
             tracer.begin(conn.key());
         }
         if let Some(log) = &self.log {
-            log.begin(conn);
+            log.begin(conn, client);
         }
     }
 

@@ -20,6 +20,8 @@ use crate::auth::{AuthOutcome, Authenticator, VerifiedTags};
 use crate::lookup::files::{Lookup, LookupContext, Requester, SiteFiles, WantedFile};
 use crate::lookup::pending::PendingAnswer;
 use crate::lookup::watch::Watcher;
+use crate::proxies::client::ClientAddress;
+use crate::proxies::trusted::TrustedProxies;
 use crate::respond::extras::Extras;
 use crate::respond::listing::listing;
 use crate::respond::parts::RemainingParts;
@@ -83,6 +85,8 @@ pub(crate) struct Limits {
     pub(crate) requests: Option<RequestCounter>,
     /// Who has how many connections, if that is limited.
     pub(crate) addresses: Option<AddressCounter>,
+    /// The proxies that begin each connection with a header of the PROXY protocol, if they do; others may not connect.
+    pub(crate) proxies: Option<Arc<TrustedProxies>>,
 }
 
 /// A worker's site.
@@ -137,12 +141,12 @@ impl<'w> Site<'w> {
     }
 
     /// A connection begins.
-    pub(crate) fn begin(&self, conn: &Conn<'_>) {
+    pub(crate) fn begin(&self, conn: &Conn<'_>, client: Option<ClientAddress>) {
         if let Some(requests) = &self.limits.requests {
             requests.begin(conn.key());
         }
         if let Some(extras) = &self.extras {
-            extras.begin(conn);
+            extras.begin(conn, client);
         }
     }
 

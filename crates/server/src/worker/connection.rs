@@ -10,6 +10,7 @@ use tracing::warn;
 
 use crate::lookup::pending::PendingAnswer;
 use crate::proxies::client::ClientAddress;
+use crate::proxies::header;
 use crate::respond::parts::RemainingParts;
 use crate::respond::response::Then;
 use crate::respond::site::{ResponseBatch, Site};
@@ -33,26 +34,62 @@ pub(crate) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Outpu
     site.counters.add(Counter::Connections, 1);
     let counted = Counted { conn, site, finished: false };
     async move {
-        if !may_begin(&counted.conn, counted.site) {
+        let mut client = None;
+        if counted.site.limits.proxies.is_some() {
+            // In a box, so that connections without a proxy are smaller.
+            match Box::pin(begin_by_proxy(&counted.conn, counted.site)).await {
+                Ok(named) => client = Some(named),
+                Err(error) => {
+                    count_end(counted.site, &error);
+                    return counted.finish();
+                }
+            }
+        }
+        if !may_begin(&counted.conn, counted.site, client) {
             return counted.finish();
         }
-        counted.site.begin(&counted.conn);
+        counted.site.begin(&counted.conn, client);
         if let Err(error) = converse(&counted.conn, counted.site).await {
-            let counters = counted.site.counters;
-            match error.kind() {
-                io::ErrorKind::TimedOut => counters.add(Counter::TimeOuts, 1),
-                _ => counters.add(Counter::Errors, 1),
-            }
+            count_end(counted.site, &error);
         }
         counted.finish();
     }
 }
 
+/// Counts what has ended a connection.
+fn count_end(site: &Site<'_>, error: &io::Error) {
+    match error.kind() {
+        io::ErrorKind::TimedOut => site.counters.add(Counter::TimeOuts, 1),
+        _ => site.counters.add(Counter::Errors, 1),
+    }
+}
+
+/// Receives the header of the PROXY protocol, if a proxy that is trusted has connected.
+async fn begin_by_proxy(conn: &Conn<'_>, site: &Site<'_>) -> io::Result<ClientAddress> {
+    let peer = ClientAddress::of_peer(conn);
+    let is_trusted = site.limits.proxies.as_ref().is_some_and(|it| it.contains(peer));
+    let client = match is_trusted {
+        true => header::receive(conn, peer, site.limits.time_outs.header).await,
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    };
+    let reason = match client.as_ref().map_err(io::Error::kind) {
+        Err(io::ErrorKind::PermissionDenied) => "is none of --trusted-proxies",
+        Err(io::ErrorKind::InvalidData) => {
+            "has sent no header of the PROXY protocol (--proxy-protocol)"
+        }
+        _ => return client,
+    };
+    if let Some(others) = site.may_complain(conn.net().now()) {
+        warn!("{peer} {reason}: its connection is closed ({others} like this not logged)");
+    }
+    client
+}
+
 /// Whether the client may have one more connection. If not, it is closed at once: whoever has too many gets no response for
 /// each of them.
-fn may_begin(conn: &Conn<'_>, site: &Site<'_>) -> bool {
+fn may_begin(conn: &Conn<'_>, site: &Site<'_>, client: Option<ClientAddress>) -> bool {
     let Some(addresses) = &site.limits.addresses else { return true };
-    let client = ClientAddress::of_peer(conn);
+    let client = client.unwrap_or_else(|| ClientAddress::of_peer(conn));
     let may_begin = addresses.begin(conn.key(), client);
     if !may_begin {
         site.counters.add(Counter::RefusedByAddress, 1);

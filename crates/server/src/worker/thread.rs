@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use http1::coding::ContentCoding;
+use http1::proxy_protocol;
 use mech::accept::ListenerHandle;
 use mech::fileio;
 use mech::files::open_pool::{OpenPool, OpenResults};
@@ -98,6 +99,7 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
         head: config.head_limits,
         requests: config.max_requests.map(RequestCounter::new),
         addresses: addresses.map(AddressCounter::new),
+        proxies: config.proxies.of_connections(),
     };
     let content = content(&config, sharers, &net)?;
     let auth = config.auth.clone().map(|auth| Box::new(Authenticator::new(auth)));
@@ -201,6 +203,7 @@ fn extras(
         AccessLogger::new(
             log.form.clone(),
             config.head_limits,
+            config.proxies.of_requests(),
             sink,
             config.mechanism.name,
             worker,
@@ -256,7 +259,8 @@ fn net_options(config: &Config) -> NetOptions {
     options.file_options.counts = Arc::default();
     options.file_options.timed = config.trace.is_some()
         || config.access_log.as_ref().is_some_and(|log| log.form.has_stages());
-    options.input_capacity = config.head_limits.head;
+    let of_proxies = if config.proxies.protocol { proxy_protocol::NEEDED_MOST } else { 0 };
+    options.input_capacity = config.head_limits.head.max(of_proxies);
     options.min_rate = config.min_rate;
     options.send_budget = config.send_budget;
     if let Some(files) = config.files {

@@ -12,6 +12,7 @@ use mech::files::root::Symlinks;
 use mech::mechanisms::{DevPollModel, Mechanism};
 use mech::net::AcceptBatch;
 
+use super::proxy_flags::ProxyFlags;
 use super::remembered::Remembered;
 use super::request_flags::{LIMITS, RequestFlags};
 use super::response_flags::{ResponseFlags, SERVING};
@@ -240,6 +241,9 @@ pub(in crate::cli) struct Args {
 
     #[command(flatten)]
     pub(super) requests: RequestFlags,
+
+    #[command(flatten)]
+    pub(super) proxies: ProxyFlags,
 
     /// How much memory a worker may use to keep files that it has served: a size, or 'off'
     #[arg(help_heading = CACHE)]
