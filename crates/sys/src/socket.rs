@@ -14,8 +14,8 @@ use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags,
-    SocketType, ipproto, sockopt,
+    AddressFamily, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix,
+    SocketFlags, SocketType, ipproto, sockopt,
 };
 
 /// Where a stream socket connects to.
@@ -273,9 +273,15 @@ pub fn choose_by_cpu(listener: BorrowedFd<'_>) -> io::Result<()> {
 /// send (`do_tcp_setsockopt`). So the wake-up reaches only workers that asked for writability as well, or
 /// that look for connections after any wake-up.
 ///
+/// A unix(7) socket has no such option. The end of sending, which a listening socket never does, wakes all that wait for
+/// it whenever it is asked for (`unix_shutdown`), and changes nothing: only the end of receiving refuses connections.
+///
 /// # Errors
-/// `EOPNOTSUPP` for a unix(7) socket, whose waiters nothing but a connection wakes.
+/// Those of setsockopt(2) and shutdown(2).
 pub fn wake_waiter(listener: BorrowedFd<'_>) -> io::Result<()> {
+    if sockopt::socket_domain(listener)? == AddressFamily::UNIX {
+        return Ok(rustix::net::shutdown(listener, Shutdown::Write)?);
+    }
     let (level, name) = (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
     set_option(listener, level, name, get_option(listener, level, name)?)
 }

@@ -4,6 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
@@ -11,7 +13,8 @@ use mech::accept::wait_queue::Policy;
 use mech::accept::{Among, ListenPlan, ListenerHandle, Strategy};
 use mech::mechanisms::Mechanism;
 use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions, Remote};
-use sys::socket::ListenOptions;
+use sys::socket::{Address, ListenOptions};
+use sys::unix_listener::UnixListener;
 
 use crate::PATIENCE;
 
@@ -21,7 +24,7 @@ pub(crate) const WORKERS: usize = 3;
 /// Three workers, each of which answers what it receives with its number before it. They are stopped
 /// and joined when this is dropped.
 pub(crate) struct Crew {
-    pub(crate) address: SocketAddr,
+    address: Address,
     workers: Vec<(Remote, thread::JoinHandle<()>)>,
     /// What the workers accept from, for others that succeed them.
     pub(crate) sockets: Vec<Arc<OwnedFd>>,
@@ -40,6 +43,13 @@ pub(crate) fn plan() -> ListenPlan {
         by_cpu: false,
         policy: Policy::TaskExclusive,
     }
+}
+
+/// The same at a path in `folder`.
+pub(crate) fn unix_plan(folder: &Path) -> ListenPlan {
+    let unix = UnixListener { path: folder.join("socket"), mode: 0o600 };
+    let socket = unix.listen(ListenOptions::default().backlog, None).unwrap();
+    ListenPlan { address: Address::Unix(unix.path), passed: vec![Arc::new(socket)], ..plan() }
 }
 
 impl Crew {
@@ -75,12 +85,7 @@ impl Crew {
         };
         let workers = handles.into_iter().enumerate().map(start).collect();
         let sockets = made.sockets.into_iter().map(Arc::new).collect();
-        Crew {
-            address: made.address.ip().unwrap(),
-            workers,
-            sockets,
-            listeners: (count, Mutex::new(ended)),
-        }
+        Crew { address: made.address, workers, sockets, listeners: (count, Mutex::new(ended)) }
     }
 
     /// Has the workers leave new connections to others, and waits until their listeners have ended.
@@ -91,7 +96,7 @@ impl Crew {
     }
 
     pub(crate) fn connect(&self) -> Client {
-        Client::of(self.address)
+        Client::of(self.address.clone())
     }
 
     /// Asks all workers to stop, and waits for none.
@@ -166,8 +171,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn of(address: SocketAddr) -> Client {
-        let stream = TcpStream::connect(address).unwrap();
+    pub(crate) fn of(address: impl Into<Address>) -> Client {
+        let stream = match address.into() {
+            Address::Ip(address) => TcpStream::connect(address).unwrap(),
+            // What is used of the type is the same for both kinds of sockets.
+            Address::Unix(path) => OwnedFd::from(UnixStream::connect(path).unwrap()).into(),
+        };
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client { stream }
     }

@@ -8,7 +8,7 @@ use mech::accept::{self, ListenPlan, ListenerHandle, ObeyedFields, Strategy};
 use mech::mechanisms;
 use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
 
-use crate::crew::{Client, Crew, plan};
+use crate::crew::{Client, Crew, plan, unix_plan};
 use crate::{PATIENCE, on_every_pair, seccomp};
 
 /// Whether each worker has a socket of its own, in which connections wait for it alone.
@@ -41,15 +41,18 @@ fn connections_go_to_workers_that_have_descriptors() {
                 testing::skip!("no seccomp: {error}");
             }
         };
-        let crew = Crew::with(strategy, mechanism, &plan(), full);
-        for round in 0..10 {
-            let mut client = crew.connect();
-            client.send("alone");
-            client.expect("alone");
-            let mut clients: Vec<Client> = (0..5).map(|_| crew.connect()).collect();
-            clients.iter_mut().for_each(|client| client.send(&format!("{round}")));
-            for client in &mut clients {
-                client.expect(&format!("{round}"));
+        let folder = tempfile::tempdir().unwrap();
+        for plan in [plan(), unix_plan(folder.path())] {
+            let crew = Crew::with(strategy, mechanism, &plan, full);
+            for round in 0..10 {
+                let mut client = crew.connect();
+                client.send("alone");
+                client.expect("alone");
+                let mut clients: Vec<Client> = (0..5).map(|_| crew.connect()).collect();
+                clients.iter_mut().for_each(|client| client.send(&format!("{round}")));
+                for client in &mut clients {
+                    client.expect(&format!("{round}"));
+                }
             }
         }
     });
