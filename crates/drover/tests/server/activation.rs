@@ -2,15 +2,17 @@
 
 use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
 use mech::accept;
 
 use crate::harness::{Client, Server, Site, drover, on_every_mechanism};
+use crate::unix_sockets::is_served;
 
 /// `drover serve` with `sockets` as its descriptors from 3 on. A shell puts them there: the numbers of this process are
 /// other ones.
-fn activated(sockets: &[&TcpListener], arguments: &[&str]) -> Option<Command> {
+fn activated(sockets: &[&(impl AsFd + AsRawFd)], arguments: &[&str]) -> Option<Command> {
     // All are moved out of the way first: one of them may have the place of another.
     let aside = |at: usize| at + 200;
     let numbers = || sockets.iter().map(|it| it.as_raw_fd()).zip(3..);
@@ -62,6 +64,30 @@ fn passed_sockets_are_served_by_every_mechanism_and_strategy() {
                 }
             }
         }
+    });
+}
+
+#[test]
+fn a_passed_unix_socket_is_served_and_needs_another_strategy_than_reuseport() {
+    let (site, folder) = (site(), tempfile::tempdir().unwrap());
+    let path = folder.path().join("socket");
+    let socket = UnixListener::bind(&path).unwrap();
+    let with = |flags: &[&str]| {
+        let root = site.path().to_str().unwrap();
+        activated(&[&socket], &[&[root, "--workers", "2"], flags].concat())
+    };
+    let Some(mut command) = with(&["--accept", "reuseport"]) else {
+        return testing::skip!("bash is not installed");
+    };
+    let output = command.stderr(Stdio::piped()).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && told.contains("--accept exclusive or shared"), "{told}");
+    on_every_mechanism(|mechanism| {
+        let mut server = Server::start_as_it_is(with(&["--dispatch", mechanism.name]).unwrap(), 0);
+        assert_eq!(server.line_of_stdout(), format!("listening on unix:{}\n", path.display()));
+        (0..4).for_each(|_| is_served(&path));
+        server.terminate();
+        assert!(server.exit_status().success());
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -70,7 +70,7 @@ fn get(path: &Path, target: &str) -> String {
 }
 
 #[track_caller]
-fn is_served(path: &Path) {
+pub(crate) fn is_served(path: &Path) {
     let told = get(path, "/a");
     assert!(told.starts_with("HTTP/1.1 200 ") && told.ends_with("\r\n\r\nhello"), "{told}");
 }
@@ -216,6 +216,24 @@ fn the_start_and_the_status_name_the_path_and_the_access_log_the_client() {
 }
 
 #[test]
+fn the_file_belongs_to_the_user_that_root_becomes() {
+    if !sys::process::is_root() {
+        return testing::skip!("only root can become another user");
+    }
+    let (site, folder) = (site(), Folder::new());
+    fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for processes in [&[][..], &["--processes"]] {
+        let flags = [&["--user", "4000000:4000001"], processes].concat();
+        let mut server = folder.serve(&site, &flags);
+        let found = fs::metadata(folder.socket()).unwrap();
+        assert_eq!((found.uid(), found.gid(), found.mode() & 0o777), (4_000_000, 4_000_001, 0o660));
+        is_served(&folder.socket());
+        server.terminate();
+        assert!(server.exit_status().success());
+    }
+}
+
+#[test]
 fn curl_reaches_it() {
     let (site, folder) = (site(), Folder::new());
     let _server = folder.serve(&site, &[]);
@@ -227,7 +245,6 @@ fn curl_reaches_it() {
     }
 }
 
-/// A service manager may open it too.
 #[test]
 fn reloads_and_successors_go_on_with_the_socket() {
     let site = site();
