@@ -60,12 +60,14 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Starts the threads, which report to `report`. If one cannot be started, that is reported as its end.
+    /// Starts the threads, which report to `report`. If one cannot be started, that is reported as its end. `descriptors`
+    /// are open in this process besides those of connections.
     ///
     /// # Errors
-    /// A file that cannot be written, too few descriptors or threads.
+    /// A file that cannot be written, too few threads.
     pub(crate) fn start(
         plan: CrewPlan,
+        descriptors: u64,
         report: &(impl Fn(ThreadReport) + Clone + Send + 'static),
     ) -> anyhow::Result<Crew> {
         let trace = open_trace(&plan)?;
@@ -78,7 +80,7 @@ impl Crew {
         if let Some(auth) = &config.auth {
             auth.start().context("--auth: no thread can be started")?;
         }
-        let connections = worker::limits::ConnectionLimit::new(&config, handles.len())?;
+        let connections = worker::limits::ConnectionLimit::new(&config, handles.len(), descriptors);
         let per_address = config.max_per_address.map(worker::addresses::AddressLimit::new);
         let cpus = if config.pin { crate::processors(config.workers)? } else { Vec::new() };
         let listeners = handles.iter().map(Vec::len).sum();

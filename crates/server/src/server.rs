@@ -33,7 +33,7 @@ use crate::succession::hand_over::{
 };
 use crate::succession::take_over::TakeOver;
 use crate::supervisor::service_manager::ServiceManager;
-use crate::worker::limits::ConnectionLimit;
+use crate::worker::limits::{ConnectionLimit, descriptors_open};
 use crate::{cannot_trace, processors, status, trace};
 
 /// A running server. Dropping it asks it to stop.
@@ -56,6 +56,8 @@ pub struct Server {
     hand_over_listener: Option<HandOverListener>,
     /// Whether a reload was asked for while another server was taking over.
     reload_later: Cell<bool>,
+    /// How many descriptors were open before the first connection.
+    descriptors: u64,
 }
 
 /// The crews of a server.
@@ -142,6 +144,7 @@ impl Server {
             hand_over: RefCell::new(HandOverState::Not),
             hand_over_listener: None,
             reload_later: Cell::default(),
+            descriptors: descriptors_open()?,
         };
         server.start_crew(plan, sockets)?;
         Ok(server)
@@ -189,7 +192,7 @@ impl Server {
     pub fn most_connections(config: &Config, role: Role) -> anyhow::Result<u64> {
         let workers = config.workers.get();
         let sharers = if role == Role::Supervisor { 1 } else { workers };
-        let limit = ConnectionLimit::new(config, sharers)?;
+        let limit = ConnectionLimit::new(config, sharers, descriptors_open()?);
         Ok((0..workers).map(|worker| limit.of_worker(worker) as u64).sum())
     }
 
@@ -390,7 +393,7 @@ impl Server {
         let number = self.crews.borrow().serving + 1;
         let sender = self.sender.clone();
         let report = move |report| drop(sender.send(ServerReport::Worker(number, report)));
-        let crew = Crew::start(plan, &report)?;
+        let crew = Crew::start(plan, self.descriptors, &report)?;
         self.crews.borrow_mut().all.insert(number, crew);
         // A crew that cannot start is gone when its last worker has ended.
         self.hear_workers_until(|crews| match crews.all.get(&number) {

@@ -10,6 +10,7 @@ use std::thread;
 use mech::accept;
 use mech::fileio;
 use mech::mechanisms;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 
 use crate::harness::{Client, PATIENCE, Server, Site, drover, request, signal};
@@ -61,12 +62,13 @@ impl Configured {
         told
     }
 
-    /// Goes on with other settings.
+    /// Goes on with other settings. Returns what the log has said since the last reload.
     #[track_caller]
-    pub(crate) fn set(&mut self, settings: &str) {
+    pub(crate) fn set(&mut self, settings: &str) -> String {
         let keep = |text: &str| text.split_inclusive('\n').take(2).collect::<String>();
         let told = self.reload(|text| keep(text) + settings);
         assert!(told.contains("reloaded: "), "{settings}: {told}");
+        told
     }
 
     pub(crate) fn stops_in_good_order(mut self) {
@@ -305,5 +307,30 @@ fn many_reloads_leave_nothing_behind() {
         );
         thread::yield_now();
     }
+    configured.stops_in_good_order();
+}
+
+/// Connections from before hold descriptors, which they give back: they are no reason to allow fewer new ones.
+#[test]
+fn workers_that_succeed_may_have_as_many_connections() {
+    let site = site();
+    let mut configured = Configured::start(&site, &[], "workers = 1\n");
+    let process = Pid::from_raw(configured.server.process().cast_signed());
+    let limit = Rlimit { current: Some(200), maximum: Some(200) };
+    prlimit(process, Resource::Nofile, limit).unwrap();
+    let ask = |clients: &mut Vec<Client>| {
+        clients.iter_mut().for_each(|client| drop(client.get("/a").is(200)));
+    };
+    let connect = |server: &Server, count| -> Vec<Client> {
+        let mut clients = (0..count).map(|_| server.connect()).collect();
+        ask(&mut clients);
+        clients
+    };
+    let before = connect(&configured.server, 80);
+    configured.set("workers = 1\ndispatch = 'poll'\n");
+    drop(before);
+    let mut after = connect(&configured.server, 70);
+    // The first of them has been idle longest: it would be closed first.
+    ask(&mut after);
     configured.stops_in_good_order();
 }

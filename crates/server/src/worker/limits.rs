@@ -14,6 +14,16 @@ const OF_A_WORKER: u64 = 4;
 /// because each connection may need a file. Most connections send the same few files.
 const FOR_FILES_MOST: u64 = 1024;
 
+/// How many descriptors the process has open. To be called when its listening sockets are open, and no connection is:
+/// those that workers have at a reload are no reason to allow the workers that succeed them fewer.
+///
+/// # Errors
+/// No descriptor is left for a connection.
+pub(crate) fn descriptors_open() -> anyhow::Result<u64> {
+    sys::process::lowest_free_descriptor()
+        .context("cannot open another descriptor; raise the limit of open files (ulimit -n)")
+}
+
 /// How many connections the workers of a process may have at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimit {
@@ -26,14 +36,8 @@ pub(crate) struct ConnectionLimit {
 }
 
 impl ConnectionLimit {
-    /// The limits in a process with `sharers` workers. Call this when the listening sockets are open, and
-    /// no connection is.
-    ///
-    /// # Errors
-    /// No descriptor is left for a connection.
-    pub(crate) fn new(config: &Config, sharers: usize) -> anyhow::Result<ConnectionLimit> {
-        let open = sys::process::lowest_free_descriptor()
-            .context("cannot open another descriptor; raise the limit of open files (ulimit -n)")?;
+    /// The limits in a process with `sharers` workers, and `open` descriptors ([`descriptors_open`]).
+    pub(crate) fn new(config: &Config, sharers: usize, open: u64) -> ConnectionLimit {
         let limit = sys::process::open_files_limit().soft.unwrap_or(u64::MAX);
         let sharers = sharers as u64;
         let of_admin = config.admin.as_ref().map_or(0, |_| admin::DESCRIPTORS);
@@ -55,7 +59,7 @@ impl ConnectionLimit {
                 connections.configured,
             );
         }
-        Ok(connections)
+        connections
     }
 
     /// How many connections worker number `worker`, among all of the server, may have: at least one.

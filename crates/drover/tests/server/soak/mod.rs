@@ -137,6 +137,7 @@ impl Drop for EndsClients<'_> {
 }
 
 /// All of the traffic for the time of a round, while the configuration changes. Returns what there was of it, in words.
+#[expect(clippy::print_stdout)]
 fn round(
     plan: &SoakPlan,
     configured: &mut Configured,
@@ -161,7 +162,7 @@ fn round(
         while Instant::now() < end {
             // The server makes a new one, as after logrotate.
             let _ = fs::remove_file(folder.join(LOG));
-            configured.set(&(choices.next().unwrap() + &log()));
+            print!("{}", configured.set(&(choices.next().unwrap() + &log())));
             reloads += 1;
             thread::park_timeout(plan.between_reloads);
         }
