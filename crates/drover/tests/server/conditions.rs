@@ -49,6 +49,58 @@ fn a_precondition_that_does_not_hold_is_a_412() {
     server.ask("/a", &["If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT"]).is(412);
 }
 
+/// RFC 9110 section 5.6.7: what is sent has the first form, and what is received may have any.
+#[test]
+fn a_date_may_be_written_in_three_ways() {
+    let site = Site::new();
+    let file = std::fs::File::open(site.file("a", "hello")).unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777)).unwrap();
+    let server = Server::on(&site, &[]);
+    for (date, status) in [
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 304),
+        ("Sunday, 06-Nov-94 08:49:37 GMT", 304),
+        ("Sun Nov  6 08:49:37 1994", 304),
+        ("Sun, 06 Nov 1994 08:49:36 GMT", 200),
+        ("Sunday, 06-Nov-94 08:49:36 GMT", 200),
+        ("Sun Nov  6 08:49:36 1994", 200),
+        // What is no date does not count.
+        ("1994-11-06T08:49:37Z", 200),
+    ] {
+        let reply = server.ask("/a", &[&format!("If-Modified-Since: {date}")]).is(status);
+        assert_eq!(reply.field("Last-Modified"), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
+        let if_range = format!("If-Range: {date}");
+        let status = if status == 304 { 206 } else { 200 };
+        server.ask("/a", &["Range: bytes=0-1", &if_range]).is(status);
+    }
+}
+
+/// In the order of RFC 9110 section 13.2.2, and all of them before a range.
+#[test]
+fn preconditions_have_their_order_and_come_before_ranges() {
+    let site = Site::new();
+    site.file("a", "hello");
+    let server = Server::on(&site, &[]);
+    let first = server.get("/a");
+    let (own, other) = (first.field("ETag").unwrap(), "\"x\"");
+    let (past, future) = ("Sun, 06 Nov 1994 08:49:37 GMT", "Fri, 31 Dec 9999 23:59:59 GMT");
+    for (fields, status) in [
+        // A tag counts, and the date beside it does not.
+        ([format!("If-Match: {own}"), format!("If-Unmodified-Since: {past}")], 206),
+        ([format!("If-Match: {other}"), format!("If-Unmodified-Since: {future}")], 412),
+        ([format!("If-None-Match: {own}"), format!("If-Modified-Since: {past}")], 304),
+        ([format!("If-None-Match: {other}"), format!("If-Modified-Since: {future}")], 206),
+        // 412 before 304, and 304 before If-Range.
+        ([format!("If-Match: {other}"), format!("If-None-Match: {own}")], 412),
+        ([format!("If-None-Match: {own}"), format!("If-Range: {other}")], 304),
+        ([format!("If-Match: {own}"), format!("If-Range: {other}")], 200),
+        // A weak tag is none for If-Match and If-Range.
+        ([format!("If-Match: W/{own}"), String::from("X: y")], 412),
+        ([format!("If-Range: W/{own}"), String::from("X: y")], 200),
+    ] {
+        server.ask("/a", &["Range: bytes=0-1", &fields[0], &fields[1]]).is(status);
+    }
+}
+
 /// Several lines of one name are one list (RFC 9110 section 5.3).
 #[test]
 fn a_list_of_tags_may_come_in_several_lines() {

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::harness::{Server, Site, request, signal};
+use crate::harness::{Client, Server, Site, request, signal};
 
 /// A site with one small file per letter, and a large one.
 pub(crate) fn letters() -> Site {
@@ -91,6 +91,41 @@ pub(crate) fn a_request_may_come_byte_by_byte(server: &Server) {
     }
     for name in ["a", "b", "c"] {
         assert_eq!(client.reply().is(200).text(), name.repeat(10));
+    }
+}
+
+/// Requests one behind the other, one with a body, arrive in two parts. Each place but the last is once the end of the first
+/// part, which the server has seen when it has answered what is complete.
+pub(crate) fn requests_may_be_cut_anywhere(server: &Server) {
+    let parts = [
+        request("GET", "/a", &[]),
+        request("GET", "/b", &["Content-Length: 3"]) + "G\r\n",
+        request("HEAD", "/c", &["X: y"]),
+        request("GET", "/c", &["Range: bytes=1-2"]),
+    ];
+    let ends = parts.iter().scan(0, |end, part| {
+        *end += part.len();
+        Some(*end)
+    });
+    let (ends, all): (Vec<_>, _) = (ends.collect(), parts.concat());
+    let mut client = server.connect();
+    for cut in 1..all.len() {
+        let mut answered = 0;
+        let mut answers = |client: &mut Client, count: usize| {
+            for number in answered..count {
+                match number {
+                    0 => assert_eq!(client.reply().is(200).text(), "a".repeat(10)),
+                    1 => assert_eq!(client.reply().is(200).text(), "b".repeat(10)),
+                    2 => assert_eq!(client.reply_head().is(200).length(), 10),
+                    _ => assert_eq!(client.reply().is(206).text(), "cc"),
+                }
+            }
+            answered = count;
+        };
+        client.send(&all[..cut]);
+        answers(&mut client, ends.iter().filter(|end| **end <= cut).count());
+        client.send(&all[cut..]);
+        answers(&mut client, parts.len());
     }
 }
 

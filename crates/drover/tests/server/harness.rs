@@ -66,14 +66,20 @@ impl Server {
         Server::start(command, 1)
     }
 
-    /// Starts `command`, a `drover serve` on port 0 with one worker unless it, or its file, says otherwise,
-    /// and reads the `n_addresses` lines that say that it accepts.
+    /// Starts `command`, a `drover serve` on port 0 with one worker unless it, or its file, says otherwise, and by the
+    /// mechanism and backend that `DROVER_DISPATCH` and `DROVER_FILES` name, so that the whole suite can be run over any pair of
+    /// them. Reads the `n_addresses` lines that say that it accepts.
     pub(crate) fn start(mut command: Command, n_addresses: usize) -> Server {
         let has = |command: &Command, flag: &str| {
             command.get_args().any(|argument| argument == flag || argument == "--config")
         };
         if !has(&command, "--workers") {
             command.args(["--workers", "1"]);
+        }
+        for (variable, flag) in [("DROVER_DISPATCH", "--dispatch"), ("DROVER_FILES", "--files")] {
+            if let Some(value) = std::env::var_os(variable).filter(|_| !has(&command, flag)) {
+                command.arg(flag).arg(value);
+            }
         }
         if !has(&command, "--listen") {
             command.args(["--listen", "127.0.0.1:0"]);

@@ -36,6 +36,11 @@ fn a_request_may_come_byte_by_byte() {
 }
 
 #[test]
+fn requests_may_be_cut_anywhere() {
+    on_each(&[], connections::requests_may_be_cut_anywhere);
+}
+
+#[test]
 fn a_half_closed_client_gets_its_answers() {
     on_each(&[], connections::a_half_closed_client_gets_its_answers);
 }
