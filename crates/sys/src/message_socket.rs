@@ -1,11 +1,9 @@
 //! Unix sockets whose messages keep their bounds and carry descriptors: unix(7), `SOCK_SEQPACKET`.
 
-use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -16,6 +14,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
+use crate::unix_listener::UnixListener;
+
 /// The most descriptors of one message: `SCM_MAX_FD` (unix(7)).
 pub const DESCRIPTORS_MOST: usize = 253;
 
@@ -24,36 +24,16 @@ pub const DESCRIPTORS_MOST: usize = 253;
 pub struct MessageSocket(OwnedFd);
 
 impl MessageSocket {
-    fn new() -> io::Result<MessageSocket> {
-        let flags = SocketFlags::CLOEXEC;
-        let kind = SocketType::SEQPACKET;
-        Ok(MessageSocket(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?))
-    }
-
     /// A socket that listens at `path`, in place of one at which nobody listens any more. Only the user of this process
     /// and root can connect.
     ///
     /// # Errors
-    /// `AlreadyExists` for a path that is no socket, `ENAMETOOLONG` for one of more than about 100 bytes, and errors of
-    /// bind(2).
+    /// Those of [`UnixListener::listen`].
     pub fn listen(path: &Path) -> io::Result<MessageSocket> {
-        if fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        // Under its own name nobody can connect before the mode is set.
-        let mut hidden = path.as_os_str().to_owned();
-        hidden.push(format!(".{}", std::process::id()));
-        let hidden = PathBuf::from(hidden);
-        let socket = MessageSocket::new()?;
-        rustix::net::bind(&socket.0, &SocketAddrUnix::new(&hidden)?)?;
-        let listening = fs::set_permissions(&hidden, fs::Permissions::from_mode(0o600))
-            .and_then(|()| Ok(rustix::net::listen(&socket.0, 4)?))
-            .and_then(|()| fs::rename(&hidden, path));
-        if let Err(error) = listening {
-            let _removed = fs::remove_file(&hidden);
-            return Err(error);
-        }
-        Ok(socket)
+        let listener = UnixListener { path: path.to_owned(), mode: 0o600 };
+        let socket = listener.listen_by(SocketType::SEQPACKET, 4, None)?;
+        rustix::io::ioctl_fionbio(&socket, false)?;
+        Ok(MessageSocket(socket))
     }
 
     /// A connection to the socket that listens at `path`; `None`: nobody listens there.
@@ -61,9 +41,10 @@ impl MessageSocket {
     /// # Errors
     /// `EACCES`, `EPROTOTYPE` for another kind of socket, and others of connect(2).
     pub fn connect(path: &Path) -> io::Result<Option<MessageSocket>> {
-        let socket = MessageSocket::new()?;
-        match rustix::net::connect(&socket.0, &SocketAddrUnix::new(path)?) {
-            Ok(()) => Ok(Some(socket)),
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+            Ok(()) => Ok(Some(MessageSocket(socket))),
             Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -160,6 +141,7 @@ impl From<OwnedFd> for MessageSocket {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::MetadataExt;
 
     use super::*;

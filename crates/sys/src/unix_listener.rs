@@ -30,6 +30,16 @@ impl UnixListener {
     /// # Errors
     /// Those of [`UnixListener::check`], and of bind(2), chmod(2) and chown(2).
     pub fn listen(&self, backlog: i32, owner: Option<(u32, u32)>) -> io::Result<OwnedFd> {
+        self.listen_by(SocketType::STREAM, backlog, owner)
+    }
+
+    /// The same with a socket of another kind.
+    pub(crate) fn listen_by(
+        &self,
+        kind: SocketType,
+        backlog: i32,
+        owner: Option<(u32, u32)>,
+    ) -> io::Result<OwnedFd> {
         // Of two servers that start at once, one would take the other's file, at which nobody listens yet, for a stale
         // one. The lock ends with its descriptor. Where the folder cannot be read there is no lock.
         let folder = self.path.parent().filter(|it| !it.as_os_str().is_empty());
@@ -40,7 +50,7 @@ impl UnixListener {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let socket = stream()?;
+        let socket = socket_of(kind)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(&self.path)?)?;
         let ready = fs::set_permissions(&self.path, Permissions::from_mode(self.mode))
             .and_then(|()| owner.map_or(Ok(()), |(u, g)| lchown(&self.path, Some(u), Some(g))))
@@ -69,7 +79,10 @@ impl UnixListener {
             }
             Err(error) => return Err(error),
         }
-        match rustix::net::connect(stream()?, &SocketAddrUnix::new(&self.path)?) {
+        match rustix::net::connect(
+            socket_of(SocketType::STREAM)?,
+            &SocketAddrUnix::new(&self.path)?,
+        ) {
             // Nobody listens, or the file is gone meanwhile.
             Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(()),
             // EAGAIN: its backlog is full. EPROTOTYPE: a socket of another kind.
@@ -79,9 +92,9 @@ impl UnixListener {
     }
 }
 
-fn stream() -> io::Result<OwnedFd> {
+fn socket_of(kind: SocketType) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?)
 }
 
 #[cfg(test)]
