@@ -81,9 +81,13 @@ impl ServerSelection<'_> {
         let unusable = accept::ALL.iter().filter_map(|it| Some((it.name, obstacle(it)?)));
         probed.extend(unusable.map(|(name, reason)| format!("not {name}: {reason}")));
         let is_completion = mechanism.features.contains(Features::COMPLETION);
+        let has_unix = self.config.listen.iter().any(|listen| listen.unix.is_some());
         let why = self.asked("accept").unwrap_or_else(|| {
             match (workers, self.config.accept.name) {
                 (1, _) => "auto: a single worker shares its socket with no other",
+                _ if has_unix => {
+                    "auto: a unix socket cannot be bound twice, so that workers share each socket"
+                }
                 _ if is_completion => {
                     "auto: under rings, sharing one socket costs an accept request per connection \
                      (docs/accept.md)"
