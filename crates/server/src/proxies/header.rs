@@ -9,7 +9,7 @@ use mech::net::Conn;
 use super::client::ClientAddress;
 
 /// Receives the header, and leaves what follows in the input. Returns the client, which is `peer` if the header names
-/// nobody. The time-out is for the whole header.
+/// nobody; `None`: the connection has ended before its first byte. The time-out is for the whole header.
 ///
 /// # Errors
 /// `InvalidData`: it is malformed; `UnexpectedEof`; `TimedOut`; and errors of the connection.
@@ -17,12 +17,17 @@ pub(crate) async fn receive(
     conn: &Conn<'_>,
     peer: ClientAddress,
     time_out: Option<Duration>,
-) -> io::Result<ClientAddress> {
+) -> io::Result<Option<ClientAddress>> {
     conn.set_deadline(time_out);
     let header = loop {
         match conn.io(|io| (0, proxy_protocol::parse(io.input))) {
             Ok(Some(header)) => break header,
-            Ok(None) => fill(conn).await?,
+            Ok(None) => match fill(conn).await {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return if conn.input_len() == 0 { Ok(None) } else { Err(error) };
+                }
+                filled => filled?,
+            },
             Err(malformed) => return Err(io::Error::new(io::ErrorKind::InvalidData, malformed)),
         }
     };
@@ -37,11 +42,11 @@ pub(crate) async fn receive(
             _ => fill(conn).await?,
         }
     }
-    Ok(match header.source {
+    Ok(Some(match header.source {
         ProxySource::Peer => peer,
         ProxySource::Ip(client) => ClientAddress::Ip(client.ip().to_canonical()),
         ProxySource::Unix => ClientAddress::Unix,
-    })
+    }))
 }
 
 async fn fill(conn: &Conn<'_>) -> io::Result<()> {

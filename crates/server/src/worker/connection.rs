@@ -38,7 +38,8 @@ pub(crate) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Outpu
         if counted.site.limits.proxies.is_some() {
             // In a box, so that connections without a proxy are smaller.
             match Box::pin(begin_by_proxy(&counted.conn, counted.site)).await {
-                Ok(named) => client = Some(named),
+                Ok(Some(named)) => client = Some(named),
+                Ok(None) => return counted.finish(),
                 Err(error) => {
                     count_end(counted.site, &error);
                     return counted.finish();
@@ -64,8 +65,8 @@ fn count_end(site: &Site<'_>, error: &io::Error) {
     }
 }
 
-/// Receives the header of the PROXY protocol, if a proxy that is trusted has connected.
-async fn begin_by_proxy(conn: &Conn<'_>, site: &Site<'_>) -> io::Result<ClientAddress> {
+/// Receives the header of the PROXY protocol, if a proxy that is trusted has connected. `None`: it has sent nothing.
+async fn begin_by_proxy(conn: &Conn<'_>, site: &Site<'_>) -> io::Result<Option<ClientAddress>> {
     let peer = ClientAddress::of_peer(conn);
     let is_trusted = site.limits.proxies.as_ref().is_some_and(|it| it.contains(peer));
     let client = match is_trusted {
