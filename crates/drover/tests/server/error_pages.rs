@@ -15,6 +15,10 @@ const PAGES: &[&str] = &[
     "405=/errors/405.html",
     "--error-page",
     "501=none.html",
+    "--cache-control",
+    "/** 1h",
+    "--header",
+    "/errors/* X-Kind: error",
 ];
 
 /// A site whose page for 404 has this length.
@@ -32,7 +36,7 @@ fn site(length: usize) -> Site {
 }
 
 fn has_no_state(reply: Reply) -> Reply {
-    for field in ["ETag", "Last-Modified", "Accept-Ranges", "Content-Range"] {
+    for field in ["Cache-Control", "ETag", "Last-Modified", "Accept-Ranges", "Content-Range"] {
         assert_eq!(reply.field(field), None, "{:?}", reply.lines);
     }
     reply
@@ -60,7 +64,9 @@ fn errors_have_their_pages(server: &Server, length: usize) {
         client.send(request("BREW", "/page.html", &[]));
         assert_eq!(client.reply().is(501).text(), "501 Not Implemented\n");
         assert_eq!(client.get("/page.html").is(200).text(), "page");
-        assert_eq!(client.get("/errors/404.html").is(200).body.len(), length);
+        let page = client.get("/errors/404.html").is(200);
+        assert_eq!((page.body.len(), page.field("Cache-Control")), (length, Some("max-age=3600")));
+        assert_eq!(client.get("/none").is(404).field("X-Kind"), Some("error"));
     }
     let several = ["/none", "/fifo", "/page.html"].map(|target| request("GET", target, &[]));
     client.send(several.concat());

@@ -25,7 +25,10 @@ impl Auth {
     pub fn read(path: &Path, root: Option<&Path>) -> anyhow::Result<Auth> {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| {
-            format!("--auth {name}: cannot be read (the user that serves must be allowed to)")
+            format!(
+                "--auth {name}: cannot be read; the user that serves must be allowed to, and a server that runs in its \
+                 sandbox reads no other folders than those that it was started with"
+            )
         })?;
         let real = |path: &Path| path.canonicalize().ok();
         if let Some((file, root)) = real(path).zip(root.and_then(real))

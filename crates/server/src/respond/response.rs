@@ -365,7 +365,7 @@ pub(crate) fn error_page(
         .content_encoding(entry.coding)
         .content_length(entry.len)
         .varies_by_coding(entry.varies)
-        .lines(&entry.added)
+        .lines(&without_cache_control(&entry.added))
         .finish();
     if !with_body {
         return Response::written(status);
@@ -375,6 +375,21 @@ pub(crate) fn error_page(
         out.truncate(before);
         refusal(Refusal { status, reason: "" }, common, true, out)
     })
+}
+
+/// The lines of a head but for Cache-Control: how long a file may be kept says nothing of an error, and whoever kept a 401 would
+/// find it again after having said who they are.
+fn without_cache_control(lines: &[u8]) -> Vec<u8> {
+    let name = b"cache-control:";
+    let is_it = |line: &[u8]| {
+        line.split_at_checked(name.len()).is_some_and(|(start, _)| start.eq_ignore_ascii_case(name))
+    };
+    lines
+        .split_inclusive(|&byte| byte == b'\n')
+        .filter(|line| !is_it(line))
+        .flatten()
+        .copied()
+        .collect()
 }
 
 /// Writes the response to a request for several parts of a file, as far as it may stand in the output.

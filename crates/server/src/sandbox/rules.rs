@@ -63,10 +63,10 @@ impl Rules {
             Role::Server | Role::Worker => {
                 let always = READ_ALWAYS.map(PathBuf::from);
                 // An editor may put another file in its place.
-                let file = config.config_file.as_ref().filter(|path| path.is_file());
+                let file = config.config_file.as_deref();
                 let users = config.auth.as_ref().filter(|_| role == Role::Server);
-                let files = file.into_iter().map(PathBuf::as_path).chain(users.map(|it| it.path()));
-                let files = files.filter_map(|path| to_write(path, READ_FILE));
+                let files = [file, users.map(|users| users.path())];
+                let files = files.into_iter().flatten().filter_map(to_read);
                 let reading = served.iter().cloned().chain(always).map(|path| (path, READ));
                 (all, reading.chain(files).collect())
             }
@@ -98,6 +98,15 @@ impl Rules {
     pub(super) fn role(&self) -> Role {
         self.role
     }
+}
+
+/// The rule by which a file can be read again: one for its folder, since the file may be another one by then. A file in
+/// `/` has a rule of its own.
+fn to_read(path: &Path) -> Option<PathRule> {
+    let path = fs::canonicalize(path).ok().filter(|path| path.is_file())?;
+    let folder = path.parent()?;
+    let top = if folder.parent().is_some() { folder } else { &path };
+    Some((top.to_owned(), READ_FILE))
 }
 
 /// The rule by which a file can be written: one for its folder, since the file may be another one by then. What is no
@@ -156,6 +165,10 @@ mod tests {
         assert_eq!(to_write(&at("link"), CREATE), Some((real.join("logs"), CREATE)));
         let alone = make_bitflags!(AccessFs::{WriteFile | Truncate});
         assert_eq!(to_write(Path::new("/new"), REPLACE), Some(("/new".into(), alone)));
+        fs::write(at("read"), "").unwrap();
+        assert_eq!(to_read(&at("read")), Some((real.clone(), READ_FILE)));
+        assert_eq!(to_read(&at("none")), None);
+        assert_eq!(to_read(Path::new("/dev/null")), None);
         let device = (PathBuf::from("/dev/null"), AccessFs::WriteFile.into());
         assert_eq!(to_write(Path::new("/dev/null"), REPLACE), Some(device));
     }
