@@ -83,7 +83,8 @@ pub(super) fn explain(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     // The last: what the sandbox forbids could not be looked at any more.
     all.push(axes::sandbox(&Server::try_sandbox(&config, role)?, is_root_served));
     let mut out = stdout();
-    let release = kernel::setting("kernel/osrelease").unwrap_or_else(|| "Linux".to_owned());
+    // In a container, /proc/sys may be missing.
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let head = format!("What serving {served} would use on Linux {release}:");
     write!(out, "{}", wrapped("", 0, &head, WIDTH))?;
     for one in &all {
