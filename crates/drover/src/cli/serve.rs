@@ -323,7 +323,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         grace: args.grace,
         access_log: args.access_log.map(|path| AccessLog {
             path: (path.as_os_str() != "-").then_some(path),
-            form: args.access_log_form,
+            form: args.log_format,
         }),
         server_timing: args.server_timing,
         trace: args.trace,

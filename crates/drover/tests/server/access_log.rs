@@ -32,7 +32,7 @@ fn every_response_has_a_line_in_the_order_of_its_connection_on_every_mechanism()
     site.file("a", "hello");
     site.file("long", vec![7; 300_000]);
     on_every_mechanism(|mechanism| {
-        let flags = ["--dispatch", mechanism.name, "--access-log-form", "json"];
+        let flags = ["--dispatch", mechanism.name, "--log-format", "json"];
         let text = logged(&site, &flags, |server| {
             let mut client = server.connect();
             for _ in 0..2 {
@@ -99,7 +99,7 @@ fn a_response_that_was_cut_is_not_whole() {
     let site = Site::new();
     drop(site.sparse("huge", 1 << 30));
     for backend in usable_backends() {
-        let flags = ["--files", backend, "--access-log-form", "json", "--grace", "0s"];
+        let flags = ["--files", backend, "--log-format", "json", "--grace", "0s"];
         let text = logged(&site, &flags, |server| {
             let mut client = server.connect();
             client.send(request("GET", "/huge", &[]));
@@ -122,8 +122,7 @@ fn stages_add_up_to_the_time_of_the_response() {
     site.file("a", "hello");
     site.file("long", vec![7; 300_000]);
     for backend in usable_backends() {
-        let flags =
-            ["--files", backend, "--cached-reads", "queued", "--access-log-form", "json-stages"];
+        let flags = ["--files", backend, "--cached-reads", "queued", "--log-format", "json-stages"];
         let text = logged(&site, &flags, |server| {
             let mut client = server.connect();
             client.get("/a").is(200);
@@ -160,7 +159,7 @@ fn the_time_until_a_file_is_open_is_part_of_the_time() {
     on_every_mechanism(|mechanism| {
         let mut command = drover();
         command.args(["serve", "/proc/sys/kernel", "--cache", "off", "--access-log"]).arg(&log);
-        command.args(["--access-log-form", "%{lookup}x %D %r", "--dispatch", mechanism.name]);
+        command.args(["--log-format", "%{lookup}x %D %r", "--dispatch", mechanism.name]);
         let mut server = Server::start(command, 1);
         server.get("/ostype");
         server.terminate();
@@ -173,6 +172,43 @@ fn the_time_until_a_file_is_open_is_part_of_the_time() {
     });
 }
 
+/// The part of a head that comes behind a whole request is in the server when that one's response is here; the rest comes in
+/// another turn, because a client is served between them. Of a body that no buffer holds, the first byte leaves before the
+/// client takes the others.
+#[test]
+fn lines_tell_how_long_a_head_took_and_when_the_first_byte_left_on_every_mechanism() {
+    let site = Site::new();
+    site.file("a", "hello");
+    drop(site.sparse("huge", 64 << 20));
+    let form = "%U %{receive}x %{first-byte}x %D %{accept}x %{files}x";
+    let request = request("GET", "/a", &[]);
+    let (part, rest) = request.split_at(10);
+    on_every_mechanism(|mechanism| {
+        let flags = ["--dispatch", mechanism.name, "--accept", "reuseport", "--files", "sendfile"];
+        let text = logged(&site, &[&flags[..], &["--log-format", form]].concat(), |server| {
+            let mut client = server.connect();
+            client.send([&request, part].concat());
+            client.reply().is(200);
+            server.get("/a").is(200);
+            client.send(rest);
+            client.reply().is(200);
+            client.get("/huge").is(200);
+        });
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
+        let told: Vec<_> = lines.iter().map(|line| (line[0], line[4], line[5])).collect();
+        let expected = ["/a", "/a", "/a", "/huge"].map(|path| (path, "reuseport", "sendfile"));
+        assert_eq!(told, expected, "{}", mechanism.name);
+        let number = |line: usize, column: usize| lines[line][column].parse::<u64>().unwrap();
+        assert_eq!(
+            [0, 1, 2, 3].map(|line| number(line, 1) > 0),
+            [false, false, true, false],
+            "{text}"
+        );
+        assert!((0..4).all(|line| number(line, 2) <= number(line, 3)), "{text}");
+        assert!(number(3, 2) < number(3, 3), "{}: {text}", mechanism.name);
+    });
+}
+
 #[test]
 fn a_format_says_what_a_line_has_on_every_mechanism() {
     let site = Site::new();
@@ -182,7 +218,7 @@ fn a_format_says_what_a_line_has_on_every_mechanism() {
     on_every_mechanism(|mechanism| {
         let name = mechanism.name;
         let (mut port, mut process) = (0, 0);
-        let text = logged(&site, &["--dispatch", name, "--access-log-form", form], |server| {
+        let text = logged(&site, &["--dispatch", name, "--log-format", form], |server| {
             (port, process) = (server.address().port(), server.process());
             let mut client = server.connect();
             client.ask("/a?b=\"c", &["X-Twice: 1", "X-Twice: \"2"]).is(200);
@@ -211,7 +247,7 @@ fn a_client_cannot_write_lines_of_its_own() {
     let site = Site::new();
     site.file("a", "hello");
     let form = "%{User-Agent}i|%{Host}i|%U|%q|%r";
-    let text = logged(&site, &["--access-log-form", form], |server| {
+    let text = logged(&site, &["--log-format", form], |server| {
         let mut client = server.connect();
         client.ask("/a?", &["User-Agent: a\tb\u{e9}\u{9b}31m\\\""]);
         let mut client = server.connect();
@@ -231,7 +267,7 @@ fn a_wrong_format_is_refused_with_its_position_and_what_is_right() {
         ("common", "combined|json-stages|%h"),
     ] {
         let mut command = drover();
-        command.args(["serve", "--check", "--access-log-form", form]).stderr(Stdio::piped());
+        command.args(["serve", "--check", "--log-format", form]).stderr(Stdio::piped());
         let output = command.output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{told}");

@@ -276,11 +276,11 @@ impl<'n> Conn<'n> {
     /// error the connection must be closed, because the message is incomplete.
     pub async fn flush(&self, timeout: Option<Duration>) -> io::Result<u64> {
         let mut total = 0;
-        self.flush_with(timeout, |count| total += count).await?;
+        self.flush_with(timeout, |_, count| total += count).await?;
         Ok(total)
     }
 
-    /// [`Conn::flush`] that calls `sent` with the number of bytes of each transfer, at
+    /// [`Conn::flush`] that calls `sent` with itself and the number of bytes of each transfer, at
     /// once. So the caller knows the count even after an error.
     ///
     /// # Errors
@@ -288,7 +288,7 @@ impl<'n> Conn<'n> {
     pub fn flush_with(
         &self,
         timeout: Option<Duration>,
-        mut sent: impl FnMut(u64),
+        mut sent: impl FnMut(&Conn<'n>, u64),
     ) -> impl Future<Output = io::Result<()>> {
         let mut waits = false;
         let mut pace = Pace::default();
@@ -297,7 +297,7 @@ impl<'n> Conn<'n> {
                 match self.poll_send() {
                     Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
                     Poll::Ready(Ok(count)) => {
-                        sent(count);
+                        sent(self, count);
                         waits = false;
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),

@@ -87,8 +87,12 @@ pub(super) enum LogPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnValue {
     Mechanism,
+    Accept,
+    Files,
     Worker,
     End,
+    Receive,
+    FirstByte,
     Lookup,
     Queue,
     Read,
@@ -102,8 +106,12 @@ pub(super) enum OwnValue {
 /// The names for `%{NAME}x`.
 const OWN_VALUES: &[(&str, OwnValue)] = &[
     ("mechanism", OwnValue::Mechanism),
+    ("accept", OwnValue::Accept),
+    ("files", OwnValue::Files),
     ("worker", OwnValue::Worker),
     ("end", OwnValue::End),
+    ("receive", OwnValue::Receive),
+    ("first-byte", OwnValue::FirstByte),
     ("lookup", OwnValue::Lookup),
     ("queue", OwnValue::Queue),
     ("read", OwnValue::Read),
@@ -124,12 +132,13 @@ const DIRECTIVES: &str = "%% %a %A %b %B %D %h %H %{FIELD}i %k %l %m %{FIELD}o %
 impl OwnValue {
     /// Whether the value is known only if reads of files are timed.
     fn is_of_a_stage(self) -> bool {
-        !matches!(self, OwnValue::Mechanism | OwnValue::Worker | OwnValue::End | OwnValue::Lookup)
+        use OwnValue::{Longest, Queue, Read, Reader, Reads, Return, Send};
+        matches!(self, Queue | Read | Return | Send | Reader | Reads | Longest)
     }
 }
 
 impl Form {
-    /// Reads the value of `--access-log-form`.
+    /// Reads the value of `--log-format`.
     ///
     /// # Errors
     /// What is wrong, with its position, and what is right.
@@ -345,7 +354,7 @@ mod tests {
             ("%{User-Agent}", "at character 1|%{FIELD}i"),
             ("%i", "at character 1, '%i'|%{FIELD}i"),
             ("%{}i", "the name of a field"),
-            ("%{turtles}x", "mechanism, worker"),
+            ("%{turtles}x", "mechanism, accept"),
             ("%{min}T", "s, ms, us"),
             ("%{%Q}t", "%Y"),
             ("common", "combined, json"),
@@ -361,7 +370,10 @@ mod tests {
             ("combined", false),
             ("json", false),
             ("json-stages", true),
-            ("%{mechanism}x %{worker}x %{end}x %{lookup}x %D", false),
+            (
+                "%{mechanism}x %{accept}x %{files}x %{worker}x %{end}x %{receive}x %{lookup}x %{first-byte}x %D",
+                false,
+            ),
             ("%{reader}x", true),
             ("%{send}x", true),
         ] {

@@ -21,8 +21,12 @@ pub(super) struct LogLine {
     pub(super) asked: LoggedRequest,
     /// The client that a trusted proxy names in the request.
     pub(super) named: Option<IpAddr>,
+    /// How long it took from the first part of the head that was here to its end.
+    pub(super) receive: Duration,
     /// When the request was here.
     pub(super) start: Instant,
+    /// When the kernel had taken the first byte of the response.
+    pub(super) first_byte: Option<Instant>,
     /// How long it then waited for its file to be opened.
     pub(super) lookup: Duration,
     pub(super) status: Status,
@@ -76,12 +80,16 @@ pub(super) struct Ending<'l> {
 }
 
 /// Who writes the lines.
-pub(super) struct LoggedBy {
+pub(crate) struct LoggedBy {
     /// The dispatch mechanism.
-    pub(super) mechanism: &'static str,
+    pub(crate) mechanism: &'static str,
+    /// The accept strategy.
+    pub(crate) accept: &'static str,
+    /// What `--files` says.
+    pub(crate) files: &'static str,
     /// The name of the backend that sends what needs no reading.
-    pub(super) sends: &'static str,
-    pub(super) worker: usize,
+    pub(crate) sends: &'static str,
+    pub(crate) worker: usize,
 }
 
 impl LoggedRequest {
@@ -193,6 +201,11 @@ struct JsonStages {
     reader: &'static str,
     reads: u32,
     end: &'static str,
+    receive_ms: f64,
+    /// `None`: no byte was taken.
+    first_byte_ms: Option<f64>,
+    accept: &'static str,
+    files: &'static str,
 }
 
 #[derive(Serialize)]
@@ -228,6 +241,11 @@ impl LogLine {
         ending.at.saturating_duration_since(self.start)
     }
 
+    /// How long it took from the request to the first byte that the kernel took; `None`: it took none.
+    fn first_byte(&self) -> Option<Duration> {
+        self.first_byte.map(|at| at.saturating_duration_since(self.start))
+    }
+
     /// How long the response was on its way to the socket: the time that no other stage has.
     fn send(&self, ending: &Ending<'_>) -> Duration {
         let ReadTimes { queue, read, back, .. } = self.times;
@@ -256,6 +274,10 @@ impl LogLine {
             reader: self.reader(by),
             reads: self.times.reads,
             end: ending.end,
+            receive_ms: millis(self.receive),
+            first_byte_ms: self.first_byte().map(millis),
+            accept: by.accept,
+            files: by.files,
         });
         let line = Json {
             time: humantime::format_rfc3339_millis(ending.time).to_string(),
@@ -357,10 +379,17 @@ impl LogLine {
     ) -> io::Result<()> {
         let time = match value {
             OwnValue::Mechanism => return out.write_all(ending.by.mechanism.as_bytes()),
+            OwnValue::Accept => return out.write_all(ending.by.accept.as_bytes()),
+            OwnValue::Files => return out.write_all(ending.by.files.as_bytes()),
             OwnValue::Worker => return write!(out, "{}", ending.by.worker),
             OwnValue::End => return out.write_all(ending.end.as_bytes()),
             OwnValue::Reader => return out.write_all(self.reader(ending.by).as_bytes()),
             OwnValue::Reads => return write!(out, "{}", self.times.reads),
+            OwnValue::Receive => self.receive,
+            OwnValue::FirstByte => match self.first_byte() {
+                Some(time) => time,
+                None => return out.write_all(b"-"),
+            },
             OwnValue::Lookup => self.lookup,
             OwnValue::Queue => self.times.queue,
             OwnValue::Read => self.times.read,
@@ -413,7 +442,9 @@ mod tests {
         let line = LogLine {
             asked,
             named: None,
+            receive: us(70),
             start,
+            first_byte: is_whole.then_some(start + us(500)),
             lookup: us(100),
             status: Status::Ok,
             fields: form.response_fields().iter().map(|it| response_field(head, it)).collect(),
@@ -440,7 +471,13 @@ mod tests {
                 client: ClientAddress::Ip("192.0.2.7".parse().unwrap()),
                 local: Some("[2001:db8::1]:8080".parse().unwrap()),
             },
-            by: &LoggedBy { mechanism: "any", sends: "some", worker: 3 },
+            by: &LoggedBy {
+                mechanism: "any",
+                accept: "shared",
+                files: "auto",
+                sends: "some",
+                worker: 3,
+            },
         };
         let mut out = Vec::new();
         line.append_to(&mut out, &form, &ending);
@@ -486,6 +523,10 @@ mod tests {
         expected["reader"] = "some".into();
         expected["reads"] = 2.into();
         expected["end"] = "sent".into();
+        expected["receive_ms"] = 0.07.into();
+        expected["first_byte_ms"] = 0.5.into();
+        expected["accept"] = "shared".into();
+        expected["files"] = "auto".into();
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), expected);
     }
 
@@ -504,10 +545,11 @@ mod tests {
             ("%{mechanism}x|%{worker}x|%{end}x|%{reader}x|%{reads}x", "any|3|sent|some|2"),
             ("%{lookup}x+%{queue}x+%{read}x+%{return}x+%{send}x", "100+20+300+4+1076"),
             ("%{longest}x%%", "280%"),
+            ("%{accept}x|%{files}x|%{receive}x|%{first-byte}x", "shared|auto|70|500"),
         ] {
             assert_eq!(written(REQUEST, format, true), format!("{expected}\n"), "{format}");
         }
-        assert_eq!(written(REQUEST, "%b %B %X", false), "- - X\n");
+        assert_eq!(written(REQUEST, "%b %B %X %{first-byte}x", false), "- - X -\n");
         assert_eq!(written("NO\x01\r\n", "\"%r\" %m %U%q %H", true), "\"NO\\x01\" - NO\\x01 -\n");
         assert_eq!(written(REQUEST, "%P", true), format!("{}\n", std::process::id()));
     }

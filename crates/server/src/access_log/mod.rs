@@ -21,7 +21,8 @@ use mech::net::{Body, Conn};
 
 pub(crate) use file::{AccessLogWriter, open};
 pub use format::{Form, LogFormat};
-use line::{Ending, Ends, LogLine, LoggedBy, LoggedRequest, response_field};
+pub(crate) use line::LoggedBy;
+use line::{Ending, Ends, LogLine, LoggedRequest, response_field};
 
 use crate::line_writer;
 use crate::proxies::client::ClientAddress;
@@ -73,20 +74,26 @@ struct Client {
     pending: Vec<LogLine>,
 }
 
+impl Client {
+    /// The kernel has taken some of the bytes of the responses that have not left yet.
+    fn took(&mut self, at: Instant) {
+        for line in &mut self.pending {
+            line.first_byte.get_or_insert(at);
+        }
+    }
+}
+
 impl AccessLogger {
-    /// The log of a worker with this number that waits by this mechanism; `sends` is the name of its file backend.
     pub(crate) fn new(
         form: Form,
         limits: HeadLimits,
         forwarded: Option<ForwardedClients>,
         sink: LogSink,
-        mechanism: &'static str,
-        worker: usize,
-        sends: &'static str,
+        by: LoggedBy,
     ) -> AccessLogger {
         let lines = Vec::with_capacity(FULL);
         let state = RefCell::new(State { sink, lines, count: 0, clients: Vec::new() });
-        AccessLogger { form, limits, forwarded, by: LoggedBy { mechanism, sends, worker }, state }
+        AccessLogger { form, limits, forwarded, by, state }
     }
 
     /// Whether reads of files are timed for it.
@@ -108,11 +115,11 @@ impl AccessLogger {
     }
 
     /// The response to the request of `user` at the beginning of `input` begins with what stands in the output. `start`: when the
-    /// request was here, and how long it then waited for its file to be opened.
+    /// request was here, how long its head took until then, and how long it then waited for its file to be opened.
     pub(crate) fn note(
         &self,
         key: Key,
-        (start, lookup): (Instant, Duration),
+        (start, receive, lookup): (Instant, Duration, Duration),
         (input, user): (&[u8], Option<&[u8]>),
         output: &[u8],
         response: &Response,
@@ -133,7 +140,9 @@ impl AccessLogger {
         client.pending.push(LogLine {
             asked,
             named,
+            receive,
             start,
+            first_byte: None,
             lookup,
             status: response.status,
             fields: fields.collect(),
@@ -155,6 +164,13 @@ impl AccessLogger {
         {
             line.is_open = false;
         }
+    }
+
+    /// The kernel has taken some of the bytes in the output.
+    pub(crate) fn took_some(&self, key: Key) {
+        let state = &mut *self.state.borrow_mut();
+        let Some(client) = state.clients.get_mut(key.slot as usize) else { return };
+        client.took(Instant::now());
     }
 
     /// The bytes in the output have been sent, or never will be.
@@ -186,6 +202,9 @@ impl AccessLogger {
         let Some(client) = state.clients.get_mut(slot) else { return };
         let (at, time, ends) = (Instant::now(), SystemTime::now(), client.ends);
         let ending = Ending { at, time, end, is_whole, ends, by: &self.by };
+        if is_whole {
+            client.took(at);
+        }
         for line in client.pending.extract_if(.., |line| !(is_whole && line.is_open)) {
             line.append_to(&mut state.lines, &self.form, &ending);
             state.count += 1;

@@ -35,6 +35,8 @@ pub(crate) struct Extras {
 /// What is under way on a connection.
 #[derive(Clone, Default)]
 struct UnderWay {
+    /// When the first part of a head was here whose end was not.
+    begun: Option<Instant>,
     /// When the request was here that waits for its file to be opened.
     opening: Option<Instant>,
     /// Whether the file backend moves a body, and times that.
@@ -70,6 +72,11 @@ impl Extras {
         }
     }
 
+    /// The input ends with a part of a head, while its end is waited for.
+    pub(crate) fn begun(&self, key: Key, turn: Instant) {
+        self.under_way.borrow_mut()[key.slot as usize].begun.get_or_insert(turn);
+    }
+
     /// The first request that has no response yet waits for its file to be opened.
     pub(crate) fn opening(&self, key: Key, turn: Instant) {
         self.under_way.borrow_mut()[key.slot as usize].opening.get_or_insert(turn);
@@ -85,7 +92,12 @@ impl Extras {
         (output, before): (&mut Vec<u8>, usize),
         response: &mut Response,
     ) {
-        let start = self.under_way.borrow_mut()[key.slot as usize].opening.take().unwrap_or(turn);
+        let (begun, opening) = {
+            let under_way = &mut self.under_way.borrow_mut()[key.slot as usize];
+            (under_way.begun.take(), under_way.opening.take())
+        };
+        let start = opening.unwrap_or(turn);
+        let receive = begun.map_or(Duration::ZERO, |it| start.saturating_duration_since(it));
         let lookup = turn.saturating_duration_since(start);
         if let Some(spin) = &self.spin {
             spin.run();
@@ -99,7 +111,7 @@ impl Extras {
             tracer.note(key, (start, lookup), response.status, written.len(), &response.body);
         }
         if let Some(log) = &self.log {
-            log.note(key, (start, lookup), (input, user), written, response);
+            log.note(key, (start, receive, lookup), (input, user), written, response);
         }
     }
 
@@ -112,6 +124,11 @@ impl Extras {
         if let (true, Some(log)) = (is_over, &self.log) {
             log.note_end(key);
         }
+    }
+
+    /// The kernel has taken some of the bytes in the output.
+    pub(crate) fn took_some(&self, key: Key) {
+        self.log.iter().for_each(|log| log.took_some(key));
     }
 
     /// The bytes in the output have been sent, or never will be.

@@ -152,6 +152,9 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
                 Then::Linger => return linger(conn).await,
             }
             let partial = input > 0;
+            if let (true, Some(extras)) = (partial, &site.extras) {
+                extras.begun(conn.key(), conn.net().now());
+            }
             if !(begun && partial) {
                 let time_outs = &site.limits.time_outs;
                 conn.set_deadline(if partial { time_outs.header } else { time_outs.idle });
@@ -206,6 +209,9 @@ fn over(conn: &Conn<'_>, site: &Site<'_>, progress: Progress) -> io::Result<Opti
     let Progress { sent, done, input } = progress;
     site.counters.add(Counter::BytesSent, sent);
     if matches!(done, Ok(false)) {
+        if let (1.., Some(extras)) = (sent, &site.extras) {
+            extras.took_some(conn.key());
+        }
         return Ok(None);
     }
     ended(conn, site, done.map(drop))?;
@@ -214,8 +220,11 @@ fn over(conn: &Conn<'_>, site: &Site<'_>, progress: Progress) -> io::Result<Opti
 
 /// Sends the rest of a response, and counts its bytes as they leave.
 fn flush(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result<()>> {
-    conn.flush_with(site.limits.time_outs.idle, |count| {
-        site.counters.add(Counter::BytesSent, count)
+    conn.flush_with(site.limits.time_outs.idle, |conn, count| {
+        site.counters.add(Counter::BytesSent, count);
+        if let Some(extras) = &site.extras {
+            extras.took_some(conn.key());
+        }
     })
 }
 

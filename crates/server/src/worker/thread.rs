@@ -18,7 +18,7 @@ use tracing::warn;
 
 use crate::Config;
 use crate::ContentSource;
-use crate::access_log::{self, AccessLogger};
+use crate::access_log::{self, AccessLogger, LoggedBy};
 use crate::auth::{Authenticator, VerifiedTags};
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::files::{FileOptions, SiteFiles};
@@ -205,9 +205,13 @@ fn extras(
             config.head_limits,
             config.proxies.of_requests(),
             sink,
-            config.mechanism.name,
-            worker,
-            sender(config),
+            LoggedBy {
+                mechanism: config.mechanism.name,
+                accept: config.accept.name,
+                files: config.files.map_or("auto", |backend| backend.name),
+                sends: sender(config),
+                worker,
+            },
         )
     });
     Extras::new(tracer, log, config.spin.map(Spin::new), config.server_timing)
