@@ -25,7 +25,7 @@ impl Server {
             .args(["serve", "--listen", "127.0.0.1:0", "--workers", "1", "--dispatch", mechanism])
             // A server that is stepped through takes seconds for what it does once per second.
             .args(["--revalidate", "1h"])
-            .args(case.traced.then_some(["--trace", "/dev/null"]).into_iter().flatten())
+            .args(case.flags)
             .arg(root)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -57,8 +57,8 @@ pub(crate) struct Case {
     pub(crate) len: usize,
     /// Whether each request has a connection of its own.
     pub(crate) connects: bool,
-    /// Whether the server writes down where the time of each went.
-    pub(crate) traced: bool,
+    /// Flags of the server.
+    pub(crate) flags: &'static [&'static str],
 }
 
 /// The client of one case: it never blocks, because the server may have been stopped.

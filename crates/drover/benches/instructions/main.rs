@@ -7,10 +7,12 @@
 //! leaves out what the clock causes: timers, the date of a new second.
 //!
 //! `cargo bench -p drover --bench instructions` compares, and fails where the budget is exceeded;
-//! with `-- --accept` it writes the new numbers down instead.
+//! with `-- --accept` it writes the new numbers down instead, and with `-- --flags` it prints what flags cost.
 
 #[cfg(target_arch = "x86_64")]
 mod budget;
+#[cfg(target_arch = "x86_64")]
+mod costs;
 #[cfg(target_arch = "x86_64")]
 mod exchange;
 #[cfg(target_arch = "x86_64")]

@@ -10,6 +10,7 @@ use mech::mechanisms::{self, Mechanism};
 use anyhow::{Context, ensure};
 
 use crate::budget::{Budget, Cost};
+use crate::costs;
 use crate::exchange::{Case, Client, Server};
 use crate::tracer::{Count, Tracer};
 
@@ -23,25 +24,29 @@ const COUNTED: usize = 9;
 /// comes to most requests.
 const MOST_COUNTED: usize = 60;
 
-const KEPT: Case =
-    Case { name: "kept-128", file: "f128.html", len: 128, connects: false, traced: false };
+pub(crate) const KEPT: Case =
+    Case { name: "kept-128", file: "f128.html", len: 128, connects: false, flags: &[] };
 const SENT: Case =
-    Case { name: "sent-100k", file: "f100k.html", len: 100 << 10, connects: false, traced: false };
+    Case { name: "sent-100k", file: "f100k.html", len: 100 << 10, connects: false, flags: &[] };
+
+const TRACED: &[&str] = &["--trace", "/dev/null"];
+
+pub(crate) const CONNECTION: Case = Case { name: "connection", connects: true, ..KEPT };
 
 const CASES: [Case; 6] = [
     KEPT,
     Case { name: "kept-4k", file: "f4k.html", len: 4 << 10, ..KEPT },
     SENT,
-    Case { name: "connection", connects: true, ..KEPT },
-    Case { name: "kept-128-traced", traced: true, ..KEPT },
-    Case { name: "sent-100k-traced", traced: true, ..SENT },
+    CONNECTION,
+    Case { name: "kept-128-traced", flags: TRACED, ..KEPT },
+    Case { name: "sent-100k-traced", flags: TRACED, ..SENT },
 ];
 
 const ACCEPT: &str = "cargo bench -p drover --bench instructions -- --accept";
 
 pub(crate) fn main() -> ExitCode {
-    let accept = std::env::args().any(|argument| argument == "--accept");
-    match run(accept) {
+    let has = |flag| std::env::args().any(|argument| argument == flag);
+    match run(has("--accept"), has("--flags")) {
         Ok(faults) if faults.is_empty() => ExitCode::SUCCESS,
         Ok(faults) => {
             for fault in faults {
@@ -57,8 +62,8 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Returns what exceeds the budget.
-fn run(accept: bool) -> anyhow::Result<Vec<String>> {
+/// Returns what exceeds the budget; with `flags`, prints what they cost instead.
+fn run(accept: bool, flags: bool) -> anyhow::Result<Vec<String>> {
     // The two take turns, thousands of times per request: on one processor neither has to wake
     // another up, and a request is over before the next second begins.
     if let Some(cpu) = sys::process::usable_cpus()?.first() {
@@ -67,6 +72,11 @@ fn run(accept: bool) -> anyhow::Result<Vec<String>> {
     let root = tempfile::tempdir()?;
     for case in &CASES {
         fs::write(root.path().join(case.file), vec![b'x'; case.len])?;
+    }
+    if flags {
+        let mechanism = mechanisms::auto_of_readiness().context("no mechanism is usable here")?;
+        costs::print(root.path(), mechanism)?;
+        return Ok(Vec::new());
     }
     let (recorded, mut new) = (Budget::recorded()?, Budget::here()?);
     let tolerance = recorded.tolerance(&new);
@@ -101,7 +111,7 @@ fn run(accept: bool) -> anyhow::Result<Vec<String>> {
 }
 
 /// What came of measuring a mechanism in a case.
-enum Measured {
+pub(crate) enum Measured {
     Cost(Cost),
     /// This process may not trace another.
     NotPermitted,
@@ -110,7 +120,7 @@ enum Measured {
 }
 
 /// Measures until a request is `within` the budget, or none is.
-fn measure(
+pub(crate) fn measure(
     root: &Path,
     mechanism: &Mechanism,
     case: &Case,
