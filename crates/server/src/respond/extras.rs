@@ -73,6 +73,7 @@ impl Extras {
     }
 
     /// The input ends with a part of a head, while its end is waited for.
+    #[cold]
     pub(crate) fn begun(&self, key: Key, turn: Instant) {
         self.under_way.borrow_mut()[key.slot as usize].begun.get_or_insert(turn);
     }
@@ -127,6 +128,7 @@ impl Extras {
     }
 
     /// The kernel has taken some of the bytes in the output.
+    #[cold]
     pub(crate) fn took_some(&self, key: Key) {
         self.log.iter().for_each(|log| log.took_some(key));
     }
