@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use anyhow::{Context, bail};
 use mech::accept::{self, Among};
-use sys::process::{on_own_thread, start_thread};
+use sys::process::{give_back_memory, on_own_thread, start_thread};
 use sys::socket::Address;
 use tracing::{error, warn};
 
@@ -373,6 +373,7 @@ impl Server {
             self.counters.end(crew.counter_table());
             self.stopper.forget(number);
             all.remove(&number);
+            give_back_memory();
         }
         let Err(reason) = heard else { return };
         if number > *serving {
