@@ -226,7 +226,7 @@ fn the_log_has_the_user_and_never_the_password() {
         let log = users.folder.path().join(form);
         let mut command = drover();
         command.arg("-vv").arg("serve").arg(site.path()).args(users.flags());
-        command.args(["--access-log-form", form, "--access-log", log.to_str().unwrap()]);
+        command.args(["--log-format", form, "--access-log", log.to_str().unwrap()]);
         command.args(["--error-page", "404=401.html", "--cache", "off"]);
         let mut server = Server::start(
             {

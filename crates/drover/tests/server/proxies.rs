@@ -61,7 +61,7 @@ impl Logging {
     fn start(site: &Site, flags: &[&str]) -> Logging {
         let folder = tempfile::tempdir().unwrap();
         let mut command = drover();
-        command.arg("serve").arg(site.path()).args(["--access-log-form", "json"]);
+        command.arg("serve").arg(site.path()).args(["--log-format", "json"]);
         command.arg("--access-log").arg(folder.path().join("log")).args(flags);
         command.stderr(Stdio::piped());
         Logging { server: Server::start(command, 1), folder }
@@ -313,7 +313,7 @@ fn a_reload_takes_other_proxies() {
         let _gone = fs::remove_file(&log);
         let settings = |rest: &str| {
             let text = format!(
-                "root = '{}'\nlisten = '127.0.0.1:0'\naccess-log = '{}'\naccess-log-form = 'json'\n\
+                "root = '{}'\nlisten = '127.0.0.1:0'\naccess-log = '{}'\nlog-format = 'json'\n\
                  processes = {processes}\n{rest}\n",
                 site.path().display(),
                 log.display()

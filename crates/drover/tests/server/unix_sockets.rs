@@ -194,7 +194,7 @@ fn the_start_and_the_status_name_the_path_and_the_access_log_the_client() {
         let flags = ["--accept", "reuseport", "--admin", "127.0.0.1:0", "--max-per-address", "1"];
         let mut command = drover();
         command.arg("serve").arg(site.path()).args(["--listen", &folder.listen()]).args(flags);
-        command.args(["--workers", "1", "--access-log-form", form]).arg("--access-log").arg(&log);
+        command.args(["--workers", "1", "--log-format", form]).arg("--access-log").arg(&log);
         command.stdout(Stdio::piped());
         let mut server = Server::start_as_it_is(command, 0);
         let told = server.line_of_stdout();

@@ -139,7 +139,7 @@ pub(in crate::cli) struct Args {
     /// 'json-stages' also what the response waited for. A format has directives of Apache's LogFormat, and
     /// %{NAME}x for what Drover knows; docs/serve.md lists them.
     #[arg(help_heading = SERVING)]
-    #[arg(hide_short_help = true, long, visible_alias = "access-log-form", value_name = "FORM")]
+    #[arg(hide_short_help = true, long, value_name = "FORM")]
     #[arg(default_value = "combined", value_parser = AccessLogForm::parse)]
     pub(super) log_format: AccessLogForm,
 
