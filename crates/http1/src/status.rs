@@ -66,6 +66,8 @@ statuses! {
     RangeNotSatisfiable = 416 "Range Not Satisfiable";
     /// The request expects something of the server that the server does not know.
     ExpectationFailed = 417 "Expectation Failed";
+    /// The request names a host that is not served here.
+    MisdirectedRequest = 421 "Misdirected Request";
     /// The head is longer than the limit, or has too many fields.
     HeadTooLarge = 431 "Request Header Fields Too Large";
     /// The server failed.

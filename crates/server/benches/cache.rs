@@ -20,7 +20,7 @@ fn names() -> Vec<String> {
 fn full(names: &[String], cost: usize, limit: usize) -> Cache<usize> {
     let mut cache = Cache::new(limit);
     for (number, name) in names.iter().enumerate() {
-        cache.insert(name.as_bytes(), Rc::new(number), cost, Instant::now());
+        cache.insert(0, name.as_bytes(), Rc::new(number), cost, Instant::now());
     }
     cache
 }
@@ -36,7 +36,7 @@ fn hit(bencher: Bencher<'_, '_>) {
     let names = names();
     let mut cache = full(&names, 100, 64 << 20);
     let mut at = 0;
-    bencher.bench_local(|| cache.get(names[next(&mut at)].as_bytes()).is_some());
+    bencher.bench_local(|| cache.get(0, names[next(&mut at)].as_bytes()).is_some());
 }
 
 #[divan::bench(sample_size = 1000)]
@@ -44,7 +44,7 @@ fn miss(bencher: Bencher<'_, '_>) {
     let mut cache = full(&names(), 100, 64 << 20);
     let strangers: Vec<String> = names().iter().map(|name| name.clone() + ".gz").collect();
     let mut at = 0;
-    bencher.bench_local(|| cache.get(strangers[next(&mut at)].as_bytes()).is_none());
+    bencher.bench_local(|| cache.get(0, strangers[next(&mut at)].as_bytes()).is_none());
 }
 
 /// Half of the names fit: each that comes in has another leave.
@@ -57,6 +57,6 @@ fn insert_and_evict(bencher: Bencher<'_, '_>) {
     let mut at = 0;
     bencher.bench_local(|| {
         let number = next(&mut at);
-        cache.insert(names[number].as_bytes(), Rc::new(number), COST, now);
+        cache.insert(0, names[number].as_bytes(), Rc::new(number), COST, now);
     });
 }

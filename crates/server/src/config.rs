@@ -20,11 +20,13 @@ use sys::socket::Address;
 #[cfg(doc)]
 use sys::socket::ListenOptions;
 use sys::unix_listener::UnixListener;
+use usage::UsageError;
 
 #[cfg(doc)]
 use crate::Supervisor;
 use crate::access_log::AccessLog;
 use crate::auth::Auth;
+use crate::hosts::{HostPattern, HostTable};
 use crate::proxies::Proxies;
 use crate::rules::{Cors, ErrorPage, HeaderRule, Redirect};
 
@@ -40,24 +42,11 @@ pub enum ContentSource {
     Fixed(usize),
 }
 
-/// Everything that a server can be told.
+/// What a site serves, and how: each host may have a site of its own.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct SiteSettings {
     /// What is served.
     pub source: ContentSource,
-    /// The addresses to listen at.
-    pub listen: Vec<Listen>,
-    /// Sockets that listen already: a service manager has passed them on.
-    pub passed: Vec<Arc<OwnedFd>>,
-    /// Where a server tells how it is and what it has counted (`admin`); `None`: nowhere.
-    pub admin: Option<Listen>,
-    /// How each worker waits.
-    pub mechanism: &'static Mechanism,
-    /// The options of the mechanism.
-    pub dispatch: mechanisms::MechanismOptions,
-    /// Whether connections are accepted only when their first bytes are here
-    /// ([`ListenOptions::defer`]).
-    pub defer_accept: bool,
     /// Whether files and directories whose names begin with a dot are served, beside `.well-known`.
     pub hidden: bool,
     /// Whether a file is sent as `FILE.br`, `FILE.zst` or `FILE.gz` to clients that accept that coding, if there is such
@@ -81,6 +70,68 @@ pub struct Config {
     pub auth: Option<Arc<Auth>>,
     /// Paths that have moved, in the order in which they are looked through.
     pub redirects: Arc<[Redirect]>,
+}
+
+impl SiteSettings {
+    /// The defaults.
+    #[must_use]
+    pub fn new(source: ContentSource) -> SiteSettings {
+        SiteSettings {
+            source,
+            hidden: false,
+            precompressed: false,
+            listing: false,
+            html_suffix: false,
+            fallback: None,
+            error_pages: [].into(),
+            headers: [].into(),
+            early_hints: [].into(),
+            cors: None,
+            auth: None,
+            redirects: [].into(),
+        }
+    }
+
+    /// The directory whose files are served, if files are.
+    pub(crate) fn root(&self) -> Option<&Root> {
+        match &self.source {
+            ContentSource::Directory(root) => Some(root),
+            ContentSource::Fixed(_) => None,
+        }
+    }
+}
+
+/// A site for the requests that name one of some hosts.
+#[derive(Clone, Debug)]
+pub struct HostSite {
+    /// The hosts, at least one.
+    pub names: Vec<HostPattern>,
+    /// What they get.
+    pub site: SiteSettings,
+}
+
+/// Everything that a server can be told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What requests get whose host is none of `hosts`.
+    pub site: SiteSettings,
+    /// Sites of their own for some hosts.
+    pub hosts: Vec<HostSite>,
+    /// Whether a request for none of `hosts` is refused (421) in place of getting `site`.
+    pub refuse_unknown_hosts: bool,
+    /// The addresses to listen at.
+    pub listen: Vec<Listen>,
+    /// Sockets that listen already: a service manager has passed them on.
+    pub passed: Vec<Arc<OwnedFd>>,
+    /// Where a server tells how it is and what it has counted (`admin`); `None`: nowhere.
+    pub admin: Option<Listen>,
+    /// How each worker waits.
+    pub mechanism: &'static Mechanism,
+    /// The options of the mechanism.
+    pub dispatch: mechanisms::MechanismOptions,
+    /// Whether connections are accepted only when their first bytes are here
+    /// ([`ListenOptions::defer`]).
+    pub defer_accept: bool,
     /// How connections come to the workers.
     pub accept: &'static Strategy,
     /// Whether the worker of the processor that a connection comes in on takes it
@@ -205,6 +256,35 @@ impl Default for Revalidate {
 }
 
 impl Config {
+    /// All sites: that of unknown hosts first, then those of `hosts` in their order.
+    pub fn sites(&self) -> impl Iterator<Item = &SiteSettings> {
+        std::iter::once(&self.site).chain(self.hosts.iter().map(|host| &host.site))
+    }
+
+    /// # Errors
+    /// Two sites are for one host.
+    pub fn check_hosts(&self) -> anyhow::Result<()> {
+        self.host_table().map(drop)
+    }
+
+    /// The site of each host, by the number in [`Config::sites`].
+    ///
+    /// # Errors
+    /// Two sites are for one host.
+    pub(crate) fn host_table(&self) -> anyhow::Result<HostTable> {
+        let names = (1..)
+            .zip(&self.hosts)
+            .flat_map(|(number, host)| host.names.iter().map(move |name| (name, number)));
+        HostTable::new(names).map_err(|name| {
+            UsageError::new(format!("--host: {name} has two sites; name it once")).into()
+        })
+    }
+
+    /// The users of each site that is for users alone.
+    pub fn users(&self) -> impl Iterator<Item = &Arc<Auth>> {
+        self.sites().filter_map(|site| site.auth.as_ref())
+    }
+
     /// The same server on sockets that listen already, and no others.
     pub(crate) fn on(&self, sockets: Vec<Arc<OwnedFd>>) -> Config {
         Config { passed: sockets, listen: Vec::new(), ..self.clone() }
@@ -214,24 +294,15 @@ impl Config {
     #[must_use]
     pub fn new(source: ContentSource, mechanism: &'static Mechanism) -> Config {
         Config {
-            source,
+            site: SiteSettings::new(source),
+            hosts: Vec::new(),
+            refuse_unknown_hosts: false,
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
             passed: Vec::new(),
             admin: None,
             mechanism,
             dispatch: mechanisms::MechanismOptions::default(),
             defer_accept: true,
-            hidden: false,
-            precompressed: false,
-            listing: false,
-            html_suffix: false,
-            fallback: None,
-            error_pages: [].into(),
-            headers: [].into(),
-            early_hints: [].into(),
-            cors: None,
-            auth: None,
-            redirects: [].into(),
             accept: accept::auto(NonZeroUsize::MIN, mechanism),
             by_cpu: false,
             wake: Policy::TaskExclusive,

@@ -77,7 +77,7 @@ impl Crew {
         if let Some(pool) = &config.openers {
             pool.start().context("too many --stat-threads")?;
         }
-        if let Some(auth) = &config.auth {
+        for auth in config.users() {
             auth.start().context("--auth: no thread can be started")?;
         }
         let connections = worker::limits::ConnectionLimit::new(&config, handles.len(), descriptors);

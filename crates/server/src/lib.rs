@@ -55,6 +55,7 @@ mod admin;
 mod auth;
 mod config;
 mod crew;
+mod hosts;
 mod line_writer;
 mod listen;
 pub mod log;
@@ -75,7 +76,8 @@ mod worker;
 
 pub use access_log::{AccessLog, Form as AccessLogForm, LogFormat};
 pub use auth::Auth;
-pub use config::{Config, ContentSource, Listen, Revalidate, STAT_THREADS};
+pub use config::{Config, ContentSource, HostSite, Listen, Revalidate, STAT_THREADS, SiteSettings};
+pub use hosts::HostPattern;
 pub use proxies::Proxies;
 pub use proxies::forwarded::ForwardedField;
 pub use proxies::trusted::TrustedProxies;

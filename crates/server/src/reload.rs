@@ -41,19 +41,19 @@ type ReadAgain = dyn Fn() -> anyhow::Result<NextConfig> + Send;
 pub struct Reloader {
     read: Box<ReadAgain>,
     /// [`NextConfig::arguments`] of the configuration in force, and its users.
-    in_force: (Vec<OsString>, Option<Arc<Auth>>),
+    in_force: (Vec<OsString>, Vec<Arc<Auth>>),
     /// The users of the configuration that was read last.
-    users_read: Option<Arc<Auth>>,
+    users_read: Vec<Arc<Auth>>,
 }
 
 impl Reloader {
     /// For a server of these users whose workers would be started with `arguments`. `read` reads the configuration again.
     pub fn new(
         arguments: Vec<OsString>,
-        users: Option<Arc<Auth>>,
+        users: Vec<Arc<Auth>>,
         read: impl Fn() -> anyhow::Result<NextConfig> + Send + 'static,
     ) -> Reloader {
-        Reloader { read: Box::new(read), in_force: (arguments, users), users_read: None }
+        Reloader { read: Box::new(read), in_force: (arguments, users), users_read: Vec::new() }
     }
 
     /// The configuration to go on with, if it is another one and the server can get it.
@@ -63,8 +63,8 @@ impl Reloader {
         sandbox: &Sandbox,
     ) -> anyhow::Result<Option<NextConfig>> {
         let next = (self.read)()?;
-        self.users_read.clone_from(&next.config.auth);
-        if (&next.arguments, &next.config.auth) == (&self.in_force.0, &self.in_force.1) {
+        self.users_read = next.config.users().cloned().collect();
+        if (&next.arguments, &self.users_read) == (&self.in_force.0, &self.in_force.1) {
             return Ok(None);
         }
         fixed.check(&next.config)?;
@@ -74,7 +74,7 @@ impl Reloader {
 
     /// The server goes on with the configuration of these arguments.
     pub(crate) fn took(&mut self, arguments: Vec<OsString>) {
-        self.in_force = (arguments, self.users_read.take());
+        self.in_force = (arguments, std::mem::take(&mut self.users_read));
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +23,9 @@ use super::auto_or::names;
 use super::stdout::stdout;
 use server::log;
 use server::{
-    AccessLog, Config, ContentSource, Inheritance, MechanismAndStrategy, Role, Server, Statistics,
-    StopSignals, Supervisor, WorkerStatistics, be_worker, coefficient_of_variation,
+    AccessLog, Config, ContentSource, HostSite, Inheritance, MechanismAndStrategy, Role, Server,
+    SiteSettings, Statistics, StopSignals, Supervisor, WorkerStatistics, be_worker,
+    coefficient_of_variation,
 };
 use sys::process::activation::passed_sockets;
 use sys::socket::Address;
@@ -34,20 +35,24 @@ mod check;
 mod config;
 mod explain;
 mod flags;
+mod hosts;
 mod proxy_flags;
 mod reload;
 mod remembered;
 mod request_flags;
 mod response_flags;
+mod site_flags;
 mod tuned;
 
 use check::check;
 use config::{FlagOrigin, FlagValues};
 use explain::explain;
 pub(super) use flags::Args;
-use flags::{Advise, CachedReads, Overflow};
+use flags::{Advise, CachedReads, Overflow, UnknownHosts};
+use hosts::HostFlag;
 use reload::{Started, reloader};
 use response_flags::described_auth;
+use site_flags::{SiteFlags, UserFiles};
 pub(super) use tuned::Tuned;
 
 /// How many descriptors all processes together have room for from the start, if the limit allows as many.
@@ -124,7 +129,7 @@ fn serve(
         args: given,
         matches,
         arguments: arguments.clone(),
-        users: config.auth.clone(),
+        users: config.users().cloned().collect(),
         processes,
         is_passed: !passed.is_empty(),
     };
@@ -241,10 +246,7 @@ fn tell_end(sum: Statistics, workers: &[WorkerStatistics]) {
 }
 
 fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyhow::Result<Config> {
-    let source = match args.reply_size {
-        Some(size) => ContentSource::Fixed(size),
-        None => ContentSource::Directory(Arc::new(open_root(&args.root, args.symlinks.into())?)),
-    };
+    let (site, hosts) = sites(&args)?;
     let dispatch = dispatch_options(mechanism, &args)?;
     check_recording(mechanism, &args)?;
     let file_options = file_options(&args)?;
@@ -277,7 +279,10 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
     let proxies = args.proxies.proxies()?;
     let workers = args.workers();
     let some = |time: Duration| (!time.is_zero()).then_some(time);
-    Ok(Config {
+    let config = Config {
+        site,
+        hosts,
+        refuse_unknown_hosts: args.unknown_hosts == UnknownHosts::Refuse,
         listen: args.listen,
         admin: args.admin,
         dispatch,
@@ -286,17 +291,6 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         wake: args.accept_wake.unwrap_or(Policy::TaskExclusive),
         accept_batch: args.accept_batch,
         defer_accept: args.defer_accept.into(),
-        hidden: args.hidden,
-        precompressed: args.precompressed,
-        listing: args.listing,
-        html_suffix: args.html_suffix,
-        fallback: args.fallback,
-        cors: args.response.cors(&args.header)?.map(Arc::new),
-        auth: args.response.auth(args.reply_size.is_none().then_some(&args.root))?,
-        early_hints: args.response.hints().collect(),
-        headers: args.response.header_rules(args.header).into(),
-        error_pages: args.response.error_page.into(),
-        redirects: args.redirect.into(),
         files: args.files.usable()?,
         file_options,
         openers: (args.stat_threads > 0).then(|| Arc::new(OpenPool::new(args.stat_threads.into()))),
@@ -332,8 +326,42 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         take_over: args.take_over,
         record_events: args.record_events,
         spin: args.spin_per_request.and_then(some),
-        ..Config::new(source, mechanism)
-    })
+        ..Config::new(ContentSource::Fixed(0), mechanism)
+    };
+    config.check_hosts()?;
+    Ok(config)
+}
+
+/// The site of ROOT, and those of hosts.
+fn sites(args: &Args) -> anyhow::Result<(SiteSettings, Vec<HostSite>)> {
+    if args.unknown_hosts == UnknownHosts::Refuse && args.host.is_empty() {
+        bail!(UsageError::new(
+            "--unknown-hosts refuse: no host is known; name those that are served with --host"
+                .to_owned()
+        ));
+    }
+    let own = args.reply_size.is_none().then_some(&args.root);
+    let roots: Vec<PathBuf> =
+        own.into_iter().chain(args.host.iter().map(|host| &host.root)).cloned().collect();
+    let mut users = UserFiles::beside(&roots);
+    let source = match args.reply_size {
+        Some(size) => ContentSource::Fixed(size),
+        None => directory("ROOT", &args.root, &args.site)?,
+    };
+    let site = args.site.clone().settings(source, &mut users)?;
+    let of_host = |host: &HostFlag| {
+        let flags = host.flags(&args.site);
+        let source = directory("the root of a --host", &host.root, &flags)?;
+        let (names, site) = (host.names.clone(), flags.settings(source, &mut users)?);
+        anyhow::Ok(HostSite { names, site })
+    };
+    Ok((site, args.host.iter().map(of_host).collect::<anyhow::Result<_>>()?))
+}
+
+/// The files beneath `path`, which is what `called` says.
+fn directory(called: &str, path: &Path, flags: &SiteFlags) -> anyhow::Result<ContentSource> {
+    let root = open_root(called, path, flags.symlinks.into())?;
+    Ok(ContentSource::Directory(Arc::new(root)))
 }
 
 /// The mechanism and strategy that the user asked for, or the best ones that all workers can have; `is_passed`: a service
@@ -438,10 +466,12 @@ fn file_options(args: &Args) -> anyhow::Result<fileio::FileIoOptions> {
     Ok(options)
 }
 
-fn open_root(directory: &Path, symlinks: Symlinks) -> anyhow::Result<Root> {
+fn open_root(called: &str, directory: &Path, symlinks: Symlinks) -> anyhow::Result<Root> {
     let refused = |reason: &dyn std::fmt::Display| {
         let directory = directory.display();
-        UsageError::new(format!("ROOT must be a directory: cannot serve '{directory}': {reason}"))
+        UsageError::new(format!(
+            "{called} must be a directory: cannot serve '{directory}': {reason}"
+        ))
     };
     let root = Root::open(directory).map_err(|error| refused(&error))?.with_symlinks(symlinks);
     // Opening the root shows whether the kernel has openat2(2). An error now is better than one at each request.
@@ -488,7 +518,12 @@ fn what_is_served(args: &Args) -> String {
     match args.reply_size {
         Some(size) => format!("replies of {size} bytes"),
         None => {
-            args.root.canonicalize().unwrap_or_else(|_| args.root.clone()).display().to_string()
+            let real = |root: &Path| root.canonicalize().unwrap_or_else(|_| root.to_owned());
+            let hosts = args.host.iter().map(|host| {
+                let names: Vec<_> = host.names.iter().map(ToString::to_string).collect();
+                format!("; for {} {}", names.join(", "), real(&host.root).display())
+            });
+            format!("{}{}", real(&args.root).display(), hosts.collect::<String>())
         }
     }
 }
@@ -513,7 +548,7 @@ fn describe(
             format!("{workers} {kind}{plural}, accept {}", config.accept.name)
         }
     };
-    let files = match (&config.source, config.files) {
+    let files = match (&config.site.source, config.files) {
         (ContentSource::Fixed(_), _) => "no files".to_string(),
         (_, Some(backend)) => format!("files by {}", backend.name),
         (_, None) => format!(

@@ -23,6 +23,7 @@ mod faults;
 mod files;
 mod hanging;
 mod harness;
+mod hosts;
 mod limits;
 mod logging;
 mod matrix;

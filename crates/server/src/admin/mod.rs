@@ -83,7 +83,7 @@ struct ServerFacts {
 
 impl ServerFacts {
     fn of(config: &Config, processes: bool, addresses: &[Address]) -> ServerFacts {
-        let files = match (&config.source, config.files) {
+        let files = match (&config.site.source, config.files) {
             (ContentSource::Fixed(_), _) => "none".to_owned(),
             (_, Some(backend)) => backend.name.to_owned(),
             (_, None) => {

@@ -18,11 +18,11 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Reads the file of users, for a server of the files beneath `root`.
+    /// Reads the file of users, for a server of the files beneath `roots`.
     ///
     /// # Errors
     /// A file that cannot be read, is none of users, or would be served itself.
-    pub fn read(path: &Path, root: Option<&Path>) -> anyhow::Result<Auth> {
+    pub fn read(path: &Path, roots: &[PathBuf]) -> anyhow::Result<Auth> {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| {
             format!(
@@ -31,9 +31,9 @@ impl Auth {
             )
         })?;
         let real = |path: &Path| path.canonicalize().ok();
-        if let Some((file, root)) = real(path).zip(root.and_then(real))
-            && file.starts_with(&root)
-        {
+        let file = real(path);
+        let is_around = |root: &PathBuf| file.as_ref().is_some_and(|file| file.starts_with(root));
+        if let Some(root) = roots.iter().filter_map(|root| real(root)).find(is_around) {
             bail!(UsageError::new(format!(
                 "--auth {name}: it lies in {}, which is served; move it out of there",
                 root.display()

@@ -1,4 +1,4 @@
-//! A worker's cache: entries by name, within a limit of bytes.
+//! A worker's cache: entries by site and name, within a limit of bytes.
 //!
 //! Two queues, after *FIFO queues are all you need for cache eviction* (S3-FIFO, Yang et al., SOSP
 //! 2023): a new item waits in a short queue. Only an item that is requested again before it comes to the
@@ -22,10 +22,13 @@ const USED_MOST: u8 = 3;
 /// The bytes that an item costs beside its value and its name: its place, its key, its part of the table.
 const OVERHEAD: usize = 160;
 
+/// An odd number with bits everywhere (the golden ratio).
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Vacant places are removed from the queues when they outnumber the items by more than this.
 const VACANT_MOST: usize = 256;
 
-/// Values by name.
+/// Values by site and name.
 pub struct Cache<V> {
     limit: usize,
     /// Clients choose the names (one file has many spellings): the hash has a random key, so that nobody can
@@ -48,6 +51,7 @@ pub struct Cache<V> {
 
 struct Item<V> {
     hash: u64,
+    site: u32,
     name: Box<[u8]>,
     value: Rc<V>,
     cost: usize,
@@ -82,26 +86,26 @@ impl<V> Cache<V> {
         }
     }
 
-    /// The value of `name`, and when it was last known to be right: the caller may move that.
-    pub fn get(&mut self, name: &[u8]) -> Option<(&Rc<V>, &mut Instant)> {
-        let place = self.place(self.hasher.hash_one(name), name)?;
+    /// The value of a site's `name`, and when it was last known to be right: the caller may move that.
+    pub fn get(&mut self, site: u32, name: &[u8]) -> Option<(&Rc<V>, &mut Instant)> {
+        let place = self.place(self.hash(site, name), site, name)?;
         let item = self.items[place as usize].as_mut()?;
         item.used = (item.used + 1).min(USED_MOST);
         Some((&item.value, &mut item.checked))
     }
 
-    /// Puts a value of `cost` bytes in, in place of any that has its name. A value that costs a tenth
+    /// Puts a value of `cost` bytes in, in place of any that has its site and name. A value that costs a tenth
     /// of the limit or more is not kept.
-    pub fn insert(&mut self, name: &[u8], value: Rc<V>, cost: usize, now: Instant) {
-        self.remove(name);
+    pub fn insert(&mut self, site: u32, name: &[u8], value: Rc<V>, cost: usize, now: Instant) {
+        self.remove(site, name);
         let cost = cost + name.len() + OVERHEAD;
         if cost > self.limit / NEW_SHARE {
             return;
         }
         while self.new_cost + self.old_cost + cost > self.limit && self.evict() {}
         self.free_vacant();
-        let (hash, name) = (self.hasher.hash_one(name), name.into());
-        let item = Item { hash, name, value, cost, used: 0, is_new: true, checked: now };
+        let (hash, name) = (self.hash(site, name), name.into());
+        let item = Item { hash, site, name, value, cost, used: 0, is_new: true, checked: now };
         let place = self.free.pop().unwrap_or_else(|| {
             self.items.push(None);
             (self.items.len() - 1) as u32
@@ -113,18 +117,23 @@ impl<V> Cache<V> {
         self.new_cost += cost;
     }
 
-    /// Takes `name` out. Its place is free again once it has left its queue: by eviction, or with
+    /// Takes a site's `name` out. Its place is free again once it has left its queue: by eviction, or with
     /// other vacant places (`free_vacant`).
-    pub fn remove(&mut self, name: &[u8]) {
-        if let Some(place) = self.place(self.hasher.hash_one(name), name) {
+    pub fn remove(&mut self, site: u32, name: &[u8]) {
+        if let Some(place) = self.place(self.hash(site, name), site, name) {
             self.vacate(place);
         }
     }
 
-    fn place(&self, hash: u64, name: &[u8]) -> Option<u32> {
+    /// Sites are few and not chosen by clients: their names are only spread apart.
+    fn hash(&self, site: u32, name: &[u8]) -> u64 {
+        self.hasher.hash_one(name) ^ u64::from(site).wrapping_mul(SPREAD)
+    }
+
+    fn place(&self, hash: u64, site: u32, name: &[u8]) -> Option<u32> {
         let is = |&place: &u32| {
             let item = self.items[place as usize].as_ref();
-            item.is_some_and(|item| item.hash == hash && *item.name == *name)
+            item.is_some_and(|item| item.hash == hash && item.site == site && *item.name == *name)
         };
         self.places.find(hash, is).copied()
     }
@@ -156,11 +165,11 @@ impl<V> Cache<V> {
         }
     }
 
-    /// Takes out every value that is `unwanted`, and says whether there was one.
-    pub(crate) fn remove_where(&mut self, unwanted: impl Fn(&V) -> bool) -> bool {
+    /// Takes out every value that is `unwanted`, told with its site, and says whether there was one.
+    pub(crate) fn remove_where(&mut self, unwanted: impl Fn(u32, &V) -> bool) -> bool {
         let before = self.places.len();
         for place in 0..self.items.len() {
-            if self.items[place].as_ref().is_some_and(|item| unwanted(&item.value)) {
+            if self.items[place].as_ref().is_some_and(|item| unwanted(item.site, &item.value)) {
                 self.vacate(place as u32);
             }
         }
@@ -229,11 +238,11 @@ mod tests {
     use super::*;
 
     fn insert(cache: &mut Cache<u32>, number: u32, cost: usize) {
-        cache.insert(&number.to_le_bytes(), Rc::new(number), cost, Instant::now());
+        cache.insert(0, &number.to_le_bytes(), Rc::new(number), cost, Instant::now());
     }
 
     fn get(cache: &mut Cache<u32>, number: u32) -> Option<u32> {
-        cache.get(&number.to_le_bytes()).map(|(value, _)| **value)
+        cache.get(0, &number.to_le_bytes()).map(|(value, _)| **value)
     }
 
     fn cost(cache: &Cache<u32>) -> usize {
@@ -249,12 +258,25 @@ mod tests {
         let mut cache = Cache::new(100_000);
         insert(&mut cache, 1, 10);
         assert_eq!(get(&mut cache, 1), Some(1));
-        cache.insert(&1u32.to_le_bytes(), Rc::new(7), 10, Instant::now());
+        cache.insert(0, &1u32.to_le_bytes(), Rc::new(7), 10, Instant::now());
         assert_eq!(get(&mut cache, 1), Some(7));
         assert_eq!(get(&mut cache, 2), None);
-        cache.remove(&1u32.to_le_bytes());
+        cache.remove(0, &1u32.to_le_bytes());
         assert_eq!(get(&mut cache, 1), None);
         assert_eq!(cost(&cache), 0);
+    }
+
+    #[test]
+    fn a_name_is_another_one_at_each_site() {
+        let mut cache = Cache::new(100_000);
+        for site in 0..3 {
+            cache.insert(site, b"a", Rc::new(site), 10, Instant::now());
+        }
+        cache.remove_where(|site, _| site == 1);
+        let found = [0, 1, 2].map(|site| cache.get(site, b"a").map(|(value, _)| **value));
+        assert_eq!(found, [Some(0), None, Some(2)]);
+        cache.remove(0, b"a");
+        assert!(cache.get(0, b"a").is_none() && cache.get(2, b"a").is_some());
     }
 
     #[test]
@@ -266,7 +288,7 @@ mod tests {
                 get(&mut cache, number);
             }
             if number % 5 == 0 {
-                cache.remove(&number.to_le_bytes());
+                cache.remove(0, &number.to_le_bytes());
             }
             if number % 1000 == 0 {
                 assert!(cost(&cache) <= 100_000);
@@ -309,9 +331,9 @@ mod tests {
         for number in 0..100 {
             insert(&mut cache, number, 100);
         }
-        assert!(cache.remove_where(|number| number % 2 == 0));
+        assert!(cache.remove_where(|_, number| number % 2 == 0));
         assert!((0..100).all(|number| get(&mut cache, number).is_some() == (number % 2 == 1)));
-        assert!(!cache.remove_where(|number| number % 2 == 0));
+        assert!(!cache.remove_where(|_, number| number % 2 == 0));
         cost(&cache);
     }
 
@@ -323,7 +345,7 @@ mod tests {
         }
         for _ in 0..10_000 {
             insert(&mut cache, 7, 100);
-            cache.remove_where(|number| *number == 7);
+            cache.remove_where(|_, number| *number == 7);
             insert(&mut cache, 7, 100);
         }
         cost(&cache);

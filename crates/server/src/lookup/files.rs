@@ -13,10 +13,11 @@
 //! A file that is not in the cache is opened at once if the kernel can do so without a disk. Otherwise
 //! another thread opens it ([`super::pending`]); the connection waits and looks its path up again.
 
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http1::conditional::ListField;
 use http1::{Refusal, Status};
@@ -27,9 +28,9 @@ use mech::net::Net;
 use tracing::{info, warn};
 
 use crate::Revalidate;
-use crate::lookup::cache::Cache;
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::entry::{EntrySource, FileEntry};
+use crate::lookup::kept::KeptFiles;
 use crate::lookup::pending::{LookupOutcome, MISSING, PendingAnswer, PendingOpens};
 use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
 use crate::rules::{AddedFields, Cors, ErrorPage, HeaderRule, Redirect};
@@ -38,26 +39,9 @@ use crate::worker::clock::{DateClock, Throttle};
 
 mod find;
 
-/// How many bytes of the cache an open descriptor counts as at least, beside its memory. So the limit
-/// in bytes bounds the number of descriptors too.
-const DESCRIPTOR_COST: usize = 64 * 1024;
-
-/// A kept descriptor that no request has used for so long is closed: if its file was removed, the
-/// descriptor keeps the blocks of the file from being freed.
-const UNUSED_FOR: Duration = Duration::from_secs(60);
-
-/// One [`SiteFiles::sweep`] looks at 64 entries and an eighth of all, so that eight of them come to every
-/// entry of a large cache.
-const SWEPT_LEAST: usize = 64;
-const SWEPT_PART: usize = 8;
-
 /// How files are found and kept.
 #[derive(Clone, Debug)]
 pub(crate) struct FileOptions {
-    /// What a worker may keep, in bytes; 0: nothing.
-    pub(crate) cache: usize,
-    /// How many descriptors a worker may keep.
-    pub(crate) descriptors: u64,
     /// For how long an entry is trusted without a look at its name, and the root without a look at its
     /// path.
     pub(crate) revalidate: Revalidate,
@@ -117,7 +101,10 @@ pub(crate) struct SiteFiles {
     /// When a look at the root's path was last begun; `None`: the next request begins one.
     root_checked: Option<Instant>,
     options: FileOptions,
-    cache: Cache<FileEntry>,
+    /// What is kept, of this site and of the worker's other ones.
+    kept: Rc<RefCell<KeptFiles>>,
+    /// The number of this site among them.
+    site: u32,
     /// What other threads are opening; `None`: the worker opens files itself, and waits for the disk.
     pending: Option<PendingOpens>,
     watcher: Option<Watcher>,
@@ -125,9 +112,6 @@ pub(crate) struct SiteFiles {
     out_of_reach: bool,
     /// Whether the log has said already that a file could not be watched.
     unwatched: bool,
-    descriptor_cost: usize,
-    /// Whether the cache may hold an entry with a descriptor.
-    keeps_descriptors: bool,
     /// The name that the last request's path means, and the last name that was looked for; kept between requests for
     /// their memory.
     name: Vec<u8>,
@@ -159,22 +143,21 @@ impl SiteFiles {
     pub(crate) fn new(
         root: Arc<Root>,
         options: FileOptions,
+        (kept, site): (Rc<RefCell<KeptFiles>>, u32),
         now: Instant,
     ) -> io::Result<SiteFiles> {
-        let watches = options.cache > 0 && options.revalidate.watched_after.is_some();
+        let watches = kept.borrow().keeps() && options.revalidate.watched_after.is_some();
         let watcher = watches.then(|| Watcher::new(DIRECTORIES_MOST)).transpose()?;
-        let share = options.cache as u64 / options.descriptors.max(1);
         Ok(SiteFiles {
             root,
             root_checked: Some(now),
-            cache: Cache::new(options.cache),
+            kept,
+            site,
             options,
             pending: None,
             watcher,
             unwatched: false,
             out_of_reach: false,
-            descriptor_cost: DESCRIPTOR_COST.max(share as usize),
-            keeps_descriptors: false,
             name: Vec::new(),
             candidate: Vec::new(),
             complaints: Throttle::default(),
@@ -190,29 +173,6 @@ impl SiteFiles {
     /// What watches the files, if they are watched.
     pub(crate) fn watcher(&mut self) -> Option<&mut Watcher> {
         self.watcher.as_mut()
-    }
-
-    /// Closes all kept descriptors; to be called when the process has none left. `false`: none was
-    /// kept.
-    pub(crate) fn give_back_descriptors(&mut self) -> bool {
-        std::mem::take(&mut self.keeps_descriptors)
-            && self.cache.remove_where(|entry| entry.descriptors() > 0)
-    }
-
-    /// Looks at some of the kept descriptors. Closes a descriptor if its file has changed or was removed,
-    /// or if no request has used it for [`UNUSED_FOR`]. Called about once a second; each call continues
-    /// where the last one ended.
-    pub(crate) fn sweep(&mut self, now: Instant) {
-        if self.keeps_descriptors {
-            let some = SWEPT_LEAST + self.cache.len() / SWEPT_PART;
-            let unused =
-                |it: &FileEntry| now.saturating_duration_since(it.looked.get()) > UNUSED_FOR;
-            self.cache.sweep(some, |entry| {
-                entry.descriptors() > 0
-                    && (entry.with_forms().all(unused)
-                        || !entry.with_forms().all(FileEntry::file_is_as_it_was))
-            });
-        }
     }
 
     /// Looks up what is wanted.
@@ -282,7 +242,8 @@ impl SiteFiles {
         codings: Option<ListField<'_>>,
         now: Instant,
     ) -> Option<Rc<FileEntry>> {
-        let (entry, checked) = self.cache.get(key)?;
+        let mut kept = self.kept.borrow_mut();
+        let (entry, checked) = kept.get(self.site, key)?;
         let form = FileEntry::form_for(entry, codings);
         let Revalidate { after, watched_after } = self.options.revalidate;
         let (after, holds) = match (&entry.watched, &self.watcher) {
@@ -302,13 +263,14 @@ impl SiteFiles {
             None => self.root.stamp(name),
         };
         if !(holds && file_as_it_was && (in_time || entry.names_are_as_they_were(stamp))) {
-            self.cache.remove(key);
+            kept.remove(self.site, key);
             return None;
         }
         let form = Rc::clone(form);
         if !in_time {
             *checked = now;
-            // If it is, the cache is empty now.
+            drop(kept);
+            // If it is, nothing of the site is kept now.
             if self.root_is_replaced(now) {
                 return None;
             }
@@ -364,7 +326,7 @@ impl SiteFiles {
         // `WouldBlock` says that a disk is needed ([`Root::try_open_cached`]).
         error.kind() != io::ErrorKind::WouldBlock
             && Cause::of(error) == Cause::Exhausted
-            && self.give_back_descriptors()
+            && self.kept.borrow_mut().give_back_descriptors()
     }
 
     /// What the result of opening `name` means for a request.
@@ -387,7 +349,7 @@ impl SiteFiles {
             FileKind::Regular => {
                 let added = AddedFields::of(&self.options.headers, name);
                 let mut entry = FileEntry::new(open, name, added, context.net.now());
-                if self.options.cache > 0 {
+                if self.kept.borrow().keeps() {
                     self.watch(&mut entry);
                     let cors = self.options.cors.as_deref();
                     entry.prepare(context.clock, cors.map_or(b"", Cors::always));
@@ -419,18 +381,6 @@ impl SiteFiles {
             warn!("cannot open {name}: {error} ({others} like this were not logged)");
         }
         Refusal { status, reason }
-    }
-
-    /// Puts an entry into the cache under a key: a request's path, or a file's name.
-    fn keep(&mut self, key: &[u8], entry: &Rc<FileEntry>, now: Instant) {
-        if self.options.cache == 0 {
-            return;
-        }
-        let descriptors = entry.descriptors();
-        self.keeps_descriptors |= descriptors > 0;
-        let memory: usize = entry.with_forms().map(|it| it.cost).sum();
-        let cost = memory + descriptors * self.descriptor_cost;
-        self.cache.insert(key, Rc::clone(entry), cost, now);
     }
 
     /// Looks where the root's path leads, at most once per `--revalidate`, and says whether the root has
@@ -475,8 +425,7 @@ impl SiteFiles {
         self.out_of_reach = false;
         info!("{} is another directory now", root.name());
         self.root = Arc::new(root);
-        self.cache.remove_where(|_| true);
-        self.keeps_descriptors = false;
+        self.kept.borrow_mut().forget_site(self.site);
         if let Some(watcher) = &mut self.watcher {
             watcher.forget_everything();
         }
@@ -518,6 +467,8 @@ fn without_query(path: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use mech::net::NetOptions;
 
     use super::*;
@@ -533,8 +484,6 @@ mod tests {
         let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
         let net = Net::open(&NetOptions::new(mechanism)).unwrap();
         let options = FileOptions {
-            cache: 1 << 20,
-            descriptors: 10,
             revalidate: Revalidate { after: Duration::ZERO, watched_after: None },
             how: OpenOptions::default(),
             hidden: false,
@@ -546,7 +495,8 @@ mod tests {
             redirects: [].into(),
         };
         let root = Arc::new(Root::open(NEVER_AT_HAND.as_ref()).unwrap());
-        let mut files = SiteFiles::new(root, options, net.now()).unwrap();
+        let mut files =
+            SiteFiles::new(root, options, (KeptFiles::new(1 << 20, 10), 0), net.now()).unwrap();
         let results = OpenResults::new(net.remote(), KEY);
         files.open_elsewhere(Arc::new(OpenPool::new(1)), Arc::clone(&results));
         let (clock, counters) = (DateClock::new(net.now()), CounterTable::new(1).unwrap().of(0));

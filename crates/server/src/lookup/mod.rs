@@ -4,5 +4,6 @@ pub mod cache;
 pub(crate) mod candidates;
 pub(crate) mod entry;
 pub(crate) mod files;
+pub(crate) mod kept;
 pub(crate) mod pending;
 pub(crate) mod watch;

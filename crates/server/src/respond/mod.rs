@@ -6,3 +6,4 @@ pub(crate) mod parts;
 pub(crate) mod repeated;
 pub(crate) mod response;
 pub(crate) mod site;
+pub(crate) mod sites;

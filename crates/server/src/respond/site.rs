@@ -1,5 +1,5 @@
 //! What one worker serves: it turns the bytes that a connection has received into the bytes that it
-//! is to send. It does no I/O on sockets, so one site serves over every mechanism.
+//! is to send. It does no I/O on sockets, so the same code serves over every mechanism.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 
 use http1::conditional::ListField;
 use http1::response::{Common, ConnectionField};
-use http1::{Framing, HeadLimits, Method, Refusal, Request, Version, request};
+use http1::{Framing, HeadLimits, Method, Refusal, Request, Status, Version, request};
 use mech::Key;
 use mech::files::open_pool::{OpenPool, OpenResults};
 use mech::net::{Answer, Body, Conn, Io, Net};
 
-use crate::auth::{AuthOutcome, Authenticator, VerifiedTags};
+use crate::auth::{AuthOutcome, VerifiedTags};
 use crate::lookup::files::{Lookup, LookupContext, Requester, SiteFiles, WantedFile};
+#[cfg(doc)]
+use crate::lookup::kept::KeptFiles;
 use crate::lookup::pending::PendingAnswer;
 use crate::lookup::watch::Watcher;
 use crate::proxies::client::ClientAddress;
@@ -26,8 +28,9 @@ use crate::respond::extras::Extras;
 use crate::respond::listing::listing;
 use crate::respond::parts::RemainingParts;
 use crate::respond::repeated::RepeatedRequest;
-use crate::respond::response::{self, Fixed, Response, SERVER, Then};
-use crate::rules::{Cors, CorsLines};
+use crate::respond::response::{self, Response, SERVER, Then};
+use crate::respond::sites::{ServedSite, ServedSites, SiteContent};
+use crate::rules::CorsLines;
 use crate::status::statistics::{Counter, WorkerCounters};
 use crate::worker::addresses::AddressCounter;
 use crate::worker::clock::{DateClock, Throttle};
@@ -39,6 +42,10 @@ const SKIPPED_MOST: u64 = 64 * 1024;
 /// Responses of pipelined requests are gathered up to this length, then sent. With one more
 /// response behind it, the buffer is still small enough for its pool to keep it.
 const GATHERED_MOST: usize = 32 * 1024;
+
+/// To a request for a host that no site is for (RFC 9110 section 15.5.20).
+const UNKNOWN_HOST: Refusal =
+    Refusal { status: Status::MisdirectedRequest, reason: "this host is not served here" };
 
 /// The time-outs of a connection; `None`: no limit.
 #[derive(Clone, Copy)]
@@ -57,15 +64,6 @@ pub(crate) struct ResponseBatch {
     pub(crate) answered: bool,
     /// What the connection does when the responses are sent.
     pub(crate) then: Then,
-}
-
-/// What is served.
-pub(crate) enum Content {
-    /// Files. Of a file that is not kept, a part of at most `in_memory` bytes is read; a longer part is
-    /// left to the file backend.
-    Files { files: Box<SiteFiles>, in_memory: u64 },
-    /// One body for every request.
-    Fixed(Fixed),
 }
 
 /// A request whose head is complete.
@@ -89,7 +87,7 @@ pub(crate) struct Limits {
     pub(crate) proxies: Option<Arc<TrustedProxies>>,
 }
 
-/// A worker's site.
+/// A worker's sites.
 pub(crate) struct Site<'w> {
     state: RefCell<State<'w>>,
     pub(crate) counters: &'w WorkerCounters,
@@ -102,39 +100,22 @@ pub(crate) struct Site<'w> {
 struct State<'w> {
     clock: DateClock,
     repeated: RepeatedRequest,
-    content: Content,
+    sites: ServedSites,
     counters: &'w WorkerCounters,
     head_limits: HeadLimits,
-    access: AccessRules,
-}
-
-/// Who may read what is served.
-pub(crate) struct AccessRules {
-    /// Which pages of other sites may.
-    pub(crate) cors: Option<Arc<Cors>>,
-    /// Users, if not everybody may.
-    pub(crate) auth: Option<Box<Authenticator>>,
-}
-
-impl AccessRules {
-    /// The user whose request was answered last.
-    fn user(&self) -> Option<&[u8]> {
-        self.auth.as_ref()?.user()
-    }
 }
 
 impl<'w> Site<'w> {
     pub(crate) fn new(
-        content: Content,
+        sites: ServedSites,
         limits: Limits,
         counters: &'w WorkerCounters,
         net: &Net,
         extras: Option<Box<Extras>>,
-        access: AccessRules,
     ) -> Site<'w> {
         let clock = DateClock::new(net.now());
         let (repeated, head_limits) = (RepeatedRequest::default(), limits.head);
-        let mut state = State { clock, repeated, content, counters, head_limits, access };
+        let mut state = State { clock, repeated, sites, counters, head_limits };
         state.prepare();
         let (state, complaints) = (RefCell::new(state), RefCell::default());
         Site { state, counters, limits, extras, complaints }
@@ -180,7 +161,7 @@ impl<'w> Site<'w> {
                 }
             };
             requester.awaited = None;
-            self.responded(key, net, (input, state.access.user()), (output, before), &mut response);
+            self.responded(key, net, (input, state.sites.user()), (output, before), &mut response);
             consumed += response.consumed;
             (batch.answered, body) = (true, response.body);
             let expects_input = matches!(response.then, Then::Receive);
@@ -246,60 +227,78 @@ impl<'w> Site<'w> {
         self.responded(key, net, (input, None), (output, before), &mut response);
     }
 
-    /// Has `pool` open what may need a disk, and tell the coroutine `key`, which is to call
+    /// How many sites there are: their numbers count from 0.
+    pub(crate) fn count(&self) -> usize {
+        self.state.borrow().sites.all.len()
+    }
+
+    /// Whether a site has files.
+    pub(crate) fn has_files(&self, number: usize) -> bool {
+        self.with_files(number, |_| ()).is_some()
+    }
+
+    /// Has `pool` open what may need a disk for a site, and tell the coroutine `key`, which is to call
     /// [`Site::complete`] then.
-    pub(crate) fn open_elsewhere(&self, pool: &Arc<OpenPool>, results: &Arc<OpenResults>) {
-        if let Content::Files { files, .. } = &mut self.state.borrow_mut().content {
+    pub(crate) fn open_elsewhere(
+        &self,
+        number: usize,
+        pool: &Arc<OpenPool>,
+        results: &Arc<OpenResults>,
+    ) {
+        self.with_files(number, |files| {
             files.open_elsewhere(Arc::clone(pool), Arc::clone(results));
+        });
+    }
+
+    /// Receives the files of a site that other threads have opened.
+    pub(crate) fn complete(&self, number: usize, net: &Net) {
+        let State { clock, sites, counters, .. } = &mut *self.state.borrow_mut();
+        if let Some(files) = sites.all[number].files() {
+            files.complete(&LookupContext { net, clock, counters });
         }
     }
 
-    /// Receives the files that other threads have opened.
-    pub(crate) fn complete(&self, net: &Net) {
-        let State { clock, content, .. } = &mut *self.state.borrow_mut();
-        if let Content::Files { files, .. } = content {
-            files.complete(&LookupContext { net, clock, counters: self.counters });
-        }
+    /// Whether a site is for users alone.
+    pub(crate) fn has_users(&self, number: usize) -> bool {
+        self.state.borrow().sites.all[number].auth.is_some()
     }
 
-    /// Has passwords verified by other threads, whose results come in `results`. [`Site::verified`] has to be called then.
-    pub(crate) fn verify_by(&self, results: &Arc<VerifiedTags>) {
-        if let Some(auth) = &mut self.state.borrow_mut().access.auth {
+    /// Has passwords of a site's users verified by other threads, whose results come in `results`. [`Site::verified`] has to
+    /// be called then.
+    pub(crate) fn verify_by(&self, number: usize, results: &Arc<VerifiedTags>) {
+        if let Some(auth) = &mut self.state.borrow_mut().sites.all[number].auth {
             auth.verify_by(Arc::clone(results));
         }
     }
 
-    /// Receives what other threads have found out of passwords.
-    pub(crate) fn verified(&self, net: &Net) {
-        if let Some(auth) = &mut self.state.borrow_mut().access.auth {
+    /// Receives what other threads have found out of passwords for a site.
+    pub(crate) fn verified(&self, number: usize, net: &Net) {
+        if let Some(auth) = &mut self.state.borrow_mut().sites.all[number].auth {
             auth.complete(net);
         }
     }
 
-    /// Closes kept files that no request has used ([`SiteFiles::sweep`]).
+    /// Closes kept files that no request has used ([`KeptFiles::sweep`]).
     pub(crate) fn sweep(&self, now: Instant) {
         let state = &mut *self.state.borrow_mut();
         state.repeated = RepeatedRequest::default();
-        if let Content::Files { files, .. } = &mut state.content {
-            files.sweep(now);
-        }
+        state.sites.kept.borrow_mut().sweep(now);
     }
 
-    /// What is readable when there are changes of files to [`Site::hear`], if any are heard of.
-    pub(crate) fn changes(&self) -> io::Result<Option<OwnedFd>> {
-        self.with_watcher(|watcher| watcher.descriptor()).transpose()
+    /// What is readable when there are changes of a site's files to [`Site::hear`], if any are heard of.
+    pub(crate) fn changes(&self, number: usize) -> io::Result<Option<OwnedFd>> {
+        let watched = self.with_files(number, |it| it.watcher().map(|it| it.descriptor()));
+        watched.flatten().transpose()
     }
 
-    /// Handles reported changes of files.
-    pub(crate) fn hear(&self) -> io::Result<()> {
-        self.with_watcher(Watcher::hear).unwrap_or(Ok(()))
+    /// Handles reported changes of a site's files.
+    pub(crate) fn hear(&self, number: usize) -> io::Result<()> {
+        let heard = self.with_files(number, |it| it.watcher().map(Watcher::hear));
+        heard.flatten().unwrap_or(Ok(()))
     }
 
-    fn with_watcher<R>(&self, work: impl FnOnce(&mut Watcher) -> R) -> Option<R> {
-        match &mut self.state.borrow_mut().content {
-            Content::Files { files, .. } => files.watcher().map(work),
-            Content::Fixed(_) => None,
-        }
+    fn with_files<R>(&self, number: usize, work: impl FnOnce(&mut SiteFiles) -> R) -> Option<R> {
+        self.state.borrow_mut().sites.all[number].files().map(work)
     }
 
     /// Whether one more message may be logged: `Some` with the number of messages held back.
@@ -311,10 +310,7 @@ impl<'w> Site<'w> {
     pub(crate) fn give_back_descriptors(&self) -> bool {
         let state = &mut *self.state.borrow_mut();
         state.repeated = RepeatedRequest::default();
-        match &mut state.content {
-            Content::Files { files, .. } => files.give_back_descriptors(),
-            Content::Fixed(_) => false,
-        }
+        state.sites.kept.borrow_mut().give_back_descriptors()
     }
 }
 
@@ -330,16 +326,8 @@ impl State<'_> {
 
     /// Another second has begun.
     fn prepare(&mut self) {
-        if let Content::Fixed(fixed) = &mut self.content {
-            let date = self.clock.date();
-            let lines = self.access.cors.as_ref().map_or(&b""[..], |cors| cors.always());
-            fixed.prepare(&Common {
-                server: SERVER,
-                date,
-                connection: ConnectionField::Implied,
-                lines,
-            });
-        }
+        let date = self.clock.date();
+        self.sites.all.iter_mut().for_each(|site| site.prepare(date));
     }
 
     /// Writes the response to the first request in the input; `is_last`: the connection ends then. `Break`: there is
@@ -356,9 +344,7 @@ impl State<'_> {
             self.counters.add(Counter::Requests, 1);
             return ControlFlow::Continue(response);
         }
-        if let Some(auth) = &mut self.access.auth {
-            auth.forget_user();
-        }
+        self.sites.forget_user();
         let request = match request::parse(input, &self.head_limits) {
             Ok(Some(request)) => request,
             Ok(None) => return ControlFlow::Break(Then::Receive),
@@ -395,16 +381,19 @@ impl State<'_> {
         net: &Net,
         out: &mut Vec<u8>,
     ) -> ControlFlow<Then, Response> {
-        let State { clock, repeated, content, counters, access, .. } = self;
+        let State { clock, repeated, sites, counters, .. } = self;
         let Asked { request, alone, persists } = asked;
         let connection = ConnectionField::new(request.version, *persists);
-        let cors = access.cors.as_deref();
+        let Some(ServedSite { content, cors, auth }) = sites.of(request) else {
+            return ControlFlow::Continue(self.misdirected(asked, out));
+        };
+        let cors = cors.as_deref();
         let CorsLines { all, own } = cors.map(|cors| cors.lines_for(request)).unwrap_or_default();
         let common = Common { server: SERVER, date: clock.date(), connection, lines: all };
         let with_body = request.method != Method::Head;
         let refused = response::refused_method(request.method).or_else(|| requester.refused());
         if let Some(refusal) = refused {
-            if let Some(auth) = &mut access.auth {
+            if let Some(auth) = auth {
                 auth.recognize(request, net.now());
             }
             return self.refuse(refusal, asked, requester, net, out);
@@ -413,7 +402,7 @@ impl State<'_> {
             let is_preflight = cors.is_some_and(|cors| cors.is_granted_preflight(request));
             return ControlFlow::Continue(response::options(is_preflight, &common, out));
         }
-        if let Some(auth) = &mut access.auth {
+        if let Some(auth) = auth {
             match auth.check(request, requester.key, net.now()) {
                 AuthOutcome::Granted => {}
                 AuthOutcome::Refused(refusal) => {
@@ -423,15 +412,15 @@ impl State<'_> {
             }
         }
         let (files, in_memory) = match content {
-            Content::Fixed(fixed)
+            SiteContent::Fixed(fixed)
                 if connection == ConnectionField::Implied && with_body && own.is_empty() =>
             {
                 return ControlFlow::Continue(fixed.usual(out));
             }
-            Content::Fixed(fixed) => {
+            SiteContent::Fixed(fixed) => {
                 return ControlFlow::Continue(fixed.unusual(&common, with_body, out));
             }
-            Content::Files { files, in_memory } => (files, *in_memory),
+            SiteContent::Files { files, in_memory } => (files, *in_memory),
         };
         let context = LookupContext { net, clock, counters };
         let wanted = WantedFile {
@@ -453,7 +442,7 @@ impl State<'_> {
             Lookup::Ready(entry) => match entry.usual() {
                 Some(usual) if is_plain(request) => {
                     let is_usual = connection == ConnectionField::Implied && own.is_empty();
-                    if is_usual && request.framing == Framing::None && access.auth.is_none() {
+                    if is_usual && request.framing == Framing::None && auth.is_none() {
                         repeated.note(request.head, &entry, net.now());
                     }
                     response::usual(&entry, usual, clock, (connection, own), *alone, out)
@@ -481,14 +470,14 @@ impl State<'_> {
         net: &Net,
         out: &mut Vec<u8>,
     ) -> ControlFlow<Then, Response> {
-        let State { clock, content, counters, access, .. } = self;
+        let State { clock, sites, counters, .. } = self;
         let Asked { request, persists, .. } = asked;
         let connection = ConnectionField::new(request.version, *persists);
-        let lines =
-            access.cors.as_ref().map(|cors| cors.lines_for(request).all).unwrap_or_default();
+        let ServedSite { content, cors, .. } = sites.answering();
+        let lines = cors.as_ref().map(|cors| cors.lines_for(request).all).unwrap_or_default();
         let common = Common { server: SERVER, date: clock.date(), connection, lines };
         let with_body = request.method != Method::Head;
-        if let Content::Files { files, in_memory } = content {
+        if let SiteContent::Files { files, in_memory } = content {
             let context = LookupContext { net, clock, counters };
             let codings = accepted_codings(request);
             match files.error_page(refusal, codings, requester, &context) {
@@ -503,6 +492,14 @@ impl State<'_> {
             }
         }
         ControlFlow::Continue(response::refusal(refusal, &common, with_body, out))
+    }
+
+    /// Writes the response to a request for a host that no site is for.
+    #[cold]
+    fn misdirected(&self, asked: &Asked<'_>, out: &mut Vec<u8>) -> Response {
+        let connection = ConnectionField::new(asked.request.version, asked.persists);
+        let with_body = asked.request.method != Method::Head;
+        response::refusal(UNKNOWN_HOST, &self.common(connection), with_body, out)
     }
 
     /// Responds to a request that is equal to an earlier one of this turn.

@@ -14,10 +14,15 @@ pub(super) fn readable_for(root: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = folders_of_targets(root);
     found.retain(|path| path.parent().is_some());
     found.push(root.canonicalize().unwrap_or_else(|_| root.to_owned()));
-    found.sort();
+    without_those_beneath(found)
+}
+
+/// Directories without those that are beneath others of them.
+pub(super) fn without_those_beneath(mut directories: Vec<PathBuf>) -> Vec<PathBuf> {
+    directories.sort();
     // A directory is sorted before what is beneath it.
-    found.dedup_by(|next, before| next.starts_with(before));
-    found
+    directories.dedup_by(|next, before| next.starts_with(before));
+    directories
 }
 
 /// For each symbolic link in `path`: the directory, without links, that its target is a name in.

@@ -54,8 +54,8 @@ use sys::socket::Address;
 use tracing::warn;
 
 use crate::Config;
-use crate::ContentSource;
 use crate::Role;
+use crate::config::SiteSettings;
 use crate::log;
 use rules::{KNOWN, Rules};
 
@@ -80,11 +80,11 @@ pub(crate) fn give_up(
 ) -> anyhow::Result<Sandbox> {
     if let Some(user) = &config.user {
         user.assume().with_context(|| format!("cannot become --user {user}"))?;
-        if let ContentSource::Directory(root) = &config.source {
+        for root in config.sites().filter_map(SiteSettings::root) {
             root.may_be_searched().with_context(|| {
                 let root = root.name();
                 format!(
-                    "--user {user} cannot look into ROOT '{root}'; give that user the right to search it and every \
+                    "--user {user} cannot look into '{root}'; give that user the right to search it and every \
                      directory above"
                 )
             })?;
@@ -192,6 +192,7 @@ mod tests {
     use sys::process::on_own_thread;
 
     use super::*;
+    use crate::ContentSource;
 
     fn config(root: &Path) -> Config {
         let source = ContentSource::Directory(Arc::new(Root::open(root).unwrap()));

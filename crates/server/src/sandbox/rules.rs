@@ -5,13 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use landlock::{ABI, Access, AccessFs, BitFlags, make_bitflags};
-use mech::files::root::Symlinks;
+use mech::files::root::{Root, Symlinks};
 use sys::socket::Address;
 
 use super::links;
 use crate::Config;
-use crate::ContentSource;
 use crate::Role;
+use crate::config::SiteSettings;
 
 /// The newest version of Landlock whose restrictions are known not to touch what a server does.
 pub(super) const KNOWN: ABI = ABI::V10;
@@ -51,11 +51,12 @@ pub(super) struct Rules {
 impl Rules {
     /// The rules for a process of a server of `config`, which listens at `addresses`.
     pub(super) fn of(config: &Config, role: Role, addresses: &[Address]) -> Rules {
-        let served = match &config.source {
-            ContentSource::Directory(root) if root.symlinks() == Symlinks::Any => vec!["/".into()],
-            ContentSource::Directory(root) => links::readable_for(root.path()),
-            ContentSource::Fixed(_) => Vec::new(),
+        let of_root = |root: &Root| match root.symlinks() {
+            Symlinks::Any => vec!["/".into()],
+            Symlinks::Never | Symlinks::Inside => links::readable_for(root.path()),
         };
+        let roots = config.sites().filter_map(SiteSettings::root);
+        let served = links::without_those_beneath(roots.flat_map(of_root).collect());
         let all = AccessFs::from_all(KNOWN);
         let (handled, reading) = match role {
             // Programs that it starts inherit its restrictions, and read what they are linked with.
@@ -64,9 +65,9 @@ impl Rules {
                 let always = READ_ALWAYS.map(PathBuf::from);
                 // An editor may put another file in its place.
                 let file = config.config_file.as_deref();
-                let users = config.auth.as_ref().filter(|_| role == Role::Server);
-                let files = [file, users.map(|users| users.path())];
-                let files = files.into_iter().flatten().filter_map(to_read);
+                let users = config.users().filter(|_| role == Role::Server);
+                let files = file.into_iter().chain(users.map(|users| users.path()));
+                let files = files.filter_map(to_read);
                 let reading = served.iter().cloned().chain(always).map(|path| (path, READ));
                 (all, reading.chain(files).collect())
             }

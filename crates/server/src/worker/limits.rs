@@ -4,7 +4,6 @@ use anyhow::Context;
 use tracing::warn;
 
 use crate::Config;
-use crate::ContentSource;
 use crate::admin;
 
 /// Descriptors that a worker needs for itself: for its mechanism, its waker, and its file backend.
@@ -41,10 +40,12 @@ impl ConnectionLimit {
         let limit = sys::process::open_files_limit().soft.unwrap_or(u64::MAX);
         let sharers = sharers as u64;
         let of_admin = config.admin.as_ref().map_or(0, |_| admin::DESCRIPTORS);
-        let free = limit.saturating_sub(open + OF_A_WORKER * sharers + of_admin);
-        let for_files = match config.source {
-            ContentSource::Directory(_) => (free / 2).min(FOR_FILES_MOST),
-            ContentSource::Fixed(_) => 0,
+        // Each further site may have files watched.
+        let watchers = config.hosts.len() as u64;
+        let free = limit.saturating_sub(open + (OF_A_WORKER + watchers) * sharers + of_admin);
+        let for_files = match config.sites().any(|site| site.root().is_some()) {
+            true => (free / 2).min(FOR_FILES_MOST),
+            false => 0,
         };
         let connections = ConnectionLimit {
             by_descriptors: (free - for_files) / sharers,

@@ -7,24 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use http1::coding::ContentCoding;
 use http1::proxy_protocol;
 use mech::accept::ListenerHandle;
 use mech::fileio;
 use mech::files::open_pool::{OpenPool, OpenResults};
-use mech::files::root::{Cause, ListedNames, OpenOptions};
+use mech::files::root::Cause;
 use mech::net::{Conn, Executor, Listener, Net, NetOptions, Readable, Remote};
 use tracing::warn;
 
 use crate::Config;
-use crate::ContentSource;
 use crate::access_log::{self, AccessLogger, LoggedBy};
-use crate::auth::{Authenticator, VerifiedTags};
-use crate::lookup::candidates::NameOptions;
-use crate::lookup::files::{FileOptions, SiteFiles};
+use crate::auth::VerifiedTags;
 use crate::respond::extras::Extras;
-use crate::respond::response::Fixed;
-use crate::respond::site::{AccessRules, Content, Limits, Site, TimeOuts};
+use crate::respond::site::{Limits, Site, TimeOuts};
+use crate::respond::sites::ServedSites;
 use crate::status::statistics::{Counter, CountsCarrier, WorkerCounters};
 use crate::trace::{self, TraceSink, Tracer};
 use crate::worker::addresses::{AddressCounter, AddressLimit};
@@ -33,15 +29,6 @@ use crate::worker::connection;
 use crate::worker::events::Recorder;
 use crate::worker::requests::RequestCounter;
 use crate::worker::spin::Spin;
-
-/// Bodies up to this length that are not kept are read and sent with their head by one call when the
-/// user names no file backend. A read of 1 KiB costs less than the second call that lends
-/// the page, one of 16 KiB costs a third more; they cross between 4 and 5 KiB.
-const READ_MOST: u64 = 4 * 1024;
-
-/// Files up to this length are kept as bytes, not as descriptors: at 16 KiB their copy costs a little
-/// more than the second call, and a quarter of what a descriptor counts in the cache.
-const KEPT_MOST: u64 = 16 * 1024;
 
 /// How often some of the files that are kept open are looked at.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -101,39 +88,29 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
         addresses: addresses.map(AddressCounter::new),
         proxies: config.proxies.of_connections(),
     };
-    let content = content(&config, sharers, &net)?;
-    let auth = config.auth.clone().map(|auth| Box::new(Authenticator::new(auth)));
-    let access = AccessRules { cors: config.cors.clone(), auth };
-    let site = Site::new(content, limits, &counters, &net, extras, access);
+    let sites = ServedSites::open(&config, sharers, &net)?;
+    let site = Site::new(sites, limits, &counters, &net, extras);
     let failure = RefCell::new(None);
     net.linger(config.grace / LINGER_SHARE);
     let mut executor = Executor::new(&net, config.grace);
-    if let Some(changes) = site.changes()? {
-        let readable = Readable::open(&net, changes).context("cannot wait for changes of files")?;
-        // Spawned before any listener, so that in one turn changes of files are handled before requests.
-        executor.watch(readable, |readable| async {
-            if let Err(error) = hear(readable, &site).await {
-                *failure.borrow_mut() = Some(("hearing of changes of files", error));
-                net.stop();
-            }
-        });
-    }
-    if let ContentSource::Directory(_) = &config.source {
-        look_after_files(&mut executor, &net, &site, config.openers.as_ref());
-    }
-    if config.auth.is_some() {
-        executor.background(|conn| {
-            let results = VerifiedTags::new(net.remote(), conn.key());
-            site.verify_by(&results);
-            let (net, site) = (&net, &site);
-            async move {
-                // The connection has no deadline, so it waits without end.
-                while conn.until(|| !results.is_empty()).await.is_ok() {
-                    site.verified(net);
+    for number in 0..site.count() {
+        if let Some(changes) = site.changes(number)? {
+            let readable =
+                Readable::open(&net, changes).context("cannot wait for changes of files")?;
+            // Spawned before any listener, so that in one turn changes of files are handled before requests.
+            let (net, site, failure) = (&net, &site, &failure);
+            executor.watch(readable, move |readable| async move {
+                if let Err(error) = hear(readable, site, number).await {
+                    *failure.borrow_mut() = Some(("hearing of changes of files", error));
+                    net.stop();
                 }
-            }
-        });
+            });
+        }
     }
+    for number in 0..site.count() {
+        look_after_site(&mut executor, &net, &site, number, config.openers.as_ref());
+    }
+    sweep_kept_files(&mut executor, &net, &site);
     for handle in handles {
         let mut listener = Listener::enter(&net, handle).context("cannot wait for connections")?;
         listener.on_loss(|| counters.add(Counter::AcceptsLost, 1));
@@ -226,24 +203,47 @@ async fn hand_lines_over(conn: Conn<'_>, site: &Site<'_>) {
     }
 }
 
-/// Receives the files that other threads open, and closes kept files that no request has used.
-fn look_after_files<'n, F: Future<Output = ()>>(
+/// Receives the files of a site that other threads open, and what they find out of passwords.
+fn look_after_site<'n, F: Future<Output = ()>>(
     executor: &mut Executor<'n, F>,
     net: &'n Net,
     site: &'n Site<'n>,
+    number: usize,
     pool: Option<&Arc<OpenPool>>,
 ) {
-    if let Some(pool) = pool {
+    // These coroutines have no deadline, so they wait without end.
+    if let Some(pool) = pool.filter(|_| site.has_files(number)) {
         executor.background(|conn| {
             let results = OpenResults::new(net.remote(), conn.key());
-            site.open_elsewhere(pool, &results);
+            site.open_elsewhere(number, pool, &results);
             async move {
-                // The connection has no deadline, so it waits without end.
                 while conn.until(|| !results.is_empty()).await.is_ok() {
-                    site.complete(net);
+                    site.complete(number, net);
                 }
             }
         });
+    }
+    if site.has_users(number) {
+        executor.background(|conn| {
+            let results = VerifiedTags::new(net.remote(), conn.key());
+            site.verify_by(number, &results);
+            async move {
+                while conn.until(|| !results.is_empty()).await.is_ok() {
+                    site.verified(number, net);
+                }
+            }
+        });
+    }
+}
+
+/// Closes kept files that no request has used.
+fn sweep_kept_files<'n, F: Future<Output = ()>>(
+    executor: &mut Executor<'n, F>,
+    net: &'n Net,
+    site: &'n Site<'n>,
+) {
+    if !(0..site.count()).any(|number| site.has_files(number)) {
+        return;
     }
     // Uses the coarse timers: a precise sleep costs a clock reading in every turn.
     executor.background(|conn| async move {
@@ -278,60 +278,9 @@ fn sender(config: &Config) -> &'static str {
     config.files.or(fileio::AUTO_TAKES.first().copied()).map_or("", |backend| backend.name)
 }
 
-fn content(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<Content> {
-    Ok(match &config.source {
-        ContentSource::Fixed(size) => Content::Fixed(Fixed::new(*size)),
-        ContentSource::Directory(root) => {
-            // A backend that is asked for by name moves every body itself.
-            let unless_named = |most| if config.files.is_none() { most } else { 0 };
-            // Half of all descriptors are left to connections.
-            let descriptors = sys::process::open_files_limit().soft.unwrap_or(u64::MAX) / 2;
-            let options = FileOptions {
-                cache: config.cache,
-                descriptors: descriptors / sharers as u64,
-                revalidate: config.revalidate,
-                hidden: config.hidden,
-                names: Arc::new(NameOptions {
-                    listing: config.listing,
-                    html_suffix: config.html_suffix,
-                    fallback: config.fallback.as_ref().map(|name| name.as_bytes().into()),
-                }),
-                error_pages: Arc::clone(&config.error_pages),
-                headers: Arc::clone(&config.headers),
-                early_hints: Arc::clone(&config.early_hints),
-                cors: config.cors.clone(),
-                redirects: Arc::clone(&config.redirects),
-                how: OpenOptions::default()
-                    .with_noatime(config.noatime)
-                    .with_sequential(config.advise_sequential)
-                    .with_list(listed_names(config))
-                    .with_siblings(if config.precompressed {
-                        &ContentCoding::SUFFIXES
-                    } else {
-                        &[]
-                    })
-                    .with_content(if config.cache > 0 { unless_named(KEPT_MOST) } else { 0 }),
-            };
-            let files = SiteFiles::new(Arc::clone(root), options, net.now()).context(
-                "cannot hear of changes (--revalidate inotify); raise \
-                 fs.inotify.max_user_instances, or use --revalidate 1s",
-            )?;
-            Content::Files { files: Box::new(files), in_memory: unless_named(READ_MOST) }
-        }
-    })
-}
-
-fn listed_names(config: &Config) -> ListedNames {
-    match (config.listing, config.hidden) {
-        (false, _) => ListedNames::None,
-        (true, false) => ListedNames::Visible,
-        (true, true) => ListedNames::All,
-    }
-}
-
-async fn hear(readable: Readable<'_>, site: &Site<'_>) -> io::Result<()> {
+async fn hear(readable: Readable<'_>, site: &Site<'_>, number: usize) -> io::Result<()> {
     while readable.ready().await? {
-        site.hear()?;
+        site.hear(number)?;
     }
     Ok(())
 }

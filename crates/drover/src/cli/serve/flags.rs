@@ -8,21 +8,20 @@ use std::time::Duration;
 use mech::accept::Strategy;
 use mech::accept::wait_queue::Policy;
 use mech::fileio::{self, Backend};
-use mech::files::root::Symlinks;
 use mech::mechanisms::{DevPollModel, Mechanism};
 use mech::net::AcceptBatch;
 
+use super::hosts::HostFlag;
 use super::proxy_flags::ProxyFlags;
 use super::remembered::Remembered;
 use super::request_flags::{LIMITS, RequestFlags};
-use super::response_flags::{ResponseFlags, SERVING};
+use super::response_flags::SERVING;
+use super::site_flags::SiteFlags;
 use crate::cli::auto_or::{
     AutoOr, OnOff, mechanism, mechanism_names, names, strategy, strategy_names,
 };
 use crate::cli::listen::{unix_socket, with_host};
-use server::{
-    AccessLogForm, HeaderRule, Inheritance, Listen, Redirect, Revalidate, STAT_THREADS, WORKER_FLAG,
-};
+use server::{AccessLogForm, Inheritance, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
 use sys::process::OrdinaryUser;
 use usage::{duration, size};
 
@@ -51,70 +50,22 @@ pub(in crate::cli) struct Args {
     #[arg(short = 'p', long, visible_alias = "port", value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address_or_path)]
     pub(super) listen: Vec<Listen>,
 
-    /// Serve files and directories whose names begin with a dot too
-    ///
-    /// Without this flag, of such names only those in /.well-known/ are served
-    #[arg(help_heading = SERVING)]
-    #[arg(long)]
-    pub(super) hidden: bool,
-
-    /// Send FILE.br, FILE.zst or FILE.gz in place of FILE, if it is there, to clients that accept that coding
-    ///
-    /// Of the forms that a client likes most, the shortest is sent. A form that is older than FILE is not
-    /// used, because it may hold what FILE held before.
-    #[arg(help_heading = SERVING)]
-    #[arg(long, hide_short_help = true)]
-    pub(super) precompressed: bool,
-
-    /// Show the files of a directory that has no index.html
-    ///
-    /// Browsers get a page, programs that accept application/json alone get JSON. At most 10,000 names are
-    /// shown; those that begin with a dot only with --hidden.
-    #[arg(help_heading = SERVING)]
-    #[arg(long)]
-    pub(super) listing: bool,
-
-    /// Let /about mean about.html where there is no file 'about'
-    #[arg(help_heading = SERVING)]
-    #[arg(long, hide_short_help = true)]
-    pub(super) html_suffix: bool,
-
-    /// Send FILE to browsers that ask for a page that does not exist: the page of an application that
-    /// handles its paths itself
-    ///
-    /// FILE is a name beneath ROOT, such as index.html. Scripts, images and the like that do not exist are
-    /// still answered with 404.
-    #[arg(help_heading = SERVING)]
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    pub(super) fallback: Option<String>,
-
-    /// Add a field to the responses with files that match a pattern; may be given several times
-    ///
-    /// For example '/assets/** Cache-Control: max-age=31536000, immutable'. A pattern without a slash, such as
-    /// *.html, is one over the last part of the name, in any folder. Of rules for one field, the last that
-    /// matches counts. Content-Type takes the place of the type that the suffix tells.
-    #[arg(help_heading = SERVING)]
-    #[arg(long, value_name = "RULE", hide_short_help = true)]
-    pub(super) header: Vec<HeaderRule>,
-
-    /// Send clients elsewhere: FROM TO, or FROM TO STATUS; may be given several times
-    ///
-    /// For example '/old /new', or '/blog/* https://blog.example.org/* 302'. The status is 301 without it.
-    #[arg(help_heading = SERVING)]
-    #[arg(long, value_name = "RULE", hide_short_help = true)]
-    pub(super) redirect: Vec<Redirect>,
-
     #[command(flatten)]
-    pub(super) response: ResponseFlags,
+    pub(super) site: SiteFlags,
 
-    /// Which symbolic links beneath ROOT are followed; others are a 404
+    /// Serve other files to requests for a host: NAME=ROOT, and flags of its own; may be given several times
     ///
-    /// 'inside': those whose relative path stays beneath ROOT. 'any': all, wherever they lead. Whoever can make a link
-    /// beneath ROOT can then have the server send every file that it may read; the sandbox lets it read all. Links in
-    /// the path of ROOT itself are always followed.
-    #[arg(help_heading = SERVING, hide_short_help = true)]
-    #[arg(long, value_name = "WHICH", default_value = "inside")]
-    pub(super) symlinks: SymlinksFlag,
+    /// For example 'example.org,www.example.org=/srv/example --listing'. NAME is a name, or *.NAME for all names beneath it; a
+    /// whole name comes before a wildcard, a long wildcard before a short one. Flags about files and responses may follow;
+    /// those that do not are as for ROOT. In a file of --config it is a table, [[host]], with the keys name and root.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "NAME=ROOT", hide_short_help = true, value_parser = HostFlag::parse)]
+    pub(super) host: Vec<HostFlag>,
+
+    /// What requests get that name none of the hosts of --host: the files of ROOT, or the status 421
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "WHAT", default_value = "serve", hide_short_help = true)]
+    pub(super) unknown_hosts: UnknownHosts,
 
     /// How long requests under way may go on after SIGTERM, SIGINT or SIGQUIT
     ///
@@ -324,7 +275,7 @@ pub(in crate::cli) struct Args {
     /// Answer every request with SIZE bytes and read no file, as the micro web server of the papers
     /// does
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
-    #[arg(long, value_name = "SIZE", conflicts_with = "root", value_parser = size::parse_or_none)]
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["root", "host"], value_parser = size::parse_or_none)]
     pub(super) reply_size: Option<usize>,
 
     /// Write the times of each response to FILE, a line each; 'drover lab trace FILE' draws them
@@ -466,22 +417,11 @@ pub(super) enum Overflow {
     Ignore,
 }
 
-/// The values of `--symlinks`.
+/// The values of `--unknown-hosts`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum SymlinksFlag {
-    Never,
-    Inside,
-    Any,
-}
-
-impl From<SymlinksFlag> for Symlinks {
-    fn from(flag: SymlinksFlag) -> Symlinks {
-        match flag {
-            SymlinksFlag::Never => Symlinks::Never,
-            SymlinksFlag::Inside => Symlinks::Inside,
-            SymlinksFlag::Any => Symlinks::Any,
-        }
-    }
+pub(super) enum UnknownHosts {
+    Serve,
+    Refuse,
 }
 
 /// The values of `--cached-reads`.

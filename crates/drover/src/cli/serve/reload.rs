@@ -20,7 +20,7 @@ pub(super) struct Started<'m> {
     /// The arguments of workers that are processes.
     pub(super) arguments: Vec<OsString>,
     /// The users who may read what is served.
-    pub(super) users: Option<Arc<Auth>>,
+    pub(super) users: Vec<Arc<Auth>>,
     /// Whether workers are processes.
     pub(super) processes: bool,
     /// Whether a service manager has opened the sockets.
@@ -30,7 +30,7 @@ pub(super) struct Started<'m> {
 /// What reads the configuration of a server at `addresses` again. `None`: there is no file to read again, of
 /// settings or of users.
 pub(super) fn reloader(started: &Started<'_>, addresses: &[Address]) -> Option<Reloader> {
-    if started.args.config.is_none() && started.users.is_none() {
+    if started.args.config.is_none() && started.users.is_empty() {
         return None;
     }
     let (args, matches, is_passed) =

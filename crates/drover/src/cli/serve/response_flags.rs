@@ -1,11 +1,10 @@
 //! The flags of `drover serve` that say what responses have beside files.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use server::{
-    AllowedOrigin, Auth, CachePolicy, Config, Cors, EarlyHint, ErrorPage, HeaderRule,
-    private_to_users, security_headers,
+    AllowedOrigin, CachePolicy, Config, Cors, EarlyHint, ErrorPage, HeaderRule, private_to_users,
+    security_headers,
 };
 use usage::UsageError;
 
@@ -82,15 +81,6 @@ impl ResponseFlags {
         self.early_hints.iter().cloned().map(HeaderRule::from)
     }
 
-    /// The users of a server of the files beneath `root`.
-    ///
-    /// # Errors
-    /// Those of [`Auth::read`].
-    pub(super) fn auth(&self, root: Option<&PathBuf>) -> anyhow::Result<Option<Arc<Auth>>> {
-        let read = |path: &PathBuf| Auth::read(path, root.map(PathBuf::as_path)).map(Arc::new);
-        self.auth.as_ref().map(read).transpose()
-    }
-
     /// Which pages of other sites may read responses with these fields.
     ///
     /// # Errors
@@ -108,7 +98,11 @@ impl ResponseFlags {
 
 /// Who may read what a server of `config` serves, in words.
 pub(super) fn described_auth(config: &Config) -> String {
-    let Some(auth) = &config.auth else { return String::new() };
+    let mut files: Vec<String> = config.users().map(|it| it.path().display().to_string()).collect();
+    files.dedup();
+    if files.is_empty() {
+        return String::new();
+    }
     let mut addresses = config.listen.iter().flat_map(|listen| &listen.addresses);
     // What addresses the sockets of a service manager have is not known here.
     let is_local = !config.listen.is_empty() && addresses.all(|it| it.ip().is_loopback());
@@ -118,5 +112,5 @@ pub(super) fn described_auth(config: &Config) -> String {
             " (passwords go over the network in clear text unless HTTPS ends in a proxy before)"
         }
     };
-    format!(", users of {}{clear}", auth.path().display())
+    format!(", users of {}{clear}", files.join(" and "))
 }

@@ -138,7 +138,7 @@ impl SiteFiles {
     ) -> Result<LookupOutcome, Rc<PendingAnswer>> {
         let found = self.open(name, requester, context)?;
         if let LookupOutcome::File(entry) = &found {
-            self.keep(key, entry, context.net.now());
+            self.kept.borrow_mut().keep(self.site, key, entry, context.net.now());
             return Ok(LookupOutcome::File(Rc::clone(FileEntry::form_for(entry, codings))));
         }
         Ok(found)

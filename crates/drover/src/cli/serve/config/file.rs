@@ -12,6 +12,11 @@ use super::flag_values::{
     FlagOrigin, FlagValueKind, NO_SETTINGS, command, is_path, is_setting, name, word,
 };
 use crate::cli::mistake;
+use crate::cli::serve::hosts::{self, HOST, HostFlag};
+
+/// The message for a host that is no table.
+const NO_HOST: &str =
+    "a host is a table: [[host]], and beneath it name = \"www.example.org\" and root = \"www\"";
 
 /// Flags that every command has. They are no keys.
 const OF_EVERY_COMMAND: [&str; 2] = ["verbose", "help"];
@@ -44,11 +49,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Set>, Faults> {
 /// Reads the `text` of a file. Relative paths in it begin at `folder`.
 fn parse(name: String, text: String, folder: &Path) -> Result<Vec<Set>, Faults> {
     let root = Node::parse(&Rc::new(SourceText { name, text })).map_err(Faults::new)?;
-    let mut reader = Reader { command: command(), folder, sets: Vec::new(), faults: Vec::new() };
-    for (key, entry) in root.entries() {
-        reader.key(key, entry);
-    }
-    if reader.faults.is_empty() { Ok(reader.sets) } else { Err(Faults::new(reader.faults)) }
+    let reader = Reader { command: command(), folder, sets: Vec::new(), faults: Vec::new() };
+    reader.all(&root).map_err(Faults::new)
 }
 
 struct Reader<'r> {
@@ -59,6 +61,14 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
+    /// What all keys of a table set.
+    fn all(mut self, table: &Node) -> Result<Vec<Set>, Vec<Fault>> {
+        for (key, entry) in table.entries() {
+            self.key(key, entry);
+        }
+        if self.faults.is_empty() { Ok(self.sets) } else { Err(self.faults) }
+    }
+
     fn key(&mut self, key: &str, entry: &KeyEntry) {
         let command = std::mem::take(&mut self.command);
         match flag_of(&command, key) {
@@ -96,14 +106,29 @@ impl Reader<'_> {
             Value::List(items) if kind == FlagValueKind::List => &items[..],
             _ => std::slice::from_ref(node),
         };
-        let values = items.iter().filter_map(|item| match self.value(command, flag, key, item) {
-            Ok(value) => Some(value),
-            Err(message) => {
-                self.faults.push(item.place.fault(message));
-                None
-            }
+        let values = items.iter().filter_map(|item| {
+            let read = match &item.value {
+                Value::Table(_) if name(flag) == HOST => self.host(item),
+                _ if name(flag) == HOST => Err(vec![item.place.fault(NO_HOST)]),
+                _ => self
+                    .value(command, flag, key, item)
+                    .map_err(|message| vec![item.place.fault(message)]),
+            };
+            read.map_err(|faults| self.faults.extend(faults)).ok()
         });
         values.collect()
+    }
+
+    /// The value of `--host` for a table `[[host]]`, whose keys are the flags that a host may have of its own.
+    fn host(&self, table: &Node) -> Result<OsString, Vec<Fault>> {
+        let command = hosts::command();
+        let reader = Reader { command, folder: self.folder, sets: Vec::new(), faults: Vec::new() };
+        let sets = reader.all(table)?.into_iter().map(|set| (set.name, set.values)).collect();
+        let value = HostFlag::of_table(sets).and_then(|value| {
+            HostFlag::parse(&value)?;
+            Ok(value)
+        });
+        value.map(OsString::from).map_err(|message| vec![table.place.fault(message)])
     }
 
     /// One value in the form of a command line.
@@ -176,7 +201,15 @@ fn unknown(command: &Command, key: &str) -> String {
     }
     let known: Vec<&str> =
         command.get_arguments().filter(|flag| is_setting(flag)).map(name).collect();
+    if command.get_name() == HOST && flag_of(&self::command(), key).is_some() {
+        return format!("'{key}' is for all hosts: it stands above the first [[{HOST}]]");
+    }
     match suggestion(key, known) {
+        nearest if command.get_name() == HOST && nearest.is_empty() => {
+            format!(
+                "there is no key '{key}': a host has a name, a root, and flags about files and responses"
+            )
+        }
         nearest if nearest.is_empty() => {
             format!("there is no key '{key}': keys are the flags of 'drover serve --help'")
         }
@@ -246,6 +279,30 @@ mod tests {
                 "f.toml:5:1: |'cache' takes a value|not a table",
             ],
         );
+    }
+
+    #[test]
+    fn a_host_is_a_table_with_flags_of_its_own() {
+        sets(
+            "[[host]]\nname = 'a'\nroot = 'my a'\nlisting = true\nheader = ['*.html A: b', '* C: d']\n\
+             [[host]]\nname = ['b', '*.b']\nroot = '/srv/b'\nauth = 'users'",
+            "host",
+            &[
+                "'a=/etc/drover/my a' '--listing=true' '--header=*.html A: b' '--header=* C: d'",
+                "'b,*.b=/srv/b' '--auth=/etc/drover/users'",
+            ],
+        );
+        says(
+            "[[host]]\nname = 'a b'\nlisitng = true\nworkers = 2\nlisting = 3\n[[host]]\nname = 'a'\n",
+            &[
+                "f.toml:2:8: |'a b'|no name of a host",
+                "f.toml:3:1: |'lisitng'|nearest is 'listing'",
+                "f.toml:4:1: |'workers' is for all hosts",
+                "f.toml:5:11: |listing",
+                "f.toml:6:1: |needs the key 'root'",
+            ],
+        );
+        says("host = 'a=b'", &["f.toml:1:8: |[[host]]"]);
     }
 
     #[test]

@@ -64,6 +64,10 @@ impl FlagValueKind {
         match flag.get_action() {
             _ if flag.is_positional() => FlagValueKind::Positional,
             ArgAction::SetTrue => FlagValueKind::Switch,
+            // Of a host, which may say that a switch is off.
+            ArgAction::Set if flag.get_num_args().is_some_and(|it| it.min_values() == 0) => {
+                FlagValueKind::Switch
+            }
             ArgAction::Append => FlagValueKind::List,
             _ => FlagValueKind::One,
         }
@@ -102,7 +106,7 @@ pub(super) fn is_setting(flag: &Arg) -> bool {
 }
 
 impl FlagValue {
-    fn of(flag: &Arg, matches: &ArgMatches) -> FlagValue {
+    pub(super) fn of(flag: &Arg, matches: &ArgMatches) -> FlagValue {
         let (id, kind) = (flag.get_id().as_str(), FlagValueKind::of(flag));
         let values = match kind {
             FlagValueKind::Switch => vec![matches.get_flag(id).to_string().into()],

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fmt::Write;
 
 use super::flag_values::{FlagOrigin, FlagValue, FlagValueKind, FlagValues};
+use crate::cli::serve::hosts::{HOST, HostFlag, NAME, ROOT, command as host_command};
 
 /// The column where the origins begin, unless a value is longer.
 const COLUMN: usize = 33;
@@ -28,6 +29,7 @@ pub(in crate::cli::serve) fn table(flags: &FlagValues, notes: &SettingNotes) -> 
         let is_shown = |it: &&FlagValue| {
             it.heading.as_deref() == heading
                 && (it.is_common || it.origin != FlagOrigin::Default)
+                && !is_host(it)
                 // With --reply-size nothing of a directory is served, and a file must not set both.
                 && !(it.kind == FlagValueKind::Positional && has_replies)
         };
@@ -42,35 +44,68 @@ pub(in crate::cli::serve) fn table(flags: &FlagValues, notes: &SettingNotes) -> 
         }
         lines.iter().for_each(|line| text.extend([line, "\n"]));
     }
+    // Whatever stands behind the head of a table belongs to the table.
+    flags.all.iter().filter(|it| is_host(it)).for_each(|setting| hosts(setting, &mut text));
     text
 }
 
+fn is_host(setting: &FlagValue) -> bool {
+    setting.name == HOST
+}
+
+/// A table for each value of `--host`.
+fn hosts(setting: &FlagValue, text: &mut String) {
+    for value in &setting.values {
+        let Ok(host) = HostFlag::parse(&value.to_string_lossy()) else { continue };
+        let head = format!("[[{HOST}]]");
+        let _ = writeln!(text, "\n{head:COLUMN$} # {}", setting.origin);
+        let names: Vec<_> =
+            host.names.iter().map(|name| lab::document::quoted(&name.to_string())).collect();
+        let _ = writeln!(text, "{NAME} = [{}]", names.join(", "));
+        let _ = writeln!(text, "{ROOT} = {}", quoted_path(host.root.as_os_str()));
+        for flag in host_command().get_arguments() {
+            if host.own.contains_id(flag.get_id().as_str()) {
+                let _ = writeln!(text, "{}", assignment(&FlagValue::of(flag, &host.own)));
+            }
+        }
+    }
+}
+
 fn line(setting: &FlagValue, note: Option<&String>) -> String {
-    let values: Vec<String> = setting.values.iter().map(|value| written(setting, value)).collect();
-    let value = match setting.kind {
-        _ if values.is_empty() => format!("# {}", setting.name),
-        FlagValueKind::List => format!("{} = [{}]", setting.name, values.join(", ")),
-        _ => format!("{} = {}", setting.name, values.join("")),
+    let value = match setting.values.is_empty() {
+        true => format!("# {}", setting.name),
+        false => assignment(setting),
     };
     let note = note.map_or(String::new(), |note| format!(": {note}"));
     format!("{value:COLUMN$} # {}{note}", setting.origin)
 }
 
+/// What a file says to set a flag.
+fn assignment(setting: &FlagValue) -> String {
+    let values: Vec<String> = setting.values.iter().map(|value| written(setting, value)).collect();
+    match setting.kind {
+        FlagValueKind::List => format!("{} = [{}]", setting.name, values.join(", ")),
+        _ => format!("{} = {}", setting.name, values.join("")),
+    }
+}
+
 /// A value as TOML has it.
 fn written(setting: &FlagValue, value: &OsStr) -> String {
-    let text = match setting.is_path {
-        // Relative paths become absolute: a file elsewhere would read them relative to its own folder.
-        true if value != "-" => {
-            std::path::absolute(value).map_or_else(|_| value.into(), Into::into)
-        }
-        _ => value.to_owned(),
-    };
-    let text = text.to_string_lossy().into_owned();
+    if setting.is_path && value != "-" {
+        return quoted_path(value);
+    }
+    let text = value.to_string_lossy().into_owned();
     let is_number = text.parse::<u32>().is_ok_and(|number| number.to_string() == text);
     match is_number || setting.kind == FlagValueKind::Switch {
         true => text,
         false => lab::document::quoted(&text),
     }
+}
+
+/// Relative paths become absolute: a file elsewhere would read them relative to its own folder.
+fn quoted_path(path: &OsStr) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
+    lab::document::quoted(&absolute.to_string_lossy())
 }
 
 #[cfg(test)]

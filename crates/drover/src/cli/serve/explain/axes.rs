@@ -162,7 +162,7 @@ impl ServerSelection<'_> {
 
     pub(super) fn files(&self) -> Explanation {
         let axis = "files";
-        if let ContentSource::Fixed(_) = self.config.source {
+        if let ContentSource::Fixed(_) = self.config.site.source {
             let chosen = "none: --reply-size".to_owned();
             return Explanation { axis, chosen, ..Explanation::default() };
         }

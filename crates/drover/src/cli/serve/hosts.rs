@@ -1,0 +1,167 @@
+//! `--host`: a site of its own for some hosts, as a flag and as a table of the configuration file.
+//!
+//! The flag is a short command line: `NAME,NAME=ROOT --flag --flag=value`. Its flags are those of
+//! [`SiteFlags`](super::site_flags::SiteFlags); worker processes get a table of a file in this form too.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::BoolValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches};
+use server::HostPattern;
+
+use super::site_flags::SiteFlags;
+use crate::cli::mistake;
+
+/// The flag, and the key of the tables.
+pub(super) const HOST: &str = "host";
+
+/// The keys that a table must have.
+pub(super) const NAME: &str = "name";
+pub(super) const ROOT: &str = "root";
+
+/// A site for some hosts.
+#[derive(Clone, Debug)]
+pub(super) struct HostFlag {
+    pub(super) names: Vec<HostPattern>,
+    pub(super) root: PathBuf,
+    /// The flags of its own.
+    pub(super) own: ArgMatches,
+}
+
+/// The clap command that reads what a host may have. No flag has a default: what is not given is as for the other hosts.
+pub(super) fn command() -> Command {
+    let without_default = |arg: Arg| match arg.get_action() {
+        ArgAction::SetTrue => arg
+            .action(ArgAction::Set)
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .value_parser(BoolValueParser::new()),
+        _ => arg.default_values(Vec::<&str>::new()),
+    };
+    let name = Arg::new(NAME).long(NAME).action(ArgAction::Append);
+    let root = Arg::new(ROOT).long(ROOT).value_parser(clap::value_parser!(PathBuf));
+    SiteFlags::augment_args(Command::new(HOST).disable_help_flag(true))
+        .mut_args(without_default)
+        .arg(name.value_parser(str::parse::<HostPattern>))
+        .arg(root)
+}
+
+impl HostFlag {
+    /// Reads `NAME,NAME=ROOT --flag=value`, with quotation marks as a shell has them.
+    pub(super) fn parse(text: &str) -> Result<HostFlag, String> {
+        let wrong = || {
+            format!(
+                "'{text}' is no site of a host; write NAME=ROOT, as in 'www.example.org=/srv/www --listing'"
+            )
+        };
+        let words = shlex::split(text).ok_or_else(|| "a quotation mark has no end".to_owned())?;
+        let (site, own) = words.split_first().ok_or_else(wrong)?;
+        let (names, root) = site.split_once('=').ok_or_else(wrong)?;
+        if site.starts_with('-') || root.is_empty() {
+            return Err(wrong());
+        }
+        let command = command();
+        let own = command.clone().try_get_matches_from(
+            [command.get_name().to_owned()].into_iter().chain(own.iter().cloned()),
+        );
+        let own = own.map_err(|error| mistake::in_words(&error, &command))?;
+        if let Some(key) = [NAME, ROOT].into_iter().find(|key| own.contains_id(key)) {
+            return Err(format!("--{key} stands in front: write NAME=ROOT"));
+        }
+        let names = names.split(',').map(str::parse).collect::<Result<_, String>>()?;
+        Ok(HostFlag { names, root: root.into(), own })
+    }
+
+    /// The flag's value for a table that sets these flags, which have been checked.
+    ///
+    /// # Errors
+    /// A key that is missing, a value that is not UTF-8.
+    pub(super) fn of_table(sets: Vec<(String, Vec<OsString>)>) -> Result<String, String> {
+        let (mut names, mut root, mut own) = (Vec::new(), None, Vec::new());
+        for (key, values) in sets {
+            for value in values {
+                let value = value.into_string().map_err(|it| format!("{it:?} is not UTF-8"))?;
+                match key.as_str() {
+                    NAME => names.push(value),
+                    ROOT => root = Some(value),
+                    _ => own.push(format!("--{key}={value}")),
+                }
+            }
+        }
+        let missing = |key| {
+            format!(
+                "a host needs the key '{key}', as in name = \"www.example.org\", root = \"www\""
+            )
+        };
+        let root = root.ok_or_else(|| missing(ROOT))?;
+        if names.is_empty() {
+            return Err(missing(NAME));
+        }
+        let site = format!("{}={root}", names.join(","));
+        shlex::try_join([site.as_str()].into_iter().chain(own.iter().map(String::as_str)))
+            .map_err(|error| error.to_string())
+    }
+
+    /// The flags of this site: its own, and those for all hosts where it has none.
+    pub(super) fn flags(&self, of_all: &SiteFlags) -> SiteFlags {
+        let mut flags = of_all.clone();
+        flags
+            .update_from_arg_matches(&self.own)
+            .expect("the flags were read from the same command line");
+        flags
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[track_caller]
+    fn of_all(words: &[&str]) -> SiteFlags {
+        let command = SiteFlags::augment_args(Command::new("serve"));
+        let words = ["serve"].into_iter().chain(words.iter().copied());
+        SiteFlags::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_host_has_its_own_flags_and_those_of_all_where_it_has_none() {
+        let all =
+            of_all(&["--hidden", "--listing", "--fallback=a.html", "--error-page=404=x.html"]);
+        let text = "a.example.org,*.example.org=/srv/a b=c --listing=false --fallback 'my app.html' --html-suffix";
+        let text = text.replace("/srv/a b=c", "'/srv/a b=c'");
+        let host = HostFlag::parse(&text).unwrap();
+        assert_eq!(host.root, Path::new("/srv/a b=c"));
+        let names: Vec<_> = host.names.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["a.example.org", "*.example.org"]);
+        let flags = host.flags(&all);
+        assert!(flags.hidden && !flags.listing && flags.html_suffix && !flags.precompressed);
+        assert_eq!(flags.fallback.as_deref(), Some("my app.html"));
+        assert_eq!(flags.response.error_page.len(), 1);
+    }
+
+    #[test]
+    fn what_is_no_host_is_told() {
+        for (text, why) in [
+            ("", "write NAME=ROOT"),
+            ("a", "write NAME=ROOT"),
+            ("a=", "write NAME=ROOT"),
+            ("--listing", "write NAME=ROOT"),
+            ("a:80=/srv", "all ports"),
+            ("a,=/srv", "no name of a host"),
+            ("a=/srv --lisitng", "'--listing'"),
+            ("a=/srv --workers=2", "--workers"),
+            ("a=/srv --symlinks=some", "inside"),
+            ("a=/srv --listing=perhaps", "perhaps"),
+            ("a=/srv other", "other"),
+            ("a=/srv 'x", "quotation mark"),
+            ("a=/srv --root=/x", "stands in front"),
+        ] {
+            let error = HostFlag::parse(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+}

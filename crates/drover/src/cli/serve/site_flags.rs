@@ -1,0 +1,146 @@
+//! The flags of `drover serve` that each host may have of its own: which files are served, and how responses look.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mech::files::root::Symlinks;
+use server::{Auth, ContentSource, HeaderRule, Redirect, SiteSettings};
+
+use super::response_flags::{ResponseFlags, SERVING};
+
+/// Flags of a site.
+#[derive(Clone, Debug, clap::Args)]
+pub(in crate::cli) struct SiteFlags {
+    /// Serve files and directories whose names begin with a dot too
+    ///
+    /// Without this flag, of such names only those in /.well-known/ are served
+    #[arg(help_heading = SERVING)]
+    #[arg(long)]
+    pub(super) hidden: bool,
+
+    /// Send FILE.br, FILE.zst or FILE.gz in place of FILE, if it is there, to clients that accept that coding
+    ///
+    /// Of the forms that a client likes most, the shortest is sent. A form that is older than FILE is not
+    /// used, because it may hold what FILE held before.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, hide_short_help = true)]
+    pub(super) precompressed: bool,
+
+    /// Show the files of a directory that has no index.html
+    ///
+    /// Browsers get a page, programs that accept application/json alone get JSON. At most 10,000 names are
+    /// shown; those that begin with a dot only with --hidden.
+    #[arg(help_heading = SERVING)]
+    #[arg(long)]
+    pub(super) listing: bool,
+
+    /// Let /about mean about.html where there is no file 'about'
+    #[arg(help_heading = SERVING)]
+    #[arg(long, hide_short_help = true)]
+    pub(super) html_suffix: bool,
+
+    /// Send FILE to browsers that ask for a page that does not exist: the page of an application that
+    /// handles its paths itself
+    ///
+    /// FILE is a name beneath ROOT, such as index.html. Scripts, images and the like that do not exist are
+    /// still answered with 404.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(super) fallback: Option<String>,
+
+    /// Add a field to the responses with files that match a pattern; may be given several times
+    ///
+    /// For example '/assets/** Cache-Control: max-age=31536000, immutable'. A pattern without a slash, such as
+    /// *.html, is one over the last part of the name, in any folder. Of rules for one field, the last that
+    /// matches counts. Content-Type takes the place of the type that the suffix tells.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "RULE", hide_short_help = true)]
+    pub(super) header: Vec<HeaderRule>,
+
+    /// Send clients elsewhere: FROM TO, or FROM TO STATUS; may be given several times
+    ///
+    /// For example '/old /new', or '/blog/* https://blog.example.org/* 302'. The status is 301 without it.
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "RULE", hide_short_help = true)]
+    pub(super) redirect: Vec<Redirect>,
+
+    #[command(flatten)]
+    pub(super) response: ResponseFlags,
+
+    /// Which symbolic links beneath ROOT are followed; others are a 404
+    ///
+    /// 'inside': those whose relative path stays beneath ROOT. 'any': all, wherever they lead. Whoever can make a link
+    /// beneath ROOT can then have the server send every file that it may read; the sandbox lets it read all. Links in
+    /// the path of ROOT itself are always followed.
+    #[arg(help_heading = SERVING, hide_short_help = true)]
+    #[arg(long, value_name = "WHICH", default_value = "inside")]
+    pub(super) symlinks: SymlinksFlag,
+}
+
+/// The values of `--symlinks`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum SymlinksFlag {
+    Never,
+    Inside,
+    Any,
+}
+
+impl From<SymlinksFlag> for Symlinks {
+    fn from(flag: SymlinksFlag) -> Symlinks {
+        match flag {
+            SymlinksFlag::Never => Symlinks::Never,
+            SymlinksFlag::Inside => Symlinks::Inside,
+            SymlinksFlag::Any => Symlinks::Any,
+        }
+    }
+}
+
+/// The files of users that sites name, each read once.
+pub(super) struct UserFiles<'r> {
+    /// The directories that are served: a file of users must lie beneath none of them.
+    pub(super) roots: &'r [PathBuf],
+    read: BTreeMap<PathBuf, Arc<Auth>>,
+}
+
+impl<'r> UserFiles<'r> {
+    pub(super) fn beside(roots: &'r [PathBuf]) -> UserFiles<'r> {
+        UserFiles { roots, read: BTreeMap::new() }
+    }
+
+    fn read(&mut self, path: &Path) -> anyhow::Result<Arc<Auth>> {
+        if let Some(auth) = self.read.get(path) {
+            return Ok(Arc::clone(auth));
+        }
+        let auth = Arc::new(Auth::read(path, self.roots)?);
+        self.read.insert(path.to_owned(), Arc::clone(&auth));
+        Ok(auth)
+    }
+}
+
+impl SiteFlags {
+    /// What these flags make of a site with this content.
+    ///
+    /// # Errors
+    /// A file of users that cannot be taken, two rules for one field of CORS.
+    pub(super) fn settings(
+        self,
+        source: ContentSource,
+        users: &mut UserFiles<'_>,
+    ) -> anyhow::Result<SiteSettings> {
+        Ok(SiteSettings {
+            hidden: self.hidden,
+            precompressed: self.precompressed,
+            listing: self.listing,
+            html_suffix: self.html_suffix,
+            fallback: self.fallback,
+            cors: self.response.cors(&self.header)?.map(Arc::new),
+            auth: self.response.auth.as_ref().map(|path| users.read(path)).transpose()?,
+            early_hints: self.response.hints().collect(),
+            headers: self.response.header_rules(self.header).into(),
+            error_pages: self.response.error_page.into(),
+            redirects: self.redirect.into(),
+            ..SiteSettings::new(source)
+        })
+    }
+}

@@ -1,0 +1,321 @@
+//! `--host`: a site of its own for some hosts; never a file of one site for another.
+
+use std::fs;
+
+use crate::harness::{Client, Reply, Server, Site, drover, on_every_mechanism, usable_backends};
+use crate::reloading::Configured;
+
+/// The directories, and hosts that lead to each; the first is the root.
+const SITES: [(&str, &[&str]); 4] = [
+    ("root", &["other.test", "test", "xa.test.example", "127.0.0.1"]),
+    ("a", &["a.test", "A.TEST:8080", "a.test.", "b.test:1"]),
+    ("wild", &["x.wild.test", "y.x.wild.test:80", "b.wild.test"]),
+    ("deep", &["x.deep.wild.test", "x.y.deep.wild.test"]),
+];
+
+const HOSTS: [(&str, &str); 3] =
+    [("a", "a.test,b.test"), ("wild", "*.wild.test"), ("deep", "*.deep.wild.test")];
+
+/// Files of the same names in each directory; each byte tells whose it is.
+fn site() -> Site {
+    let site = Site::new();
+    for (directory, _) in SITES {
+        for (name, len) in [("index.html", 10), ("small", 100), ("kept", 9_000), ("large", 200_000)]
+        {
+            site.file(&format!("{directory}/{name}"), content(directory, len));
+        }
+        site.file(&format!("{directory}/small.gz"), format!("packed {directory}"));
+        site.file(&format!("{directory}/of-{directory}"), directory);
+    }
+    site
+}
+
+fn content(directory: &str, len: usize) -> Vec<u8> {
+    directory.bytes().cycle().take(len).collect()
+}
+
+fn host_flag(site: &Site, directory: &str, names: &str) -> String {
+    format!("{names}={}", site.path().join(directory).display())
+}
+
+fn serve(site: &Site, flags: &[&str]) -> Server {
+    let mut command = drover();
+    command.arg("serve").arg(site.path().join("root")).args(flags);
+    for (directory, names) in HOSTS {
+        command.args(["--host", &host_flag(site, directory, names)]);
+    }
+    Server::start(command, 1)
+}
+
+fn request_to(host: &str, target: &str, field: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{field}\r\n")
+}
+
+#[track_caller]
+fn ask(client: &mut Client, host: &str, target: &str) -> Reply {
+    client.send(request_to(host, target, ""));
+    client.reply()
+}
+
+/// Requests for every host, file by file, each twice: what is kept is found in another way.
+fn each_host_has_its_files(server: &Server, label: &str) {
+    let mut client = server.connect();
+    for _ in 0..2 {
+        for (target, len) in [("/", 10), ("/small", 100), ("/kept", 9_000), ("/large", 200_000)] {
+            for (directory, hosts) in SITES {
+                for host in hosts {
+                    let reply = ask(&mut client, host, target).is(200);
+                    assert!(
+                        reply.body == content(directory, len),
+                        "{label}: {host} {target}: {:?}",
+                        &reply.body[..5]
+                    );
+                }
+            }
+        }
+        for (directory, hosts) in SITES {
+            for (other, _) in SITES {
+                let status = if other == directory { 200 } else { 404 };
+                ask(&mut client, hosts[0], &format!("/of-{other}")).is(status);
+            }
+        }
+    }
+}
+
+/// All at once on one connection, in an order in which the host changes with each request.
+fn the_host_is_of_the_request_and_not_of_the_connection(server: &Server, label: &str) {
+    let mut client = server.connect();
+    let all: Vec<_> = SITES
+        .iter()
+        .flat_map(|(directory, hosts)| hosts.iter().map(move |host| (directory, host)))
+        .collect();
+    let order: Vec<_> = (0..60).map(|number| all[number * 7 % all.len()]).collect();
+    client.send(order.iter().map(|(_, host)| request_to(host, "/small", "")).collect::<String>());
+    for (directory, host) in order {
+        assert_eq!(client.reply().is(200).body, content(directory, 100), "{label}: {host}");
+    }
+    // An absolute target wins (RFC 9112 section 3.2.2).
+    let target = |host: &str| format!("http://{host}/small");
+    assert_eq!(ask(&mut client, "a.test", &target("x.wild.test")).body, content("wild", 100));
+    assert_eq!(ask(&mut client, "x.wild.test", &target("none.test")).body, content("root", 100));
+    client.send("GET /small HTTP/1.0\r\n\r\n");
+    assert_eq!(client.reply().is(200).body, content("root", 100), "no host at all");
+}
+
+#[test]
+fn each_host_has_its_own_files_by_every_mechanism() {
+    let site = site();
+    on_every_mechanism(|mechanism| {
+        for cache in ["64M", "off"] {
+            let flags = ["--dispatch", mechanism.name, "--cache", cache];
+            let server = serve(&site, &flags);
+            each_host_has_its_files(&server, mechanism.name);
+            the_host_is_of_the_request_and_not_of_the_connection(&server, mechanism.name);
+        }
+    });
+}
+
+#[test]
+fn each_host_has_its_own_files_by_every_backend() {
+    let site = site();
+    for backend in usable_backends() {
+        let server = serve(&site, &["--files", backend]);
+        each_host_has_its_files(&server, backend);
+    }
+}
+
+/// Neither root has its names at hand, so that other threads open every file: procfs is asked each time. The files are
+/// empty, and a field tells the site.
+#[test]
+fn files_that_other_threads_open_come_from_the_site_of_the_request_by_every_mechanism() {
+    const NAMES: [&str; 4] = ["mtu", "hop_limit", "forwarding", "disable_ipv6"];
+    const OF_ALL: &str = "/proc/sys/net/ipv6/conf/all";
+    const OF_LO: &str = "/proc/sys/net/ipv6/conf/lo";
+    if fs::metadata(OF_LO).is_err() {
+        return testing::skip!("this kernel has no IPv6");
+    }
+    on_every_mechanism(|mechanism| {
+        let mut command = drover();
+        command.args([
+            "serve",
+            OF_ALL,
+            "--header",
+            "/** X-Site: all",
+            "--dispatch",
+            mechanism.name,
+        ]);
+        command.args(["--host", &format!("lo.test={OF_LO} --header '/** X-Site: lo'")]);
+        let server = Server::start(command, 1);
+        let mut clients = [("lo.test", "lo"), ("all.test", "all"), ("lo.test", "lo")]
+            .map(|(host, of)| (server.connect(), host, of));
+        for (client, host, _) in &mut clients {
+            client.send(NAMES.map(|name| request_to(host, &format!("/{name}"), "")).concat());
+        }
+        for (client, host, of) in &mut clients {
+            for name in NAMES {
+                let reply = client.reply().is(200);
+                assert_eq!(reply.field("X-Site"), Some(*of), "{}: {host} {name}", mechanism.name);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_host_has_settings_of_its_own_and_those_of_all_where_it_has_none() {
+    let site = site();
+    site.file("a/.dot", "hidden");
+    site.file("root/.dot", "hidden");
+    fs::remove_file(site.path().join("a/index.html")).unwrap();
+    let own = "--listing --hidden=false --precompressed --header '* X-Own: yes' --redirect '/old /small' --error-page 404=small --cors https://a.test";
+    let flags = [&host_flag(&site, "a", "a.test"), own].map(|it| it.to_owned()).join(" ");
+    let mut command = drover();
+    command.arg("serve").arg(site.path().join("root"));
+    command.args([
+        "--hidden",
+        "--cache-control",
+        "* 1h",
+        "--header",
+        "* X-All: yes",
+        "--host",
+        &flags,
+    ]);
+    let server = Server::start(command, 1);
+    let mut client = server.connect();
+    for _ in 0..2 {
+        let reply = ask(&mut client, "test", "/small").is(200);
+        assert_eq!((reply.field("X-All"), reply.field("X-Own")), (Some("yes"), None));
+        assert_eq!(reply.field("Cache-Control"), Some("max-age=3600"));
+        assert_eq!(reply.field("Vary"), None);
+        let reply = ask(&mut client, "a.test", "/small").is(200);
+        assert_eq!((reply.field("X-All"), reply.field("X-Own")), (None, Some("yes")));
+        assert_eq!(reply.field("Cache-Control"), Some("max-age=3600"), "as for all");
+        client.send(request_to("a.test", "/small", "Accept-Encoding: gzip\r\n"));
+        assert_eq!(client.reply().is(200).text(), "packed a");
+        client.send(request_to("test", "/small", "Accept-Encoding: gzip\r\n"));
+        assert_eq!(client.reply().is(200).body, content("root", 100));
+        ask(&mut client, "test", "/.dot").is(200);
+        assert_eq!(ask(&mut client, "a.test", "/.dot").is(404).body, content("a", 100));
+        ask(&mut client, "test", "/old").is(404);
+        assert_eq!(ask(&mut client, "a.test", "/old").is(301).field("Location"), Some("/small"));
+        assert!(ask(&mut client, "a.test", "/").is(200).text().contains("of-a"));
+        client.send(request_to("a.test", "/small", "Origin: https://a.test\r\n"));
+        let allowed = client.reply().is(200);
+        assert_eq!(allowed.field("Access-Control-Allow-Origin"), Some("https://a.test"));
+        client.send(request_to("test", "/small", "Origin: https://a.test\r\n"));
+        assert_eq!(client.reply().is(200).field("Access-Control-Allow-Origin"), None);
+    }
+}
+
+#[test]
+fn users_of_one_host_are_nobody_at_another() {
+    let (site, folder) = (site(), tempfile::tempdir().unwrap());
+    // Of "open sesame".
+    let ann = "ann:$2y$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy";
+    let users = folder.path().join("users");
+    fs::write(&users, ann).unwrap();
+    let flag = format!("{} --auth {}", host_flag(&site, "a", "a.test"), users.display());
+    on_every_mechanism(|mechanism| {
+        let mut command = drover();
+        command.arg("serve").arg(site.path().join("root")).args(["--host", &flag]);
+        command.args(["--dispatch", mechanism.name]);
+        let server = Server::start(command, 1);
+        let mut client = server.connect();
+        for _ in 0..2 {
+            ask(&mut client, "a.test", "/small").is(401);
+            ask(&mut client, "test", "/small").is(200);
+            let right = "Authorization: Basic YW5uOm9wZW4gc2VzYW1l\r\n";
+            client.send(request_to("a.test", "/small", right));
+            assert_eq!(client.reply().is(200).body, content("a", 100), "{}", mechanism.name);
+            client.send(request_to("test", "/small", right));
+            assert_eq!(client.reply().is(200).field("Cache-Control"), None);
+        }
+    });
+}
+
+#[test]
+fn hosts_without_a_site_may_be_refused() {
+    let site = site();
+    let server = serve(&site, &["--unknown-hosts", "refuse"]);
+    let mut client = server.connect();
+    for host in SITES[0].1 {
+        let reply = ask(&mut client, host, "/small").is(421);
+        assert!(reply.text().starts_with("421 Misdirected Request"), "{}", reply.text());
+    }
+    assert_eq!(ask(&mut client, "a.test", "/small").is(200).body, content("a", 100));
+    client.send("GET /small HTTP/1.0\r\n\r\n");
+    client.reply().is(421);
+    client.expect_end();
+}
+
+#[test]
+fn a_reload_changes_hosts_and_worker_processes_have_them_too() {
+    for flags in [&[][..], &["--processes"]] {
+        let site = site();
+        let root = Site::new();
+        root.file("small", "root");
+        let table = |directory: &str, more: &str| {
+            let path = site.path().join(directory);
+            format!("[[host]]\nname = ['a.test', '*.a.test']\nroot = '{}'\n{more}", path.display())
+        };
+        let mut configured = Configured::start(&root, flags, &table("", "listing = true\n"));
+        let address = configured.server.address();
+        let get = |host: &str, target: &str| ask(&mut Client::connect(address), host, target);
+        assert_eq!(get("x.a.test", "/wild/small").is(200).body, content("wild", 100));
+        assert!(get("a.test", "/").is(200).text().contains("wild"));
+        get("x.test", "/wild/small").is(404);
+        // Beneath what the sandbox leaves readable.
+        configured.set(&table("wild", ""));
+        // A worker from before may take one more connection.
+        while get("a.test", "/small").status != 200 {}
+        assert_eq!(get("a.test", "/small").is(200).body, content("wild", 100));
+        configured.set("");
+        while get("a.test", "/small").body != b"root" {}
+        configured.stops_in_good_order();
+    }
+}
+
+#[test]
+fn what_is_no_host_is_told_at_the_start() {
+    let site = site();
+    let path = site.path().display();
+    for (flags, why) in [
+        (vec!["--host", "a"], "write NAME=ROOT"),
+        (vec!["--host", "a=none"], "the root of a --host must be a directory"),
+        (vec!["--host", "a=. --workers 2"], "--workers"),
+        (vec!["--host", "a,b=.", "--host", "B.=."], "b has two sites"),
+        (vec!["--unknown-hosts", "refuse"], "no host is known"),
+        (vec!["--host", "a=.", "--reply-size", "1"], "cannot be used with"),
+    ] {
+        let mut command = drover();
+        command.args(["serve", "--check"]).args(&flags).current_dir(site.path());
+        let output = command.stderr(std::process::Stdio::piped()).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && told.contains(why), "{flags:?}: {told}");
+    }
+    let mut command = drover();
+    command.args(["serve", "--check", "--host", "a=a --listing --auth ../users"]);
+    command.args(["--host", "*.b=root"]).current_dir(site.path());
+    let told = command.stderr(std::process::Stdio::piped()).output().unwrap();
+    assert!(String::from_utf8(told.stderr).unwrap().contains("cannot be read"));
+    let mut command = drover();
+    command.args(["serve", "--check", "--host", "a=a --listing", "--host", "*.b=root"]);
+    let told = command.current_dir(site.path()).output().unwrap();
+    let told = String::from_utf8(told.stdout).unwrap();
+    let tables = [
+        format!("name = [\"a\"]\nroot = \"{path}/a\"\nlisting = true\n\n[[host]]"),
+        format!("name = [\"*.b\"]\nroot = \"{path}/root\"\n"),
+        "[[host]]".to_owned(),
+    ];
+    assert!(tables.iter().all(|table| told.contains(table)), "{told}");
+    assert!(told.contains("; for a "), "{told}");
+    let file = site.file("check.toml", told.split_once('\n').unwrap().1);
+    let mut command = drover();
+    command.args(["serve", "--check", "--config"]).arg(file);
+    let again = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let tail = |text: &str| -> Vec<String> {
+        let lines = text.lines().skip_while(|line| !line.starts_with("[[host]]"));
+        lines.map(|line| line.split('#').next().unwrap().trim_end().to_owned()).collect()
+    };
+    assert_eq!(tail(&told).len(), 8);
+    assert_eq!(tail(&told), tail(&again));
+}

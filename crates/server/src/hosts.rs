@@ -1,0 +1,197 @@
+//! Which site a request is for, by the host that it names: virtual hosts.
+//!
+//! The host is the authority of an absolute target, else the field `Host` (RFC 9112 section 3.3). Names are compared without
+//! the port, a dot at their end, and the case of letters (RFC 3986 section 3.2.2). A whole name comes before a wildcard,
+//! a longer wildcard before a shorter one.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+
+use foldhash::quality::RandomState;
+
+/// The longest name that the Domain Name System has (RFC 1035 section 2.3.4).
+const NAME_MOST: usize = 253;
+
+/// The hosts that a site is for: one name, or all names beneath one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostPattern {
+    /// In lower case, without the `*.` of a wildcard.
+    name: String,
+    is_wildcard: bool,
+}
+
+impl FromStr for HostPattern {
+    type Err = String;
+
+    /// Reads `example.org`, `192.0.2.1`, `[2001:db8::1]`, or `*.example.org`: the names beneath that one, at any depth.
+    fn from_str(text: &str) -> Result<HostPattern, String> {
+        let (is_wildcard, name) = match text.strip_prefix("*.") {
+            Some(name) => (true, name),
+            None => (false, text),
+        };
+        let name = name.strip_suffix('.').unwrap_or(name);
+        let is_name = |name: &str| {
+            name.split('.').all(|label| {
+                let is_of_names = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+                !label.is_empty() && label.bytes().all(is_of_names)
+            })
+        };
+        let in_brackets = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        let is_right = match in_brackets {
+            Some(address) => !is_wildcard && address.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => name.len() <= NAME_MOST && is_name(name),
+        };
+        let why = match is_right {
+            true => return Ok(HostPattern { name: name.to_ascii_lowercase(), is_wildcard }),
+            false if !text.is_ascii() => "names outside of ASCII are written as xn--…",
+            false if in_brackets.is_none() && name.contains(':') => {
+                "a site is for all ports; an IPv6 address stands in brackets"
+            }
+            false => "write example.org, or *.example.org for all names beneath it",
+        };
+        Err(format!("'{text}' is no name of a host: {why}"))
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wildcard = if self.is_wildcard { "*." } else { "" };
+        write!(f, "{wildcard}{}", self.name)
+    }
+}
+
+/// The number of a site by the host.
+#[derive(Debug, Default)]
+pub(crate) struct HostTable {
+    whole: HashMap<Vec<u8>, u32, RandomState>,
+    /// By the name that others are beneath.
+    wildcards: HashMap<Vec<u8>, u32, RandomState>,
+}
+
+impl HostTable {
+    /// # Errors
+    /// A pattern that comes twice.
+    pub(crate) fn new<'p>(
+        patterns: impl Iterator<Item = (&'p HostPattern, u32)>,
+    ) -> Result<HostTable, &'p HostPattern> {
+        let mut table = HostTable::default();
+        for (pattern, site) in patterns {
+            let names = if pattern.is_wildcard { &mut table.wildcards } else { &mut table.whole };
+            if names.insert(pattern.name.as_bytes().to_vec(), site).is_some() {
+                return Err(pattern);
+            }
+        }
+        Ok(table)
+    }
+
+    /// The site of an authority: a host that may be followed by a port.
+    pub(crate) fn find(&self, authority: &[u8]) -> Option<u32> {
+        let mut name = [0; NAME_MOST];
+        let host = without_port(authority);
+        let host = host.strip_suffix(b".").unwrap_or(host);
+        let name = name.get_mut(..host.len())?;
+        name.copy_from_slice(host);
+        name.make_ascii_lowercase();
+        if let Some(site) = self.whole.get(&*name) {
+            return Some(*site);
+        }
+        if self.wildcards.is_empty() {
+            return None;
+        }
+        let dots = name.iter().enumerate().filter(|(_, byte)| **byte == b'.');
+        // A name begins with a label: `.example.org` is beneath nothing.
+        let mut beneath = dots.filter(|(at, _)| *at > 0).map(|(at, _)| &name[at + 1..]);
+        beneath.find_map(|parent| self.wildcards.get(parent).copied())
+    }
+}
+
+/// The host of an authority; what stands in brackets is an address with colons.
+fn without_port(authority: &[u8]) -> &[u8] {
+    let from = authority.iter().rposition(|&byte| byte == b']').unwrap_or(0);
+    match authority[from..].iter().position(|&byte| byte == b':') {
+        Some(at) => &authority[..from + at],
+        None => authority,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(patterns: &[&str]) -> HostTable {
+        let patterns: Vec<HostPattern> = patterns.iter().map(|it| it.parse().unwrap()).collect();
+        HostTable::new(patterns.iter().zip(1..)).unwrap()
+    }
+
+    #[test]
+    fn a_whole_name_comes_first_then_the_longest_wildcard() {
+        let table =
+            table(&["example.org", "*.example.org", "*.a.example.org", "b.example.org", "*.org"]);
+        for (host, site) in [
+            ("example.org", Some(1)),
+            ("EXAMPLE.org:8080", Some(1)),
+            ("example.org.", Some(1)),
+            ("example.org.:80", Some(1)),
+            ("x.example.org", Some(2)),
+            ("y.x.example.org", Some(2)),
+            ("a.example.org", Some(2)),
+            ("x.a.example.org", Some(3)),
+            ("X.Y.A.example.org", Some(3)),
+            ("b.example.org", Some(4)),
+            ("other.org", Some(5)),
+            ("xexample.org", Some(5)),
+            ("org", None),
+            ("example.com", None),
+            (".example.org", Some(5)),
+            ("", None),
+            (":80", None),
+        ] {
+            assert_eq!(table.find(host.as_bytes()), site, "{host}");
+        }
+        assert_eq!(table.find(&[b'a'; 300]), None);
+    }
+
+    #[test]
+    fn addresses_are_names_too() {
+        let table = table(&["192.0.2.1", "[2001:DB8::1]"]);
+        for (host, site) in [
+            ("192.0.2.1:80", Some(1)),
+            ("[2001:db8::1]", Some(2)),
+            ("[2001:db8::1]:80", Some(2)),
+            ("[2001:db8::2]:80", None),
+            ("2001", None),
+        ] {
+            assert_eq!(table.find(host.as_bytes()), site, "{host}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_told_why() {
+        for (text, why) in [
+            ("", "write example.org"),
+            ("*", "write example.org"),
+            ("a.*.org", "write example.org"),
+            ("a b", "write example.org"),
+            ("a..b", "write example.org"),
+            ("http://a", "all ports"),
+            ("a:80", "all ports"),
+            ("::1", "in brackets"),
+            ("*.[::1]", "write example.org"),
+            ("m\u{fc}ller.de", "xn--"),
+        ] {
+            let error = text.parse::<HostPattern>().unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+        for text in ["a_b.example.org", "*.a", "localhost", "[::1]"] {
+            assert_eq!(text.parse::<HostPattern>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn two_sites_of_one_name_are_told() {
+        let patterns: Vec<HostPattern> = ["a", "*.a", "A."].map(|it| it.parse().unwrap()).into();
+        let error = HostTable::new(patterns.iter().zip(1..)).unwrap_err();
+        assert_eq!(error.to_string(), "a");
+    }
+}

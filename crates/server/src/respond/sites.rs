@@ -1,0 +1,193 @@
+//! The sites of one worker, and which of them a request is for.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anyhow::Context;
+use http1::Request;
+use http1::coding::ContentCoding;
+use http1::date::DateText;
+use http1::response::{Common, ConnectionField};
+use mech::files::root::{ListedNames, OpenOptions};
+use mech::net::Net;
+
+use crate::auth::Authenticator;
+use crate::config::{Config, ContentSource, SiteSettings};
+use crate::hosts::HostTable;
+use crate::lookup::candidates::NameOptions;
+use crate::lookup::files::{FileOptions, SiteFiles};
+use crate::lookup::kept::KeptFiles;
+use crate::respond::response::{Fixed, SERVER};
+use crate::rules::Cors;
+
+/// Bodies up to this length that are not kept are read and sent with their head by one call when the
+/// user names no file backend. A read of 1 KiB costs less than the second call that lends
+/// the page, one of 16 KiB costs a third more; they cross between 4 and 5 KiB.
+const READ_MOST: u64 = 4 * 1024;
+
+/// Files up to this length are kept as bytes, not as descriptors: at 16 KiB their copy costs a little
+/// more than the second call, and a quarter of what a descriptor counts in the cache.
+const KEPT_MOST: u64 = 16 * 1024;
+
+/// What a site serves.
+pub(crate) enum SiteContent {
+    /// Files. Of a file that is not kept, a part of at most `in_memory` bytes is read; a longer part is
+    /// left to the file backend.
+    Files { files: Box<SiteFiles>, in_memory: u64 },
+    /// One body for every request.
+    Fixed(Fixed),
+}
+
+/// A site, as one worker serves it.
+pub(crate) struct ServedSite {
+    pub(crate) content: SiteContent,
+    /// Which pages of other sites may read it.
+    pub(crate) cors: Option<Arc<Cors>>,
+    /// The users who may, if not everybody may.
+    pub(crate) auth: Option<Box<Authenticator>>,
+}
+
+/// All sites of a worker.
+pub(crate) struct ServedSites {
+    /// That of hosts without a site of their own first, then as in [`Config::hosts`]. At least one.
+    pub(crate) all: Vec<ServedSite>,
+    /// Which host has which of them; `None`: there is one for all hosts.
+    hosts: Option<Box<HostRouting>>,
+    /// The number of the site that has answered last, or is answering.
+    answering: usize,
+    /// What is kept of their files.
+    pub(crate) kept: Rc<RefCell<KeptFiles>>,
+}
+
+struct HostRouting {
+    table: HostTable,
+    refuses_unknown: bool,
+}
+
+impl ServedSite {
+    /// The site with this number. `kept`: what is kept of all sites.
+    fn open(
+        settings: &SiteSettings,
+        config: &Config,
+        (kept, number): (&Rc<RefCell<KeptFiles>>, usize),
+        net: &Net,
+    ) -> anyhow::Result<ServedSite> {
+        let content = match &settings.source {
+            ContentSource::Fixed(size) => SiteContent::Fixed(Fixed::new(*size)),
+            ContentSource::Directory(root) => {
+                // A backend that is asked for by name moves every body itself.
+                let unless_named = |most| if config.files.is_none() { most } else { 0 };
+                let options = file_options(settings, config, unless_named(KEPT_MOST));
+                let kept = (Rc::clone(kept), number as u32);
+                let files = SiteFiles::new(Arc::clone(root), options, kept, net.now()).context(
+                    "cannot hear of changes (--revalidate inotify); raise \
+                     fs.inotify.max_user_instances, or use --revalidate 1s",
+                )?;
+                SiteContent::Files { files: Box::new(files), in_memory: unless_named(READ_MOST) }
+            }
+        };
+        let auth = settings.auth.clone().map(|auth| Box::new(Authenticator::new(auth)));
+        Ok(ServedSite { content, cors: settings.cors.clone(), auth })
+    }
+
+    pub(crate) fn files(&mut self) -> Option<&mut SiteFiles> {
+        match &mut self.content {
+            SiteContent::Files { files, .. } => Some(files),
+            SiteContent::Fixed(_) => None,
+        }
+    }
+
+    /// Another second has begun.
+    pub(crate) fn prepare(&mut self, date: &DateText) {
+        if let SiteContent::Fixed(fixed) = &mut self.content {
+            let lines = self.cors.as_ref().map_or(&b""[..], |cors| cors.always());
+            let connection = ConnectionField::Implied;
+            fixed.prepare(&Common { server: SERVER, date, connection, lines });
+        }
+    }
+}
+
+impl ServedSites {
+    /// The sites of `config`, for one of `sharers` workers of a process.
+    pub(crate) fn open(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<ServedSites> {
+        // Half of all descriptors are left to connections.
+        let descriptors = sys::process::open_files_limit().soft.unwrap_or(u64::MAX) / 2;
+        let kept = KeptFiles::new(config.cache, descriptors / sharers as u64);
+        let all = config
+            .sites()
+            .enumerate()
+            .map(|(number, site)| ServedSite::open(site, config, (&kept, number), net))
+            .collect::<anyhow::Result<_>>()?;
+        let hosts = match config.hosts.is_empty() {
+            true => None,
+            false => Some(Box::new(HostRouting {
+                table: config.host_table()?,
+                refuses_unknown: config.refuse_unknown_hosts,
+            })),
+        };
+        Ok(ServedSites { all, hosts, answering: 0, kept })
+    }
+
+    /// The site that a request is for; `None`: it is for a host that is not served.
+    #[inline]
+    pub(crate) fn of(&mut self, request: &Request<'_>) -> Option<&mut ServedSite> {
+        if let Some(hosts) = &self.hosts {
+            self.answering = match request.host.and_then(|host| hosts.table.find(host)) {
+                Some(number) => number as usize,
+                None if hosts.refuses_unknown => return None,
+                None => 0,
+            };
+        }
+        Some(self.answering())
+    }
+
+    /// The site that is answering.
+    pub(crate) fn answering(&mut self) -> &mut ServedSite {
+        &mut self.all[self.answering]
+    }
+
+    /// The user whose request was answered last.
+    pub(crate) fn user(&self) -> Option<&[u8]> {
+        self.all[self.answering].auth.as_ref()?.user()
+    }
+
+    /// Another request begins.
+    pub(crate) fn forget_user(&mut self) {
+        if let Some(auth) = &mut self.answering().auth {
+            auth.forget_user();
+        }
+    }
+}
+
+fn file_options(settings: &SiteSettings, config: &Config, kept_most: u64) -> FileOptions {
+    let siblings: &[_] = if settings.precompressed { &ContentCoding::SUFFIXES } else { &[] };
+    FileOptions {
+        revalidate: config.revalidate,
+        hidden: settings.hidden,
+        names: Arc::new(NameOptions {
+            listing: settings.listing,
+            html_suffix: settings.html_suffix,
+            fallback: settings.fallback.as_ref().map(|name| name.as_bytes().into()),
+        }),
+        error_pages: Arc::clone(&settings.error_pages),
+        headers: Arc::clone(&settings.headers),
+        early_hints: Arc::clone(&settings.early_hints),
+        cors: settings.cors.clone(),
+        redirects: Arc::clone(&settings.redirects),
+        how: OpenOptions::default()
+            .with_noatime(config.noatime)
+            .with_sequential(config.advise_sequential)
+            .with_list(listed_names(settings))
+            .with_siblings(siblings)
+            .with_content(if config.cache > 0 { kept_most } else { 0 }),
+    }
+}
+
+fn listed_names(settings: &SiteSettings) -> ListedNames {
+    match (settings.listing, settings.hidden) {
+        (false, _) => ListedNames::None,
+        (true, false) => ListedNames::Visible,
+        (true, true) => ListedNames::All,
+    }
+}
