@@ -200,6 +200,9 @@ pub struct Config {
     /// How many bytes of a body a connection hands to the kernel before it is another's turn; `None`: as
     /// many as the processor's caches suggest ([`mech::net::NetOptions::send_budget`]).
     pub send_budget: Option<NonZeroU64>,
+    /// How long a worker that has something to do lets further events gather
+    /// ([`NetOptions::min_wait`](mech::net::NetOptions::min_wait)).
+    pub min_wait: Duration,
     /// The file that the counters are written to at SIGUSR1 and at the end.
     pub counters: Option<PathBuf>,
     /// The unix(7) socket at which another server takes over the listening sockets; and this one from the server that
@@ -332,6 +335,7 @@ impl Config {
             server_timing: false,
             trace: None,
             send_budget: None,
+            min_wait: Duration::ZERO,
             counters: None,
             take_over: None,
             config_file: None,

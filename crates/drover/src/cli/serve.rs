@@ -322,6 +322,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         server_timing: args.server_timing,
         trace: args.trace,
         send_budget: args.send_budget.0,
+        min_wait: args.min_wait,
         counters: args.counters,
         take_over: args.take_over,
         record_events: args.record_events,

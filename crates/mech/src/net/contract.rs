@@ -217,14 +217,29 @@ pub(crate) trait Driver {
     /// Forgets what is known of the page cache; see [`FileIo::forget_cached`].
     fn forget_cached(&mut self);
 
-    /// Waits, at most `timeout` (`None`: no limit), and adds the slots of coroutines
+    /// Waits, and adds the slots of coroutines
     /// that should ask again to `resume`. A completion mechanism puts received bytes
     /// into the slot's input, a buffer from `pool`.
     fn turn(
         &mut self,
         slots: &mut [Slot],
         pool: &mut BufferPool,
-        timeout: Option<Duration>,
+        time: WaitTime,
         resume: &mut Vec<u32>,
     ) -> io::Result<()>;
+}
+
+/// How long a driver waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitTime {
+    /// At most so long; `None`: no limit.
+    pub(crate) timeout: Option<Duration>,
+    /// And at least so long if something has come, so that more is found at once; never longer than `timeout`.
+    pub(crate) gather: Duration,
+}
+
+impl WaitTime {
+    /// To look whether something has come.
+    pub(crate) const NONE: WaitTime =
+        WaitTime { timeout: Some(Duration::ZERO), gather: Duration::ZERO };
 }

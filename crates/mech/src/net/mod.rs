@@ -10,6 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +45,7 @@ pub use worker::worker_thread::WorkerThread;
 
 use crate::uring::CompletionDriver;
 use buffers::BufferPool;
-use contract::{Driver, SocketOrigin};
+use contract::{Driver, SocketOrigin, WaitTime};
 use limits::send_budget::SendBudget;
 use over_readiness::ReadinessDriver;
 use slot::Flags;
@@ -103,6 +104,10 @@ impl Net {
     /// ([`NetOptions::check`]).
     pub fn open(options: &NetOptions) -> io::Result<Net> {
         options.check()?;
+        if !options.min_wait.is_zero() {
+            // Else the kernel may let a sleep of this thread last 50 µs longer, to wake for several things at once.
+            rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
+        }
         let (driver, waker): (Box<dyn Driver>, _) = match options.mechanism.kind {
             MechanismKind::Readiness { .. } => {
                 let dispatcher = Dispatcher::open(options.mechanism, &options.dispatch)?;
@@ -126,6 +131,8 @@ impl Net {
             wheel: Wheel::new(now, options.timer_resolution),
             alarms: BinaryHeap::new(),
             spin: options.spin,
+            min_wait: options.min_wait,
+            is_busy: false,
             run_queue: VecDeque::new(),
             to_spawn: VecDeque::new(),
             events: Vec::new(),
@@ -300,7 +307,7 @@ impl Net {
     pub fn expire_idle(&self) -> io::Result<usize> {
         let mut inner = self.inner.borrow_mut();
         // A connection is not idle if its message has arrived, even if the worker has not seen it yet.
-        inner.turn(Some(Duration::ZERO))?;
+        inner.turn(WaitTime::NONE)?;
         Ok(inner.expire_idle())
     }
 
@@ -357,7 +364,8 @@ impl Net {
     fn turn(&self, block: bool) -> io::Result<()> {
         let mut inner = self.inner.borrow_mut();
         let timeout = if block { inner.timeout(self.now.get()) } else { Some(Duration::ZERO) };
-        inner.turn(timeout)?;
+        let gather = inner.gather(timeout);
+        inner.turn(WaitTime { timeout, gather })?;
         let before = self.now.replace(Instant::now());
         if self.cache_known_until.get() <= self.now.get() {
             self.cache_known_until.set(self.now.get() + CACHE_KNOWN_FOR);
@@ -370,7 +378,7 @@ impl Net {
         if inner.wheel.next().is_some_and(|next| next <= self.now.get()) {
             // Events that have arrived go before deadlines that have passed. A process that was stopped
             // has not seen them: its wait was interrupted (signal(7)), or had ended before the stop.
-            inner.turn(Some(Duration::ZERO))?;
+            inner.turn(WaitTime::NONE)?;
         }
         inner.fire(self.now.get());
         Ok(())

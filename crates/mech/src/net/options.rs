@@ -13,6 +13,9 @@ use crate::net::{Conn, Net};
 /// The largest input buffer, in bytes.
 const INPUT_MOST: usize = 1 << 30;
 
+/// The longest [`NetOptions::min_wait`].
+const MIN_WAIT_MOST: Duration = Duration::from_secs(1);
+
 /// How many ticks of the timers a window of [`MinRate`] has at most: windows are compared by their lowest 32 bits.
 const WINDOW_MOST: u128 = i32::MAX as u128;
 
@@ -48,6 +51,9 @@ pub struct NetOptions {
     /// For how long before the end of a precise sleep the worker polls for events instead of sleeping: an
     /// idle processor wakes late, by a millisecond and more in some virtual machines.
     pub spin: Duration,
+    /// How long a worker that has something to do lets further events gather before it looks for them: fewer waits for
+    /// so much latency. At most a second; zero: not at all.
+    pub min_wait: Duration,
     /// How many transfers a coroutine may make before the other coroutines get their turn; at least 1.
     pub budget: u32,
     /// How many connections there may be at a time, at least 1. Listeners let further connections wait.
@@ -71,6 +77,7 @@ impl NetOptions {
             input_capacity: 16 * 1024,
             timer_resolution: Duration::from_millis(100),
             spin: Duration::ZERO,
+            min_wait: Duration::ZERO,
             budget: 32,
             connections: usize::MAX,
             min_rate: None,
@@ -114,6 +121,12 @@ impl NetOptions {
         NetOptions { spin, ..self }
     }
 
+    /// Sets how long a worker that has something to do lets further events gather.
+    #[must_use]
+    pub fn with_min_wait(self, min_wait: Duration) -> NetOptions {
+        NetOptions { min_wait, ..self }
+    }
+
     /// Sets how many transfers a coroutine may make per turn.
     #[must_use]
     pub fn with_budget(self, budget: u32) -> NetOptions {
@@ -152,6 +165,10 @@ impl NetOptions {
         if self.timer_resolution.is_zero() {
             return Err(invalid("NetOptions::timer_resolution", 0, "longer than nothing"));
         }
+        if self.min_wait > MIN_WAIT_MOST {
+            let value = format_args!("{:?}", self.min_wait);
+            return Err(invalid("NetOptions::min_wait", value, "at most 1s"));
+        }
         if self.budget == 0 {
             return Err(invalid("NetOptions::budget", 0, "at least 1"));
         }
@@ -183,7 +200,8 @@ mod tests {
         let rate = |window| MinRate::new(NonZeroU64::MIN, window);
         let dispatch = mechanism::MechanismOptions::default;
         type Change = Box<dyn Fn(NetOptions) -> NetOptions>;
-        let cases: [(&str, Change); 14] = [
+        let cases: [(&str, Change); 15] = [
+            ("min_wait", Box::new(|options| options.with_min_wait(Duration::from_secs(2)))),
             ("input_capacity", Box::new(|options| options.with_input_capacity(0))),
             ("input_capacity", Box::new(|options| options.with_input_capacity(usize::MAX))),
             ("timer_resolution", Box::new(|options| options.with_timer_resolution(Duration::ZERO))),

@@ -15,7 +15,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 use super::buffers::{Body, BufferPool, Output};
 use super::contract::{
     AcceptRequest, DispatchCounts, Driver, EventListener, Fill, SKIPPED_AT_ONCE, SocketOrigin,
-    resume_owners,
+    WaitTime, resume_owners,
 };
 use super::slot::{Flags, Slot};
 use crate::fileio::{FileIo, ReadTimes, Sent, Transfer};
@@ -429,12 +429,17 @@ impl Driver for ReadinessDriver {
         &mut self,
         slots: &mut [Slot],
         _pool: &mut BufferPool,
-        timeout: Option<Duration>,
+        WaitTime { mut timeout, gather }: WaitTime,
         resume: &mut Vec<u32>,
     ) -> io::Result<()> {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
         self.counts.waits += 1;
+        if !gather.is_zero() {
+            // No mechanism of readiness can wait for more than one event: what comes meanwhile is found at once then.
+            std::thread::sleep(gather);
+            timeout = Some(Duration::ZERO);
+        }
         let batch = self.dispatcher.wait(timeout, &mut events)?;
         self.counts.events += events.len() as u64;
         if let (true, Some(told)) = (batch.overflowed, &self.on_overflow) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sys::socket::Delivered;
 
 use super::buffers::{BufferPool, Output};
-use super::contract::{DispatchCounts, Driver, SocketOrigin};
+use super::contract::{DispatchCounts, Driver, SocketOrigin, WaitTime};
 use super::limits::send_budget::SendBudget;
 use super::slot::{Flags, Slot};
 use super::worker::timers::{Tick, Wheel};
@@ -34,6 +34,10 @@ pub(super) struct Inner {
     pub(super) alarms: BinaryHeap<std::cmp::Reverse<(Instant, Key)>>,
     /// The time of [`NetOptions::spin`].
     pub(super) spin: Duration,
+    /// The time of [`NetOptions::min_wait`].
+    pub(super) min_wait: Duration,
+    /// Whether the last wait has brought something.
+    pub(super) is_busy: bool,
     pub(super) run_queue: VecDeque<u32>,
     /// Slots that wait for the executor to give them a coroutine.
     pub(super) to_spawn: VecDeque<u32>,
@@ -232,12 +236,22 @@ impl Inner {
         Some(due.saturating_duration_since(now))
     }
 
-    pub(super) fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    /// For how long a wait of this time-out is to gather events: [`NetOptions::min_wait`] while there is something to do,
+    /// and not at all behind a wait that has brought nothing, so that the first event after a rest is not held up.
+    pub(super) fn gather(&self, timeout: Option<Duration>) -> Duration {
+        match self.is_busy {
+            true => timeout.map_or(self.min_wait, |timeout| timeout.min(self.min_wait)),
+            false => Duration::ZERO,
+        }
+    }
+
+    pub(super) fn turn(&mut self, time: WaitTime) -> io::Result<()> {
         if let Some(told) = &mut self.on_wait {
             told(self.driver.counts());
         }
         let mut events = std::mem::take(&mut self.events);
-        let turned = self.driver.turn(&mut self.slots, &mut self.pool, timeout, &mut events);
+        let turned = self.driver.turn(&mut self.slots, &mut self.pool, time, &mut events);
+        self.is_busy = !events.is_empty();
         for index in events.drain(..) {
             self.resume(index);
         }

@@ -55,7 +55,7 @@ use crate::fileio::{ReadTimes, Sent, Transfer};
 use crate::key::Key;
 use crate::net::buffers::{Body, BufferPool, Output};
 use crate::net::contract::{
-    AcceptRequest, DispatchCounts, Driver, Fill, SocketOrigin, resume_owners,
+    AcceptRequest, DispatchCounts, Driver, Fill, SocketOrigin, WaitTime, resume_owners,
 };
 use crate::net::slot::Slot;
 
@@ -405,12 +405,14 @@ impl Driver for CompletionDriver {
         &mut self,
         slots: &mut [Slot],
         pool: &mut BufferPool,
-        timeout: Option<Duration>,
+        WaitTime { timeout, gather }: WaitTime,
         resume: &mut Vec<u32>,
     ) -> io::Result<()> {
-        let timeout = if self.awaited { Some(Duration::ZERO) } else { timeout };
         self.counts.waits += 1;
-        self.requests.wait(timeout)?;
+        match self.awaited {
+            true => self.requests.wait(Some(Duration::ZERO), Duration::ZERO)?,
+            false => self.requests.wait(timeout, gather)?,
+        }
         while let Some((owner, completion)) = self.requests.completion() {
             self.counts.events += 1;
             self.counts.would_block += u64::from(completion.result() == -libc::EAGAIN);

@@ -358,9 +358,9 @@ impl Requests {
         unsafe { self.ring.ring.push(&close.flags(squeue::Flags::SKIP_SUCCESS)) };
     }
 
-    /// Submits the queued requests, and waits; see [`Ring::wait`].
-    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.ring.ring.wait(timeout)
+    /// Submits the queued requests, and waits; see [`Ring::wait_gathering`].
+    pub(super) fn wait(&mut self, timeout: Option<Duration>, gather: Duration) -> io::Result<()> {
+        self.ring.ring.wait_gathering(timeout, gather)
     }
 
     /// The next completion that has an owner.
@@ -400,7 +400,7 @@ impl Requests {
         }
         let mut waits = 0;
         while self.free.len() < self.entries.len() || self.receives > 0 {
-            if waits == CANCEL_WAITS || self.wait(Some(CANCEL_WAIT)).is_err() {
+            if waits == CANCEL_WAITS || self.wait(Some(CANCEL_WAIT), Duration::ZERO).is_err() {
                 std::mem::forget(std::mem::take(&mut self.entries));
                 self.ring.buffers.leak();
                 return false;

@@ -1,12 +1,16 @@
 //! What a worker counts of its mechanism and its listeners.
 
 use std::cell::{Cell, RefCell};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::num::NonZeroU32;
 use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 use mech::mechanisms::{Features, Mechanism};
 use mech::net::{AcceptBatch, DispatchCounts, Executor, Listener, Net, NetOptions};
@@ -81,5 +85,51 @@ fn waits_and_events_are_told_before_each_wait_and_batches_as_they_come() {
             assert!(told.is_sorted_by_key(|counts| counts.events));
             assert!(told.is_sorted_by_key(|counts| counts.would_block));
         }
+    });
+}
+
+/// While it has something to do, a worker with [`NetOptions::min_wait`] finds what has come in that time by one wait. A client
+/// that is stopped for longer than that tries again.
+#[test]
+fn a_worker_that_lets_events_gather_finds_many_by_one_wait() {
+    const CLIENTS: usize = 12;
+    const LONG: Duration = Duration::from_millis(100);
+    on_every_mechanism(|mechanism| {
+        let socket = listen(([127, 0, 0, 1], 0).into(), ListenOptions::default()).unwrap();
+        let address = local_address(socket.as_fd()).unwrap();
+        let most = Arc::new(AtomicU64::new(0));
+        let (told, (to_client, remote)) = (Arc::clone(&most), channel());
+        let worker = thread::spawn(move || {
+            let net = Net::open(&NetOptions::new(mechanism).with_min_wait(LONG)).unwrap();
+            let before = Cell::new(0);
+            net.on_wait(move |counts| {
+                told.fetch_max(counts.events - before.replace(counts.events), Ordering::Relaxed);
+            });
+            let mut executor = Executor::new(&net, PATIENCE);
+            executor.listen(Listener::open(&net, socket).unwrap(), |listener| async {
+                listener.run(AcceptBatch::All, |error| panic!("accept: {error}")).await.unwrap();
+            });
+            to_client.send(net.remote()).unwrap();
+            executor.run(echo).unwrap();
+        });
+        let mut clients: Vec<_> =
+            (0..CLIENTS).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let mut byte = [0];
+        clients.iter_mut().for_each(|client| client.write_all(b"x").unwrap());
+        clients.iter_mut().for_each(|client| client.read_exact(&mut byte).unwrap());
+        for _ in 0..20 {
+            // The first has made the worker busy; it finds the others together.
+            for client in &mut clients {
+                client.write_all(b"x").unwrap();
+            }
+            clients.iter_mut().for_each(|client| client.read_exact(&mut byte).unwrap());
+            if most.load(Ordering::Relaxed) >= CLIENTS as u64 - 1 {
+                break;
+            }
+        }
+        drop(clients);
+        remote.recv().unwrap().stop().unwrap();
+        worker.join().unwrap();
+        assert!(most.load(Ordering::Relaxed) >= CLIENTS as u64 - 1, "{most:?}");
     });
 }

@@ -267,6 +267,7 @@ fn net_options(config: &Config) -> NetOptions {
     options.input_capacity = config.head_limits.head.max(of_proxies);
     options.min_rate = config.min_rate;
     options.send_budget = config.send_budget;
+    options.min_wait = config.min_wait;
     if let Some(files) = config.files {
         options.files = files;
     }

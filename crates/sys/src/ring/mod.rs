@@ -27,6 +27,9 @@ pub mod features;
 
 use features::{RingParts, explain, is};
 
+/// How many completions end a wait that gathers.
+const GATHERED_MOST: u32 = 128;
+
 /// Makes a ring by `make`, and tries again if that fails with `ENOMEM`, with pauses of 0.6 s in all. Since
 /// Linux 6.14 a ring's memory counts as locked memory of its user, until some time after the ring was dropped.
 pub fn retry_on_enomem<T>(make: impl Fn() -> io::Result<T>) -> io::Result<T> {
@@ -147,7 +150,7 @@ impl Ring {
     /// Errors of io_uring_enter(2) itself; a request's error is in its completion.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         while !self.waiting.is_empty() {
-            if !self.enter(Some(Duration::ZERO))? {
+            if !self.enter(Some(Duration::ZERO), Duration::ZERO)? {
                 return Ok(());
             }
             let mut queue = self.ring.submission();
@@ -158,12 +161,33 @@ impl Ring {
                 self.waiting.pop_front();
             }
         }
-        self.enter(timeout).map(drop)
+        self.enter(timeout, Duration::ZERO).map(drop)
+    }
+
+    /// The same, but returns only after `gather`, with what has come by then, unless nothing has or [`GATHERED_MOST`]
+    /// completions have come before. From Linux 6.12 on one system call (`IORING_FEAT_MIN_TIMEOUT`); else a sleep between two.
+    ///
+    /// # Errors
+    /// Those of [`Ring::wait`].
+    pub fn wait_gathering(
+        &mut self,
+        timeout: Option<Duration>,
+        gather: Duration,
+    ) -> io::Result<()> {
+        if gather.is_zero() || !self.waiting.is_empty() {
+            return self.wait(timeout);
+        }
+        if self.ring.params().is_feature_min_timeout() {
+            return self.enter(timeout, gather).map(drop);
+        }
+        self.wait(Some(Duration::ZERO))?;
+        std::thread::sleep(gather);
+        self.wait(Some(Duration::ZERO))
     }
 
     /// One io_uring_enter(2). `false`: the kernel could not submit or wait now; it can
     /// after completions have been taken, or later.
-    fn enter(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+    fn enter(&mut self, timeout: Option<Duration>, gather: Duration) -> io::Result<bool> {
         let mut flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
         if self.ring.params().is_feature_no_iowait() {
             // Without this flag an idle server counts as waiting for a disk (iowait).
@@ -174,7 +198,12 @@ impl Ring {
         if let Some(limit) = &limit {
             arguments = arguments.timespec(limit);
         }
-        let wanted = u32::from(timeout != Some(Duration::ZERO));
+        let mut wanted = u32::from(timeout != Some(Duration::ZERO));
+        if !gather.is_zero() {
+            // The kernel wakes the thread for so many completions, or after the shorter time if there is one.
+            wanted = GATHERED_MOST;
+            arguments = arguments.min_wait_usec(gather.as_micros().min(u32::MAX.into()) as u32);
+        }
         let queued = self.ring.submission().len() as u32;
         // SAFETY: EXT_ARG goes with SubmitArgs; it and its timespec outlive the
         // call; `queued` entries are in the queue.

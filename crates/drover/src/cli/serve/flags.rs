@@ -237,6 +237,15 @@ pub(in crate::cli) struct Args {
           long_help = format!("How a worker waits: {}", mechanism_names()))]
     pub(super) dispatch: AutoOr<Mechanism>,
 
+    /// How long a worker that has something to do lets further requests gather before it looks for them; at most 1s
+    ///
+    /// Fewer wake-ups for each request, and up to so much more latency: for servers whose processors are wanted for other
+    /// things. The first request after a rest is not held up. 'uring' has the kernel gather (Linux 6.12), other mechanisms
+    /// sleep.
+    #[arg(help_heading = WORKERS, hide_short_help = true)]
+    #[arg(long, value_name = "T", default_value = "0", value_parser = min_wait)]
+    pub(super) min_wait: Duration,
+
     #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "S", default_value = "auto", value_parser = strategy,
           help = "How new connections are shared among workers",
@@ -545,6 +554,12 @@ fn send_budget(text: &str) -> Result<SendBudgetFlag, String> {
             Ok(SendBudgetFlag(NonZeroU64::new(bytes as u64)))
         }
     }
+}
+
+fn min_wait(text: &str) -> Result<Duration, String> {
+    let time = duration::parse(text)?;
+    let is_right = time <= Duration::from_secs(1);
+    is_right.then_some(time).ok_or_else(|| "write a time of at most 1s, such as 50us".to_owned())
 }
 
 fn devpoll_model(text: &str) -> Result<DevPollModel, String> {
