@@ -1,6 +1,7 @@
 //! What Linux offers and Rust's standard library does not: one safe wrapper for each kernel facility.
 //!
 //! - [`socket`]: listening, connecting and sending sockets.
+//! - [`socket_diag`]: connections whose handshake is under way.
 //! - [`ring`]: one io_uring, the parts of it that a kernel may lack, and the buffers that it receives into.
 //! - [`message_socket`]: messages between programs, with descriptors.
 //! - [`waker`]: ending a wait from another thread, by eventfd(2) or by a signal.
@@ -33,6 +34,7 @@ pub mod process;
 pub mod ring;
 pub mod shared_counters;
 pub mod socket;
+pub mod socket_diag;
 pub mod syscall;
 pub mod tcp_table;
 pub mod unix_listener;

@@ -1,4 +1,4 @@
-//! What tests of several crates share: a [`browser`], and a third result.
+//! What tests of several crates share: a [`browser`], cases [side by side](side_by_side()), and a third result.
 //!
 //! A third result of a test, which libtest does not have: skipped, as a whole or in part, because this
 //! machine lacks what the test needs.
@@ -8,6 +8,7 @@
 //! many tests were skipped and why.
 
 pub mod browser;
+mod side_by_side;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -15,6 +16,8 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
+
+pub use side_by_side::side_by_side;
 
 /// Notes that the calling test, or a part of it, is skipped, and why. Takes the arguments of `println!`.
 #[macro_export]

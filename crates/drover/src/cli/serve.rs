@@ -98,6 +98,7 @@ fn check_or_serve(
     }
     // Threads inherit this: the first of them is the log's.
     sys::process::forbid_new_privileges().context("cannot set PR_SET_NO_NEW_PRIVS")?;
+    allow_many_descriptors(&args)?;
     log::start()?;
     // Signals are caught before anything is opened that could block for ever: a signal ends the blocking call.
     let role = if args.processes { Role::Supervisor } else { Role::Server };
@@ -105,10 +106,10 @@ fn check_or_serve(
 }
 
 fn set_up_worker(args: Args, inheritance: &Inheritance) -> anyhow::Result<(Config, StopSignals)> {
+    allow_many_descriptors(&args)?;
     log::start()?;
     let signals = StopSignals::catch(Role::Worker)?;
     // A worker process does not choose again: the supervisor has chosen, and has opened the listener handles.
-    allow_many_descriptors(&args)?;
     let config = configuration(args, inheritance.mechanism_and_strategy()?)?;
     // The supervisor writes the counters of all workers.
     Ok((Config { counters: None, ..config }, signals))
@@ -122,7 +123,6 @@ fn serve(
 ) -> anyhow::Result<()> {
     let passed = passed_sockets().context("cannot take the sockets of LISTEN_FDS")?;
     let processes = args.processes;
-    allow_many_descriptors(&args)?;
     let planned = Planned::of(args, flags, !passed.is_empty())?;
     let Planned { mut config, arguments, served, described } = planned;
     let started = Started {
@@ -218,6 +218,7 @@ fn status(addresses: &[Address], served: &str) -> String {
 }
 
 /// Raises the limit of descriptors as far as possible, and makes room for this process's share in the kernel's table.
+/// Called before there is a second thread, with which that takes some 10 ms.
 fn allow_many_descriptors(args: &Args) -> anyhow::Result<()> {
     let sharers = if args.processes { args.workers().get() as u64 } else { 1 };
     sys::process::raise_open_files_limit().context("cannot raise the limit of open files")?;

@@ -9,22 +9,19 @@ use crate::limits::starved;
 
 /// Serves `site` with three workers and the flags, for every strategy and every mechanism that go
 /// together here, and prints why the others are left out.
-pub(crate) fn on_every_pair(site: &Site, flags: &[&str], case: impl Fn(Server)) {
+pub(crate) fn on_every_pair(site: &Site, flags: &[&str], case: impl Fn(Server) + Sync) {
     on_every_choice(flags, |flags| case(Server::on(site, flags)));
 }
 
 /// The same, of the flags that choose.
-fn on_every_choice(flags: &[&str], case: impl Fn(&[&str])) {
-    let mut ran = 0;
+fn on_every_choice(flags: &[&str], case: impl Fn(&[&str]) + Sync) {
+    let mut choices = Vec::new();
     for strategy in accept::ALL {
         for mechanism in mechanisms::ALL.iter().filter(|it| strategy.goes_with(it).is_ok()) {
             match usable(strategy, mechanism) {
                 Ok(()) => {
-                    println!("{} on {}", strategy.name, mechanism.name);
                     let chosen = ["--workers", "3", "--accept", strategy.name];
-                    let chosen = [&chosen, &["--dispatch", mechanism.name][..], flags].concat();
-                    case(&chosen);
-                    ran += 1;
+                    choices.push([&chosen, &["--dispatch", mechanism.name][..], flags].concat());
                 }
                 Err(reason) => {
                     testing::skip!("{} on {}: {reason}", strategy.name, mechanism.name);
@@ -32,7 +29,8 @@ fn on_every_choice(flags: &[&str], case: impl Fn(&[&str])) {
             }
         }
     }
-    assert!(ran > 0, "no strategy goes with any mechanism");
+    assert!(!choices.is_empty(), "no strategy goes with any mechanism");
+    testing::side_by_side(&choices, |flags| case(flags));
 }
 
 fn usable(strategy: &Strategy, mechanism: &Mechanism) -> Result<(), String> {
@@ -42,7 +40,7 @@ fn usable(strategy: &Strategy, mechanism: &Mechanism) -> Result<(), String> {
 }
 
 /// Threads, then processes.
-fn on_every_pair_of_both(case: impl Fn(Server) + Copy) {
+fn on_every_pair_of_both(case: impl Fn(Server) + Copy + Sync) {
     let site = letters();
     for flags in [&[][..], &["--processes"]] {
         on_every_pair(&site, flags, case);

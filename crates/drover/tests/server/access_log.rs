@@ -154,9 +154,9 @@ fn stages_add_up_to_the_time_of_the_response() {
 /// What the response has waited for is in its time: the kernel never has names of procfs at hand.
 #[test]
 fn the_time_until_a_file_is_open_is_part_of_the_time() {
-    let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("log");
     on_every_mechanism(|mechanism| {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
         let mut command = drover();
         command.args(["serve", "/proc/sys/kernel", "--cache", "off", "--access-log"]).arg(&log);
         command.args(["--log-format", "%{lookup}x %D %r", "--dispatch", mechanism.name]);
@@ -168,7 +168,6 @@ fn the_time_until_a_file_is_open_is_part_of_the_time() {
         let numbers: Vec<u64> =
             text.split(' ').take(2).map(|number| number.parse().unwrap()).collect();
         assert!(numbers[0] > 0 && numbers[0] <= numbers[1], "{}: {text}", mechanism.name);
-        fs::remove_file(&log).unwrap();
     });
 }
 

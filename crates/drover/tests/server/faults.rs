@@ -30,14 +30,16 @@ fn mechanisms() -> Vec<&'static Mechanism> {
 
 /// Runs `case` with the flags for each backend on each of the [`mechanisms`], over readiness with what
 /// is in the page cache read like the rest.
-fn on_each(case: impl Fn(&[&str])) {
+fn on_each(case: impl Fn(&[&str]) + Sync) {
+    let mut choices = Vec::new();
     for (mechanism, cached_reads) in mechanisms().into_iter().zip(["queued", "at-once"]) {
         for backend in fileio::ALL.iter().filter(|backend| backend.probe().is_ok()) {
             let flags = ["--dispatch", mechanism.name, "--files", backend.name];
-            case(&[&flags[..], &["--cached-reads", cached_reads]].concat());
+            choices.push([&flags[..], &["--cached-reads", cached_reads]].concat());
         }
-        case(&["--dispatch", mechanism.name, "--files", "auto"]);
+        choices.push(vec!["--dispatch", mechanism.name, "--files", "auto"]);
     }
+    testing::side_by_side(&choices, |flags| case(flags));
 }
 
 fn serve(root: &std::path::Path, flags: &[&str]) -> Server {

@@ -1,6 +1,5 @@
 //! Worker processes that do not go on: the supervisor says so.
 
-use std::cell::RefCell;
 use std::io::BufRead;
 use std::process::Stdio;
 
@@ -8,7 +7,7 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
-use crate::harness::{Server, drover, on_every_mechanism, signal};
+use crate::harness::{Server, drover, signal, usable_mechanisms};
 
 /// Two workers, and what their supervisor logs.
 fn start(flags: &[&str]) -> (Server, impl Iterator<Item = String> + use<>) {
@@ -48,16 +47,17 @@ fn a_worker_that_is_stopped_and_goes_on_is_told_of() {
 /// A debugger stops the thread that serves, and no other: the process looks as ever.
 #[test]
 fn a_worker_that_hangs_and_goes_on_is_told_of() {
-    let all = RefCell::new(Vec::new());
-    on_every_mechanism(|mechanism| {
+    let mut all = Vec::new();
+    // One after the other: only the thread that has attached can detach (ptrace(2)). They hang at the same time.
+    for mechanism in usable_mechanisms() {
         let (server, log) = start(&["--dispatch", mechanism.name]);
         let worker = server.children()[1];
         let thread = thread_of(worker);
         ptrace::attach(thread).unwrap();
         waitpid(thread, Some(WaitPidFlag::__WALL)).unwrap();
-        all.borrow_mut().push((server, log, worker, thread));
-    });
-    for (server, mut log, worker, thread) in all.into_inner() {
+        all.push((server, log, worker, thread));
+    }
+    for (server, mut log, worker, thread) in all {
         expect(&mut log, worker, "hangs");
         ptrace::detach(thread, None).unwrap();
         expect(&mut log, worker, "looks for events again");

@@ -427,21 +427,26 @@ impl Reply {
     }
 }
 
-/// Runs `case` on every mechanism that this kernel offers, and prints why the others are left out.
+/// Runs `case` on every mechanism that this kernel offers, on some of them at the same time, and prints why the others are
+/// left out.
 #[track_caller]
-pub(crate) fn on_every_mechanism(mut case: impl FnMut(&'static Mechanism)) {
-    let mut ran = 0;
-    for mechanism in mechanisms::ALL {
-        match mechanism.probe() {
-            Ok(()) => {
-                println!("on {}", mechanism.name);
-                case(mechanism);
-                ran += 1;
-            }
-            Err(reason) => testing::skip!("{}: {reason}", mechanism.name),
+pub(crate) fn on_every_mechanism(case: impl Fn(&'static Mechanism) + Sync) {
+    testing::side_by_side(&usable_mechanisms(), |mechanism| case(mechanism));
+}
+
+/// The mechanisms that this kernel offers; prints why the others are left out.
+#[track_caller]
+pub(crate) fn usable_mechanisms() -> Vec<&'static Mechanism> {
+    let usable = |mechanism: &&'static Mechanism| match mechanism.probe() {
+        Ok(()) => true,
+        Err(reason) => {
+            testing::skip!("{}: {reason}", mechanism.name);
+            false
         }
-    }
-    assert!(ran > 0, "no mechanism works here");
+    };
+    let usable: Vec<_> = mechanisms::ALL.iter().copied().filter(usable).collect();
+    assert!(!usable.is_empty(), "no mechanism works here");
+    usable
 }
 
 /// The names of the file backends that this kernel offers, and `auto`; prints why the others are left

@@ -6,7 +6,7 @@ use crate::connections::{self, letters};
 use crate::harness::{Server, on_every_mechanism};
 use crate::{stopping, time_outs};
 
-fn on_each(flags: &[&str], case: impl Fn(&Server)) {
+fn on_each(flags: &[&str], case: impl Fn(&Server) + Sync) {
     let site = letters();
     on_every_mechanism(|mechanism| case(&Server::on(&site, &with(mechanism, flags))));
 }

@@ -9,7 +9,9 @@ use mech::fileio;
 
 use crate::cache::until;
 use crate::disk::Disk;
-use crate::harness::{PATIENCE, Server, Site, drover, figure, on_every_mechanism, request};
+use crate::harness::{
+    PATIENCE, Server, Site, drover, figure, on_every_mechanism, request, usable_mechanisms,
+};
 
 /// A directory whose names the kernel never has at hand: it asks procfs each time.
 const NEVER_AT_HAND: &str = "/proc/sys/kernel";
@@ -94,7 +96,7 @@ fn an_opening_that_hangs_holds_up_neither_other_names_nor_the_end() {
     let Some(_hung) = Disk::mount_hanging(&hung, &files) else { return };
     let asks_always = ["--attributes-for", "0s", "--metadata", "1ms"];
     let Some(_slow) = Disk::mount_at(&slow, &files, &asks_always) else { return };
-    on_every_mechanism(|mechanism| {
+    for mechanism in usable_mechanisms() {
         let flags = ["--dispatch", mechanism.name, "--open-timeout", "3s", "--grace", "1s"];
         let server = serve(site.path().to_str().unwrap(), &flags);
         let waiting = ["/hung/a", "/hung/b", "/hung/a"].map(|name| {
@@ -103,7 +105,7 @@ fn an_opening_that_hangs_holds_up_neither_other_names_nor_the_end() {
             client
         });
         servers.push((mechanism.name, server, waiting));
-    });
+    }
     for (mechanism, server, waiting) in &mut servers {
         assert_eq!(server.get("/slow/a").is(200).text(), "found", "{mechanism}");
         server.get("/slow/no-such-file").is(404);
@@ -152,11 +154,11 @@ fn a_file_that_was_removed_is_closed_though_nobody_asks_for_it() {
     let site = Site::new();
     site.file("large", vec![7; 200_000]);
     let mut servers = Vec::new();
-    on_every_mechanism(|mechanism| {
+    for mechanism in usable_mechanisms() {
         let server = serve(site.path().to_str().unwrap(), &["--dispatch", mechanism.name]);
         server.get("/large").is(200);
         servers.push((mechanism.name, server));
-    });
+    }
     fs::remove_file(site.path().join("large")).unwrap();
     let keeps_it = |server: &Server| {
         let names = fs::read_dir(format!("/proc/{}/fd", server.process())).unwrap().flatten();

@@ -202,19 +202,19 @@ fn a_header_that_never_ends_meets_the_time_out() {
 #[test]
 fn only_proxies_that_are_trusted_may_connect() {
     let site = site();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("socket");
-    let listen = format!("unix:{}", path.display());
-    let by_unix = |bytes: &[u8]| {
-        let mut stream = connect(&path);
-        let _sent = stream.write_all(bytes);
-        let mut told = String::new();
-        // It may be closed with the bytes unread.
-        let _end = stream.read_to_string(&mut told);
-        told
-    };
     let whole = [LINE, request("GET", "/a", &["Connection: close"]).as_bytes()].concat();
     on_every_mechanism(|mechanism| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listen = format!("unix:{}", path.display());
+        let by_unix = |bytes: &[u8]| {
+            let mut stream = connect(&path);
+            let _sent = stream.write_all(bytes);
+            let mut told = String::new();
+            // It may be closed with the bytes unread.
+            let _end = stream.read_to_string(&mut told);
+            told
+        };
         let flags = ["--proxy-protocol", "--dispatch", mechanism.name, "--listen", "127.0.0.1:0"];
         let with = |trusted: &str| {
             let flags = [&flags[..], &["--listen", &listen, "--trusted-proxies", trusted]].concat();
@@ -278,6 +278,7 @@ fn a_field_names_the_client_where_the_peer_is_trusted() {
             for (fields, ..) in SENT {
                 client.ask("/a", fields).is(200);
             }
+            drop(client);
             logging.end().0
         };
         let trusted = ["--trusted-proxies", "127.0.0.1,10.0.0.0/8"];

@@ -11,26 +11,28 @@
 //! option back ([`ListeningSockets::close`]) and waits (`Stopper::stop_in_good_order`) until the kernel has handed over
 //! what it keeps: the client is then answered, or sees the end of the stream before it sends.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sys::socket;
+use sys::socket_diag::has_half_open;
 use sys::tcp_table::{IPV4, IPV6, SocketState, rows};
 
 /// How long the kernel may take to repeat a SYN-ACK: a second (RFC 6298, section 2.1), and some more for
 /// the client's answer.
 const AT_MOST: Duration = Duration::from_millis(1500);
 
-/// How long to wait before the kernel's table is read again.
+/// How long to wait before the kernel is asked again.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The sockets that a server listens with: duplicates of their descriptors, which keep the sockets open.
 #[derive(Debug, Default)]
 pub(crate) struct ListeningSockets {
     sockets: Vec<Arc<OwnedFd>>,
-    /// The ports of sockets that deferred until they were closed here.
-    deferred: Vec<u16>,
+    /// The addresses of sockets that deferred until they were closed here.
+    deferred: Vec<SocketAddr>,
 }
 
 impl From<Vec<OwnedFd>> for ListeningSockets {
@@ -52,18 +54,22 @@ impl ListeningSockets {
         for socket in self.sockets.drain(..).filter(|socket| socket::defers(socket.as_fd())) {
             // A socket that keeps the option hands over a second late.
             let _ = socket::stop_deferring(&socket);
-            let port = socket::local_address(socket.as_fd()).map(|address| address.port());
-            self.deferred.extend(port);
+            self.deferred.extend(socket::local_address(socket.as_fd()));
         }
         Instant::now() + AT_MOST
     }
 
     /// Whether the kernel still keeps connections of sockets that have been closed here; `false` if none deferred.
     pub(crate) fn keep_some(&self) -> bool {
-        if self.deferred.is_empty() {
-            return false;
-        }
-        let mut all = rows(IPV4).chain(rows(IPV6));
-        all.any(|row| row.state == SocketState::SynReceived && self.deferred.contains(&row.port))
+        self.deferred.iter().any(|&listener| {
+            // The kernel may lack its socket monitor, or a service manager forbid it.
+            has_half_open(listener).unwrap_or_else(|_| has_half_open_in_table(listener))
+        })
     }
+}
+
+/// [`has_half_open`] by the kernel's table of all sockets.
+fn has_half_open_in_table(listener: SocketAddr) -> bool {
+    let mut rows = rows(if listener.is_ipv4() { IPV4 } else { IPV6 });
+    rows.any(|row| row.state == SocketState::SynReceived && row.port == listener.port())
 }
