@@ -17,7 +17,7 @@ const FILES: u64 = 30;
 fn long_site() -> Site {
     let site = Site::new();
     for at in 0..FILES {
-        site.write(&format!("{}/{at}.txt", at % 3), &text(at, 30_000));
+        site.write(&format!("{}/{at}.txt", at % 3), &text(at, 8_000));
     }
     site
 }

@@ -44,7 +44,9 @@ fn every_reply_has_its_line_on_every_mechanism() {
     let site = Site::new();
     site.file("small", "x");
     on_every_mechanism(|mechanism| {
-        let text = trace(&site, &["--dispatch", mechanism.name], |server| {
+        // A backend that was asked for keeps nothing in memory.
+        let flags = ["--dispatch", mechanism.name, "--files", "auto"];
+        let text = trace(&site, &flags, |server| {
             let mut client = server.connect();
             let requests = ["GET /small HTTP/1.1\r\nHost: a\r\n\r\n"; 3].concat();
             client.send(requests);
