@@ -60,7 +60,8 @@ struct Suite {
 }
 
 /// The test programs of `mech` (`lib`: those beside the code), and the mechanisms that modules make real.
-const SUITES: &[(&str, &[&str])] = &[("lib", &["devpoll"]), ("conformance", &["devpoll"])];
+const SUITES: &[(&str, &[&str])] =
+    &[("lib", &["devpoll"]), ("conformance", &["devpoll"]), ("net", &["devpoll"])];
 
 fn suites() -> anyhow::Result<Vec<Suite>> {
     let mut suites = Vec::new();
@@ -111,6 +112,7 @@ fn try_out(
     let guest = Guest {
         modules: modules::ALL.iter().map(build).collect::<anyhow::Result<_>>()?,
         programs: suites.iter().map(|suite| suite.program.clone()).collect(),
+        folders: vec![sources.join("../crates/mech").canonicalize()?],
         steps: suites
             .iter()
             .map(|Suite { name, program: (program, _), mechanism }| {
