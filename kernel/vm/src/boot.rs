@@ -45,7 +45,7 @@ impl Default for Machine {
             counts_instructions: false,
             kernel_arguments: String::new(),
             boot_limit: Duration::from_secs(40),
-            time_limit: Duration::from_secs(240),
+            time_limit: Duration::from_secs(600),
             emulator: PathBuf::from("qemu-system-x86_64"),
         }
     }
