@@ -16,8 +16,13 @@ const CHECKS: &str = "slub_debug=FZPU init_on_free=1 panic_on_warn=1";
 /// The mechanisms that modules make real.
 const REAL: &[&str] = &["devpoll"];
 
-/// The test programs of `mech` that run over each of [`REAL`]; `lib`: those tests beside the code that have its name.
-const SUITES: &[&str] = &["lib", "conformance", "net"];
+/// What runs over each of [`REAL`]: a package, its test program, and which tests; `NAME`: those with the mechanism's name.
+const SUITES: &[(&str, &str, &str)] = &[
+    ("drover-mech", "lib", "NAME"),
+    ("drover-mech", "conformance", ""),
+    ("drover-mech", "net", ""),
+    ("drover", "server", "two_thousand_kept_connections"),
+];
 
 /// Builds the modules of kernel/ for Debian's kernels, and runs the tests over them in emulated machines
 #[derive(Debug, Parser)]
@@ -50,7 +55,7 @@ struct Args {
 /// What a guest can be for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Job {
-    /// The suites of mech over the real devices
+    /// The suites of mech over the real devices, and a server with 2,000 connections
     Suites,
 }
 
@@ -114,10 +119,13 @@ fn suites() -> anyhow::Result<Guest> {
         folders: vec![sources().join("../crates/mech").canonicalize()?],
         ..Guest::default()
     };
-    for &suite in SUITES {
-        guest.programs.push((suite.to_owned(), cargo::test_program("drover-mech", suite)?));
+    for &(package, suite, filter) in SUITES {
+        let program = cargo::test_program(package, suite)?;
+        guest.programs.push((suite.to_owned(), program.file));
+        // It is looked for where it was built.
+        guest.programs.extend(program.binary.map(|file| (file.display().to_string(), file)));
         for mechanism in REAL {
-            let filter = if suite == "lib" { mechanism.replace('-', "_") } else { String::new() };
+            let filter = filter.replace("NAME", &mechanism.replace('-', "_"));
             let command = format!("DROVER_MECHANISM={mechanism} {suite} {filter}");
             guest.steps.push((format!("{suite} {mechanism}"), command));
         }

@@ -14,7 +14,7 @@ use crate::packages::Kernel;
 pub struct Guest {
     /// The files of modules, in the order in which they are loaded.
     pub modules: Vec<PathBuf>,
-    /// Programs beneath `/bin` of the guest, by name.
+    /// Programs, by their names beneath `/bin` of the guest, or their paths there.
     pub programs: Vec<(String, PathBuf)>,
     /// Folders that tests expect where they were built.
     pub folders: Vec<PathBuf>,
@@ -50,7 +50,8 @@ impl Guest {
             archive.file(&format!("modules/{}", file_name(module)), &content);
         }
         for (name, path) in &self.programs {
-            archive.program(&format!("bin/{name}"), path)?;
+            // An absolute name takes the place of what is before it.
+            archive.program(&Path::new("/bin").join(name).display().to_string(), path)?;
         }
         for folder in &self.folders {
             archive.folder(&folder.display().to_string());

@@ -89,9 +89,10 @@ thread_local! {
     static MODEL: Cell<DevPollModel> = const { Cell::new(DevPollModel::empty()) };
 }
 
-/// Every combination of the parts of /dev/poll for its model, and one for any other mechanism.
+/// For /dev/poll and its model none of the parts, each part alone, and all parts of the patch; one for any other mechanism.
 fn models(mechanism: &Mechanism) -> impl Iterator<Item = DevPollModel> {
-    let last =
-        if mech::mechanisms::models_devpoll(mechanism) { DevPollModel::all().bits() } else { 0 };
-    (0..=last).map(DevPollModel::from_bits_truncate)
+    let patch = DevPollModel::HINTS | DevPollModel::WALK | DevPollModel::LOCK;
+    let parts = DevPollModel::all().iter().chain([patch]);
+    let parts = mech::mechanisms::models_devpoll(mechanism).then_some(parts);
+    std::iter::once(DevPollModel::empty()).chain(parts.into_iter().flatten())
 }
