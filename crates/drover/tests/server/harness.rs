@@ -434,7 +434,7 @@ pub(crate) fn on_every_mechanism(case: impl Fn(&'static Mechanism) + Sync) {
     testing::side_by_side(&usable_mechanisms(), |mechanism| case(mechanism));
 }
 
-/// The mechanisms that this kernel offers; prints why the others are left out.
+/// The mechanisms that this kernel offers, or the one that `DROVER_MECHANISM` names; prints why the others are left out.
 #[track_caller]
 pub(crate) fn usable_mechanisms() -> Vec<&'static Mechanism> {
     let usable = |mechanism: &&'static Mechanism| match mechanism.probe() {
@@ -444,7 +444,9 @@ pub(crate) fn usable_mechanisms() -> Vec<&'static Mechanism> {
             false
         }
     };
-    let usable: Vec<_> = mechanisms::ALL.iter().copied().filter(usable).collect();
+    let chosen = std::env::var("DROVER_MECHANISM").ok();
+    let is_chosen = |it: &&Mechanism| chosen.as_ref().is_none_or(|name| name == it.name);
+    let usable: Vec<_> = mechanisms::ALL.iter().copied().filter(is_chosen).filter(usable).collect();
     assert!(!usable.is_empty(), "no mechanism works here");
     usable
 }

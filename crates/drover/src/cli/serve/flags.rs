@@ -18,7 +18,7 @@ use super::request_flags::{LIMITS, RequestFlags};
 use super::response_flags::SERVING;
 use super::site_flags::SiteFlags;
 use crate::cli::auto_or::{
-    AutoOr, OnOff, mechanism, mechanism_names, names, strategy, strategy_names,
+    AutoOr, OnOff, devpoll_model, mechanism, mechanism_names, names, strategy, strategy_names,
 };
 use crate::cli::listen::{unix_socket, with_host};
 use server::{AccessLogForm, Inheritance, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
@@ -339,7 +339,9 @@ pub(in crate::cli) struct Args {
     ///
     /// 'none', or a list of parts. 'hints': a scan asks only descriptors that have changed. 'walk': a
     /// scan walks over a hash table. 'lock': a scan holds a lock that all workers share. 'apart': scan
-    /// and sleep are separate; the other parts imply this part
+    /// and sleep are separate; the other parts imply this part. 'ready-list', which the patch had not:
+    /// a scan looks at nothing but a list of descriptors that may be ready. Where the kernel has
+    /// /dev/poll (docs/kernel.md), the parts are those of the device
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "PARTS", default_value = "none", value_parser = devpoll_model)]
     pub(super) devpoll_model: DevPollModel,
@@ -560,18 +562,6 @@ fn min_wait(text: &str) -> Result<Duration, String> {
     let time = duration::parse(text)?;
     let is_right = time <= Duration::from_secs(1);
     is_right.then_some(time).ok_or_else(|| "write a time of at most 1s, such as 50us".to_owned())
-}
-
-fn devpoll_model(text: &str) -> Result<DevPollModel, String> {
-    let part = |name: &str| match name {
-        "none" => Ok(DevPollModel::empty()),
-        "apart" => Ok(DevPollModel::APART),
-        "hints" => Ok(DevPollModel::HINTS),
-        "walk" => Ok(DevPollModel::WALK),
-        "lock" => Ok(DevPollModel::LOCK),
-        _ => Err("write none, or some of hints,walk,lock,apart".to_string()),
-    };
-    text.split(',').try_fold(DevPollModel::empty(), |model, name| Ok(model | part(name)?))
 }
 
 fn accept_batch(text: &str) -> Result<AcceptBatch, String> {
