@@ -34,7 +34,7 @@ impl Default for Machine {
             memory_mib: 1024,
             counts_instructions: false,
             kernel_arguments: String::new(),
-            time_limit: Duration::from_secs(120),
+            time_limit: Duration::from_secs(240),
         }
     }
 }

@@ -60,7 +60,8 @@ struct Suite {
 }
 
 /// The test programs of `mech` (`lib`: those beside the code), and the mechanisms that modules make real.
-const SUITES: &[(&str, &[&str])] = &[("lib", &["devpoll"]), ("conformance", &["devpoll"])];
+const SUITES: &[(&str, &[&str])] =
+    &[("lib", &["devpoll", "devepoll"]), ("conformance", &["devpoll", "devepoll"])];
 
 fn suites() -> anyhow::Result<Vec<Suite>> {
     let mut suites = Vec::new();
