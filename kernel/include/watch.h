@@ -111,12 +111,15 @@ static int watch_on_wake(wait_queue_entry_t *entry, unsigned int mode, int sync,
 	struct watch *watch = own->watch;
 	__poll_t happened = key_to_poll(key);
 
+	watch->set->woken(watch, happened);
 	if (happened & POLLFREE) {
-		/* The queue is freed before its file: nobody may take its lock from now on. */
+		/*
+		 * The queue is freed before its file: nobody may take its lock from now on. Whoever detaches the watch
+		 * need not wait for that lock once the head is gone, and frees both.
+		 */
 		list_del_init(&entry->entry);
 		smp_store_release(&own->head, NULL);
 	}
-	watch->set->woken(watch, happened);
 	return 1;
 }
 
