@@ -2,39 +2,24 @@
 /*
  * /dev/poll for current kernels, after the device that Provos and Lever wrote for Linux 2.2.
  *
- * A set (struct devpoll) has an interest for each descriptor. An interest has entries in the wait queues of its file, and
- * no reference to the file: the peer of a connection sees the end at once when the descriptor is closed. What keeps the
- * file's memory from being used after it was freed:
+ * A set (struct devpoll) has an interest for each descriptor, which watches the file (watch.h says what keeps the file's
+ * memory safe). A scan looks the descriptor up in the table of the calling process, and asks the file only if it is the
+ * interest's. An interest whose descriptor was closed without telling the device, or is another file now, is dropped.
  *
- * - An fsnotify mark on the file's inode has devpoll_on_close() called when a file of that inode is closed for the last
- *   time: in process context, and before the file's own release, which frees its wait queues. It detaches the interests
- *   whose file has no reference left.
- * - A scan looks the descriptor up in the table of the calling process, and asks the file only if it is the interest's.
- *   Whoever has closed the descriptor without telling the device, or has put another file there, is told so: the interest
- *   is dropped.
- * - The wake-up functions run with the wait queue's lock held, in any context. They touch the interest and the set alone.
- *   An interest is freed after it has been taken out of all wait queues, which takes their locks.
- *
- * Locks, outermost first: devpoll_global (with DEVPOLL_LOCK), set->mutex (process context), a wait queue's lock, set->lock
+ * Locks, outermost first: set->mutex (process context), devpoll_global (with DEVPOLL_LOCK), a wait queue's lock, set->lock
  * (any context, interrupts off).
  */
-#include <linux/file.h>
-#include <linux/fs.h>
-#include <linux/fsnotify_backend.h>
 #include <linux/hash.h>
-#include <linux/hrtimer.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/module.h>
-#include <linux/poll.h>
-#include <linux/slab.h>
 #include <linux/uaccess.h>
-#include <linux/version.h>
 #include <linux/vmalloc.h>
 #include <linux/xarray.h>
 
 #include "devpoll.h"
 #include "guest_only.h"
+#include "watch.h"
 
 #define BUCKET_BITS	13
 #define MODES		(DEVPOLL_HINTS | DEVPOLL_WALK | DEVPOLL_LOCK | DEVPOLL_READY_LIST)
@@ -43,23 +28,18 @@
 /* The most results of an area: a megabyte of them. */
 #define AREA_MOST	(1U << 17)
 
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0)
-#define fd_file(f)	((f).file)
-#endif
-
 /* What the big kernel lock was for the original. */
 static DEFINE_MUTEX(devpoll_global);
 
 /**
  * struct devpoll - an open /dev/poll
- * @mutex: protects the set, and all but the lists of what has changed
+ * @watches: its mutex protects the set, and all but the lists of what has changed
  * @lock: protects @changed and the @on_changed of interests; taken in any context
  * @by_fd: the interests by descriptor
  * @all: the interests in the order in which they are asked
  * @changed: interests whose files have woken their waiters, or were ready when they were asked
  * @generation: grows with each wake-up; a sleep ends when it is another one than before the scan
- * @wait: where callers of DP_POLL sleep, and those who poll the device itself
- * @group: fsnotify's group of this set
+ * @wait: where callers of DP_POLL sleep
  * @buckets: with DEVPOLL_WALK, the table that scans walk
  * @area: the result area
  * @area_size: how many results it has room for
@@ -68,14 +48,13 @@ static DEFINE_MUTEX(devpoll_global);
  * @asked: how many files have been asked
  */
 struct devpoll {
-	struct mutex mutex;
+	struct watch_set watches;
 	spinlock_t lock;
 	struct xarray by_fd;
 	struct list_head all;
 	struct list_head changed;
 	unsigned int generation;
 	wait_queue_head_t wait;
-	struct fsnotify_group *group;
 	struct hlist_head *buckets;
 	struct pollfd *area;
 	u32 area_size;
@@ -85,62 +64,23 @@ struct devpoll {
 };
 
 /**
- * struct devpoll_mark - has the set called when a file of an inode is closed
- * @mark: fsnotify's; it owns this structure
- * @set: the set
- * @interests: those in files of the inode
- */
-struct devpoll_mark {
-	struct fsnotify_mark mark;
-	struct devpoll *set;
-	struct list_head interests;
-};
-
-/**
  * struct devpoll_interest - a descriptor of the set
  * @set: the set
- * @file: which file the descriptor was, to compare; no reference
- * @mark: of the file's inode; NULL when the file has been closed
- * @by_mark: in mark->interests
+ * @watch: of the file that the descriptor was
  * @in_all: in set->all
  * @on_changed: in set->changed, or empty
  * @bucket: in a bucket of set->buckets
- * @waits: entries in the wait queues of the file
  * @fd: the descriptor
  * @events: what is waited for
- * @failed: an entry could not be allocated
  */
 struct devpoll_interest {
 	struct devpoll *set;
-	struct file *file;
-	struct devpoll_mark *mark;
-	struct list_head by_mark;
+	struct watch watch;
 	struct list_head in_all;
 	struct list_head on_changed;
 	struct hlist_node bucket;
-	struct list_head waits;
 	int fd;
 	short events;
-	bool failed;
-};
-
-/**
- * struct devpoll_wait - an entry in a wait queue
- * @entry: the entry
- * @head: the queue; NULL when it is about to be freed
- * @interest: on whose behalf
- * @next: in interest->waits
- */
-struct devpoll_wait {
-	wait_queue_entry_t entry;
-	wait_queue_head_t *head;
-	struct devpoll_interest *interest;
-	struct list_head next;
-};
-
-struct devpoll_queueing {
-	poll_table table;
-	struct devpoll_interest *interest;
 };
 
 /* Any context. */
@@ -158,70 +98,31 @@ static void note_change(struct devpoll_interest *interest)
 }
 
 /* The file wakes its waiters: any context, with the lock of its wait queue held. */
-static int on_wake(wait_queue_entry_t *entry, unsigned int mode, int sync, void *key)
+static void on_woken(struct watch *watch, __poll_t happened)
 {
-	struct devpoll_wait *wait = container_of(entry, struct devpoll_wait, entry);
-	__poll_t happened = key_to_poll(key);
+	struct devpoll_interest *interest = container_of(watch, struct devpoll_interest, watch);
+	__poll_t wanted = demangle_poll(READ_ONCE(interest->events)) | EPOLLERR | EPOLLHUP | POLLFREE;
 
-	if (happened & POLLFREE) {
-		/* The queue is freed before its file: nobody may take its lock from now on. */
-		list_del_init(&entry->entry);
-		smp_store_release(&wait->head, NULL);
-		note_change(wait->interest);
-		return 1;
-	}
 	/* A wake-up without a key may mean anything. */
-	if (happened &&
-	    !(happened & (demangle_poll(wait->interest->events) | EPOLLERR | EPOLLHUP)))
-		return 0;
-	note_change(wait->interest);
-	return 1;
+	if (!happened || (happened & wanted))
+		note_change(interest);
 }
 
-/* vfs_poll() names a wait queue of the file. Process context, set->mutex held. */
-static void queue(struct file *file, wait_queue_head_t *head, poll_table *table)
+/* The file has been closed: process context, set->mutex held. The next scan drops the interest. */
+static void on_closed(struct watch *watch)
 {
-	struct devpoll_queueing *queueing = container_of(table, struct devpoll_queueing, table);
-	struct devpoll_interest *interest = queueing->interest;
-	struct devpoll_wait *wait = kmalloc(sizeof(*wait), GFP_KERNEL_ACCOUNT);
-
-	if (!wait) {
-		interest->failed = true;
-		return;
-	}
-	init_waitqueue_func_entry(&wait->entry, on_wake);
-	wait->head = head;
-	wait->interest = interest;
-	list_add(&wait->next, &interest->waits);
-	add_wait_queue(head, &wait->entry);
+	note_change(container_of(watch, struct devpoll_interest, watch));
 }
 
-/* Takes the interest out of the file's wait queues. Process context, set->mutex held; the file has not been released. */
-static void detach(struct devpoll_interest *interest)
+/* Frees an interest that is in no list but that of changes. Process context, set->mutex held. */
+static void forget(struct devpoll_interest *interest)
 {
-	struct devpoll_wait *wait, *next;
-
-	list_for_each_entry_safe(wait, next, &interest->waits, next) {
-		wait_queue_head_t *head;
-
-		/* RCU keeps a queue's memory from POLLFREE on until the entry is out (see on_wake()). */
-		rcu_read_lock();
-		head = smp_load_acquire(&wait->head);
-		if (head)
-			remove_wait_queue(head, &wait->entry);
-		rcu_read_unlock();
-		list_del(&wait->next);
-		kfree(wait);
-	}
-	if (interest->mark) {
-		list_del(&interest->by_mark);
-		/* A mark keeps its inode. */
-		if (list_empty(&interest->mark->interests))
-			fsnotify_destroy_mark(&interest->mark->mark, interest->set->group);
-		fsnotify_put_mark(&interest->mark->mark);
-		interest->mark = NULL;
-	}
-	interest->file = NULL;
+	watch_detach(&interest->watch);
+	/* No wake-up function runs on its behalf any more. */
+	spin_lock_irq(&interest->set->lock);
+	list_del_init(&interest->on_changed);
+	spin_unlock_irq(&interest->set->lock);
+	kfree(interest);
 }
 
 /* Process context, set->mutex held. */
@@ -229,101 +130,26 @@ static void drop(struct devpoll_interest *interest)
 {
 	struct devpoll *set = interest->set;
 
-	detach(interest);
-	/* No wake-up function runs on its behalf any more. */
-	spin_lock_irq(&set->lock);
-	list_del_init(&interest->on_changed);
-	spin_unlock_irq(&set->lock);
 	xa_erase(&set->by_fd, interest->fd);
 	list_del(&interest->in_all);
 	if (set->buckets)
 		hlist_del(&interest->bucket);
 	set->count--;
-	kfree(interest);
+	forget(interest);
 }
 
-/*
- * A file of the mark's inode has been closed for the last time: process context, before its release. Of several files of
- * one inode, those are closed that have no reference left; whoever closes them may be about to call this function too.
- */
-static int on_close(struct fsnotify_mark *mark, u32 mask, struct inode *inode, struct inode *dir,
-		    const struct qstr *name, u32 cookie)
+/* What the file is ready for of what is waited for. */
+static short wanted_of(const struct devpoll_interest *interest, __poll_t ready)
 {
-	struct devpoll_mark *own = container_of(mark, struct devpoll_mark, mark);
-	struct devpoll *set = own->set;
-	struct devpoll_interest *interest, *next;
-
-	mutex_lock(&set->mutex);
-	list_for_each_entry_safe(interest, next, &own->interests, by_mark) {
-		if (file_count(interest->file))
-			continue;
-		detach(interest);
-		/* The next scan drops it. */
-		note_change(interest);
-	}
-	mutex_unlock(&set->mutex);
-	return 0;
-}
-
-static void free_mark(struct fsnotify_mark *mark)
-{
-	kfree(container_of(mark, struct devpoll_mark, mark));
-}
-
-static const struct fsnotify_ops devpoll_fsnotify = {
-	.handle_inode_event = on_close,
-	.free_mark = free_mark,
-};
-
-static struct fsnotify_mark *find_mark(struct devpoll *set, struct inode *inode)
-{
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 10, 0)
-	return fsnotify_find_mark(&inode->i_fsnotify_marks, set->group);
-#else
-	return fsnotify_find_inode_mark(inode, set->group);
-#endif
-}
-
-/* The mark of the set on an inode, with a reference for the caller. Process context, set->mutex held. */
-static struct devpoll_mark *mark_of(struct devpoll *set, struct inode *inode)
-{
-	struct fsnotify_mark *found = find_mark(set, inode);
-	struct devpoll_mark *mark;
-	int error;
-
-	if (found)
-		return container_of(found, struct devpoll_mark, mark);
-	mark = kzalloc(sizeof(*mark), GFP_KERNEL_ACCOUNT);
-	if (!mark)
-		return ERR_PTR(-ENOMEM);
-	fsnotify_init_mark(&mark->mark, set->group);
-	mark->mark.mask = FS_CLOSE_WRITE | FS_CLOSE_NOWRITE;
-	mark->set = set;
-	INIT_LIST_HEAD(&mark->interests);
-	error = fsnotify_add_inode_mark(&mark->mark, inode, 0);
-	if (error) {
-		fsnotify_put_mark(&mark->mark);
-		return ERR_PTR(error);
-	}
-	return mark;
-}
-
-/* Asks the file, which the caller keeps; for the first time, its wait queues get entries. */
-static short ask(struct devpoll_interest *interest, struct file *file, poll_table *table)
-{
-	__poll_t wanted = demangle_poll(interest->events) | EPOLLERR | EPOLLHUP;
-
-	interest->set->asked++;
-	return mangle_poll(vfs_poll(file, table) & wanted);
+	return mangle_poll(ready & (demangle_poll(interest->events) | EPOLLERR | EPOLLHUP));
 }
 
 /* Adds a descriptor. Process context, set->mutex held. */
 static int add(struct devpoll *set, int fd, short events)
 {
-	struct devpoll_queueing queueing;
 	struct devpoll_interest *interest;
-	/* Kept until the mark is there: no close can come between. */
 	struct file *file = fget(fd);
+	__poll_t ready;
 	int error = -ENOMEM;
 
 	if (!file)
@@ -333,30 +159,22 @@ static int add(struct devpoll *set, int fd, short events)
 	if (!interest)
 		goto put;
 	interest->set = set;
-	interest->file = file;
 	interest->fd = fd;
 	interest->events = events;
-	INIT_LIST_HEAD(&interest->waits);
 	INIT_LIST_HEAD(&interest->on_changed);
-	interest->mark = mark_of(set, file_inode(file));
-	if (IS_ERR(interest->mark)) {
-		error = PTR_ERR(interest->mark);
-		kfree(interest);
+	error = watch_attach(&set->watches, &interest->watch, file, &ready);
+	if (error) {
+		forget(interest);
 		goto put;
 	}
-	list_add(&interest->by_mark, &interest->mark->interests);
+	set->asked++;
 	list_add_tail(&interest->in_all, &set->all);
 	if (set->buckets)
 		hlist_add_head(&interest->bucket, &set->buckets[hash_32(fd, BUCKET_BITS)]);
 	set->count++;
+	if (wanted_of(interest, ready))
+		note_change(interest);
 	error = xa_err(xa_store(&set->by_fd, fd, interest, GFP_KERNEL_ACCOUNT));
-	if (!error) {
-		queueing.interest = interest;
-		init_poll_funcptr(&queueing.table, queue);
-		if (ask(interest, file, &queueing.table))
-			note_change(interest);
-		error = interest->failed ? -ENOMEM : 0;
-	}
 	if (error)
 		drop(interest);
 put:
@@ -378,11 +196,7 @@ static int put_entry(struct devpoll *set, const struct pollfd *entry)
 		return 0;
 	}
 	if (interest) {
-		struct fd now = fdget(entry->fd);
-		bool is_same = fd_file(now) && fd_file(now) == interest->file;
-
-		fdput(now);
-		if (is_same) {
+		if (watch_is_of(&interest->watch, entry->fd)) {
 			WRITE_ONCE(interest->events, entry->events);
 			note_change(interest);
 			return 0;
@@ -401,7 +215,7 @@ static ssize_t devpoll_write(struct file *file, const char __user *from, size_t 
 
 	if (len % sizeof(struct pollfd))
 		return -EINVAL;
-	mutex_lock(&set->mutex);
+	mutex_lock(&set->watches.mutex);
 	while (done < len && !error) {
 		size_t size = min(len - done, sizeof(entries));
 		size_t i;
@@ -413,7 +227,7 @@ static ssize_t devpoll_write(struct file *file, const char __user *from, size_t 
 				done += sizeof(struct pollfd);
 		}
 	}
-	mutex_unlock(&set->mutex);
+	mutex_unlock(&set->watches.mutex);
 	return done ?: error;
 }
 
@@ -452,10 +266,12 @@ static int look(struct devpoll_interest *interest, struct devpoll_results *resul
 	struct fd now = fdget(interest->fd);
 	short ready = 0;
 
-	if (fd_file(now) && fd_file(now) == interest->file)
-		ready = ask(interest, fd_file(now), NULL);
-	else
+	if (fd_file(now) && fd_file(now) == interest->watch.file) {
+		interest->set->asked++;
+		ready = wanted_of(interest, vfs_poll(fd_file(now), NULL));
+	} else {
 		drop(interest);
+	}
 	fdput(now);
 	if (!ready)
 		return 0;
@@ -582,25 +398,6 @@ static int scan(struct devpoll *set, struct devpoll_results *results)
 	return error;
 }
 
-/* Sleeps until a file wakes the set, a signal comes, or the time is over. Returns whether to scan again. */
-static int sleep_on(struct devpoll *set, unsigned int seen, ktime_t *end)
-{
-	DEFINE_WAIT(wait);
-	bool is_over = false;
-
-	for (;;) {
-		prepare_to_wait(&set->wait, &wait, TASK_INTERRUPTIBLE);
-		if (READ_ONCE(set->generation) != seen || is_over || signal_pending(current))
-			break;
-		if (!schedule_hrtimeout_range(end, 0, HRTIMER_MODE_ABS))
-			is_over = true;
-	}
-	finish_wait(&set->wait, &wait);
-	if (READ_ONCE(set->generation) != seen)
-		return 1;
-	return is_over ? 0 : -EINTR;
-}
-
 static long do_poll(struct devpoll *set, const struct devpoll_poll *asked)
 {
 	struct devpoll_results results = { .user = u64_to_user_ptr(asked->results), .most = asked->count };
@@ -616,19 +413,19 @@ static long do_poll(struct devpoll *set, const struct devpoll_poll *asked)
 	for (;;) {
 		unsigned int seen;
 
-		mutex_lock(&set->mutex);
+		mutex_lock(&set->watches.mutex);
 		if (!asked->results) {
 			results.area = set->area;
 			results.most = min(asked->count, set->area_size);
 		}
 		seen = READ_ONCE(set->generation);
 		outcome = results.most ? scan(set, &results) : -EINVAL;
-		mutex_unlock(&set->mutex);
+		mutex_unlock(&set->watches.mutex);
 		if (outcome || results.count)
 			return outcome ?: results.count;
 		if (!asked->timeout_ns)
 			return 0;
-		outcome = sleep_on(set, seen, until);
+		outcome = watch_sleep(&set->wait, &set->generation, seen, until);
 		if (outcome <= 0)
 			return outcome;
 	}
@@ -641,10 +438,10 @@ static long is_polled(struct devpoll *set, struct pollfd __user *user)
 
 	if (copy_from_user(&entry, user, sizeof(entry)))
 		return -EFAULT;
-	mutex_lock(&set->mutex);
+	mutex_lock(&set->watches.mutex);
 	interest = entry.fd < 0 ? NULL : xa_load(&set->by_fd, entry.fd);
 	entry.revents = interest ? interest->events : 0;
-	mutex_unlock(&set->mutex);
+	mutex_unlock(&set->watches.mutex);
 	if (copy_to_user(user, &entry, sizeof(entry)))
 		return -EFAULT;
 	return !!interest;
@@ -653,14 +450,18 @@ static long is_polled(struct devpoll *set, struct pollfd __user *user)
 /* Process context, set->mutex held. */
 static long alloc_area(struct devpoll *set, u32 size)
 {
+	struct pollfd *area;
+
 	if (!size || size > AREA_MOST)
 		return -EINVAL;
 	if (set->area)
 		return -EBUSY;
-	set->area = vmalloc_user(array_size(size, sizeof(struct pollfd)));
-	if (!set->area)
+	area = vmalloc_user(array_size(size, sizeof(struct pollfd)));
+	if (!area)
 		return -ENOMEM;
 	set->area_size = size;
+	/* devpoll_mmap() has no lock. */
+	smp_store_release(&set->area, area);
 	return 0;
 }
 
@@ -700,14 +501,14 @@ static long devpoll_ioctl(struct file *file, unsigned int command, unsigned long
 	case DP_MODE:
 		if (get_user(number, (u32 __user *)user))
 			return -EFAULT;
-		mutex_lock(&set->mutex);
+		mutex_lock(&set->watches.mutex);
 		outcome = command == DP_ALLOC ? alloc_area(set, number) : set_mode(set, number);
-		mutex_unlock(&set->mutex);
+		mutex_unlock(&set->watches.mutex);
 		return outcome;
 	case DP_ASKED:
-		mutex_lock(&set->mutex);
+		mutex_lock(&set->watches.mutex);
 		asked_so_far = set->asked;
-		mutex_unlock(&set->mutex);
+		mutex_unlock(&set->watches.mutex);
 		return put_user(asked_so_far, (u64 __user *)user);
 	default:
 		return -ENOTTY;
@@ -717,30 +518,28 @@ static long devpoll_ioctl(struct file *file, unsigned int command, unsigned long
 static int devpoll_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct devpoll *set = file->private_data;
-	int error;
+	/* Without the mutex: who holds it may need the caller's map of memory, to read the entries of a write. */
+	struct pollfd *area = smp_load_acquire(&set->area);
 
 	if (vma->vm_flags & VM_WRITE)
 		return -EPERM;
-	mutex_lock(&set->mutex);
-	error = set->area ? remap_vmalloc_range(vma, set->area, vma->vm_pgoff) : -EINVAL;
-	mutex_unlock(&set->mutex);
-	return error;
+	return area ? remap_vmalloc_range(vma, area, vma->vm_pgoff) : -EINVAL;
 }
 
 static int devpoll_open(struct inode *inode, struct file *file)
 {
 	struct devpoll *set = kzalloc(sizeof(*set), GFP_KERNEL_ACCOUNT);
+	int error;
 
 	if (!set)
 		return -ENOMEM;
-	set->group = fsnotify_alloc_group(&devpoll_fsnotify, 0);
-	if (IS_ERR(set->group)) {
-		int error = PTR_ERR(set->group);
-
+	error = watch_set_init(&set->watches);
+	if (error) {
 		kfree(set);
 		return error;
 	}
-	mutex_init(&set->mutex);
+	set->watches.woken = on_woken;
+	set->watches.closed = on_closed;
 	spin_lock_init(&set->lock);
 	xa_init(&set->by_fd);
 	INIT_LIST_HEAD(&set->all);
@@ -750,19 +549,17 @@ static int devpoll_open(struct inode *inode, struct file *file)
 	return 0;
 }
 
-/* The last reference to the device is gone: nobody else has the set but on_close(). */
+/* The last reference to the device is gone: nobody else has the set but watch_on_close(). */
 static int devpoll_release(struct inode *inode, struct file *file)
 {
 	struct devpoll *set = file->private_data;
 	struct devpoll_interest *interest, *next;
 
-	mutex_lock(&set->mutex);
+	mutex_lock(&set->watches.mutex);
 	list_for_each_entry_safe(interest, next, &set->all, in_all)
 		drop(interest);
-	mutex_unlock(&set->mutex);
-	/* All marks are destroyed. This waits until on_close() has ended everywhere. */
-	fsnotify_wait_marks_destroyed();
-	fsnotify_put_group(set->group);
+	mutex_unlock(&set->watches.mutex);
+	watch_set_destroy(&set->watches);
 	xa_destroy(&set->by_fd);
 	vfree(set->area);
 	kvfree(set->buckets);

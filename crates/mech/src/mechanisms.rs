@@ -4,11 +4,13 @@
 //! ([`crate::readiness`], a file each). A *completion* mechanism makes the transfer itself and reports what it has done
 //! (`uring/`). This file uses both; neither uses this file.
 
+use std::path::Path;
+
 use sys::process::on_own_thread;
 
 pub use crate::mechanism::{DevPollModel, Features, Mechanism, MechanismKind, MechanismOptions};
 use crate::readiness::{
-    devpoll, epoll, poll, rtsig, rtsig_batch, rtsig_per_fd, select, uring_poll,
+    devepoll, devpoll, epoll, poll, rtsig, rtsig_batch, rtsig_per_fd, select, uring_poll,
 };
 use crate::uring;
 
@@ -20,6 +22,7 @@ pub static ALL: &[&Mechanism] = &[
     &rtsig::RTSIG,
     &rtsig_batch::RTSIG_BATCH,
     &rtsig_per_fd::RTSIG_PER_FD,
+    &devepoll::DEVEPOLL,
     &epoll::EPOLL,
     &epoll::EPOLL_ET,
     &epoll::EPOLL_ONESHOT,
@@ -62,10 +65,15 @@ pub fn auto_of_readiness() -> Option<&'static Mechanism> {
         .find(|mechanism| mechanism.probe().is_ok())
 }
 
-/// The device that `mechanism` uses in place of its model, since this kernel has it (`kernel/` has the modules).
+/// The mechanisms that a device of the kernel makes real (`kernel/` has the modules), and the device.
+static DEVICES: [(&Mechanism, &str); 2] =
+    [(&devpoll::DEVPOLL, devpoll::PATH), (&devepoll::DEVEPOLL, devepoll::PATH)];
+
+/// The device that `mechanism` uses, in place of its model if it has one, since this kernel has the device.
 #[must_use]
 pub fn device_of(mechanism: &Mechanism) -> Option<&'static str> {
-    (models_devpoll(mechanism) && devpoll::is_real()).then_some(devpoll::PATH)
+    let (_, path) = DEVICES.iter().find(|(of, _)| std::ptr::eq(*of, mechanism))?;
+    Path::new(path).exists().then_some(path)
 }
 
 /// The system calls that `mechanism` waits with here, and no others: [`Mechanism::waits_with`], or that of its device.

@@ -14,7 +14,7 @@ use vm::{cargo, counts, modules, tools};
 const CHECKS: &str = "slub_debug=FZPU init_on_free=1 panic_on_warn=1";
 
 /// The mechanisms that modules make real.
-const REAL: &[&str] = &["devpoll"];
+const REAL: &[&str] = &["devpoll", "devepoll"];
 
 /// What runs over each of [`REAL`]: a package, its test program, and which tests; `NAME`: those with the mechanism's name.
 const SUITES: &[(&str, &str, &str)] = &[

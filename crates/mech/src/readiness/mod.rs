@@ -16,6 +16,7 @@ use crate::key::Key;
 #[cfg(doc)]
 use crate::mechanism::{Features, MechanismOptions};
 
+pub(crate) mod devepoll;
 pub mod devpoll;
 pub(crate) mod epoll;
 pub(crate) mod poll;

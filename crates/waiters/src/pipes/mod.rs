@@ -278,7 +278,7 @@ impl PipeRun {
     /// See [`PipeRecord::copied_per_event`]. Time-outs are not counted. `bound` is the highest descriptor plus 1.
     fn copied(&self, record: &PipeRecord, bound: u64) -> Option<f64> {
         let Waiting::By(by) = self.waiting else { return Some(0.0) };
-        let (per_wait, per_report) = match *by.waits_with.first()? {
+        let (per_wait, per_report) = match *mechanisms::waits_with(by).first()? {
             // Copies two bitmaps in and two out, in words of 64 bits.
             "pselect6" => (4 * 8 * bound.div_ceil(64), 0),
             // For each entry, copies 8 bytes in, and the 2 bytes of `revents` out.
@@ -294,6 +294,8 @@ impl PipeRun {
             "rt_sigtimedwait" => (SIGNAL_SET, SIGNAL),
             // Copies nothing: requests and completions are in memory that kernel and process share.
             "io_uring_enter" => (0, 0),
+            // Copies a request, and for /dev/epoll where its results are; the results are in shared memory.
+            "ioctl" => (24, 0),
             _ => return None,
         };
         let reports = record.events / u64::from(self.writes) + record.spurious;

@@ -14,6 +14,7 @@ use sys::syscall;
 
 use super::PollFd;
 use crate::mechanism::DevPollModel;
+use crate::readiness::support::pollfd::as_bytes;
 
 /// The device's file.
 pub(crate) const PATH: &str = "/dev/poll";
@@ -81,11 +82,7 @@ impl KernelDevice {
 
     /// As [`DevPoll::write`](super::DevPoll::write).
     pub(super) fn write(&mut self, entries: &[PollFd]) -> io::Result<()> {
-        // SAFETY: a pollfd has no padding, and any of its bytes may be read.
-        let bytes = unsafe {
-            std::slice::from_raw_parts(entries.as_ptr().cast::<u8>(), size_of_val(entries))
-        };
-        self.file.write_all(bytes)
+        self.file.write_all(as_bytes(entries))
     }
 
     /// As [`DevPoll::is_polled`](super::DevPoll::is_polled).

@@ -44,6 +44,12 @@ pub(crate) fn ready(bits: i16) -> Ready {
     ready
 }
 
+/// The bytes of entries, for write(2) to a device.
+pub(crate) fn as_bytes(entries: &[libc::pollfd]) -> &[u8] {
+    // SAFETY: a pollfd has no padding, and any of its bytes may be read.
+    unsafe { std::slice::from_raw_parts(entries.as_ptr().cast(), size_of_val(entries)) }
+}
+
 /// ppoll(2) without a change of the signal mask. Returns how many entries have `revents`; the caller finds
 /// these entries in the array. Returns 0 after `EINTR`.
 ///
