@@ -7,6 +7,7 @@
 use sys::process::on_own_thread;
 
 pub use crate::mechanism::{DevPollModel, Features, Mechanism, MechanismKind, MechanismOptions};
+use crate::readiness::support::signal_device;
 use crate::readiness::{
     devpoll, epoll, poll, rtsig, rtsig_batch, rtsig_per_fd, select, uring_poll,
 };
@@ -65,7 +66,14 @@ pub fn auto_of_readiness() -> Option<&'static Mechanism> {
 /// The device that `mechanism` uses in place of its model, since this kernel has it (`kernel/` has the modules).
 #[must_use]
 pub fn device_of(mechanism: &Mechanism) -> Option<&'static str> {
-    (models_devpoll(mechanism) && devpoll::is_real()).then_some(devpoll::PATH)
+    let takes_signals = [&rtsig_batch::RTSIG_BATCH, &rtsig_per_fd::RTSIG_PER_FD];
+    if models_devpoll(mechanism) {
+        devpoll::is_real().then_some(devpoll::PATH)
+    } else if takes_signals.into_iter().any(|it| std::ptr::eq(mechanism, it)) {
+        signal_device::exists().then_some(signal_device::PATH)
+    } else {
+        None
+    }
 }
 
 /// The system calls that `mechanism` waits with here, and no others: [`Mechanism::waits_with`], or that of its device.

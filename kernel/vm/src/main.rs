@@ -60,7 +60,10 @@ struct Suite {
 }
 
 /// The test programs of `mech` (`lib`: those beside the code), and the mechanisms that modules make real.
-const SUITES: &[(&str, &[&str])] = &[("lib", &["devpoll"]), ("conformance", &["devpoll"])];
+const SUITES: &[(&str, &[&str])] = &[
+    ("lib", &["devpoll", "rtsig-per-fd"]),
+    ("conformance", &["devpoll", "rtsig-batch", "rtsig-per-fd"]),
+];
 
 fn suites() -> anyhow::Result<Vec<Suite>> {
     let mut suites = Vec::new();
@@ -114,7 +117,7 @@ fn try_out(
         steps: suites
             .iter()
             .map(|Suite { name, program: (program, _), mechanism }| {
-                let filter = if program == "lib" { mechanism } else { "" };
+                let filter = if program == "lib" { &mechanism.replace('-', "_") } else { "" };
                 (name.clone(), format!("DROVER_MECHANISM={mechanism} {program} {filter}"))
             })
             .collect(),
