@@ -9,7 +9,7 @@ use anyhow::Context;
 use crate::packages::{Kernel, output};
 
 /// The folders of `kernel/` with a module of the same name.
-pub const ALL: &[&str] = &["devpoll", "sigperfd"];
+pub const ALL: &[&str] = &["devpoll", "sigperfd", "wakeq"];
 
 /// Builds a module of the folder `sources` (`kernel/`) in `folder`. Returns its file.
 ///
